@@ -1,1 +1,16 @@
+//! What the shim writes and the inspector reads: one definition, no other code.
+//!
+//! * [`layout`]: the ledger file, byte for byte: header, table directory, slots.
+//! * [`kinds`]: the numbers stored in slots, each with its name (allocation, graph node, event…).
+//! * [`counters`]: one row per counter.
+//! * [`place`]: where ledgers lie and how they are named.
+//! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
+//!
+//! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works.
+//! A change of layout changes [`layout::VERSION`]; the inspector refuses versions it does not know.
 
+pub mod counters;
+pub mod kinds;
+pub mod layout;
+pub mod place;
+pub mod read;

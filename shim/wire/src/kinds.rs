@@ -1,0 +1,240 @@
+//! The numbers stored in slots and what they are called.
+//!
+//! Each list is one table: the number is what the ledger holds, the name is what people and JSON
+//! see. Numbers are never reused; new rows go to the end.
+
+/// Declares a `u8`-sized list of names, with conversion both ways.
+macro_rules! names {
+    ($(#[$meta:meta])* $ty:ident { $($(#[$vmeta:meta])* $variant:ident = $num:literal, $name:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $ty { $($(#[$vmeta])* $variant = $num,)* }
+
+        impl $ty {
+            /// Every value, in the order of its number.
+            pub const ALL: &'static [$ty] = &[$($ty::$variant,)*];
+
+            /// The value of a number read from a ledger; `None` when this version does not know it.
+            pub const fn from_u8(number: u8) -> Option<Self> {
+                match number { $($num => Some($ty::$variant),)* _ => None }
+            }
+
+            /// The name shown to people and in JSON.
+            pub const fn name(self) -> &'static str {
+                match self { $($ty::$variant => $name,)* }
+            }
+
+            /// The value with this [`name`](Self::name).
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|kind| kind.name() == name)
+            }
+        }
+
+        impl std::fmt::Display for $ty {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.pad(self.name()) }
+        }
+    };
+}
+
+names! {
+    /// How memory came to be.
+    AllocKind {
+        /// `cuMemAlloc`, `cudaMalloc`, `hipMalloc`.
+        Device = 1, "device";
+        /// `cuMemAllocPitch` and the 3D forms.
+        Pitch = 2, "pitch";
+        /// `cuMemAllocManaged`.
+        Managed = 3, "managed";
+        /// `cuMemAllocHost`, `cuMemHostAlloc`: pinned host memory the driver allocated.
+        HostPinned = 4, "host-pinned";
+        /// `cuMemHostRegister`: host memory of the program, pinned.
+        HostRegistered = 5, "host-registered";
+        /// `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`.
+        Async = 6, "async";
+        /// `cuMemCreate`: physical memory without an address.
+        VmmPhysical = 7, "vmm-physical";
+        /// `cuMemMap`: an address for physical memory counted elsewhere.
+        VmmMapping = 8, "vmm-mapping";
+        /// `cuMemAddressReserve`: addresses only.
+        VmmReservation = 9, "vmm-reservation";
+        /// `cuArrayCreate`, `cuArray3DCreate`.
+        Array = 10, "array";
+        /// `cuMipmappedArrayCreate`.
+        MipmappedArray = 11, "mipmapped-array";
+        /// `cuIpcOpenMemHandle`, `cuMemPoolImportPointer`: memory that another process owns.
+        IpcImport = 12, "ipc-import";
+        /// `cuImportExternalMemory`: memory of another API (Vulkan, NvSci, …).
+        ExternalMemory = 13, "external-memory";
+        /// `cuExternalMemoryGetMappedBuffer`: an address for external memory.
+        ExternalMapping = 14, "external-mapping";
+        /// `cuMemImportFromShareableHandle`: physical memory that another process owns.
+        VmmImport = 15, "vmm-import";
+        /// `cuMulticastCreate`.
+        Multicast = 16, "multicast";
+        /// What the program itself reported through `gpumem.h`: a part of memory counted elsewhere.
+        Reported = 17, "reported";
+    }
+}
+
+names! {
+    /// Which memory an allocation takes.
+    Space {
+        /// The card's own memory.
+        Device = 1, "device";
+        /// The host's memory, pinned.
+        Host = 2, "host";
+        /// Memory that the driver moves between host and card.
+        Managed = 3, "managed";
+        /// Takes no memory of its own: addresses, mappings, imports, parts of other allocations.
+        None = 4, "none";
+    }
+}
+
+impl AllocKind {
+    /// Which memory this kind takes; [`Space::None`] where the bytes are counted elsewhere.
+    pub const fn space(self) -> Space {
+        match self {
+            Self::Device | Self::Pitch | Self::Async | Self::VmmPhysical | Self::Array | Self::MipmappedArray => {
+                Space::Device
+            }
+            Self::HostPinned | Self::HostRegistered => Space::Host,
+            Self::Managed => Space::Managed,
+            Self::VmmMapping
+            | Self::VmmReservation
+            | Self::IpcImport
+            | Self::ExternalMemory
+            | Self::ExternalMapping
+            | Self::VmmImport
+            | Self::Multicast
+            | Self::Reported => Space::None,
+        }
+    }
+}
+
+names! {
+    /// Kinds of graph nodes, numbered as `CUgraphNodeType` is.
+    NodeKind {
+        Kernel = 0, "kernel";
+        Memcpy = 1, "memcpy";
+        Memset = 2, "memset";
+        Host = 3, "host";
+        Child = 4, "child";
+        Empty = 5, "empty";
+        EventWait = 6, "event-wait";
+        EventRecord = 7, "event-record";
+        SemaphoreSignal = 8, "semaphore-signal";
+        SemaphoreWait = 9, "semaphore-wait";
+        MemAlloc = 10, "mem-alloc";
+        MemFree = 11, "mem-free";
+        BatchMemOp = 12, "batch-mem-op";
+        Conditional = 13, "conditional";
+        /// A kind that this version has no name for.
+        Other = 15, "other";
+    }
+}
+
+names! {
+    /// How a graph came to be.
+    GraphOrigin {
+        Created = 1, "created";
+        Captured = 2, "captured";
+        Cloned = 3, "cloned";
+    }
+}
+
+names! {
+    /// Whose API a context belongs to.
+    Vendor {
+        Cuda = 1, "cuda";
+        Hip = 2, "hip";
+    }
+}
+
+names! {
+    /// The life of the process as the shim sees it.
+    State {
+        /// The shim records.
+        Recording = 1, "recording";
+        /// Recording stopped (the reason is a message event); the program runs on.
+        Stopped = 2, "stopped";
+        /// The process said goodbye: `exit` ran.
+        Exited = 3, "exited";
+    }
+}
+
+names! {
+    /// What the shim may do besides recording.
+    Mode {
+        /// Everything that is switched on.
+        Active = 1, "active";
+        /// Record only: a tool or an untested driver is present, or the user asked.
+        RecordOnly = 2, "record-only";
+    }
+}
+
+names! {
+    /// Whether every call of the process reaches the shim.
+    Interception {
+        /// No GPU call seen yet.
+        None = 1, "none";
+        /// Calls are known to have gone past the shim; the header's reason says which.
+        Partial = 2, "partial";
+        /// The driver was reached through the shim before it was initialised, and nothing since went past.
+        Complete = 3, "complete";
+    }
+}
+
+names! {
+    /// What happened, in the ring of events.
+    EventKind {
+        /// Text for people; `text` holds it, `code` its [`Severity`].
+        Message = 1, "message";
+        ContextCreated = 2, "context-created";
+        ContextDestroyed = 3, "context-destroyed";
+        /// An allocation failed: `a` bytes, `b` the [`AllocKind`], `code` the driver's error.
+        AllocFailed = 4, "alloc-failed";
+        /// An instantiate failed: `a` the graph, `code` the driver's error.
+        InstantiateFailed = 5, "instantiate-failed";
+        /// An update failed: `a` the exec, `b` the graph, `code` the driver's error.
+        UpdateFailed = 6, "update-failed";
+        CaptureBegun = 7, "capture-begun";
+        /// `a` the stream, `b` the graph, `code` the driver's answer.
+        CaptureEnded = 8, "capture-ended";
+        GraphInstantiated = 9, "graph-instantiated";
+        ExecDestroyed = 10, "exec-destroyed";
+        /// `a` bytes now live on the device, the highest so far by at least an eighth.
+        PeakGrew = 11, "peak-grew";
+        /// A named moment, set by `gpumem mark`.
+        Mark = 12, "mark";
+        /// The driver or a runtime was bound; `text` is its file.
+        LibraryBound = 13, "library-bound";
+        /// A free answered an error: `a` the pointer, `code` the driver's error.
+        FreeFailed = 14, "free-failed";
+    }
+}
+
+names! {
+    /// How bad a message is.
+    Severity {
+        Info = 1, "info";
+        Warning = 2, "warning";
+        Error = 3, "error";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_unique_and_turn_back() {
+        for &kind in AllocKind::ALL {
+            assert_eq!(AllocKind::from_u8(kind as u8), Some(kind));
+            assert_eq!(AllocKind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(AllocKind::from_u8(0), None, "0 marks an empty field and must never be a kind");
+        let numbers: Vec<u8> = EventKind::ALL.iter().map(|&kind| kind as u8).collect();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

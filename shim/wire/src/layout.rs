@@ -1,0 +1,537 @@
+//! The ledger, byte for byte. Little-endian, fixed slots, 64-byte aligned tables.
+//!
+//! ```text
+//! 0       Header (4096 bytes, with the table directory)
+//! 4096…   tables, each at the offset its directory entry says, in slots of the size it says
+//! ```
+//!
+//! The file is sparse: each table has its place for the largest size it may reach, and only
+//! [`TableDesc::used`] slots of it are backed by storage. The writer takes storage (fallocate)
+//! before it raises `used`, so that a full disk is an error for it and never a SIGBUS.
+//!
+//! A slot is valid when its `check` equals [`seal`] of its fixed part; 0 means free. The writer
+//! zeroes `check` first and sets it last, so that a slot caught half-written (by a copy, or by a
+//! SIGKILL) is seen as such. Fields behind the fixed part are counters that change on their own.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First eight bytes of every ledger.
+pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
+/// Changes whenever anything in this file changes its meaning or place.
+pub const VERSION: u32 = 1;
+/// Bytes of [`Header`].
+pub const HEADER_BYTES: usize = 4096;
+/// Most tables a directory holds.
+pub const MAX_TABLES: usize = 24;
+
+/// What a table holds. Unknown numbers are skipped by readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum TableKind {
+    /// [`AllocSlot`]: what is live.
+    Allocs = 1,
+    /// [`StackSlot`]: interned call stacks.
+    Stacks = 2,
+    /// `u64` return addresses; stacks point into it.
+    Frames = 3,
+    /// Text: `u32` length, then UTF-8; a [`StrRef`] is the offset of the length.
+    Strings = 4,
+    /// [`ModuleSlot`]: files mapped with code in the process.
+    Modules = 5,
+    /// [`GraphSlot`]: live graphs.
+    Graphs = 6,
+    /// [`ExecSlot`]: live executable graphs.
+    Execs = 7,
+    /// [`ContextSlot`], kept after the context is gone.
+    Contexts = 8,
+    /// [`StreamSlot`]: live streams.
+    Streams = 9,
+    /// [`EventSlot`]: a ring.
+    Events = 10,
+    /// `u64` counters: [`crate::counters::SHARDS`] times [`crate::counters::PER_SHARD`].
+    Counters = 11,
+    /// [`SampleSlot`]: a ring.
+    Samples = 12,
+    /// [`ThreadSlot`]: threads that were seen.
+    Threads = 13,
+    /// [`SymbolSlot`]: only in dump files, sorted by address.
+    Symbols = 14,
+}
+
+impl TableKind {
+    /// Every kind with the bytes of one slot.
+    pub const ALL: &'static [(TableKind, usize)] = &[
+        (TableKind::Allocs, size_of::<AllocSlot>()),
+        (TableKind::Stacks, size_of::<StackSlot>()),
+        (TableKind::Frames, 8),
+        (TableKind::Strings, 1),
+        (TableKind::Modules, size_of::<ModuleSlot>()),
+        (TableKind::Graphs, size_of::<GraphSlot>()),
+        (TableKind::Execs, size_of::<ExecSlot>()),
+        (TableKind::Contexts, size_of::<ContextSlot>()),
+        (TableKind::Streams, size_of::<StreamSlot>()),
+        (TableKind::Events, size_of::<EventSlot>()),
+        (TableKind::Counters, 8),
+        (TableKind::Samples, size_of::<SampleSlot>()),
+        (TableKind::Threads, size_of::<ThreadSlot>()),
+        (TableKind::Symbols, size_of::<SymbolSlot>()),
+    ];
+
+    /// The kind of this number, with the bytes of one slot.
+    pub fn from_u32(number: u32) -> Option<(TableKind, usize)> {
+        Self::ALL.iter().copied().find(|(kind, _)| *kind as u32 == number)
+    }
+}
+
+/// Offset of a text in the Strings table; 0 is "no text".
+pub type StrRef = u32;
+/// Index of a stack plus one; 0 is "no stack was taken".
+pub type StackRef = u32;
+/// Index of a context plus one; 0 is "no context known".
+pub type ContextRef = u16;
+
+macro_rules! slot {
+    ($(#[$meta:meta])* $name:ident, $bytes:literal { $($(#[$fmeta:meta])* $field:ident: $ty:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C, align(8))]
+        pub struct $name { $($(#[$fmeta])* pub $field: $ty,)* }
+        const _: () = assert!(size_of::<$name>() == $bytes);
+    };
+}
+
+slot! {
+    /// One entry of the table directory.
+    TableDesc, 40 {
+        /// A [`TableKind`] number; 0 ends the directory.
+        kind: u32,
+        slot_bytes: u32,
+        /// From the start of the file.
+        offset: u64,
+        /// Slots that the table may reach.
+        capacity: u64,
+        /// Slots backed by storage: what a reader reads. Raised by the writer only.
+        used: u64,
+        /// Rings: how many entries were ever written. Others: 0.
+        written: u64,
+    }
+}
+
+/// The first page of a ledger.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+pub struct Header {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// 0x01020304 as the writer's machine stores it.
+    pub byte_order: u32,
+    pub pid: u32,
+    pub uid: u32,
+    /// Field 22 of /proc/PID/stat: with the pid it names a process for as long as the machine is up.
+    pub start_ticks: u64,
+    /// /proc/sys/kernel/random/boot_id as 16 bytes.
+    pub boot_id: [u8; 16],
+    /// CLOCK_MONOTONIC when the ledger was made, nanoseconds; every time in it is on this clock.
+    pub created_ns: u64,
+    /// CLOCK_REALTIME at the same moment, nanoseconds.
+    pub created_real_ns: u64,
+    /// When the control thread last looked (0: it does not run).
+    pub heartbeat_ns: u64,
+    /// When the process said goodbye (0: it did not).
+    pub exited_ns: u64,
+    /// A [`crate::kinds::State`].
+    pub state: u32,
+    /// A [`crate::kinds::Mode`].
+    pub mode: u32,
+    pub mode_reason: StrRef,
+    /// A [`crate::kinds::Interception`].
+    pub interception: u32,
+    pub interception_reason: StrRef,
+    /// `cuDriverGetVersion`, e.g. 13000; 0 while unknown.
+    pub driver_version: u32,
+    /// Which doors calls came through: a bit per [`Door`].
+    pub doors: u32,
+    pub exe: StrRef,
+    pub cmdline: StrRef,
+    /// Version of the shim, e.g. "0.1.0".
+    pub shim_version: StrRef,
+    /// The effective settings, one `NAME=value` a line.
+    pub settings: StrRef,
+    /// Settings that were refused or are unknown, one line each.
+    pub complaints: StrRef,
+    /// Tables in the directory.
+    pub tables_len: u32,
+    /// The deepest stack that is recorded (0: none).
+    pub stack_depth: u32,
+    pub _reserved: [u64; 32],
+    pub tables: [TableDesc; MAX_TABLES],
+    pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
+}
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+/// Ways in, for [`Header::doors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Door {
+    /// An exported `cu*` name was called (a program linked to libcuda).
+    DriverExport = 1,
+    /// `dlsym` answered with one of ours.
+    Dlsym = 2,
+    /// `cuGetProcAddress` answered with one of ours.
+    ProcAddress = 4,
+    /// An exported `cuda*` name was called.
+    RuntimeExport = 8,
+    /// An exported `hip*` name was called.
+    HipExport = 16,
+}
+
+impl Door {
+    /// Every door with its name.
+    pub const ALL: &'static [(Door, &'static str)] = &[
+        (Door::DriverExport, "driver-export"),
+        (Door::Dlsym, "dlsym"),
+        (Door::ProcAddress, "proc-address"),
+        (Door::RuntimeExport, "runtime-export"),
+        (Door::HipExport, "hip-export"),
+    ];
+}
+
+slot! {
+    /// A live allocation. All of it is sealed.
+    AllocSlot, 64 {
+        check: u32,
+        stack: StackRef,
+        /// The pointer, or the handle for kinds that have no address.
+        addr: u64,
+        /// Bytes asked for (pitched memory and arrays: pitch or width × height × depth × element).
+        bytes: u64,
+        /// When.
+        time_ns: u64,
+        /// Order among all records of the process.
+        serial: u64,
+        /// Pool, physical handle, array pitch: what the kind needs besides.
+        extra: u64,
+        tid: u32,
+        tag: StrRef,
+        /// Index of the stream plus one for stream-ordered memory, else 0.
+        stream: u32,
+        context: ContextRef,
+        /// A [`crate::kinds::AllocKind`].
+        kind: u8,
+        flags: u8,
+    }
+}
+
+/// [`AllocSlot::flags`]: freed in stream order, the driver may still hold it.
+pub const ALLOC_FREED_ASYNC: u8 = 1;
+/// [`AllocSlot::flags`]: exported to another process.
+pub const ALLOC_EXPORTED: u8 = 2;
+/// [`AllocSlot::flags`]: the allocation was made while a stream of the context captured.
+pub const ALLOC_IN_CAPTURE: u8 = 4;
+
+slot! {
+    /// An interned call stack. The totals are not sealed.
+    StackSlot, 64 {
+        check: u32,
+        /// Frames, innermost first; return addresses.
+        frames: u32,
+        /// Index of the first one in the Frames table.
+        first_frame: u64,
+        hash: u64,
+        first_ns: u64,
+        allocs: u64,
+        alloc_bytes: u64,
+        graphs: u64,
+        execs: u64,
+    }
+}
+/// Bytes of [`StackSlot`] that are sealed.
+pub const STACK_SEALED: usize = 32;
+
+slot! {
+    /// A file with code, as mapped.
+    ModuleSlot, 96 {
+        check: u32,
+        path: StrRef,
+        /// What to add to an ELF virtual address of the file to get an address in the process.
+        bias: u64,
+        start: u64,
+        end: u64,
+        first_ns: u64,
+        build_id: [u8; 32],
+        build_id_len: u32,
+        _pad: u32,
+        /// When it was found unmapped (0: it is still there); not sealed.
+        gone_ns: u64,
+        _reserved: u64,
+    }
+}
+/// Bytes of [`ModuleSlot`] that are sealed.
+pub const MODULE_SEALED: usize = 80;
+
+slot! {
+    /// A live graph. The totals are not sealed.
+    GraphSlot, 96 {
+        check: u32,
+        stack: StackRef,
+        handle: u64,
+        time_ns: u64,
+        serial: u64,
+        /// Nodes when it came to be (captured, cloned) or was last instantiated.
+        nodes: u64,
+        /// Estimated host bytes.
+        host_bytes: u64,
+        tid: u32,
+        tag: StrRef,
+        context: ContextRef,
+        /// A [`crate::kinds::GraphOrigin`].
+        origin: u8,
+        _pad0: u8,
+        _pad1: u32,
+        instantiates: u64,
+        last_used_ns: u64,
+        _reserved: [u64; 2],
+    }
+}
+/// Bytes of [`GraphSlot`] that are sealed.
+pub const GRAPH_SEALED: usize = 64;
+
+slot! {
+    /// A live executable graph. The totals are not sealed.
+    ExecSlot, 256 {
+        check: u32,
+        stack: StackRef,
+        handle: u64,
+        time_ns: u64,
+        serial: u64,
+        /// Serial of the graph it was instantiated from, 0 if that was not recorded.
+        graph_serial: u64,
+        instantiate_ns: u64,
+        /// Estimated host bytes.
+        host_bytes: u64,
+        /// Estimated device bytes.
+        device_bytes: u64,
+        /// Flags given to instantiate.
+        flags: u64,
+        tid: u32,
+        tag: StrRef,
+        context: ContextRef,
+        _pad0: u16,
+        nodes_total: u32,
+        /// Nodes by [`crate::kinds::NodeKind`], those of child graphs included.
+        nodes: [u32; 16],
+        launches: u64,
+        last_launch_ns: u64,
+        updates: u64,
+        failed_updates: u64,
+        last_update_ns: u64,
+        node_sets: u64,
+        _reserved: [u64; 7],
+    }
+}
+/// Bytes of [`ExecSlot`] that are sealed.
+pub const EXEC_SEALED: usize = 152;
+
+slot! {
+    /// A context. Kept after it is gone, since records refer to it.
+    ContextSlot, 128 {
+        check: u32,
+        name: StrRef,
+        handle: u64,
+        time_ns: u64,
+        total_bytes: u64,
+        /// Device-wide used bytes right after the context came to be; 0 if unknown.
+        baseline_used: u64,
+        uuid: [u8; 16],
+        device: u32,
+        /// A [`crate::kinds::Vendor`].
+        vendor: u8,
+        /// 1: the device's primary context.
+        primary: u8,
+        _pad: u16,
+        /// When it was destroyed (0: it is alive); not sealed from here on.
+        gone_ns: u64,
+        /// Device-wide used bytes when last looked at, and when.
+        used_bytes: u64,
+        used_ns: u64,
+        /// Live device bytes of this context: recorded allocations, and the highest they reached.
+        live_bytes: u64,
+        peak_bytes: u64,
+        _reserved: [u64; 3],
+    }
+}
+/// Bytes of [`ContextSlot`] that are sealed.
+pub const CONTEXT_SEALED: usize = 64;
+
+slot! {
+    /// A live stream. The state of its capture is not sealed.
+    StreamSlot, 64 {
+        check: u32,
+        stack: StackRef,
+        handle: u64,
+        time_ns: u64,
+        flags: u32,
+        priority: i32,
+        tid: u32,
+        context: ContextRef,
+        _pad: u16,
+        /// CLOCK_MONOTONIC when the capture in progress began; 0: none.
+        capturing_ns: u64,
+        captures: u64,
+        /// Mode of the capture in progress: 0 global, 1 thread-local, 2 relaxed.
+        capture_mode: u32,
+        _pad2: u32,
+    }
+}
+/// Bytes of [`StreamSlot`] that are sealed.
+pub const STREAM_SEALED: usize = 40;
+
+slot! {
+    /// Something that happened. All of it is sealed; the ring's slot is `seq % capacity`.
+    EventSlot, 64 {
+        check: u32,
+        /// A [`crate::kinds::EventKind`].
+        kind: u8,
+        _pad: u8,
+        context: ContextRef,
+        seq: u64,
+        time_ns: u64,
+        a: u64,
+        b: u64,
+        tid: u32,
+        code: i32,
+        stack: StackRef,
+        text: StrRef,
+        _reserved: u64,
+    }
+}
+
+slot! {
+    /// Totals at a moment. All of it is sealed; the ring's slot is `seq % capacity`.
+    SampleSlot, 96 {
+        check: u32,
+        _pad: u32,
+        seq: u64,
+        time_ns: u64,
+        device_live: u64,
+        host_live: u64,
+        managed_live: u64,
+        allocs_live: u64,
+        graphs_live: u64,
+        execs_live: u64,
+        graph_host_bytes: u64,
+        /// VmRSS of the process, bytes.
+        rss: u64,
+        /// Device-wide used bytes summed over contexts when last looked at.
+        device_used: u64,
+    }
+}
+
+slot! {
+    /// A thread that made a recorded call.
+    ThreadSlot, 32 {
+        check: u32,
+        tid: u32,
+        name: StrRef,
+        _pad: u32,
+        time_ns: u64,
+        _reserved: u64,
+    }
+}
+
+slot! {
+    /// What an address means; only in dump files.
+    SymbolSlot, 40 {
+        check: u32,
+        function: StrRef,
+        address: u64,
+        file: StrRef,
+        line: u32,
+        /// Number of this frame in the inline chain at the address, outermost function last.
+        inlined: u32,
+        module: StrRef,
+        _reserved: u64,
+    }
+}
+
+/// The check of a slot's fixed part: `bytes` without its first four, never 0.
+///
+/// A multiply-xor fold. It finds halves of two records mixed, it does not defend against forgery:
+/// the reader bounds-checks whatever it believes.
+#[inline]
+pub fn seal(bytes: &[u8]) -> u32 {
+    let mut hash = 0x9e37_79b9_7f4a_7c15_u64;
+    let head = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+    hash = (hash ^ u64::from(head)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    for word in bytes[8..].chunks_exact(8) {
+        let word = u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+        hash = (hash.rotate_left(23) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    }
+    ((hash >> 32) as u32) | 1
+}
+
+/// A slot with a check.
+pub trait Sealed: FromBytes + IntoBytes + Immutable + KnownLayout + Copy {
+    /// The table that holds such slots.
+    const TABLE: TableKind;
+    /// How many of its first bytes are sealed.
+    const SEALED: usize;
+
+    /// The check that belongs to the slot as it is.
+    #[inline]
+    fn seal(&self) -> u32 {
+        seal(&self.as_bytes()[..Self::SEALED])
+    }
+}
+
+macro_rules! sealed {
+    ($($slot:ident: $table:ident, $sealed:expr;)*) => { $(
+        impl Sealed for $slot {
+            const TABLE: TableKind = TableKind::$table;
+            const SEALED: usize = $sealed;
+        }
+        const _: () = assert!($sealed % 8 == 0 && $sealed <= size_of::<$slot>());
+    )* };
+}
+
+sealed! {
+    AllocSlot: Allocs, size_of::<AllocSlot>();
+    StackSlot: Stacks, STACK_SEALED;
+    ModuleSlot: Modules, MODULE_SEALED;
+    GraphSlot: Graphs, GRAPH_SEALED;
+    ExecSlot: Execs, EXEC_SEALED;
+    ContextSlot: Contexts, CONTEXT_SEALED;
+    StreamSlot: Streams, STREAM_SEALED;
+    EventSlot: Events, size_of::<EventSlot>();
+    SampleSlot: Samples, size_of::<SampleSlot>();
+    ThreadSlot: Threads, size_of::<ThreadSlot>();
+    SymbolSlot: Symbols, size_of::<SymbolSlot>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn sealed_parts_end_where_the_totals_begin() {
+        assert_eq!(offset_of!(StackSlot, allocs), STACK_SEALED);
+        assert_eq!(offset_of!(ModuleSlot, gone_ns), MODULE_SEALED);
+        assert_eq!(offset_of!(GraphSlot, instantiates), GRAPH_SEALED);
+        assert_eq!(offset_of!(ExecSlot, launches), EXEC_SEALED);
+        assert_eq!(offset_of!(ContextSlot, gone_ns), CONTEXT_SEALED);
+        assert_eq!(offset_of!(StreamSlot, capturing_ns), STREAM_SEALED);
+    }
+
+    #[test]
+    fn a_changed_byte_changes_the_check() {
+        let mut slot = AllocSlot { addr: 0x7f00_0000_0000, bytes: 4096, serial: 7, ..Default::default() };
+        let check = slot.seal();
+        assert_ne!(check, 0);
+        slot.serial = 8;
+        assert_ne!(slot.seal(), check);
+        slot.serial = 7;
+        slot.check = 99;
+        assert_eq!(slot.seal(), check, "the check itself is not part of what is checked");
+    }
+}

@@ -1,0 +1,106 @@
+//! Where ledgers lie: `PID-STARTTICKS.ledger` in one directory a user.
+//!
+//! The shim and the inspector derive the directory from the same rules, so that they meet.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// The variable that names another directory.
+pub const DIR_VARIABLE: &str = "GPUMEM_DIR";
+/// Ending of a ledger's name.
+pub const LEDGER_SUFFIX: &str = ".ledger";
+/// Ending of the name of a process's control socket.
+pub const SOCKET_SUFFIX: &str = ".sock";
+
+/// The directory for ledgers: `gpumem_dir` if set, else `gpumem` under `runtime_dir` if set,
+/// else `/tmp/gpumem-UID`. Empty values count as unset, as the XDG specification has it.
+pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
+    if let Some(dir) = gpumem_dir.filter(|dir| !dir.is_empty()) {
+        return PathBuf::from(dir);
+    }
+    match runtime_dir.filter(|dir| !dir.is_empty()) {
+        Some(dir) => Path::new(dir).join("gpumem"),
+        None => PathBuf::from(format!("/tmp/gpumem-{uid}")),
+    }
+}
+
+/// Who wrote a ledger, as its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessId {
+    pub pid: u32,
+    /// Field 22 of /proc/PID/stat, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl ProcessId {
+    /// Name of the ledger of this process.
+    pub fn ledger_name(&self) -> String {
+        format!("{}-{}{LEDGER_SUFFIX}", self.pid, self.start_ticks)
+    }
+
+    /// Name of the control socket of this process.
+    pub fn socket_name(&self) -> String {
+        format!("{}-{}{SOCKET_SUFFIX}", self.pid, self.start_ticks)
+    }
+
+    /// The process that a ledger of this name belongs to; `None` if it is not a ledger's name.
+    pub fn from_ledger_name(name: &str) -> Option<Self> {
+        let (pid, start) = name.strip_suffix(LEDGER_SUFFIX)?.split_once('-')?;
+        Some(Self { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? })
+    }
+}
+
+/// Start time of a process in clock ticks, out of the text of `/proc/PID/stat`.
+///
+/// The command's name may hold spaces and parentheses, so fields are counted from its last `)`.
+pub fn start_ticks(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The 16 bytes of a boot id (a UUID in text), `None` if it is not one.
+pub fn boot_id(text: &str) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    let mut digits = text.bytes().filter(|&byte| byte != b'-' && !byte.is_ascii_whitespace());
+    for byte in &mut bytes {
+        let (high, low) = (digits.next()?, digits.next()?);
+        *byte = ((high as char).to_digit(16)? * 16 + (low as char).to_digit(16)?) as u8;
+    }
+    digits.next().is_none().then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_follows_the_most_specific_variable() {
+        let os = OsStr::new;
+        assert_eq!(directory(Some(os("/a")), Some(os("/b")), 7), Path::new("/a"));
+        assert_eq!(directory(Some(os("")), Some(os("/b")), 7), Path::new("/b/gpumem"));
+        assert_eq!(directory(None, None, 7), Path::new("/tmp/gpumem-7"));
+    }
+
+    #[test]
+    fn names_turn_back_and_strangers_are_refused() {
+        let id = ProcessId { pid: 12, start_ticks: 3456 };
+        assert_eq!(ProcessId::from_ledger_name(&id.ledger_name()), Some(id));
+        for name in ["12.ledger", "x-1.ledger", "12-3.sock", "-.ledger", "12-99999999999999999999999.ledger"] {
+            assert_eq!(ProcessId::from_ledger_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn start_time_is_found_behind_a_hostile_command_name() {
+        let stat = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 98765 20";
+        assert_eq!(start_ticks(stat), Some(98765));
+        assert_eq!(start_ticks("42 (x"), None);
+    }
+
+    #[test]
+    fn boot_id_is_sixteen_bytes_or_nothing() {
+        let id = boot_id("00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
+        assert_eq!((id[0], id[15]), (0, 0xff));
+        assert_eq!(boot_id("0011"), None);
+        assert_eq!(boot_id("00112233-4455-6677-8899-aabbccddeeff0"), None);
+    }
+}
