@@ -5,6 +5,7 @@
 //! * [`counters`]: one row per counter.
 //! * [`place`]: where ledgers lie and how they are named.
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
+//! * [`settings`]: every variable, one row each, with its parser.
 //!
 //! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works.
 //! A change of layout changes [`layout::VERSION`]; the inspector refuses versions it does not know.
@@ -14,3 +15,4 @@ pub mod kinds;
 pub mod layout;
 pub mod place;
 pub mod read;
+pub mod settings;

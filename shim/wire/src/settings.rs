@@ -1,0 +1,423 @@
+//! Every variable that libgpumem.so reads: one table, used by the shim to read them, by the
+//! inspector to set, check and explain them, and by the docs.
+//!
+//! An empty value counts as unset. A value that is refused leaves the default in force; the refusal
+//! is one line that names the variable, the value, what is allowed and what happens now.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+/// What every variable of ours begins with.
+pub const PREFIX: &str = "GPUMEM_";
+
+/// What a variable may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// 0/1, no/yes, false/true, off/on.
+    Bool,
+    /// Any text that is UTF-8.
+    Text,
+    /// An absolute path.
+    Path,
+    /// A number in these bounds.
+    Count { min: u64, max: u64 },
+    /// Bytes in these bounds, with a unit if wanted: see [`parse_size`].
+    Size { min: u64, max: u64 },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Bool => f.write_str("0 or 1"),
+            Self::Text => f.write_str("text in UTF-8"),
+            Self::Path => f.write_str("an absolute path"),
+            Self::Count { min, max: u64::MAX } => write!(f, "a number, {min} or more"),
+            Self::Count { min, max } => write!(f, "a number from {min} to {max}"),
+            Self::Size { min, max: u64::MAX } => {
+                write!(f, "bytes, {} or more, as 4096, 64KiB, 256MiB, 1G", Bytes(min))
+            }
+            Self::Size { min, max } => write!(f, "bytes from {} to {}, as 64KiB or 256MiB", Bytes(min), Bytes(max)),
+            Self::Choice(words) => f.write_str(&words.join(", ")),
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would be written; empty: unset.
+    pub default: &'static str,
+    pub doc: &'static str,
+}
+
+/// A value that fits its [`Kind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    Bool(bool),
+    Text(String),
+    Path(OsString),
+    Number(u64),
+    /// Index into [`Kind::Choice`].
+    Choice(usize),
+}
+
+/// One line about a variable that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// The value does not fit; the default is in force.
+    Refused { setting: &'static str, value: String, allowed: String, default: &'static str },
+    /// No such variable; it does nothing.
+    Unknown { name: String, meant: Option<&'static str> },
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { setting, value, allowed, default: "" } => {
+                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; it counts as unset")
+            }
+            Self::Refused { setting, value, allowed, default } => {
+                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; {default} is used")
+            }
+            Self::Unknown { name, meant: Some(meant) } => {
+                write!(f, "{name} is no variable of gpumem and does nothing; {meant} was meant?")
+            }
+            Self::Unknown { name, meant: None } => write!(f, "{name} is no variable of gpumem and does nothing"),
+        }
+    }
+}
+
+impl Setting {
+    /// The value of this text.
+    ///
+    /// # Errors
+    /// A [`Complaint`] when the text is not what this setting allows.
+    pub fn parse(&self, raw: &OsStr) -> Result<Value, Complaint> {
+        self.value(raw).ok_or_else(|| Complaint::Refused {
+            setting: self.name,
+            value: raw.to_string_lossy().into_owned(),
+            allowed: self.kind.to_string(),
+            default: self.default,
+        })
+    }
+
+    fn value(&self, raw: &OsStr) -> Option<Value> {
+        if self.kind == Kind::Path {
+            return std::path::Path::new(raw).is_absolute().then(|| Value::Path(raw.to_owned()));
+        }
+        let text = raw.to_str()?;
+        let within = |n: u64, min, max| (min..=max).contains(&n).then_some(Value::Number(n));
+        match self.kind {
+            Kind::Bool => parse_bool(text).map(Value::Bool),
+            Kind::Text => Some(Value::Text(text.to_owned())),
+            Kind::Path => None,
+            Kind::Count { min, max } => within(text.trim().parse().ok()?, min, max),
+            Kind::Size { min, max } => within(parse_size(text)?, min, max),
+            Kind::Choice(words) => {
+                words.iter().position(|word| word.eq_ignore_ascii_case(text.trim())).map(Value::Choice)
+            }
+        }
+    }
+}
+
+/// 0/1, no/yes, false/true, off/on; nothing else.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    let text = text.trim();
+    let is = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
+    if is(["1", "yes", "true", "on"]) {
+        Some(true)
+    } else if is(["0", "no", "false", "off"]) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// Bytes: digits, then nothing, B, K, M, G, T, KiB, MiB, GiB or TiB (all powers of 1024). `None`
+/// for anything else, and for what is over 64 bits.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..unit_at].parse().ok()?;
+    let shift = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+/// Bytes as [`parse_size`] reads them back, in the largest unit that divides them.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A Rust type that a [`Value`] turns into.
+trait Field: Sized {
+    fn from_value(value: Value) -> Option<Self>;
+}
+
+macro_rules! field {
+    ($($ty:ty = $pattern:pat => $value:expr;)*) => { $(
+        impl Field for $ty {
+            fn from_value(value: Value) -> Option<Self> {
+                match value { $pattern => $value, _ => None }
+            }
+        }
+    )* };
+}
+field! {
+    bool = Value::Bool(value) => Some(value);
+    u64 = Value::Number(value) => Some(value);
+    u32 = Value::Number(value) => u32::try_from(value).ok();
+    Option<String> = Value::Text(value) => Some(Some(value));
+    Option<OsString> = Value::Path(value) => Some(Some(value));
+}
+
+macro_rules! choices {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)* })*) => { $(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$vmeta])* $variant,)* }
+        impl Default for $name {
+            fn default() -> Self { Self::VALUES[0] }
+        }
+        impl $name {
+            const WORDS: &'static [&'static str] = &[$($word,)*];
+            const VALUES: &'static [Self] = &[$(Self::$variant,)*];
+        }
+        impl Field for $name {
+            fn from_value(value: Value) -> Option<Self> {
+                match value { Value::Choice(index) => Self::VALUES.get(index).copied(), _ => None }
+            }
+        }
+    )* };
+}
+
+choices! {
+    /// Whether the shim does anything besides recording.
+    RecordOnly {
+        /// Only under tools and on drivers that were never tested.
+        Auto = "auto",
+        Never = "0",
+        Always = "1",
+    }
+    /// What the shim writes to stderr.
+    Log {
+        /// Nothing.
+        Quiet = "quiet",
+        /// Refused settings, and recording that had to stop.
+        Warn = "warn",
+        /// Also what was bound and where the ledger lies.
+        Info = "info",
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $field:ident: $ty:ty = $name:literal, $kind:expr, $default:literal;)*) => {
+        /// Every variable, in the order in which help shows them.
+        pub const ALL: &[Setting] = &[$(Setting {
+            name: $name, kind: $kind, default: $default, doc: concat!($($doc),+),
+        },)*];
+
+        /// The value of every variable, read once.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings { $($(#[doc = $doc])+ pub $field: $ty,)* }
+
+        impl Settings {
+            fn by_name(mut value: impl FnMut(&'static Setting) -> Option<Value>) -> Self {
+                let mut rows = ALL.iter();
+                $(
+                    let $field = rows.next()
+                        .and_then(&mut value)
+                        .and_then(<$ty as Field>::from_value)
+                        .unwrap_or_default();
+                )*
+                Self { $($field,)* }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Every hook becomes a jump to the real function; nothing is recorded.
+    disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0";
+    /// Directory of the ledgers, instead of $XDG_RUNTIME_DIR/gpumem or /tmp/gpumem-UID.
+    dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "";
+    /// Frames of a call stack that are kept; 0 takes no stacks.
+    stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32";
+    /// Smallest allocation whose stack is taken.
+    stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0";
+    /// Largest size of the ledger; what does not fit is counted and dropped.
+    ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB";
+    /// Record and change nothing: auto does so under tools and on drivers that were never tested.
+    record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto";
+    /// What goes to stderr.
+    log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn";
+    /// One line of totals on stderr when the program exits.
+    summary: bool = "GPUMEM_SUMMARY", Kind::Bool, "0";
+    /// Events that the ledger keeps, the newest ones.
+    events: u64 = "GPUMEM_EVENTS", Kind::Count { min: 64, max: 1 << 20 }, "4096";
+    /// Tag of everything that the program itself does not tag.
+    tag: Option<String> = "GPUMEM_TAG", Kind::Text, "";
+    /// The control thread: heartbeat, samples over time, commands from gpumem.
+    control: bool = "GPUMEM_CONTROL", Kind::Bool, "1";
+}
+
+/// Variables that the inspector alone reads: name and meaning.
+pub const INSPECTOR: &[(&str, &str)] = &[
+    ("GPUMEM_LIB", "libgpumem.so for gpumem run, instead of the one found beside the gpumem binary"),
+    ("GPUMEM_INSPECTOR_LOG", "what gpumem itself logs on stderr, as a tracing filter: debug, gpumem=trace"),
+];
+
+impl Settings {
+    /// The settings of an environment, and a line for each variable of ours that is refused or
+    /// unknown.
+    pub fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<Complaint>) {
+        let ours: Vec<_> =
+            environment.filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())).collect();
+        let mut complaints = Vec::new();
+        let settings = Self::by_name(|setting| {
+            let given = ours.iter().find(|(name, value)| name == setting.name && !value.is_empty());
+            let refused = match given.map(|(_, value)| setting.parse(value)) {
+                Some(Ok(value)) => return Some(value),
+                Some(Err(complaint)) => Some(complaint),
+                None => None,
+            };
+            complaints.extend(refused);
+            setting.parse(OsStr::new(setting.default)).ok()
+        });
+        complaints.extend(ours.iter().filter_map(|(name, _)| unknown(&name.to_string_lossy())));
+        (settings.cleaned(), complaints)
+    }
+
+    /// Empty texts and paths are unset ones.
+    fn cleaned(mut self) -> Self {
+        self.dir = self.dir.filter(|dir| !dir.is_empty());
+        self.tag = self.tag.filter(|tag| !tag.is_empty());
+        self
+    }
+}
+
+/// A complaint if this begins as our variables do and is none of them.
+pub fn unknown(name: &str) -> Option<Complaint> {
+    let known = || ALL.iter().map(|setting| setting.name).chain(INSPECTOR.iter().map(|&(name, _)| name));
+    if !name.starts_with(PREFIX) || known().any(|known| known == name) {
+        return None;
+    }
+    let meant = known().map(|known| (distance(name, known), known)).min().filter(|&(distance, _)| distance <= 3);
+    Some(Complaint::Unknown { name: name.to_owned(), meant: meant.map(|(_, known)| known) })
+}
+
+/// Letters to add, drop or change to turn one name into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &cb) in b.iter().enumerate() {
+            let change = diagonal + usize::from(ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {
+        let (settings, complaints) = Settings::read(pairs.iter().map(|&(name, value)| (name.into(), value.into())));
+        (settings, complaints.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn every_default_parses_and_names_are_unique() {
+        for (index, setting) in ALL.iter().enumerate() {
+            assert!(setting.name.starts_with(PREFIX) && !setting.doc.is_empty());
+            if !setting.default.is_empty() {
+                setting.parse(OsStr::new(setting.default)).unwrap();
+            } else {
+                assert!(matches!(setting.kind, Kind::Text | Kind::Path), "{} needs a default", setting.name);
+            }
+            assert!(ALL[..index].iter().all(|other| other.name != setting.name));
+        }
+    }
+
+    #[test]
+    fn an_empty_environment_gives_the_defaults() {
+        let (settings, complaints) = read(&[("PATH", "/bin"), ("GPUMEM_DIR", ""), ("GPUMEM_STACKS", "")]);
+        assert_eq!(complaints, [""; 0]);
+        assert_eq!((settings.stacks, settings.ledger_max, settings.control), (32, 256 << 20, true));
+        assert_eq!((settings.dir, settings.tag), (None, None));
+        assert_eq!((settings.record_only, settings.log), (RecordOnly::Auto, Log::Warn));
+    }
+
+    #[test]
+    fn values_are_read() {
+        let (settings, complaints) = read(&[
+            ("GPUMEM_STACKS", "0"),
+            ("GPUMEM_LEDGER_MAX", "64 MiB"),
+            ("GPUMEM_DIR", "/run/x"),
+            ("GPUMEM_RECORD_ONLY", "1"),
+            ("GPUMEM_LOG", "INFO"),
+            ("GPUMEM_CONTROL", "off"),
+            ("GPUMEM_TAG", "kv"),
+        ]);
+        assert_eq!(complaints, [""; 0]);
+        assert_eq!((settings.stacks, settings.ledger_max, settings.control), (0, 64 << 20, false));
+        assert_eq!((settings.dir.as_deref(), settings.tag.as_deref()), (Some(OsStr::new("/run/x")), Some("kv")));
+        assert_eq!((settings.record_only, settings.log), (RecordOnly::Always, Log::Info));
+    }
+
+    #[test]
+    fn refusals_say_what_is_allowed_and_what_happens() {
+        let (settings, complaints) = read(&[
+            ("GPUMEM_STACKS", "129"),
+            ("GPUMEM_LEDGER_MAX", "1KB"),
+            ("GPUMEM_DIR", "here"),
+            ("GPUMEM_STAKS", "3"),
+            ("GPUMEM_WHATEVER_THIS_IS", "3"),
+        ]);
+        assert_eq!((settings.stacks, settings.ledger_max), (32, 256 << 20));
+        assert_eq!(
+            complaints,
+            [
+                "GPUMEM_DIR=\"here\" is refused: allowed is an absolute path; it counts as unset",
+                "GPUMEM_STACKS=\"129\" is refused: allowed is a number from 0 to 128; 32 is used",
+                "GPUMEM_LEDGER_MAX=\"1KB\" is refused: allowed is bytes from 1MiB to 4GiB, as 64KiB or 256MiB; 256MiB is used",
+                "GPUMEM_STAKS is no variable of gpumem and does nothing; GPUMEM_STACKS was meant?",
+                "GPUMEM_WHATEVER_THIS_IS is no variable of gpumem and does nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn sizes_are_exact_or_refused() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("1k", 1024), ("3 MiB", 3 << 20), ("2G", 2 << 30), ("7B", 7)] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "-1", "1.5G", "1KB", "GiB", "1 2", "99999999999999999999", "16777216T", "1\u{661}"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+}
