@@ -1,1 +1,29 @@
+//! The tables: one row for each function that gpumem intercepts.
+//!
+//! A row names the exported symbol, when `cuGetProcAddress` gives it (base name, first version,
+//! stream flavour), the function of cudarc's `sys` whose ABI it must have, the hook that handles
+//! it, and its arguments. Everything else is made from the rows: the exported functions, the slots
+//! for the real ones, the answers of `dlsym` and `cuGetProcAddress`, the ABI check, the tests. A row
+//! whose hook does not exist, or takes other arguments, does not compile.
+//!
+//! * [`driver_functions!`]: `cu*`, where CUDA's meaning lives.
+//! * [`driver_calls!`]: driver functions that the shim itself calls and does not intercept.
+//! * [`runtime_functions!`]: `cuda*`, which give the call site and carry no meaning of their own.
+//! * [`hip_functions!`]: `hip*`, hooked themselves, since HIP has no lower boundary.
+//!
+//! Not in the tables, and so passed through untouched: everything else. That includes the
+//! `CUdeviceptr` functions from before CUDA 3.2 (`cuMemAlloc` without `_v2`), whose pointers have
+//! 32 bits; the shim notices when a program asks for one of those.
 
+#![allow(non_camel_case_types)]
+
+#[macro_use]
+mod driver;
+#[macro_use]
+mod hip;
+#[macro_use]
+mod runtime;
+pub mod types;
+
+#[cfg(test)]
+mod check;

@@ -1,0 +1,145 @@
+//! Rows of the CUDA driver API.
+//!
+//! `symbol ["base name" first-version flavour = sys] => module::hook(arguments);`
+//!
+//! * *base name, first version, flavour*: `cuGetProcAddress(base, v, …)` gives this symbol for
+//!   `v` from the first version on, up to the next row of the same base name and flavour
+//!   (`legacy` default stream, or `ptds`: per-thread default stream). Source: cuda.h and the tables
+//!   of drivers 12.9 and 13.5.
+//! * *sys*: the function of cudarc's `sys` with the same ABI, or `none` where it has none.
+
+/// Hands all rows to the macro named, as `emit! { row; row; … }`.
+#[macro_export]
+macro_rules! driver_functions {
+    ($emit:path) => { $emit! {
+        // Finding functions.
+        cuGetProcAddress ["cuGetProcAddress" 11030 legacy = none] => procaddr::v1(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64);
+        cuGetProcAddress_v2 ["cuGetProcAddress" 12000 legacy = cuGetProcAddress_v2] => procaddr::v2(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
+
+        // Life of process and contexts.
+        cuInit ["cuInit" 2000 legacy = cuInit] => process::init(flags: c_uint);
+        cuCtxCreate_v2 ["cuCtxCreate" 3020 legacy = none] => context::create_v2(ctx: *mut Context, flags: c_uint, device: Device);
+        cuCtxCreate_v3 ["cuCtxCreate" 11040 legacy = none] => context::create_v3(ctx: *mut Context, params: Opaque, len: c_int, flags: c_uint, device: Device);
+        cuCtxCreate_v4 ["cuCtxCreate" 12050 legacy = cuCtxCreate_v4] => context::create_v4(ctx: *mut Context, params: Opaque, flags: c_uint, device: Device);
+        cuCtxDestroy ["cuCtxDestroy" 2000 legacy = none] => context::destroy(ctx: Context);
+        cuCtxDestroy_v2 ["cuCtxDestroy" 4000 legacy = cuCtxDestroy_v2] => context::destroy(ctx: Context);
+        cuDevicePrimaryCtxRetain ["cuDevicePrimaryCtxRetain" 7000 legacy = cuDevicePrimaryCtxRetain] => context::retain_primary(ctx: *mut Context, device: Device);
+        cuDevicePrimaryCtxRelease ["cuDevicePrimaryCtxRelease" 7000 legacy = none] => context::release_primary(device: Device);
+        cuDevicePrimaryCtxRelease_v2 ["cuDevicePrimaryCtxRelease" 11000 legacy = cuDevicePrimaryCtxRelease_v2] => context::release_primary(device: Device);
+        cuDevicePrimaryCtxReset ["cuDevicePrimaryCtxReset" 7000 legacy = none] => context::reset_primary(device: Device);
+        cuDevicePrimaryCtxReset_v2 ["cuDevicePrimaryCtxReset" 11000 legacy = cuDevicePrimaryCtxReset_v2] => context::reset_primary(device: Device);
+
+        // Device memory.
+        cuMemAlloc_v2 ["cuMemAlloc" 3020 legacy = cuMemAlloc_v2] => memory::alloc(ptr: *mut DevicePtr, bytes: usize);
+        cuMemAllocPitch_v2 ["cuMemAllocPitch" 3020 legacy = cuMemAllocPitch_v2] => memory::alloc_pitch(ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
+        cuMemAllocManaged ["cuMemAllocManaged" 6000 legacy = cuMemAllocManaged] => memory::alloc_managed(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        cuMemFree_v2 ["cuMemFree" 3020 legacy = cuMemFree_v2] => memory::free(ptr: DevicePtr);
+        cuMemGetInfo_v2 ["cuMemGetInfo" 3020 legacy = cuMemGetInfo_v2] => memory::get_info(free: *mut usize, total: *mut usize);
+
+        // Host memory.
+        cuMemAllocHost_v2 ["cuMemAllocHost" 3020 legacy = cuMemAllocHost_v2] => host::alloc(ptr: *mut DevicePtr, bytes: usize);
+        cuMemHostAlloc ["cuMemHostAlloc" 2020 legacy = cuMemHostAlloc] => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        cuMemFreeHost ["cuMemFreeHost" 2000 legacy = cuMemFreeHost] => host::free(ptr: DevicePtr);
+        cuMemHostRegister ["cuMemHostRegister" 4000 legacy = none] => host::register(ptr: DevicePtr, bytes: usize, flags: c_uint);
+        cuMemHostRegister_v2 ["cuMemHostRegister" 6050 legacy = cuMemHostRegister_v2] => host::register(ptr: DevicePtr, bytes: usize, flags: c_uint);
+        cuMemHostUnregister ["cuMemHostUnregister" 4000 legacy = cuMemHostUnregister] => host::unregister(ptr: DevicePtr);
+
+        // Stream-ordered memory.
+        cuMemAllocAsync ["cuMemAllocAsync" 11020 legacy = cuMemAllocAsync] => memory::alloc_async(ptr: *mut DevicePtr, bytes: usize, stream: Stream);
+        cuMemAllocAsync_ptsz ["cuMemAllocAsync" 11020 ptds = cuMemAllocAsync] => memory::alloc_async(ptr: *mut DevicePtr, bytes: usize, stream: Stream);
+        cuMemAllocFromPoolAsync ["cuMemAllocFromPoolAsync" 11020 legacy = cuMemAllocFromPoolAsync] => memory::alloc_from_pool(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
+        cuMemAllocFromPoolAsync_ptsz ["cuMemAllocFromPoolAsync" 11020 ptds = cuMemAllocFromPoolAsync] => memory::alloc_from_pool(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
+        cuMemFreeAsync ["cuMemFreeAsync" 11020 legacy = cuMemFreeAsync] => memory::free_async(ptr: DevicePtr, stream: Stream);
+        cuMemFreeAsync_ptsz ["cuMemFreeAsync" 11020 ptds = cuMemFreeAsync] => memory::free_async(ptr: DevicePtr, stream: Stream);
+        cuMemPoolImportPointer ["cuMemPoolImportPointer" 11020 legacy = cuMemPoolImportPointer] => ipc::import_pool_pointer(ptr: *mut DevicePtr, pool: MemPool, data: Opaque);
+
+        // Virtual memory management.
+        cuMemCreate ["cuMemCreate" 10020 legacy = cuMemCreate] => vmm::create(handle: *mut VmmHandle, bytes: usize, prop: Opaque, flags: u64);
+        cuMemRelease ["cuMemRelease" 10020 legacy = cuMemRelease] => vmm::release(handle: VmmHandle);
+        cuMemRetainAllocationHandle ["cuMemRetainAllocationHandle" 11000 legacy = cuMemRetainAllocationHandle] => vmm::retain(handle: *mut VmmHandle, addr: Opaque);
+        cuMemImportFromShareableHandle ["cuMemImportFromShareableHandle" 10020 legacy = cuMemImportFromShareableHandle] => vmm::import(handle: *mut VmmHandle, os_handle: Opaque, kind: c_int);
+        cuMulticastCreate ["cuMulticastCreate" 12010 legacy = cuMulticastCreate] => vmm::multicast(handle: *mut VmmHandle, prop: *const MulticastProp);
+        cuMemAddressReserve ["cuMemAddressReserve" 10020 legacy = cuMemAddressReserve] => vmm::reserve(ptr: *mut DevicePtr, bytes: usize, alignment: usize, addr: DevicePtr, flags: u64);
+        cuMemAddressFree ["cuMemAddressFree" 10020 legacy = cuMemAddressFree] => vmm::unreserve(ptr: DevicePtr, bytes: usize);
+        cuMemMap ["cuMemMap" 10020 legacy = cuMemMap] => vmm::map(ptr: DevicePtr, bytes: usize, offset: usize, handle: VmmHandle, flags: u64);
+        cuMemUnmap ["cuMemUnmap" 10020 legacy = cuMemUnmap] => vmm::unmap(ptr: DevicePtr, bytes: usize);
+
+        // Arrays.
+        cuArrayCreate_v2 ["cuArrayCreate" 3020 legacy = cuArrayCreate_v2] => array::create(array: *mut Array, desc: *const ArrayDescriptor);
+        cuArray3DCreate_v2 ["cuArray3DCreate" 3020 legacy = cuArray3DCreate_v2] => array::create_3d(array: *mut Array, desc: *const Array3dDescriptor);
+        cuArrayDestroy ["cuArrayDestroy" 2000 legacy = cuArrayDestroy] => array::destroy(array: Array);
+        cuMipmappedArrayCreate ["cuMipmappedArrayCreate" 5000 legacy = cuMipmappedArrayCreate] => array::create_mipmapped(array: *mut Array, desc: *const Array3dDescriptor, levels: c_uint);
+        cuMipmappedArrayDestroy ["cuMipmappedArrayDestroy" 5000 legacy = cuMipmappedArrayDestroy] => array::destroy_mipmapped(array: Array);
+
+        // Memory of other processes and other APIs.
+        cuIpcGetMemHandle ["cuIpcGetMemHandle" 4010 legacy = cuIpcGetMemHandle] => ipc::export(handle: Opaque, ptr: DevicePtr);
+        cuIpcOpenMemHandle ["cuIpcOpenMemHandle" 4010 legacy = none] => ipc::open(ptr: *mut DevicePtr, handle: IpcMemHandle, flags: c_uint);
+        cuIpcOpenMemHandle_v2 ["cuIpcOpenMemHandle" 11000 legacy = cuIpcOpenMemHandle_v2] => ipc::open(ptr: *mut DevicePtr, handle: IpcMemHandle, flags: c_uint);
+        cuIpcCloseMemHandle ["cuIpcCloseMemHandle" 4010 legacy = cuIpcCloseMemHandle] => ipc::close(ptr: DevicePtr);
+        cuImportExternalMemory ["cuImportExternalMemory" 10000 legacy = cuImportExternalMemory] => ipc::import_external(memory: *mut ExternalMemory, desc: *const ExternalMemoryDesc);
+        cuDestroyExternalMemory ["cuDestroyExternalMemory" 10000 legacy = cuDestroyExternalMemory] => ipc::destroy_external(memory: ExternalMemory);
+        cuExternalMemoryGetMappedBuffer ["cuExternalMemoryGetMappedBuffer" 10000 legacy = cuExternalMemoryGetMappedBuffer] => ipc::map_external(ptr: *mut DevicePtr, memory: ExternalMemory, desc: *const ExternalBufferDesc);
+
+        // Streams and captures.
+        cuStreamCreate ["cuStreamCreate" 2000 legacy = cuStreamCreate] => stream::create(stream: *mut Stream, flags: c_uint);
+        cuStreamCreateWithPriority ["cuStreamCreateWithPriority" 5050 legacy = cuStreamCreateWithPriority] => stream::create_with_priority(stream: *mut Stream, flags: c_uint, priority: c_int);
+        cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" 12050 legacy = cuGreenCtxStreamCreate] => stream::create_green(stream: *mut Stream, ctx: Context, flags: c_uint, priority: c_int);
+        cuStreamDestroy ["cuStreamDestroy" 2000 legacy = none] => stream::destroy(stream: Stream);
+        cuStreamDestroy_v2 ["cuStreamDestroy" 4000 legacy = cuStreamDestroy_v2] => stream::destroy(stream: Stream);
+        cuStreamBeginCapture ["cuStreamBeginCapture" 10000 legacy = none] => capture::begin_v1(stream: Stream);
+        cuStreamBeginCapture_ptsz ["cuStreamBeginCapture" 10000 ptds = none] => capture::begin_v1(stream: Stream);
+        cuStreamBeginCapture_v2 ["cuStreamBeginCapture" 10010 legacy = cuStreamBeginCapture_v2] => capture::begin(stream: Stream, mode: c_int);
+        cuStreamBeginCapture_v2_ptsz ["cuStreamBeginCapture" 10010 ptds = cuStreamBeginCapture_v2] => capture::begin(stream: Stream, mode: c_int);
+        cuStreamBeginCaptureToGraph ["cuStreamBeginCaptureToGraph" 12030 legacy = cuStreamBeginCaptureToGraph] => capture::begin_to_graph(stream: Stream, graph: Graph, deps: Opaque, data: Opaque, len: usize, mode: c_int);
+        cuStreamBeginCaptureToGraph_ptsz ["cuStreamBeginCaptureToGraph" 12030 ptds = cuStreamBeginCaptureToGraph] => capture::begin_to_graph(stream: Stream, graph: Graph, deps: Opaque, data: Opaque, len: usize, mode: c_int);
+        cuStreamEndCapture ["cuStreamEndCapture" 10000 legacy = cuStreamEndCapture] => capture::end(stream: Stream, graph: *mut Graph);
+        cuStreamEndCapture_ptsz ["cuStreamEndCapture" 10000 ptds = cuStreamEndCapture] => capture::end(stream: Stream, graph: *mut Graph);
+
+        // Graphs.
+        cuGraphCreate ["cuGraphCreate" 10000 legacy = cuGraphCreate] => graph::create(graph: *mut Graph, flags: c_uint);
+        cuGraphClone ["cuGraphClone" 10000 legacy = cuGraphClone] => graph::clone(clone: *mut Graph, original: Graph);
+        cuGraphDestroy ["cuGraphDestroy" 10000 legacy = cuGraphDestroy] => graph::destroy(graph: Graph);
+        cuGraphInstantiate ["cuGraphInstantiate" 10000 legacy = none] => graph::instantiate_log(exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
+        cuGraphInstantiate_v2 ["cuGraphInstantiate" 11000 legacy = none] => graph::instantiate_log(exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
+        cuGraphInstantiateWithFlags ["cuGraphInstantiateWithFlags" 11040 legacy = cuGraphInstantiateWithFlags] => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
+        cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" 12000 legacy = cuGraphInstantiateWithParams] => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
+        cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" 12000 ptds = cuGraphInstantiateWithParams] => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
+
+        // Executable graphs.
+        cuGraphLaunch ["cuGraphLaunch" 10000 legacy = cuGraphLaunch] => exec::launch(exec: GraphExec, stream: Stream);
+        cuGraphLaunch_ptsz ["cuGraphLaunch" 10000 ptds = cuGraphLaunch] => exec::launch(exec: GraphExec, stream: Stream);
+        cuGraphExecDestroy ["cuGraphExecDestroy" 10000 legacy = cuGraphExecDestroy] => exec::destroy(exec: GraphExec);
+        cuGraphExecUpdate ["cuGraphExecUpdate" 10020 legacy = none] => exec::update_v1(exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
+        cuGraphExecUpdate_v2 ["cuGraphExecUpdate" 12000 legacy = cuGraphExecUpdate_v2] => exec::update(exec: GraphExec, graph: Graph, info: Opaque);
+        cuGraphNodeSetEnabled ["cuGraphNodeSetEnabled" 11060 legacy = cuGraphNodeSetEnabled] => exec::set_enabled(exec: GraphExec, node: GraphNode, enabled: c_uint);
+        cuGraphExecNodeSetParams ["cuGraphExecNodeSetParams" 12020 legacy = cuGraphExecNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecKernelNodeSetParams ["cuGraphExecKernelNodeSetParams" 10010 legacy = none] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecKernelNodeSetParams_v2 ["cuGraphExecKernelNodeSetParams" 12000 legacy = cuGraphExecKernelNodeSetParams_v2] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecMemcpyNodeSetParams ["cuGraphExecMemcpyNodeSetParams" 10020 legacy = cuGraphExecMemcpyNodeSetParams] => exec::set_params_ctx(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecMemsetNodeSetParams ["cuGraphExecMemsetNodeSetParams" 10020 legacy = cuGraphExecMemsetNodeSetParams] => exec::set_params_ctx(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecHostNodeSetParams ["cuGraphExecHostNodeSetParams" 10020 legacy = cuGraphExecHostNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecChildGraphNodeSetParams ["cuGraphExecChildGraphNodeSetParams" 11010 legacy = cuGraphExecChildGraphNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, child: Graph);
+        cuGraphExecEventRecordNodeSetEvent ["cuGraphExecEventRecordNodeSetEvent" 11010 legacy = cuGraphExecEventRecordNodeSetEvent] => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
+        cuGraphExecEventWaitNodeSetEvent ["cuGraphExecEventWaitNodeSetEvent" 11010 legacy = cuGraphExecEventWaitNodeSetEvent] => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
+        cuGraphExecExternalSemaphoresSignalNodeSetParams ["cuGraphExecExternalSemaphoresSignalNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresSignalNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecExternalSemaphoresWaitNodeSetParams ["cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresWaitNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecBatchMemOpNodeSetParams ["cuGraphExecBatchMemOpNodeSetParams" 11070 legacy = cuGraphExecBatchMemOpNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+    } };
+}
+
+/// Driver functions that the shim calls itself: `symbol = sys (arguments);`.
+#[macro_export]
+macro_rules! driver_calls {
+    ($emit:path) => { $emit! {
+        cuDriverGetVersion = cuDriverGetVersion (version: *mut c_int);
+        cuCtxGetCurrent = cuCtxGetCurrent (ctx: *mut Context);
+        cuCtxGetDevice = cuCtxGetDevice (device: *mut Device);
+        cuDeviceGetName = cuDeviceGetName (name: *mut c_char, len: c_int, device: Device);
+        cuDeviceGetUuid_v2 = cuDeviceGetUuid_v2 (uuid: *mut [u8; 16], device: Device);
+        cuDeviceTotalMem_v2 = cuDeviceTotalMem_v2 (bytes: *mut usize, device: Device);
+        cuDevicePrimaryCtxGetState = cuDevicePrimaryCtxGetState (device: Device, flags: *mut c_uint, active: *mut c_int);
+        cuGraphGetNodes = cuGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+        cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
+        cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
+    } };
+}

@@ -1,0 +1,105 @@
+//! Rows of the HIP runtime API. HIP has no lower boundary, so these names carry the meaning
+//! themselves; most of them share the hooks of the driver rows they resemble.
+//!
+//! `symbol => module::hook(arguments);`. Source of the prototypes: hip_runtime_api.h 5.7 to 6.3;
+//! `hipGraphInstantiate` keeps its five arguments and `hipGraphExecUpdate` its four in all of them.
+
+/// Hands all rows to the macro named, as `emit! { row; row; … }`.
+#[macro_export]
+macro_rules! hip_functions {
+    ($emit:path) => { $emit! {
+        hipMalloc => memory::alloc(ptr: *mut DevicePtr, bytes: usize);
+        hipExtMallocWithFlags => memory::alloc_managed_or_device(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        hipMallocPitch => memory::alloc_pitch_4(ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize);
+        hipMemAllocPitch => memory::alloc_pitch(ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
+        hipMalloc3D => memory::alloc_3d(ptr: *mut PitchedPtr, extent: Extent);
+        hipMallocManaged => memory::alloc_managed(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        hipFree => memory::free(ptr: DevicePtr);
+        hipMemGetInfo => memory::get_info(free: *mut usize, total: *mut usize);
+        hipMallocAsync => memory::alloc_async(ptr: *mut DevicePtr, bytes: usize, stream: Stream);
+        hipMallocFromPoolAsync => memory::alloc_from_pool_hip(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
+        hipFreeAsync => memory::free_async(ptr: DevicePtr, stream: Stream);
+
+        hipHostMalloc => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        hipHostAlloc => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        hipMallocHost => host::alloc(ptr: *mut DevicePtr, bytes: usize);
+        hipMemAllocHost => host::alloc(ptr: *mut DevicePtr, bytes: usize);
+        hipHostFree => host::free(ptr: DevicePtr);
+        hipFreeHost => host::free(ptr: DevicePtr);
+        hipHostRegister => host::register(ptr: DevicePtr, bytes: usize, flags: c_uint);
+        hipHostUnregister => host::unregister(ptr: DevicePtr);
+
+        hipMemCreate => vmm::create(handle: *mut VmmHandle, bytes: usize, prop: Opaque, flags: u64);
+        hipMemRelease => vmm::release(handle: VmmHandle);
+        hipMemRetainAllocationHandle => vmm::retain(handle: *mut VmmHandle, addr: Opaque);
+        hipMemImportFromShareableHandle => vmm::import(handle: *mut VmmHandle, os_handle: Opaque, kind: c_int);
+        hipMemAddressReserve => vmm::reserve(ptr: *mut DevicePtr, bytes: usize, alignment: usize, addr: DevicePtr, flags: u64);
+        hipMemAddressFree => vmm::unreserve(ptr: DevicePtr, bytes: usize);
+        hipMemMap => vmm::map(ptr: DevicePtr, bytes: usize, offset: usize, handle: VmmHandle, flags: u64);
+        hipMemUnmap => vmm::unmap(ptr: DevicePtr, bytes: usize);
+
+        hipArrayCreate => array::create(array: *mut Array, desc: *const ArrayDescriptor);
+        hipArray3DCreate => array::create_3d(array: *mut Array, desc: *const Array3dDescriptor);
+        hipArrayDestroy => array::destroy(array: Array);
+        hipMallocArray => array::create_channels(array: *mut Array, desc: *const ChannelDesc, width: usize, height: usize, flags: c_uint);
+        hipMalloc3DArray => array::create_channels_3d(array: *mut Array, desc: *const ChannelDesc, extent: Extent, flags: c_uint);
+        hipFreeArray => array::destroy(array: Array);
+        hipMallocMipmappedArray => array::create_channels_mipmapped(array: *mut Array, desc: *const ChannelDesc, extent: Extent, levels: c_uint, flags: c_uint);
+        hipFreeMipmappedArray => array::destroy_mipmapped(array: Array);
+
+        hipIpcGetMemHandle => ipc::export(handle: Opaque, ptr: DevicePtr);
+        hipIpcOpenMemHandle => ipc::open(ptr: *mut DevicePtr, handle: IpcMemHandle, flags: c_uint);
+        hipIpcCloseMemHandle => ipc::close(ptr: DevicePtr);
+
+        hipInit => process::init(flags: c_uint);
+        hipDeviceReset => process::hip_reset();
+        hipStreamCreate => stream::create_plain(stream: *mut Stream);
+        hipStreamCreateWithFlags => stream::create(stream: *mut Stream, flags: c_uint);
+        hipStreamCreateWithPriority => stream::create_with_priority(stream: *mut Stream, flags: c_uint, priority: c_int);
+        hipStreamDestroy => stream::destroy(stream: Stream);
+        hipStreamBeginCapture => capture::begin(stream: Stream, mode: c_int);
+        hipStreamBeginCapture_spt => capture::begin(stream: Stream, mode: c_int);
+        hipStreamBeginCaptureToGraph => capture::begin_to_graph(stream: Stream, graph: Graph, deps: Opaque, data: Opaque, len: usize, mode: c_int);
+        hipStreamEndCapture => capture::end(stream: Stream, graph: *mut Graph);
+        hipStreamEndCapture_spt => capture::end(stream: Stream, graph: *mut Graph);
+
+        hipGraphCreate => graph::create(graph: *mut Graph, flags: c_uint);
+        hipGraphClone => graph::clone(clone: *mut Graph, original: Graph);
+        hipGraphDestroy => graph::destroy(graph: Graph);
+        hipGraphInstantiate => graph::instantiate_log(exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
+        hipGraphInstantiateWithFlags => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
+        hipGraphInstantiateWithParams => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
+
+        hipGraphLaunch => exec::launch(exec: GraphExec, stream: Stream);
+        hipGraphLaunch_spt => exec::launch(exec: GraphExec, stream: Stream);
+        hipGraphExecDestroy => exec::destroy(exec: GraphExec);
+        hipGraphExecUpdate => exec::update_v1(exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
+        hipGraphNodeSetEnabled => exec::set_enabled(exec: GraphExec, node: GraphNode, enabled: c_uint);
+        hipGraphExecNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecKernelNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecMemcpyNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecMemsetNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecHostNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecChildGraphNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, child: Graph);
+        hipGraphExecEventRecordNodeSetEvent => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
+        hipGraphExecEventWaitNodeSetEvent => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
+        hipGraphExecExternalSemaphoresSignalNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecExternalSemaphoresWaitNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecBatchMemOpNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+    } };
+}
+
+/// HIP functions that the shim calls itself: `symbol (arguments);`.
+#[macro_export]
+macro_rules! hip_calls {
+    ($emit:path) => { $emit! {
+        hipRuntimeGetVersion (version: *mut c_int);
+        hipGetDevice (device: *mut Device);
+        hipDeviceGetName (name: *mut c_char, len: c_int, device: Device);
+        hipDeviceGetUuid (uuid: *mut [u8; 16], device: Device);
+        hipDeviceTotalMem (bytes: *mut usize, device: Device);
+        hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+        hipGraphNodeGetType (node: GraphNode, kind: *mut c_int);
+        hipGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
+    } };
+}

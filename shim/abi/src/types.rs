@@ -1,0 +1,154 @@
+//! C types of the three APIs, as far as the hooks need them.
+//!
+//! Enums are plain integers here: a value that this version does not know must be passed on, and
+//! would be undefined behaviour as a Rust enum. Sizes are checked against cudarc's `sys` in tests.
+
+use std::ffi::c_void;
+
+/// `CUresult`, `cudaError_t` and `hipError_t`: 0 is success in all three.
+pub type Status = u32;
+/// Success in all three APIs.
+pub const SUCCESS: Status = 0;
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `cudaErrorMemoryAllocation`, `hipErrorOutOfMemory`.
+pub const OUT_OF_MEMORY: Status = 2;
+/// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`, `hipErrorGraphExecUpdateFailure`.
+pub const GRAPH_EXEC_UPDATE_FAILURE: Status = 910;
+/// `…_SHARED_OBJECT_SYMBOL_NOT_FOUND`: what a hook answers when there is no real function behind it.
+pub const SYMBOL_NOT_FOUND: Status = 302;
+
+/// `CUdeviceptr`, `void *` of the runtimes: an address that device code uses.
+pub type DevicePtr = u64;
+/// Ordinal of a device: `CUdevice`, `hipDevice_t`.
+pub type Device = i32;
+/// Context handle.
+pub type Context = *mut c_void;
+/// Stream handle; NULL is the default stream.
+pub type Stream = *mut c_void;
+/// Graph handle.
+pub type Graph = *mut c_void;
+/// Executable graph handle.
+pub type GraphExec = *mut c_void;
+/// Graph node handle.
+pub type GraphNode = *mut c_void;
+/// Array or mipmapped array handle.
+pub type Array = *mut c_void;
+/// `CUmemGenericAllocationHandle`.
+pub type VmmHandle = u64;
+/// Memory pool handle.
+pub type MemPool = *mut c_void;
+/// External memory handle.
+pub type ExternalMemory = *mut c_void;
+/// A pointer to a struct that the hooks never read.
+pub type Opaque = *mut c_void;
+
+/// `CUipcMemHandle`, `hipIpcMemHandle_t`: passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IpcMemHandle {
+    pub reserved: [u8; 64],
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ArrayDescriptor {
+    /// Elements.
+    pub width: usize,
+    /// Elements; 0 for one dimension.
+    pub height: usize,
+    pub format: u32,
+    pub channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Array3dDescriptor {
+    /// Elements.
+    pub width: usize,
+    /// Elements; 0 for one dimension.
+    pub height: usize,
+    /// Elements; 0 for fewer than three dimensions.
+    pub depth: usize,
+    pub format: u32,
+    pub channels: u32,
+    pub flags: u32,
+}
+
+/// First fields of `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GraphInstantiateParams {
+    pub flags: u64,
+    pub upload_stream: Stream,
+    pub error_node_out: GraphNode,
+    pub result_out: u32,
+}
+
+/// First fields of `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExternalBufferDesc {
+    /// Bytes.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    pub flags: u32,
+    pub reserved: [u32; 16],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExternalMemoryDesc {
+    pub kind: u32,
+    pub handle: [u64; 2],
+    /// Bytes.
+    pub size: u64,
+    pub flags: u32,
+    pub reserved: [u32; 16],
+}
+
+/// `CUmulticastObjectProp`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MulticastProp {
+    pub devices: u32,
+    /// Bytes.
+    pub size: usize,
+    pub handle_types: u64,
+    pub flags: u64,
+}
+
+/// `cudaExtent`, `hipExtent`: bytes × rows × slices for linear memory. Passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Extent {
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+}
+
+/// `cudaPitchedPtr`, `hipPitchedPtr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PitchedPtr {
+    pub ptr: DevicePtr,
+    /// Bytes.
+    pub pitch: usize,
+    /// Bytes.
+    pub xsize: usize,
+    /// Rows.
+    pub ysize: usize,
+}
+
+/// `cudaChannelFormatDesc`, `hipChannelFormatDesc`: bits of each channel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ChannelDesc {
+    pub x: i32,
+    pub y: i32,
+    pub z: i32,
+    pub w: i32,
+    pub kind: u32,
+}
