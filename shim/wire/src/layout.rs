@@ -163,7 +163,13 @@ pub struct Header {
     pub tables_len: u32,
     /// The deepest stack that is recorded (0: none).
     pub stack_depth: u32,
-    pub _reserved: [u64; 32],
+    /// Dump files only: when the copy was made (0: this is the ledger itself), CLOCK_MONOTONIC.
+    pub dumped_ns: u64,
+    /// Dump files only: VmRSS of the process at that moment, bytes; 0 if unknown.
+    pub dumped_rss: u64,
+    /// Dump files only: device bytes that the driver says the process held; 0 if unknown.
+    pub dumped_device_used: u64,
+    pub _reserved: [u64; 29],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
 }

@@ -122,16 +122,29 @@ impl Snapshot {
     /// [`ReadError`] inside `Ok` when the bytes are not a ledger of this version, an I/O error of
     /// the source as it is.
     pub fn read<S: Source + ?Sized>(source: &S) -> std::io::Result<Result<Self, ReadError>> {
+        Self::read_tables(source, |_| true)
+    }
+
+    /// As [`Snapshot::read`], but tables that are not wanted stay empty: a list of processes needs
+    /// no allocations.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn read_tables<S: Source + ?Sized>(
+        source: &S,
+        wanted: impl Fn(TableKind) -> bool,
+    ) -> std::io::Result<Result<Self, ReadError>> {
         let mut page = vec![0; HEADER_BYTES];
         let got = source.read_at(0, &mut page)?;
         let header = match header(&page[..got]) {
             Ok(header) => header,
             Err(error) => return Ok(Err(error)),
         };
-        let directory = match directory(&header) {
+        let mut directory = match directory(&header) {
             Ok(directory) => directory,
             Err(error) => return Ok(Err(error)),
         };
+        directory.retain(|&kind, _| wanted(kind));
         let mut tables = Tables { source, directory, torn: 0 };
         let strings = tables.bytes(TableKind::Strings)?;
         let frames = tables.words(TableKind::Frames)?;
@@ -185,6 +198,11 @@ impl Snapshot {
             })
             .unwrap_or_default();
         String::from_utf8_lossy(bytes)
+    }
+
+    /// The whole Strings table, for copies that keep every reference.
+    pub fn strings(&self) -> &[u8] {
+        &self.strings
     }
 
     /// The sum of a counter.
@@ -248,6 +266,9 @@ fn stack(slot: &StackSlot, frames: &[u64]) -> Option<Stack> {
     })
 }
 
+/// Bytes that are read at a time: a claim of gigabytes in a small file allocates no more than this.
+const PIECE_BYTES: usize = 1 << 20;
+
 struct Tables<'a, S: Source + ?Sized> {
     source: &'a S,
     directory: HashMap<TableKind, TableDesc>,
@@ -255,63 +276,97 @@ struct Tables<'a, S: Source + ?Sized> {
 }
 
 impl<S: Source + ?Sized> Tables<'_, S> {
-    /// The backed bytes of a table; fewer if the file is shorter than its directory says.
-    fn bytes(&self, kind: TableKind) -> std::io::Result<Vec<u8>> {
-        let Some(desc) = self.directory.get(&kind) else { return Ok(Vec::new()) };
+    /// Hands out the backed bytes of a table, a piece of whole slots at a time; fewer if the file is
+    /// shorter than its directory says.
+    fn pieces(&self, kind: TableKind, mut each: impl FnMut(&[u8])) -> std::io::Result<()> {
+        let Some(desc) = self.directory.get(&kind) else { return Ok(()) };
+        let slot = desc.slot_bytes as usize;
         let mut left = desc.used * u64::from(desc.slot_bytes);
-        let mut bytes = Vec::new();
-        // In pieces, so that a claim of gigabytes in a small file does not allocate gigabytes.
+        let mut offset = desc.offset;
+        let mut piece = vec![0; left.min((PIECE_BYTES / slot * slot) as u64) as usize];
         while left > 0 {
-            let piece = left.min(16 << 20) as usize;
-            let start = bytes.len();
-            bytes.resize(start + piece, 0);
-            let got = self.source.read_at(desc.offset + start as u64, &mut bytes[start..])?;
-            if got < piece {
-                bytes.truncate(start + got);
+            let want = left.min(piece.len() as u64) as usize;
+            let got = self.source.read_at(offset, &mut piece[..want])?;
+            each(&piece[..got]);
+            if got < want {
                 break;
             }
-            left -= piece as u64;
+            offset += want as u64;
+            left -= want as u64;
         }
+        Ok(())
+    }
+
+    fn bytes(&self, kind: TableKind) -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.pieces(kind, |piece| bytes.extend_from_slice(piece))?;
         Ok(bytes)
     }
 
     fn words(&self, kind: TableKind) -> std::io::Result<Vec<u64>> {
-        let bytes = self.bytes(kind)?;
-        Ok(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect())
+        let mut words = Vec::new();
+        self.pieces(kind, |piece| {
+            words.extend(piece.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())));
+        })?;
+        Ok(words)
     }
 
-    /// Valid slots with their index.
-    fn slots<T: Sealed>(&mut self) -> std::io::Result<Vec<(u32, T)>> {
-        let bytes = self.bytes(T::TABLE)?;
-        let mut slots = Vec::new();
-        for (index, chunk) in bytes.chunks_exact(size_of::<T>()).enumerate() {
-            if chunk[..4] == [0; 4] {
-                continue;
+    /// Calls `each` for every valid slot with its index.
+    fn for_each<T: Sealed>(&mut self, mut each: impl FnMut(u32, T)) -> std::io::Result<()> {
+        let mut index = 0_u32;
+        let mut torn = 0;
+        self.pieces(T::TABLE, |piece| {
+            for chunk in piece.chunks_exact(size_of::<T>()) {
+                if chunk[..4] != [0; 4] {
+                    match T::read_from_bytes(chunk) {
+                        Ok(slot) if slot.seal().to_le_bytes() == chunk[..4] => each(index, slot),
+                        _ => match self.again::<T>(index) {
+                            Again::Whole(slot) => each(index, slot),
+                            Again::Free => {}
+                            Again::Torn => torn += 1,
+                        },
+                    }
+                }
+                index = index.saturating_add(1);
             }
-            match T::read_from_bytes(chunk) {
-                Ok(slot) if slot.seal().to_le_bytes() == chunk[..4] => slots.push((index as u32, slot)),
-                _ => match self.again::<T>(index) {
-                    Some(slot) => slots.push((index as u32, slot)),
-                    None => self.torn += 1,
-                },
-            }
+        })?;
+        self.torn += torn;
+        Ok(())
+    }
+
+    /// One more look at a slot that was caught in the middle of a change.
+    fn again<T: Sealed>(&self, index: u32) -> Again<T> {
+        let look = || {
+            let desc = self.directory.get(&T::TABLE)?;
+            let mut chunk = [0; 512];
+            let chunk = chunk.get_mut(..size_of::<T>())?;
+            let got = self.source.read_at(desc.offset + u64::from(index) * size_of::<T>() as u64, chunk).ok()?;
+            Some((T::read_from_bytes(chunk.get(..got)?).ok()?, [chunk[0], chunk[1], chunk[2], chunk[3]]))
+        };
+        match look() {
+            Some((_, [0, 0, 0, 0])) => Again::Free,
+            Some((slot, check)) if slot.seal().to_le_bytes() == check => Again::Whole(slot),
+            _ => Again::Torn,
         }
+    }
+
+    fn slots<T: Sealed>(&mut self) -> std::io::Result<Vec<(u32, T)>> {
+        let mut slots = Vec::new();
+        self.for_each(|index, slot| slots.push((index, slot)))?;
         Ok(slots)
     }
 
-    /// One more look at a slot that was caught in the middle of a change; `None` if it is free or
-    /// still not whole.
-    fn again<T: Sealed>(&self, index: usize) -> Option<T> {
-        let desc = self.directory.get(&T::TABLE)?;
-        let mut chunk = vec![0; size_of::<T>()];
-        let got = self.source.read_at(desc.offset + (index * chunk.len()) as u64, &mut chunk).ok()?;
-        let slot = T::read_from_bytes(chunk.get(..got)?).ok()?;
-        (slot.seal().to_le_bytes() == chunk[..4]).then_some(slot)
-    }
-
     fn list<T: Sealed>(&mut self) -> std::io::Result<Vec<T>> {
-        Ok(self.slots()?.into_iter().map(|(_, slot)| slot).collect())
+        let mut slots = Vec::new();
+        self.for_each(|_, slot| slots.push(slot))?;
+        Ok(slots)
     }
+}
+
+enum Again<T> {
+    Whole(T),
+    Free,
+    Torn,
 }
 
 #[cfg(test)]
