@@ -1,0 +1,239 @@
+/* What the shim adds to a call, in nanoseconds, measured inside one preloaded process: each block of
+ * calls goes once through the shim's door and once to the driver's own entry (found in the driver's
+ * symbol table, past every hook), alternating, and the median of the differences is printed.
+ *
+ *     cost calls            calls that are passed through, and launches
+ *     cost pairs [DEPTH]    cuMemAlloc + cuMemFree, from DEPTH frames down
+ *     cost live N           N live allocations, then "ready", until stdin closes
+ *
+ * One JSON line per figure. Without the preload both ways are the same function and the difference
+ * printed is the noise of the measurement. COST_BLOCKS and COST_PER_BLOCK set the sample.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef unsigned long long CUdeviceptr;
+typedef int (*get_proc_fn)(const char *, void **, int, uint64_t, int *);
+enum { BLOCKS_MAX = 20001 };
+
+/* ---- the driver's own entries ---- */
+struct wanted { const char *name; void *found; };
+
+static const ElfW(Sym) *lookup(const char *name, const ElfW(Sym) *symbols, const char *strings, const uint32_t *hash) {
+    uint32_t buckets = hash[0], first = hash[1], bloom = hash[2];
+    const uint32_t *bucket = hash + 4 + bloom * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
+    for (uint32_t b = 0; b < buckets; b++)
+        for (uint32_t i = bucket[b]; i >= first && i; i++) {
+            if (symbols[i].st_value && !strcmp(strings + symbols[i].st_name, name)) return &symbols[i];
+            if (chain[i - first] & 1) break;
+        }
+    return NULL;
+}
+static int each_library(struct dl_phdr_info *info, size_t size, void *data) {
+    struct wanted *wanted = data;
+    (void)size;
+    const char *base = strrchr(info->dlpi_name, '/');
+    if (strncmp(base ? base + 1 : info->dlpi_name, "libcuda.so", 10)) return 0;
+    const ElfW(Sym) *symbols = NULL;
+    const char *strings = NULL;
+    const uint32_t *hash = NULL;
+    for (int h = 0; h < info->dlpi_phnum; h++) {
+        if (info->dlpi_phdr[h].p_type != PT_DYNAMIC) continue;
+        for (const ElfW(Dyn) *d = (const void *)(info->dlpi_addr + info->dlpi_phdr[h].p_vaddr); d->d_tag; d++) {
+            if (d->d_tag == DT_SYMTAB) symbols = (const void *)d->d_un.d_ptr;
+            if (d->d_tag == DT_STRTAB) strings = (const void *)d->d_un.d_ptr;
+            if (d->d_tag == DT_GNU_HASH) hash = (const void *)d->d_un.d_ptr;
+        }
+    }
+    const ElfW(Sym) *symbol = symbols && strings && hash ? lookup(wanted->name, symbols, strings, hash) : NULL;
+    if (symbol) wanted->found = (void *)(info->dlpi_addr + symbol->st_value);
+    return symbol != NULL;
+}
+static get_proc_fn hooked_get, real_get;
+
+struct way { int (*fn)(); };
+struct call { struct way hooked, real; int differs; };
+
+static struct call find(const char *name, int version) {
+    struct call call = {{NULL}, {NULL}, 0};
+    if (hooked_get(name, (void **)&call.hooked.fn, version, 0, NULL)) call.hooked.fn = NULL;
+    if (real_get(name, (void **)&call.real.fn, version, 0, NULL)) call.real.fn = NULL;
+    call.differs = call.hooked.fn != call.real.fn;
+    return call;
+}
+static struct call need(const char *name, int version) {
+    struct call call = find(name, version);
+    if (!call.hooked.fn || !call.real.fn) {
+        fprintf(stderr, "cost: the driver has no %s\n", name);
+        exit(2);
+    }
+    return call;
+}
+static void must(int code, const char *what) {
+    if (code) {
+        fprintf(stderr, "cost: %s gave %d\n", what, code);
+        exit(2);
+    }
+}
+
+/* ---- measuring ---- */
+static double now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+static double quantile(double *v, int n, double q) {
+    qsort(v, (size_t)n, sizeof *v, ascending);
+    return v[(int)(q * (n - 1))];
+}
+static int setting(const char *name, int fallback) {
+    const char *text = getenv(name);
+    return text && atoi(text) > 0 ? atoi(text) : fallback;
+}
+
+/* One block: `per` calls by way of `fn`, given what it needs. */
+typedef void block_fn(struct way *ways, int per);
+struct job {
+    const char *name;
+    block_fn *block, *after; /* after: untimed, once a block (a synchronise) */
+    struct way *hooked, *real;
+    int differs, blocks, per;
+};
+static void measure(const struct job *job) {
+    static double a[BLOCKS_MAX], b[BLOCKS_MAX], difference[BLOCKS_MAX];
+    int blocks = setting("COST_BLOCKS", job->blocks), per = setting("COST_PER_BLOCK", job->per);
+    if (blocks > BLOCKS_MAX) blocks = BLOCKS_MAX;
+    for (int i = -5; i < blocks; i++) {
+        double took[2];
+        for (int turn = 0; turn < 2; turn++) {
+            int real = (turn + i) & 1;
+            struct way *ways = real ? job->real : job->hooked;
+            double start = now_ns();
+            job->block(ways, per);
+            took[real] = (now_ns() - start) / per;
+            if (job->after) job->after(job->real, 1);
+        }
+        if (i < 0) continue; /* warming up */
+        a[i] = took[0], b[i] = took[1], difference[i] = took[0] - took[1];
+    }
+    double low = quantile(difference, blocks, 0.25), middle = quantile(difference, blocks, 0.5);
+    double high = quantile(difference, blocks, 0.75);
+    printf("{\"cost\":\"%s\",\"hooked\":%s,\"native_ns\":%.1f,\"preloaded_ns\":%.1f,\"added_ns\":%.1f,"
+           "\"added_quartiles\":[%.1f,%.1f],\"samples\":%d}\n",
+           job->name, job->differs ? "true" : "false", quantile(b, blocks, 0.5), quantile(a, blocks, 0.5), middle, low,
+           high, blocks * per);
+    fflush(stdout);
+}
+
+/* ---- what is measured ---- */
+static void *stream, *function, *graph_exec;
+static struct call synchronize;
+static size_t pair_bytes = 64 << 10;
+
+static void sync_after(struct way *ways, int per) { (void)ways; (void)per; must(synchronize.real.fn(stream), "synchronise"); }
+#define BLOCK(name, ...) \
+    static void name(struct way *w, int per) { for (int i = 0; i < per; i++) { __VA_ARGS__; } }
+BLOCK(ctx_get_current, void *c; w->fn(&c))
+BLOCK(mem_get_info, size_t f; size_t t; w->fn(&f, &t))
+BLOCK(stream_is_capturing, int s; w->fn(stream, &s))
+BLOCK(stream_call, w->fn(stream))
+BLOCK(device_get, int d; w->fn(&d, 0))
+BLOCK(driver_version, int v; w->fn(&v))
+BLOCK(launch_kernel, must(w->fn(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel"))
+BLOCK(launch_graph, must(w->fn(graph_exec, stream), "cuGraphLaunch"))
+BLOCK(pair, CUdeviceptr p; must(w[0].fn(&p, pair_bytes), "cuMemAlloc"); must(w[1].fn(p), "cuMemFree"))
+
+static const char ptx[] = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+
+static void calls(void) {
+    struct call load = need("cuModuleLoadData", 2000), get = need("cuModuleGetFunction", 2000);
+    void *module;
+    must(load.hooked.fn(&module, ptx), "cuModuleLoadData");
+    must(get.hooked.fn(&function, module, "nothing"), "cuModuleGetFunction");
+    const struct { const char *label, *name; int version; block_fn *block, *after; int blocks, per; } list[] = {
+        {"cuCtxGetCurrent", "cuCtxGetCurrent", 4000, ctx_get_current, NULL, 2001, 1000},
+        {"cuDriverGetVersion", "cuDriverGetVersion", 2020, driver_version, NULL, 2001, 1000},
+        {"cuDeviceGet", "cuDeviceGet", 2000, device_get, NULL, 2001, 1000},
+        {"cuStreamIsCapturing", "cuStreamIsCapturing", 10000, stream_is_capturing, NULL, 2001, 1000},
+        {"cuStreamQuery", "cuStreamQuery", 2000, stream_call, NULL, 2001, 300},
+        {"cuStreamSynchronize", "cuStreamSynchronize", 2000, stream_call, NULL, 1001, 300},
+        {"cuMemGetInfo", "cuMemGetInfo", 3020, mem_get_info, NULL, 1001, 50},
+        {"cuLaunchKernel", "cuLaunchKernel", 4000, launch_kernel, sync_after, 1001, 200},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct call call = find(list[i].name, list[i].version);
+        if (!call.hooked.fn || !call.real.fn) continue;
+        measure(&(struct job){list[i].label, list[i].block, list[i].after, &call.hooked, &call.real, call.differs,
+                              list[i].blocks, list[i].per});
+    }
+    /* A graph of one empty kernel, made through the shim so that the shim knows it. */
+    void *graph;
+    must(need("cuStreamBeginCapture", 10010).hooked.fn(stream, 2), "cuStreamBeginCapture");
+    must(need("cuLaunchKernel", 4000).hooked.fn(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel");
+    must(need("cuStreamEndCapture", 10000).hooked.fn(stream, &graph), "cuStreamEndCapture");
+    must(need("cuGraphInstantiateWithFlags", 11040).hooked.fn(&graph_exec, graph, 0ull), "cuGraphInstantiate");
+    struct call launch = need("cuGraphLaunch", 10000);
+    measure(&(struct job){"cuGraphLaunch", launch_graph, sync_after, &launch.hooked, &launch.real, launch.differs, 1001, 100});
+    must(need("cuGraphExecDestroy", 10000).hooked.fn(graph_exec), "cuGraphExecDestroy");
+    must(need("cuGraphDestroy", 10000).hooked.fn(graph), "cuGraphDestroy");
+}
+
+static void pairs(void) {
+    struct call alloc = need("cuMemAlloc", 3020), release = need("cuMemFree", 3020);
+    struct way hooked[2] = {alloc.hooked, release.hooked}, real[2] = {alloc.real, release.real};
+    double start = now_ns();
+    pair(real, 20);
+    int per = (now_ns() - start) / 20 > 2000 ? 10 : 1000; /* a real device, or the null driver */
+    measure(&(struct job){"cuMemAlloc+cuMemFree", pair, NULL, hooked, real, alloc.differs, per == 10 ? 2001 : 4001, per});
+}
+
+static void live(long n) {
+    struct call alloc = need("cuMemAlloc", 3020);
+    for (long i = 0; i < n; i++) {
+        CUdeviceptr p;
+        must(alloc.hooked.fn(&p, (size_t)256), "cuMemAlloc");
+    }
+    printf("ready %ld\n", n);
+    fflush(stdout);
+    while (getchar() != EOF) {}
+}
+
+static __attribute__((noinline)) void deeper(int depth, void (*then)(void)) {
+    if (depth > 0) deeper(depth - 1, then);
+    else then();
+    __asm__ volatile(""); /* no tail call: each level is a frame */
+}
+
+int main(int argc, char **argv) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (argc < 2 || !driver) return fprintf(stderr, "cost: %s\n", argc < 2 ? "calls | pairs [DEPTH] | live N" : dlerror()), 2;
+    hooked_get = (get_proc_fn)dlsym(driver, "cuGetProcAddress_v2");
+    struct wanted wanted = {"cuGetProcAddress_v2", NULL};
+    dl_iterate_phdr(each_library, &wanted);
+    real_get = (get_proc_fn)wanted.found;
+    if (!hooked_get || !real_get) return fprintf(stderr, "cost: no cuGetProcAddress_v2\n"), 2;
+    int device;
+    void *context;
+    must(need("cuInit", 2000).hooked.fn(0), "cuInit");
+    must(need("cuDeviceGet", 2000).hooked.fn(&device, 0), "cuDeviceGet");
+    must(need("cuDevicePrimaryCtxRetain", 7000).hooked.fn(&context, device), "cuDevicePrimaryCtxRetain");
+    must(need("cuCtxSetCurrent", 4000).hooked.fn(context), "cuCtxSetCurrent");
+    must(need("cuStreamCreate", 2000).hooked.fn(&stream, 1u), "cuStreamCreate");
+    synchronize = need("cuStreamSynchronize", 2000);
+    if (!strcmp(argv[1], "calls")) calls();
+    else if (!strcmp(argv[1], "pairs")) deeper(argc > 2 ? atoi(argv[2]) : 0, pairs);
+    else if (!strcmp(argv[1], "live") && argc > 2) live(atol(argv[2]));
+    else return fprintf(stderr, "cost: calls | pairs [DEPTH] | live N\n"), 2;
+    return 0;
+}
