@@ -169,7 +169,9 @@ pub struct Header {
     pub dumped_rss: u64,
     /// Dump files only: device bytes that the driver says the process held; 0 if unknown.
     pub dumped_device_used: u64,
-    pub _reserved: [u64; 29],
+    /// Inode of /proc/self/ns/pid: whether `pid` means anything where it is read; 0 if unknown.
+    pub pid_ns: u64,
+    pub _reserved: [u64; 28],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
 }
