@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# What gpumem claims, on a real NVIDIA GPU: `make test-gpu` calls this.
+#
+#   tests/gpu/run.sh [STAGE...]      stages: programs observe conformance cost llama (default: all)
+#
+#   KIT=dir         holds libgpumem.so, gpumem and, if wanted, conformance   (default: target/release)
+#   OUT=dir         results.jsonl, logs, what people would see               (default: target/gpu-results)
+#   BUILD=dir       what is compiled here                                    (default: target/gpu-build)
+#   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
+#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stage llama
+#
+# Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. A stage that cannot
+# run here says `skip` and why. Python packages that are missing skip their programs.
+set -u
+cd "$(dirname "$0")/../.."
+root=$PWD
+KIT=${KIT:-$root/target/release}
+export OUT=${OUT:-$root/target/gpu-results} BUILD=${BUILD:-$root/target/gpu-build}
+export GPUMEM_SO=${GPUMEM_SO:-$KIT/libgpumem.so} GPUMEM_CLI=${GPUMEM_CLI:-$KIT/gpumem}
+export WORK=$BUILD/work
+PYTHON=${PYTHON:-python3}
+here=tests/gpu
+stages=${*:-programs observe conformance cost llama}
+
+fail() { echo "FAIL $*"; failed=1; }
+failed=0
+for file in "$GPUMEM_SO" "$GPUMEM_CLI"; do
+    [ -f "$file" ] || { echo "FAIL setup $file is missing: run \`make\` first, or set KIT"; exit 1; }
+done
+case $GPUMEM_SO in /*) ;; *) GPUMEM_SO=$root/$GPUMEM_SO ;; esac
+case $GPUMEM_CLI in /*) ;; *) GPUMEM_CLI=$root/$GPUMEM_CLI ;; esac
+mkdir -p "$OUT" "$BUILD" && rm -rf "$WORK" && mkdir -p "$WORK"
+: >"$OUT/results.jsonl"
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1 ||
+    echo "note nvidia-smi does not answer"
+
+# ---- the toolkit
+if [ -z "${CUDA_HOME:-}" ]; then
+    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+    CUDA_HOME=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+fi
+export CUDA_HOME PATH=$CUDA_HOME/bin:$PATH
+lib=$CUDA_HOME/lib64
+[ -d "$lib" ] || lib=$CUDA_HOME/lib
+first() { for f in "$@"; do [ -e "$f" ] && { echo "$f"; return; }; done; }
+site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null)
+cupti_h=$(first "$CUDA_HOME"/extras/CUPTI/include/cupti.h "$CUDA_HOME"/include/cupti.h "$site"/nvidia/cu13/include/cupti.h)
+cupti_so=$(first "$CUDA_HOME"/extras/CUPTI/lib64/libcupti.so.[0-9]* "$lib"/libcupti.so.[0-9]* "$site"/nvidia/cu13/lib/libcupti.so.[0-9]*)
+
+# ---- what is compiled: each by itself, in parallel; a failure is a line, and its programs are skipped
+compile() { # name command...
+    local name=$1
+    shift
+    "$@" >"$OUT/build-$name.log" 2>&1 || fail "build/$name $(tail -2 "$OUT/build-$name.log" | tr '\n' ' ' | cut -c1-200)"
+}
+nv() { # name source flags...
+    local name=$1 source=$2
+    shift 2
+    compile "$name" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
+}
+mkdir -p "$BUILD/null"
+(
+    compile libcount.so cc -O2 -fPIC -shared -I"$CUDA_HOME/include" -I"$(dirname "${cupti_h:-/}")" $here/count.c \
+        -o "$BUILD/libcount.so" "$cupti_so" -Wl,-rpath,"$(dirname "${cupti_so:-/}")" -pthread
+    [ "$failed" = 0 ]
+) & waits=$!
+(nv saxpy_static saxpy.cu; [ $failed = 0 ]) & waits="$waits $!"
+(nv saxpy_shared saxpy.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
+(nv graphs_static graphs.cu; [ $failed = 0 ]) & waits="$waits $!"
+(nv graphs_shared graphs.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
+(nv gemm gemm.cu -cudart shared -lcublas; [ $failed = 0 ]) & waits="$waits $!"
+(compile nullcuda cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"; [ $failed = 0 ]) & waits="$waits $!"
+(compile cost cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl; [ $failed = 0 ]) & waits="$waits $!"
+(compile cost_nofp cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl; [ $failed = 0 ]) & waits="$waits $!"
+(compile programs make -k -j4 -C tests/programs gpu OUT="$BUILD/programs" CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -Wl,-rpath,$lib"; [ $failed = 0 ]) & waits="$waits $!"
+for pid in $waits; do wait "$pid" || failed=1; done
+
+# ---- the stages; output of each is kept
+stage() { # name command...
+    local name=$1
+    shift
+    echo "== $name"
+    "$@" 2>&1 | tee "$OUT/$name.log"
+    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+}
+conformance() {
+    [ -x "$KIT/conformance" ] || { echo "skip conformance $KIT/conformance is not there"; return 0; }
+    local bad=0 mode
+    for mode in native preloaded; do
+        local preload=
+        [ $mode = preloaded ] && preload=$GPUMEM_SO
+        mkdir -p -m 700 "$WORK/conformance-$mode"
+        if timeout 300 env LD_PRELOAD="$preload" GPUMEM_DIR="$WORK/conformance-$mode" "$KIT/conformance" >"$OUT/conformance-$mode.log" 2>&1; then
+            echo "ok   conformance/$mode $(tail -1 "$OUT/conformance-$mode.log" | cut -c1-150)"
+        else
+            echo "FAIL conformance/$mode $(tail -3 "$OUT/conformance-$mode.log" | tr '\n' ' ' | cut -c1-250)"
+            bad=1
+        fi
+    done
+    return $bad
+}
+llama() {
+    [ -n "${LLAMA_SERVER:-}" ] && [ -n "${LLAMA_MODEL:-}" ] || { echo "skip llama set LLAMA_SERVER and LLAMA_MODEL"; return 0; }
+    "$PYTHON" $here/llama.py "$LLAMA_SERVER" "$LLAMA_MODEL"
+}
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+for name in $stages; do
+    case $name in
+    programs) stage programs "$PYTHON" $here/run.py ;;
+    observe) stage observe "$PYTHON" $here/observe.py ;;
+    cost) stage cost "$PYTHON" $here/cost.py ;;
+    conformance) stage conformance conformance ;;
+    llama) stage llama llama ;;
+    *) fail "setup no stage $name" ;;
+    esac
+done
+[ $failed = 0 ] && echo "test-gpu: all ok" || echo "test-gpu: something failed (see $OUT)"
+exit $failed

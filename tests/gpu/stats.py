@@ -1,0 +1,82 @@
+"""Counts of a run, from the counter and from gpumem, brought to the same names.
+
+Both become {"device.allocs": 3, "device.frees": 3, "device.bytes": 4096, "launches": 7, …}; what is
+zero is left out. gpumem's side is read from the ledger as shim/wire/src/layout.rs documents it, so
+that a mistake of the inspector cannot hide one of the shim; that the inspector says the same is
+checked on its own.
+"""
+import struct
+
+KINDS = {1: "device", 2: "pitch", 3: "managed", 4: "host-pinned", 5: "host-registered", 6: "async", 7: "vmm-physical",
+         8: "vmm-mapping", 9: "vmm-reservation", 10: "array", 11: "mipmapped-array", 12: "ipc-import",
+         13: "external-memory", 14: "external-mapping", 15: "vmm-import", 16: "multicast", 17: "reported"}
+FIELDS = ("allocs", "frees", "bytes", "freed_bytes", "failures")
+SCALARS = ("unknown_frees", "free_failures", "graphs_created", "graphs_destroyed", "execs_created", "execs_destroyed",
+           "instantiate_failures", "instantiate_ns", "launches", "launch_failures", "updates", "update_failures",
+           "node_sets", "captures_begun", "captures_ended", "captures_failed", "dropped_records", "stacks_cut",
+           "late_frees", "panics", "ended_with_context", "nodes_instantiated")
+COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_sets"))
+PER_KIND, PER_SHARD = 24, 256
+TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
+STATES = {1: "recording", 2: "stopped", 3: "exited"}
+MODES = {1: "active", 2: "record-only"}
+INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}
+STRINGS, COUNTERS = 4, 11
+
+
+class Ledger:
+    """What one ledger says: `interception`, `reason`, `state`, `mode`, `counts`, `live`."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            data = file.read(4096)
+            if data[:8] != b"GPUMEM\x1aL" or struct.unpack_from("<I", data, 8)[0] != 1:
+                raise ValueError(f"{path} is no ledger of layout version 1")
+            tables = {}
+            for i in range(TABLES):
+                kind, _, offset, _, used, _ = struct.unpack_from("<IIQQQQ", data, TABLES_AT + i * TABLE_BYTES)
+                if kind:
+                    tables[kind] = (offset, used)
+            offset, used = tables[COUNTERS]
+            file.seek(offset)
+            words = struct.unpack(f"<{used}Q", file.read(8 * used))
+            offset, used = tables[STRINGS]
+            file.seek(offset)
+            strings = file.read(used)
+        sums = [sum(words[i::PER_SHARD]) & (2**64 - 1) for i in range(PER_SHARD)]
+        self.state = STATES.get(struct.unpack_from("<I", data, 80)[0], "?")
+        self.mode = MODES.get(struct.unpack_from("<I", data, 84)[0], "?")
+        self.interception = INTERCEPTION.get(struct.unpack_from("<I", data, 92)[0], "?")
+        at = struct.unpack_from("<I", data, 96)[0]
+        length = struct.unpack_from("<I", strings, at)[0] if at and at + 4 <= len(strings) else 0
+        self.reason = strings[at + 4 : at + 4 + length].decode(errors="replace")
+        self.counts = {f"{name}.{field}": sums[f * PER_KIND + k] for k, name in KINDS.items() for f, field in enumerate(FIELDS)}
+        self.counts.update({name: sums[len(FIELDS) * PER_KIND + i] for i, name in enumerate(SCALARS)})
+        self.counts = {k: v for k, v in self.counts.items() if v}
+
+    def live(self):
+        """What is not balanced: {"device": 2, "execs": 1}, without reservations of addresses left out."""
+        get = self.counts.get
+        live = {k: get(f"{k}.allocs", 0) - get(f"{k}.frees", 0) for k in KINDS.values()}
+        live["graphs"] = get("graphs_created", 0) - get("graphs_destroyed", 0)
+        live["execs"] = get("execs_created", 0) - get("execs_destroyed", 0)
+        return {k: v for k, v in live.items() if v}
+
+    def trouble(self):
+        """Counters that say the bookkeeping itself went wrong."""
+        return [f"{k} {self.counts[k]}" for k in ("dropped_records", "panics") if self.counts.get(k)]
+
+
+def of_counter(counted):
+    """What count.c wrote, in the same names."""
+    flat = {name: counted[name] for name in COMPARED}
+    for kind, row in counted["kinds"].items():
+        flat.update({f"{kind}.{field}": row[field] for field in FIELDS})
+    return {k: v for k, v in flat.items() if v}
+
+
+def differences(counter, gpumem):
+    """Names whose counts differ, as `name counter≠gpumem`. Bytes of arrays are each side's own estimate."""
+    wanted = set(COMPARED) | {f"{k}.{f}" for k in KINDS.values() for f in FIELDS if k != "reported"}
+    wanted -= {"mipmapped-array.bytes", "mipmapped-array.freed_bytes", "ipc-import.bytes", "ipc-import.freed_bytes"}
+    return [f"{k} {counter.get(k, 0)}≠{gpumem.get(k, 0)}" for k in sorted(wanted) if counter.get(k, 0) != gpumem.get(k, 0)]
