@@ -1,0 +1,285 @@
+//! Call stacks, taken inside hooks.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | mod.rs | the walk |
+//! | rules.rs | how to get from a code address to its caller, remembered for the whole process |
+//! | cfi.rs | where rules come from: the object's .eh_frame |
+//! | modules.rs | the loaded objects |
+//! | memory.rs | which stack memory may be read directly, and reading what may not be there |
+//! | intern.rs | numbers for stacks |
+//!
+//! A walk on known code takes no lock, calls nothing and allocates nothing. It reads the stack only
+//! where that is known to be mapped; anything else, unwind tables included, is read through the
+//! kernel, so that garbage on the stack or a dlclose in another thread ends a walk and not the
+//! program. Rules come from gimli rather than from an unwinder on top of it: those keep references
+//! into the objects' memory, cache per thread, guess by frame pointer where nothing is known, and
+//! evaluate realigned and FFI frames (CPython's ctypes) anew each time.
+//!
+//! A rule outlives its code until the next look at the loader's counters: on any address that has
+//! no rule yet, on a walk that ends oddly, and on [`modules::refresh`]. In between, code that was loaded where other code was
+//! unloaded, with every return address equal, could be walked by the old rules; such a stack may be
+//! wrong, never more.
+
+use std::cell::Cell;
+
+#[cfg(target_arch = "x86_64")]
+mod cfi;
+pub mod intern;
+mod memory;
+pub mod modules;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use memory::{KnownStack, StackReader};
+#[cfg(target_arch = "x86_64")]
+use rules::{Kind, Rule};
+
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regs {
+    /// A return address.
+    pub pc: u64,
+    /// The stack pointer after that return.
+    pub sp: u64,
+    /// The frame pointer register then.
+    pub fp: u64,
+}
+
+impl Regs {
+    /// The caller of the function that this is inlined into.
+    ///
+    /// That function must keep a frame pointer (build with `-C force-frame-pointers=yes`). All
+    /// zeroes, which walks to nothing, if the register cannot be one.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn of_caller() -> Regs {
+        let (fp, sp): (u64, u64);
+        // SAFETY: reads two registers.
+        unsafe { std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        // A frame of ours is small: no hook keeps more than 1 MiB on the stack.
+        if fp.wrapping_sub(sp) > 1 << 20 || fp & 7 != 0 {
+            return Regs::default();
+        }
+        // SAFETY: between sp and the frame's end as far as the check can tell; with frame pointers
+        // on, the saved frame pointer and the return address are there.
+        unsafe { Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) } }
+    }
+
+    /// The caller of the function that this is inlined into.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub fn of_caller() -> Regs {
+        let fp: u64;
+        // SAFETY: reads a register; the ABI keeps x29 pointing to a frame record.
+        unsafe {
+            std::arch::asm!("mov {}, x29", out(reg) fp, options(nomem, nostack, preserves_flags));
+            Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) }
+        }
+    }
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// Frames written.
+    pub len: usize,
+    /// Hash of those frames, for [`intern::Interner::intern`].
+    pub hash: u64,
+    /// There were more frames than room for them.
+    pub cut: bool,
+    /// The outermost frame of the thread was reached.
+    pub complete: bool,
+}
+
+struct Thread {
+    stack: KnownStack,
+    walking: Cell<bool>,
+}
+
+thread_local! {
+    // No destructor: hooks are called from other libraries' thread destructors too.
+    static THREAD: Thread = const { Thread { stack: KnownStack::new(), walking: Cell::new(false) } };
+}
+
+/// No user code is above this address; keeps garbage out of the cache's keys.
+const HIGHEST_CODE: u64 = 1 << 47;
+const HASH_SEED: u64 = 0x243f_6a88_85a3_08d3;
+
+/// Writes return addresses, innermost first, beginning with `regs.pc`.
+///
+/// The code address that a signal interrupted is no return address; it is written plus one, so that
+/// address minus one is in the calling or interrupted instruction for every frame. Stops where no
+/// unwind information is found (JIT code: its address is the last frame). A walk inside a walk (a
+/// signal handler) finds nothing. Leaves errno alone.
+#[inline]
+pub fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
+    THREAD.with(|thread| {
+        if thread.walking.replace(true) {
+            return Walk::default();
+        }
+        let walk = walk_thread(thread, regs, frames);
+        thread.walking.set(false);
+        walk
+    })
+}
+
+fn walk_thread(thread: &Thread, regs: Regs, frames: &mut [u64]) -> Walk {
+    let mut stack = StackReader::new(thread.stack.around(regs.sp));
+    let generation = rules::generation();
+    let (walk, end) = walk_frames(&mut stack, generation, regs, frames);
+    if end == End::Odd {
+        recheck();
+    }
+    let now = rules::generation();
+    if now == generation {
+        return walk;
+    }
+    // Code was unloaded since the last look: rules used so far may be wrong.
+    walk_frames(&mut stack, now, regs, frames).0
+}
+
+/// Why a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At the outermost frame, at code that is known to be unknown, or for lack of room.
+    Usual,
+    /// At something that is no frame: an unusual stack, or rules that are out of date.
+    Odd,
+}
+
+/// Finds out whether rules are out of date.
+#[cold]
+fn recheck() {
+    drop(modules::refresh());
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn walk_frames(stack: &mut StackReader, generation: u64, regs: Regs, frames: &mut [u64]) -> (Walk, End) {
+    let Regs { mut pc, mut sp, mut fp } = regs;
+    let mut walk = Walk { hash: HASH_SEED, ..Walk::default() };
+    // 1: pc is a return address, the call is before it. 0: pc was interrupted by a signal.
+    let mut back = 1;
+    while pc != 0 && pc < HIGHEST_CODE {
+        let Some(frame) = frames.get_mut(walk.len) else {
+            walk.cut = true;
+            return (walk, End::Usual);
+        };
+        *frame = pc + 1 - back;
+        walk.len += 1;
+        walk.hash = add_to_hash(walk.hash, *frame);
+        let rule = match rules::lookup(pc - back, generation) {
+            Some(rule) => rule,
+            None => learn(pc - back),
+        };
+        let next = if rule.is_plain() {
+            let base = if rule.kind() == Kind::Fp as u8 { fp } else { sp };
+            let cfa = base.wrapping_add(rule.cfa_offset());
+            caller(stack, rule, cfa, fp)
+        } else if rule == Rule::END || rule == Rule::UNKNOWN {
+            walk.complete = rule == Rule::END;
+            return (walk, End::Usual);
+        } else {
+            special(stack, rule, sp, fp)
+        };
+        let Some(next) = next else { return (walk, End::Odd) };
+        // Each frame is above the one it called; only a signal handler may be on another stack.
+        if next.sp <= sp && rule != Rule::SIGNAL {
+            return (walk, End::Odd);
+        }
+        back = u64::from(rule != Rule::SIGNAL);
+        Regs { pc, sp, fp } = next;
+    }
+    // Some code ends its thread's outermost frame with a return address of 0.
+    walk.complete = pc == 0 && walk.len > 0;
+    (walk, End::Odd)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn caller(stack: &mut StackReader, rule: Rule, cfa: u64, fp: u64) -> Option<Regs> {
+    let pc = stack.word(cfa.wrapping_sub(8))?;
+    let fp = if rule.fp_kept() { fp } else { stack.word(cfa.wrapping_add(rule.fp_offset()))? };
+    Some(Regs { pc, sp: cfa, fp })
+}
+
+/// Rules of realigned frames and signal frames.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn special(stack: &mut StackReader, rule: Rule, sp: u64, fp: u64) -> Option<Regs> {
+    // Offsets in the ucontext that the kernel puts on the stack of a handler (uapi/asm/ucontext.h).
+    const UCONTEXT_RBP: u64 = 40 + 10 * 8;
+    const UCONTEXT_RSP: u64 = 40 + 15 * 8;
+    const UCONTEXT_RIP: u64 = 40 + 16 * 8;
+    if rule == Rule::SIGNAL {
+        return Some(Regs {
+            pc: stack.word(sp.wrapping_add(UCONTEXT_RIP))?,
+            sp: stack.word(sp.wrapping_add(UCONTEXT_RSP))?,
+            fp: stack.word(sp.wrapping_add(UCONTEXT_RBP))?,
+        });
+    }
+    let base = match rule.kind() {
+        kind if kind == Kind::Sp as u8 => sp.wrapping_add(rule.cfa_offset()),
+        kind if kind == Kind::Fp as u8 => fp.wrapping_add(rule.cfa_offset()),
+        kind if kind == Kind::AtFp as u8 => stack.word(fp.wrapping_add(rule.cfa_offset()))?,
+        _ => return None,
+    };
+    let mut next = caller(stack, rule, base, fp)?;
+    if rule.fp_at_fp() {
+        next.fp = stack.word(fp.wrapping_add(rule.fp_offset()))?;
+    }
+    Some(next)
+}
+
+/// Finds the rule for an address that is new.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+#[inline(never)]
+fn learn(address: u64) -> Rule {
+    let _errno = memory::KeepErrno::new();
+    loop {
+        let generation = rules::generation();
+        let modules = modules::refresh();
+        if rules::generation() != generation {
+            continue;
+        }
+        let rule = modules.find(address).map_or(Rule::UNKNOWN, |module| cfi::rule_for(module, address));
+        rules::remember(address, generation, rule);
+        return rule;
+    }
+}
+
+/// By frame pointers, which the platform's ABI asks all code to keep.
+#[cfg(not(target_arch = "x86_64"))]
+fn walk_frames(stack: &mut StackReader, _generation: u64, regs: Regs, frames: &mut [u64]) -> (Walk, End) {
+    // Signed return addresses have the signature above the address.
+    const ADDRESS: u64 = (1 << 48) - 1;
+    let Regs { mut pc, mut sp, mut fp } = regs;
+    let mut walk = Walk { hash: HASH_SEED, ..Walk::default() };
+    while pc & ADDRESS != 0 {
+        let Some(frame) = frames.get_mut(walk.len) else {
+            walk.cut = true;
+            return (walk, End::Usual);
+        };
+        *frame = pc & ADDRESS;
+        walk.len += 1;
+        walk.hash = add_to_hash(walk.hash, *frame);
+        if fp == 0 {
+            break;
+        }
+        let (Some(caller), Some(back)) = (stack.word(fp), stack.word(fp.wrapping_add(8))) else { return (walk, End::Usual) };
+        if fp.wrapping_add(16) <= sp {
+            return (walk, End::Usual);
+        }
+        (pc, sp, fp) = (back, fp + 16, caller);
+    }
+    walk.complete = walk.len > 0;
+    (walk, End::Usual)
+}
+
+#[inline(always)]
+fn add_to_hash(hash: u64, frame: u64) -> u64 {
+    (hash.rotate_left(23) ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd)
+}

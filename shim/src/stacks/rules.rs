@@ -1,0 +1,220 @@
+//! What to do at a code address to get to the caller, and the cache that remembers it.
+//!
+//! A rule belongs to the code, not to a thread: one cache serves the process. Its entries are two
+//! words, the second the rule and the first the key mixed with the rule, so that an entry torn by
+//! two writers matches no key; readers take no lock and write nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A rule in 64 bits; never 0.
+///
+/// | bits | |
+/// |---|---|
+/// | 0–2 | [`Kind`] |
+/// | 3–4 | [`SavedFp`] |
+/// | 8–31 | what to add to the base to get the CFA, in words, signed |
+/// | 32–47 | where the frame pointer was saved, in words from the CFA (or from fp), signed |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rule(u64);
+
+/// How the CFA (the stack pointer before the call) is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// No unwind information: the walk stops here.
+    Unknown = 1,
+    /// The outermost frame.
+    End = 2,
+    /// The kernel's frame below a signal handler.
+    Signal = 3,
+    /// At what fp + offset points to (realigned stacks).
+    AtFp = 4,
+    /// fp + offset.
+    Fp = 5,
+    /// sp + offset.
+    Sp = 6,
+}
+
+/// Where the caller's frame pointer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum SavedFp {
+    /// In the register still.
+    Kept = 0,
+    /// At CFA + offset.
+    AtCfa = 1,
+    /// At fp + offset (realigned stacks).
+    AtFp = 2,
+}
+
+impl Rule {
+    pub const UNKNOWN: Rule = Rule(Kind::Unknown as u64);
+    pub const END: Rule = Rule(Kind::End as u64);
+    pub const SIGNAL: Rule = Rule(Kind::Signal as u64);
+
+    /// Offsets in bytes. `None` if they do not fit or are no multiples of 8.
+    pub fn new(kind: Kind, cfa: i64, saved: SavedFp, fp: i64) -> Option<Rule> {
+        let (cfa_words, fp_words) = (cfa >> 3, fp >> 3);
+        if (cfa | fp) & 7 != 0 || cfa_words != (cfa_words << 40) >> 40 || fp_words != i64::from(fp_words as i16) {
+            return None;
+        }
+        Some(Rule(
+            kind as u64
+                | (saved as u64) << 3
+                | (cfa_words as u64 & 0xff_ffff) << 8
+                | u64::from(fp_words as u16) << 32,
+        ))
+    }
+
+    #[inline(always)]
+    pub fn kind(self) -> u8 {
+        (self.0 & 7) as u8
+    }
+
+    /// Whether it is one of the two common kinds: base is fp or sp, fp kept or at the CFA.
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        self.0 & 7 >= Kind::Fp as u64 && self.0 & (2 << 3) == 0
+    }
+
+    #[inline(always)]
+    pub fn fp_kept(self) -> bool {
+        self.0 & (3 << 3) == 0
+    }
+
+    #[inline(always)]
+    pub fn fp_at_fp(self) -> bool {
+        self.0 & (3 << 3) == (SavedFp::AtFp as u64) << 3
+    }
+
+    /// Bytes.
+    #[inline(always)]
+    pub fn cfa_offset(self) -> u64 {
+        (((self.0 << 32) as i64 >> 40) << 3) as u64
+    }
+
+    /// Bytes.
+    #[inline(always)]
+    pub fn fp_offset(self) -> u64 {
+        (((self.0 << 16) as i64 >> 48) << 3) as u64
+    }
+}
+
+const WAYS: usize = 4;
+const SETS: usize = 4096;
+const ADDRESS_BITS: u32 = 48;
+
+#[repr(align(64))]
+struct Set {
+    mixed: [AtomicU64; WAYS],
+    rules: [AtomicU64; WAYS],
+}
+
+/// 16384 rules in 256 KiB, of which a program touches what it uses.
+static CACHE: [Set; SETS] = [const {
+    Set { mixed: [const { AtomicU64::new(0) }; WAYS], rules: [const { AtomicU64::new(0) }; WAYS] }
+}; SETS];
+
+/// Raised when code was unmapped; rules of earlier generations no longer match.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// The generation to look rules up with.
+#[inline(always)]
+pub(super) fn generation() -> u64 {
+    GENERATION.load(Ordering::Acquire)
+}
+
+/// Forgets every rule.
+pub(super) fn forget_all() {
+    let generation = GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
+    if generation & 0xffff == 0 {
+        // The keys hold 16 bits of it: empty the cache before they come round.
+        for set in &CACHE {
+            set.rules.iter().for_each(|rule| rule.store(0, Ordering::Relaxed));
+        }
+    }
+}
+
+/// Forgets where nothing was known: an object that was loaded since may cover it.
+pub(super) fn forget_unknown() {
+    for rule in CACHE.iter().flat_map(|set| &set.rules) {
+        let unknown = Rule::UNKNOWN.0;
+        let _ = rule.compare_exchange(unknown, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+#[inline(always)]
+fn key(address: u64, generation: u64) -> u64 {
+    (generation << ADDRESS_BITS) ^ address
+}
+
+#[inline(always)]
+fn mix(key: u64, rule: u64) -> u64 {
+    key ^ rule.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[inline(always)]
+fn set_of(address: u64) -> &'static Set {
+    let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SETS.trailing_zeros());
+    &CACHE[hash as usize]
+}
+
+/// The rule for `address`, if it is remembered.
+#[inline(always)]
+pub(super) fn lookup(address: u64, generation: u64) -> Option<Rule> {
+    let set = set_of(address);
+    let key = key(address, generation);
+    for way in 0..WAYS {
+        let rule = set.rules[way].load(Ordering::Relaxed);
+        if mix(key, rule) == set.mixed[way].load(Ordering::Relaxed) && rule != 0 {
+            return Some(Rule(rule));
+        }
+    }
+    None
+}
+
+/// Remembers a rule that was found while `generation` was current.
+pub(super) fn remember(address: u64, generation: u64, rule: Rule) {
+    let set = set_of(address);
+    let dead = |way: &usize| {
+        let rule = set.rules[*way].load(Ordering::Relaxed);
+        let key = mix(set.mixed[*way].load(Ordering::Relaxed), rule);
+        rule == 0 || key >> ADDRESS_BITS != generation & 0xffff
+    };
+    let way = (0..WAYS).find(dead).unwrap_or((address >> 2) as usize % WAYS);
+    set.mixed[way].store(mix(key(address, generation), rule.0), Ordering::Relaxed);
+    set.rules[way].store(rule.0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_gives_back_its_parts() {
+        for (cfa, fp) in [(8, -16), (16, 0), (-8, 8), (1 << 20, -(1 << 18)), (-(1 << 26), (1 << 18) - 8)] {
+            let rule = Rule::new(Kind::Sp, cfa, SavedFp::AtCfa, fp).unwrap();
+            assert_eq!((rule.cfa_offset() as i64, rule.fp_offset() as i64), (cfa, fp));
+            assert!(rule.is_plain() && !rule.fp_kept() && rule.kind() == Kind::Sp as u8);
+        }
+        assert_eq!(Rule::new(Kind::Sp, 12, SavedFp::Kept, 0), None);
+        assert_eq!(Rule::new(Kind::Sp, 1 << 26, SavedFp::Kept, 0), None);
+        assert_eq!(Rule::new(Kind::Fp, 16, SavedFp::AtCfa, 1 << 18), None);
+        let realigned = Rule::new(Kind::AtFp, -8, SavedFp::AtFp, 0).unwrap();
+        assert!(!realigned.is_plain() && realigned.fp_at_fp() && !realigned.fp_kept());
+    }
+
+    #[test]
+    fn rules_are_found_by_address_and_generation_only() {
+        let rule = Rule::new(Kind::Sp, 48, SavedFp::AtCfa, -16).unwrap();
+        // Generations that no walk uses, so that other tests' walks do not meet these entries.
+        let (then, now) = (0xf00d, 0xf00e);
+        for address in (0x1000..0x1400).step_by(8) {
+            remember(address, then, rule);
+        }
+        let found = (0x1000..0x1400).step_by(8).filter(|a| lookup(*a, then) == Some(rule)).count();
+        assert!(found > 100, "only {found} of 128 are still there");
+        assert_eq!(lookup(0x1000, now), None);
+        assert_eq!(lookup(0x1001, then), None);
+    }
+}

@@ -1,0 +1,311 @@
+use std::ffi::{c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::stacks::modules::{self, Modules};
+
+type WithDepth = unsafe extern "C" fn(c_int, Callback, *mut c_void);
+type Plain = unsafe extern "C" fn(Callback, *mut c_void);
+type Registers = unsafe extern "C" fn(c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int;
+type Realigned =
+    unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int;
+
+const FLAGS: &[&[&str]] = &[
+    &["-O2", "-fomit-frame-pointer"],
+    &["-O2", "-fno-omit-frame-pointer"],
+    &["-O0"],
+    &["-O3", "-fomit-frame-pointer", "-DPAD=3000"],
+];
+
+#[test]
+fn compiled_shapes_walk_as_libgcc_says() {
+    for flags in FLAGS {
+        let library = Library::new("shapes.c", flags);
+        // SAFETY: the types of shapes.c, called while the library is open.
+        unsafe {
+            let recurse: WithDepth = library.function("recurse");
+            for depth in [1, 2, 33, 150] {
+                let probe = Probe::of(|call, with| recurse(depth, call, with));
+                probe.assert_same(0);
+                assert!(probe.ours.len() > depth as usize);
+                // And again with every rule known.
+                Probe::of(|call, with| recurse(depth, call, with)).assert_same(0);
+            }
+            let registers: Registers = library.function("registers");
+            Probe::of(|call, with| _ = registers(1, 2, 3, 4, call, with)).assert_same(0);
+            let alloca_frame: WithDepth = library.function("alloca_frame");
+            Probe::of(|call, with| alloca_frame(5000, call, with)).assert_same(0);
+            let realigned: Realigned = library.function("realigned");
+            Probe::of(|call, with| _ = realigned(1, 2, 3, 4, 5, 6, 700, call, with)).assert_same(0);
+            let noreturn_end: Plain = library.function("noreturn_end");
+            Probe::of(|call, with| noreturn_end(call, with)).assert_same(0);
+        }
+    }
+}
+
+#[test]
+fn cpp_frames_walk_as_libgcc_says() {
+    for flags in [&["-O2"], &["-O0"]] {
+        let library = Library::new("virtual.cpp", flags);
+        // SAFETY: the types of virtual.cpp.
+        unsafe {
+            let virtual_calls: unsafe extern "C" fn(c_int, Callback, *mut c_void) -> c_int =
+                library.function("virtual_calls");
+            Probe::of(|call, with| _ = virtual_calls(12, call, with)).assert_same(0);
+            let from_catch: unsafe extern "C" fn(Callback, *mut c_void) -> c_int = library.function("from_catch");
+            Probe::of(|call, with| _ = from_catch(call, with)).assert_same(0);
+        }
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn signal_frames_are_crossed() {
+    let library = Library::new("shapes.c", &["-O2"]);
+    // SAFETY: the types of shapes.c.
+    unsafe {
+        let fault: WithDepth = library.function("fault");
+        Probe::of(|call, with| fault(0, call, with)).assert_same(1);
+        let other: Plain = library.function("fault_on_other_stack");
+        Probe::of(|call, with| other(call, with)).assert_same(1);
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn frame_pointers_at_odd_places_are_followed() {
+    let library = Library::new("shapes.c", &["-O2"]);
+    // SAFETY: the types of shapes.c.
+    let odd_frame: Plain = unsafe { library.function("odd_frame") };
+    // SAFETY: as above.
+    Probe::of(|call, with| unsafe { odd_frame(call, with) }).assert_same(0);
+}
+
+#[test]
+fn coroutine_stacks_are_walked_and_may_vanish() {
+    static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one_at_a_time = LOCK.lock();
+    let library = Library::new("shapes.c", &["-O2"]);
+    // SAFETY: the types of shapes.c.
+    let on_fiber: Plain = unsafe { library.function("on_fiber") };
+    for _ in 0..3 {
+        // SAFETY: as above.
+        let probe = Probe::of(|call, with| unsafe { on_fiber(call, with) });
+        // The C library starts it at an address that no function covers.
+        probe.assert_same_frames(0);
+        assert!(probe.ours.len() >= 6);
+    }
+}
+
+#[test]
+fn the_main_thread_and_others_know_their_stacks() {
+    let deep = || {
+        let library = Library::new("shapes.c", &["-O2"]);
+        // SAFETY: the types of shapes.c.
+        let recurse: WithDepth = unsafe { library.function("recurse") };
+        // SAFETY: as above.
+        Probe::of(|call, with| unsafe { recurse(200, call, with) }).assert_same(0);
+    };
+    deep();
+    std::thread::Builder::new().stack_size(64 << 10).spawn(deep).unwrap().join().unwrap();
+    std::thread::Builder::new().stack_size(128 << 20).spawn(deep).unwrap().join().unwrap();
+}
+
+#[test]
+fn deep_stacks_are_cut_and_say_so() {
+    let library = Library::new("shapes.c", &["-O2"]);
+    // SAFETY: the types of shapes.c.
+    let recurse: WithDepth = unsafe { library.function("recurse") };
+    let mut cut = Probe::new(10);
+    // SAFETY: as above.
+    unsafe { recurse(50, take, (&raw mut *cut).cast()) };
+    assert_eq!((cut.ours.len(), cut.walk.cut, cut.walk.complete), (10, true, false));
+    assert_eq!(cut.ours, cut.expected()[..10]);
+    let mut none = Probe::new(0);
+    // SAFETY: as above.
+    unsafe { recurse(50, take, (&raw mut *none).cast()) };
+    assert_eq!((none.walk.len, none.walk.cut), (0, true));
+}
+
+#[test]
+fn hashes_tell_stacks_apart() {
+    let library = Library::new("shapes.c", &["-O2"]);
+    // SAFETY: the types of shapes.c.
+    let recurse: WithDepth = unsafe { library.function("recurse") };
+    // SAFETY: as above.
+    let hash = |depth| unsafe { Probe::of(|call, with| recurse(depth, call, with)).walk.hash };
+    let [mut once, again] = [(); 2].map(|()| (1..60).map(hash).collect::<Vec<u64>>());
+    assert_eq!(once, again);
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), 59);
+}
+
+#[test]
+fn code_loaded_after_the_first_walk_is_known() {
+    let _first = Probe::of(|call, with| unsafe { call(with) });
+    let library = Library::new("shapes.c", &["-O2", "-Wl,--build-id=0x0123456789abcdef"]);
+    // SAFETY: the types of shapes.c.
+    let recurse: WithDepth = unsafe { library.function("recurse") };
+    // SAFETY: as above.
+    Probe::of(|call, with| unsafe { recurse(7, call, with) }).assert_same(0);
+    let modules = Modules::current();
+    let module = modules.find(recurse as usize as u64).expect("the library is listed");
+    assert_eq!(module.path(), library.path.as_os_str().as_bytes());
+    assert_eq!(module.build_id(), [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+    assert!(module.bias >= module.start && module.start < module.end);
+}
+
+#[test]
+fn another_library_at_the_same_place_is_not_walked_by_old_rules() {
+    // The same code but for the size of its frames: return addresses are equal.
+    let small = Library::build("shapes.c", &["-O2", "-fomit-frame-pointer", "-DPAD=1000"]);
+    let large = Library::build("shapes.c", &["-O2", "-fomit-frame-pointer", "-DPAD=3000"]);
+    let mut places = Vec::new();
+    let mut serials = Vec::new();
+    for path in [&small, &large, &small, &large] {
+        let copy = path.with_extension(format!("{}.so", places.len()));
+        std::fs::copy(path, &copy).unwrap();
+        let library = Library::open(copy);
+        // SAFETY: the types of shapes.c.
+        let recurse: WithDepth = unsafe { library.function("recurse") };
+        let modules = modules::refresh();
+        serials.push(modules.find(recurse as usize as u64).unwrap().serial);
+        drop(modules);
+        // SAFETY: as above.
+        Probe::of(|call, with| unsafe { recurse(9, call, with) }).assert_same(0);
+        places.push(recurse as usize);
+    }
+    let _ = (std::fs::remove_file(small), std::fs::remove_file(large));
+    serials.dedup();
+    assert_eq!(serials.len(), 4, "each is an object of its own");
+}
+
+#[test]
+fn unloaded_objects_leave_the_list() {
+    let library = Library::new("shapes.c", &["-O2"]);
+    // SAFETY: the types of shapes.c.
+    let recurse: WithDepth = unsafe { library.function("recurse") };
+    let loaded = modules::refresh();
+    let serial = loaded.find(recurse as usize as u64).unwrap().serial;
+    drop(library);
+    let after = modules::refresh();
+    assert!(after.generation() > loaded.generation());
+    assert!(!after.all().iter().any(|module| module.serial == serial));
+    // The old list is still whole while it is held.
+    assert!(loaded.all().iter().any(|module| module.serial == serial));
+}
+
+#[test]
+fn this_program_and_libc_are_listed() {
+    let modules = modules::refresh();
+    let exe = std::env::current_exe().unwrap();
+    let own = modules.find(take as *const () as u64).unwrap();
+    assert_eq!(own.path(), exe.as_os_str().as_bytes());
+    let libc = modules.find(libc::getpid as *const () as u64).unwrap();
+    assert!(libc.path().ends_with(b"libc.so.6") && libc.path()[0] == b'/' && !libc.build_id().is_empty());
+    let all = modules.all();
+    assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start), "sorted, not overlapping");
+    let same = modules::refresh();
+    assert!(same.all().iter().any(|module| module.serial == own.serial));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn code_without_unwind_information_ends_the_walk() {
+    // sub rsp,8; mov rax,rdi; mov rdi,rsi; call rax; add rsp,8; ret
+    const CODE: &[u8] = b"\x48\x83\xec\x08\x48\x89\xf8\x48\x89\xf7\xff\xd0\x48\x83\xc4\x08\xc3";
+    // SAFETY: a page of our own, made executable.
+    let page = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = libc::mmap(std::ptr::null_mut(), 4096, access, flags, -1, 0);
+        assert_ne!(page, libc::MAP_FAILED);
+        page.cast::<u8>().copy_from(CODE.as_ptr(), CODE.len());
+        page
+    };
+    for _ in 0..2 {
+        let mut probe = Probe::new(64);
+        // SAFETY: the code above is such a function.
+        let jit: Plain = unsafe { std::mem::transmute(page) };
+        // The oracle aborts the process on such code in some versions: ours only.
+        unsafe extern "C" fn only_ours(with: *mut c_void) {
+            // SAFETY: the probe passed below.
+            let probe = unsafe { &mut *with.cast::<Probe>() };
+            probe.ours = vec![0; probe.depth];
+            probe.walk = walk(Regs::of_caller(), &mut probe.ours);
+        }
+        // SAFETY: as above.
+        unsafe { jit(only_ours, (&raw mut *probe).cast()) };
+        assert_eq!((probe.walk.len, probe.walk.complete, probe.walk.cut), (1, false, false));
+        assert_eq!(probe.ours[0], page as u64 + 12);
+    }
+    // SAFETY: mapped above, no longer used.
+    unsafe { libc::munmap(page, 4096) };
+}
+
+#[test]
+fn garbage_ends_a_walk_and_nothing_else() {
+    let genuine = Probe::of(|call, with| unsafe { call(with) });
+    let code: Vec<u64> = genuine.ours.clone();
+    let local = [0u64; 64];
+    let here = local.as_ptr() as u64;
+    let mut state = 88172645463325252_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut frames = [0; 64];
+    for round in 0..200_000 {
+        let mut any = |near: u64| match random() % 8 {
+            0 => 0,
+            1 => random(),
+            2 => random() >> 17,
+            3 => near.wrapping_add(random() % 4096),
+            4 => u64::MAX - random() % 64,
+            5 => code[random() as usize % code.len()] + random() % 64,
+            _ => near.wrapping_add(random() % 512 * 8),
+        };
+        let regs = Regs { pc: any(code[round % code.len()]), sp: any(here), fp: any(here) };
+        let walk = walk(regs, &mut frames);
+        assert!(walk.len <= frames.len() && !(walk.cut && walk.complete));
+    }
+    assert_eq!(walk(Regs::default(), &mut frames).len, 0);
+    genuine.assert_same(0);
+}
+
+#[test]
+fn threads_walk_while_another_loads_and_unloads() {
+    let steady = Library::new("shapes.c", &["-O2"]);
+    // SAFETY: the types of shapes.c.
+    let recurse: WithDepth = unsafe { steady.function("recurse") };
+    let passing = Library::build("shapes.c", &["-O2", "-DPAD=500"]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut walks = 0;
+                while !stop.load(Ordering::Relaxed) || walks == 0 {
+                    // SAFETY: as above; `steady` is open throughout.
+                    Probe::of(|call, with| unsafe { recurse(20, call, with) }).assert_same(0);
+                    modules::refresh().all().iter().for_each(|module| assert!(module.start < module.end));
+                    walks += 1;
+                }
+            });
+        }
+        for round in 0..60 {
+            let copy = passing.with_extension(format!("{round}.so"));
+            std::fs::copy(&passing, &copy).unwrap();
+            let library = Library::open(copy);
+            // SAFETY: the types of shapes.c.
+            let recurse: WithDepth = unsafe { library.function("recurse") };
+            // SAFETY: as above.
+            Probe::of(|call, with| unsafe { recurse(5, call, with) }).assert_same(0);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let _ = std::fs::remove_file(passing);
+}
