@@ -1,1 +1,76 @@
+//! A simulated `libcuda.so.1`: the driver's ABI over `gpumem-sim-engine`.
+//!
+//! One table row per function (see [`abi`]): the exported symbol, what
+//! cuGetProcAddress answers, call counting and fault injection all come from
+//! it. Bodies are safe code; pointers from the program are read and written by
+//! [`abi`]'s types alone.
 
+#[macro_use]
+mod abi;
+mod structs;
+
+mod arrays;
+mod contexts;
+mod copies;
+mod devices;
+mod events;
+mod exec;
+mod graphs;
+mod ipc;
+mod launches;
+mod memory;
+mod modules;
+mod nodes;
+mod pools;
+mod proc_address;
+mod streams;
+mod vmm;
+
+/// All rows, by noun.
+fn tables() -> impl Iterator<Item = &'static abi::Row> {
+    [
+        arrays::ROWS,
+        contexts::ROWS,
+        copies::ROWS,
+        devices::ROWS,
+        events::ROWS,
+        exec::ROWS,
+        graphs::ROWS,
+        ipc::ROWS,
+        launches::ROWS,
+        memory::ROWS,
+        modules::ROWS,
+        nodes::ROWS,
+        pools::ROWS,
+        proc_address::ROWS,
+        streams::ROWS,
+        vmm::ROWS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}
+
+/// For tests: how many violations there were in this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_violations() -> u64 {
+    gpumem_sim_engine::report::violations()
+}
+
+/// For tests: a number by name. The name of a driver function gives its calls
+/// (`cuMemAlloc_v2`), others are listed in the engine's `machine::stat`;
+/// unknown names give 0.
+///
+/// # Safety
+/// `name` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sim_stat(name: *const std::ffi::c_char) -> u64 {
+    let Ok(name) = abi::Text(name).get() else {
+        return 0;
+    };
+    if let Some(row) = tables().find(|r| r.name == name) {
+        return row.calls();
+    }
+    use gpumem_sim_engine::{machine, report};
+    machine::stat(&name).unwrap_or_else(|| report::counted(&name))
+}

@@ -1,0 +1,133 @@
+//! Contexts: current, created, synchronised; limits and flags.
+
+use crate::abi::{H, In, Out};
+use gpumem_sim_engine::{Error, Result, context, event, lock};
+
+fn current() -> Result<H> {
+    context::current().ok_or(Error::INVALID_CONTEXT)
+}
+
+fn device_of(h: H) -> Result<i32> {
+    Ok(lock().context(if h == 0 { current()? } else { h })?.device as i32)
+}
+
+fn limit_default(id: u32) -> usize {
+    match id {
+        0 => 1024,
+        1 | 2 => 8 << 20,
+        _ => 0,
+    }
+}
+
+cu! {
+    Init cuCtxCreate [cuCtxCreate_v2 3020] [] (c, out: Out<H>, flags: u32, dev: i32) {
+        out.need()?;
+        out.set(context::create(dev, flags)?)
+    }
+    Init cuCtxCreate [cuCtxCreate_v3 11040] [] (c, out: Out<H>, affinity: usize, count: i32, flags: u32, dev: i32) {
+        let _ = (affinity, count);
+        out.need()?;
+        out.set(context::create(dev, flags)?)
+    }
+    Init cuCtxCreate [cuCtxCreate_v4 12050] [] (c, out: Out<H>, params: usize, flags: u32, dev: i32) {
+        let _ = params;
+        out.need()?;
+        out.set(context::create(dev, flags)?)
+    }
+    Init cuCtxDestroy [cuCtxDestroy_v2 4000, cuCtxDestroy 2000] [] (c, h: H) { context::destroy(h) }
+    Init cuCtxGetCurrent [cuCtxGetCurrent 4000] [] (c, out: Out<H>) { out.set(context::current().unwrap_or(0)) }
+    Init cuCtxSetCurrent [cuCtxSetCurrent 4000] [] (c, h: H) { context::set_current(h) }
+    Init cuCtxPushCurrent [cuCtxPushCurrent_v2 4000, cuCtxPushCurrent 2000] [] (c, h: H) { context::push(h) }
+    Init cuCtxPopCurrent [cuCtxPopCurrent_v2 4000, cuCtxPopCurrent 2000] [] (c, out: Out<H>) {
+        out.put(context::pop()?);
+        Ok(())
+    }
+    Init cuCtxGetDevice [cuCtxGetDevice 2000] [] (c, out: Out<i32>) { out.set(device_of(0)?) }
+    Init cuCtxGetDevice [cuCtxGetDevice_v2 13000] [] (c, out: Out<i32>, h: H) { out.set(device_of(h)?) }
+    Init cuCtxSynchronize [cuCtxSynchronize 2000] [] (c) { context::synchronize(context::require(&mut lock())?) }
+    Init cuCtxSynchronize [cuCtxSynchronize_v2 13000] [] (c, h: H) {
+        let h = if h == 0 { context::require(&mut lock())? } else { h };
+        context::synchronize(h)
+    }
+    Init cuCtxGetFlags [cuCtxGetFlags 7000] [] (c, out: Out<u32>) {
+        let h = current()?;
+        out.set(lock().context(h)?.flags)
+    }
+    Init cuCtxSetFlags [cuCtxSetFlags 12010] [] (c, flags: u32) {
+        let h = current()?;
+        lock().context(h)?.flags = flags;
+        Ok(())
+    }
+    Init cuCtxGetId [cuCtxGetId 12000] [] (c, h: H, out: Out<u64>) {
+        let h = if h == 0 { current()? } else { h };
+        out.set(lock().context(h)?.id)
+    }
+    Init cuCtxGetApiVersion [cuCtxGetApiVersion 3020] [] (c, h: H, out: Out<u32>) {
+        let _ = h;
+        out.set(3020)
+    }
+    Ctx cuCtxGetLimit [cuCtxGetLimit 3010] [] (c, out: Out<usize>, id: u32) {
+        if id > 6 {
+            return Err(Error::UNSUPPORTED_LIMIT);
+        }
+        out.set(lock().context(c.ctx)?.limits.get(&id).copied().unwrap_or(limit_default(id)))
+    }
+    Ctx cuCtxSetLimit [cuCtxSetLimit 3010] [] (c, id: u32, value: usize) {
+        if id > 6 {
+            return Err(Error::UNSUPPORTED_LIMIT);
+        }
+        lock().context(c.ctx)?.limits.insert(id, value);
+        Ok(())
+    }
+    Ctx cuCtxGetCacheConfig [cuCtxGetCacheConfig 3020] [] (c, out: Out<u32>) { out.set(0) }
+    Ctx cuCtxSetCacheConfig [cuCtxSetCacheConfig 3020] [] (c, value: u32) {
+        if value > 3 { Err(Error::INVALID_VALUE) } else { Ok(()) }
+    }
+    Ctx cuCtxGetSharedMemConfig [cuCtxGetSharedMemConfig 4020] [] (c, out: Out<u32>) { out.set(1) }
+    Ctx cuCtxSetSharedMemConfig [cuCtxSetSharedMemConfig 4020] [] (c, value: u32) {
+        if value > 2 { Err(Error::INVALID_VALUE) } else { Ok(()) }
+    }
+    Ctx cuCtxGetStreamPriorityRange [cuCtxGetStreamPriorityRange 5050] [] (c, least: Out<i32>, greatest: Out<i32>) {
+        least.put(0);
+        greatest.put(-5);
+        Ok(())
+    }
+    Ctx cuCtxResetPersistingL2Cache [cuCtxResetPersistingL2Cache 11000] [] (c) { Ok(()) }
+    Init cuCtxRecordEvent [cuCtxRecordEvent 12050] [] (c, h: H, event: H) {
+        let h = if h == 0 { current()? } else { h };
+        event::record_context(event, h)
+    }
+    Init cuCtxWaitEvent [cuCtxWaitEvent 12050] [] (c, h: H, event: H) {
+        let h = if h == 0 { current()? } else { h };
+        event::wait_context(event, h)
+    }
+    Ctx cuCtxEnablePeerAccess [cuCtxEnablePeerAccess 4000] [] (c, peer: H, flags: u32) {
+        let mut m = lock();
+        m.context(peer)?;
+        if flags != 0 || peer == c.ctx {
+            return Err(Error::INVALID_VALUE);
+        }
+        let own = m.context(c.ctx)?;
+        if own.peers.contains(&peer) {
+            return Err(Error::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        own.peers.push(peer);
+        Ok(())
+    }
+    Ctx cuCtxDisablePeerAccess [cuCtxDisablePeerAccess 4000] [] (c, peer: H) {
+        let mut m = lock();
+        let own = m.context(c.ctx)?;
+        let at = own.peers.iter().position(|p| *p == peer).ok_or(Error::PEER_ACCESS_NOT_ENABLED)?;
+        own.peers.remove(at);
+        Ok(())
+    }
+    Init cuThreadExchangeStreamCaptureMode [cuThreadExchangeStreamCaptureMode 10010] [] (c, mode: Out<u32>) {
+        let new = mode.get()?;
+        mode.set(gpumem_sim_engine::capture::exchange_mode(new)?)
+    }
+    /// Asynchronous notifications never come.
+    Init cuFlushGPUDirectRDMAWrites [cuFlushGPUDirectRDMAWrites 11030] [] (c, target: u32, scope: u32) {
+        let _ = (target, scope, In::<u8>::at(0));
+        Ok(())
+    }
+}

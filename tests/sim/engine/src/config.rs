@@ -1,0 +1,127 @@
+//! Every variable of the simulator. Read once, at the first call.
+
+use std::sync::OnceLock;
+
+const MIB: u64 = 1 << 20;
+
+pub struct Config {
+    /// `SIM_DEVICES`: how many devices there are. Default 1.
+    pub devices: u32,
+    /// `SIM_DEVICE_MEM`: bytes of each device; suffixes K, M, G. Default 16G.
+    pub device_mem: u64,
+    /// `SIM_CONTEXT_MEM`: device bytes that each context costs. Default 32M on
+    /// devices of at least 1 GiB, else 0.
+    pub context_mem: u64,
+    /// `SIM_LAG_US`: work starts no earlier than this many microseconds after
+    /// it was submitted, so that missing synchronisation shows. Default 0.
+    pub lag_us: u64,
+    /// `SIM_REUSE_HANDLES=1`: destroyed handles come back at once, as heap
+    /// addresses do; then a dead handle may look alive. Default 0.
+    pub reuse_handles: bool,
+    /// `SIM_HOST_HEAP=real`: the host memory that graphs cost is really
+    /// touched, so that the process's RSS grows too. Default: counted only.
+    pub real_host_heap: bool,
+    /// `SIM_REPORT`: file that violations are appended to, one JSON per line.
+    pub report: Option<String>,
+    /// `SIM_LEAKS=1`: live allocations at exit are reported too. Default 0.
+    pub leaks: bool,
+    /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`.
+    pub faults: Vec<Fault>,
+    /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
+    pub driver_version: u32,
+}
+
+pub struct Fault {
+    pub name: String,
+    pub call: u64,
+    pub code: u32,
+}
+
+/// The configuration, from the environment.
+pub fn config() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(|| Config::from(|name| std::env::var(name).ok()))
+}
+
+impl Config {
+    fn from(var: impl Fn(&str) -> Option<String>) -> Config {
+        let number = |name: &str, default: u64| match var(name) {
+            None => default,
+            Some(text) => parse_size(&text).unwrap_or_else(|| {
+                eprintln!("sim: {name}={text} is not a number; {default} is used");
+                default
+            }),
+        };
+        let device_mem = number("SIM_DEVICE_MEM", 16 << 30).next_multiple_of(2 * MIB);
+        Config {
+            devices: number("SIM_DEVICES", 1) as u32,
+            device_mem,
+            context_mem: number(
+                "SIM_CONTEXT_MEM",
+                if device_mem >= 1 << 30 { 32 * MIB } else { 0 },
+            ),
+            lag_us: number("SIM_LAG_US", 0),
+            reuse_handles: number("SIM_REUSE_HANDLES", 0) != 0,
+            real_host_heap: var("SIM_HOST_HEAP").is_some_and(|v| v == "real"),
+            report: var("SIM_REPORT").filter(|v| !v.is_empty()),
+            leaks: number("SIM_LEAKS", 0) != 0,
+            faults: parse_faults(&var("SIM_FAULT").unwrap_or_default()),
+            driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,
+        }
+    }
+}
+
+/// `512M` and the like, in bytes.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, unit) = match text.as_bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], MIB),
+        b'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn parse_faults(text: &str) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for item in text.split(',').filter(|s| !s.is_empty()) {
+        let parsed = (|| {
+            let (name, rest) = item.split_once(':')?;
+            let (call, code) = rest.split_once('=')?;
+            Some(Fault {
+                name: name.trim().to_owned(),
+                call: call.trim().parse().ok()?,
+                code: code.trim().parse().ok()?,
+            })
+        })();
+        match parsed {
+            Some(fault) => faults.push(fault),
+            None => eprintln!("sim: SIM_FAULT item {item:?} is not name:n=code; ignored"),
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_suffixes() {
+        assert_eq!(parse_size("4k"), Some(4096));
+        assert_eq!(parse_size("2G"), Some(2 << 30));
+        assert_eq!(parse_size("17"), Some(17));
+        assert_eq!(parse_size("x"), None);
+    }
+
+    #[test]
+    fn faults_name_call_and_code() {
+        let f = parse_faults("cuMemAlloc_v2:3=2,bad,cuGraphInstantiateWithFlags:1=2");
+        assert_eq!(f.len(), 2);
+        assert_eq!(
+            (f[0].name.as_str(), f[0].call, f[0].code),
+            ("cuMemAlloc_v2", 3, 2)
+        );
+    }
+}

@@ -1,0 +1,387 @@
+//! Graphs as the program builds or captures them.
+
+use crate::error::{Error, Result};
+use crate::handle::H;
+use crate::machine::{Machine, lock};
+use crate::node::{Edge, Kind, Node};
+use crate::queue::{Fence, Op};
+use crate::work;
+use std::collections::HashMap;
+
+/// Host memory of a graph, per node: 995 KiB for 1000 nodes on an H200.
+pub const HOST_PER_NODE: u64 = 1019;
+
+pub struct Graph {
+    pub nodes: Vec<H>,
+    /// The node that owns it, if it is a child graph.
+    pub owner: H,
+    pub clone_of: H,
+    pub user_objects: HashMap<H, u32>,
+    pub id: u64,
+    /// Execs with alloc nodes that live: there may be only one.
+    pub memory_exec: H,
+}
+
+pub struct UserObject {
+    pub refs: u32,
+    pub destroy: usize,
+    pub data: usize,
+}
+
+pub fn create(m: &mut Machine) -> H {
+    let h = m.handles.make("graph");
+    let id = m.id();
+    let g = Graph {
+        nodes: Vec::new(),
+        owner: 0,
+        clone_of: 0,
+        user_objects: HashMap::new(),
+        id,
+        memory_exec: 0,
+    };
+    m.graphs.insert(h, g);
+    h
+}
+
+pub fn destroy(h: H) -> Result {
+    let mut m = lock();
+    if m.graph(h)?.owner != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    drop_graph(&mut m, h);
+    Ok(())
+}
+
+pub fn drop_graph(m: &mut Machine, h: H) {
+    let Some(g) = m.graphs.remove(&h) else { return };
+    for n in &g.nodes {
+        drop_node(m, *n);
+    }
+    for (object, count) in g.user_objects {
+        release_object(m, object, count, None);
+    }
+    m.handles.retire("graph", h);
+}
+
+fn drop_node(m: &mut Machine, h: H) {
+    let Some(n) = m.nodes.remove(&h) else { return };
+    m.host_heap_shrink(HOST_PER_NODE);
+    if let Kind::Child(g) = n.kind {
+        drop_graph(m, g);
+    }
+    m.handles.retire("node", h);
+}
+
+/// A node of the program's; unknown ones give 1.
+pub fn node(m: &mut Machine, h: H) -> Result<&mut Node> {
+    m.nodes.get_mut(&h).ok_or(Error::INVALID_VALUE)
+}
+
+pub fn add_node(m: &mut Machine, graph: H, deps: &[Edge], kind: Kind) -> Result<H> {
+    m.graph(graph)?;
+    for (i, (d, _)) in deps.iter().enumerate() {
+        let same = m.nodes.get(d).is_some_and(|n| n.graph == graph);
+        if !same || deps[..i].iter().any(|(e, _)| e == d) {
+            return Err(Error::INVALID_VALUE);
+        }
+    }
+    let refs = work::refs(m, &kind);
+    let h = m.handles.make("node");
+    if let Kind::Child(g) = kind {
+        m.graph(g)?.owner = h;
+    }
+    let views = views(&kind);
+    m.nodes.insert(
+        h,
+        Node {
+            graph,
+            kind,
+            deps: deps.to_vec(),
+            outs: Vec::new(),
+            origin: 0,
+            refs,
+            views,
+        },
+    );
+    for (d, data) in deps {
+        node(m, *d)?.outs.push((h, *data));
+    }
+    m.graph(graph)?.nodes.push(h);
+    m.host_heap_grow(HOST_PER_NODE);
+    Ok(h)
+}
+
+/// Where each kernel parameter lies in the node's own copy.
+fn views(kind: &Kind) -> Box<[usize]> {
+    match kind {
+        Kind::Kernel(k) => k
+            .layout
+            .iter()
+            .map(|(off, _)| k.params.as_ptr() as usize + *off as usize)
+            .collect(),
+        _ => Box::default(),
+    }
+}
+
+/// Replaces a node's parameters; its kind must stay.
+pub fn set_node(h: H, kind: Kind) -> Result {
+    let mut m = lock();
+    if node(&mut m, h)?.kind.number() != kind.number() {
+        return Err(Error::INVALID_VALUE);
+    }
+    let refs = work::refs(&m, &kind);
+    let n = node(&mut m, h)?;
+    n.views = views(&kind);
+    n.kind = kind;
+    n.refs = refs;
+    Ok(())
+}
+
+pub fn destroy_node(h: H) -> Result {
+    let mut m = lock();
+    let n = node(&mut m, h)?;
+    if matches!(n.kind, Kind::MemAlloc(_) | Kind::MemFree(_)) {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    let (graph, deps, outs) = (n.graph, n.deps.clone(), n.outs.clone());
+    for (d, _) in deps {
+        node(&mut m, d)?.outs.retain(|(o, _)| *o != h);
+    }
+    for (o, _) in outs {
+        node(&mut m, o)?.deps.retain(|(d, _)| *d != h);
+    }
+    m.graph(graph)?.nodes.retain(|n| *n != h);
+    drop_node(&mut m, h);
+    Ok(())
+}
+
+/// A copy of a graph, child graphs and user objects included.
+pub fn copy(m: &mut Machine, from: H) -> Result<H> {
+    let list = m.graph(from)?.nodes.clone();
+    let objects = m.graph(from)?.user_objects.clone();
+    let to = create(m);
+    let mut map: HashMap<H, H> = HashMap::new();
+    for h in &list {
+        let n = node(m, *h)?;
+        let (kind, refs) = (n.kind.clone(), n.refs.clone());
+        let kind = match kind {
+            Kind::Child(g) => Kind::Child(copy(m, g)?),
+            k => k,
+        };
+        let new = add_node(m, to, &[], kind)?;
+        let n = node(m, new)?;
+        n.origin = *h;
+        n.refs = refs;
+        map.insert(*h, new);
+    }
+    let moved = |edges: &[Edge]| {
+        edges
+            .iter()
+            .filter_map(|(n, d)| Some((*map.get(n)?, *d)))
+            .collect::<Vec<_>>()
+    };
+    for h in &list {
+        let (deps, outs) = {
+            let n = node(m, *h)?;
+            (moved(&n.deps), moved(&n.outs))
+        };
+        let n = node(m, map[h])?;
+        n.deps = deps;
+        n.outs = outs;
+    }
+    for (object, count) in objects {
+        if let Some(o) = m.user_objects.get_mut(&object) {
+            o.refs += count;
+        }
+        m.graph(to)?.user_objects.insert(object, count);
+    }
+    m.graph(to)?.clone_of = from;
+    Ok(to)
+}
+
+/// The node of `clone` that was made from `original`.
+pub fn find_in_clone(original: H, clone: H) -> Result<H> {
+    let mut m = lock();
+    let list = m.graph(clone)?.nodes.clone();
+    list.into_iter()
+        .find(|n| m.nodes.get(n).is_some_and(|n| n.origin == original))
+        .ok_or(Error::INVALID_VALUE)
+}
+
+/// All edges, ordered by the node they leave: `(from, to, data)`.
+pub fn edges(h: H) -> Result<Vec<(H, H, [u8; 8])>> {
+    let mut m = lock();
+    let list = m.graph(h)?.nodes.clone();
+    let out = |n: &H| m.nodes.get(n).map(|x| x.outs.clone()).unwrap_or_default();
+    Ok(list
+        .iter()
+        .flat_map(|n| out(n).into_iter().map(|(to, d)| (*n, to, d)))
+        .collect())
+}
+
+pub fn roots(h: H) -> Result<Vec<H>> {
+    let mut m = lock();
+    let list = m.graph(h)?.nodes.clone();
+    Ok(list
+        .into_iter()
+        .filter(|n| m.nodes.get(n).is_some_and(|n| n.deps.is_empty()))
+        .collect())
+}
+
+pub fn add_edges(h: H, list: &[(H, H, [u8; 8])]) -> Result {
+    let mut m = lock();
+    m.graph(h)?;
+    for (from, to, data) in list {
+        let inside = |m: &mut Machine, n: H| node(m, n).map(|n| n.graph == h);
+        if !inside(&mut m, *from)? || !inside(&mut m, *to)? || from == to {
+            return Err(Error::INVALID_VALUE);
+        }
+        if node(&mut m, *to)?.deps.iter().any(|(d, _)| d == from) || reaches(&m, *to, *from) {
+            return Err(Error::INVALID_VALUE);
+        }
+        node(&mut m, *to)?.deps.push((*from, *data));
+        node(&mut m, *from)?.outs.push((*to, *data));
+    }
+    Ok(())
+}
+
+fn reaches(m: &Machine, from: H, to: H) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    let mut todo = vec![from];
+    while let Some(n) = todo.pop() {
+        if n == to {
+            return true;
+        }
+        if seen.insert(n) {
+            todo.extend(
+                m.nodes
+                    .get(&n)
+                    .into_iter()
+                    .flat_map(|n| n.outs.iter().map(|o| o.0)),
+            );
+        }
+    }
+    false
+}
+
+pub fn remove_edges(h: H, list: &[(H, H)]) -> Result {
+    let mut m = lock();
+    m.graph(h)?;
+    for (from, to) in list {
+        if !node(&mut m, *to)?.deps.iter().any(|(d, _)| d == from) {
+            return Err(Error::INVALID_VALUE);
+        }
+        node(&mut m, *to)?.deps.retain(|(d, _)| d != from);
+        node(&mut m, *from)?.outs.retain(|(o, _)| o != to);
+    }
+    Ok(())
+}
+
+/// The nodes so that each comes after what it depends on.
+pub fn order(m: &mut Machine, h: H) -> Result<Vec<H>> {
+    let list = m.graph(h)?.nodes.clone();
+    let mut waiting: HashMap<H, usize> = HashMap::new();
+    for n in &list {
+        let count = node(m, *n)?.deps.len();
+        waiting.insert(*n, count);
+    }
+    let mut sorted: Vec<H> = list.iter().filter(|n| waiting[n] == 0).copied().collect();
+    let mut at = 0;
+    while at < sorted.len() {
+        for (o, _) in m.nodes[&sorted[at]].outs.clone() {
+            if let Some(w) = waiting.get_mut(&o) {
+                *w -= 1;
+                if *w == 0 {
+                    sorted.push(o);
+                }
+            }
+        }
+        at += 1;
+    }
+    if sorted.len() == list.len() {
+        Ok(sorted)
+    } else {
+        Err(Error::INVALID_VALUE)
+    }
+}
+
+pub fn create_object(destroy: usize, data: usize, refs: u32) -> Result<H> {
+    if destroy == 0 || refs == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let mut m = lock();
+    let h = m.handles.make("user object");
+    m.user_objects.insert(
+        h,
+        UserObject {
+            refs,
+            destroy,
+            data,
+        },
+    );
+    Ok(h)
+}
+
+pub fn retain_object(h: H, count: u32) -> Result {
+    lock()
+        .user_objects
+        .get_mut(&h)
+        .ok_or(Error::INVALID_VALUE)?
+        .refs += count;
+    Ok(())
+}
+
+/// Gives up references; at none the destructor runs on the driver's thread,
+/// after `after` if something may still use the object.
+pub fn release_object(m: &mut Machine, h: H, count: u32, after: Option<Fence>) {
+    let Some(o) = m.user_objects.get_mut(&h) else {
+        return;
+    };
+    o.refs = o.refs.saturating_sub(count);
+    if o.refs > 0 {
+        return;
+    }
+    let (destroy, data) = (o.destroy, o.data);
+    m.user_objects.remove(&h);
+    let run = move || {
+        // SAFETY: the program gave this pointer as a CUhostFn.
+        let call: extern "C" fn(usize) = unsafe { std::mem::transmute(destroy) };
+        call(data)
+    };
+    m.callbacks.submit(Op {
+        deps: after.into_iter().collect(),
+        run: Box::new(run),
+    });
+}
+
+/// Moves (`transfer`) or adds references to a graph.
+pub fn retain_in_graph(graph: H, object: H, count: u32, transfer: bool) -> Result {
+    let mut m = lock();
+    let o = m
+        .user_objects
+        .get_mut(&object)
+        .ok_or(Error::INVALID_VALUE)?;
+    if !transfer {
+        o.refs += count;
+    }
+    *m.graph(graph)?.user_objects.entry(object).or_default() += count;
+    Ok(())
+}
+
+pub fn release_in_graph(graph: H, object: H, count: u32) -> Result {
+    let mut m = lock();
+    let g = m.graph(graph)?;
+    let have = g
+        .user_objects
+        .get_mut(&object)
+        .ok_or(Error::INVALID_VALUE)?;
+    if *have < count {
+        return Err(Error::INVALID_VALUE);
+    }
+    *have -= count;
+    if *have == 0 {
+        g.user_objects.remove(&object);
+    }
+    release_object(&mut m, object, count, None);
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Host versions of the kernels in `kernels/`, by name. A kernel with another
+//! name runs as a no-op in its place in the order.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Runs a kernel on packed parameters; the function maps device addresses.
+pub type Native = fn(&[u8], fn(u64) -> u64);
+
+fn u64_at(p: &[u8], off: usize) -> u64 {
+    p.get(off..off + 8)
+        .map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap_or_default()))
+}
+
+fn u32_at(p: &[u8], off: usize) -> u32 {
+    p.get(off..off + 4)
+        .map_or(0, |b| u32::from_le_bytes(b.try_into().unwrap_or_default()))
+}
+
+/// The memory that a kernel reads or writes: address and bytes.
+pub fn ranges(name: &str, p: &[u8]) -> Vec<(u64, u64)> {
+    let words = |ptr: usize, n: usize| (u64_at(p, ptr), u64_at(p, n).saturating_mul(4));
+    match name {
+        "gpumem_fill" => vec![words(0, 8)],
+        "gpumem_verify" => vec![words(0, 8), (u64_at(p, 24), 8)],
+        "gpumem_scale" => vec![words(0, 16), words(8, 16)],
+        "gpumem_spin" if u64_at(p, 8) != 0 => vec![(u64_at(p, 8), 4)],
+        _ => Vec::new(),
+    }
+}
+
+pub fn native(name: &str) -> Option<Native> {
+    match name {
+        "gpumem_fill" => Some(fill),
+        "gpumem_verify" => Some(verify),
+        "gpumem_scale" => Some(scale),
+        "gpumem_spin" => Some(spin),
+        _ => None,
+    }
+}
+
+// Words are read and written volatile: another stream may race on purpose.
+
+fn fill(p: &[u8], host: fn(u64) -> u64) {
+    let (at, n, value) = (host(u64_at(p, 0)) as *mut u32, u64_at(p, 8), u32_at(p, 16));
+    for i in 0..n as usize {
+        // SAFETY: the caller checked `ranges`.
+        unsafe { at.add(i).write_volatile(value) }
+    }
+}
+
+fn verify(p: &[u8], host: fn(u64) -> u64) {
+    let (at, n, value) = (
+        host(u64_at(p, 0)) as *const u32,
+        u64_at(p, 8),
+        u32_at(p, 16),
+    );
+    // SAFETY: the caller checked `ranges`.
+    let wrong = (0..n as usize)
+        .filter(|i| unsafe { at.add(*i).read_volatile() } != value)
+        .count();
+    let counter = host(u64_at(p, 24)) as *const AtomicU64;
+    // SAFETY: as above; the kernel demands alignment too.
+    unsafe { (*counter).fetch_add(wrong as u64, Relaxed) };
+}
+
+fn scale(p: &[u8], host: fn(u64) -> u64) {
+    let (dst, src) = (
+        host(u64_at(p, 0)) as *mut u32,
+        host(u64_at(p, 8)) as *const u32,
+    );
+    let (n, factor) = (u64_at(p, 16), u32_at(p, 24));
+    for i in 0..n as usize {
+        // SAFETY: the caller checked `ranges`.
+        unsafe {
+            dst.add(i)
+                .write_volatile(src.add(i).read_volatile().wrapping_mul(factor))
+        }
+    }
+}
+
+fn spin(p: &[u8], host: fn(u64) -> u64) {
+    // Sleeping keeps the two cores of a test machine for others.
+    std::thread::sleep(Duration::from_nanos(u64_at(p, 0).min(2_000_000_000)));
+    if u64_at(p, 8) != 0 {
+        // SAFETY: the caller checked `ranges`.
+        unsafe { (host(u64_at(p, 8)) as *mut u32).write_volatile(1) }
+    }
+}

@@ -1,0 +1,79 @@
+//! Kernel launches: from the caller's pointers to packed parameters.
+
+use crate::error::{Error, Result};
+use crate::handle::H;
+use crate::machine::{Machine, lock};
+use crate::node::{Attrs, Kernel};
+
+/// What a launch names, before its parameters are read.
+pub struct Shape {
+    pub func: H,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared: u32,
+    pub attrs: Attrs,
+}
+
+/// Builds a kernel; `read` copies parameter `i` (of the given size) from where
+/// the caller keeps it, or `packed` is the whole block.
+pub fn kernel(
+    shape: Shape,
+    packed: Option<Vec<u8>>,
+    read: Option<&dyn Fn(usize, usize) -> Vec<u8>>,
+) -> Result<Kernel> {
+    let Shape {
+        func,
+        grid,
+        block,
+        shared,
+        attrs,
+    } = shape;
+    if grid.contains(&0) || block.contains(&0) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let threads = block.iter().map(|n| *n as u64).product::<u64>();
+    if threads > 1024 || grid[1] > 65535 || grid[2] > 65535 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let layout = lock().function(func)?.layout.clone();
+    let size = layout.last().map_or(0, |(off, len)| off + len) as usize;
+    let mut bytes = vec![0u8; size];
+    match (packed, read) {
+        (Some(p), _) => {
+            let n = p.len().min(size);
+            bytes[..n].copy_from_slice(&p[..n]);
+        }
+        (None, Some(read)) => {
+            for (i, (off, len)) in layout.iter().enumerate() {
+                let (off, len) = (*off as usize, *len as usize);
+                bytes[off..off + len].copy_from_slice(&read(i, len));
+            }
+        }
+        (None, None) if size == 0 => {}
+        (None, None) => return Err(Error::INVALID_VALUE),
+    }
+    Ok(Kernel {
+        func,
+        grid,
+        block,
+        shared,
+        params: bytes.into(),
+        layout,
+        attrs,
+    })
+}
+
+impl Machine {
+    /// The function's attribute, with what a plain kernel has by default.
+    pub fn function_attribute(&mut self, func: H, attribute: u32) -> Result<i32> {
+        let f = self.function(func)?;
+        Ok(match (f.attrs.get(&attribute), attribute) {
+            (Some(v), _) => *v,
+            (None, 0) => 1024,     // threads per block
+            (None, 4) => 32,       // registers
+            (None, 5 | 6) => 90,   // PTX and binary version
+            (None, 8) => 48 << 10, // dynamic shared memory
+            (None, _) => 0,
+        })
+    }
+}

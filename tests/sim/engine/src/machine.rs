@@ -1,0 +1,311 @@
+//! All state of the simulated machine, behind one lock.
+
+use crate::arena::{Arena, BLOCK};
+use crate::capture::Capture;
+use crate::config::config;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::exec::Exec;
+use crate::graph::{Graph, UserObject};
+use crate::handle::{H, Handles};
+use crate::memory::Alloc;
+use crate::module::{Function, Library, Module};
+use crate::node::Node;
+use crate::pool::Pool;
+use crate::queue::{Fence, Queue};
+use crate::report;
+use crate::stream::Stream;
+use crate::vmm::{Physical, Reservation};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+pub struct Device {
+    pub total: u64,
+    pub used: u64,
+    pub primary: H,
+    pub default_pool: H,
+    pub current_pool: H,
+    /// Device memory that graph execs cost; what was held once stays held.
+    pub graphs: Heap,
+    /// Memory that alloc nodes of graphs hold, and its high-water mark.
+    pub graph_mem: Heap,
+}
+
+/// Memory that a driver keeps for itself: it grows and is reused, and never
+/// shrinks (measured on an H200: destroying every graph gave nothing back).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heap {
+    pub live: u64,
+    pub held: u64,
+}
+
+impl Heap {
+    /// By how much `held` must grow for `more` bytes, in steps of `step`.
+    pub fn growth(&self, more: u64, step: u64) -> u64 {
+        (self.live + more)
+            .next_multiple_of(step)
+            .saturating_sub(self.held)
+    }
+}
+
+/// What a thread carries: its context stack and how its calls meet captures.
+#[derive(Default)]
+pub struct Thread {
+    pub stack: Vec<H>,
+    pub capture_mode: u32,
+}
+
+pub struct Machine {
+    pub handles: Handles,
+    pub arena: Arena,
+    pub devices: Vec<Device>,
+    pub contexts: HashMap<H, Context>,
+    pub streams: HashMap<H, Stream>,
+    pub events: HashMap<H, Event>,
+    pub graphs: HashMap<H, Graph>,
+    pub nodes: HashMap<H, Node>,
+    pub execs: HashMap<H, Exec>,
+    pub modules: HashMap<H, Module>,
+    pub libraries: HashMap<H, Library>,
+    pub functions: HashMap<H, Function>,
+    pub pools: HashMap<H, Pool>,
+    pub arrays: HashMap<H, crate::memory::Array>,
+    pub physical: HashMap<H, Physical>,
+    pub reservations: BTreeMap<u64, Reservation>,
+    pub graph_blocks: HashMap<u64, crate::pool::GraphBlock>,
+    pub imports: HashMap<u64, crate::ipc::Import>,
+    pub user_objects: HashMap<H, UserObject>,
+    pub captures: HashMap<u64, Capture>,
+    pub allocs: BTreeMap<u64, Alloc>,
+    pub threads: HashMap<u64, Thread>,
+    /// Host memory that graphs and execs cost.
+    pub graph_host: Heap,
+    pub host_heap: Vec<Vec<u8>>,
+    /// Runs what the driver does on its own threads: user objects' destructors.
+    pub callbacks: Arc<Queue>,
+    next_id: u64,
+}
+
+static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
+
+/// The machine, locked. Nothing that waits may hold it.
+pub fn lock() -> MutexGuard<'static, Machine> {
+    MACHINE
+        .get_or_init(|| Mutex::new(Machine::new()))
+        .lock()
+        .unwrap_or_else(|e| e.into_inner())
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let c = config();
+        let size = (c.device_mem * c.devices.max(1) as u64 * 8).clamp(64 << 30, 4 << 40);
+        let arena = Arena::new(size.next_multiple_of(BLOCK))
+            .expect("the simulator needs memfd_create and address space");
+        crate::work::publish_view(&arena);
+        let mut m = Machine {
+            handles: Handles::new(),
+            arena,
+            devices: Vec::new(),
+            contexts: HashMap::new(),
+            streams: HashMap::new(),
+            events: HashMap::new(),
+            graphs: HashMap::new(),
+            nodes: HashMap::new(),
+            execs: HashMap::new(),
+            modules: HashMap::new(),
+            libraries: HashMap::new(),
+            functions: HashMap::new(),
+            pools: HashMap::new(),
+            arrays: HashMap::new(),
+            physical: HashMap::new(),
+            reservations: BTreeMap::new(),
+            graph_blocks: HashMap::new(),
+            imports: HashMap::new(),
+            user_objects: HashMap::new(),
+            captures: HashMap::new(),
+            allocs: BTreeMap::new(),
+            threads: HashMap::new(),
+            graph_host: Heap::default(),
+            host_heap: Vec::new(),
+            callbacks: Queue::new(),
+            next_id: 1,
+        };
+        for ordinal in 0..c.devices {
+            let pool = m.handles.make("pool");
+            m.pools.insert(pool, Pool::new(ordinal));
+            let primary = m.handles.make("context");
+            m.contexts
+                .insert(primary, Context::unborn(primary, ordinal));
+            m.devices.push(Device {
+                total: c.device_mem,
+                used: 0,
+                primary,
+                default_pool: pool,
+                current_pool: pool,
+                graphs: Heap::default(),
+                graph_mem: Heap::default(),
+            });
+        }
+        m
+    }
+
+    /// A number never given before: buffer ids, stream ids, capture ids.
+    pub fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    pub fn thread(&mut self) -> &mut Thread {
+        self.threads
+            .entry(crate::lifecycle::thread_id())
+            .or_default()
+    }
+
+    /// What an unknown handle gives. One that was destroyed is a violation.
+    pub fn missing(&self, kind: &str, h: H) -> Error {
+        if self.handles.known(h) {
+            report::violation("dead_handle", &format!("{kind} {h:#x} was destroyed"));
+        }
+        Error::INVALID_HANDLE
+    }
+
+    /// Takes `bytes` of a device's memory, or gives out-of-memory.
+    pub fn charge(&mut self, device: u32, bytes: u64) -> Result {
+        let d = &mut self.devices[device as usize];
+        if d.used + bytes > d.total {
+            return Err(Error::OUT_OF_MEMORY);
+        }
+        d.used += bytes;
+        Ok(())
+    }
+
+    pub fn refund(&mut self, device: u32, bytes: u64) {
+        let d = &mut self.devices[device as usize];
+        d.used = d.used.saturating_sub(bytes);
+    }
+
+    /// What must be waited for before everything on a device is done.
+    pub fn device_fences(&self, device: u32) -> Vec<Fence> {
+        let on = |ctx: &H| self.contexts.get(ctx).is_some_and(|c| c.device == device);
+        let streams = self
+            .streams
+            .values()
+            .filter(|s| on(&s.ctx))
+            .map(|s| s.queue.tail());
+        let orphans = self
+            .contexts
+            .values()
+            .filter(|c| c.device == device)
+            .flat_map(|c| c.orphans.iter());
+        streams
+            .chain(orphans.cloned())
+            .filter(|f| !f.reached())
+            .collect()
+    }
+
+    /// The same for one context.
+    pub fn context_fences(&self, ctx: H) -> Vec<Fence> {
+        let streams = self
+            .streams
+            .values()
+            .filter(|s| s.ctx == ctx)
+            .map(|s| s.queue.tail());
+        let orphans = self
+            .contexts
+            .get(&ctx)
+            .into_iter()
+            .flat_map(|c| c.orphans.iter());
+        streams
+            .chain(orphans.cloned())
+            .filter(|f| !f.reached())
+            .collect()
+    }
+
+    /// Counts host memory of graphs; with `SIM_HOST_HEAP=real` it is touched.
+    pub fn host_heap_grow(&mut self, bytes: u64) {
+        let growth = self.graph_host.growth(bytes, 4096);
+        self.graph_host.live += bytes;
+        self.graph_host.held += growth;
+        if config().real_host_heap && growth > 0 {
+            self.host_heap.push(vec![1; growth as usize]);
+        }
+    }
+
+    pub fn host_heap_shrink(&mut self, bytes: u64) {
+        self.graph_host.live = self.graph_host.live.saturating_sub(bytes);
+    }
+}
+
+macro_rules! lookups {
+    ($($field:ident, $get:ident, $ty:ty, $kind:literal;)*) => {
+        impl Machine {
+            $(
+                /// The object behind a handle; a dead one is a violation.
+                pub fn $get(&mut self, h: H) -> Result<&mut $ty> {
+                    if !self.$field.contains_key(&h) {
+                        return Err(self.missing($kind, h));
+                    }
+                    self.$field.get_mut(&h).ok_or(Error::INVALID_HANDLE)
+                }
+            )*
+        }
+    };
+}
+
+lookups! {
+    contexts, context, Context, "context";
+    streams, stream, Stream, "stream";
+    events, event, Event, "event";
+    graphs, graph, Graph, "graph";
+    execs, exec, Exec, "graph exec";
+    modules, module, Module, "module";
+    libraries, library, Library, "library";
+    functions, function, Function, "function";
+    pools, pool, Pool, "memory pool";
+}
+
+/// A number for tests, by name; `None` if there is no such number.
+pub fn stat(name: &str) -> Option<u64> {
+    let m = lock();
+    let device = |f: fn(&Device) -> u64| m.devices.iter().map(f).sum::<u64>();
+    Some(match name {
+        "violations" => report::violations(),
+        "device_used" => device(|d| d.used),
+        "graph_device_live" => device(|d| d.graphs.live),
+        "graph_device_held" => device(|d| d.graphs.held),
+        "graph_host_live" => m.graph_host.live,
+        "graph_host_held" => m.graph_host.held,
+        "live_allocations" => m.allocs.values().filter(|a| a.kind.counts()).count() as u64,
+        "live_bytes" => m
+            .allocs
+            .values()
+            .filter(|a| a.kind.counts())
+            .map(|a| a.size)
+            .sum(),
+        "live_graphs" => m.graphs.len() as u64,
+        "live_nodes" => m.nodes.len() as u64,
+        "live_execs" => m.execs.len() as u64,
+        "live_streams" => m.streams.values().filter(|s| !s.builtin).count() as u64,
+        "live_events" => m.events.len() as u64,
+        "live_modules" => m.modules.len() as u64,
+        "live_captures" => m.captures.len() as u64,
+        _ => return None,
+    })
+}
+
+/// With `SIM_LEAKS=1`: what is still allocated now.
+pub fn report_leaks() {
+    if !config().leaks {
+        return;
+    }
+    let Some(machine) = MACHINE.get() else { return };
+    let Ok(m) = machine.try_lock() else { return };
+    for (addr, a) in m.allocs.iter().filter(|(_, a)| a.kind.counts()) {
+        report::violation(
+            "leak",
+            &format!("{} bytes at {addr:#x} ({:?})", a.size, a.kind),
+        );
+    }
+}

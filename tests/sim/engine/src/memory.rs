@@ -1,0 +1,381 @@
+//! Allocations of every kind, and what a pointer is.
+
+use crate::arena::BLOCK;
+use crate::capture;
+use crate::error::{Error, Result};
+use crate::handle::H;
+use crate::machine::{Machine, lock};
+use crate::queue::wait_all;
+use crate::report;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Device,
+    Managed,
+    /// Page-locked host memory that the driver allocated.
+    Host,
+    /// The program's own memory, registered.
+    Registered,
+    /// Stream-ordered, from this pool.
+    Pool(H),
+    /// Held by an alloc node of a graph.
+    Graph,
+    /// A VMM mapping of this physical handle.
+    Mapped(H),
+    /// Opened from another process.
+    Imported,
+}
+
+impl Kind {
+    /// Whether the program must free it: what leak checks count.
+    pub fn counts(self) -> bool {
+        !matches!(self, Kind::Graph)
+    }
+
+    pub fn on_host(self) -> bool {
+        matches!(self, Kind::Host | Kind::Registered)
+    }
+}
+
+pub struct Alloc {
+    /// What was asked for, in bytes.
+    pub size: u64,
+    /// New for each allocation, at the same address too.
+    pub id: u64,
+    pub kind: Kind,
+    pub ctx: H,
+    pub device: u32,
+    pub flags: u32,
+    /// For VMM mappings: whether access was granted.
+    pub accessible: bool,
+    /// Whether a handle to it was given to other processes.
+    pub exported: bool,
+}
+
+/// A simple array: rows of texels in ordinary device memory.
+#[derive(Clone, Copy)]
+pub struct Array {
+    pub addr: u64,
+    pub width: u64,
+    pub height: u64,
+    pub depth: u64,
+    pub format: u32,
+    pub channels: u32,
+    pub flags: u32,
+    pub elem: u64,
+    /// One level of a mipmapped array: freed with it.
+    pub level: bool,
+}
+
+impl Array {
+    pub fn pitch(&self) -> u64 {
+        self.width * self.elem
+    }
+}
+
+impl Machine {
+    pub fn add_alloc(&mut self, addr: u64, size: u64, kind: Kind, ctx: H, device: u32) {
+        let id = self.id();
+        let a = Alloc {
+            size,
+            id,
+            kind,
+            ctx,
+            device,
+            flags: 0,
+            accessible: true,
+            exported: false,
+        };
+        self.allocs.insert(addr, a);
+    }
+
+    /// The allocation that contains `addr`, with its base.
+    pub fn find(&self, addr: u64) -> Option<(u64, &Alloc)> {
+        let (base, a) = self.allocs.range(..=addr).next_back()?;
+        (addr < base + a.size.max(1)).then_some((*base, a))
+    }
+
+    /// The id of the live allocation at `addr`, if `[addr, addr+len)` is all
+    /// live and accessible; adjacent VMM mappings count as one.
+    pub fn cover(&self, addr: u64, len: u64) -> Option<u64> {
+        let (base, first) = self.find(addr)?;
+        if !first.accessible {
+            return None;
+        }
+        let mut end = base + first.size;
+        while end < addr + len {
+            let next = self.allocs.get(&end)?;
+            if !matches!(next.kind, Kind::Mapped(_)) || !next.accessible {
+                return None;
+            }
+            end += next.size;
+        }
+        Some(first.id)
+    }
+
+    pub fn device_of(&mut self, ctx: H) -> Result<u32> {
+        Ok(self.context(ctx)?.device)
+    }
+}
+
+/// cuMemAlloc: `size` bytes in the context's device.
+pub fn alloc(ctx: H, size: u64) -> Result<u64> {
+    let mut m = lock();
+    capture::forbid_unsafe(&mut m)?;
+    alloc_kind(&mut m, ctx, size, Kind::Device)
+}
+
+/// cuMemAllocManaged: readable by the host at the same address.
+pub fn alloc_managed(ctx: H, size: u64, flags: u32) -> Result<u64> {
+    if !matches!(flags, 1 | 2 | 4) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let mut m = lock();
+    capture::forbid_unsafe(&mut m)?;
+    // Whole blocks, so that the host's view of it is its own.
+    let addr = alloc_kind(
+        &mut m,
+        ctx,
+        size.max(1).next_multiple_of(BLOCK),
+        Kind::Managed,
+    )?;
+    let span = size.max(1).next_multiple_of(BLOCK);
+    m.arena.host_access(addr, span, true)?;
+    if let Some(a) = m.allocs.get_mut(&addr) {
+        a.size = size;
+        a.flags = flags;
+    }
+    Ok(addr)
+}
+
+pub fn alloc_kind(m: &mut Machine, ctx: H, size: u64, kind: Kind) -> Result<u64> {
+    if size == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let device = m.device_of(ctx)?;
+    let d = &m.devices[device as usize];
+    if size > d.total || d.used + m.arena.cost(device, size) > d.total {
+        return Err(Error::OUT_OF_MEMORY);
+    }
+    let range = m.arena.take(device, size)?;
+    m.charge(device, range.charge)?;
+    m.add_alloc(range.addr, size, kind, ctx, device);
+    Ok(range.addr)
+}
+
+/// cuMemFree: waits for the whole device first, non-blocking streams too
+/// (measured on an H200, for any size). Anything but the start of a live
+/// allocation gives 1.
+pub fn free(ptr: u64) -> Result {
+    if ptr == 0 {
+        return Ok(());
+    }
+    let freeable = |k: Kind| {
+        matches!(
+            k,
+            Kind::Device | Kind::Managed | Kind::Pool(_) | Kind::Graph
+        )
+    };
+    let (fences, id) = {
+        let mut m = lock();
+        capture::forbid_unsafe(&mut m)?;
+        let a = m
+            .allocs
+            .get(&ptr)
+            .filter(|a| freeable(a.kind))
+            .ok_or(Error::INVALID_VALUE)?;
+        let (device, id) = (a.device, a.id);
+        report::count("barriers", 1);
+        (m.device_fences(device), id)
+    };
+    wait_all(&fences);
+    let mut m = lock();
+    if m.allocs.get(&ptr).is_none_or(|a| a.id != id) {
+        return Err(Error::INVALID_VALUE);
+    }
+    drop_alloc(&mut m, ptr);
+    Ok(())
+}
+
+/// Takes an allocation away at once, whatever still runs.
+pub fn drop_alloc(m: &mut Machine, ptr: u64) {
+    let Some(a) = m.allocs.remove(&ptr) else {
+        return;
+    };
+    match a.kind {
+        Kind::Device => {
+            let back = m.arena.give(ptr, a.size);
+            m.refund(a.device, back);
+        }
+        Kind::Managed => {
+            let span = a.size.max(1).next_multiple_of(BLOCK);
+            let _ = m.arena.host_access(ptr, span, false);
+            let back = m.arena.give(ptr, span);
+            m.refund(a.device, back);
+        }
+        Kind::Pool(pool) => crate::pool::give(m, pool, ptr, a.size),
+        Kind::Graph => crate::pool::graph_free(m, ptr, &a),
+        Kind::Host => {
+            // SAFETY: mapped by `alloc_host` with this rounded size, and no
+            // longer in the table.
+            unsafe { libc::munmap(ptr as *mut _, a.size.next_multiple_of(4096) as usize) };
+        }
+        Kind::Imported => crate::ipc::unmap(m, ptr, a.size),
+        Kind::Registered | Kind::Mapped(_) => {}
+    }
+}
+
+/// Everything that dies with a context.
+pub fn drop_context(m: &mut Machine, ctx: H) {
+    let mine = |a: &Alloc| a.ctx == ctx && !matches!(a.kind, Kind::Mapped(_));
+    let list: Vec<u64> = m
+        .allocs
+        .iter()
+        .filter(|(_, a)| mine(a))
+        .map(|(p, _)| *p)
+        .collect();
+    for p in list {
+        drop_alloc(m, p);
+    }
+}
+
+/// cuMemAllocHost and cuMemHostAlloc: page-locked host memory, 0 for size 0.
+pub fn alloc_host(ctx: H, size: u64, flags: u32) -> Result<u64> {
+    if flags & !7 != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let mut m = lock();
+    capture::forbid_unsafe(&mut m)?;
+    if size == 0 {
+        return Ok(0);
+    }
+    let len = size
+        .checked_next_multiple_of(4096)
+        .ok_or(Error::OUT_OF_MEMORY)?;
+    // SAFETY: a fresh anonymous mapping.
+    let p = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        return Err(Error::OUT_OF_MEMORY);
+    }
+    let device = m.device_of(ctx)?;
+    m.add_alloc(p as u64, size, Kind::Host, ctx, device);
+    if let Some(a) = m.allocs.get_mut(&(p as u64)) {
+        a.flags = flags;
+    }
+    Ok(p as u64)
+}
+
+/// cuMemFreeHost: a barrier too, since work may still read the memory.
+pub fn free_host(ptr: u64) -> Result {
+    if ptr == 0 {
+        return Ok(());
+    }
+    let fences = {
+        let mut m = lock();
+        capture::forbid_unsafe(&mut m)?;
+        let a = m
+            .allocs
+            .get(&ptr)
+            .filter(|a| a.kind == Kind::Host)
+            .ok_or(Error::INVALID_VALUE)?;
+        let device = a.device;
+        m.device_fences(device)
+    };
+    wait_all(&fences);
+    drop_alloc(&mut lock(), ptr);
+    Ok(())
+}
+
+pub fn register(ctx: H, ptr: u64, size: u64, flags: u32) -> Result {
+    if ptr == 0 || size == 0 || flags & !0xf != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let mut m = lock();
+    capture::forbid_unsafe(&mut m)?;
+    let overlaps = m
+        .allocs
+        .range(..ptr + size)
+        .next_back()
+        .is_some_and(|(b, a)| b + a.size > ptr);
+    if overlaps {
+        return Err(Error::HOST_ALREADY_REGISTERED);
+    }
+    let device = m.device_of(ctx)?;
+    m.add_alloc(ptr, size, Kind::Registered, ctx, device);
+    if let Some(a) = m.allocs.get_mut(&ptr) {
+        a.flags = flags;
+    }
+    Ok(())
+}
+
+pub fn unregister(ptr: u64) -> Result {
+    let mut m = lock();
+    capture::forbid_unsafe(&mut m)?;
+    match m.allocs.get(&ptr) {
+        Some(a) if a.kind == Kind::Registered => {
+            m.allocs.remove(&ptr);
+            Ok(())
+        }
+        _ => Err(Error::HOST_NOT_REGISTERED),
+    }
+}
+
+/// `(free, total)` bytes of a device; what graphs and pools hold is not free.
+pub fn info(device: u32) -> (u64, u64) {
+    let m = lock();
+    let d = &m.devices[device as usize];
+    (d.total - d.used, d.total)
+}
+
+/// `(base, size)` as asked for. Host memory is not a device range.
+pub fn address_range(ptr: u64) -> Result<(u64, u64)> {
+    let m = lock();
+    let (base, a) = m
+        .find(ptr)
+        .filter(|(_, a)| a.kind != Kind::Registered)
+        .ok_or(Error::NOT_FOUND)?;
+    Ok((base, a.size))
+}
+
+/// A row length that suits the device, and the memory for `height` such rows.
+pub fn alloc_pitch(ctx: H, width: u64, height: u64) -> Result<(u64, u64)> {
+    if width == 0 || height == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let pitch = width
+        .checked_next_multiple_of(512)
+        .ok_or(Error::OUT_OF_MEMORY)?;
+    let size = pitch.checked_mul(height).ok_or(Error::OUT_OF_MEMORY)?;
+    Ok((alloc(ctx, size)?, pitch))
+}
+
+/// An array in device memory; its handle.
+pub fn create_array(ctx: H, mut a: Array) -> Result<H> {
+    let size = a.pitch() * a.height.max(1) * a.depth.max(1);
+    a.addr = alloc(ctx, size)?;
+    let mut m = lock();
+    let h = m.handles.make("array");
+    m.arrays.insert(h, a);
+    Ok(h)
+}
+
+pub fn destroy_array(h: H) -> Result {
+    let a = *lock().arrays.get(&h).ok_or(Error::INVALID_HANDLE)?;
+    if a.level {
+        return Err(Error::INVALID_HANDLE);
+    }
+    free(a.addr)?;
+    let mut m = lock();
+    m.arrays.remove(&h);
+    m.handles.retire("array", h);
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! What a stream or a graph can be asked to do.
+
+use crate::handle::H;
+use crate::work::Ref;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One piece of work, in a stream or as a node of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    Kernel(Kernel),
+    Memcpy(Copy3D),
+    Memset(Memset),
+    Host(HostFn),
+    /// A child graph, owned by the node.
+    Child(H),
+    Empty,
+    EventRecord(H),
+    EventWait(H),
+    MemAlloc(MemAlloc),
+    MemFree(u64),
+    /// Waits for and writes of values in memory.
+    MemOps(Vec<MemOp>),
+    /// Copies bytes taken from pageable memory when the call was made.
+    Staged {
+        dst: u64,
+        bytes: Arc<[u8]>,
+    },
+    /// Frees stream-ordered memory when the stream gets there.
+    FreeAsync(u64),
+}
+
+impl Kind {
+    /// The number that `cuGraphNodeGetType` answers.
+    pub fn number(&self) -> u32 {
+        match self {
+            Kind::Kernel(_) => 0,
+            Kind::Memcpy(_) | Kind::Staged { .. } => 1,
+            Kind::Memset(_) => 2,
+            Kind::Host(_) => 3,
+            Kind::Child(_) => 4,
+            Kind::Empty => 5,
+            Kind::EventWait(_) => 6,
+            Kind::EventRecord(_) => 7,
+            Kind::MemAlloc(_) => 10,
+            Kind::MemFree(_) | Kind::FreeAsync(_) => 11,
+            Kind::MemOps(_) => 12,
+        }
+    }
+}
+
+/// Launch attributes: id and the 64 bytes of its value.
+pub type Attrs = BTreeMap<u32, [u8; 64]>;
+
+pub mod attr {
+    pub const COOPERATIVE: u32 = 2;
+    pub const CLUSTER: u32 = 4;
+    pub const PROGRAMMATIC_SERIALIZATION: u32 = 6;
+    pub const PRIORITY: u32 = 8;
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    pub func: H,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared: u32,
+    /// The parameters, packed as the kernel lays them out.
+    pub params: Arc<[u8]>,
+    /// Offset and size of each parameter.
+    pub layout: Arc<[(u32, u32)]>,
+    pub attrs: Attrs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostFn {
+    pub f: usize,
+    pub data: usize,
+    /// cuStreamAddCallback's function takes the stream and a status as well.
+    pub stream: Option<H>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memset {
+    pub dst: u64,
+    pub pitch: u64,
+    pub value: u32,
+    pub elem: u32,
+    pub width: u64,
+    pub height: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemAlloc {
+    pub addr: u64,
+    pub size: u64,
+    pub device: u32,
+    pub pool: H,
+}
+
+/// Memory types of copies, as the driver numbers them.
+pub mod space {
+    pub const HOST: u32 = 1;
+    pub const DEVICE: u32 = 2;
+    pub const ARRAY: u32 = 3;
+    pub const UNIFIED: u32 = 4;
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Side {
+    pub space: u32,
+    /// Address, or array handle where `space` is ARRAY.
+    pub at: u64,
+    pub x: u64,
+    pub y: u64,
+    pub z: u64,
+    pub pitch: u64,
+    pub height: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Copy3D {
+    pub src: Side,
+    pub dst: Side,
+    pub width: u64,
+    pub height: u64,
+    pub depth: u64,
+}
+
+impl Copy3D {
+    /// `n` bytes from `src` to `dst`, wherever those are.
+    pub fn linear(dst: u64, src: u64, n: u64) -> Copy3D {
+        let side = |at| Side {
+            space: space::UNIFIED,
+            at,
+            pitch: n,
+            height: 1,
+            ..Side::default()
+        };
+        Copy3D {
+            src: side(src),
+            dst: side(dst),
+            width: n,
+            height: 1,
+            depth: 1,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MemOp {
+    Wait {
+        addr: u64,
+        wide: bool,
+        value: u64,
+        flags: u32,
+    },
+    Write {
+        addr: u64,
+        wide: bool,
+        value: u64,
+    },
+}
+
+/// An edge: the other node, and its data (ports and type).
+pub type Edge = (H, [u8; 8]);
+
+pub struct Node {
+    pub graph: H,
+    pub kind: Kind,
+    pub deps: Vec<Edge>,
+    pub outs: Vec<Edge>,
+    /// The node that this one was cloned from.
+    pub origin: H,
+    /// Memory that it touches, as it was when the parameters were set.
+    pub refs: Vec<Ref>,
+    /// Where each parameter of a kernel node lies, for those who ask.
+    pub views: Box<[usize]>,
+}

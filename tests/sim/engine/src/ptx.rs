@@ -1,0 +1,108 @@
+//! Just enough of PTX: entry points with their parameters, and variables.
+
+#[derive(Debug, PartialEq)]
+pub struct Entry {
+    pub name: String,
+    /// Offset and size of each parameter, in bytes.
+    pub params: Vec<(u32, u32)>,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Variable {
+    pub name: String,
+    pub size: u64,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Image {
+    pub entries: Vec<Entry>,
+    pub variables: Vec<Variable>,
+}
+
+fn type_size(t: &str) -> Option<u32> {
+    let digits = t.trim_start_matches(|c: char| c == '.' || c.is_ascii_alphabetic());
+    Some(
+        digits
+            .parse::<u32>()
+            .ok()
+            .filter(|b| [8, 16, 32, 64, 128].contains(b))?
+            / 8,
+    )
+}
+
+/// `(name, size, align)` of `.param .align 8 .b8 name[32]` or `.global ...`.
+fn declaration(text: &str) -> Option<(String, u32, u32)> {
+    let mut align = 0;
+    let mut size = None;
+    let mut words = text.split_whitespace();
+    while let Some(w) = words.next() {
+        if w == ".align" {
+            align = words.next()?.parse().ok()?;
+        } else if w.starts_with('.') {
+            size = type_size(w).or(size);
+        } else {
+            let (name, count) = match w.split_once('[') {
+                Some((name, rest)) => (name, rest.split(']').next()?.trim().parse().ok()?),
+                None => (w, 1u32),
+            };
+            let elem = size?;
+            return Some((
+                name.trim_end_matches([';', '=']).to_owned(),
+                elem * count,
+                align.max(elem),
+            ));
+        }
+    }
+    None
+}
+
+fn strip_comments(text: &str) -> String {
+    text.lines()
+        .map(|l| l.split("//").next().unwrap_or(""))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Parses PTX; `None` if the text is none.
+pub fn parse(text: &str) -> Option<Image> {
+    let text = strip_comments(text);
+    if !text.contains(".version") {
+        return None;
+    }
+    let mut image = Image::default();
+    for (at, _) in text.match_indices(".entry") {
+        let rest = &text[at + ".entry".len()..];
+        let end = rest.find('{').unwrap_or(rest.len());
+        let head = &rest[..end];
+        let (name, list) = match head.split_once('(') {
+            Some((name, list)) => (name, list.split(')').next().unwrap_or("")),
+            None => (head, ""),
+        };
+        let mut params = Vec::new();
+        let mut offset = 0u32;
+        for item in list.split(',').filter(|i| !i.trim().is_empty()) {
+            let (_, size, align) = declaration(item)?;
+            offset = offset.next_multiple_of(align.max(1));
+            params.push((offset, size));
+            offset += size;
+        }
+        let name = name.split_whitespace().next()?.to_owned();
+        image.entries.push(Entry { name, params });
+    }
+    for line in text.split([';', '{', '}']) {
+        let line = line.trim();
+        let is_variable = line.contains(".global ")
+            && !line.contains(".entry")
+            && !line.contains("ld.")
+            && !line.contains("st.");
+        if is_variable
+            && let Some((name, size, _)) = declaration(line.split('=').next().unwrap_or(""))
+        {
+            image.variables.push(Variable {
+                name,
+                size: size as u64,
+            });
+        }
+    }
+    Some(image)
+}

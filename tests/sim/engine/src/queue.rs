@@ -1,0 +1,152 @@
+//! Streams that really run later: one thread per stream that has work.
+
+use crate::config::config;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A point in a queue: reached when everything up to it has run.
+#[derive(Clone)]
+pub struct Fence {
+    queue: Arc<Queue>,
+    seq: u64,
+}
+
+impl Fence {
+    pub fn reached(&self) -> bool {
+        self.queue.state().completed >= self.seq
+    }
+
+    pub fn wait(&self) {
+        let mut q = self.queue.state();
+        while q.completed < self.seq {
+            q = self.queue.done.wait(q).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+}
+
+/// Waits for all of them. The machine must not be locked.
+pub fn wait_all(fences: &[Fence]) {
+    fences.iter().for_each(Fence::wait);
+}
+
+pub struct Op {
+    pub deps: Vec<Fence>,
+    pub run: Box<dyn FnOnce() + Send>,
+}
+
+pub struct Queue {
+    state: Mutex<State>,
+    work: Condvar,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ops: VecDeque<(Op, Instant)>,
+    submitted: u64,
+    completed: u64,
+    worker: bool,
+}
+
+impl Queue {
+    pub fn new() -> Arc<Queue> {
+        Arc::new(Queue {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Everything submitted so far.
+    pub fn tail(self: &Arc<Queue>) -> Fence {
+        Fence {
+            queue: self.clone(),
+            seq: self.state().submitted,
+        }
+    }
+
+    pub fn idle(&self) -> bool {
+        let q = self.state();
+        q.completed == q.submitted
+    }
+
+    pub fn submit(self: &Arc<Queue>, op: Op) -> Fence {
+        let mut q = self.state();
+        q.ops.push_back((op, Instant::now()));
+        q.submitted += 1;
+        let seq = q.submitted;
+        let start = !std::mem::replace(&mut q.worker, true);
+        drop(q);
+        if start {
+            start_worker(self.clone());
+        } else {
+            self.work.notify_one();
+        }
+        Fence {
+            queue: self.clone(),
+            seq,
+        }
+    }
+}
+
+/// Threads go away when idle, so that a program with many streams has few.
+const IDLE: Duration = Duration::from_millis(500);
+
+fn start_worker(queue: Arc<Queue>) {
+    // Signals belong to the program's own threads.
+    // SAFETY: both sets are locals; the mask is restored below.
+    let old = unsafe {
+        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        old
+    };
+    let run = queue.clone();
+    let spawned = std::thread::Builder::new()
+        .name("sim-stream".into())
+        .stack_size(1 << 20)
+        .spawn(move || worker(run));
+    // SAFETY: `old` is the mask that this thread had above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
+    if spawned.is_err() {
+        // No thread to be had: run here rather than lose the work.
+        worker(queue);
+    }
+}
+
+fn worker(queue: Arc<Queue>) {
+    let lag = Duration::from_micros(config().lag_us);
+    loop {
+        let mut q = queue.state();
+        while q.ops.is_empty() {
+            let (guard, timeout) = queue
+                .work
+                .wait_timeout(q, IDLE)
+                .unwrap_or_else(|e| e.into_inner());
+            q = guard;
+            if timeout.timed_out() && q.ops.is_empty() {
+                q.worker = false;
+                return;
+            }
+        }
+        let Some((op, since)) = q.ops.pop_front() else {
+            continue;
+        };
+        drop(q);
+        wait_all(&op.deps);
+        if let Some(rest) = lag.checked_sub(since.elapsed()) {
+            std::thread::sleep(rest);
+        }
+        let run = std::panic::AssertUnwindSafe(op.run);
+        if std::panic::catch_unwind(run).is_err() {
+            crate::report::violation("simulator_panic", "an operation of a stream panicked");
+        }
+        queue.state().completed += 1;
+        queue.done.notify_all();
+    }
+}
