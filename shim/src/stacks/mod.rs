@@ -6,6 +6,7 @@
 //! | rules.rs | how to get from a code address to its caller, remembered for the whole process |
 //! | cfi.rs | where rules come from: the object's .eh_frame |
 //! | modules.rs | the loaded objects |
+//! | memo.rs | each thread's last walk, confirmed rather than walked again |
 //! | memory.rs | which stack memory may be read directly, and reading what may not be there |
 //! | intern.rs | numbers for stacks |
 //!
@@ -26,6 +27,8 @@ use std::cell::Cell;
 #[cfg(target_arch = "x86_64")]
 mod cfi;
 pub mod intern;
+#[cfg(target_arch = "x86_64")]
+mod memo;
 mod memory;
 pub mod modules;
 mod rules;
@@ -34,7 +37,10 @@ mod tests;
 
 use memory::{KnownStack, StackReader};
 #[cfg(target_arch = "x86_64")]
-use rules::{Kind, Rule};
+use {
+    memo::{Followed, Inner, Last, Memo, Step},
+    rules::{Kind, Rule},
+};
 
 /// Where a walk begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,16 +102,25 @@ pub struct Walk {
 struct Thread {
     stack: KnownStack,
     walking: Cell<bool>,
+    /// For the one who set `walking`.
+    #[cfg(target_arch = "x86_64")]
+    memo: std::cell::UnsafeCell<Memo>,
 }
 
 thread_local! {
     // No destructor: hooks are called from other libraries' thread destructors too.
-    static THREAD: Thread = const { Thread { stack: KnownStack::new(), walking: Cell::new(false) } };
+    static THREAD: Thread = const {
+        Thread {
+            stack: KnownStack::new(),
+            walking: Cell::new(false),
+            #[cfg(target_arch = "x86_64")]
+            memo: std::cell::UnsafeCell::new(Memo::new()),
+        }
+    };
 }
 
 /// No user code is above this address; keeps garbage out of the cache's keys.
 const HIGHEST_CODE: u64 = 1 << 47;
-const HASH_SEED: u64 = 0x243f_6a88_85a3_08d3;
 
 /// Writes return addresses, innermost first, beginning with `regs.pc`.
 ///
@@ -128,16 +143,17 @@ pub fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
 fn walk_thread(thread: &Thread, regs: Regs, frames: &mut [u64]) -> Walk {
     let mut stack = StackReader::new(thread.stack.around(regs.sp));
     let generation = rules::generation();
-    let (walk, end) = walk_frames(&mut stack, generation, regs, frames);
+    let (mut walk, end) = walk_frames(thread, &mut stack, generation, regs, frames);
     if end == End::Odd {
         recheck();
     }
     let now = rules::generation();
-    if now == generation {
-        return walk;
+    if now != generation {
+        // Code was unloaded since the last look: rules used so far may be wrong.
+        (walk, _) = walk_frames(thread, &mut stack, now, regs, frames);
     }
-    // Code was unloaded since the last look: rules used so far may be wrong.
-    walk_frames(&mut stack, now, regs, frames).0
+    walk.hash = hash(&frames[..walk.len]);
+    walk
 }
 
 /// Why a walk ended.
@@ -157,43 +173,79 @@ fn recheck() {
 
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn walk_frames(stack: &mut StackReader, generation: u64, regs: Regs, frames: &mut [u64]) -> (Walk, End) {
-    let Regs { mut pc, mut sp, mut fp } = regs;
-    let mut walk = Walk { hash: HASH_SEED, ..Walk::default() };
+fn walk_frames(
+    thread: &Thread,
+    stack: &mut StackReader,
+    generation: u64,
+    mut at: Regs,
+    frames: &mut [u64],
+) -> (Walk, End) {
+    // SAFETY: `walking` is set by our caller's caller: nobody else has it.
+    let memo = unsafe { &mut *thread.memo.get() };
+    let mut met = memo.begin(generation);
+    let mut inner = Inner::new();
+    let mut walk = Walk::default();
     // 1: pc is a return address, the call is before it. 0: pc was interrupted by a signal.
     let mut back = 1;
-    while pc != 0 && pc < HIGHEST_CODE {
+    while at.pc != 0 && at.pc < HIGHEST_CODE {
+        if memo.meet(&mut met, at) {
+            match memo.follow(met, stack, frames, &mut walk.len) {
+                Followed::End(last) => {
+                    memo.put_before(met, &inner);
+                    walk.complete = last == Last::Complete;
+                    return (walk, End::Usual);
+                }
+                Followed::Full => {
+                    memo.put_before(met, &inner);
+                    walk.cut = true;
+                    return (walk, End::Usual);
+                }
+                Followed::Lost(index) => {
+                    at = memo.take_over(met, index, &mut inner);
+                    met = memo::STEPS;
+                }
+            }
+        }
         let Some(frame) = frames.get_mut(walk.len) else {
             walk.cut = true;
+            inner.push(Step { at, fp_at: 0 });
+            memo.put(&inner, Last::Open);
             return (walk, End::Usual);
         };
-        *frame = pc + 1 - back;
+        *frame = at.pc + 1 - back;
         walk.len += 1;
-        walk.hash = add_to_hash(walk.hash, *frame);
-        let rule = match rules::lookup(pc - back, generation) {
+        let rule = match rules::lookup(at.pc - back, generation) {
             Some(rule) => rule,
-            None => learn(pc - back),
+            None => learn(at.pc - back),
         };
         let next = if rule.is_plain() {
-            let base = if rule.kind() == Kind::Fp as u8 { fp } else { sp };
+            let base = if rule.kind() == Kind::Fp as u8 { at.fp } else { at.sp };
             let cfa = base.wrapping_add(rule.cfa_offset());
-            caller(stack, rule, cfa, fp)
+            let fp_at = if rule.fp_kept() { 0 } else { cfa.wrapping_add(rule.fp_offset()) };
+            inner.push(Step { at, fp_at });
+            caller(stack, rule, cfa, at.fp)
         } else if rule == Rule::END || rule == Rule::UNKNOWN {
             walk.complete = rule == Rule::END;
+            inner.push(Step { at, fp_at: 0 });
+            memo.put(&inner, if walk.complete { Last::Complete } else { Last::Unknown });
             return (walk, End::Usual);
         } else {
-            special(stack, rule, sp, fp)
+            inner.spoil();
+            special(stack, rule, at.sp, at.fp)
         };
         let Some(next) = next else { return (walk, End::Odd) };
         // Each frame is above the one it called; only a signal handler may be on another stack.
-        if next.sp <= sp && rule != Rule::SIGNAL {
+        if next.sp <= at.sp && rule != Rule::SIGNAL {
             return (walk, End::Odd);
         }
         back = u64::from(rule != Rule::SIGNAL);
-        Regs { pc, sp, fp } = next;
+        if back == 0 {
+            met = memo::STEPS;
+        }
+        at = next;
     }
     // Some code ends its thread's outermost frame with a return address of 0.
-    walk.complete = pc == 0 && walk.len > 0;
+    walk.complete = at.pc == 0 && walk.len > 0;
     (walk, End::Odd)
 }
 
@@ -253,11 +305,17 @@ fn learn(address: u64) -> Rule {
 
 /// By frame pointers, which the platform's ABI asks all code to keep.
 #[cfg(not(target_arch = "x86_64"))]
-fn walk_frames(stack: &mut StackReader, _generation: u64, regs: Regs, frames: &mut [u64]) -> (Walk, End) {
+fn walk_frames(
+    _thread: &Thread,
+    stack: &mut StackReader,
+    _generation: u64,
+    regs: Regs,
+    frames: &mut [u64],
+) -> (Walk, End) {
     // Signed return addresses have the signature above the address.
     const ADDRESS: u64 = (1 << 48) - 1;
     let Regs { mut pc, mut sp, mut fp } = regs;
-    let mut walk = Walk { hash: HASH_SEED, ..Walk::default() };
+    let mut walk = Walk::default();
     while pc & ADDRESS != 0 {
         let Some(frame) = frames.get_mut(walk.len) else {
             walk.cut = true;
@@ -265,7 +323,6 @@ fn walk_frames(stack: &mut StackReader, _generation: u64, regs: Regs, frames: &m
         };
         *frame = pc & ADDRESS;
         walk.len += 1;
-        walk.hash = add_to_hash(walk.hash, *frame);
         if fp == 0 {
             break;
         }
@@ -279,7 +336,18 @@ fn walk_frames(stack: &mut StackReader, _generation: u64, regs: Regs, frames: &m
     (walk, End::Usual)
 }
 
+/// Four chains, so that multiplications overlap.
 #[inline(always)]
-fn add_to_hash(hash: u64, frame: u64) -> u64 {
-    (hash.rotate_left(23) ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd)
+fn hash(frames: &[u64]) -> u64 {
+    const FACTOR: u64 = 0xff51_afd7_ed55_8ccd;
+    let mut lanes = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, frames.len() as u64];
+    let (fours, rest) = frames.as_chunks::<4>();
+    for four in fours {
+        for (lane, frame) in lanes.iter_mut().zip(four) {
+            *lane = (lane.rotate_left(23) ^ frame).wrapping_mul(FACTOR);
+        }
+    }
+    let all = lanes.iter().chain(rest);
+    let hash = all.fold(0_u64, |hash, word| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR));
+    hash ^ hash >> 32
 }

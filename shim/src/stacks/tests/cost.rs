@@ -11,6 +11,10 @@ struct Bench {
     interner: Interner,
     frames: usize,
     frame_pointers: bool,
+    sites: (
+        unsafe extern "C" fn(c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int,
+        unsafe extern "C" fn(c_int, Callback, *mut c_void),
+    ),
     results: Vec<(&'static str, f64)>,
 }
 
@@ -42,6 +46,24 @@ unsafe extern "C" fn measure(with: *mut c_void) {
     results.push(("walk", time(|| _ = black_box(walk(black_box(regs), &mut frames)))));
     let interner = &bench.interner;
     results.push((
+        "without memo",
+        time(|| {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: no walk is in progress.
+            crate::stacks::THREAD.with(|thread| unsafe { (*thread.memo.get()).clear() });
+            black_box(walk(black_box(regs), &mut frames));
+        }),
+    ));
+    results.push((
+        "by two sites",
+        time(|| {
+            // SAFETY: the types in shapes.c.
+            unsafe { (bench.sites.0)(1, 2, 3, 4, walk_only, frames.as_mut_ptr().cast()) };
+            // SAFETY: as above.
+            unsafe { (bench.sites.1)(100, walk_only, frames.as_mut_ptr().cast()) };
+        }) / 2.0,
+    ));
+    results.push((
         "walk + intern",
         time(|| {
             let walk = walk(black_box(regs), &mut frames);
@@ -66,6 +88,12 @@ unsafe extern "C" fn measure(with: *mut c_void) {
     ));
 }
 
+unsafe extern "C" fn walk_only(with: *mut c_void) {
+    // SAFETY: the frames of `measure`.
+    let frames = unsafe { &mut *with.cast::<[u64; 32]>() };
+    black_box(walk(Regs::of_caller(), frames));
+}
+
 fn by_frame_pointer(regs: Regs, frames: &mut [u64]) -> usize {
     let (mut pc, mut fp, mut len) = (regs.pc, regs.fp, 0);
     while len < frames.len() && pc != 0 {
@@ -85,8 +113,10 @@ fn stack_costs() {
         let library = Library::new("shapes.c", &["-O2", flag]);
         // SAFETY: the type in shapes.c.
         let recurse: unsafe extern "C" fn(c_int, Callback, *mut c_void) = unsafe { library.function("recurse") };
+        // SAFETY: as above.
+        let sites = unsafe { (library.function("registers"), library.function("alloca_frame")) };
         let interner = Interner::new(65536).unwrap();
-        let mut bench = Bench { interner, frames: 0, frame_pointers, results: Vec::new() };
+        let mut bench = Bench { interner, frames: 0, frame_pointers, sites, results: Vec::new() };
         println!("{flag}, 32 frames:");
         // SAFETY: as above.
         unsafe { recurse(40, measure, (&raw mut bench).cast()) };

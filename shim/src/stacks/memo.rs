@@ -1,0 +1,175 @@
+//! A thread's last walk, to be confirmed instead of walked again.
+//!
+//! From the same pc, stack pointer and frame pointer the same rule leads to the same two words of
+//! the stack; if those hold what they held, the next frame is the one it was. So a remembered walk
+//! is confirmed by loads that do not wait for each other, several times as fast as walking. Programs
+//! come to the same outer frames by different inner ones: a walk that meets a remembered frame
+//! continues there. A memo says nothing that walking would not: it is dropped with the rules.
+
+use std::mem::MaybeUninit;
+
+use super::Regs;
+use super::memory::StackReader;
+
+/// Frames remembered; 32 bytes each, in the thread's static storage.
+pub(super) const STEPS: usize = 64;
+
+/// A frame, and where its caller's frame pointer was saved (0: nowhere, the register was kept). The
+/// return address is the word below the caller's sp.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub at: Regs,
+    pub fp_at: u64,
+}
+
+const NO_STEP: Step = Step { at: Regs { pc: 0, sp: 0, fp: 0 }, fp_at: 0 };
+
+/// How the remembered frames end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Last {
+    /// At the outermost frame.
+    Complete,
+    /// At code without unwind information.
+    Unknown,
+    /// There are more.
+    Open,
+}
+
+/// The last walk, outermost frame at the end.
+pub(super) struct Memo {
+    generation: u64,
+    first: usize,
+    last: Last,
+    steps: [Step; STEPS],
+}
+
+/// Where following a memo led.
+pub(super) enum Followed {
+    /// To its end.
+    End(Last),
+    /// The frames' room is used up.
+    Full,
+    /// To a frame, by this index, whose caller is another now.
+    Lost(usize),
+}
+
+impl Memo {
+    pub const fn new() -> Self {
+        Memo { generation: 0, first: STEPS, last: Last::Open, steps: [NO_STEP; STEPS] }
+    }
+
+    /// Forgets the walk.
+    #[cfg(test)]
+    pub fn clear(&mut self) {
+        self.first = STEPS;
+    }
+
+    /// Index to begin [`Memo::meet`] with.
+    #[inline(always)]
+    pub fn begin(&mut self, generation: u64) -> usize {
+        if self.generation != generation {
+            self.generation = generation;
+            self.first = STEPS;
+        }
+        self.first
+    }
+
+    /// Moves `index` on to the frame at this stack pointer; whether it is the same frame.
+    #[inline(always)]
+    pub fn meet(&self, index: &mut usize, at: Regs) -> bool {
+        while let Some(step) = self.steps.get(*index) {
+            if step.at.sp >= at.sp {
+                return step.at == at;
+            }
+            *index += 1;
+        }
+        false
+    }
+
+    /// Adds frames from `index` on, as far as the stack still says the same.
+    #[inline(always)]
+    pub fn follow(&self, index: usize, stack: &mut StackReader, frames: &mut [u64], len: &mut usize) -> Followed {
+        let mut step = &self.steps[index];
+        for (index, next) in (index..).zip(&self.steps[index + 1..]) {
+            let Some(frame) = frames.get_mut(*len) else { return Followed::Full };
+            let same = stack.word(next.at.sp.wrapping_sub(8)) == Some(next.at.pc)
+                && (step.fp_at == 0 || stack.word(step.fp_at) == Some(next.at.fp));
+            if !same {
+                return Followed::Lost(index);
+            }
+            *frame = step.at.pc;
+            *len += 1;
+            step = next;
+        }
+        if self.last == Last::Open {
+            return Followed::Lost(STEPS - 1);
+        }
+        let Some(frame) = frames.get_mut(*len) else { return Followed::Full };
+        *frame = step.at.pc;
+        *len += 1;
+        Followed::End(self.last)
+    }
+
+    /// Remembers `inner` frames before the one with index `met`, which stays.
+    #[inline(always)]
+    pub fn put_before(&mut self, met: usize, inner: &Inner) {
+        if let Some(first) = met.checked_sub(inner.len)
+            && inner.usable
+        {
+            self.steps[first..met].copy_from_slice(inner.steps());
+            self.first = first;
+        }
+    }
+
+    /// Remembers a whole walk.
+    pub fn put(&mut self, inner: &Inner, last: Last) {
+        if inner.usable {
+            self.first = STEPS;
+            self.last = last;
+            self.put_before(STEPS, inner);
+        }
+    }
+
+    /// The frame with index `met` up to, not with, that with index `end`, as part of a new walk.
+    #[cold]
+    pub fn take_over(&self, met: usize, end: usize, inner: &mut Inner) -> Regs {
+        self.steps[met..end].iter().for_each(|step| inner.push(*step));
+        self.steps[end].at
+    }
+}
+
+/// Frames of a walk in progress that are not in the memo.
+pub(super) struct Inner {
+    len: usize,
+    /// No more than fit, and no frame that is found by other words of the stack.
+    usable: bool,
+    steps: [MaybeUninit<Step>; STEPS],
+}
+
+impl Inner {
+    #[inline(always)]
+    pub fn new() -> Self {
+        Inner { len: 0, usable: true, steps: [const { MaybeUninit::uninit() }; STEPS] }
+    }
+
+    #[inline(always)]
+    fn steps(&self) -> &[Step] {
+        // SAFETY: `push` wrote the first `len`.
+        unsafe { std::slice::from_raw_parts(self.steps.as_ptr().cast(), self.len) }
+    }
+
+    #[inline(always)]
+    pub fn push(&mut self, step: Step) {
+        match self.steps.get_mut(self.len) {
+            Some(room) => {
+                *room = MaybeUninit::new(step);
+                self.len += 1;
+            }
+            None => self.usable = false,
+        }
+    }
+
+    pub fn spoil(&mut self) {
+        self.usable = false;
+    }
+}
