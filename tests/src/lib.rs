@@ -1,1 +1,3 @@
+//! Suites that run against a CUDA driver, real or simulated.
 
+pub mod conformance;

@@ -1,0 +1,186 @@
+//! What waits for the device, and what does not.
+
+use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
+use std::ptr::null_mut;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::measured(
+        "barrier.free_waits_for_null_stream",
+        free_waits_for_null_stream,
+    ),
+    Check::measured(
+        "barrier.free_waits_for_blocking_stream",
+        free_waits_for_blocking_stream,
+    ),
+    Check::measured(
+        "barrier.free_waits_for_non_blocking_stream",
+        free_waits_for_non_blocking,
+    ),
+    Check::measured("barrier.update_does_not_wait", update_does_not_wait),
+    Check::measured(
+        "barrier.exec_destroy_does_not_wait",
+        exec_destroy_does_not_wait,
+    ),
+    Check::documented("barrier.free_async_does_not_wait", free_async_does_not_wait),
+    Check::documented(
+        "barrier.context_sync_waits_for_all",
+        context_sync_waits_for_all,
+    ),
+    Check::documented(
+        "barrier.null_stream_orders_blocking",
+        null_stream_orders_blocking,
+    ),
+    Check::documented(
+        "barrier.null_stream_ignores_non_blocking",
+        null_stream_ignores_non_blocking,
+    ),
+    Check::documented(
+        "barrier.wait_event_orders_streams",
+        wait_event_orders_streams,
+    ),
+];
+
+/// Long enough that a call which does not wait returns well before its end.
+const SPIN_MS: u64 = 150;
+
+/// An event behind a spin that has just been put on `stream`.
+fn busy(t: &Checker, stream: &Strm) -> Result<Ev, Stop> {
+    let end = Ev::new()?;
+    t.gpu.spin(stream, SPIN_MS)?;
+    end.record(stream)?;
+    Ok(end)
+}
+
+fn free_waits(t: &mut Checker, stream: &Strm) -> Done {
+    for bytes in [4096, 3 << 20, 256 << 20] {
+        let mem = Mem::new(bytes)?;
+        let end = busy(t, stream)?;
+        t.eq("the kernel before the free", end.query(), 600);
+        t.eq("the free", mem.free(), 0);
+        t.eq(
+            &format!("the kernel once {bytes} bytes were freed"),
+            end.query(),
+            0,
+        );
+    }
+    Ok(())
+}
+
+fn free_waits_for_null_stream(t: &mut Checker) -> Done {
+    free_waits(t, &Strm::NULL)
+}
+
+fn free_waits_for_blocking_stream(t: &mut Checker) -> Done {
+    free_waits(t, &Strm::blocking()?)
+}
+
+fn free_waits_for_non_blocking(t: &mut Checker) -> Done {
+    free_waits(t, &Strm::non_blocking()?)
+}
+
+fn spin_graph(t: &Checker, stream: &Strm) -> Result<Graph, Stop> {
+    Graph::capture(stream, || t.gpu.spin(stream, SPIN_MS))
+}
+
+fn update_does_not_wait(t: &mut Checker) -> Done {
+    let stream = Strm::non_blocking()?;
+    let (graph, other) = (spin_graph(t, &stream)?, spin_graph(t, &stream)?);
+    let (exec, end) = (graph.instantiate()?, Ev::new()?);
+    exec.launch(&stream)?;
+    end.record(&stream)?;
+    t.eq("cuGraphExecUpdate while it runs", exec.update(&other).0, 0);
+    t.eq("the launch once it returned", end.query(), 600);
+    stream.sync()
+}
+
+fn exec_destroy_does_not_wait(t: &mut Checker) -> Done {
+    let stream = Strm::non_blocking()?;
+    let mem = t.gpu.words(1024)?;
+    let graph = Graph::capture(&stream, || {
+        t.gpu.spin(&stream, SPIN_MS)?;
+        Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 77)?)
+    })?;
+    let (exec, end) = (graph.instantiate()?, Ev::new()?);
+    exec.launch(&stream)?;
+    end.record(&stream)?;
+    let raw = exec.e;
+    std::mem::forget(exec);
+    t.eq(
+        "cuGraphExecDestroy while it runs",
+        cu!(cuGraphExecDestroy(raw)),
+        0,
+    );
+    t.eq("the launch once it returned", end.query(), 600);
+    t.eq(
+        "words it did not write",
+        t.gpu.wrong_words(&stream, mem.words(), 77)?,
+        0,
+    );
+    Ok(())
+}
+
+fn free_async_does_not_wait(t: &mut Checker) -> Done {
+    let (stream, mut p) = (Strm::non_blocking()?, 0);
+    ok(
+        "cuMemAllocAsync",
+        cu!(cuMemAllocAsync(&mut p, 3 << 20, stream.s)),
+    )?;
+    stream.sync()?;
+    let end = busy(t, &stream)?;
+    t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)), 0);
+    t.eq("the kernel once it returned", end.query(), 600);
+    stream.sync()
+}
+
+fn context_sync_waits_for_all(t: &mut Checker) -> Done {
+    let (a, b) = (Strm::blocking()?, Strm::non_blocking()?);
+    let ends = [busy(t, &a)?, busy(t, &b)?];
+    t.eq("cuCtxSynchronize", cu!(cuCtxSynchronize()), 0);
+    t.eq("both kernels", ends.each_ref().map(Ev::query), [0, 0]);
+    Ok(())
+}
+
+fn null_stream_orders_blocking(t: &mut Checker) -> Done {
+    let stream = Strm::blocking()?;
+    let (mem, end) = (t.gpu.words(1024)?, Ev::new()?);
+    t.gpu.spin(&stream, SPIN_MS)?;
+    t.gpu.kernels.fill(stream.k(), mem.words(), 5)?;
+    end.record(&stream)?;
+    // The copy is on the null stream, which waits for the blocking one.
+    t.eq("what a copy on the null stream sees", mem.read(1)?[0], 5);
+    t.eq("the blocking stream by then", end.query(), 0);
+    Ok(())
+}
+
+fn null_stream_ignores_non_blocking(t: &mut Checker) -> Done {
+    let stream = Strm::non_blocking()?;
+    let (mem, end) = (t.gpu.words(1024)?, busy(t, &stream)?);
+    t.gpu.kernels.fill(Strm::NULL.k(), mem.words(), 6)?;
+    ok("cuStreamSynchronize", cu!(cuStreamSynchronize(null_mut())))?;
+    t.eq(
+        "the non-blocking stream once the null stream is done",
+        end.query(),
+        600,
+    );
+    stream.sync()
+}
+
+fn wait_event_orders_streams(t: &mut Checker) -> Done {
+    let (a, b) = (Strm::non_blocking()?, Strm::non_blocking()?);
+    let mem = t.gpu.words(1024)?;
+    t.gpu.spin(&a, SPIN_MS)?;
+    t.gpu.kernels.fill(a.k(), mem.words(), 3)?;
+    let filled = Ev::new()?;
+    filled.record(&a)?;
+    ok(
+        "cuStreamWaitEvent",
+        cu!(cuStreamWaitEvent(b.s, filled.e, 0)),
+    )?;
+    t.gpu.kernels.scale(b.k(), mem.words(), mem.words(), 11)?;
+    t.eq(
+        "words not 3 x 11",
+        t.gpu.wrong_words(&b, mem.words(), 33)?,
+        0,
+    );
+    Ok(())
+}

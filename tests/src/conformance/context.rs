@@ -1,0 +1,127 @@
+//! Contexts: which one is current, and what goes with it.
+
+use super::{Check, Checker, Done, cu, fixtures::*, ok, skip};
+use std::ptr::null_mut;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::documented("context.none_is_current", none_is_current),
+    Check::documented("context.current_is_per_thread", current_is_per_thread),
+    Check::documented("context.push_and_pop", push_and_pop),
+    Check::documented("context.destroy_takes_its_memory", destroy_takes_its_memory),
+    Check::documented(
+        "context.free_from_another_context",
+        free_from_another_context,
+    ),
+    Check::documented("context.primary_is_one", primary_is_one),
+    Check::documented("context.pop_with_none_current", pop_with_none_current),
+];
+
+fn none_is_current(t: &mut Checker) -> Done {
+    let thread = std::thread::spawn(|| {
+        let (mut current, mut p) = (null_mut(), 42);
+        let got = cu!(cuCtxGetCurrent(&mut current));
+        (
+            got,
+            current.is_null(),
+            cu!(cuMemAlloc_v2(&mut p, 4096)),
+            p,
+            cu!(cuCtxSynchronize()),
+        )
+    });
+    let Ok((got, none, alloc, p, sync)) = thread.join() else {
+        return skip("the thread died");
+    };
+    t.eq("cuCtxGetCurrent on a fresh thread", (got, none), (0, true));
+    t.eq("cuMemAlloc there", alloc, 201);
+    t.eq("its out-parameter", p, 42);
+    t.eq("cuCtxSynchronize there", sync, 201);
+    Ok(())
+}
+
+fn current_is_per_thread(t: &mut Checker) -> Done {
+    let primary = t.gpu.primary as usize;
+    let thread = std::thread::spawn(move || {
+        let mut p = 0;
+        cu!(cuCtxSetCurrent(primary as *mut _));
+        let made = cu!(cuMemAlloc_v2(&mut p, 4096));
+        cu!(cuCtxSetCurrent(null_mut()));
+        (made, cu!(cuMemAlloc_v2(&mut 0, 4096)), p)
+    });
+    let Ok((with, without, p)) = thread.join() else {
+        return skip("the thread died");
+    };
+    t.eq(
+        "cuMemAlloc with the context, then without",
+        (with, without),
+        (0, 201),
+    );
+    t.eq("here it is current still", cu!(cuMemFree_v2(p)), 0);
+    Ok(())
+}
+
+fn push_and_pop(t: &mut Checker) -> Done {
+    let (own, mut current) = (create_context(t.gpu.device)?, null_mut());
+    ok("cuCtxGetCurrent", cu!(cuCtxGetCurrent(&mut current)))?;
+    t.yes("a new context is current", current == own);
+    ok("cuCtxPushCurrent", cu!(cuCtxPushCurrent_v2(t.gpu.primary)))?;
+    ok("cuCtxPopCurrent", cu!(cuCtxPopCurrent_v2(&mut current)))?;
+    t.yes("what was pushed is popped", current == t.gpu.primary);
+    ok("cuCtxGetCurrent", cu!(cuCtxGetCurrent(&mut current)))?;
+    t.yes("the one below is current again", current == own);
+    t.eq("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)), 0);
+    ok("cuCtxGetCurrent", cu!(cuCtxGetCurrent(&mut current)))?;
+    t.yes("a destroyed context is not current", current != own);
+    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))
+}
+
+fn destroy_takes_its_memory(t: &mut Checker) -> Done {
+    let (own, mut p) = (create_context(t.gpu.device)?, 0);
+    ok("cuMemAlloc", cu!(cuMemAlloc_v2(&mut p, 64 << 20)))?;
+    ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)))?;
+    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))?;
+    t.eq("freeing what went with it", cu!(cuMemFree_v2(p)), 1);
+    Ok(())
+}
+
+fn free_from_another_context(t: &mut Checker) -> Done {
+    let (own, mut p) = (create_context(t.gpu.device)?, 0);
+    ok("cuMemAlloc", cu!(cuMemAlloc_v2(&mut p, 4096)))?;
+    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))?;
+    t.eq(
+        "cuMemFree with another context current",
+        cu!(cuMemFree_v2(p)),
+        0,
+    );
+    ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)))
+}
+
+fn primary_is_one(t: &mut Checker) -> Done {
+    let (mut again, mut flags, mut active) = (null_mut(), 0, 0);
+    let device = t.gpu.device;
+    ok(
+        "cuDevicePrimaryCtxRetain",
+        cu!(cuDevicePrimaryCtxRetain(&mut again, device)),
+    )?;
+    t.yes("retaining it again gives the same", again == t.gpu.primary);
+    t.eq(
+        "cuDevicePrimaryCtxRelease",
+        cu!(cuDevicePrimaryCtxRelease_v2(device)),
+        0,
+    );
+    let state = cu!(cuDevicePrimaryCtxGetState(device, &mut flags, &mut active));
+    ok("cuDevicePrimaryCtxGetState", state)?;
+    t.eq("it is still active", active, 1);
+    let mem = Mem::new(4096)?;
+    t.eq("and usable", mem.free(), 0);
+    Ok(())
+}
+
+fn pop_with_none_current(t: &mut Checker) -> Done {
+    let thread = std::thread::spawn(|| cu!(cuCtxPopCurrent_v2(&mut null_mut())));
+    t.eq(
+        "cuCtxPopCurrent with none current",
+        thread.join().unwrap_or(u32::MAX),
+        201,
+    );
+    Ok(())
+}

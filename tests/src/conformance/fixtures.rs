@@ -1,0 +1,338 @@
+//! What checks are made of: memory, streams, events, graphs, each given back when
+//! dropped. Dropping ignores errors: a check that cares calls the driver itself.
+
+use super::{Done, Stop, cu, ok};
+use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode};
+use gpumem_kernels::{Kernels, Stream, Words};
+use std::{cell::RefCell, ptr::null_mut, time::Duration};
+
+/// The first device, its primary context made current, and the kernels in it.
+#[derive(Clone, Copy)]
+pub struct Gpu {
+    pub device: sys::CUdevice,
+    pub primary: sys::CUcontext,
+    pub kernels: Kernels,
+}
+
+thread_local! {
+    // The primary context stays retained and the kernels loaded from one check
+    // to the next: loading is the slowest part of a check.
+    static OPENED: RefCell<Option<Gpu>> = const { RefCell::new(None) };
+}
+
+impl Gpu {
+    pub fn open() -> Result<Gpu, String> {
+        super::available()?;
+        if let Some(gpu) = OPENED.with_borrow(|g| *g) {
+            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(gpu.primary))).map_err(text)?;
+            return Ok(gpu);
+        }
+        let (device, mut primary) = (0, null_mut());
+        let retained = cu!(cuDevicePrimaryCtxRetain(&mut primary, device));
+        ok("cuDevicePrimaryCtxRetain", retained).map_err(text)?;
+        ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(primary))).map_err(text)?;
+        let kernels = Kernels::load().map_err(|e| format!("loading the kernels: {:?}", e.0))?;
+        let gpu = Gpu {
+            device,
+            primary,
+            kernels,
+        };
+        gpu.warm_up().map_err(text)?;
+        OPENED.with_borrow_mut(|g| *g = Some(gpu));
+        Ok(gpu)
+    }
+
+    /// Launches each kernel once: one that is loaded lazily must not be loaded by
+    /// its first launch inside a capture.
+    fn warm_up(&self) -> Done {
+        let mem = self.words(4)?;
+        let (all, two) = (mem.words(), mem.words().slice(0..2)?);
+        self.kernels.fill(Stream::NULL, all, 0)?;
+        self.kernels.scale(Stream::NULL, all, all, 1)?;
+        self.kernels.verify(Stream::NULL, two, 0, two)?;
+        self.kernels
+            .spin(Stream::NULL, Duration::from_micros(1), None)?;
+        ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))
+    }
+
+    /// `n` words of device memory from cuMemAlloc, not initialised.
+    pub fn words(&self, n: u64) -> Result<Mem, Stop> {
+        Mem::new(n as usize * 4)
+    }
+
+    pub fn spin(&self, stream: &Strm, ms: u64) -> Done {
+        Ok(self
+            .kernels
+            .spin(stream.k(), Duration::from_millis(ms), None)?)
+    }
+
+    /// How many words of `words` are not `value`, counted on `stream`.
+    pub fn wrong_words(&self, stream: &Strm, words: Words, value: u32) -> Result<u64, Stop> {
+        let counter = self.words(2)?;
+        ok(
+            "cuMemsetD32Async",
+            cu!(cuMemsetD32Async(counter.p, 0, 2, stream.s)),
+        )?;
+        self.kernels
+            .verify(stream.k(), words, value, counter.words())?;
+        ok("cuStreamSynchronize", cu!(cuStreamSynchronize(stream.s)))?;
+        let mut wrong = u64::MAX;
+        ok(
+            "cuMemcpyDtoH",
+            cu!(cuMemcpyDtoH_v2((&raw mut wrong).cast(), counter.p, 8)),
+        )?;
+        Ok(wrong)
+    }
+}
+
+fn text(stop: Stop) -> String {
+    match stop {
+        Stop::Skip(s) | Stop::Fail(s) => s,
+    }
+}
+
+/// Device memory.
+pub struct Mem {
+    pub p: sys::CUdeviceptr,
+    pub bytes: usize,
+}
+
+impl Mem {
+    pub fn new(bytes: usize) -> Result<Mem, Stop> {
+        let mut p = 0;
+        ok("cuMemAlloc", cu!(cuMemAlloc_v2(&mut p, bytes)))?;
+        Ok(Mem { p, bytes })
+    }
+
+    pub fn words(&self) -> Words {
+        // SAFETY: live until dropped, which is a device barrier.
+        unsafe { Words::from_raw(self.p, self.bytes as u64 / 4) }.expect("aligned by the driver")
+    }
+
+    /// Frees it, and gives the status of doing so.
+    pub fn free(self) -> u32 {
+        let p = self.p;
+        std::mem::forget(self);
+        cu!(cuMemFree_v2(p))
+    }
+
+    /// The first `n` words, once the null stream has come to the copy.
+    pub fn read(&self, n: usize) -> Result<Vec<u32>, Stop> {
+        let mut host = vec![0u32; n];
+        ok(
+            "cuMemcpyDtoH",
+            cu!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), self.p, n * 4)),
+        )?;
+        Ok(host)
+    }
+}
+
+impl Drop for Mem {
+    fn drop(&mut self) {
+        cu!(cuMemFree_v2(self.p));
+    }
+}
+
+/// A stream; `NULL` is the legacy one.
+pub struct Strm {
+    pub s: sys::CUstream,
+}
+
+impl Strm {
+    pub const NULL: Strm = Strm { s: null_mut() };
+
+    /// One that the null stream waits for, and that waits for it.
+    pub fn blocking() -> Result<Strm, Stop> {
+        Strm::with_flags(0)
+    }
+
+    pub fn non_blocking() -> Result<Strm, Stop> {
+        Strm::with_flags(sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32)
+    }
+
+    fn with_flags(flags: u32) -> Result<Strm, Stop> {
+        let mut s = null_mut();
+        ok("cuStreamCreate", cu!(cuStreamCreate(&mut s, flags)))?;
+        Ok(Strm { s })
+    }
+
+    /// As the kernel launcher takes it.
+    pub fn k(&self) -> Stream {
+        // SAFETY: live until dropped.
+        unsafe { Stream::from_raw(self.s) }
+    }
+
+    pub fn sync(&self) -> Done {
+        ok("cuStreamSynchronize", cu!(cuStreamSynchronize(self.s)))
+    }
+}
+
+impl Drop for Strm {
+    fn drop(&mut self) {
+        if !self.s.is_null() {
+            cu!(cuStreamDestroy_v2(self.s));
+        }
+    }
+}
+
+/// An event without timing.
+pub struct Ev {
+    pub e: sys::CUevent,
+}
+
+impl Ev {
+    pub fn new() -> Result<Ev, Stop> {
+        Ev::with_flags(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
+    }
+
+    pub fn timed() -> Result<Ev, Stop> {
+        Ev::with_flags(0)
+    }
+
+    fn with_flags(flags: u32) -> Result<Ev, Stop> {
+        let mut e = null_mut();
+        ok("cuEventCreate", cu!(cuEventCreate(&mut e, flags)))?;
+        Ok(Ev { e })
+    }
+
+    pub fn record(&self, stream: &Strm) -> Done {
+        ok("cuEventRecord", cu!(cuEventRecord(self.e, stream.s)))
+    }
+
+    /// 0 when complete, 600 when not yet.
+    pub fn query(&self) -> u32 {
+        cu!(cuEventQuery(self.e))
+    }
+}
+
+impl Drop for Ev {
+    fn drop(&mut self) {
+        cu!(cuEventDestroy_v2(self.e));
+    }
+}
+
+/// A graph.
+pub struct Graph {
+    pub g: sys::CUgraph,
+}
+
+impl Graph {
+    pub fn new() -> Result<Graph, Stop> {
+        let mut g = null_mut();
+        ok("cuGraphCreate", cu!(cuGraphCreate(&mut g, 0)))?;
+        Ok(Graph { g })
+    }
+
+    /// What `work` does to `stream`, captured in relaxed mode.
+    pub fn capture(stream: &Strm, work: impl FnOnce() -> Done) -> Result<Graph, Stop> {
+        begin(stream, Mode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
+        let done = work();
+        let mut g = null_mut();
+        let ended = cu!(cuStreamEndCapture(stream.s, &mut g));
+        done?;
+        ok("cuStreamEndCapture", ended)?;
+        Ok(Graph { g })
+    }
+
+    pub fn nodes(&self) -> Result<Vec<sys::CUgraphNode>, Stop> {
+        let mut n = 0;
+        ok(
+            "cuGraphGetNodes",
+            cu!(cuGraphGetNodes(self.g, null_mut(), &mut n)),
+        )?;
+        let mut nodes = vec![null_mut(); n];
+        ok(
+            "cuGraphGetNodes",
+            cu!(cuGraphGetNodes(self.g, nodes.as_mut_ptr(), &mut n)),
+        )?;
+        Ok(nodes)
+    }
+
+    pub fn instantiate(&self) -> Result<Exec, Stop> {
+        let mut e = null_mut();
+        let status = cu!(cuGraphInstantiateWithFlags(&mut e, self.g, 0));
+        ok("cuGraphInstantiateWithFlags", status)?;
+        Ok(Exec { e })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        cu!(cuGraphDestroy(self.g));
+    }
+}
+
+/// An executable graph.
+pub struct Exec {
+    pub e: sys::CUgraphExec,
+}
+
+impl Exec {
+    pub fn launch(&self, stream: &Strm) -> Done {
+        ok("cuGraphLaunch", cu!(cuGraphLaunch(self.e, stream.s)))
+    }
+
+    /// The status, and the reason when it is refused.
+    pub fn update(&self, graph: &Graph) -> (u32, sys::CUgraphExecUpdateResultInfo) {
+        let mut info = sys::CUgraphExecUpdateResultInfo {
+            result: sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR,
+            errorNode: null_mut(),
+            errorFromNode: null_mut(),
+        };
+        (cu!(cuGraphExecUpdate_v2(self.e, graph.g, &mut info)), info)
+    }
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        cu!(cuGraphExecDestroy(self.e));
+    }
+}
+
+pub fn begin(stream: &Strm, mode: Mode) -> Done {
+    ok(
+        "cuStreamBeginCapture",
+        cu!(cuStreamBeginCapture_v2(stream.s, mode)),
+    )
+}
+
+/// A function that the headers of CUDA 13 no longer declare, from the driver that
+/// still has it.
+fn older(name: &std::ffi::CStr, version: i32) -> Result<*mut std::ffi::c_void, Stop> {
+    let (mut f, none) = (null_mut(), null_mut());
+    let status = cu!(cuGetProcAddress_v2(name.as_ptr(), &mut f, version, 0, none));
+    ok(&format!("cuGetProcAddress({name:?}, {version})"), status)?;
+    Ok(f)
+}
+
+/// A new context, made current, from the three-argument cuCtxCreate.
+pub fn create_context(device: sys::CUdevice) -> Result<sys::CUcontext, Stop> {
+    type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
+    // SAFETY: the signature of cuCtxCreate from 3.2 to 11.3.
+    let create: Create = unsafe { std::mem::transmute(older(c"cuCtxCreate", 3020)?) };
+    let mut context = null_mut();
+    // SAFETY: as above; the device exists.
+    ok("cuCtxCreate", unsafe { create(&mut context, 0, device) })?;
+    Ok(context)
+}
+
+impl Graph {
+    /// By the five-argument cuGraphInstantiate, as programs before 12.0 do.
+    pub fn instantiate_with_log(&self) -> Result<Exec, Stop> {
+        type Instantiate = unsafe extern "C" fn(
+            *mut sys::CUgraphExec,
+            sys::CUgraph,
+            *mut sys::CUgraphNode,
+            *mut std::ffi::c_char,
+            usize,
+        ) -> u32;
+        let f = older(c"cuGraphInstantiate", 11000)?;
+        // SAFETY: the signature of cuGraphInstantiate from 10.0 to 11.8.
+        let instantiate: Instantiate = unsafe { std::mem::transmute(f) };
+        let (mut e, mut node, mut log) = (null_mut(), null_mut(), [0; 64]);
+        // SAFETY: as above; all pointers are to locals, the log's size is right.
+        let made = unsafe { instantiate(&mut e, self.g, &mut node, log.as_mut_ptr(), 64) };
+        ok("cuGraphInstantiate of five arguments", made)?;
+        Ok(Exec { e })
+    }
+}

@@ -1,0 +1,256 @@
+//! The rules of the CUDA driver that gpumem is built on, as named checks.
+//!
+//! Each check calls `libcuda.so.1` as the dynamic loader finds it: a GPU's
+//! driver, or the simulator's; bare, or under the preload. The same answers are
+//! expected from all of them. Where a rule comes from is part of the check:
+//! [`Source::Measured`] ones were seen on an H200 (driver 580, CUDA 13.0),
+//! [`Source::Documented`] ones are what the driver API's reference says.
+//!
+//! No check judges a time. What concerns time is told by order (was the event
+//! complete when the call returned?) or by a ratio of two times of one run.
+
+mod barrier;
+mod capture;
+mod context;
+mod fixtures;
+mod graph;
+mod memory;
+mod pointers;
+mod procaddr;
+mod serial;
+mod setters;
+mod sticky;
+mod stream_ordered;
+mod update;
+mod update_kernel;
+mod vmm;
+
+use fixtures::Gpu;
+use std::fmt::Debug;
+
+/// Calls a driver function and gives its status as a number.
+macro_rules! cu {
+    ($f:ident($($arg:expr),* $(,)?)) => {{
+        // SAFETY: the handles are live, or wrong in a way for which the driver
+        // answers with an error; that answer is what the suite is about. All
+        // pointers are to locals that outlive the call.
+        let status = unsafe { cudarc::driver::sys::$f($($arg),*) };
+        status as u32
+    }};
+}
+pub(crate) use cu;
+
+/// Where a rule comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Seen on an H200 with driver 580 and CUDA 13.0.
+    Measured,
+    /// Stated by the driver API's reference.
+    Documented,
+}
+
+/// One rule.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// `area.rule`, unique.
+    pub name: &'static str,
+    /// Where the rule comes from.
+    pub source: Source,
+    /// Whether it needs a process of its own: it ruins the context, or needs one
+    /// in which nothing was initialised.
+    pub alone: bool,
+    run: fn(&mut Checker) -> Done,
+}
+
+impl Check {
+    const fn measured(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
+        Check {
+            name,
+            source: Source::Measured,
+            alone: false,
+            run,
+        }
+    }
+
+    const fn documented(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
+        Check {
+            name,
+            source: Source::Documented,
+            alone: false,
+            run,
+        }
+    }
+
+    const fn alone(self) -> Check {
+        Check {
+            alone: true,
+            ..self
+        }
+    }
+}
+
+/// Every check, in the order in which they run.
+pub fn all() -> Vec<Check> {
+    [
+        memory::CHECKS,
+        pointers::CHECKS,
+        barrier::CHECKS,
+        capture::CHECKS,
+        graph::CHECKS,
+        serial::CHECKS,
+        update::CHECKS,
+        update_kernel::CHECKS,
+        setters::CHECKS,
+        procaddr::CHECKS,
+        stream_ordered::CHECKS,
+        vmm::CHECKS,
+        context::CHECKS,
+        sticky::CHECKS,
+    ]
+    .concat()
+}
+
+/// How a check ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every answer was as expected.
+    Ok,
+    /// What was expected and what came, one line each.
+    Fail(Vec<String>),
+    /// Why it says nothing here.
+    Skip(String),
+}
+
+/// Why a check did not run to its end.
+#[derive(Debug)]
+enum Stop {
+    Skip(String),
+    Fail(String),
+}
+
+type Done = Result<(), Stop>;
+
+/// What a check works with: the GPU, and where it notes what it found.
+struct Checker {
+    gpu: Gpu,
+    wrong: Vec<String>,
+}
+
+impl Checker {
+    /// Notes a mismatch between two values and goes on.
+    fn eq<V: PartialEq + Debug>(&mut self, what: &str, got: V, want: V) {
+        if got != want {
+            self.wrong
+                .push(format!("{what}: expected {want:?}, got {got:?}"));
+        }
+    }
+
+    /// Notes when `got` is none of `want` and goes on.
+    fn one_of(&mut self, what: &str, got: u32, want: &[u32]) {
+        if !want.contains(&got) {
+            self.wrong
+                .push(format!("{what}: expected one of {want:?}, got {got}"));
+        }
+    }
+
+    /// Notes that `what` does not hold and goes on.
+    fn yes(&mut self, what: &str, holds: bool) {
+        if !holds {
+            self.wrong
+                .push(format!("{what}: expected to hold, got the contrary"));
+        }
+    }
+}
+
+/// Ends the check unless the call succeeded: what follows needs it.
+fn ok(what: &str, status: u32) -> Done {
+    match status {
+        0 => Ok(()),
+        code => Err(Stop::Fail(format!("{what}: expected 0, got {code}"))),
+    }
+}
+
+fn skip<T>(why: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Skip(why.into()))
+}
+
+impl From<gpumem_kernels::LaunchError> for Stop {
+    fn from(e: gpumem_kernels::LaunchError) -> Stop {
+        Stop::Fail(format!("launching a kernel: {e}"))
+    }
+}
+
+/// Whether there is a driver to ask; `Err` says why not.
+///
+/// # Errors
+/// The library is not found, `cuInit` fails, or there is no device.
+pub fn available() -> Result<(), String> {
+    // SAFETY: opens and closes a library; its initialisers are the driver's own.
+    if !unsafe { cudarc::driver::sys::is_culib_present() } {
+        return Err("libcuda.so.1 is not found by the dynamic loader".into());
+    }
+    match cu!(cuInit(0)) {
+        0 => {}
+        code => return Err(format!("cuInit gives {code}")),
+    }
+    let mut count = 0;
+    match (cu!(cuDeviceGetCount(&mut count)), count) {
+        (0, 1..) => Ok(()),
+        (code, n) => Err(format!("cuDeviceGetCount gives {code} and {n} devices")),
+    }
+}
+
+/// The first device's name and the driver's version, for the head of a report.
+pub fn device_line() -> String {
+    let (mut name, mut version) = ([0 as std::ffi::c_char; 128], 0);
+    cu!(cuDeviceGetName(name.as_mut_ptr(), 127, 0));
+    cu!(cuDriverGetVersion(&mut version));
+    // SAFETY: the buffer was zeroed and at most 127 bytes of it were written.
+    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) };
+    format!("{}, driver API {version}", name.to_string_lossy())
+}
+
+/// Runs one check in this process, on the primary context of the first device.
+pub fn run(check: &Check) -> Outcome {
+    let result = std::panic::catch_unwind(|| {
+        let gpu = match Gpu::open() {
+            Ok(gpu) => gpu,
+            Err(why) => return Outcome::Fail(vec![format!("opening the device: {why}")]),
+        };
+        let mut checker = Checker {
+            gpu,
+            wrong: Vec::new(),
+        };
+        let done = (check.run)(&mut checker);
+        match done {
+            Err(Stop::Skip(why)) if checker.wrong.is_empty() => return Outcome::Skip(why),
+            Err(Stop::Skip(_)) | Ok(()) => {}
+            Err(Stop::Fail(why)) => checker.wrong.push(why),
+        }
+        if checker.wrong.is_empty() {
+            Outcome::Ok
+        } else {
+            Outcome::Fail(checker.wrong)
+        }
+    });
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text
+            .or(panic.downcast_ref::<&str>().copied())
+            .unwrap_or("panicked");
+        Outcome::Fail(vec![text.replace('\n', " ")])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_are_unique_and_have_an_area() {
+        let mut names: Vec<_> = super::all().iter().map(|c| c.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(names.iter().all(|n| n.split('.').count() == 2), "{names:?}");
+    }
+}

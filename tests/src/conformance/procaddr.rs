@@ -1,0 +1,162 @@
+//! cuGetProcAddress: one name, several functions.
+
+use super::{Check, Checker, Done, Stop, cu, ok};
+use cudarc::driver::sys::{CUdeviceptr, CUdriverProcAddressQueryResult as Found};
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::measured("procaddr.versions_differ", versions_differ),
+    Check::measured("procaddr.flags_differ", flags_differ),
+    Check::documented("procaddr.functions_work", functions_work),
+    Check::documented("procaddr.unknown_name", unknown_name),
+    Check::documented("procaddr.version_too_early", version_too_early),
+    Check::documented("procaddr.status_may_be_null", status_may_be_null),
+    Check::documented("procaddr.finds_itself", finds_itself),
+];
+
+const DEFAULT: u64 = 0;
+const LEGACY_STREAM: u64 = 1;
+const PER_THREAD_STREAM: u64 = 2;
+
+fn look_up(name: &CStr, version: i32, flags: u64) -> (u32, *mut c_void, Found) {
+    let (mut f, mut found) = (null_mut(), Found::CU_GET_PROC_ADDRESS_SUCCESS);
+    let status = cu!(cuGetProcAddress_v2(
+        name.as_ptr(),
+        &mut f,
+        version,
+        flags,
+        &mut found
+    ));
+    (status, f, found)
+}
+
+fn get(name: &CStr, version: i32, flags: u64) -> Result<*mut c_void, Stop> {
+    let (status, f, _) = look_up(name, version, flags);
+    ok(
+        &format!("cuGetProcAddress({name:?}, {version}, {flags})"),
+        status,
+    )?;
+    Ok(f)
+}
+
+fn versions_differ(t: &mut Checker) -> Done {
+    let pairs = [
+        (c"cuGraphInstantiate", 10000, 11000),
+        (c"cuGraphInstantiate", 11000, 12000),
+        (c"cuGraphExecUpdate", 10020, 12000),
+        (c"cuMemAlloc", 2000, 3020),
+        (c"cuCtxCreate", 3020, 11040),
+        (c"cuGraphAddKernelNode", 10000, 12000),
+    ];
+    for (name, early, late) in pairs {
+        let differ = get(name, early, DEFAULT)? != get(name, late, DEFAULT)?;
+        t.yes(
+            &format!("{name:?} at {early} and at {late} are two functions"),
+            differ,
+        );
+    }
+    let same = get(c"cuMemAlloc", 3020, DEFAULT)? == get(c"cuMemAlloc", 12000, DEFAULT)?;
+    t.yes("cuMemAlloc at 3020 and at 12000 are one function", same);
+    Ok(())
+}
+
+fn flags_differ(t: &mut Checker) -> Done {
+    for name in [
+        c"cuGraphLaunch",
+        c"cuLaunchKernel",
+        c"cuMemAllocAsync",
+        c"cuMemcpyHtoD",
+    ] {
+        let default = get(name, 12000, DEFAULT)?;
+        let per_thread = get(name, 12000, PER_THREAD_STREAM)?;
+        t.yes(
+            &format!("{name:?} for per-thread streams is another"),
+            default != per_thread,
+        );
+        let legacy = get(name, 12000, LEGACY_STREAM)?;
+        t.yes(
+            &format!("{name:?} for the legacy stream is the default one"),
+            default == legacy,
+        );
+    }
+    // A function without a stream has one form only.
+    let same = get(c"cuMemAlloc", 12000, DEFAULT)? == get(c"cuMemAlloc", 12000, PER_THREAD_STREAM)?;
+    t.yes("cuMemAlloc is the same with either flag", same);
+    Ok(())
+}
+
+fn functions_work(t: &mut Checker) -> Done {
+    type Alloc = unsafe extern "C" fn(*mut CUdeviceptr, usize) -> u32;
+    type Free = unsafe extern "C" fn(CUdeviceptr) -> u32;
+    for version in [3020, 11000, 12000] {
+        let alloc = get(c"cuMemAlloc", version, DEFAULT)?;
+        let free = get(c"cuMemFree", version, DEFAULT)?;
+        // SAFETY: cuMemAlloc_v2 and cuMemFree_v2 have had these signatures since 3.2.
+        let alloc: Alloc = unsafe { std::mem::transmute(alloc) };
+        // SAFETY: as above.
+        let free: Free = unsafe { std::mem::transmute(free) };
+        let mut p = 0;
+        // SAFETY: as above; the context is current.
+        let (made, freed) = unsafe { (alloc(&mut p, 5000), free(p)) };
+        t.eq(
+            &format!("alloc and free of version {version}"),
+            (made, freed),
+            (0, 0),
+        );
+        // SAFETY: as above; the pointer is no longer allocated, which is an error.
+        t.eq("a second free", unsafe { free(p) }, 1);
+    }
+    Ok(())
+}
+
+/// Whether the call itself fails differs between drivers; that no function comes
+/// back and why do not.
+fn not_found(t: &mut Checker, name: &CStr, version: i32, why: Found) {
+    let (status, f, found) = look_up(name, version, DEFAULT);
+    t.one_of(&format!("{name:?} at {version}"), status, &[0, 500]);
+    t.yes("no function comes back", f.is_null());
+    t.eq("the reason", found, why);
+}
+
+fn unknown_name(t: &mut Checker) -> Done {
+    let why = Found::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    for name in [c"cuNoSuchFunction", c"cudaMalloc", c"cudnnCreate", c""] {
+        not_found(t, name, 12000, why);
+    }
+    Ok(())
+}
+
+fn version_too_early(t: &mut Checker) -> Done {
+    let why = Found::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+    not_found(t, c"cuGraphInstantiate", 9000, why);
+    not_found(t, c"cuMemAllocAsync", 11000, why);
+    Ok(())
+}
+
+fn status_may_be_null(t: &mut Checker) -> Done {
+    let mut f = null_mut();
+    let name = c"cuMemFree".as_ptr();
+    t.eq(
+        "with NULL",
+        cu!(cuGetProcAddress_v2(name, &mut f, 12000, 0, null_mut())),
+        0,
+    );
+    t.yes("the function", !f.is_null());
+    Ok(())
+}
+
+fn finds_itself(t: &mut Checker) -> Done {
+    let v1 = get(c"cuGetProcAddress", 11030, DEFAULT)?;
+    let v2 = get(c"cuGetProcAddress", 12000, DEFAULT)?;
+    t.yes("four and five arguments are two functions", v1 != v2);
+    type Lookup = unsafe extern "C" fn(*const i8, *mut *mut c_void, i32, u64, *mut u32) -> u32;
+    // SAFETY: the signature of cuGetProcAddress since 12.0.
+    let v2: Lookup = unsafe { std::mem::transmute(v2) };
+    let (mut f, mut found) = (null_mut(), 9);
+    // SAFETY: as above; all pointers are to locals.
+    let status = unsafe { v2(c"cuMemAlloc".as_ptr().cast(), &mut f, 12000, 0, &mut found) };
+    t.eq("looking up through it", (status, found), (0, 0));
+    t.eq("the same function", f, get(c"cuMemAlloc", 12000, DEFAULT)?);
+    Ok(())
+}

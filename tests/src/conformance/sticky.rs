@@ -1,0 +1,42 @@
+//! After an illegal address nothing works. In a process of its own.
+
+use super::{Check, Checker, Done, cu, fixtures::*};
+use gpumem_kernels::Words;
+
+pub(super) const CHECKS: &[Check] =
+    &[Check::measured("sticky.every_call_gives_700", every_call_gives_700).alone()];
+
+const ILLEGAL_ADDRESS: u32 = 700;
+
+fn every_call_gives_700(t: &mut Checker) -> Done {
+    let (mem, stream) = (Mem::new(4096)?, Strm::non_blocking()?);
+    // SAFETY: not a promise that holds: the kernel's fault is the point. It ends
+    // this context and touches nothing else.
+    let nowhere = unsafe { Words::from_raw(0x100, 1) }?;
+    t.gpu.kernels.fill(stream.k(), nowhere, 1)?;
+    t.eq(
+        "cuStreamSynchronize",
+        cu!(cuStreamSynchronize(stream.s)),
+        ILLEGAL_ADDRESS,
+    );
+    let (mut p, mut free, mut total) = (0, 0, 0);
+    t.eq(
+        "cuMemAlloc",
+        cu!(cuMemAlloc_v2(&mut p, 4096)),
+        ILLEGAL_ADDRESS,
+    );
+    t.eq("cuMemFree", cu!(cuMemFree_v2(mem.p)), ILLEGAL_ADDRESS);
+    t.eq("cuMemFree(0)", cu!(cuMemFree_v2(0)), ILLEGAL_ADDRESS);
+    t.eq(
+        "cuMemGetInfo",
+        cu!(cuMemGetInfo_v2(&mut free, &mut total)),
+        ILLEGAL_ADDRESS,
+    );
+    t.eq("cuCtxSynchronize", cu!(cuCtxSynchronize()), ILLEGAL_ADDRESS);
+    t.eq(
+        "cuCtxSynchronize again",
+        cu!(cuCtxSynchronize()),
+        ILLEGAL_ADDRESS,
+    );
+    Ok(())
+}

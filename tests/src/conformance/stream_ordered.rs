@@ -1,0 +1,200 @@
+//! Stream-ordered allocation and its pools.
+
+use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
+use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
+use gpumem_kernels::Words;
+use std::ptr::null_mut;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::measured("async.plain_free_of_async", plain_free_of_async),
+    Check::measured("async.async_free_of_plain", async_free_of_plain),
+    Check::documented("async.in_order", in_order),
+    Check::documented("async.default_pool", default_pool),
+    Check::documented("async.release_threshold", release_threshold),
+    Check::documented("async.used_bytes", used_bytes),
+    Check::documented("async.own_pool", own_pool),
+    Check::documented("async.trim", trim),
+    Check::documented("async.too_big", too_big),
+];
+
+const BYTES: usize = 3 << 20;
+
+fn alloc(stream: &Strm, bytes: usize) -> Result<sys::CUdeviceptr, Stop> {
+    let mut p = 0;
+    ok(
+        "cuMemAllocAsync",
+        cu!(cuMemAllocAsync(&mut p, bytes, stream.s)),
+    )?;
+    Ok(p)
+}
+
+fn words(p: sys::CUdeviceptr) -> Result<Words, Stop> {
+    // SAFETY: allocated in stream order before, freed in stream order after use.
+    Ok(unsafe { Words::from_raw(p, BYTES as u64 / 4) }?)
+}
+
+fn plain_free_of_async(t: &mut Checker) -> Done {
+    let stream = Strm::non_blocking()?;
+    let p = alloc(&stream, BYTES)?;
+    t.gpu.kernels.fill(stream.k(), words(p)?, 1)?;
+    t.eq("cuMemFree", cu!(cuMemFree_v2(p)), 0);
+    t.eq("cuMemFree again", cu!(cuMemFree_v2(p)), 1);
+    Ok(())
+}
+
+fn async_free_of_plain(t: &mut Checker) -> Done {
+    let (stream, mem) = (Strm::non_blocking()?, Mem::new(BYTES)?);
+    t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(mem.p, stream.s)), 1);
+    t.eq("the right free afterwards", mem.free(), 0);
+    Ok(())
+}
+
+/// Many short lives on one stream, each with its own value: reuse never shows.
+fn in_order(t: &mut Checker) -> Done {
+    let (stream, sum) = (Strm::non_blocking()?, t.gpu.words(2)?);
+    ok(
+        "cuMemsetD32Async",
+        cu!(cuMemsetD32Async(sum.p, 0, 2, stream.s)),
+    )?;
+    for i in 0..20 {
+        let p = alloc(&stream, BYTES)?;
+        t.gpu.kernels.fill(stream.k(), words(p)?, i)?;
+        t.gpu
+            .kernels
+            .verify(stream.k(), words(p)?, i, sum.words())?;
+        t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)), 0);
+    }
+    stream.sync()?;
+    t.eq("mismatches", sum.read(2)?, vec![0, 0]);
+    Ok(())
+}
+
+fn get(pool: sys::CUmemoryPool, attribute: Attribute) -> Result<u64, Stop> {
+    let mut value = 0u64;
+    let got = cu!(cuMemPoolGetAttribute(
+        pool,
+        attribute,
+        (&raw mut value).cast()
+    ));
+    ok("cuMemPoolGetAttribute", got)?;
+    Ok(value)
+}
+
+fn default_of(t: &Checker) -> Result<sys::CUmemoryPool, Stop> {
+    let mut pool = null_mut();
+    let got = cu!(cuDeviceGetDefaultMemPool(&mut pool, t.gpu.device));
+    ok("cuDeviceGetDefaultMemPool", got)?;
+    Ok(pool)
+}
+
+fn default_pool(t: &mut Checker) -> Done {
+    let mut current = null_mut();
+    ok(
+        "cuDeviceGetMemPool",
+        cu!(cuDeviceGetMemPool(&mut current, t.gpu.device)),
+    )?;
+    let default = default_of(t)?;
+    t.yes("the current pool is the default one", current == default);
+    t.yes(
+        "the default pool cannot be destroyed",
+        cu!(cuMemPoolDestroy(default)) != 0,
+    );
+    Ok(())
+}
+
+fn release_threshold(t: &mut Checker) -> Done {
+    let pool = default_of(t)?;
+    let id = Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    let before = get(pool, id)?;
+    let mut value = 7u64 << 20;
+    let set = cu!(cuMemPoolSetAttribute(pool, id, (&raw mut value).cast()));
+    t.eq("setting RELEASE_THRESHOLD", set, 0);
+    t.eq("reading it", get(pool, id)?, 7 << 20);
+    let mut before = before;
+    ok(
+        "setting it back",
+        cu!(cuMemPoolSetAttribute(pool, id, (&raw mut before).cast())),
+    )
+}
+
+fn used_bytes(t: &mut Checker) -> Done {
+    let (stream, pool) = (Strm::non_blocking()?, default_of(t)?);
+    let used = |pool| get(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    let before = used(pool)?;
+    let p = alloc(&stream, BYTES)?;
+    let during = used(pool)? - before;
+    t.yes(
+        &format!("USED_MEM_CURRENT grows by the request ({during})"),
+        during >= BYTES as u64,
+    );
+    let reserved = get(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+    t.yes(
+        "RESERVED_MEM_CURRENT covers it",
+        reserved >= before + during,
+    );
+    ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))?;
+    stream.sync()?;
+    t.eq("USED_MEM_CURRENT after the free", used(pool)?, before);
+    Ok(())
+}
+
+fn create_pool(t: &Checker) -> Result<sys::CUmemoryPool, Stop> {
+    // SAFETY: plain numbers, where zero means none; the enums are set below.
+    let mut props: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
+    props.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    props.location.id = t.gpu.device;
+    let mut pool = null_mut();
+    ok("cuMemPoolCreate", cu!(cuMemPoolCreate(&mut pool, &props)))?;
+    Ok(pool)
+}
+
+fn own_pool(t: &mut Checker) -> Done {
+    let (stream, pool, mut p) = (Strm::non_blocking()?, create_pool(t)?, 0);
+    let made = cu!(cuMemAllocFromPoolAsync(&mut p, BYTES, pool, stream.s));
+    ok("cuMemAllocFromPoolAsync", made)?;
+    t.gpu.kernels.fill(stream.k(), words(p)?, 77)?;
+    t.eq(
+        "words not written",
+        t.gpu.wrong_words(&stream, words(p)?, 77)?,
+        0,
+    );
+    let used = get(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+    t.yes("the pool holds it", used >= BYTES as u64);
+    t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)), 0);
+    stream.sync()?;
+    t.eq("cuMemPoolDestroy", cu!(cuMemPoolDestroy(pool)), 0);
+    Ok(())
+}
+
+fn trim(t: &mut Checker) -> Done {
+    let (stream, pool, mut p) = (Strm::non_blocking()?, create_pool(t)?, 0);
+    let (id, mut keep) = (Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+    ok(
+        "threshold",
+        cu!(cuMemPoolSetAttribute(pool, id, (&raw mut keep).cast())),
+    )?;
+    let made = cu!(cuMemAllocFromPoolAsync(&mut p, BYTES, pool, stream.s));
+    ok("cuMemAllocFromPoolAsync", made)?;
+    ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))?;
+    stream.sync()?;
+    let reserved = |pool| get(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    t.yes(
+        "a pool with a high threshold keeps what was freed",
+        reserved(pool)? >= BYTES as u64,
+    );
+    t.eq("cuMemPoolTrimTo(0)", cu!(cuMemPoolTrimTo(pool, 0)), 0);
+    t.eq("what is left", reserved(pool)?, 0);
+    t.eq("cuMemPoolDestroy", cu!(cuMemPoolDestroy(pool)), 0);
+    Ok(())
+}
+
+fn too_big(t: &mut Checker) -> Done {
+    let (stream, mut p) = (Strm::non_blocking()?, 42);
+    t.eq(
+        "cuMemAllocAsync of 1 PiB",
+        cu!(cuMemAllocAsync(&mut p, 1 << 50, stream.s)),
+        2,
+    );
+    stream.sync()
+}

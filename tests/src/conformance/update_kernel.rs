@@ -1,0 +1,377 @@
+//! What ExecUpdate carries over and what it refuses: kernel nodes and their
+//! attributes.
+
+use super::graph::{kernel_params, with_fill};
+use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok, skip};
+use cudarc::driver::sys::{self, CUlaunchAttributeID as Attribute};
+use gpumem_kernels::Kernel;
+use std::ptr::{null, null_mut};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check::measured("update.kernel_parameters", kernel_parameters),
+    Check::measured("update.kernel_grid_and_block", kernel_grid_and_block),
+    Check::measured("update.kernel_shared_memory", kernel_shared_memory),
+    Check::measured("update.another_kernel", another_kernel),
+    Check::measured("update.cooperative_refused", cooperative_refused),
+    Check::measured("update.priority_refused", priority_refused),
+    Check::measured(
+        "update.programmatic_edge_refused",
+        programmatic_edge_refused,
+    ),
+    Check::measured("update.cluster_carried", cluster_carried),
+    Check::measured(
+        "update.cluster_kept_when_removed",
+        cluster_kept_when_removed,
+    ),
+];
+
+const N: u64 = 2048;
+const REFUSED: u32 = 910;
+
+fn expect(t: &mut Checker, what: &str, stream: &Strm, mem: &Mem, value: u32) -> Done {
+    let wrong = t.gpu.wrong_words(stream, mem.words(), value)?;
+    t.eq(&format!("{what}: words that are not {value}"), wrong, 0);
+    Ok(())
+}
+
+/// A graph of one node that fills `mem`; `change` may alter its launch.
+fn fill_with(
+    t: &Checker,
+    mem: &Mem,
+    value: u32,
+    change: impl FnOnce(&mut sys::CUDA_KERNEL_NODE_PARAMS),
+) -> Result<Graph, Stop> {
+    let (graph, mut node) = (Graph::new()?, null_mut());
+    let status = with_fill(t, mem, value, |params| {
+        let mut params = *params;
+        change(&mut params);
+        cu!(cuGraphAddKernelNode_v2(
+            &mut node,
+            graph.g,
+            null(),
+            0,
+            &params
+        ))
+    });
+    ok("cuGraphAddKernelNode", status)?;
+    Ok(graph)
+}
+
+fn fill(t: &Checker, mem: &Mem, value: u32) -> Result<Graph, Stop> {
+    fill_with(t, mem, value, |_| ())
+}
+
+fn kernel_parameters(t: &mut Checker) -> Done {
+    let (stream, a, b) = (Strm::non_blocking()?, t.gpu.words(N)?, t.gpu.words(N)?);
+    let exec = fill(t, &a, 1)?.instantiate()?;
+    t.eq(
+        "other buffer, other value",
+        exec.update(&fill(t, &b, 2)?).0,
+        0,
+    );
+    ok(
+        "cuMemsetD32Async",
+        cu!(cuMemsetD32Async(a.p, 9, N as usize, stream.s)),
+    )?;
+    exec.launch(&stream)?;
+    expect(t, "the new buffer", &stream, &b, 2)?;
+    expect(t, "the old buffer", &stream, &a, 9)
+}
+
+/// One thread of one block fills all words, as many threads do: that both run is
+/// seen in the result, and the driver's own answer.
+fn kernel_grid_and_block(t: &mut Checker) -> Done {
+    let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
+    let exec = fill(t, &mem, 1)?.instantiate()?;
+    let single = fill_with(t, &mem, 2, |p| (p.gridDimX, p.blockDimX) = (1, 1))?;
+    let wide = fill_with(t, &mem, 3, |p| {
+        (p.gridDimX, p.gridDimY, p.blockDimX) = (30, 2, 64)
+    })?;
+    for (graph, value) in [(single, 2), (wide, 3)] {
+        t.eq("another grid and block", exec.update(&graph).0, 0);
+        exec.launch(&stream)?;
+        expect(t, "the launch", &stream, &mem, value)?;
+    }
+    Ok(())
+}
+
+fn kernel_shared_memory(t: &mut Checker) -> Done {
+    let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
+    let exec = fill(t, &mem, 1)?.instantiate()?;
+    let more = fill_with(t, &mem, 2, |p| p.sharedMemBytes = 4096)?;
+    t.eq(
+        "4 KiB of dynamic shared memory more",
+        exec.update(&more).0,
+        0,
+    );
+    exec.launch(&stream)?;
+    expect(t, "the launch", &stream, &mem, 2)
+}
+
+fn another_kernel(t: &mut Checker) -> Done {
+    let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
+    let exec = fill(t, &mem, 7)?.instantiate()?;
+    exec.launch(&stream)?;
+    let (graph, mut node) = (Graph::new()?, null_mut());
+    let (mut dst, mut src, mut n, mut factor) = (mem.p, mem.p, N, 6u32);
+    let mut list = [
+        (&raw mut dst).cast(),
+        (&raw mut src).cast(),
+        (&raw mut n).cast(),
+        (&raw mut factor).cast(),
+    ];
+    let params = kernel_params(t, Kernel::Scale, &mut list);
+    let added = cu!(cuGraphAddKernelNode_v2(
+        &mut node,
+        graph.g,
+        null(),
+        0,
+        &params
+    ));
+    ok("cuGraphAddKernelNode", added)?;
+    t.eq("gpumem_fill, then gpumem_scale", exec.update(&graph).0, 0);
+    exec.launch(&stream)?;
+    expect(t, "the launch", &stream, &mem, 42)
+}
+
+/// Sets one attribute of the only node.
+fn set(
+    graph: &Graph,
+    id: Attribute,
+    fill_in: impl FnOnce(&mut sys::CUlaunchAttributeValue),
+) -> Result<u32, Stop> {
+    // SAFETY: a union of plain numbers.
+    let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
+    fill_in(&mut value);
+    Ok(cu!(cuGraphKernelNodeSetAttribute(
+        graph.nodes()?[0],
+        id,
+        &value
+    )))
+}
+
+fn cooperative_refused(t: &mut Checker) -> Done {
+    let mem = t.gpu.words(N)?;
+    let (plain, cooperative) = (fill(t, &mem, 1)?, fill(t, &mem, 1)?);
+    let id = Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    ok(
+        "setting COOPERATIVE",
+        set(&cooperative, id, |v| v.cooperative = 1)?,
+    )?;
+    let (from_plain, from_cooperative) = (plain.instantiate()?, cooperative.instantiate()?);
+    t.eq(
+        "plain, then cooperative",
+        from_plain.update(&cooperative).0,
+        REFUSED,
+    );
+    t.eq(
+        "cooperative, then plain",
+        from_cooperative.update(&plain).0,
+        REFUSED,
+    );
+    Ok(())
+}
+
+fn priority_refused(t: &mut Checker) -> Done {
+    let (mut least, mut greatest) = (0, 0);
+    let range = cu!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest));
+    ok("cuCtxGetStreamPriorityRange", range)?;
+    if least == greatest {
+        return skip("the device has one priority only");
+    }
+    let mem = t.gpu.words(N)?;
+    let (low, high) = (fill(t, &mem, 1)?, fill(t, &mem, 1)?);
+    let id = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    ok("setting PRIORITY", set(&low, id, |v| v.priority = least)?)?;
+    ok(
+        "setting PRIORITY",
+        set(&high, id, |v| v.priority = greatest)?,
+    )?;
+    let mut e = null_mut();
+    // USE_NODE_PRIORITY
+    ok(
+        "instantiate",
+        cu!(cuGraphInstantiateWithFlags(&mut e, low.g, 8)),
+    )?;
+    t.eq(
+        "another node priority under USE_NODE_PRIORITY",
+        Exec { e }.update(&high).0,
+        REFUSED,
+    );
+    Ok(())
+}
+
+/// Two fills in a row; the second may be let start before the first is over.
+fn pair(t: &Checker, stream: &Strm, mem: &Mem, programmatic: bool) -> Result<Graph, Stop> {
+    Graph::capture(stream, || {
+        t.gpu.kernels.fill(stream.k(), mem.words(), 1)?;
+        // SAFETY: plain numbers; `id` is set below.
+        let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        attribute.id = Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: 8,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 256,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: stream.s,
+            attrs: &mut attribute,
+            numAttrs: u32::from(programmatic),
+        };
+        let status = with_fill(t, mem, 2, |p| {
+            cu!(cuLaunchKernelEx(
+                &config,
+                p.func,
+                p.kernelParams,
+                null_mut()
+            ))
+        });
+        ok("cuLaunchKernelEx", status)
+    })
+}
+
+fn programmatic_edge_refused(t: &mut Checker) -> Done {
+    if compute_major(t)? < 9 {
+        return skip("the device has no programmatic launches (before sm_90)");
+    }
+    let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
+    let (plain, early) = (
+        pair(t, &stream, &mem, false)?,
+        pair(t, &stream, &mem, true)?,
+    );
+    let (from_plain, from_early) = (plain.instantiate()?, early.instantiate()?);
+    t.eq(
+        "plain, then programmatic edge",
+        from_plain.update(&early).0,
+        REFUSED,
+    );
+    t.eq(
+        "programmatic, then plain edge",
+        from_early.update(&plain).0,
+        REFUSED,
+    );
+    Ok(())
+}
+
+fn compute_major(t: &Checker) -> Result<i32, Stop> {
+    let id = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+    let mut major = 0;
+    ok(
+        "cuDeviceGetAttribute",
+        cu!(cuDeviceGetAttribute(&mut major, id, t.gpu.device)),
+    )?;
+    Ok(major)
+}
+
+/// Writes how many blocks its cluster has. By hand, for clusters need sm_90.
+const CLUSTER_PTX: &std::ffi::CStr = c"
+.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry cluster_size(.param .u64 out)
+{
+    .reg .b32 %n;
+    .reg .b64 %p;
+    ld.param.u64 %p, [out];
+    cvta.to.global.u64 %p, %p;
+    mov.u32 %n, %cluster_nctaid.x;
+    st.global.u32 [%p], %n;
+    ret;
+}";
+
+struct Clusters {
+    function: sys::CUfunction,
+    out: Mem,
+    stream: Strm,
+}
+
+impl Clusters {
+    fn new(t: &Checker) -> Result<Clusters, Stop> {
+        if compute_major(t)? < 9 {
+            return skip("the device has no clusters (before sm_90)");
+        }
+        let (mut module, mut function) = (null_mut(), null_mut());
+        let loaded = cu!(cuModuleLoadData(&mut module, CLUSTER_PTX.as_ptr().cast()));
+        let name = c"cluster_size".as_ptr();
+        if loaded != 0 || cu!(cuModuleGetFunction(&mut function, module, name)) != 0 {
+            return skip(format!("a kernel for sm_90 is not loaded ({loaded})"));
+        }
+        Ok(Clusters {
+            function,
+            out: t.gpu.words(1)?,
+            stream: Strm::non_blocking()?,
+        })
+    }
+
+    fn graph(&self, t: &Checker, size: u32) -> Result<Graph, Stop> {
+        let (graph, mut node, mut out) = (Graph::new()?, null_mut(), self.out.p);
+        let mut list = [(&raw mut out).cast()];
+        let mut params = kernel_params(t, Kernel::Spin, &mut list);
+        params.func = self.function;
+        params.blockDimX = 32;
+        let added = cu!(cuGraphAddKernelNode_v2(
+            &mut node,
+            graph.g,
+            null(),
+            0,
+            &params
+        ));
+        ok("cuGraphAddKernelNode", added)?;
+        if size > 0 {
+            let status = set(
+                &graph,
+                Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                |v| {
+                    v.clusterDim.x = size;
+                    v.clusterDim.y = 1;
+                    v.clusterDim.z = 1;
+                },
+            )?;
+            ok("setting CLUSTER_DIMENSION", status)?;
+        }
+        Ok(graph)
+    }
+
+    /// The size that a launch of `exec` runs with.
+    fn seen(&self, exec: &Exec) -> Result<u32, Stop> {
+        const NEVER: u32 = 0xffff;
+        ok(
+            "cuMemsetD32Async",
+            cu!(cuMemsetD32Async(self.out.p, NEVER, 1, self.stream.s)),
+        )?;
+        exec.launch(&self.stream)?;
+        self.stream.sync()?;
+        match self.out.read(1)?[0] {
+            NEVER => skip("the device does not run kernels of its own text"),
+            n => Ok(n),
+        }
+    }
+}
+
+fn cluster_carried(t: &mut Checker) -> Done {
+    let clusters = Clusters::new(t)?;
+    for (from, to) in [(2, 4), (0, 2)] {
+        let exec = clusters.graph(t, from)?.instantiate()?;
+        t.eq("the size before", clusters.seen(&exec)?, from.max(1));
+        t.eq("the update", exec.update(&clusters.graph(t, to)?).0, 0);
+        t.eq(
+            &format!("the size after {from} -> {to}"),
+            clusters.seen(&exec)?,
+            to,
+        );
+    }
+    Ok(())
+}
+
+/// The driver says success and keeps the old size: its verdict alone does not prove
+/// that two graphs may share an exec.
+fn cluster_kept_when_removed(t: &mut Checker) -> Done {
+    let clusters = Clusters::new(t)?;
+    let exec = clusters.graph(t, 2)?.instantiate()?;
+    t.eq("the update", exec.update(&clusters.graph(t, 0)?).0, 0);
+    t.eq("the size after 2 -> none", clusters.seen(&exec)?, 2);
+    Ok(())
+}
