@@ -9,11 +9,12 @@ to zero where the program frees all. Prints one line a program, writes $OUT/resu
 import concurrent.futures
 import os
 import re
+import subprocess
 import sys
 
-from harness import OUT, record, run, verdict
+from harness import OUT, inspect, record, run, verdict
 from programs import ALL
-from stats import Ledger, differences, of_counter
+from stats import KINDS, Ledger, differences, of_counter, of_inspector
 
 GROUP = "program"
 # Peaks depend on how threads meet, times on the day; addresses are the driver's choice.
@@ -87,6 +88,7 @@ def compare(program, runs, notes, more):
                 problems.append(f"counts{across}, counter≠gpumem: {', '.join(wrong[:6])}{' …' if len(wrong) > 6 else ''}")
     if "preloaded" in ledgers:
         ledger = ledgers["preloaded"]
+        problems += inspected(runs["preloaded"].ledger, ledger)
         live = ledger.live()
         if program.frees_all and live:
             problems.append(f"not balanced: {live}")
@@ -98,6 +100,18 @@ def compare(program, runs, notes, more):
         if "both" in counters:
             more["counter"] = counters["both"]
     return problems
+
+
+def inspected(path, ledger):
+    """`gpumem stats --json` must say what the ledger says."""
+    try:
+        said = of_inspector(inspect("stats", path))
+    except (RuntimeError, OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return [f"gpumem {error}"[:150]]
+    kinds = [k for k in said if k.split(".")[0] in KINDS.values()]
+    wrong = [f"{k} {ledger.counts.get(k, 0)}≠{said[k]}" for k in said if ledger.counts.get(k, 0) != said[k]]
+    wrong += [f"{k} is not said" for k in ledger.counts if k.endswith(".allocs") and k not in kinds]
+    return [f"ledger≠gpumem stats --json: {', '.join(wrong[:5])}"] if wrong else []
 
 
 def main():

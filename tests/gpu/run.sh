@@ -35,10 +35,11 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>
     echo "note nvidia-smi does not answer"
 
 # ---- the toolkit
-if [ -z "${CUDA_HOME:-}" ]; then
-    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-    CUDA_HOME=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-fi
+nvcc=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+for dir in "${CUDA_HOME:-}" "${nvcc%/bin/nvcc}" /usr/local/cuda /usr/local/cuda-*; do
+    [ -x "$dir/bin/nvcc" ] && [ -f "$dir/include/cuda_runtime.h" ] && CUDA_HOME=$dir && break
+done
+[ -n "${CUDA_HOME:-}" ] || { echo "FAIL setup no CUDA toolkit: set CUDA_HOME"; exit 1; }
 export CUDA_HOME PATH=$CUDA_HOME/bin:$PATH
 lib=$CUDA_HOME/lib64
 [ -d "$lib" ] || lib=$CUDA_HOME/lib
@@ -59,21 +60,27 @@ nv() { # name source flags...
     compile "$name" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
 }
 mkdir -p "$BUILD/null"
-(
-    compile libcount.so cc -O2 -fPIC -shared -I"$CUDA_HOME/include" -I"$(dirname "${cupti_h:-/}")" $here/count.c \
-        -o "$BUILD/libcount.so" "$cupti_so" -Wl,-rpath,"$(dirname "${cupti_so:-/}")" -pthread
-    [ "$failed" = 0 ]
-) & waits=$!
-(nv saxpy_static saxpy.cu; [ $failed = 0 ]) & waits="$waits $!"
-(nv saxpy_shared saxpy.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
-(nv graphs_static graphs.cu; [ $failed = 0 ]) & waits="$waits $!"
-(nv graphs_shared graphs.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
-(nv gemm gemm.cu -cudart shared -lcublas; [ $failed = 0 ]) & waits="$waits $!"
-(compile nullcuda cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"; [ $failed = 0 ]) & waits="$waits $!"
-(compile cost cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl; [ $failed = 0 ]) & waits="$waits $!"
-(compile cost_nofp cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl; [ $failed = 0 ]) & waits="$waits $!"
-(compile programs make -k -j4 -C tests/programs gpu OUT="$BUILD/programs" CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -Wl,-rpath,$lib"; [ $failed = 0 ]) & waits="$waits $!"
-for pid in $waits; do wait "$pid" || failed=1; done
+build() {
+    local waits= pid
+    (
+        compile libcount.so cc -O2 -fPIC -shared -I"$CUDA_HOME/include" -I"$(dirname "${cupti_h:-/}")" $here/count.c \
+            -o "$BUILD/libcount.so" "$cupti_so" -Wl,-rpath,"$(dirname "${cupti_so:-/}")" -pthread
+        [ "$failed" = 0 ]
+    ) & waits="$waits $!"
+    (nv saxpy_static saxpy.cu; [ $failed = 0 ]) & waits="$waits $!"
+    (nv saxpy_shared saxpy.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
+    (nv graphs_static graphs.cu; [ $failed = 0 ]) & waits="$waits $!"
+    (nv graphs_shared graphs.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
+    (nv gemm gemm.cu -cudart shared -lcublas; [ $failed = 0 ]) & waits="$waits $!"
+    (compile nullcuda cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"; [ $failed = 0 ]) & waits="$waits $!"
+    (compile cost cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl; [ $failed = 0 ]) & waits="$waits $!"
+    (compile cost_nofp cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl; [ $failed = 0 ]) & waits="$waits $!"
+    (compile programs make -k -j4 -C tests/programs gpu OUT="$BUILD/programs" CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -Wl,-rpath,$lib"; [ $failed = 0 ]) & waits="$waits $!"
+    for pid in $waits; do wait "$pid" || failed=1; done
+    [ $failed = 0 ] && touch "$BUILD/.built"
+}
+# Only when something changed since all of it was built.
+[ -f "$BUILD/.built" ] && [ -z "$(find $here tests/programs kernels/gpumem.ptx -newer "$BUILD/.built" -type f | head -1)" ] || build
 
 # ---- the stages; output of each is kept
 stage() { # name command...
@@ -101,7 +108,7 @@ conformance() {
 }
 llama() {
     [ -n "${LLAMA_SERVER:-}" ] && [ -n "${LLAMA_MODEL:-}" ] || { echo "skip llama set LLAMA_SERVER and LLAMA_MODEL"; return 0; }
-    "$PYTHON" $here/llama.py "$LLAMA_SERVER" "$LLAMA_MODEL"
+    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/llama.py "$LLAMA_SERVER" "$LLAMA_MODEL"
 }
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 for name in $stages; do

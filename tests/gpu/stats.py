@@ -75,6 +75,28 @@ def of_counter(counted):
     return {k: v for k, v in flat.items() if v}
 
 
+def of_inspector(answer):
+    """What `gpumem stats --json` says, in the same names: rows with a kind, and counters by name, wherever they are."""
+    flat, names = {}, {"allocs": "allocs", "frees": "frees", "alloc_bytes": "bytes", "free_bytes": "freed_bytes", "failures": "failures"}
+
+    def walk(node):
+        if isinstance(node, list):
+            for item in node:
+                walk(item)
+        elif isinstance(node, dict):
+            if node.get("kind") in KINDS.values():
+                flat.update({f"{node['kind']}.{ours}": node[theirs] for theirs, ours in names.items() if theirs in node})
+            elif node.get("name") in SCALARS:
+                flat[node["name"]] = node.get("value", node.get("count", 0))
+            for key, value in node.items():
+                if key in SCALARS and isinstance(value, int):
+                    flat[key] = value
+                walk(value)
+
+    walk(answer)
+    return {k: v for k, v in flat.items() if v}
+
+
 def differences(counter, gpumem):
     """Names whose counts differ, as `name counter≠gpumem`. Bytes of arrays are each side's own estimate."""
     wanted = set(COMPARED) | {f"{k}.{f}" for k in KINDS.values() for f in FIELDS if k != "reported"}
