@@ -1,1 +1,23 @@
+//! libgpumem.so: preloaded into a program, it sees every call to the CUDA and HIP runtimes that
+//! takes or gives back memory, and keeps a ledger of what is live, readable from outside.
+//!
+//! A call comes in at a door ([`doors`]), meets its hook ([`hooks`]), which calls the real function
+//! and has the outcome recorded ([`registry`]) in the process's ledger ([`ledger`]), which the
+//! inspector reads. [`backend`] asks the real libraries the few questions that recording raises;
+//! [`stacks`] says who called; [`gate`] decides whether any of this happens, and contains it.
+//!
+//! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the
+//! four functions of `gpumem.h`.
 
+pub mod backend;
+pub mod call;
+pub mod clock;
+pub mod control;
+pub mod doors;
+pub mod gate;
+pub mod hooks;
+pub mod ledger;
+pub mod registry;
+pub mod shim;
+pub mod stacks;
+pub mod threads;

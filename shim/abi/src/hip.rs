@@ -9,7 +9,7 @@
 macro_rules! hip_functions {
     ($emit:path) => { $emit! {
         hipMalloc => memory::alloc(ptr: *mut DevicePtr, bytes: usize);
-        hipExtMallocWithFlags => memory::alloc_managed_or_device(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        hipExtMallocWithFlags => memory::alloc_with_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
         hipMallocPitch => memory::alloc_pitch_4(ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize);
         hipMemAllocPitch => memory::alloc_pitch(ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint);
         hipMalloc3D => memory::alloc_3d(ptr: *mut PitchedPtr, extent: Extent);
@@ -17,7 +17,7 @@ macro_rules! hip_functions {
         hipFree => memory::free(ptr: DevicePtr);
         hipMemGetInfo => memory::get_info(free: *mut usize, total: *mut usize);
         hipMallocAsync => memory::alloc_async(ptr: *mut DevicePtr, bytes: usize, stream: Stream);
-        hipMallocFromPoolAsync => memory::alloc_from_pool_hip(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
+        hipMallocFromPoolAsync => memory::alloc_from_pool(ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream);
         hipFreeAsync => memory::free_async(ptr: DevicePtr, stream: Stream);
 
         hipHostMalloc => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);

@@ -206,3 +206,59 @@ impl StackReader {
         (index < self.copied).then(|| unsafe { self.copy[index].assume_init() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unmapped_memory_is_no_fault() {
+        assert_eq!(read_value::<u64>(8), None);
+        assert_eq!(read_value::<u64>(u64::MAX - 3), None);
+        let value = 0x1122_3344_5566_7788_u64;
+        assert_eq!(read_value::<u64>((&raw const value) as u64), Some(value));
+    }
+
+    #[test]
+    fn proc_mem_serves_where_the_call_is_refused() {
+        let value = 0x1122_3344_u32.to_ne_bytes();
+        let mut read = [MaybeUninit::new(0); 4];
+        assert_eq!(read_proc_mem(value.as_ptr() as u64, &mut read), 4);
+        // SAFETY: initialised.
+        assert_eq!(read.map(|byte| unsafe { byte.assume_init() }), value);
+        assert!(read_proc_mem(8, &mut read) < 0);
+    }
+
+    #[test]
+    fn words_at_the_end_of_a_mapping_are_read_in_part() {
+        // SAFETY: a mapping of two pages of which the second is taken away.
+        let page = unsafe {
+            let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let page = libc::mmap(std::ptr::null_mut(), 8192, access, flags, -1, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            libc::munmap(page.add(4096), 4096);
+            page.cast::<u64>().add(511).write(77);
+            page as u64
+        };
+        let mut reader = StackReader::new((0, 0));
+        assert_eq!(reader.word(page + 4088), Some(77));
+        assert_eq!(reader.word(page + 4080), Some(0));
+        assert_eq!((reader.word(page + 4089), reader.word(page + 4096)), (None, None));
+        let mut known = StackReader::new((page, page + 4096));
+        assert_eq!((known.word(page + 4088), known.word(page + 4096), known.word(page + 4092)), (Some(77), None, None));
+        // SAFETY: mapped above.
+        unsafe { libc::munmap(page as *mut _, 4096) };
+    }
+
+    #[test]
+    fn a_stack_is_known_up_to_its_top_and_other_stacks_are_not() {
+        let local = 0_u64;
+        let known = KnownStack::new();
+        let (low, high) = known.around((&raw const local) as u64);
+        assert!(low <= (&raw const local) as u64 && high > (&raw const local) as u64);
+        let boxed = vec![0_u8; 1 << 20];
+        assert_eq!(known.around(boxed.as_ptr() as u64 + 4096), (0, 0));
+        assert_eq!(known.around(0), (0, 0));
+        assert_eq!(known.around((&raw const local) as u64), (low, high));
+    }
+}

@@ -1,0 +1,101 @@
+//! The CUDA driver.
+
+use super::{Backend, DeviceInfo};
+use crate::doors::driver::{self, Function};
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::NodeKind;
+use std::ptr::null_mut;
+
+pub struct Cuda;
+
+/// The answer if the driver has the function and it succeeded.
+fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
+    (status == Some(SUCCESS)).then_some(answer)
+}
+
+impl Backend for Cuda {
+    #[inline]
+    fn current_context(&self) -> Option<u64> {
+        let mut context: Context = null_mut();
+        // SAFETY: writes the handle.
+        let status = unsafe { driver::cuCtxGetCurrent(&mut context) };
+        ok(status, context as u64).filter(|&context| context != 0)
+    }
+
+    fn current_device(&self) -> Option<Device> {
+        let mut device = 0;
+        // SAFETY: writes the ordinal.
+        let status = unsafe { driver::cuCtxGetDevice(&mut device) };
+        ok(status, device)
+    }
+
+    fn primary_active(&self, device: Device) -> Option<bool> {
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: writes both.
+        let status = unsafe { driver::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
+        ok(status, active != 0)
+    }
+
+    fn device_info(&self, device: Device) -> DeviceInfo {
+        let mut info = DeviceInfo::default();
+        let mut name = [0_u8; 256];
+        let mut total = 0;
+        // SAFETY: each call writes at most what its length argument or type says.
+        unsafe {
+            if driver::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
+                info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
+            }
+            let _ = driver::cuDeviceGetUuid_v2(&mut info.uuid, device);
+            let _ = driver::cuDeviceTotalMem_v2(&mut total, device);
+        }
+        info.total_bytes = total as u64;
+        info
+    }
+
+    fn memory_info(&self) -> Option<(u64, u64)> {
+        type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> Status;
+        let real = driver::real(Function::cuMemGetInfo_v2);
+        if real == 0 {
+            return None;
+        }
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the slot holds cuMemGetInfo_v2, which writes both.
+        let status = unsafe { std::mem::transmute::<usize, MemGetInfo>(real)(&mut free, &mut total) };
+        ok(Some(status), (free as u64, total as u64))
+    }
+
+    fn version(&self) -> Option<u32> {
+        let mut version = 0;
+        // SAFETY: writes the number.
+        let status = unsafe { driver::cuDriverGetVersion(&mut version) };
+        ok(status, version as u32)
+    }
+
+    fn node_count(&self, graph: Graph) -> Option<usize> {
+        let mut len = 0;
+        // SAFETY: without an array, only the count is written.
+        let status = unsafe { driver::cuGraphGetNodes(graph, null_mut(), &mut len) };
+        ok(status, len)
+    }
+
+    fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
+        let mut len = nodes.len();
+        // SAFETY: writes at most `len` handles.
+        let status = unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
+        ok(status, len.min(nodes.len()))
+    }
+
+    fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
+        let mut kind = 0;
+        // SAFETY: writes the number.
+        ok(unsafe { driver::cuGraphNodeGetType(node, &mut kind) }, ())?;
+        let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
+        let mut child: Graph = null_mut();
+        let inside = match kind {
+            // SAFETY: the node is a child graph node; writes the handle.
+            NodeKind::Child => ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child),
+            _ => None,
+        };
+        Some((kind, inside))
+    }
+}

@@ -1,0 +1,96 @@
+//! The HIP runtime.
+
+use super::{Backend, DeviceInfo};
+use crate::doors::hip;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::NodeKind;
+use std::ptr::null_mut;
+
+pub struct Hip;
+
+/// The answer if HIP has the function and it succeeded.
+fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
+    (status == Some(SUCCESS)).then_some(answer)
+}
+
+impl Backend for Hip {
+    /// HIP programs work with devices; a device's number plus one stands for its context.
+    fn current_context(&self) -> Option<u64> {
+        self.current_device().map(|device| device as u64 + 1)
+    }
+
+    fn current_device(&self) -> Option<Device> {
+        let mut device = 0;
+        // SAFETY: writes the ordinal.
+        let status = unsafe { hip::hipGetDevice(&mut device) };
+        ok(status, device)
+    }
+
+    fn primary_active(&self, _: Device) -> Option<bool> {
+        None
+    }
+
+    fn device_info(&self, device: Device) -> DeviceInfo {
+        let mut info = DeviceInfo::default();
+        let mut name = [0_u8; 256];
+        let mut total = 0;
+        // SAFETY: each call writes at most what its length argument or type says.
+        unsafe {
+            if hip::hipDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
+                info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
+            }
+            let _ = hip::hipDeviceGetUuid(&mut info.uuid, device);
+            let _ = hip::hipDeviceTotalMem(&mut total, device);
+        }
+        info.total_bytes = total as u64;
+        info
+    }
+
+    /// HIP's answer to this synchronises on some releases, so only the program's own are used.
+    fn memory_info(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn version(&self) -> Option<u32> {
+        let mut version = 0;
+        // SAFETY: writes the number.
+        let status = unsafe { hip::hipRuntimeGetVersion(&mut version) };
+        ok(status, version as u32)
+    }
+
+    fn node_count(&self, graph: Graph) -> Option<usize> {
+        let mut len = 0;
+        // SAFETY: without an array, only the count is written.
+        let status = unsafe { hip::hipGraphGetNodes(graph, null_mut(), &mut len) };
+        ok(status, len)
+    }
+
+    fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
+        let mut len = nodes.len();
+        // SAFETY: writes at most `len` handles.
+        let status = unsafe { hip::hipGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
+        ok(status, len.min(nodes.len()))
+    }
+
+    /// HIP's numbers are CUDA's up to the event nodes; behind them they differ.
+    fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
+        let mut kind = 0;
+        // SAFETY: writes the number.
+        ok(unsafe { hip::hipGraphNodeGetType(node, &mut kind) }, ())?;
+        let kind = match kind {
+            number @ 0..=7 => NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other),
+            8 => NodeKind::SemaphoreSignal,
+            9 => NodeKind::SemaphoreWait,
+            10 => NodeKind::MemAlloc,
+            11 => NodeKind::MemFree,
+            _ => NodeKind::Other,
+        };
+        let mut child: Graph = null_mut();
+        let inside = match kind {
+            // SAFETY: the node is a child graph node; writes the handle.
+            NodeKind::Child => ok(unsafe { hip::hipGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child),
+            _ => None,
+        };
+        Some((kind, inside))
+    }
+}

@@ -1,0 +1,294 @@
+//! `dlsym` and `dlvsym`: how static cudarts, Python bindings and plugins find the driver.
+//!
+//! Both are naked functions that ask [`decide`] and otherwise jump, so that the real one sees the
+//! caller's return address: glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from it, and a
+//! bystander's `dlsym(RTLD_NEXT, …)` behind an ordinary wrapper finds itself and recurses.
+
+use super::{driver, elf, hip, runtime};
+use crate::gate;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+
+static REAL_DLSYM: AtomicUsize = AtomicUsize::new(0);
+static REAL_DLVSYM: AtomicUsize = AtomicUsize::new(0);
+
+/// Answer of [`decide`]: jump to the real function with the arguments as they came.
+const JUMP: usize = 0;
+/// Answer of [`decide`]: return NULL; `dlerror` has been set by the lookup that failed.
+const NOT_FOUND: usize = 1;
+
+/// The real `dlsym`: the next one in the global scope, so that another interposer keeps its place.
+///
+/// # Safety
+/// As for `dlsym`; scopes that depend on the caller are those of this library.
+pub unsafe fn real_dlsym(handle: *mut c_void, name: &CStr) -> usize {
+    let real = slot(&REAL_DLSYM, c"dlsym");
+    if real == 0 {
+        return 0;
+    }
+    // SAFETY: the address is that of a function with dlsym's prototype.
+    unsafe { std::mem::transmute::<usize, Dlsym>(real)(handle, name.as_ptr()) as usize }
+}
+
+fn slot(slot: &AtomicUsize, name: &CStr) -> usize {
+    let real = slot.load(Relaxed);
+    if real != 0 {
+        return real;
+    }
+    let real = elf::symbol_after_us(name).unwrap_or(0);
+    slot.store(real, Relaxed);
+    real
+}
+
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+
+/// Changes whenever the program may have unloaded a library.
+#[inline]
+pub fn generation() -> usize {
+    GENERATION.load(Relaxed)
+}
+
+/// The real `dlclose`, and a note that what was known of loaded libraries may be wrong now.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real_dlclose(handle) };
+    GENERATION.fetch_add(1, Relaxed);
+    result
+}
+
+/// # Safety
+/// As for `dlclose`.
+unsafe fn real_dlclose(handle: *mut c_void) -> c_int {
+    static REAL: AtomicUsize = AtomicUsize::new(0);
+    let real = slot(&REAL, c"dlclose");
+    if real == 0 {
+        return -1;
+    }
+    // SAFETY: the address is that of dlclose; the rest is the caller's promise.
+    unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> c_int>(real)(handle) }
+}
+
+/// What to answer a lookup: one of ours, [`NOT_FOUND`], or [`JUMP`].
+///
+/// # Safety
+/// Called by the naked functions below with the arguments of a `dlsym` or, if `version` is not
+/// null, a `dlvsym`, and the address it returns to.
+unsafe extern "C" fn decide(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    return_address: usize,
+) -> usize {
+    slot(&REAL_DLSYM, c"dlsym");
+    slot(&REAL_DLVSYM, c"dlvsym");
+    // RTLD_NEXT: whatever follows the caller; only the real one can know.
+    if name.is_null() || handle == libc::RTLD_NEXT {
+        return JUMP;
+    }
+    // SAFETY: a non-null name is a C string; its bytes are compared one by one up to the NUL.
+    let name = unsafe {
+        if (*name as u8 != b'c' || *name.add(1) as u8 != b'u') && (*name as u8 != b'h' || *name.add(1) as u8 != b'i') {
+            return JUMP;
+        }
+        CStr::from_ptr(name)
+    };
+    let row = driver::row_named(name.to_bytes());
+    let hip_row = hip::export_named(name.to_bytes());
+    if row.is_none() && hip_row.is_none() && !runtime::is_exported(name.to_bytes()) {
+        return JUMP;
+    }
+    // SAFETY: the lookup that the caller asked for, done once more by us.
+    let mut found = unsafe { lookup(handle, name, version) };
+    if found == 0 {
+        return JUMP;
+    }
+    let shadowed = elf::is_ours(found);
+    if shadowed {
+        // Our export is in the way: answer as if it were not there.
+        found = real_behind(name, return_address);
+        if found == 0 {
+            return NOT_FOUND;
+        }
+    }
+    let ours = if gate::disabled() || from_vendor(return_address) {
+        None
+    } else if let Some(row) = row {
+        driver::bind_at(found).then(|| row.hook)
+    } else {
+        hip_row.filter(|_| hip::bind_at(found))
+    };
+    match ours {
+        Some(hook) => {
+            gate::door(gpumem_wire::layout::Door::Dlsym);
+            hook
+        }
+        None if shadowed => found,
+        None => JUMP,
+    }
+}
+
+/// # Safety
+/// As for `dlsym` and `dlvsym`.
+unsafe fn lookup(handle: *mut c_void, name: &CStr, version: *const c_char) -> usize {
+    if version.is_null() {
+        // SAFETY: as the caller promises.
+        return unsafe { real_dlsym(handle, name) };
+    }
+    let real = REAL_DLVSYM.load(Relaxed);
+    if real == 0 {
+        return 0;
+    }
+    // SAFETY: the address is that of a function with dlvsym's prototype.
+    unsafe { std::mem::transmute::<usize, Dlvsym>(real)(handle, name.as_ptr(), version) as usize }
+}
+
+/// What a caller would have found had this library not been preloaded: the global scope behind
+/// us, then the caller's own; 0 if there is none.
+fn real_behind(name: &CStr, caller: usize) -> usize {
+    // SAFETY: RTLD_NEXT from here is the global scope behind this library.
+    let next = unsafe { real_dlsym(libc::RTLD_NEXT, name) };
+    if next != 0 && !elf::is_ours(next) {
+        return next;
+    }
+    through_caller(name, caller)
+}
+
+/// The symbol in the caller's own dependencies; 0 if there is none or it is ours.
+pub fn through_caller(name: &CStr, caller: usize) -> usize {
+    let Some(path) = elf::object_at(caller).and_then(|object| std::ffi::CString::new(object.path).ok()) else {
+        return 0;
+    };
+    let path_or_program = if path.is_empty() { std::ptr::null() } else { path.as_ptr() };
+    // SAFETY: RTLD_NOLOAD only takes a reference to what is loaded; it is given back below.
+    unsafe {
+        let handle = libc::dlopen(path_or_program, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if handle.is_null() {
+            return 0;
+        }
+        let found = real_dlsym(handle, name);
+        real_dlclose(handle);
+        if elf::is_ours(found) { 0 } else { found }
+    }
+}
+
+/// Whether a lookup comes from a driver library, which must find its own functions.
+fn from_vendor(return_address: usize) -> bool {
+    elf::object_at(return_address).is_some_and(|object| {
+        let name = object.file_name();
+        [&b"libcuda.so"[..], b"libnvidia-", b"libcudadebugger", b"libamdhip64", b"libhsa-runtime"]
+            .iter()
+            .any(|vendor| name.starts_with(vendor))
+    })
+}
+
+// Stack on entry: [rsp] return address. Three pushes keep the arguments and align the stack.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, [rsp + 24]",
+        "xor edx, edx",
+        "call {decide}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "cmp rax, 1",
+        "jb 2f",
+        "ja 3f",
+        "xor eax, eax",
+        "3: ret",
+        "2: mov rax, [rip + {real}]",
+        "jmp rax",
+        decide = sym decide,
+        real = sym REAL_DLSYM,
+    )
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, [rsp + 24]",
+        "call {decide}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "cmp rax, 1",
+        "jb 2f",
+        "ja 3f",
+        "xor eax, eax",
+        "3: ret",
+        "2: mov rax, [rip + {real}]",
+        "jmp rax",
+        decide = sym decide,
+        real = sym REAL_DLVSYM,
+    )
+}
+
+// x30 holds the return address; it and the arguments are kept over the call.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "stp x29, x30, [sp, #-32]!",
+        "stp x0, x1, [sp, #16]",
+        "mov x29, sp",
+        "mov x2, xzr",
+        "mov x3, x30",
+        "bl {decide}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cmp x16, #1",
+        "b.lo 2f",
+        "csel x0, xzr, x16, eq",
+        "ret",
+        "2: adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        decide = sym decide,
+        real = sym REAL_DLSYM,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
+    std::arch::naked_asm!(
+        "stp x29, x30, [sp, #-48]!",
+        "stp x0, x1, [sp, #16]",
+        "str x2, [sp, #32]",
+        "mov x29, sp",
+        "mov x3, x30",
+        "bl {decide}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldr x2, [sp, #32]",
+        "ldp x29, x30, [sp], #48",
+        "cmp x16, #1",
+        "b.lo 2f",
+        "csel x0, xzr, x16, eq",
+        "ret",
+        "2: adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        decide = sym decide,
+        real = sym REAL_DLVSYM,
+    )
+}

@@ -1,0 +1,241 @@
+//! The CUDA driver: exported `cu*` functions, the real ones behind them, and the rows by name.
+
+use super::elf::{self, Object};
+use crate::call::Call;
+use crate::gate;
+use crate::hooks::{array, capture, context, exec, graph, host, ipc, memory, procaddr, process, stream, vmm};
+use crate::stacks::Regs;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::layout::Door;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+
+/// What the table says of one function.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub name: &'static str,
+    /// What `cuGetProcAddress` is asked for.
+    pub base: &'static str,
+    /// First version of the API that gives it.
+    pub since: u32,
+    /// The flavour whose default stream is per thread.
+    pub per_thread: bool,
+    /// Address of our function.
+    pub hook: usize,
+}
+
+macro_rules! emit {
+    ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+        /// Index of each row.
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[derive(Clone, Copy)]
+        #[repr(usize)]
+        pub enum Function { $($name,)* Count }
+
+        static REAL: [AtomicUsize; Function::Count as usize] =
+            [const { AtomicUsize::new(0) }; Function::Count as usize];
+
+        /// Names with the NUL that lookups want, in the order of [`Function`].
+        const NAMES: [&CStr; Function::Count as usize] = [$(
+            // SAFETY: the literal ends with its only NUL.
+            unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+        )*];
+
+        /// All rows, in the order of [`Function`].
+        pub fn rows() -> &'static [Row; Function::Count as usize] {
+            static ROWS: once_cell::race::OnceBox<[Row; Function::Count as usize]> = once_cell::race::OnceBox::new();
+            ROWS.get_or_init(|| Box::new([$(Row {
+                name: stringify!($name),
+                base: $base,
+                since: $since,
+                per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
+                hook: export::$name as *const () as usize,
+            },)*]))
+        }
+
+        mod export {
+            use super::*;
+            $(
+                #[unsafe(no_mangle)]
+                #[allow(non_snake_case, clippy::too_many_arguments)]
+                pub unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
+                    type Real = unsafe extern "C" fn($($ty),*) -> Status;
+                    let real = real(Function::$name);
+                    if real == 0 {
+                        return SYMBOL_NOT_FOUND;
+                    }
+                    // SAFETY: the slot holds the driver's function of this name, whose ABI is the row's.
+                    let real = unsafe { std::mem::transmute::<usize, Real>(real) };
+                    if gate::disabled() {
+                        // SAFETY: the program's own call, passed on as it came.
+                        return unsafe { real($($arg),*) };
+                    }
+                    let call = Call::new(Vendor::Cuda, Regs::of_caller());
+                    // SAFETY: the program's own call; hooks pass its arguments on as they came.
+                    unsafe { $module::$hook(call, real, $($arg),*) }
+                }
+            )*
+        }
+    };
+}
+gpumem_abi::driver_functions!(emit);
+
+macro_rules! emit_calls {
+    ($($name:ident = $sys:tt ($($arg:ident: $ty:ty),*);)*) => {
+        /// Driver functions that the shim calls itself; `None` where the driver lacks one.
+        #[derive(Default)]
+        #[allow(non_snake_case)]
+        struct Calls { $($name: AtomicUsize,)* }
+
+        static CALLS: Calls = Calls { $($name: AtomicUsize::new(0),)* };
+
+        $(
+            #[allow(non_snake_case)]
+            /// # Safety
+            /// As for the driver's function of this name.
+            pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
+                let real = CALLS.$name.load(Relaxed);
+                if real == 0 {
+                    return None;
+                }
+                // SAFETY: the slot holds the driver's function of this name; the rest is the caller's promise.
+                Some(unsafe {
+                    std::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) -> Status>(real)($($arg),*)
+                })
+            }
+        )*
+
+        fn bind_calls(driver: &Object) {
+            $(
+                // SAFETY: the literal ends with its only NUL.
+                let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
+                CALLS.$name.store(driver.symbol(name).unwrap_or(0), Relaxed);
+            )*
+        }
+    };
+}
+gpumem_abi::driver_calls!(emit_calls);
+
+static BOUND: AtomicBool = AtomicBool::new(false);
+
+/// Address of the driver's own function, 0 if there is no driver or it lacks the function.
+#[inline]
+pub fn real(function: Function) -> usize {
+    let real = REAL[function as usize].load(Relaxed);
+    if real != 0 { real } else { real_slow(function) }
+}
+
+#[cold]
+fn real_slow(function: Function) -> usize {
+    if !BOUND.load(Acquire) {
+        // Called by name before anything was looked up: a program linked to the driver.
+        if let Some(driver) = elf::objects().iter().find(|object| is_driver(object)) {
+            bind(driver);
+            gate::door(Door::DriverExport);
+        }
+    }
+    REAL[function as usize].load(Relaxed)
+}
+
+/// Whether a file is the driver, by its name.
+fn is_driver(object: &Object) -> bool {
+    object.file_name().starts_with(b"libcuda.so")
+}
+
+/// Binds the driver if this address is in it; whether it is.
+pub fn bind_at(address: usize) -> bool {
+    match elf::object_at(address) {
+        Some(object) if is_driver(&object) => {
+            bind(&object);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn bind(driver: &Object) {
+    if BOUND.load(Acquire) {
+        return;
+    }
+    for (slot, name) in REAL.iter().zip(NAMES) {
+        slot.store(driver.symbol(name).unwrap_or(0), Relaxed);
+    }
+    bind_calls(driver);
+    BOUND.store(true, Release);
+}
+
+/// Address of a row's real function, 0 if the driver lacks it.
+pub fn real_of(row: &Row) -> usize {
+    let index = rows().iter().position(|known| known.name == row.name);
+    index.map_or(0, |index| REAL[index].load(Relaxed))
+}
+
+/// Where the driver's file lies, once it is bound.
+pub fn path() -> Option<Vec<u8>> {
+    let address = REAL.iter().map(|slot| slot.load(Relaxed)).find(|&address| address != 0)?;
+    elf::object_at(address).map(|object| object.path)
+}
+
+/// The row of a symbol, as `dlsym` is asked for it.
+pub fn row_named(name: &[u8]) -> Option<&'static Row> {
+    let rows = rows();
+    static SORTED: once_cell::race::OnceBox<Vec<u16>> = once_cell::race::OnceBox::new();
+    let order = SORTED.get_or_init(|| {
+        let mut order: Vec<u16> = (0..rows.len() as u16).collect();
+        order.sort_unstable_by_key(|&index| rows[index as usize].name);
+        Box::new(order)
+    });
+    let found = order.binary_search_by(|&index| rows[index as usize].name.as_bytes().cmp(name)).ok()?;
+    Some(&rows[order[found] as usize])
+}
+
+/// The row whose real function lies at an address.
+pub fn row_at(address: usize) -> Option<&'static Row> {
+    let index = REAL.iter().position(|slot| slot.load(Relaxed) == address && address != 0)?;
+    Some(&rows()[index])
+}
+
+/// The row that the driver gives for a base name at a version: the newest one not newer than it.
+pub fn row_for(base: &[u8], version: u32, per_thread: bool) -> Option<&'static Row> {
+    let newest = |per_thread| {
+        rows()
+            .iter()
+            .filter(|row| row.base.as_bytes() == base && row.since <= version && row.per_thread == per_thread)
+            .max_by_key(|row| row.since)
+    };
+    if per_thread { newest(true).or_else(|| newest(false)) } else { newest(false) }
+}
+
+/// Whether the table has any row of this base name.
+pub fn knows_base(base: &[u8]) -> bool {
+    rows().iter().any(|row| row.base.as_bytes() == base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_and_flavours_choose_the_row_that_the_driver_gives() {
+        let name = |base: &str, version, per_thread| row_for(base.as_bytes(), version, per_thread).map(|row| row.name);
+        assert_eq!(name("cuGraphInstantiate", 10000, false), Some("cuGraphInstantiate"));
+        assert_eq!(name("cuGraphInstantiate", 11000, false), Some("cuGraphInstantiate_v2"));
+        assert_eq!(name("cuGraphInstantiate", 13000, true), Some("cuGraphInstantiate_v2"));
+        assert_eq!(name("cuGraphLaunch", 12000, false), Some("cuGraphLaunch"));
+        assert_eq!(name("cuGraphLaunch", 12000, true), Some("cuGraphLaunch_ptsz"));
+        assert_eq!(name("cuStreamBeginCapture", 10000, true), Some("cuStreamBeginCapture_ptsz"));
+        assert_eq!(name("cuMemAlloc", 2000, false), None, "32-bit pointers: not ours");
+        assert_eq!(name("cuGetProcAddress", 11030, false), Some("cuGetProcAddress"));
+        assert_eq!(name("cudnnCreate", 13000, false), None);
+    }
+
+    #[test]
+    fn every_row_is_found_by_its_name() {
+        for row in rows() {
+            assert_eq!(row_named(row.name.as_bytes()).unwrap().hook, row.hook);
+        }
+        assert!(row_named(b"cuMemAlloc").is_none());
+        assert!(row_named(b"curl_easy_init").is_none());
+    }
+}

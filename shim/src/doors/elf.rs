@@ -1,0 +1,264 @@
+//! Loaded objects and their symbols, read from memory.
+//!
+//! Used where `dlsym` cannot be: to find the real `dlsym`, and to take a vendor's function from one
+//! particular file, whatever else in the process exports the same name.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+/// An object that the loader has mapped.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// As the loader knows it; empty for the program itself.
+    pub path: Vec<u8>,
+    /// What to add to an ELF address.
+    pub bias: usize,
+    pub start: usize,
+    pub end: usize,
+    dynamic: usize,
+}
+
+impl Object {
+    /// Last part of the path.
+    pub fn file_name(&self) -> &[u8] {
+        self.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&self.path)
+    }
+
+    /// Whether an address lies in it.
+    pub fn holds(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Address of a symbol that this object itself defines, of any version.
+    pub fn symbol(&self, name: &CStr) -> Option<usize> {
+        // SAFETY: the dynamic section of a mapped object stays mapped while the object is; callers
+        // hold objects of vendors' libraries and of libc, which are not unloaded.
+        unsafe { Dynamic::of(self)?.find(name) }
+    }
+}
+
+/// Objects in the order of loading; the program is first, preloaded ones follow.
+pub fn objects() -> Vec<Object> {
+    unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid info for the time of the call, and `data` is the Vec below.
+        let (info, list) = unsafe { (&*info, &mut *data.cast::<Vec<Object>>()) };
+        // SAFETY: dlpi_phdr points at dlpi_phnum program headers of the object.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
+        let bias = info.dlpi_addr as usize;
+        let (mut start, mut end, mut dynamic) = (usize::MAX, 0, 0);
+        for header in headers {
+            let at = bias.wrapping_add(header.p_vaddr as usize);
+            match header.p_type {
+                libc::PT_LOAD => {
+                    start = start.min(at);
+                    end = end.max(at.wrapping_add(header.p_memsz as usize));
+                }
+                libc::PT_DYNAMIC => dynamic = at,
+                _ => {}
+            }
+        }
+        let path = if info.dlpi_name.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: a non-null dlpi_name is a C string.
+            unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().to_vec()
+        };
+        if end > start {
+            list.push(Object { path, bias, start, end, dynamic });
+        }
+        0
+    }
+    let mut list: Vec<Object> = Vec::new();
+    // SAFETY: the callback matches the prototype and `list` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut list).cast()) };
+    list
+}
+
+/// The object that an address lies in.
+pub fn object_at(address: usize) -> Option<Object> {
+    objects().into_iter().find(|object| object.holds(address))
+}
+
+/// Whether an address lies in this library.
+pub fn is_ours(address: usize) -> bool {
+    static RANGE: once_cell::race::OnceBox<(usize, usize)> = once_cell::race::OnceBox::new();
+    let &(start, end) = RANGE.get_or_init(|| {
+        let here = is_ours as *const () as usize;
+        Box::new(object_at(here).map_or((here, here + 1), |object| (object.start, object.end)))
+    });
+    (start..end).contains(&address)
+}
+
+/// Address of `name` in the first object after this library that defines it: what the loader
+/// would have bound a caller in the global scope to, had this library not been preloaded.
+pub fn symbol_after_us(name: &CStr) -> Option<usize> {
+    let mut behind = false;
+    for object in objects() {
+        if behind {
+            if let Some(address) = object.symbol(name) {
+                return Some(address);
+            }
+        }
+        behind |= object.holds(symbol_after_us as *const () as usize);
+    }
+    None
+}
+
+/// The tables of a dynamic section that a lookup needs.
+struct Dynamic {
+    bias: usize,
+    symbols: *const libc::Elf64_Sym,
+    strings: *const c_char,
+    gnu_hash: *const u32,
+    sysv_hash: *const u32,
+}
+
+impl Dynamic {
+    /// # Safety
+    /// The object must be mapped.
+    unsafe fn of(object: &Object) -> Option<Self> {
+        const DT_HASH: i64 = 4;
+        const DT_STRTAB: i64 = 5;
+        const DT_SYMTAB: i64 = 6;
+        const DT_GNU_HASH: i64 = 0x6fff_fef5;
+        if object.dynamic == 0 {
+            return None;
+        }
+        let mut found = Dynamic {
+            bias: object.bias,
+            symbols: ptr::null(),
+            strings: ptr::null(),
+            gnu_hash: ptr::null(),
+            sysv_hash: ptr::null(),
+        };
+        let mut entry = object.dynamic as *const [i64; 2];
+        loop {
+            // SAFETY: a dynamic section ends with a DT_NULL entry, where this stops.
+            let [tag, value] = unsafe { *entry };
+            // glibc has relocated these in place, except in objects it maps read-only (the vDSO).
+            let address = if (value as usize) < object.bias { object.bias + value as usize } else { value as usize };
+            match tag {
+                0 => break,
+                DT_HASH => found.sysv_hash = address as *const u32,
+                DT_STRTAB => found.strings = address as *const c_char,
+                DT_SYMTAB => found.symbols = address as *const libc::Elf64_Sym,
+                DT_GNU_HASH => found.gnu_hash = address as *const u32,
+                _ => {}
+            }
+            entry = entry.wrapping_add(1);
+        }
+        (!found.symbols.is_null() && !found.strings.is_null()).then_some(found)
+    }
+
+    /// # Safety
+    /// The object must be mapped.
+    unsafe fn find(&self, name: &CStr) -> Option<usize> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            if !self.gnu_hash.is_null() {
+                self.find_gnu(name)
+            } else if !self.sysv_hash.is_null() {
+                self.find_sysv(name)
+            } else {
+                None
+            }
+        }
+    }
+
+    /// # Safety
+    /// `index` must be that of a symbol of the mapped object.
+    unsafe fn defined(&self, index: usize, name: &CStr) -> Option<usize> {
+        // SAFETY: as the caller promises; names lie in the string table.
+        unsafe {
+            let symbol = &*self.symbols.add(index);
+            let kind = symbol.st_info & 0xf;
+            // STT_NOTYPE, STT_OBJECT, STT_FUNC; a real function is never an ifunc in these libraries.
+            if symbol.st_shndx == 0 || kind > 2 {
+                return None;
+            }
+            (CStr::from_ptr(self.strings.add(symbol.st_name as usize)) == name)
+                .then(|| self.bias + symbol.st_value as usize)
+        }
+    }
+
+    /// # Safety
+    /// The object must be mapped and have a GNU hash table.
+    unsafe fn find_gnu(&self, name: &CStr) -> Option<usize> {
+        let hash = name.to_bytes().iter().fold(5381_u32, |h, &c| h.wrapping_mul(33).wrapping_add(u32::from(c)));
+        // SAFETY: the layout of DT_GNU_HASH: four words, the bloom filter, the buckets, the chains.
+        unsafe {
+            let table = self.gnu_hash;
+            let (buckets, first, bloom) = (*table, *table.add(1), *table.add(2) as usize);
+            if buckets == 0 {
+                return None;
+            }
+            let bucket_at = table.add(4).add(bloom * 2);
+            let chains = bucket_at.add(buckets as usize);
+            let mut index = *bucket_at.add((hash % buckets) as usize);
+            if index < first {
+                return None;
+            }
+            loop {
+                let entry = *chains.add((index - first) as usize);
+                if (entry | 1) == (hash | 1) {
+                    if let Some(address) = self.defined(index as usize, name) {
+                        return Some(address);
+                    }
+                }
+                if entry & 1 == 1 {
+                    return None;
+                }
+                index += 1;
+            }
+        }
+    }
+
+    /// # Safety
+    /// The object must be mapped and have a SysV hash table.
+    unsafe fn find_sysv(&self, name: &CStr) -> Option<usize> {
+        let hash = name.to_bytes().iter().fold(0_u32, |h, &c| {
+            let h = (h << 4).wrapping_add(u32::from(c));
+            let high = h & 0xf000_0000;
+            (h ^ (high >> 24)) & !high
+        });
+        // SAFETY: the layout of DT_HASH: two counts, the buckets, the chains.
+        unsafe {
+            let (buckets, table) = (*self.sysv_hash, self.sysv_hash);
+            if buckets == 0 {
+                return None;
+            }
+            let mut index = *table.add(2 + (hash % buckets) as usize);
+            while index != 0 {
+                if let Some(address) = self.defined(index as usize, name) {
+                    return Some(address);
+                }
+                index = *table.add(2 + buckets as usize + index as usize);
+            }
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libc_functions_are_found_where_dlsym_finds_them() {
+        for name in [c"malloc", c"dlsym", c"dlvsym", c"getenv"] {
+            // SAFETY: a plain lookup.
+            let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+            let found = objects().into_iter().filter_map(|object| object.symbol(name)).any(|at| at == expected);
+            assert!(expected == 0 || found, "{name:?}");
+        }
+        assert!(objects().iter().all(|object| object.symbol(c"no_such_function_anywhere").is_none()));
+    }
+
+    #[test]
+    fn addresses_belong_to_one_object() {
+        let here = addresses_belong_to_one_object as *const () as usize;
+        assert!(object_at(here).is_some());
+        assert!(is_ours(here));
+        assert!(!is_ours(libc::malloc as *const () as usize));
+    }
+}

@@ -1,0 +1,135 @@
+//! The HIP runtime: exported `hip*` functions, also handed out by `dlsym`, since there is no
+//! boundary below them.
+//!
+//! libamdhip64 calls its own exported names through the global scope and so comes back to us: a
+//! call made inside a call is passed on untouched.
+
+use super::elf;
+use super::providers::{LastCaller, Providers};
+use crate::call::Call;
+use crate::gate;
+use crate::hooks::{array, capture, exec, graph, host, ipc, memory, process, stream, vmm};
+use crate::stacks::Regs;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::layout::Door;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+thread_local! {
+    /// Set while this thread is inside a HIP call of the program.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the call that it was made in.
+struct Inside;
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+macro_rules! emit {
+    ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[repr(usize)]
+        enum Function { $($name,)* Count }
+
+        const N: usize = Function::Count as usize;
+
+        static NAMES: [&CStr; N] = [$(
+            // SAFETY: the literal ends with its only NUL.
+            unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+        )*];
+
+        /// Address of our function of this name.
+        pub fn export_named(name: &[u8]) -> Option<usize> {
+            let index = NAMES.iter().position(|known| known.to_bytes() == name)?;
+            Some([$(export::$name as *const () as usize,)*][index])
+        }
+
+        mod export {
+            use super::*;
+            $(
+                #[unsafe(no_mangle)]
+                #[allow(non_snake_case, clippy::too_many_arguments)]
+                pub unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
+                    type Real = unsafe extern "C" fn($($ty),*) -> Status;
+                    let regs = Regs::of_caller();
+                    let real = real(regs.pc as usize, Function::$name as usize);
+                    if real == 0 {
+                        return SYMBOL_NOT_FOUND;
+                    }
+                    // SAFETY: the address is that of the HIP runtime's function of this name.
+                    let real = unsafe { std::mem::transmute::<usize, Real>(real) };
+                    if gate::disabled() || INSIDE.replace(true) {
+                        // SAFETY: the program's own call, passed on as it came.
+                        return unsafe { real($($arg),*) };
+                    }
+                    let _inside = Inside;
+                    gate::door(Door::HipExport);
+                    // SAFETY: the program's own call; hooks pass its arguments on as they came.
+                    unsafe { $module::$hook(Call::new(Vendor::Hip, regs), real, $($arg),*) }
+                }
+            )*
+        }
+    };
+}
+gpumem_abi::hip_functions!(emit);
+
+macro_rules! emit_calls {
+    ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
+        #[derive(Default)]
+        #[allow(non_snake_case)]
+        struct Calls { $($name: AtomicUsize,)* }
+
+        static CALLS: Calls = Calls { $($name: AtomicUsize::new(0),)* };
+
+        $(
+            #[allow(non_snake_case)]
+            /// # Safety
+            /// As for HIP's function of this name.
+            pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
+                let mut real = CALLS.$name.load(Relaxed);
+                if real == 0 {
+                    // SAFETY: the literal ends with its only NUL.
+                    let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
+                    let runtime = elf::objects().into_iter().find(|object| object.file_name().starts_with(FILE))?;
+                    real = runtime.symbol(name)?;
+                    CALLS.$name.store(real, Relaxed);
+                }
+                // SAFETY: the slot holds HIP's function of this name; the rest is the caller's promise.
+                Some(unsafe {
+                    std::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) -> Status>(real)($($arg),*)
+                })
+            }
+        )*
+    };
+}
+gpumem_abi::hip_calls!(emit_calls);
+
+const FILE: &[u8] = b"libamdhip64.so";
+
+static PROVIDERS: Providers<N> = Providers::new(&NAMES, FILE);
+
+thread_local! {
+    static LAST: LastCaller<N> = const { Cell::new((0, 0, 0, None)) };
+}
+
+/// Address of the function that this caller means, 0 if there is none.
+#[inline]
+fn real(caller: usize, index: usize) -> usize {
+    LAST.with(|last| PROVIDERS.of_caller(caller, last, index)).map_or(0, |provider| provider.function(index))
+}
+
+/// Binds the HIP runtime if this address is in it; whether it is.
+pub fn bind_at(address: usize) -> bool {
+    PROVIDERS.is_provider(address) && PROVIDERS.at(address).is_some()
+}
+
+/// Where the runtime's file lies, once one is bound.
+pub fn path() -> Option<Vec<u8>> {
+    PROVIDERS.any().map(|provider| provider.path.clone())
+}

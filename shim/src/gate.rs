@@ -1,0 +1,232 @@
+//! Whether the shim acts: one page that a fork wipes, one pointer in it, and the guard around all
+//! bookkeeping.
+//!
+//! The page is mapped with `MADV_WIPEONFORK`: in a child made by `fork` or by a bare `clone` it
+//! reads as zeroes, so that the child starts as a process of its own, whatever locks its parent's
+//! threads held. (`vfork` children share the parent's memory and do no GPU calls.)
+
+use crate::shim::Shim;
+use gpumem_wire::layout::Door;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+#[repr(C, align(4096))]
+struct Page {
+    shim: AtomicPtr<Shim>,
+    /// [`IDLE`], [`STARTING`], [`STARTED`], [`OFF`].
+    stage: AtomicU32,
+    doors: AtomicU32,
+}
+
+/// Nothing happened yet.
+const IDLE: u32 = 0;
+/// A thread is making the shim; others wait for it.
+const STARTING: u32 = 1;
+/// The shim is there.
+const STARTED: u32 = 2;
+/// It could not start, or has stopped: every hook only calls the real function.
+const OFF: u32 = 3;
+
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    /// Set while this thread keeps books, so that calls made meanwhile are not recorded.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+fn page() -> Option<&'static Page> {
+    let page = PAGE.load(Acquire);
+    if page.is_null() {
+        return map_page();
+    }
+    // SAFETY: once set, the pointer is that of a page that is never unmapped.
+    Some(unsafe { &*page })
+}
+
+#[cold]
+fn map_page() -> Option<&'static Page> {
+    let bytes = size_of::<Page>();
+    // SAFETY: an anonymous mapping; nothing else refers to it.
+    let map = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if map == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping just made. Before Linux 4.14 this fails, and the handler does the same
+    // for children of `fork`.
+    unsafe {
+        if libc::madvise(map, bytes, libc::MADV_WIPEONFORK) != 0 {
+            libc::pthread_atfork(None, None, Some(wipe));
+        }
+    }
+    if let Err(first) = PAGE.compare_exchange(std::ptr::null_mut(), map.cast(), AcqRel, Acquire) {
+        // SAFETY: another thread was faster; ours was never seen. Its page is never unmapped.
+        unsafe {
+            libc::munmap(map, bytes);
+            return Some(&*first);
+        }
+    }
+    // SAFETY: as above; zeroes are a valid Page.
+    Some(unsafe { &*map.cast::<Page>() })
+}
+
+unsafe extern "C" fn wipe() {
+    if let Some(page) = page() {
+        page.shim.store(std::ptr::null_mut(), Relaxed);
+        page.stage.store(IDLE, Relaxed);
+        page.doors.store(0, Relaxed);
+    }
+}
+
+/// `GPUMEM_DISABLE`, read once per process image: no hook is handed out, all others are a jump.
+pub fn disabled() -> bool {
+    static DISABLED: AtomicU32 = AtomicU32::new(0);
+    match DISABLED.load(Relaxed) {
+        0 => {
+            // SAFETY: getenv of a constant name; the value is read at once.
+            let value = unsafe {
+                let value = libc::getenv(c"GPUMEM_DISABLE".as_ptr());
+                if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() }
+            };
+            let yes = std::str::from_utf8(value).ok().and_then(gpumem_wire::settings::parse_bool) == Some(true);
+            DISABLED.store(if yes { 2 } else { 1 }, Relaxed);
+            yes
+        }
+        answer => answer == 2,
+    }
+}
+
+/// The shim, if it is there.
+#[inline(always)]
+fn shim() -> Option<&'static Shim> {
+    let page = PAGE.load(Acquire);
+    if page.is_null() {
+        return None;
+    }
+    // SAFETY: pages and shims are never freed once published.
+    unsafe { (*page).shim.load(Acquire).as_ref() }
+}
+
+/// Keeps books: runs `f` with the shim, starting it if this is the process's first GPU call.
+///
+/// `None` if there is no shim, or this thread is keeping books already. A panic in `f` stops the
+/// shim; `errno` stays as it was.
+#[inline]
+pub fn record<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+    let shim = match shim() {
+        Some(shim) => shim,
+        None => start()?,
+    };
+    guarded(shim, f)
+}
+
+/// As [`record`], but does nothing if the shim is not there yet.
+#[inline]
+pub fn record_if_started<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+    guarded(shim()?, f)
+}
+
+#[inline]
+fn guarded<R>(shim: &'static Shim, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+    if BUSY.replace(true) {
+        return None;
+    }
+    let errno = errno();
+    let result = catch_unwind(AssertUnwindSafe(|| f(shim)));
+    set_errno(errno);
+    BUSY.set(false);
+    match result {
+        Ok(value) => Some(value),
+        Err(panic) => {
+            // The payload is leaked on purpose: dropping it could panic once more.
+            std::mem::forget(panic);
+            stop(shim, "bookkeeping failed (a bug in gpumem: please report it); the program is not affected");
+            None
+        }
+    }
+}
+
+/// Whether this thread is keeping books.
+pub fn busy() -> bool {
+    BUSY.get()
+}
+
+#[cold]
+fn start() -> Option<&'static Shim> {
+    if BUSY.get() || disabled() {
+        return None;
+    }
+    let page = page()?;
+    match page.stage.compare_exchange(IDLE, STARTING, AcqRel, Acquire) {
+        Ok(_) => {
+            BUSY.set(true);
+            let errno = errno();
+            let made = catch_unwind(|| Shim::start(page.doors.load(Relaxed))).ok().flatten();
+            set_errno(errno);
+            BUSY.set(false);
+            if let Some(shim) = made {
+                page.shim.store(std::ptr::from_ref(Box::leak(shim)).cast_mut(), Release);
+            }
+            page.stage.store(if page.shim.load(Relaxed).is_null() { OFF } else { STARTED }, Release);
+        }
+        Err(STARTING) => {
+            while page.stage.load(Acquire) == STARTING {
+                std::thread::yield_now();
+            }
+        }
+        Err(_) => {}
+    }
+    shim()
+}
+
+/// Ends recording for good, with a reason in the ledger.
+#[cold]
+pub fn stop(shim: &'static Shim, why: &str) {
+    if let Some(page) = page() {
+        page.stage.store(OFF, Release);
+        page.shim.store(std::ptr::null_mut(), Release);
+    }
+    BUSY.set(true);
+    let _ = catch_unwind(AssertUnwindSafe(|| shim.stopped(why)));
+    BUSY.set(false);
+}
+
+/// Notes that calls come in through this door.
+#[inline]
+pub fn door(door: Door) {
+    let page = PAGE.load(Relaxed);
+    // SAFETY: pages are never unmapped.
+    let known = !page.is_null() && unsafe { (*page).doors.load(Relaxed) } & door as u32 != 0;
+    if !known {
+        new_door(door);
+    }
+}
+
+#[cold]
+fn new_door(door: Door) {
+    let Some(page) = page() else { return };
+    let doors = page.doors.fetch_or(door as u32, Relaxed) | door as u32;
+    record_if_started(|shim| shim.ledger.header().doors().store(doors, Relaxed));
+}
+
+/// The C library's `errno` of this thread.
+#[inline]
+fn errno() -> i32 {
+    // SAFETY: a valid address for as long as the thread lives.
+    unsafe { *libc::__errno_location() }
+}
+
+#[inline]
+fn set_errno(value: i32) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value }
+}

@@ -1,0 +1,131 @@
+//! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements;
+//! the device's padding is not told.
+
+use super::{freed, made, written};
+use crate::call::Call;
+use crate::registry::live::Class;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::AllocKind;
+use std::ffi::c_uint;
+
+/// Bytes of one channel, by `CUarray_format` (`hipArray_Format` has the same numbers). Block-compressed
+/// and video formats count as one byte.
+fn channel_bytes(format: u32) -> usize {
+    match format {
+        0x02 | 0x09 | 0x10 => 2,
+        0x03 | 0x0a | 0x20 => 4,
+        _ => 1,
+    }
+}
+
+fn bytes_of(width: usize, height: usize, depth: usize, element: usize) -> usize {
+    width.saturating_mul(height.max(1)).saturating_mul(depth.max(1)).saturating_mul(element)
+}
+
+/// Bytes of an element with these channels.
+fn element(channels: &ChannelDesc) -> usize {
+    [channels.x, channels.y, channels.z, channels.w].iter().map(|&bits| bits.max(0) as usize).sum::<usize>() / 8
+}
+
+/// All levels of a mipmapped array take at most a third more in two dimensions, a seventh in three.
+fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels: c_uint) -> usize {
+    (0..levels.min(usize::BITS - 1)).map(|level| bytes_of((width >> level).max(1), height >> level, depth >> level, element)).sum()
+}
+
+unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut Array, bytes: usize) -> Status {
+    // SAFETY: an out-parameter of a handle's size that the real function has written if it succeeded.
+    unsafe { made(call, status, kind, Class::Array, array.cast(), bytes, 0, 0) };
+    status
+}
+
+/// The program asks for an array of one or two dimensions.
+pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut Array, *const ArrayDescriptor) -> Status, array: *mut Array, desc: *const ArrayDescriptor) -> Status {
+    // SAFETY: the program's own call; `array` is its out-parameter, `desc` its parameter.
+    unsafe {
+        let status = real(array, desc);
+        let bytes = written(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize));
+        array_made(&call, status, AllocKind::Array, array, bytes)
+    }
+}
+
+/// The program asks for an array of up to three dimensions.
+pub unsafe fn create_3d(call: Call, real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor) -> Status, array: *mut Array, desc: *const Array3dDescriptor) -> Status {
+    // SAFETY: as in `create`.
+    unsafe {
+        let status = real(array, desc);
+        let bytes = written(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize));
+        array_made(&call, status, AllocKind::Array, array, bytes)
+    }
+}
+
+/// The program asks for a mipmapped array.
+pub unsafe fn create_mipmapped(call: Call, real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor, c_uint) -> Status, array: *mut Array, desc: *const Array3dDescriptor, levels: c_uint) -> Status {
+    // SAFETY: as in `create`.
+    unsafe {
+        let status = real(array, desc, levels);
+        let bytes = written(desc)
+            .map_or(0, |d| all_levels(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize, levels));
+        array_made(&call, status, AllocKind::MipmappedArray, array, bytes)
+    }
+}
+
+/// As [`create`], in the runtime's shape.
+pub unsafe fn create_channels(call: Call, real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status, array: *mut Array, desc: *const ChannelDesc, width: usize, height: usize, flags: c_uint) -> Status {
+    // SAFETY: as in `create`.
+    unsafe {
+        let status = real(array, desc, width, height, flags);
+        let bytes = written(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
+        array_made(&call, status, AllocKind::Array, array, bytes)
+    }
+}
+
+/// As [`create_3d`], in the runtime's shape.
+pub unsafe fn create_channels_3d(call: Call, real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status, array: *mut Array, desc: *const ChannelDesc, extent: Extent, flags: c_uint) -> Status {
+    // SAFETY: as in `create`.
+    unsafe {
+        let status = real(array, desc, extent, flags);
+        let bytes = written(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
+        array_made(&call, status, AllocKind::Array, array, bytes)
+    }
+}
+
+/// As [`create_mipmapped`], in the runtime's shape.
+pub unsafe fn create_channels_mipmapped(call: Call, real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status, array: *mut Array, desc: *const ChannelDesc, extent: Extent, levels: c_uint, flags: c_uint) -> Status {
+    // SAFETY: as in `create`.
+    unsafe {
+        let status = real(array, desc, extent, levels, flags);
+        let bytes = written(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels));
+        array_made(&call, status, AllocKind::MipmappedArray, array, bytes)
+    }
+}
+
+/// The program destroys an array.
+pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Array) -> Status, array: Array) -> Status {
+    // SAFETY: the program's own call.
+    freed(&call, Class::Array, array as u64, || unsafe { real(array) })
+}
+
+/// The program destroys a mipmapped array.
+pub unsafe fn destroy_mipmapped(call: Call, real: unsafe extern "C" fn(Array) -> Status, array: Array) -> Status {
+    // SAFETY: the program's own call.
+    freed(&call, Class::Array, array as u64, || unsafe { real(array) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_halved_down_to_one_element() {
+        assert_eq!(all_levels(4, 4, 0, 1, 3), 16 + 4 + 1);
+        assert_eq!(all_levels(8, 0, 0, 4, 4), (8 + 4 + 2 + 1) * 4);
+        assert_eq!(bytes_of(usize::MAX, 2, 2, 4), usize::MAX);
+    }
+
+    #[test]
+    fn an_element_has_the_bits_of_its_channels() {
+        assert_eq!(element(&ChannelDesc { x: 32, y: 32, z: 0, w: 0, kind: 2 }), 8);
+        assert_eq!(channel_bytes(0x20), 4);
+        assert_eq!(channel_bytes(0x10), 2);
+    }
+}

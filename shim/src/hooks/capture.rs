@@ -1,0 +1,56 @@
+//! Stream capture.
+
+use super::written;
+use crate::call::Call;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::GraphOrigin;
+use std::ffi::c_int;
+
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`: what a capture without a mode is.
+const GLOBAL: c_int = 0;
+/// `…_STREAM_CAPTURE_WRONG_THREAD`: the capture goes on.
+const WRONG_THREAD: Status = 908;
+
+fn begun(call: &Call, status: Status, stream: Stream, mode: c_int) -> Status {
+    if status == SUCCESS {
+        call.note(|shim| shim.capture_begun(call.vendor, stream as u64, mode));
+    }
+    status
+}
+
+/// The program begins a capture, in the form from before CUDA 10.1.
+pub unsafe fn begin_v1(call: Call, real: unsafe extern "C" fn(Stream) -> Status, stream: Stream) -> Status {
+    // SAFETY: the program's own call.
+    begun(&call, unsafe { real(stream) }, stream, GLOBAL)
+}
+
+/// The program begins a capture.
+pub unsafe fn begin(call: Call, real: unsafe extern "C" fn(Stream, c_int) -> Status, stream: Stream, mode: c_int) -> Status {
+    // SAFETY: the program's own call.
+    begun(&call, unsafe { real(stream, mode) }, stream, mode)
+}
+
+/// The program begins a capture into a graph of its own.
+pub unsafe fn begin_to_graph(call: Call, real: unsafe extern "C" fn(Stream, Graph, Opaque, Opaque, usize, c_int) -> Status, stream: Stream, graph: Graph, deps: Opaque, data: Opaque, len: usize, mode: c_int) -> Status {
+    // SAFETY: the program's own call.
+    begun(&call, unsafe { real(stream, graph, deps, data, len, mode) }, stream, mode)
+}
+
+/// The program ends a capture.
+pub unsafe fn end(call: Call, real: unsafe extern "C" fn(Stream, *mut Graph) -> Status, stream: Stream, graph: *mut Graph) -> Status {
+    // SAFETY: the program's own call; `graph` is its out-parameter.
+    unsafe {
+        let status = real(stream, graph);
+        if status == WRONG_THREAD {
+            return status;
+        }
+        let made = written(graph).filter(|graph| status == SUCCESS && !graph.is_null());
+        call.note(|shim| {
+            shim.capture_ended(call.vendor, stream as u64, made.map_or(0, |graph| graph as u64), status);
+            if let Some(graph) = made {
+                shim.graph_made(&call, graph, GraphOrigin::Captured);
+            }
+        });
+        status
+    }
+}

@@ -1,0 +1,50 @@
+//! Host memory that the driver pins.
+
+use super::{freed, made};
+use crate::call::Call;
+use crate::registry::live::Class;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::AllocKind;
+use std::ffi::c_uint;
+
+/// The program asks for pinned host memory.
+pub unsafe fn alloc(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status, ptr: *mut DevicePtr, bytes: usize) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes);
+        made(&call, status, AllocKind::HostPinned, Class::Address, ptr, bytes, 0, 0);
+        status
+    }
+}
+
+/// The program asks for pinned host memory with flags.
+pub unsafe fn alloc_flags(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status, ptr: *mut DevicePtr, bytes: usize, flags: c_uint) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes, flags);
+        made(&call, status, AllocKind::HostPinned, Class::Address, ptr, bytes, 0, u64::from(flags));
+        status
+    }
+}
+
+/// The program frees pinned host memory.
+pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+    // SAFETY: the program's own call.
+    freed(&call, Class::Address, ptr, || unsafe { real(ptr) })
+}
+
+/// The program pins memory of its own.
+pub unsafe fn register(call: Call, real: unsafe extern "C" fn(DevicePtr, usize, c_uint) -> Status, ptr: DevicePtr, bytes: usize, flags: c_uint) -> Status {
+    // SAFETY: the program's own call; `made` reads the address of our copy.
+    unsafe {
+        let status = real(ptr, bytes, flags);
+        made(&call, status, AllocKind::HostRegistered, Class::Registered, &ptr, bytes, 0, u64::from(flags));
+        status
+    }
+}
+
+/// The program unpins memory of its own.
+pub unsafe fn unregister(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+    // SAFETY: the program's own call.
+    freed(&call, Class::Registered, ptr, || unsafe { real(ptr) })
+}

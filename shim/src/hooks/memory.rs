@@ -1,0 +1,121 @@
+//! Device memory: plain, pitched, managed, stream-ordered.
+
+use super::{freed, made, written};
+use crate::call::Call;
+use crate::registry::live::Class;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::AllocKind;
+use std::ffi::c_uint;
+
+/// The program asks for device memory.
+pub unsafe fn alloc(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status, ptr: *mut DevicePtr, bytes: usize) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes);
+        made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, 0);
+        status
+    }
+}
+
+/// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).
+pub unsafe fn alloc_with_flags(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status, ptr: *mut DevicePtr, bytes: usize, flags: c_uint) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes, flags);
+        made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, u64::from(flags));
+        status
+    }
+}
+
+/// The program asks for rows of device memory; what they take is pitch × height.
+pub unsafe fn alloc_pitch(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status, ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint) -> Status {
+    // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
+    unsafe { pitched(&call, real(ptr, pitch, width, height, element), ptr, pitch, width, height) }
+}
+
+/// As [`alloc_pitch`], in the runtime's shape.
+pub unsafe fn alloc_pitch_4(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status, ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize) -> Status {
+    // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
+    unsafe { pitched(&call, real(ptr, pitch, width, height), ptr, pitch, width, height) }
+}
+
+unsafe fn pitched(call: &Call, status: Status, ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize) -> Status {
+    // SAFETY: out-parameters that the real function has written if it succeeded.
+    unsafe {
+        let pitch = if status == SUCCESS { written(pitch).unwrap_or(width) } else { width };
+        made(call, status, AllocKind::Pitch, Class::Address, ptr, pitch.saturating_mul(height), 0, pitch as u64);
+    }
+    status
+}
+
+/// The program asks for a pitched volume.
+pub unsafe fn alloc_3d(call: Call, real: unsafe extern "C" fn(*mut PitchedPtr, Extent) -> Status, ptr: *mut PitchedPtr, extent: Extent) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, extent);
+        let rows = extent.height.saturating_mul(extent.depth);
+        match written(ptr).filter(|_| status == SUCCESS) {
+            Some(made_at) => {
+                let bytes = made_at.pitch.saturating_mul(rows);
+                made(&call, status, AllocKind::Pitch, Class::Address, &made_at.ptr, bytes, 0, made_at.pitch as u64);
+            }
+            None => made(&call, status, AllocKind::Pitch, Class::Address, std::ptr::null(), extent.width.saturating_mul(rows), 0, 0),
+        }
+        status
+    }
+}
+
+/// The program asks for managed memory.
+pub unsafe fn alloc_managed(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status, ptr: *mut DevicePtr, bytes: usize, flags: c_uint) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes, flags);
+        made(&call, status, AllocKind::Managed, Class::Address, ptr, bytes, 0, u64::from(flags));
+        status
+    }
+}
+
+/// The program asks for memory in stream order.
+pub unsafe fn alloc_async(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, Stream) -> Status, ptr: *mut DevicePtr, bytes: usize, stream: Stream) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes, stream);
+        made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, 0);
+        status
+    }
+}
+
+/// The program asks for memory of one of its pools, in stream order.
+pub unsafe fn alloc_from_pool(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, MemPool, Stream) -> Status, ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes, pool, stream);
+        made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, pool as u64);
+        status
+    }
+}
+
+/// The program frees memory. Also right for stream-ordered, managed and externally mapped memory,
+/// and what the real function says of pointers that are none of these.
+pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+    // SAFETY: the program's own call.
+    freed(&call, Class::Address, ptr, || unsafe { real(ptr) })
+}
+
+/// The program frees memory in stream order.
+pub unsafe fn free_async(call: Call, real: unsafe extern "C" fn(DevicePtr, Stream) -> Status, ptr: DevicePtr, stream: Stream) -> Status {
+    // SAFETY: the program's own call.
+    freed(&call, Class::Address, ptr, || unsafe { real(ptr, stream) })
+}
+
+/// The program asks how much is free: its answer is kept, so that we need not ask.
+pub unsafe fn get_info(call: Call, real: unsafe extern "C" fn(*mut usize, *mut usize) -> Status, free: *mut usize, total: *mut usize) -> Status {
+    // SAFETY: the program's own call; both are its out-parameters.
+    unsafe {
+        let status = real(free, total);
+        if let (SUCCESS, Some(free), Some(total)) = (status, written(free), written(total)) {
+            call.note(|shim| shim.device_said(shim.current_context(call.vendor), free as u64, total as u64));
+        }
+        status
+    }
+}

@@ -1,0 +1,74 @@
+//! `cuGetProcAddress`: how every cudart gets the driver's functions, by name, version and flags.
+
+use super::written;
+use crate::call::Call;
+use crate::doors::driver::{self, Row};
+use crate::gate;
+use gpumem_abi::types::*;
+use gpumem_wire::layout::Door;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD: u64 = 2;
+/// The newest version whose names are in the table. For later ones only what the driver itself
+/// proves to be the same function is ours.
+const NEWEST: u32 = 13000;
+
+/// The form of CUDA 11.3.
+pub unsafe fn v1(_: Call, real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status, symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) -> Status {
+    // SAFETY: the program's own call; `pfn` is its out-parameter.
+    unsafe {
+        let status = real(symbol, pfn, version, flags);
+        answer(status, symbol, pfn, version, flags);
+        status
+    }
+}
+
+/// The form since CUDA 12.
+pub unsafe fn v2(_: Call, real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status, symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, found: *mut c_int) -> Status {
+    // SAFETY: as above.
+    unsafe {
+        let status = real(symbol, pfn, version, flags, found);
+        answer(status, symbol, pfn, version, flags);
+        status
+    }
+}
+
+/// Puts ours in place of the driver's answer, if the answer is a function of the table.
+///
+/// # Safety
+/// The arguments of a call that has just returned `status`.
+unsafe fn answer(status: Status, symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) {
+    if status != SUCCESS || symbol.is_null() {
+        return;
+    }
+    // SAFETY: the driver accepted both.
+    let (Some(real), name) = (unsafe { written(pfn) }, unsafe { CStr::from_ptr(symbol) }) else { return };
+    if real.is_null() {
+        return;
+    }
+    if let Some(row) = row_of(real as usize, name.to_bytes(), version as u32, flags) {
+        // SAFETY: the program's out-parameter, which the driver has just written.
+        unsafe { *pfn = row.hook as *mut c_void };
+        gate::door(Door::ProcAddress);
+    }
+}
+
+/// The row that the driver's answer is: by its address, else by what the table says of the version.
+fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static Row> {
+    if let Some(row) = driver::row_at(real) {
+        return Some(row);
+    }
+    if !driver::knows_base(base) {
+        return None;
+    }
+    let row = driver::row_for(base, version, flags & PER_THREAD != 0);
+    let row = row.filter(|row| version <= NEWEST && driver::real_of(row) != 0);
+    if row.is_none() && version > NEWEST {
+        let name = String::from_utf8_lossy(base).into_owned();
+        gate::record_if_started(|shim| {
+            shim.went_past(&format!("{name} of version {version} is newer than this gpumem ({NEWEST}) and not intercepted"));
+        });
+    }
+    row
+}

@@ -1,0 +1,48 @@
+//! Streams.
+
+use super::written;
+use crate::call::Call;
+use gpumem_abi::types::*;
+use std::ffi::{c_int, c_uint};
+
+unsafe fn created(call: &Call, status: Status, stream: *mut Stream, flags: u32, priority: i32) -> Status {
+    // SAFETY: the program's out-parameter, written if the call succeeded.
+    if let Some(stream) = unsafe { written(stream) }.filter(|_| status == SUCCESS) {
+        call.note(|shim| shim.stream_created(call, stream as u64, flags, priority));
+    }
+    status
+}
+
+/// The program makes a stream, in the runtime's shortest form.
+pub unsafe fn create_plain(call: Call, real: unsafe extern "C" fn(*mut Stream) -> Status, stream: *mut Stream) -> Status {
+    // SAFETY: the program's own call; `stream` is its out-parameter.
+    unsafe { created(&call, real(stream), stream, 0, 0) }
+}
+
+/// The program makes a stream.
+pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut Stream, c_uint) -> Status, stream: *mut Stream, flags: c_uint) -> Status {
+    // SAFETY: as above.
+    unsafe { created(&call, real(stream, flags), stream, flags, 0) }
+}
+
+/// The program makes a stream with a priority.
+pub unsafe fn create_with_priority(call: Call, real: unsafe extern "C" fn(*mut Stream, c_uint, c_int) -> Status, stream: *mut Stream, flags: c_uint, priority: c_int) -> Status {
+    // SAFETY: as above.
+    unsafe { created(&call, real(stream, flags, priority), stream, flags, priority) }
+}
+
+/// The program makes a stream of a green context.
+pub unsafe fn create_green(call: Call, real: unsafe extern "C" fn(*mut Stream, Context, c_uint, c_int) -> Status, stream: *mut Stream, ctx: Context, flags: c_uint, priority: c_int) -> Status {
+    // SAFETY: as above.
+    unsafe { created(&call, real(stream, ctx, flags, priority), stream, flags, priority) }
+}
+
+/// The program destroys a stream.
+pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Stream) -> Status, stream: Stream) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(stream) };
+    if status == SUCCESS {
+        call.note(|shim| shim.stream_destroyed(call.vendor, stream as u64));
+    }
+    status
+}

@@ -1,0 +1,108 @@
+//! Virtual memory management: physical memory, reservations, mappings.
+
+use super::{freed, made, written};
+use crate::call::Call;
+use crate::registry::live::Class;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::AllocKind;
+use std::ffi::c_int;
+
+/// The program asks for physical memory.
+pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, usize, Opaque, u64) -> Status, handle: *mut VmmHandle, bytes: usize, prop: Opaque, flags: u64) -> Status {
+    // SAFETY: the program's own call; `handle` is its out-parameter.
+    unsafe {
+        let status = real(handle, bytes, prop, flags);
+        physical(&call, status, AllocKind::VmmPhysical, handle, bytes as u64);
+        status
+    }
+}
+
+/// The program takes physical memory of another process; its size is not told.
+pub unsafe fn import(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, Opaque, c_int) -> Status, handle: *mut VmmHandle, os_handle: Opaque, kind: c_int) -> Status {
+    // SAFETY: the program's own call; `handle` is its out-parameter.
+    unsafe {
+        let status = real(handle, os_handle, kind);
+        physical(&call, status, AllocKind::VmmImport, handle, 0);
+        status
+    }
+}
+
+/// The program makes a multicast object.
+pub unsafe fn multicast(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, *const MulticastProp) -> Status, handle: *mut VmmHandle, prop: *const MulticastProp) -> Status {
+    // SAFETY: the program's own call; `handle` is its out-parameter, `prop` its parameter.
+    unsafe {
+        let status = real(handle, prop);
+        let bytes = written(prop).map_or(0, |prop| prop.size as u64);
+        physical(&call, status, AllocKind::Multicast, handle, bytes);
+        status
+    }
+}
+
+unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut VmmHandle, bytes: u64) {
+    if status != SUCCESS {
+        call.note(|shim| shim.allocation_failed(call, kind, bytes, status));
+        return;
+    }
+    // SAFETY: the real function has written it.
+    if let Some(handle) = unsafe { written(handle) } {
+        call.record(|shim| shim.vmm_created(call, kind, handle, bytes));
+    }
+}
+
+/// The program asks for one more hold on the memory behind an address.
+pub unsafe fn retain(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, Opaque) -> Status, handle: *mut VmmHandle, addr: Opaque) -> Status {
+    // SAFETY: the program's own call; `handle` is its out-parameter.
+    unsafe {
+        let status = real(handle, addr);
+        if let Some(handle) = written(handle).filter(|_| status == SUCCESS) {
+            call.note(|shim| shim.vmm_retained(handle));
+        }
+        status
+    }
+}
+
+/// The program lets go of physical memory; what is mapped stays until it is unmapped.
+pub unsafe fn release(call: Call, real: unsafe extern "C" fn(VmmHandle) -> Status, handle: VmmHandle) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(handle) };
+    if status == SUCCESS {
+        call.note(|shim| shim.vmm_released(handle));
+    }
+    status
+}
+
+/// The program reserves addresses.
+pub unsafe fn reserve(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, usize, DevicePtr, u64) -> Status, ptr: *mut DevicePtr, bytes: usize, alignment: usize, addr: DevicePtr, flags: u64) -> Status {
+    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        let status = real(ptr, bytes, alignment, addr, flags);
+        made(&call, status, AllocKind::VmmReservation, Class::Reservation, ptr, bytes, 0, 0);
+        status
+    }
+}
+
+/// The program gives addresses back.
+pub unsafe fn unreserve(call: Call, real: unsafe extern "C" fn(DevicePtr, usize) -> Status, ptr: DevicePtr, bytes: usize) -> Status {
+    // SAFETY: the program's own call.
+    freed(&call, Class::Reservation, ptr, || unsafe { real(ptr, bytes) })
+}
+
+/// The program maps physical memory.
+pub unsafe fn map(call: Call, real: unsafe extern "C" fn(DevicePtr, usize, usize, VmmHandle, u64) -> Status, ptr: DevicePtr, bytes: usize, offset: usize, handle: VmmHandle, flags: u64) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(ptr, bytes, offset, handle, flags) };
+    if status == SUCCESS {
+        call.record(|shim| shim.vmm_mapped(&call, ptr, bytes as u64, handle));
+    }
+    status
+}
+
+/// The program unmaps a range.
+pub unsafe fn unmap(call: Call, real: unsafe extern "C" fn(DevicePtr, usize) -> Status, ptr: DevicePtr, bytes: usize) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(ptr, bytes) };
+    if status == SUCCESS {
+        call.note(|shim| shim.vmm_unmapped(ptr, bytes as u64));
+    }
+    status
+}

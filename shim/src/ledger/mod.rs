@@ -1,0 +1,150 @@
+//! The process's ledger: a memory-mapped file that is the shim's own bookkeeping, so that anyone
+//! may read it from outside without asking, also after the process is gone.
+//!
+//! * [`file`]: making the file and taking storage for it.
+//! * [`table`]: fixed slots, free lists, growth; knows no meaning.
+//! * [`text`]: interned strings.
+//! * this file: which tables there are and how large.
+
+pub mod file;
+pub mod table;
+pub mod text;
+
+use file::Backing;
+use gpumem_wire::counters;
+use gpumem_wire::layout::*;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use table::{Ring, Table, Words};
+use text::Texts;
+
+/// The header's fields that change after the ledger is made, at their places in [`Header`].
+pub struct LiveHeader(*mut u8);
+
+// SAFETY: all access goes through atomics.
+unsafe impl Send for LiveHeader {}
+// SAFETY: as above.
+unsafe impl Sync for LiveHeader {}
+
+macro_rules! live_fields {
+    ($($name:ident: $atomic:ty;)*) => { impl LiveHeader { $(
+        pub fn $name(&self) -> &$atomic {
+            // SAFETY: the header page is mapped for the life of the ledger and aligned to pages.
+            unsafe { &*self.0.add(std::mem::offset_of!(Header, $name)).cast() }
+        }
+    )* } };
+}
+live_fields! {
+    heartbeat_ns: AtomicU64;
+    exited_ns: AtomicU64;
+    state: AtomicU32;
+    mode: AtomicU32;
+    mode_reason: AtomicU32;
+    interception: AtomicU32;
+    interception_reason: AtomicU32;
+    driver_version: AtomicU32;
+    doors: AtomicU32;
+    exe: AtomicU32;
+    cmdline: AtomicU32;
+    shim_version: AtomicU32;
+    settings: AtomicU32;
+    complaints: AtomicU32;
+}
+
+/// All tables of a process.
+pub struct Ledger {
+    pub header: LiveHeader,
+    pub allocs: Table<AllocSlot>,
+    pub stacks: Table<StackSlot>,
+    pub frames: Words,
+    pub texts: Texts,
+    pub modules: Table<ModuleSlot>,
+    pub graphs: Table<GraphSlot>,
+    pub execs: Table<ExecSlot>,
+    pub contexts: Table<ContextSlot>,
+    pub streams: Table<StreamSlot>,
+    pub events: Ring<EventSlot>,
+    pub samples: Ring<SampleSlot>,
+    pub threads: Table<ThreadSlot>,
+    counters: Words,
+    pub path: std::path::PathBuf,
+}
+
+/// Share of the ledger, in percent, that a table may reach. Live allocations are what grows; a
+/// stack of 32 frames takes 256 bytes of frames and 64 of its own.
+const SHARES: &[(TableKind, u64)] = &[
+    (TableKind::Allocs, 50),
+    (TableKind::Frames, 16),
+    (TableKind::Stacks, 4),
+    (TableKind::Strings, 4),
+    (TableKind::Modules, 2),
+    (TableKind::Graphs, 8),
+    (TableKind::Execs, 12),
+    (TableKind::Contexts, 1),
+    (TableKind::Streams, 2),
+    (TableKind::Threads, 1),
+];
+
+/// Samples kept: one a second, so about 17 minutes.
+const SAMPLES: u64 = 1024;
+
+impl Ledger {
+    /// Makes the ledger of this process.
+    ///
+    /// # Errors
+    /// A sentence for people when the directory or the file cannot be had.
+    pub fn create(settings: &gpumem_wire::settings::Settings) -> Result<Self, String> {
+        let counters = (counters::SHARDS * counters::PER_SHARD) as u64;
+        let ring_bytes = settings.events * size_of::<EventSlot>() as u64 + SAMPLES * size_of::<SampleSlot>() as u64;
+        let fixed = HEADER_BYTES as u64 + counters * 8 + ring_bytes;
+        let shared = settings.ledger_max.saturating_sub(fixed).max(512 << 10);
+        let mut sizes: Vec<(TableKind, u64)> = SHARES
+            .iter()
+            .map(|&(kind, percent)| {
+                let slot = TableKind::from_u32(kind as u32).map_or(1, |(_, bytes)| bytes as u64);
+                (kind, shared / 100 * percent / slot)
+            })
+            .collect();
+        sizes.push((TableKind::Events, settings.events));
+        sizes.push((TableKind::Samples, SAMPLES));
+        sizes.push((TableKind::Counters, counters));
+        let (backing, path) = Backing::create(settings, &sizes)?;
+        let backing: &'static Backing = Box::leak(Box::new(backing));
+        let missing = |_| format!("{}: no space for the ledger's tables", path.display());
+        Ok(Self {
+            header: LiveHeader(backing.base()),
+            allocs: Table::new(backing).map_err(missing)?,
+            stacks: Table::new(backing).map_err(missing)?,
+            frames: Words::new(backing, TableKind::Frames),
+            texts: Texts::new(backing),
+            modules: Table::new(backing).map_err(missing)?,
+            graphs: Table::new(backing).map_err(missing)?,
+            execs: Table::new(backing).map_err(missing)?,
+            contexts: Table::new(backing).map_err(missing)?,
+            streams: Table::new(backing).map_err(missing)?,
+            events: Ring::new(backing).map_err(missing)?,
+            samples: Ring::new(backing).map_err(missing)?,
+            threads: Table::new(backing).map_err(missing)?,
+            counters: Words::new(backing, TableKind::Counters).filled().map_err(missing)?,
+            path,
+        })
+    }
+
+    /// The header's changing fields.
+    pub fn header(&self) -> &LiveHeader {
+        &self.header
+    }
+
+    /// Adds to a counter, in this thread's shard.
+    #[inline]
+    pub fn count(&self, shard: usize, counter: usize, n: u64) {
+        let at = (shard % counters::SHARDS) * counters::PER_SHARD + counter;
+        self.counters.at(at).fetch_add(n, Relaxed);
+    }
+
+    /// The sum of a counter.
+    pub fn counter(&self, counter: usize) -> u64 {
+        (0..counters::SHARDS).fold(0_u64, |sum, shard| {
+            sum.wrapping_add(self.counters.at(shard * counters::PER_SHARD + counter).load(Relaxed))
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! Fixed slots in the ledger: taken, written, cleared, without a lock on the way.
+
+use super::file::{Backing, Full, Used};
+use crate::threads;
+use gpumem_wire::layout::{Sealed, TableKind};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Free lists that threads are spread over.
+const LISTS: usize = 16;
+/// End of a free list.
+const NIL: u32 = u32::MAX;
+
+#[repr(align(64))]
+struct Head(AtomicU64);
+
+/// A table of slots that come and go.
+///
+/// Free slots are chained through memory of our own, not through the file, which anyone may have
+/// damaged. A head holds a tag in its upper half, so that a slot that was taken and put back in
+/// between is not mistaken for one that stayed.
+pub struct Table<T: Sealed> {
+    base: *mut u8,
+    used: Used,
+    capacity: u64,
+    next: AtomicU64,
+    heads: [Head; LISTS],
+    links: *mut AtomicU32,
+    slot: PhantomData<fn() -> T>,
+}
+
+// SAFETY: slots are changed by atomics, by whoever took them.
+unsafe impl<T: Sealed> Send for Table<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sealed> Sync for Table<T> {}
+
+impl<T: Sealed> Table<T> {
+    /// # Errors
+    /// [`Full`] if there is no memory for the free lists.
+    pub fn new(backing: &'static Backing) -> Result<Self, Full> {
+        let (base, capacity, used) = backing.table(T::TABLE);
+        let bytes = (capacity as usize * size_of::<AtomicU32>()).max(1);
+        // SAFETY: anonymous memory of our own; untouched pages cost nothing.
+        let links = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if links == libc::MAP_FAILED {
+            return Err(Full);
+        }
+        let heads = [const { Head(AtomicU64::new(NIL as u64)) }; LISTS];
+        Ok(Self { base, used, capacity, next: AtomicU64::new(0), heads, links: links.cast(), slot: PhantomData })
+    }
+
+    /// Slots that the table may reach.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// A free slot; `None` if the table is full or the ledger cannot grow.
+    #[inline]
+    pub fn take(&self) -> Option<u32> {
+        let own = threads::shard() % LISTS;
+        self.pop(own).or_else(|| self.fresh()).or_else(|| (0..LISTS).find_map(|list| self.pop(list)))
+    }
+
+    #[inline]
+    fn pop(&self, list: usize) -> Option<u32> {
+        let head = &self.heads[list].0;
+        let mut seen = head.load(Acquire);
+        loop {
+            let index = seen as u32;
+            if index == NIL {
+                return None;
+            }
+            // SAFETY: indexes in a list are below the capacity, which `links` covers.
+            let next = unsafe { (*self.links.add(index as usize)).load(Relaxed) };
+            let wanted = ((seen >> 32).wrapping_add(1) << 32) | u64::from(next);
+            match head.compare_exchange_weak(seen, wanted, AcqRel, Acquire) {
+                Ok(_) => return Some(index),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn fresh(&self) -> Option<u32> {
+        let mut next = self.next.load(Relaxed);
+        loop {
+            if next >= self.capacity {
+                return None;
+            }
+            if next >= self.used.used() {
+                self.used.grow(next + 1).ok()?;
+            }
+            match self.next.compare_exchange_weak(next, next + 1, Relaxed, Relaxed) {
+                Ok(_) => return Some(next as u32),
+                Err(now) => next = now,
+            }
+        }
+    }
+
+    fn words(&self, index: u32) -> &[AtomicU64] {
+        // SAFETY: `index` came from `take`, so the slot is backed; slots are whole, aligned u64s.
+        unsafe {
+            let at = self.base.add(index as usize * size_of::<T>());
+            std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
+        }
+    }
+
+    /// Fills a slot that `take` gave, and makes it valid.
+    #[inline]
+    pub fn write(&self, index: u32, slot: T) {
+        let check = slot.seal();
+        let bytes = slot.as_bytes();
+        let words = self.words(index);
+        words[0].store(0, Relaxed);
+        std::sync::atomic::fence(Release);
+        for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)).skip(1) {
+            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
+        }
+        let head = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default());
+        words[0].store((head & !0xffff_ffff) | u64::from(check), Release);
+    }
+
+    /// What a slot holds. Only its owner may ask, or whoever can bear a mix of two writes.
+    pub fn read(&self, index: u32) -> Option<T> {
+        let bytes: Vec<u8> = self.words(index).iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+        T::read_from_bytes(&bytes).ok()
+    }
+
+    /// Ends a slot and gives it back.
+    #[inline]
+    pub fn clear(&self, index: u32) {
+        self.words(index)[0].store(0, Release);
+        let head = &self.heads[threads::shard() % LISTS].0;
+        let mut seen = head.load(Relaxed);
+        loop {
+            // SAFETY: as in `pop`.
+            unsafe { (*self.links.add(index as usize)).store(seen as u32, Relaxed) };
+            let wanted = ((seen >> 32).wrapping_add(1) << 32) | u64::from(index);
+            match head.compare_exchange_weak(seen, wanted, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
+    #[inline]
+    pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset >= T::SEALED && offset % 8 == 0);
+        &self.words(index)[offset / 8]
+    }
+}
+
+/// A ring of slots; the newest overwrites the oldest. All of it is backed from the start.
+pub struct Ring<T: Sealed> {
+    base: *mut u8,
+    used: Used,
+    capacity: u64,
+    slot: PhantomData<fn() -> T>,
+}
+
+// SAFETY: as for Table; two writers of one place leave a slot whose check does not hold.
+unsafe impl<T: Sealed> Send for Ring<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sealed> Sync for Ring<T> {}
+
+impl<T: Sealed> Ring<T> {
+    /// # Errors
+    /// [`Full`] if the ledger has no storage for it.
+    pub fn new(backing: &'static Backing) -> Result<Self, Full> {
+        let (base, capacity, used) = backing.table(T::TABLE);
+        used.grow(capacity)?;
+        Ok(Self { base, used, capacity, slot: PhantomData })
+    }
+
+    /// Writes what `make` gives for the next sequence number.
+    pub fn push(&self, make: impl FnOnce(u64) -> T) {
+        let seq = self.used.written().fetch_add(1, Relaxed);
+        let slot = make(seq);
+        let check = slot.seal();
+        // SAFETY: the place is inside the ring, all of which is backed; slots are whole u64s.
+        let words: &[AtomicU64] = unsafe {
+            let at = self.base.add((seq % self.capacity) as usize * size_of::<T>());
+            std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
+        };
+        words[0].store(0, Release);
+        let bytes = slot.as_bytes();
+        for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)).skip(1) {
+            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
+        }
+        let head = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default());
+        words[0].store((head & !0xffff_ffff) | u64::from(check), Release);
+    }
+}
+
+/// A table of plain 64-bit words: frames, counters.
+pub struct Words {
+    base: *mut u8,
+    used: Used,
+    capacity: u64,
+    next: AtomicU64,
+}
+
+// SAFETY: words are atomics.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    pub fn new(backing: &'static Backing, kind: TableKind) -> Self {
+        let (base, capacity, used) = backing.table(kind);
+        Self { base, used, capacity, next: AtomicU64::new(0) }
+    }
+
+    /// All of it backed.
+    ///
+    /// # Errors
+    /// [`Full`] if the ledger has no storage for it.
+    pub fn filled(self) -> Result<Self, Full> {
+        self.used.grow(self.capacity)?;
+        Ok(self)
+    }
+
+    /// A word that is backed.
+    #[inline]
+    pub fn at(&self, index: usize) -> &AtomicU64 {
+        debug_assert!((index as u64) < self.used.used());
+        // SAFETY: backed, as the caller knows from `filled` or `append`.
+        unsafe { &*self.base.add(index * 8).cast() }
+    }
+
+    /// Appends words; where the first one is, or `None` if there is no more room.
+    pub fn append(&self, words: &[u64]) -> Option<u64> {
+        let len = words.len() as u64;
+        let first = self.next.fetch_add(len, Relaxed);
+        let end = first + len;
+        if end > self.capacity || (end > self.used.used() && self.used.grow(end).is_err()) {
+            self.next.fetch_sub(len, Relaxed);
+            return None;
+        }
+        for (index, &word) in words.iter().enumerate() {
+            self.at(first as usize + index).store(word, Relaxed);
+        }
+        Some(first)
+    }
+}

@@ -1,0 +1,63 @@
+//! Interned text: each string is in the ledger once.
+
+use super::file::{Backing, Used};
+use gpumem_wire::layout::{StrRef, TableKind};
+use rustc_hash::FxBuildHasher;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Longest text that is kept; the rest is cut.
+const MAX_BYTES: usize = 4096;
+
+/// The Strings table.
+pub struct Texts {
+    base: *mut u8,
+    used: Used,
+    known: dashmap::DashMap<Box<[u8]>, StrRef, FxBuildHasher>,
+    next: AtomicU64,
+    adding: Mutex<()>,
+}
+
+// SAFETY: bytes are written once, by whoever reserved them, before their reference is given out.
+unsafe impl Send for Texts {}
+// SAFETY: as above.
+unsafe impl Sync for Texts {}
+
+impl Texts {
+    pub fn new(backing: &'static Backing) -> Self {
+        let (base, _, used) = backing.table(TableKind::Strings);
+        let known = dashmap::DashMap::with_hasher(FxBuildHasher);
+        // The first bytes stay empty, so that reference 0 means no text.
+        Self { base, used, known, next: AtomicU64::new(4), adding: Mutex::new(()) }
+    }
+
+    /// The reference of a text; 0 if it is empty or there is no more room.
+    pub fn intern(&self, text: &[u8]) -> StrRef {
+        let text = &text[..text.len().min(MAX_BYTES)];
+        if text.is_empty() {
+            return 0;
+        }
+        if let Some(known) = self.known.get(text) {
+            return *known;
+        }
+        let Ok(_adding) = self.adding.lock() else { return 0 };
+        if let Some(known) = self.known.get(text) {
+            return *known;
+        }
+        let at = self.next.load(Relaxed);
+        let end = at + 4 + text.len() as u64;
+        if end > self.used.used() && self.used.grow(end).is_err() {
+            return 0;
+        }
+        // SAFETY: the range is backed, and ours while `adding` is held.
+        unsafe {
+            let place = self.base.add(at as usize);
+            place.cast::<u32>().write_unaligned((text.len() as u32).to_le());
+            std::ptr::copy_nonoverlapping(text.as_ptr(), place.add(4), text.len());
+        }
+        self.next.store(end, Relaxed);
+        let reference = at as StrRef;
+        self.known.insert(text.into(), reference);
+        reference
+    }
+}

@@ -1,0 +1,155 @@
+//! Live allocations.
+
+use super::live::Class;
+use super::sites::Made;
+use crate::call::Call;
+use crate::clock;
+use crate::shim::Shim;
+use gpumem_abi::types::Status;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, EventKind, Space};
+use gpumem_wire::layout::*;
+
+/// What a free needs to know of an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    slot: u32,
+    pub kind: AllocKind,
+    pub context: ContextRef,
+    pub bytes: u64,
+}
+
+/// No slot: the ledger was full when the allocation was recorded. It is counted all the same.
+const NO_SLOT: u32 = u32::MAX;
+
+impl Shim {
+    /// Records an allocation that succeeded. `addr` is its pointer or handle.
+    pub fn allocated(&'static self, call: &Call, class: Class, kind: AllocKind, addr: u64, bytes: u64, stream: u32, extra: u64) {
+        if addr == 0 {
+            return;
+        }
+        let context = self.current_context(call.vendor);
+        self.add(call, class, kind, addr, bytes, stream, extra, context);
+        if kind.space() == Space::Device {
+            self.charge(call.vendor, context, bytes);
+        }
+    }
+
+    /// Records a part that the program reported.
+    pub fn reported(&self, call: &Call, pool: StrRef, addr: u64, bytes: u64) {
+        self.add(call, Class::Reported(pool), AllocKind::Reported, addr, bytes, 0, u64::from(pool), 0);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn add(&self, call: &Call, class: Class, kind: AllocKind, addr: u64, bytes: u64, stream: u32, extra: u64, context: ContextRef) {
+        let stack = self.site(call.site(), Made::Memory(bytes));
+        let slot = match self.ledger.allocs.take() {
+            Some(slot) => {
+                let capturing = self.registry.streams.capturing() > 0;
+                self.ledger.allocs.write(
+                    slot,
+                    AllocSlot {
+                        stack,
+                        addr,
+                        bytes,
+                        time_ns: clock::now_ns(),
+                        serial: self.registry.serial(),
+                        extra,
+                        tid: self.tid(),
+                        tag: self.tag(),
+                        stream,
+                        context,
+                        kind: kind as u8,
+                        flags: if capturing { ALLOC_IN_CAPTURE } else { 0 },
+                        ..Default::default()
+                    },
+                );
+                slot
+            }
+            None => {
+                self.count(counters::DROPPED_RECORDS, 1);
+                NO_SLOT
+            }
+        };
+        self.count(counters::allocs(kind), 1);
+        self.count(counters::alloc_bytes(kind), bytes);
+        let entry = Entry { slot, kind, context, bytes };
+        if let Some(old) = self.registry.allocations.insert(class, addr, entry) {
+            // The address was given out again without a free that we saw: the old one is over.
+            self.count(counters::UNKNOWN_FREES, 1);
+            self.ended(old);
+        }
+    }
+
+    /// An allocation failed with an error of the driver.
+    pub fn allocation_failed(&self, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
+        self.count(counters::alloc_failures(kind), 1);
+        let stack = self.site(call.site(), Made::Stream);
+        self.event(EventKind::AllocFailed, |event| {
+            event.a = bytes;
+            event.b = kind as u64;
+            event.code = status as i32;
+            event.stack = stack;
+        });
+    }
+
+    /// Takes an allocation out before its real free: another thread may get the address at once.
+    #[inline]
+    pub fn freeing(&self, class: Class, addr: u64) -> Option<Entry> {
+        self.registry.allocations.remove(class, addr)
+    }
+
+    /// The real free succeeded.
+    #[inline]
+    pub fn freed(&self, entry: Option<Entry>, addr: u64) {
+        match entry {
+            Some(entry) => self.ended(entry),
+            None if addr != 0 => self.count(counters::UNKNOWN_FREES, 1),
+            None => {}
+        }
+    }
+
+    /// The real free failed: the allocation is as live as before.
+    pub fn free_failed(&self, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
+        self.count(counters::FREE_FAILURES, 1);
+        if let Some(entry) = entry {
+            self.registry.allocations.insert(class, addr, entry);
+        }
+        self.event(EventKind::FreeFailed, |event| {
+            event.a = addr;
+            event.code = status as i32;
+        });
+    }
+
+    /// An allocation is over.
+    pub fn ended(&self, entry: Entry) {
+        if entry.slot != NO_SLOT {
+            self.ledger.allocs.clear(entry.slot);
+        }
+        self.count(counters::frees(entry.kind), 1);
+        self.count(counters::free_bytes(entry.kind), entry.bytes);
+        if entry.kind.space() == Space::Device {
+            self.discharge(entry.context, entry.bytes);
+        }
+    }
+
+    /// Marks an allocation as exported to other processes.
+    pub fn exported(&self, addr: u64) {
+        if let Some(entry) = self.registry.allocations.get(Class::Address, addr).filter(|entry| entry.slot != NO_SLOT) {
+            if let Some(slot) = self.ledger.allocs.read(entry.slot).filter(|slot| slot.addr == addr) {
+                self.ledger.allocs.write(entry.slot, AllocSlot { flags: slot.flags | ALLOC_EXPORTED, ..slot });
+            }
+        }
+    }
+
+    /// What belongs to a context ends with it. Virtual memory and what is mapped there belong to the
+    /// device.
+    pub fn end_allocations_of(&self, context: ContextRef) {
+        use AllocKind::*;
+        let stays = |kind| matches!(kind, VmmPhysical | VmmMapping | VmmReservation | VmmImport | Multicast | Reported);
+        for entry in self.registry.allocations.drain(|entry| entry.context == context && !stays(entry.kind)) {
+            self.count(counters::ENDED_WITH_CONTEXT, 1);
+            self.ended(entry);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Contexts: whose memory it is, how much of it lives, and what the device says.
+
+use crate::backend;
+use crate::clock;
+use crate::shim::Shim;
+use dashmap::DashMap;
+use gpumem_abi::types::Device;
+use gpumem_wire::kinds::{EventKind, Vendor};
+use gpumem_wire::layout::{ContextRef, ContextSlot};
+use rustc_hash::FxBuildHasher;
+use std::cell::Cell;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// The device is asked for its free memory at most this often.
+const LOOK_EVERY_NS: u64 = 250_000_000;
+
+/// Contexts by vendor and handle.
+pub struct Contexts {
+    map: DashMap<(Vendor, u64), ContextRef, FxBuildHasher>,
+    /// Changes when a context goes, so that threads forget what they knew.
+    generation: AtomicU32,
+    looked_ns: AtomicU64,
+}
+
+thread_local! {
+    /// The last context of this thread: vendor, handle, generation, reference.
+    static LAST: Cell<(u8, u64, u32, ContextRef)> = const { Cell::new((0, 0, 0, 0)) };
+}
+
+impl Contexts {
+    pub fn new() -> Self {
+        // Generations differ between shims of one process (before and after a fork).
+        let generation = AtomicU32::new(std::process::id().rotate_left(16) | 1);
+        Self { map: DashMap::with_hasher(FxBuildHasher), generation, looked_ns: AtomicU64::new(0) }
+    }
+}
+
+impl Shim {
+    /// The calling thread's context; one not seen before is listed. 0 if there is none.
+    #[inline]
+    pub fn current_context(&'static self, vendor: Vendor) -> ContextRef {
+        let Some(handle) = backend::of(vendor).current_context() else { return 0 };
+        let generation = self.registry.contexts.generation.load(Relaxed);
+        let (last_vendor, last_handle, last_generation, context) = LAST.get();
+        if (last_vendor, last_handle, last_generation) == (vendor as u8, handle, generation) {
+            return context;
+        }
+        let context = self.context(vendor, handle, None, false);
+        LAST.set((vendor as u8, handle, generation, context));
+        context
+    }
+
+    /// The context of a handle; one not seen before is listed with this device, or the current one.
+    pub fn context(&'static self, vendor: Vendor, handle: u64, device: Option<Device>, primary: bool) -> ContextRef {
+        let contexts = &self.registry.contexts;
+        if let Some(known) = contexts.map.get(&(vendor, handle)) {
+            return *known;
+        }
+        let backend = backend::of(vendor);
+        let Some(device) = device.or_else(|| backend.current_device()) else { return 0 };
+        let info = backend.device_info(device);
+        // Threads may meet here; the first one to come lists the context.
+        let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
+            let Some(slot) = self.ledger.contexts.take() else { return 0 };
+            self.ledger.contexts.write(
+                slot,
+                ContextSlot {
+                    name: self.ledger.texts.intern(&info.name),
+                    handle,
+                    time_ns: clock::now_ns(),
+                    total_bytes: info.total_bytes,
+                    uuid: info.uuid,
+                    device: device as u32,
+                    vendor: vendor as u8,
+                    primary: u8::from(primary),
+                    ..Default::default()
+                },
+            );
+            (slot + 1) as ContextRef
+        });
+        if context != 0 {
+            self.event(EventKind::ContextCreated, |event| {
+                event.context = context;
+                event.a = handle;
+                event.b = device as u64;
+            });
+            self.context_exists();
+        }
+        context
+    }
+
+    /// A context is gone, and what belonged to it.
+    pub fn context_gone(&self, vendor: Vendor, handle: u64) {
+        let contexts = &self.registry.contexts;
+        let Some((_, context)) = contexts.map.remove(&(vendor, handle)) else { return };
+        contexts.generation.fetch_add(2, Relaxed);
+        self.end_allocations_of(context);
+        self.end_execs_of(context);
+        self.end_streams_of(context);
+        if let Some(slot) = u32::from(context).checked_sub(1) {
+            self.ledger.contexts.field(slot, offset_of!(ContextSlot, gone_ns)).store(clock::now_ns(), Relaxed);
+        }
+        self.event(EventKind::ContextDestroyed, |event| {
+            event.context = context;
+            event.a = handle;
+        });
+    }
+
+    /// The primary context of a device is gone.
+    pub fn primary_gone(&self, vendor: Vendor, device: Device) {
+        let primary: Vec<u64> = self
+            .registry
+            .contexts
+            .map
+            .iter()
+            .filter(|entry| entry.key().0 == vendor)
+            .filter_map(|entry| {
+                let slot = self.ledger.contexts.read(u32::from(*entry.value()).checked_sub(1)?)?;
+                (slot.primary != 0 && slot.device == device as u32).then_some(entry.key().1)
+            })
+            .collect();
+        for handle in primary {
+            self.context_gone(vendor, handle);
+        }
+    }
+
+    fn context_field(&self, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
+        Some(self.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
+    }
+
+    /// Device bytes came to live in a context.
+    pub fn charge(&'static self, vendor: Vendor, context: ContextRef, bytes: u64) {
+        let Some(live) = self.context_field(context, offset_of!(ContextSlot, live_bytes)) else { return };
+        let now = live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+        if let Some(peak) = self.context_field(context, offset_of!(ContextSlot, peak_bytes)) {
+            let before = peak.fetch_max(now, Relaxed);
+            if now / 8 * 7 > before {
+                self.event(EventKind::PeakGrew, |event| {
+                    event.context = context;
+                    event.a = now;
+                });
+            }
+        }
+        self.look(vendor, context);
+    }
+
+    /// Device bytes of a context are given back.
+    pub fn discharge(&self, context: ContextRef, bytes: u64) {
+        if let Some(live) = self.context_field(context, offset_of!(ContextSlot, live_bytes)) {
+            live.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// Asks the device how much is used, now and then, and never while anything captures.
+    fn look(&'static self, vendor: Vendor, context: ContextRef) {
+        let now = clock::now_ns();
+        let looked = &self.registry.contexts.looked_ns;
+        let last = looked.load(Relaxed);
+        if now.wrapping_sub(last) < LOOK_EVERY_NS || self.registry.streams.capturing() > 0 {
+            return;
+        }
+        if looked.compare_exchange(last, now, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        if let Some((free, total)) = backend::of(vendor).memory_info() {
+            self.device_said(context, free, total);
+        }
+    }
+
+    /// Device-wide used bytes, summed over devices, as last heard.
+    pub fn device_used(&self) -> u64 {
+        let slots = self.registry.contexts.map.iter().filter_map(|entry| u32::from(*entry.value()).checked_sub(1));
+        let mut by_device = std::collections::BTreeMap::new();
+        for slot in slots.filter_map(|slot| self.ledger.contexts.read(slot)) {
+            let used = by_device.entry(slot.device).or_insert((0, 0));
+            *used = (*used).max((slot.used_ns, slot.used_bytes));
+        }
+        by_device.values().map(|(_, used)| used).sum()
+    }
+
+    /// What the device said of its memory, asked by us or by the program.
+    pub fn device_said(&self, context: ContextRef, free: u64, total: u64) {
+        let set = |offset, value| {
+            if let Some(field) = self.context_field(context, offset) {
+                field.store(value, Relaxed);
+            }
+        };
+        set(offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
+        set(offset_of!(ContextSlot, used_ns), clock::now_ns());
+    }
+}

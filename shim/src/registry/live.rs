@@ -1,0 +1,79 @@
+//! Live things by pointer or handle. Values are copied out: no reference into the map leaves it,
+//! so no lock of it can be held over a call to the driver.
+
+use dashmap::DashMap;
+use rustc_hash::FxBuildHasher;
+
+/// What a key's number means: the same number may be a device address and a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// An address of the one address space that hosts and devices share.
+    Address,
+    /// `CUmemGenericAllocationHandle`.
+    Vmm,
+    /// Array handle.
+    Array,
+    /// External memory handle.
+    External,
+    /// Address of a reservation: its first mapping has the same address.
+    Reservation,
+    /// Address of a mapping: memory allocated there is the same address.
+    Mapping,
+    /// Graph handle.
+    Graph,
+    /// Exec handle.
+    Exec,
+    /// Host address that was registered: it may lie in memory that was allocated.
+    Registered,
+    /// Address that another process's memory was opened at.
+    Import,
+    /// A part of an allocation that the program reported, by its pool.
+    Reported(u32),
+}
+
+/// A map that hands out owned values only.
+pub struct Live<V: Copy> {
+    map: DashMap<(u64, Class), V, FxBuildHasher>,
+}
+
+impl<V: Copy> Live<V> {
+    pub fn new() -> Self {
+        // Power of two, more than threads usually meet in one place at a time.
+        Self { map: DashMap::with_capacity_and_hasher_and_shard_amount(1024, FxBuildHasher, 64) }
+    }
+
+    /// Adds an entry; the one that had its place, if any.
+    #[inline]
+    pub fn insert(&self, class: Class, key: u64, value: V) -> Option<V> {
+        self.map.insert((key, class), value)
+    }
+
+    /// Takes an entry out.
+    #[inline]
+    pub fn remove(&self, class: Class, key: u64) -> Option<V> {
+        self.map.remove(&(key, class)).map(|(_, value)| value)
+    }
+
+    #[inline]
+    pub fn get(&self, class: Class, key: u64) -> Option<V> {
+        self.map.get(&(key, class)).map(|value| *value)
+    }
+
+    /// Takes out all entries that `wanted` names.
+    pub fn drain(&self, wanted: impl Fn(&V) -> bool) -> Vec<V> {
+        let mut taken = Vec::new();
+        self.map.retain(|_, value| {
+            let take = wanted(value);
+            if take {
+                taken.push(*value);
+            }
+            !take
+        });
+        taken
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+}

@@ -1,0 +1,63 @@
+//! What is live: allocations, graphs, execs, contexts, streams. The ledger's tables are the
+//! records; the maps here find them by pointer or handle.
+//!
+//! * [`live`]: the maps.
+//! * [`sites`]: call stacks and the modules they lie in.
+//! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
+
+pub mod allocations;
+pub mod contexts;
+pub mod estimate;
+pub mod graphs;
+pub mod live;
+pub mod reported;
+pub mod sites;
+pub mod streams;
+pub mod summary;
+pub mod vmm;
+
+use crate::ledger::Ledger;
+use gpumem_wire::layout::ThreadSlot;
+use gpumem_wire::settings::Settings;
+use std::sync::atomic::AtomicU64;
+
+/// All that is live in the process.
+pub struct Registry {
+    pub allocations: live::Live<allocations::Entry>,
+    pub graphs: live::Live<graphs::GraphEntry>,
+    pub execs: live::Live<graphs::ExecEntry>,
+    pub contexts: contexts::Contexts,
+    pub streams: streams::Streams,
+    pub vmm: vmm::Vmm,
+    pub sites: sites::Sites,
+    serial: AtomicU64,
+}
+
+impl Registry {
+    /// `None` if there is no memory for it.
+    pub fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
+        Some(Self {
+            allocations: live::Live::new(),
+            graphs: live::Live::new(),
+            execs: live::Live::new(),
+            contexts: contexts::Contexts::new(),
+            streams: streams::Streams::new(),
+            vmm: vmm::Vmm::default(),
+            sites: sites::Sites::new(settings, ledger)?,
+            serial: AtomicU64::new(1),
+        })
+    }
+
+    /// The next number in the order of records.
+    #[inline]
+    pub fn serial(&self) -> u64 {
+        self.serial.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Lists a thread that was not seen before.
+    pub fn new_thread(&self, ledger: &Ledger, tid: u32) {
+        let Some(slot) = ledger.threads.take() else { return };
+        let name = ledger.texts.intern(&crate::shim::thread_name());
+        ledger.threads.write(slot, ThreadSlot { tid, name, time_ns: crate::clock::now_ns(), ..Default::default() });
+    }
+}

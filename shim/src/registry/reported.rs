@@ -1,0 +1,106 @@
+//! What the program tells about itself through `gpumem.h`: tags and sub-allocations.
+
+use super::live::Class;
+use crate::call::Call;
+use crate::ledger::text::Texts;
+use crate::stacks::Regs;
+use crate::threads;
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::layout::StrRef;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes of a text that the program gave, at most 255 of them.
+///
+/// # Safety
+/// `text` is null or a C string.
+unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
+    if text.is_null() {
+        return &[];
+    }
+    // SAFETY: as the caller promises.
+    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+    &bytes[..bytes.len().min(255)]
+}
+
+/// A tag's text, kept for good. It is put into the ledger when something is recorded under it, since
+/// a program may tag long before its first GPU call.
+pub struct Tag {
+    text: Box<[u8]>,
+    /// The process that put it into its ledger, and where: pid in the upper half, reference in the lower.
+    place: AtomicU64,
+}
+
+impl Tag {
+    /// The tag of a text; `None` if it is empty, or if it cannot be had without waiting for a thread
+    /// that a `fork` left behind.
+    fn of(text: &[u8]) -> Option<&'static Tag> {
+        static KNOWN: Mutex<BTreeMap<&'static [u8], &'static Tag>> = Mutex::new(BTreeMap::new());
+        if text.is_empty() {
+            return None;
+        }
+        let mut known = (0..10_000).find_map(|_| {
+            KNOWN.try_lock().ok().or_else(|| {
+                std::thread::yield_now();
+                None
+            })
+        })?;
+        if let Some(tag) = known.get(text) {
+            return Some(tag);
+        }
+        let tag: &'static Tag = Box::leak(Box::new(Tag { text: text.into(), place: AtomicU64::new(0) }));
+        known.insert(&tag.text, tag);
+        Some(tag)
+    }
+
+    /// Where its text is in this process's ledger.
+    pub fn reference(&self, texts: &Texts, pid: u32) -> StrRef {
+        let place = self.place.load(Relaxed);
+        if (place >> 32) as u32 == pid {
+            return place as StrRef;
+        }
+        let reference = texts.intern(&self.text);
+        self.place.store(u64::from(pid) << 32 | u64::from(reference), Relaxed);
+        reference
+    }
+}
+
+/// See `gpumem.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gpumem_push_tag(tag: *const c_char) {
+    // SAFETY: the program's promise.
+    threads::push_tag(Tag::of(unsafe { text(tag) }));
+}
+
+/// See `gpumem.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gpumem_pop_tag() {
+    threads::pop_tag();
+}
+
+/// See `gpumem.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gpumem_report_alloc(pool: *const c_char, p: *const c_void, bytes: usize) {
+    let call = Call::new(Vendor::Cuda, Regs::of_caller());
+    // SAFETY: the program's promise.
+    let pool = unsafe { text(pool) };
+    if !p.is_null() {
+        call.note(|shim| shim.reported(&call, shim.ledger.texts.intern(pool), p as u64, bytes as u64));
+    }
+}
+
+/// See `gpumem.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gpumem_report_free(pool: *const c_char, p: *const c_void) {
+    let call = Call::new(Vendor::Cuda, Regs::of_caller());
+    // SAFETY: the program's promise.
+    let pool = unsafe { text(pool) };
+    if !p.is_null() {
+        call.note(|shim| {
+            let entry = shim.freeing(Class::Reported(shim.ledger.texts.intern(pool)), p as u64);
+            shim.freed(entry, p as u64);
+        });
+    }
+}

@@ -1,0 +1,156 @@
+//! Call stacks: taken, interned, and the modules that their frames lie in published.
+
+use crate::ledger::Ledger;
+use crate::shim::Shim;
+use crate::stacks::intern::Interner;
+use crate::stacks::{self, Regs, modules};
+use crate::clock;
+use gpumem_wire::counters;
+use gpumem_wire::layout::{ModuleSlot, StackRef, StackSlot};
+use gpumem_wire::settings::Settings;
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Deepest stack that can be configured.
+const MAX_DEPTH: usize = 128;
+
+/// Stacks of the process.
+pub struct Sites {
+    interner: Interner,
+    depth: usize,
+    /// Smallest allocation whose stack is taken, bytes.
+    smallest: u64,
+    /// Generation of the modules that are published.
+    generation: AtomicU64,
+    /// Slots of published modules by their number.
+    published: Mutex<HashMap<u32, u32>>,
+}
+
+impl Sites {
+    /// `None` if there is no memory for it.
+    pub fn new(settings: &Settings, ledger: &Ledger) -> Option<Self> {
+        let room = u32::try_from(ledger.stacks.capacity()).unwrap_or(u32::MAX);
+        Some(Self {
+            interner: Interner::new(room)?,
+            depth: (settings.stacks as usize).min(MAX_DEPTH),
+            smallest: settings.stack_every,
+            generation: AtomicU64::new(0),
+            published: Mutex::new(HashMap::new()),
+        })
+    }
+}
+
+/// What a stack led to, for its totals.
+#[derive(Clone, Copy)]
+pub enum Made {
+    /// This many bytes.
+    Memory(u64),
+    Graph,
+    Exec,
+    Stream,
+}
+
+impl Shim {
+    /// The stack of a call, 0 if none is to be taken or there is no room for it.
+    #[inline]
+    pub fn site(&self, regs: Regs, made: Made) -> StackRef {
+        let sites = &self.registry.sites;
+        if sites.depth == 0 || matches!(made, Made::Memory(bytes) if bytes < sites.smallest) {
+            return 0;
+        }
+        let mut frames = [0_u64; MAX_DEPTH];
+        let walk = stacks::walk(regs, &mut frames[..sites.depth]);
+        if walk.len == 0 {
+            return 0;
+        }
+        if walk.cut {
+            self.count(counters::STACKS_CUT, 1);
+        }
+        let frames = &frames[..walk.len];
+        let mut new = false;
+        let id = sites.interner.intern(walk.hash, |id| {
+            new = self.write_stack(id, walk.hash, frames);
+            new
+        });
+        if new {
+            self.publish_modules();
+        }
+        let Some(id) = id else {
+            self.count(counters::DROPPED_RECORDS, 1);
+            return 0;
+        };
+        let add = |offset, n| {
+            self.ledger.stacks.field(id, offset).fetch_add(n, Relaxed);
+        };
+        match made {
+            Made::Memory(bytes) => {
+                add(offset_of!(StackSlot, allocs), 1);
+                add(offset_of!(StackSlot, alloc_bytes), bytes);
+            }
+            Made::Graph => add(offset_of!(StackSlot, graphs), 1),
+            Made::Exec => add(offset_of!(StackSlot, execs), 1),
+            Made::Stream => {}
+        }
+        id + 1
+    }
+
+    #[cold]
+    fn write_stack(&self, id: u32, hash: u64, frames: &[u64]) -> bool {
+        let ledger = &self.ledger;
+        // Stacks are never given back and ids are given in order, so the slot is the id.
+        let Some(slot) = ledger.stacks.take() else { return false };
+        debug_assert_eq!(slot, id);
+        let Some(first_frame) = ledger.frames.append(frames) else {
+            ledger.stacks.clear(slot);
+            return false;
+        };
+        let stack = StackSlot { frames: frames.len() as u32, first_frame, hash, first_ns: clock::now_ns(), ..Default::default() };
+        ledger.stacks.write(slot, stack);
+        true
+    }
+
+    /// Lists modules that are new since the last time, and marks those that are gone.
+    #[cold]
+    fn publish_modules(&self) {
+        let sites = &self.registry.sites;
+        let modules = modules::refresh();
+        if sites.generation.load(Acquire) == modules.generation() {
+            return;
+        }
+        let Ok(mut published) = sites.published.lock() else { return };
+        sites.generation.store(modules.generation(), Release);
+        let table = &self.ledger.modules;
+        for module in modules.all() {
+            published.entry(module.serial).or_insert_with(|| {
+                let Some(slot) = table.take() else { return u32::MAX };
+                let mut build_id = [0; 32];
+                let id = module.build_id();
+                build_id[..id.len()].copy_from_slice(id);
+                let path = if module.path().is_empty() { b"[vdso]" } else { module.path() };
+                table.write(
+                    slot,
+                    ModuleSlot {
+                        path: self.ledger.texts.intern(path),
+                        bias: module.bias,
+                        start: module.start,
+                        end: module.end,
+                        first_ns: clock::now_ns(),
+                        build_id,
+                        build_id_len: id.len() as u32,
+                        ..Default::default()
+                    },
+                );
+                slot
+            });
+        }
+        published.retain(|serial, slot| {
+            let there = modules.all().iter().any(|module| module.serial == *serial);
+            if !there && *slot != u32::MAX {
+                table.field(*slot, offset_of!(ModuleSlot, gone_ns)).store(clock::now_ns(), Relaxed);
+            }
+            there
+        });
+    }
+}

@@ -1,0 +1,142 @@
+//! Streams, and the captures in progress on them.
+
+use super::sites::Made;
+use crate::call::Call;
+use crate::clock;
+use crate::shim::Shim;
+use dashmap::DashMap;
+use gpumem_abi::types::Status;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{EventKind, Vendor};
+use gpumem_wire::layout::{ContextRef, StreamSlot};
+use rustc_hash::FxBuildHasher;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+#[derive(Clone, Copy)]
+struct Entry {
+    slot: u32,
+    context: ContextRef,
+    capturing: bool,
+}
+
+/// Streams by vendor and handle.
+pub struct Streams {
+    map: DashMap<(Vendor, u64), Entry, FxBuildHasher>,
+    capturing: AtomicU32,
+}
+
+impl Streams {
+    pub fn new() -> Self {
+        Self { map: DashMap::with_hasher(FxBuildHasher), capturing: AtomicU32::new(0) }
+    }
+
+    /// Captures in progress in the process.
+    #[inline]
+    pub fn capturing(&self) -> u32 {
+        self.capturing.load(Relaxed)
+    }
+
+    /// Reference of a stream for [`gpumem_wire::layout::AllocSlot::stream`]; 0 for default streams.
+    pub fn reference(&self, vendor: Vendor, handle: u64) -> u32 {
+        self.map.get(&(vendor, handle)).map_or(0, |entry| entry.slot + 1)
+    }
+
+    /// Ends the capture of an entry, if there is one.
+    fn end_capture(&self, entry: &Entry) {
+        if entry.capturing {
+            let _ = self.capturing.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        }
+    }
+}
+
+impl Shim {
+    /// A stream came to be.
+    pub fn stream_created(&'static self, call: &Call, handle: u64, flags: u32, priority: i32) {
+        let context = self.current_context(call.vendor);
+        let stack = self.site(call.site(), Made::Stream);
+        let Some(slot) = self.ledger.streams.take() else { return };
+        let stream = StreamSlot {
+            stack,
+            handle,
+            time_ns: clock::now_ns(),
+            flags,
+            priority,
+            tid: self.tid(),
+            context,
+            ..Default::default()
+        };
+        self.ledger.streams.write(slot, stream);
+        let old = self.registry.streams.map.insert((call.vendor, handle), Entry { slot, context, capturing: false });
+        if let Some(old) = old {
+            self.end_stream(old);
+        }
+    }
+
+    /// A stream is gone.
+    pub fn stream_destroyed(&self, vendor: Vendor, handle: u64) {
+        if let Some((_, entry)) = self.registry.streams.map.remove(&(vendor, handle)) {
+            self.end_stream(entry);
+        }
+    }
+
+    fn end_stream(&self, entry: Entry) {
+        self.registry.streams.end_capture(&entry);
+        self.ledger.streams.clear(entry.slot);
+    }
+
+    /// All streams of a context are gone with it.
+    pub fn end_streams_of(&self, context: ContextRef) {
+        self.registry.streams.map.retain(|_, entry| {
+            if entry.context == context {
+                self.end_stream(*entry);
+            }
+            entry.context != context
+        });
+    }
+
+    /// A capture began.
+    pub fn capture_begun(&self, vendor: Vendor, stream: u64, mode: i32) {
+        self.count(counters::CAPTURES_BEGUN, 1);
+        self.registry.streams.capturing.fetch_add(1, Relaxed);
+        let mut context = 0;
+        if let Some(mut entry) = self.registry.streams.map.get_mut(&(vendor, stream)) {
+            entry.capturing = true;
+            context = entry.context;
+            let field = |offset| self.ledger.streams.field(entry.slot, offset);
+            field(offset_of!(StreamSlot, capture_mode)).store(u64::from(mode as u32), Relaxed);
+            field(offset_of!(StreamSlot, captures)).fetch_add(1, Relaxed);
+            field(offset_of!(StreamSlot, capturing_ns)).store(clock::now_ns(), Relaxed);
+        }
+        self.event(EventKind::CaptureBegun, |event| {
+            event.context = context;
+            event.a = stream;
+            event.code = mode;
+        });
+    }
+
+    /// A capture ended, with a graph or an error.
+    pub fn capture_ended(&self, vendor: Vendor, stream: u64, graph: u64, status: Status) {
+        let counter = if graph == 0 { counters::CAPTURES_FAILED } else { counters::CAPTURES_ENDED };
+        self.count(counter, 1);
+        let mut context = 0;
+        let mut was_listed = false;
+        if let Some(mut entry) = self.registry.streams.map.get_mut(&(vendor, stream)) {
+            was_listed = true;
+            context = entry.context;
+            self.registry.streams.end_capture(&entry);
+            entry.capturing = false;
+            self.ledger.streams.field(entry.slot, offset_of!(StreamSlot, capturing_ns)).store(0, Relaxed);
+        }
+        if !was_listed {
+            // A default stream, or one from before the shim: counted, not listed.
+            let _ = self.registry.streams.capturing.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        }
+        self.event(EventKind::CaptureEnded, |event| {
+            event.context = context;
+            event.a = stream;
+            event.b = graph;
+            event.code = status as i32;
+        });
+    }
+}

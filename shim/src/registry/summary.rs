@@ -1,0 +1,31 @@
+//! The line of totals for stderr at exit.
+
+use super::Registry;
+use crate::ledger::Ledger;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, Space};
+
+impl Registry {
+    /// What was made and what is left, in one line.
+    pub fn summary(&self, ledger: &Ledger) -> String {
+        let sum = |of: fn(AllocKind) -> usize, space| {
+            let kinds = AllocKind::ALL.iter().filter(|kind| kind.space() == space);
+            kinds.fold(0_u64, |sum, &kind| sum.wrapping_add(ledger.counter(of(kind))))
+        };
+        let live = |space| sum(counters::alloc_bytes, space).wrapping_sub(sum(counters::free_bytes, space));
+        let made = |of: fn(AllocKind) -> usize| AllocKind::ALL.iter().map(|&kind| ledger.counter(of(kind))).sum::<u64>();
+        let all = made(counters::allocs);
+        let graphs = ledger.counter(counters::GRAPHS_CREATED);
+        let execs = ledger.counter(counters::EXECS_CREATED);
+        format!(
+            "{all} allocations, {} not freed ({} MiB device, {} MiB managed, {} MiB host); {graphs} graphs, {execs} instantiated, {} launches, {} graphs and {} execs not destroyed",
+            all.wrapping_sub(made(counters::frees)),
+            live(Space::Device) >> 20,
+            live(Space::Managed) >> 20,
+            live(Space::Host) >> 20,
+            ledger.counter(counters::LAUNCHES),
+            graphs.wrapping_sub(ledger.counter(counters::GRAPHS_DESTROYED)),
+            execs.wrapping_sub(ledger.counter(counters::EXECS_DESTROYED)),
+        )
+    }
+}

@@ -1,0 +1,246 @@
+//! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
+
+use crate::ledger::Ledger;
+use crate::registry::Registry;
+use crate::{clock, control, doors, threads};
+use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
+use gpumem_wire::layout::{EventSlot, StrRef};
+use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
+use std::ffi::CStr;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+/// The newest driver that the tests of this release ran on, as `cuDriverGetVersion` says it.
+pub const NEWEST_TESTED_DRIVER: u32 = 13000;
+
+/// Everything the shim knows.
+pub struct Shim {
+    pub settings: Settings,
+    pub ledger: Ledger,
+    pub registry: Registry,
+    default_tag: StrRef,
+    pid: u32,
+    unseen: AtomicBool,
+}
+
+impl Shim {
+    /// Makes the shim; `None`, with one line on stderr, if it cannot keep a ledger.
+    pub fn start(doors: u32) -> Option<Box<Self>> {
+        // A panic of ours is contained and reported in the ledger, not printed into the program's
+        // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
+        std::panic::set_hook(Box::new(|_| {}));
+        threads::forget();
+        let (settings, complaints) = Settings::read(std::env::vars_os());
+        let warn = |line: &dyn std::fmt::Display| {
+            if settings.log != Log::Quiet {
+                say(line);
+            }
+        };
+        for complaint in &complaints {
+            warn(complaint);
+        }
+        let made = Ledger::create(&settings).and_then(|ledger| {
+            let registry = Registry::new(&settings, &ledger).ok_or("no memory for the registry")?;
+            Ok((ledger, registry))
+        });
+        let (ledger, registry) = match made {
+            Ok(made) => made,
+            Err(why) => {
+                warn(&format_args!("{why}; nothing is recorded, the program runs as without gpumem"));
+                return None;
+            }
+        };
+        let default_tag = settings.tag.as_deref().map_or(0, |tag| ledger.texts.intern(tag.as_bytes()));
+        let shim =
+            Box::new(Self { settings, ledger, registry, default_tag, pid: std::process::id(), unseen: AtomicBool::new(false) });
+        shim.introduce(doors, &complaints);
+        if shim.settings.log == Log::Info {
+            say(&format_args!("recording to {}", shim.ledger.path.display()));
+        }
+        Some(shim)
+    }
+
+    /// Fills the header: who this is, what was set, whether calls are all seen.
+    fn introduce(&self, doors: u32, complaints: &[Complaint]) {
+        let header = self.ledger.header();
+        let text = |bytes: &[u8]| self.ledger.texts.intern(bytes);
+        header.doors().store_relaxed(doors);
+        if let Ok(exe) = std::fs::read_link("/proc/self/exe") {
+            header.exe().store_relaxed(text(exe.as_os_str().as_encoded_bytes()));
+        }
+        if let Ok(mut line) = std::fs::read("/proc/self/cmdline") {
+            while line.last() == Some(&0) {
+                line.pop();
+            }
+            line.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
+            header.cmdline().store_relaxed(text(&line));
+        }
+        header.shim_version().store_relaxed(text(env!("CARGO_PKG_VERSION").as_bytes()));
+        let set: Vec<String> = std::env::vars_os()
+            .filter(|(name, _)| name.as_encoded_bytes().starts_with(gpumem_wire::settings::PREFIX.as_bytes()))
+            .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()))
+            .collect();
+        header.settings().store_relaxed(text(set.join("\n").as_bytes()));
+        let lines: Vec<String> = complaints.iter().map(ToString::to_string).collect();
+        header.complaints().store_relaxed(text(lines.join("\n").as_bytes()));
+        for line in &lines {
+            self.message(Severity::Warning, line);
+        }
+        let (mode, why) = self.mode();
+        header.mode().store_relaxed(mode as u32);
+        header.mode_reason().store_relaxed(text(why.as_bytes()));
+        // Until `cuInit` is seen to come through a door, calls may have gone past us.
+        self.set_interception(
+            Interception::Partial,
+            "the first call that was seen is not the initialisation: earlier calls went past the shim",
+        );
+    }
+
+    /// Whether the shim may do more than record, and why not.
+    fn mode(&self) -> (Mode, String) {
+        match self.settings.record_only {
+            RecordOnly::Always => return (Mode::RecordOnly, "GPUMEM_RECORD_ONLY=1".into()),
+            RecordOnly::Never => return (Mode::Active, String::new()),
+            RecordOnly::Auto => {}
+        }
+        for variable in ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY"] {
+            if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
+                return (Mode::RecordOnly, format!("{variable} is set: a profiler or checker is attached"));
+            }
+        }
+        let tool = doors::elf::objects().into_iter().find(|object| {
+            let name = object.file_name();
+            [&b"libsanitizer-collection"[..], b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"]
+                .iter()
+                .any(|tool| name.starts_with(tool))
+        });
+        match tool {
+            Some(tool) => (Mode::RecordOnly, format!("{} is loaded", String::from_utf8_lossy(&tool.path))),
+            None => (Mode::Active, String::new()),
+        }
+    }
+
+    /// Notes the driver's version; an untested one means record only.
+    pub fn driver_version(&self, vendor: Vendor, version: u32) {
+        self.ledger.header().driver_version().store_relaxed(version);
+        if vendor == Vendor::Cuda && version > NEWEST_TESTED_DRIVER && self.settings.record_only == RecordOnly::Auto {
+            let why = format!("driver {version} is newer than any that was tested ({NEWEST_TESTED_DRIVER})");
+            self.ledger.header().mode().store_relaxed(Mode::RecordOnly as u32);
+            self.ledger.header().mode_reason().store_relaxed(self.ledger.texts.intern(why.as_bytes()));
+        }
+    }
+
+    /// The process's initialisation came through a door: nothing before it can have gone past.
+    pub fn initialised(&self) {
+        if !self.unseen.load(Relaxed) {
+            self.set_interception(Interception::Complete, "");
+        }
+    }
+
+    /// Something went past the shim; from here on interception is partial.
+    pub fn went_past(&self, why: &str) {
+        if !self.unseen.swap(true, Relaxed) {
+            self.set_interception(Interception::Partial, why);
+            self.message(Severity::Warning, why);
+        }
+    }
+
+    /// A runtime's function succeeded and the driver's hooks saw nothing of it.
+    pub fn runtime_call_unseen(&self, name: &str) {
+        // Size 0, and errors that the runtime finds itself, never reach the driver; only a driver
+        // that was never bound means that calls go past.
+        if doors::driver::path().is_none() {
+            self.went_past(&format!("{name} reached a driver that the shim has not seen"));
+        }
+    }
+
+    fn set_interception(&self, interception: Interception, why: &str) {
+        let header = self.ledger.header();
+        header.interception_reason().store_relaxed(self.ledger.texts.intern(why.as_bytes()));
+        header.interception().store_relaxed(interception as u32);
+    }
+
+    /// This thread's number; a thread not seen before is listed.
+    #[inline]
+    pub fn tid(&self) -> u32 {
+        threads::tid(|tid| self.registry.new_thread(&self.ledger, tid))
+    }
+
+    /// The tag for what this thread allocates now.
+    #[inline]
+    pub fn tag(&self) -> StrRef {
+        threads::tag().map_or(self.default_tag, |tag| tag.reference(&self.ledger.texts, self.pid))
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub fn count(&self, counter: usize, n: u64) {
+        self.ledger.count(threads::shard(), counter, n);
+    }
+
+    /// Writes an event.
+    pub fn event(&self, kind: EventKind, fill: impl FnOnce(&mut EventSlot)) {
+        let mut event = EventSlot { kind: kind as u8, time_ns: clock::now_ns(), tid: self.tid(), ..Default::default() };
+        fill(&mut event);
+        self.ledger.events.push(|seq| EventSlot { seq, ..event });
+    }
+
+    /// Writes a message event.
+    pub fn message(&self, severity: Severity, text: &str) {
+        let text = self.ledger.texts.intern(text.as_bytes());
+        self.event(EventKind::Message, |event| {
+            event.code = severity as i32;
+            event.text = text;
+        });
+    }
+
+    /// Recording ends for good.
+    pub fn stopped(&self, why: &str) {
+        self.ledger.header().state().store_relaxed(State::Stopped as u32);
+        self.count(gpumem_wire::counters::PANICS, 1);
+        self.message(Severity::Error, why);
+        if self.settings.log != Log::Quiet {
+            say(&why);
+        }
+    }
+
+    /// The first context exists: from now on a control thread is no surprise to anyone.
+    pub fn context_exists(&'static self) {
+        if self.settings.control {
+            control::start(self);
+        }
+    }
+
+    /// The process says goodbye.
+    pub fn exiting(&self) {
+        self.ledger.header().exited_ns().store(clock::precise_ns(), Relaxed);
+        self.ledger.header().state().store_relaxed(State::Exited as u32);
+        if self.settings.summary {
+            say(&self.registry.summary(&self.ledger));
+        }
+    }
+}
+
+/// A store whose order does not matter: readers check what they read.
+trait StoreRelaxed {
+    fn store_relaxed(&self, value: u32);
+}
+
+impl StoreRelaxed for std::sync::atomic::AtomicU32 {
+    fn store_relaxed(&self, value: u32) {
+        self.store(value, Relaxed);
+    }
+}
+
+/// One line on stderr, in one write.
+pub fn say(line: &dyn std::fmt::Display) {
+    let _ = std::io::stderr().write_all(format!("gpumem: {line}\n").as_bytes());
+}
+
+/// The program's name for messages, as the kernel has it.
+pub fn thread_name() -> Vec<u8> {
+    let mut name = [0_u8; 17];
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, the last of them NUL.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    CStr::from_bytes_until_nul(&name).map_or(Vec::new(), |name| name.to_bytes().to_vec())
+}
