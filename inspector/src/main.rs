@@ -1,1 +1,5 @@
-fn main() {}
+//! The `gpumem` command: see the library for everything.
+
+fn main() -> std::process::ExitCode {
+    gpumem_inspector::commands::main()
+}

@@ -1,0 +1,74 @@
+//! The command line, as data: help, completions, man page and docs/cli.md come from here.
+
+use crate::commands;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Shows what a process holds on the GPU: which call site, which graph, how many bytes, since when.
+#[derive(Debug, Parser)]
+#[command(name = "gpumem", version, styles = STYLES, max_term_width = 100)]
+pub struct Args {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Answer in JSON: one object with schema_version, exact bytes and nanoseconds
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+    /// Directory of the ledgers, as GPUMEM_DIR
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Say more on stderr; twice for debugging
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    Always,
+    Never,
+}
+
+/// Which process or file.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct Target {
+    /// A pid, or the path of a dump or a ledger; nothing where there is just one process
+    #[arg(value_name = "PID|FILE", value_hint = ValueHint::AnyPath)]
+    pub target: Option<String>,
+    /// A dump or a ledger
+    #[arg(long, value_name = "FILE", conflicts_with = "target", value_hint = ValueHint::FilePath)]
+    pub file: Option<String>,
+    /// Open no files for symbols: show modules and offsets
+    #[arg(long)]
+    pub no_symbols: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(commands::run::Args),
+    Ps(commands::ps::Args),
+    Allocs(commands::allocs::Args),
+    Graphs(commands::graphs::Args),
+    Stats(commands::stats::Args),
+    Dump(commands::dump::Args),
+}

@@ -1,0 +1,369 @@
+//! `gpumem allocs`: live allocations, grouped or one by one.
+
+use super::{Context, print_head};
+use crate::args::Target;
+use crate::failure::{Code, Failure, Result};
+use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
+use crate::model::totals::{self, KindTotal, Live};
+use crate::model::{Head, Ledger};
+use crate::source::life::real_ns;
+use crate::symbols::Frame;
+use crate::view::table::{DIM, Side, Table, paint};
+use crate::view::{text, units};
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::AllocSlot;
+use gpumem_wire::settings::parse_size;
+use serde::Serialize;
+use std::io::Write;
+
+/// Show live allocations: by call site, stack, kind, size, thread, tag, context or device
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// What to group by
+    #[arg(long, value_enum, default_value = "site")]
+    by: By,
+    /// What comes first
+    #[arg(long, value_enum, default_value = "bytes")]
+    sort: Sort,
+    /// Every allocation on a line of its own
+    #[arg(long)]
+    all: bool,
+    /// Also groups of which everything is freed
+    #[arg(long, conflicts_with = "all")]
+    freed: bool,
+    /// Only these kinds (repeatable); by default all that take memory of their own
+    #[arg(long, value_name = "KIND", value_parser = kind_parser())]
+    kind: Vec<String>,
+    /// Also addresses, mappings, imports and reported parts
+    #[arg(long)]
+    all_kinds: bool,
+    /// Only allocations of at least this size
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
+    min_size: u64,
+    /// Only allocations at least this many seconds old
+    #[arg(long, value_name = "SECONDS")]
+    older: Option<f64>,
+    /// Only this tag
+    #[arg(long)]
+    tag: Option<String>,
+    /// Only this thread
+    #[arg(long, value_name = "TID")]
+    thread: Option<u32>,
+    /// Rows to show; 0: all. 40 by default, in JSON all
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    limit: Option<usize>,
+    /// Show the call stack of each row
+    #[arg(long)]
+    stacks: bool,
+}
+
+fn size(text: &str) -> std::result::Result<u64, String> {
+    parse_size(text).ok_or_else(|| "allowed are bytes, or a number with K, M, G, KiB, MiB, GiB".into())
+}
+
+fn kind_parser() -> clap::builder::PossibleValuesParser {
+    AllocKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
+}
+
+#[derive(Serialize)]
+struct Report {
+    process: Head,
+    /// What a row is: `site`, `stack`, …, or `allocation`.
+    by: &'static str,
+    rows: Vec<Row>,
+    /// Rows that there are, shown or not.
+    rows_total: usize,
+    /// Of all rows.
+    live: u64,
+    bytes: u64,
+    /// Of the whole process.
+    process_live: Live,
+    kinds: Vec<KindTotal>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Row {
+    Group(GroupRow),
+    Alloc(Box<AllocRow>),
+}
+
+#[derive(Serialize)]
+struct GroupRow {
+    key: String,
+    live: u64,
+    bytes: u64,
+    oldest_age_ns: u64,
+    newest_age_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_allocs: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<Frame>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stack: Vec<Frame>,
+}
+
+#[derive(Serialize)]
+struct AllocRow {
+    address: u64,
+    bytes: u64,
+    kind: &'static str,
+    age_ns: u64,
+    time_unix_ns: u64,
+    serial: u64,
+    tid: u32,
+    thread: String,
+    tag: String,
+    device: String,
+    context: u16,
+    stream: u32,
+    flags: Vec<&'static str>,
+    site: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stack: Vec<Frame>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of choosing and reading the ledger.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let ledger = context.ledger(&args.target)?;
+    let report = report(args, context, &ledger)?;
+    context.print(&report, |out, report| print(out, report, &ledger, args))
+}
+
+fn report(args: &Args, context: &Context, ledger: &Ledger) -> Result<Report> {
+    let filter = Filter {
+        kinds: args.kind.iter().filter_map(|name| AllocKind::from_name(name)).collect(),
+        all_kinds: args.all_kinds || args.by == By::Kind && !args.all,
+        min_bytes: args.min_size,
+        min_age_ns: age(args.older)?,
+        tag: args.tag.clone(),
+        tid: args.thread,
+    };
+    let limit = match (args.limit, context.global.json) {
+        (Some(0), _) | (None, true) => usize::MAX,
+        (Some(limit), _) => limit,
+        (None, false) => 40,
+    };
+    let (rows, rows_total, live, bytes) = match args.all {
+        true => alloc_rows(ledger, &filter, args, limit),
+        false => group_rows(ledger, &filter, args, limit),
+    };
+    Ok(Report {
+        process: ledger.head(),
+        by: if args.all { "allocation" } else { by_name(args.by) },
+        rows,
+        rows_total,
+        live,
+        bytes,
+        process_live: totals::live(&ledger.snapshot),
+        kinds: totals::kinds(ledger),
+    })
+}
+
+fn age(seconds: Option<f64>) -> Result<u64> {
+    match seconds {
+        None => Ok(0),
+        Some(seconds) if (0.0..1e9).contains(&seconds) => Ok((seconds * 1e9) as u64),
+        Some(seconds) => Err(Failure::new(Code::Usage, format!("--older {seconds}: allowed are seconds from 0 on"))),
+    }
+}
+
+fn by_name(by: By) -> &'static str {
+    match by {
+        By::Site => "site",
+        By::Stack => "stack",
+        By::Kind => "kind",
+        By::Size => "size",
+        By::Thread => "thread",
+        By::Tag => "tag",
+        By::Context => "context",
+        By::Device => "device",
+    }
+}
+
+type Rows = (Vec<Row>, usize, u64, u64);
+
+fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Rows {
+    let mut groups = allocs::group(ledger, filter, args.by, args.freed);
+    allocs::sort(&mut groups, args.sort);
+    let live = groups.iter().map(|group| group.live).sum();
+    let bytes = groups.iter().fold(0, |sum: u64, group| sum.saturating_add(group.bytes));
+    let row = |group: &Group| {
+        let age = |ns| if group.live == 0 { 0 } else { ledger.age(ns) };
+        let site = match group.key {
+            Key::Site(site) => site,
+            Key::Stack(stack) => ledger.site(stack),
+            _ => None,
+        };
+        let stack = if args.stacks || args.by == By::Stack { ledger.frames(group.stack) } else { Vec::new() };
+        Row::Group(GroupRow {
+            key: key_text(ledger, &group.key),
+            live: group.live,
+            bytes: group.bytes,
+            oldest_age_ns: age(group.oldest_ns),
+            newest_age_ns: age(group.newest_ns),
+            total_allocs: group.total.map(|total| total.0),
+            total_bytes: group.total.map(|total| total.1),
+            peak_bytes: group.peak_bytes,
+            site: site.map(|address| ledger.symbols.frames(address)[0].clone()),
+            stack,
+        })
+    };
+    (groups.iter().take(limit).map(row).collect(), groups.len(), live, bytes)
+}
+
+fn key_text(ledger: &Ledger, key: &Key) -> String {
+    match key {
+        Key::Site(site) => ledger.site_text(*site),
+        Key::Stack(stack) => ledger.site_text(ledger.site(*stack)),
+        Key::Kind(number) => AllocKind::from_u8(*number).map_or(format!("kind {number}"), |kind| kind.name().into()),
+        Key::Size(bytes) => units::bytes(*bytes),
+        Key::Thread(tid) => format!("{tid} {}", ledger.thread(*tid)).trim_end().into(),
+        Key::Tag(tag) if tag.is_empty() => "(no tag)".into(),
+        Key::Tag(tag) => tag.clone(),
+        Key::Context(0) => "(no context)".into(),
+        Key::Context(context) => format!("context {context} on device {}", ledger.device(*context)),
+        Key::Device(None) => "(no device)".into(),
+        Key::Device(Some(device)) => {
+            let slot = ledger.snapshot.contexts.values().find(|slot| slot.device == *device);
+            format!("{device}: {}", slot.map(|slot| ledger.snapshot.text(slot.name)).unwrap_or_default())
+        }
+    }
+}
+
+fn alloc_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Rows {
+    let mut chosen: Vec<&AllocSlot> = allocs::select(ledger, filter).collect();
+    match args.sort {
+        Sort::Bytes => chosen.sort_unstable_by_key(|alloc| (std::cmp::Reverse(alloc.bytes), alloc.serial)),
+        Sort::Count | Sort::Age => chosen.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.serial)),
+    }
+    let bytes = chosen.iter().fold(0, |sum: u64, alloc| sum.saturating_add(alloc.bytes));
+    let row = |alloc: &&AllocSlot| {
+        Row::Alloc(Box::new(AllocRow {
+            address: alloc.addr,
+            bytes: alloc.bytes,
+            kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
+            age_ns: ledger.age(alloc.time_ns),
+            time_unix_ns: real_ns(&ledger.snapshot.header, alloc.time_ns),
+            serial: alloc.serial,
+            tid: alloc.tid,
+            thread: ledger.thread(alloc.tid).to_owned(),
+            tag: ledger.snapshot.text(alloc.tag).into_owned(),
+            device: ledger.device(alloc.context),
+            context: alloc.context,
+            stream: alloc.stream,
+            flags: Ledger::flags(alloc),
+            site: ledger.site_text(ledger.site(alloc.stack)),
+            stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },
+        }))
+    };
+    (chosen.iter().take(limit).map(row).collect(), chosen.len(), chosen.len() as u64, bytes)
+}
+
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+    print_head(out, &report.process, ledger)?;
+    let process = &report.process_live;
+    let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
+    writeln!(
+        out,
+        "{} live in all: {} device{}{}",
+        text::count(process.count, "allocation"),
+        units::bytes(process.device),
+        part(process.managed, "managed"),
+        part(process.host, "host"),
+    )?;
+    if report.rows.is_empty() {
+        return writeln!(out, "no allocation fits");
+    }
+    writeln!(out)?;
+    if args.all {
+        print_allocs(out, report, args)?;
+    } else {
+        print_groups(out, report, args)?;
+    }
+    let hidden = report.rows_total - report.rows.len();
+    if hidden > 0 {
+        writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(hidden as u64))))?;
+    }
+    Ok(())
+}
+
+fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
+    let groups = || report.rows.iter().filter_map(|row| if let Row::Group(group) = row { Some(group) } else { None });
+    let columns = [
+        ("live", Side::Right),
+        ("%", Side::Right),
+        ("count", Side::Right),
+        ("peak", Side::Right),
+        ("total", Side::Right),
+        ("times", Side::Right),
+        ("oldest", Side::Right),
+        (report.by, Side::Left),
+    ];
+    let with_stacks = args.stacks || args.by == By::Stack;
+    let mut table = Table::new(&columns);
+    for group in groups() {
+        table.row([
+            units::bytes(group.bytes),
+            units::percent(group.bytes, report.bytes),
+            units::number(group.live),
+            group.peak_bytes.map(units::bytes).unwrap_or_default(),
+            group.total_bytes.map(units::bytes).unwrap_or_default(),
+            group.total_allocs.map(units::number).unwrap_or_default(),
+            if group.live == 0 { String::new() } else { units::span(group.oldest_age_ns) },
+            group.key.clone(),
+        ]);
+        if with_stacks {
+            table.below(stack_lines(&group.stack));
+        }
+    }
+    table.print(out)
+}
+
+fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
+    let mut table = Table::new(&[
+        ("address", Side::Right),
+        ("bytes", Side::Right),
+        ("kind", Side::Left),
+        ("age", Side::Right),
+        ("thread", Side::Left),
+        ("device", Side::Left),
+        ("stream", Side::Right),
+        ("flags", Side::Left),
+        ("tag", Side::Left),
+        ("site", Side::Left),
+    ]);
+    for row in &report.rows {
+        let Row::Alloc(alloc) = row else { continue };
+        table.row([
+            format!("{:#x}", alloc.address),
+            units::bytes(alloc.bytes),
+            alloc.kind.to_owned(),
+            units::span(alloc.age_ns),
+            format!("{} {}", alloc.tid, alloc.thread).trim_end().to_owned(),
+            alloc.device.split(':').next().unwrap_or_default().to_owned(),
+            if alloc.stream == 0 { String::new() } else { alloc.stream.to_string() },
+            alloc.flags.join(","),
+            alloc.tag.clone(),
+            alloc.site.clone(),
+        ]);
+        if args.stacks {
+            table.below(stack_lines(&alloc.stack));
+        }
+    }
+    table.print(out)
+}
+
+/// A stack, a line a frame.
+pub fn stack_lines(stack: &[Frame]) -> Vec<String> {
+    stack.iter().map(|frame| format!("    {}{}", frame.text(), if frame.inlined { " (inlined)" } else { "" })).collect()
+}

@@ -1,0 +1,136 @@
+//! `gpumem dump`: a copy that explains itself anywhere: the tables, and the symbols of their stacks.
+
+use super::Context;
+use crate::args::Target;
+use crate::compose::Composer;
+use crate::failure::{Failure, Result};
+use crate::model::{Ledger, totals};
+use crate::source::life::Life;
+use crate::view::{text, units};
+use gpumem_wire::layout::{StackSlot, TableKind};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Save a snapshot with its symbols to a file that every command can read
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// The file to write; replaced if it exists
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Report {
+    file: PathBuf,
+    bytes: u64,
+    pid: u32,
+    allocs: u64,
+    graphs: u64,
+    execs: u64,
+    stacks: u64,
+    symbols: u64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of choosing and reading the ledger, and of writing the file.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let ledger = context.ledger(&args.target)?;
+    let (composer, symbols) = compose(context, &ledger, !args.target.no_symbols);
+    let bytes = save(composer, &args.output).map_err(|error| Failure::io(format!("cannot write {}", args.output.display()), &error))?;
+    let report = Report {
+        file: args.output.clone(),
+        bytes,
+        pid: ledger.head().pid,
+        allocs: ledger.snapshot.allocs.len() as u64,
+        graphs: ledger.snapshot.graphs.len() as u64,
+        execs: ledger.snapshot.execs.len() as u64,
+        stacks: ledger.snapshot.stacks.len() as u64,
+        symbols,
+    };
+    context.print(&report, |out, report| {
+        writeln!(
+            out,
+            "wrote {} ({}): {}, {}, {}, {}",
+            text::clean(&report.file.to_string_lossy()),
+            units::bytes(report.bytes),
+            text::count(report.allocs, "allocation"),
+            text::count(report.graphs, "graph"),
+            text::count(report.execs, "exec"),
+            text::count(report.symbols, "symbol"),
+        )
+    })
+}
+
+/// The dump of a ledger, and how many symbols it carries. References (stacks, contexts, streams,
+/// texts) keep their numbers.
+fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer, u64) {
+    let snapshot = &ledger.snapshot;
+    let mut composer = Composer::copy_of(&snapshot.header, snapshot.strings());
+    if ledger.status.life != Life::Dump {
+        composer.header.dumped_ns = ledger.status.now_ns.max(1);
+        composer.header.dumped_rss = totals::host(&context.world, ledger).rss_bytes.unwrap_or(0);
+        composer.header.dumped_device_used = totals::process_used(ledger).unwrap_or(0);
+    }
+    composer.slots(snapshot.allocs.iter().copied());
+    composer.slots(snapshot.modules.iter().copied());
+    composer.slots(snapshot.graphs.iter().copied());
+    composer.slots(snapshot.execs.iter().copied());
+    composer.slots(snapshot.events.iter().copied());
+    composer.slots(snapshot.samples.iter().copied());
+    composer.slots(snapshot.threads.iter().copied());
+    composer.slots_at(snapshot.contexts.iter().map(|(&context, slot)| (usize::from(context) - 1, *slot)));
+    composer.slots_at(snapshot.streams.iter().map(|(&stream, slot)| (stream as usize - 1, *slot)));
+    composer.words(TableKind::Counters, &snapshot.counters);
+    let mut addresses = BTreeSet::new();
+    for (&reference, stack) in &snapshot.stacks {
+        let slot = StackSlot {
+            first_ns: stack.first_ns,
+            allocs: stack.allocs,
+            alloc_bytes: stack.alloc_bytes,
+            graphs: stack.graphs,
+            execs: stack.execs,
+            ..Default::default()
+        };
+        composer.stack(reference as usize - 1, slot, &stack.frames);
+        addresses.extend(stack.frames.iter().copied());
+    }
+    let mut symbols = 0;
+    for address in addresses.into_iter().filter(|_| with_symbols) {
+        for (inlined, frame) in ledger.symbols.frames(address).iter().enumerate() {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (function, file, module) = (text(&frame.function), text(&frame.file), text(&frame.module));
+            composer.symbol(address, inlined as u32, &function, &file, frame.line.unwrap_or(0), &module);
+            symbols += 1;
+        }
+    }
+    (composer, symbols)
+}
+
+/// Writes beside the file, then renames: a reader never sees half a dump. `-` is stdout.
+fn save(composer: Composer, path: &Path) -> std::io::Result<u64> {
+    if path == Path::new("-") {
+        let bytes = composer.finish();
+        std::io::stdout().lock().write_all(&bytes)?;
+        return Ok(bytes.len() as u64);
+    }
+    let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let draft = path.with_file_name(name);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let mut out = BufWriter::with_capacity(1 << 20, &file);
+    let written = composer.write(&mut out).and_then(|()| out.flush()).and_then(|()| std::fs::rename(&draft, path));
+    if let Err(error) = written {
+        let _ = std::fs::remove_file(&draft);
+        return Err(error);
+    }
+    drop(out);
+    Ok(file.metadata()?.len())
+}

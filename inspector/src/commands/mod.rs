@@ -1,0 +1,133 @@
+//! One file per command. Each gathers a report from the model, then prints it as text or as JSON.
+
+pub mod allocs;
+pub mod doctor;
+pub mod dump;
+pub mod graphs;
+pub mod ps;
+pub mod run;
+pub mod stats;
+
+use crate::args::{Args, Color, Command, Global, Target};
+use crate::failure::{Code, Failure, Result};
+use crate::model::{Head, Ledger};
+use crate::source::choose;
+use crate::source::world::World;
+use crate::view::{json, table, text, units};
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// What every command gets.
+pub struct Context {
+    pub world: World,
+    pub global: Global,
+    /// The command's name, for JSON and for advice on what to type.
+    pub name: &'static str,
+}
+
+/// Parses the command line, runs the command, prints its failure.
+pub fn main() -> ExitCode {
+    // SAFETY: SIG_DFL is a valid disposition; nothing else runs yet. A reader that goes away
+    // (`gpumem allocs | head`) ends us quietly, as it does any other tool.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let args = Args::parse();
+    start_log(args.global.verbose);
+    match args.global.color {
+        Color::Auto => {}
+        Color::Always => anstream::ColorChoice::Always.write_global(),
+        Color::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    let code = match dispatch(args) {
+        Ok(()) => Code::Ok,
+        Err(failure) => {
+            anstream::eprintln!("{} {failure}", table::paint(table::BAD, "gpumem:"));
+            failure.code
+        }
+    };
+    ExitCode::from(code as u8)
+}
+
+fn dispatch(args: Args) -> Result<()> {
+    let context =
+        |name| Context { world: World::here(args.global.dir.clone()), global: args.global.clone(), name };
+    match &args.command {
+        Command::Run(run) => run::run(run, &context("run")),
+        Command::Ps(ps) => ps::run(ps, &context("ps")),
+        Command::Allocs(allocs) => allocs::run(allocs, &context("allocs")),
+        Command::Graphs(graphs) => graphs::run(graphs, &context("graphs")),
+        Command::Stats(stats) => stats::run(stats, &context("stats")),
+        Command::Dump(dump) => dump::run(dump, &context("dump")),
+    }
+}
+
+fn start_log(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn",
+        1 => "gpumem_inspector=info",
+        _ => "gpumem_inspector=debug",
+    };
+    let filter = EnvFilter::try_from_env("GPUMEM_INSPECTOR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none())
+        .without_time()
+        .with_target(false)
+        .init();
+}
+
+impl Context {
+    /// The ledger that the user means.
+    ///
+    /// # Errors
+    /// See [`choose::ledger`].
+    pub fn ledger(&self, target: &Target) -> Result<Ledger> {
+        let name = target.target.as_deref().or(target.file.as_deref());
+        // --file names a file even if it looks like a pid.
+        let name = match (&target.file, name) {
+            (Some(file), _) if !file.contains('/') => Some(format!("./{file}")),
+            (_, name) => name.map(str::to_owned),
+        };
+        let mut ledger = choose::ledger(&self.world, name.as_deref(), self.name)?;
+        if target.no_symbols {
+            ledger.symbols.disable();
+        }
+        Ok(ledger)
+    }
+
+    /// Prints a report: as JSON if asked, else by `text`.
+    ///
+    /// # Errors
+    /// Those of stdout.
+    pub fn print<T: serde::Serialize>(
+        &self,
+        report: &T,
+        text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let mut out = Vec::new();
+        if self.global.json {
+            json::print(&mut out, self.name, report)?;
+        } else {
+            text(&mut out, report)?;
+        }
+        let mut stdout = anstream::stdout().lock();
+        stdout.write_all(&out).and_then(|()| stdout.flush()).map_err(|error| Failure::io("cannot write to stdout", &error))
+    }
+}
+
+/// The lines above every view of one process.
+pub fn print_head(out: &mut dyn Write, head: &Head, ledger: &Ledger) -> std::io::Result<()> {
+    let life = match ledger.status.running() {
+        true => format!("recorded for {}", units::span(head.recorded_ns)),
+        false => format!("{}, recorded for {}", ledger.status.text(), units::span(head.recorded_ns)),
+    };
+    let mode = if head.mode == "record-only" { format!(", record-only: {}", head.mode_reason) } else { String::new() };
+    let name = table::paint(table::HEAD, text::clean(&head.name));
+    writeln!(out, "{name}  pid {}, {life}, interception {}{}", head.pid, head.interception, text::clean(&mode))?;
+    for warning in head.warnings() {
+        writeln!(out, "{} {}", table::paint(table::WARN, "warning:"), text::clean(&warning))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! `gpumem ps`: processes with the shim, and what dead ones left.
+
+use super::Context;
+use crate::failure::{Code, Failure, Result};
+use crate::model::totals::{self, Live};
+use crate::source::find::{self, Found, What};
+use crate::view::table::{BAD, DIM, GOOD, Side, Table, WARN};
+use crate::view::units;
+use anstyle::Style;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{Interception, Mode};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// List processes with libgpumem.so, and the ledgers that dead ones left
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Leave out the dead
+    #[arg(long)]
+    live: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    processes: Vec<Row>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    pid: u32,
+    name: String,
+    uid: Option<u32>,
+    /// `running`, `elsewhere`, `exited`, `killed`, `dump`, `no-gpu-call`, `unseen`, `unreadable`.
+    status: &'static str,
+    status_text: String,
+    ago_ns: u64,
+    interception: &'static str,
+    mode: &'static str,
+    live: Live,
+    graphs: u64,
+    execs: u64,
+    rss_bytes: Option<u64>,
+    ledger: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Code::Nothing`] when there is nothing to list.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let survey = find::survey(&context.world);
+    let rows = survey.found.iter().map(|found| row(context, found));
+    let processes: Vec<_> = rows.filter(|row| !args.live || !matches!(row.status, "exited" | "killed")).collect();
+    let report = Report { processes, warnings: survey.warnings };
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+    let none = report.processes.is_empty();
+    if !none || context.global.json {
+        context.print(&report, print)?;
+    }
+    if none {
+        let dir = context.world.own_dir.display();
+        return Err(Failure::new(Code::Nothing, format!("no process with libgpumem.so was found, and no ledger in {dir}"))
+            .fix("start one with: gpumem run -- COMMAND"));
+    }
+    Ok(())
+}
+
+fn row(context: &Context, found: &Found) -> Row {
+    let resident = found.process.as_ref().and_then(|process| process.resident(&context.world));
+    let mut row = Row {
+        pid: found.pid,
+        name: found.name(),
+        uid: found.process.as_ref().map(|process| process.uid),
+        status: "unreadable",
+        status_text: String::new(),
+        ago_ns: 0,
+        interception: "",
+        mode: "",
+        live: Live::default(),
+        graphs: 0,
+        execs: 0,
+        rss_bytes: resident.map(|resident| resident.rss),
+        ledger: found.path().map(Into::into),
+    };
+    match &found.what {
+        What::Unreadable { why, .. } => row.status_text = why.what.clone(),
+        What::NoLedger { mapped, .. } if mapped.driver => {
+            row.status = "unseen";
+            row.status_text = "the driver is loaded, no call was recorded".into();
+            row.interception = Interception::None.name();
+        }
+        What::NoLedger { .. } => {
+            row.status = "no-gpu-call";
+            row.status_text = "no GPU call yet".into();
+        }
+        What::Ledger { summary, status, .. } => {
+            use crate::source::life::Life;
+            let header = &summary.header;
+            let balance = |made, gone| summary.counter(made).saturating_sub(summary.counter(gone));
+            row.status = match status.life {
+                Life::Running => "running",
+                Life::Elsewhere => "elsewhere",
+                Life::Exited => "exited",
+                Life::Killed => "killed",
+                Life::Dump => "dump",
+            };
+            row.status_text = status.text();
+            row.ago_ns = status.ago_ns;
+            row.uid = Some(header.uid);
+            let small = |number: u32| u8::try_from(number).ok();
+            row.interception = small(header.interception).and_then(Interception::from_u8).map_or("unknown", Interception::name);
+            row.mode = small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name);
+            row.live = totals::live(summary);
+            row.graphs = balance(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED);
+            row.execs = balance(counters::EXECS_CREATED, counters::EXECS_DESTROYED);
+            row.rss_bytes = row.rss_bytes.or(summary.samples.last().map(|sample| sample.rss));
+        }
+    }
+    row
+}
+
+fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("pid", right),
+        ("name", Side::Left),
+        ("status", Side::Left),
+        ("intercepted", Side::Left),
+        ("mode", Side::Left),
+        ("device", right),
+        ("managed", right),
+        ("host", right),
+        ("allocs", right),
+        ("graphs", right),
+        ("execs", right),
+        ("rss", right),
+    ]);
+    for row in &report.processes {
+        let known = row.ledger.is_some() && row.status != "unreadable";
+        let bytes = |n: u64| if known { units::bytes(n) } else { String::new() };
+        let number = |n: u64| if known { units::number(n) } else { String::new() };
+        let style = match row.status {
+            "running" | "elsewhere" => GOOD,
+            "unreadable" => BAD,
+            "no-gpu-call" => DIM,
+            _ => WARN,
+        };
+        let interception = if row.interception == Interception::Complete.name() { GOOD } else { WARN };
+        let plain = |text: String| (text, Style::new());
+        table.styled([
+            plain(row.pid.to_string()),
+            plain(row.name.clone()),
+            (row.status_text.clone(), style),
+            (row.interception.to_owned(), interception),
+            plain(row.mode.to_owned()),
+            plain(bytes(row.live.device)),
+            plain(bytes(row.live.managed)),
+            plain(bytes(row.live.host)),
+            plain(number(row.live.count)),
+            plain(number(row.graphs)),
+            plain(number(row.execs)),
+            plain(row.rss_bytes.map(units::bytes).unwrap_or_default()),
+        ]);
+    }
+    table.print(out)
+}

@@ -1,0 +1,264 @@
+//! `gpumem stats`: totals, and what of the device's and the host's memory they explain.
+
+use super::{Context, print_head};
+use crate::args::Target;
+use crate::failure::Result;
+use crate::model::totals::{self, COLUMNS, Device, Growth, Host, KindTotal, Live, OfProcess};
+use crate::model::{Head, Ledger};
+use crate::view::table::{DIM, HEAD, Side, Table, paint};
+use crate::view::units;
+use gpumem_wire::counters;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Show totals per kind, counters, explained and unexplained memory, growth over time
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Also every sample
+    #[arg(long)]
+    samples: bool,
+    /// Also counters that are zero, and settings
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    process: Head,
+    live: Live,
+    kinds: Vec<KindTotal>,
+    devices: Vec<Device>,
+    /// By the driver's books, for this process alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_of_process: Option<OfProcess>,
+    host: Host,
+    counters: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth: Option<GrowthReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    samples: Vec<BTreeMap<&'static str, u64>>,
+    streams: u64,
+    captures_in_progress: u64,
+    threads: u64,
+    call_stacks: u64,
+    settings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct GrowthReport {
+    span_ns: u64,
+    samples: u64,
+    rows: Vec<Growth>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of choosing and reading the ledger.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let ledger = context.ledger(&args.target)?;
+    let snapshot = &ledger.snapshot;
+    let devices = totals::devices(&ledger);
+    let report = Report {
+        process: ledger.head(),
+        live: totals::live(snapshot),
+        kinds: totals::kinds(&ledger),
+        device_of_process: totals::of_process(&ledger, &devices),
+        devices,
+        host: totals::host(&context.world, &ledger),
+        counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
+        growth: totals::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
+            span_ns,
+            samples: snapshot.samples.len() as u64,
+            rows,
+        }),
+        samples: if args.samples { samples(&ledger) } else { Vec::new() },
+        streams: snapshot.streams.len() as u64,
+        captures_in_progress: snapshot.streams.values().filter(|stream| stream.capturing_ns != 0).count() as u64,
+        threads: snapshot.threads.len() as u64,
+        call_stacks: snapshot.stacks.len() as u64,
+        settings: snapshot.text(snapshot.header.settings).lines().map(str::to_owned).collect(),
+    };
+    context.print(&report, |out, report| print(out, report, &ledger, args))
+}
+
+fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
+    let row = |sample| {
+        let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
+        row.insert("age_ns", ledger.age(sample.time_ns));
+        row
+    };
+    ledger.snapshot.samples.iter().map(row).collect()
+}
+
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+    print_head(out, &report.process, ledger)?;
+    print_kinds(out, &report.kinds)?;
+    print_devices(out, report)?;
+    print_host(out, &report.host)?;
+    print_growth(out, report)?;
+    print_counters(out, report, args)?;
+    if args.samples {
+        print_samples(out, report)?;
+    }
+    if args.all {
+        writeln!(out, "\n{}", paint(HEAD, "settings"))?;
+        for setting in &report.settings {
+            writeln!(out, "  {}", crate::view::text::clean(setting))?;
+        }
+    }
+    Ok(())
+}
+
+fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("kind", Side::Left),
+        ("memory", Side::Left),
+        ("live", right),
+        ("count", right),
+        ("allocated", right),
+        ("times", right),
+        ("freed", right),
+        ("failed", right),
+    ]);
+    for kind in kinds {
+        table.row([
+            kind.kind.to_owned(),
+            if kind.space == "none" { "-".to_owned() } else { kind.space.to_owned() },
+            units::bytes(kind.live_bytes),
+            units::number(kind.live),
+            units::bytes(kind.alloc_bytes),
+            units::number(kind.allocs),
+            units::number(kind.frees),
+            if kind.failures > 0 { units::number(kind.failures) } else { String::new() },
+        ]);
+    }
+    if table.is_empty() {
+        return writeln!(out, "\nnothing was allocated");
+    }
+    writeln!(out)?;
+    table.print(out)
+}
+
+/// A value, its name, and a remark.
+fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -> std::io::Result<()> {
+    writeln!(out, "  {value:>10}  {name}{}", if remark.is_empty() { String::new() } else { paint(DIM, format!("  {remark}")) })
+}
+
+fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    for device in &report.devices {
+        let name = crate::view::text::clean(&device.name);
+        writeln!(out, "\n{}", paint(HEAD, format!("device {}: {name}, {}", device.device, units::bytes(device.total_bytes))))?;
+        line(out, &units::bytes(device.tracked_bytes), "recorded allocations", "")?;
+        if device.managed_bytes > 0 {
+            line(out, &units::bytes(device.managed_bytes), "managed, wherever it is", "")?;
+        }
+        line(out, &units::bytes(device.graph_bytes), "graph execs", "estimated")?;
+        if device.used_bytes == 0 {
+            line(out, "?", "used by all processes", "never looked at")?;
+            continue;
+        }
+        let remark = if device.used_age_ns > 1_500_000_000 { format!("{} ago", units::span(device.used_age_ns)) } else { String::new() };
+        line(out, &units::bytes(device.used_bytes), "used by all processes", &remark)?;
+        let baseline = match device.baseline_bytes {
+            0 => String::new(),
+            baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
+        };
+        line(out, &units::bytes(device.unexplained_bytes), "not explained", &format!("other processes, contexts, modules{baseline}"))?;
+        line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")?;
+    }
+    if let Some(of_process) = &report.device_of_process {
+        writeln!(out, "\n{}", paint(HEAD, "device memory of this process, by the driver"))?;
+        line(out, &units::bytes(of_process.used_bytes), "used", "")?;
+        line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", "")?;
+        line(out, &units::bytes(of_process.unexplained_bytes), "not explained", "contexts, modules, local memory, calls past the shim")?;
+    }
+    Ok(())
+}
+
+fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
+    writeln!(out, "\n{}", paint(HEAD, "host memory of this process"))?;
+    let rss = host.rss_bytes.map_or("?".into(), units::bytes);
+    let remark = match (host.rss_source, &host.resident) {
+        ("now", Some(resident)) => format!(
+            "{} anonymous, {} of files, {} shared",
+            units::bytes(resident.anonymous),
+            units::bytes(resident.file),
+            units::bytes(resident.shared)
+        ),
+        (source, _) => source.replace('-', " "),
+    };
+    line(out, &rss, "resident", &remark)?;
+    line(out, &units::bytes(host.pinned_bytes), "pinned, from the driver", "")?;
+    line(out, &units::bytes(host.registered_bytes), "pinned, the program's own", "")?;
+    line(out, &units::bytes(host.graph_bytes), "graphs", "estimated")?;
+    line(out, &units::bytes(host.exec_bytes), "graph execs", "estimated")?;
+    if let (Some(unexplained), Some(rss)) = (host.unexplained_bytes, host.rss_bytes) {
+        let remark = if host.explained_bytes > rss { "the estimates exceed what is resident" } else { "the program's own memory, the driver's, caches" };
+        line(out, &units::bytes(unexplained), "not explained", remark)?;
+    }
+    Ok(())
+}
+
+fn print_growth(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let Some(growth) = &report.growth else { return Ok(()) };
+    let title = format!("growth over {} ({} samples)", units::span(growth.span_ns), growth.samples);
+    writeln!(out, "\n{}", paint(HEAD, title))?;
+    let mut table = Table::new(&[
+        ("", Side::Left),
+        ("first", Side::Right),
+        ("last", Side::Right),
+        ("peak", Side::Right),
+        ("per minute", Side::Right),
+    ]);
+    for row in growth.rows.iter().filter(|row| row.peak > 0) {
+        let bytes = row.what.ends_with("_bytes");
+        let show = |n| if bytes { units::bytes(n) } else { units::number(n) };
+        let change = row.per_minute.round() as i64;
+        table.row([
+            format!("  {}", row.what.trim_end_matches("_bytes").replace('_', " ")),
+            show(row.first),
+            show(row.last),
+            show(row.peak),
+            if bytes { units::signed_bytes(change) } else { units::signed(change) },
+        ]);
+    }
+    if table.is_empty() { Ok(()) } else { table.print(out) }
+}
+
+fn print_counters(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
+    writeln!(out, "\n{}", paint(HEAD, "counters"))?;
+    for &(_, name, doc) in counters::ALL {
+        let value = report.counters[name];
+        if value > 0 || args.all {
+            let shown = if name.ends_with("_ns") { units::span(value) } else { units::number(value) };
+            line(out, &shown, &name.replace('_', " "), if args.all { doc.trim() } else { "" })?;
+        }
+    }
+    line(out, &units::number(report.threads), "threads that made recorded calls", "")?;
+    line(out, &units::number(report.streams), "live streams", "")?;
+    if report.captures_in_progress > 0 {
+        line(out, &units::number(report.captures_in_progress), "captures in progress", "")?;
+    }
+    line(out, &units::number(report.call_stacks), "different call stacks", "")
+}
+
+fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let heads: Vec<_> = std::iter::once(("age", Side::Right))
+        .chain(COLUMNS.iter().map(|&(name, _)| (name.trim_end_matches("_bytes"), Side::Right)))
+        .collect();
+    let mut table = Table::new(&heads);
+    for sample in &report.samples {
+        let age = units::span(sample["age_ns"]);
+        let cells = COLUMNS.iter().map(|&(name, _)| {
+            if name.ends_with("_bytes") { units::bytes(sample[name]) } else { units::number(sample[name]) }
+        });
+        table.row(std::iter::once(age).chain(cells));
+    }
+    writeln!(out)?;
+    table.print(out)
+}

@@ -1,0 +1,113 @@
+//! How a command fails: what is wrong, what to do, and the exit code.
+
+use std::fmt;
+
+/// Exit codes of `gpumem`; `gpumem run` passes on those of its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    Ok = 0,
+    /// Something is wrong with a file, a permission, the system.
+    Error = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// There is nothing to look at.
+    Nothing = 3,
+    /// Several processes fit; one has to be named.
+    Several = 4,
+    /// `run`: gpumem itself failed before the command was started.
+    RunFailed = 125,
+    /// `run`: the command was found and cannot be executed.
+    NotExecutable = 126,
+    /// `run`: the command was not found.
+    NotFound = 127,
+}
+
+impl Code {
+    /// Every code with its meaning, as the documentation lists them.
+    pub const ALL: &'static [(Code, &'static str)] = &[
+        (Code::Ok, "all went well"),
+        (Code::Error, "an error: a damaged file, no permission, a check of doctor with severity error"),
+        (Code::Usage, "wrong usage"),
+        (Code::Nothing, "nothing found: no such process, no ledger, a process without the shim"),
+        (Code::Several, "several processes fit; name one"),
+        (Code::RunFailed, "run: gpumem failed before the command was started"),
+        (Code::NotExecutable, "run: the command cannot be executed"),
+        (Code::NotFound, "run: the command was not found"),
+    ];
+}
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: Code,
+    pub what: String,
+    /// What the user can do about it.
+    pub fix: Option<String>,
+}
+
+/// What commands answer.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// A failure with this code; `what` without a final period.
+    pub fn new(code: Code, what: impl Into<String>) -> Self {
+        Self { code, what: what.into(), fix: None }
+    }
+
+    /// [`Code::Error`].
+    pub fn error(what: impl Into<String>) -> Self {
+        Self::new(Code::Error, what)
+    }
+
+    /// [`Code::Nothing`].
+    pub fn nothing(what: impl Into<String>) -> Self {
+        Self::new(Code::Nothing, what)
+    }
+
+    /// Adds what to do.
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// An I/O error about `what`.
+    pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
+        let failure = Self::error(format!("{what}: {}", plain(error)));
+        match error.kind() {
+            std::io::ErrorKind::PermissionDenied => failure.fix(as_root()),
+            _ => failure,
+        }
+    }
+}
+
+/// The system's text without Rust's "(os error N)".
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_owned())
+}
+
+/// The command at hand, with sudo before it: what to type when permission is missing.
+pub fn as_root() -> String {
+    let mut words = vec!["sudo".to_owned()];
+    words.extend(std::env::args_os().map(|arg| crate::view::text::shell_word(&arg.to_string_lossy())));
+    format!("run as the user of that process or: {}", words.join(" "))
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::view::text::clean_lines(&self.what))?;
+        match &self.fix {
+            Some(fix) => write!(f, "; {}", crate::view::text::clean_lines(fix)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::error(plain(&error))
+    }
+}

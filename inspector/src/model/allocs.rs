@@ -1,0 +1,253 @@
+//! Live allocations, in groups.
+
+use super::Ledger;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::layout::{AllocSlot, StackRef};
+use rustc_hash::FxHashMap;
+
+/// What allocations are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// The innermost frame outside of GPU runtimes.
+    Site,
+    /// The whole call stack.
+    Stack,
+    /// How the memory came to be.
+    Kind,
+    /// Bytes asked for.
+    Size,
+    /// The thread that allocated.
+    Thread,
+    /// The tag that the program gave.
+    Tag,
+    /// The context.
+    Context,
+    /// The device of the context.
+    Device,
+}
+
+/// What comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    Bytes,
+    Count,
+    /// Oldest first.
+    Age,
+}
+
+/// Which allocations are looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Empty: every kind that takes memory of its own.
+    pub kinds: Vec<AllocKind>,
+    /// Also addresses, mappings and imports.
+    pub all_kinds: bool,
+    pub min_bytes: u64,
+    pub min_age_ns: u64,
+    pub tag: Option<String>,
+    pub tid: Option<u32>,
+}
+
+/// Allocations that have something in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub key: Key,
+    pub live: u64,
+    pub bytes: u64,
+    /// Oldest and newest of the live ones; 0 when none is.
+    pub oldest_ns: u64,
+    pub newest_ns: u64,
+    /// Ever allocated, where the ledger keeps that for this kind of group.
+    pub total: Option<(u64, u64)>,
+    /// Highest live bytes, where the ledger keeps that.
+    pub peak_bytes: Option<u64>,
+    /// A stack of one of them.
+    pub stack: StackRef,
+}
+
+/// What a group has in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A return address; `None`: no stack was taken.
+    Site(Option<u64>),
+    Stack(StackRef),
+    Kind(u8),
+    Size(u64),
+    Thread(u32),
+    Tag(String),
+    Context(u16),
+    Device(Option<u32>),
+}
+
+impl Filter {
+    /// True for an allocation to look at.
+    fn wants(&self, ledger: &Ledger, alloc: &AllocSlot, tags: &mut FxHashMap<u32, bool>) -> bool {
+        let kind = match AllocKind::from_u8(alloc.kind) {
+            Some(kind) if self.kinds.is_empty() => self.all_kinds || kind.space() != Space::None,
+            Some(kind) => self.kinds.contains(&kind),
+            // A kind of a later version: better shown than hidden.
+            None => self.kinds.is_empty(),
+        };
+        let tag = |wanted: &String| {
+            *tags.entry(alloc.tag).or_insert_with(|| ledger.snapshot.text(alloc.tag) == wanted.as_str())
+        };
+        kind && alloc.bytes >= self.min_bytes
+            && (self.min_age_ns == 0 || ledger.age(alloc.time_ns) >= self.min_age_ns)
+            && self.tid.is_none_or(|tid| tid == alloc.tid)
+            && self.tag.as_ref().is_none_or(tag)
+    }
+
+    /// True when everything that takes memory is looked at.
+    pub fn is_default(&self) -> bool {
+        self.kinds.is_empty() && self.min_bytes == 0 && self.min_age_ns == 0 && self.tag.is_none() && self.tid.is_none()
+    }
+}
+
+/// The allocations that a filter lets through.
+pub fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
+    let mut tags = FxHashMap::default();
+    ledger.snapshot.allocs.iter().filter(move |alloc| filter.wants(ledger, alloc, &mut tags))
+}
+
+/// Groups, unsorted. With `freed`, also those of which nothing is live.
+pub fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
+    let mut groups = Groups::default();
+    for alloc in select(ledger, filter) {
+        // A number that tells groups apart, cheaply: this runs once for each live allocation.
+        let number = match by {
+            By::Site | By::Stack => u64::from(alloc.stack),
+            By::Kind => u64::from(alloc.kind),
+            By::Size => alloc.bytes,
+            By::Thread => u64::from(alloc.tid),
+            By::Tag => u64::from(alloc.tag),
+            By::Context | By::Device => u64::from(alloc.context),
+        };
+        groups.add(number, alloc);
+    }
+    let mut merged: FxHashMap<Key, Group> = FxHashMap::default();
+    for (number, group) in groups.list {
+        let key = key(ledger, by, number);
+        merge(&mut merged, Group { key, ..group });
+    }
+    totals(ledger, filter, by, freed, &mut merged);
+    merged.into_values().collect()
+}
+
+#[derive(Default)]
+struct Groups {
+    index: FxHashMap<u64, u32>,
+    list: Vec<(u64, Group)>,
+    /// The last answer: neighbours are often alike.
+    last: Option<(u64, u32)>,
+}
+
+impl Groups {
+    fn add(&mut self, number: u64, alloc: &AllocSlot) {
+        let at = match self.last {
+            Some((last, at)) if last == number => at,
+            _ => *self.index.entry(number).or_insert_with(|| {
+                self.list.push((number, Group::empty(alloc.stack)));
+                self.list.len() as u32 - 1
+            }),
+        };
+        self.last = Some((number, at));
+        let group = &mut self.list[at as usize].1;
+        group.live += 1;
+        group.bytes = group.bytes.saturating_add(alloc.bytes);
+        group.oldest_ns = group.oldest_ns.min(alloc.time_ns);
+        group.newest_ns = group.newest_ns.max(alloc.time_ns);
+    }
+}
+
+impl Group {
+    fn empty(stack: StackRef) -> Self {
+        Self {
+            key: Key::Stack(0),
+            live: 0,
+            bytes: 0,
+            oldest_ns: u64::MAX,
+            newest_ns: 0,
+            total: None,
+            peak_bytes: None,
+            stack,
+        }
+    }
+}
+
+fn key(ledger: &Ledger, by: By, number: u64) -> Key {
+    match by {
+        By::Site => Key::Site(ledger.site(number as StackRef)),
+        By::Stack => Key::Stack(number as StackRef),
+        By::Kind => Key::Kind(number as u8),
+        By::Size => Key::Size(number),
+        By::Thread => Key::Thread(number as u32),
+        By::Tag => Key::Tag(ledger.snapshot.text(number as u32).into_owned()),
+        By::Context => Key::Context(number as u16),
+        By::Device => Key::Device(ledger.snapshot.contexts.get(&(number as u16)).map(|context| context.device)),
+    }
+}
+
+fn merge(merged: &mut FxHashMap<Key, Group>, group: Group) {
+    match merged.get_mut(&group.key) {
+        None => drop(merged.insert(group.key.clone(), group)),
+        Some(into) => {
+            into.live += group.live;
+            into.bytes = into.bytes.saturating_add(group.bytes);
+            into.oldest_ns = into.oldest_ns.min(group.oldest_ns);
+            into.newest_ns = into.newest_ns.max(group.newest_ns);
+            into.total = match (into.total, group.total) {
+                (Some(a), Some(b)) => Some((a.0.wrapping_add(b.0), a.1.wrapping_add(b.1))),
+                (a, b) => a.or(b),
+            };
+        }
+    }
+}
+
+/// Adds what was ever allocated, where the ledger keeps it: for stacks and kinds. The totals of a
+/// stack are of all kinds, so they are shown only when no filter narrows the live ones.
+fn totals(ledger: &Ledger, filter: &Filter, by: By, freed: bool, merged: &mut FxHashMap<Key, Group>) {
+    let mut add = |key: Key, stack: StackRef, total: (u64, u64)| {
+        if freed || merged.contains_key(&key) {
+            merge(merged, Group { key, total: Some(total), ..Group::empty(stack) });
+        }
+    };
+    match by {
+        By::Site | By::Stack if filter.is_default() => {
+            for (&stack, totals) in &ledger.snapshot.stacks {
+                if totals.allocs > 0 {
+                    add(key(ledger, by, u64::from(stack)), stack, (totals.allocs, totals.alloc_bytes));
+                }
+            }
+        }
+        By::Kind => {
+            for &kind in AllocKind::ALL {
+                let total = ledger.snapshot.counter(counters::allocs(kind));
+                if total > 0 {
+                    add(Key::Kind(kind as u8), 0, (total, ledger.snapshot.counter(counters::alloc_bytes(kind))));
+                }
+            }
+        }
+        By::Context | By::Device => {
+            for (&number, context) in &ledger.snapshot.contexts {
+                let key = key(ledger, by, u64::from(number));
+                if let Some(group) = merged.get_mut(&key) {
+                    group.peak_bytes = Some(group.peak_bytes.unwrap_or(0).saturating_add(context.peak_bytes));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Puts groups in order; ties by key text, so that the order is the same each time.
+pub fn sort(groups: &mut [Group], sort: Sort) {
+    groups.sort_by(|a, b| {
+        let order = match sort {
+            Sort::Bytes => b.bytes.cmp(&a.bytes),
+            Sort::Count => b.live.cmp(&a.live),
+            Sort::Age => a.oldest_ns.cmp(&b.oldest_ns),
+        };
+        order.then_with(|| b.bytes.cmp(&a.bytes)).then_with(|| b.total.cmp(&a.total)).then_with(|| a.stack.cmp(&b.stack))
+    });
+}

@@ -1,0 +1,151 @@
+//! Graphs and execs: per call site, and one by one.
+
+use super::Ledger;
+use gpumem_wire::kinds::NodeKind;
+use gpumem_wire::layout::{ExecSlot, GraphSlot, StackRef};
+use std::collections::{BTreeMap, HashMap};
+
+/// Graphs and execs that came from one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    pub stack: StackRef,
+    pub graphs: u64,
+    pub execs: u64,
+    /// Nodes of the execs, by kind.
+    pub nodes: Nodes,
+    /// Nodes of the graphs.
+    pub graph_nodes: u64,
+    pub launches: u64,
+    pub last_launch_ns: u64,
+    pub updates: u64,
+    pub failed_updates: u64,
+    pub node_sets: u64,
+    pub instantiate_ns: u64,
+    /// Estimated.
+    pub host_bytes: u64,
+    pub device_bytes: u64,
+    pub oldest_ns: u64,
+    /// Ever made at these stacks.
+    pub graphs_total: u64,
+    pub execs_total: u64,
+}
+
+/// Nodes by the number of their kind.
+pub type Nodes = [u64; 16];
+
+/// What graphs are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// The innermost frame outside of GPU runtimes.
+    Site,
+    /// The whole call stack.
+    Stack,
+    /// The thread.
+    Thread,
+    /// The tag that the program gave.
+    Tag,
+    /// The context.
+    Context,
+}
+
+/// What a group has in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    Site(Option<u64>),
+    Stack(StackRef),
+    Thread(u32),
+    Tag(String),
+    Context(u16),
+}
+
+/// Groups, those with most memory first.
+pub fn group(ledger: &Ledger, by: By) -> Vec<(Key, Group)> {
+    let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
+    let key = |stack, tid, tag, context| match by {
+        By::Site => Key::Site(ledger.site(stack)),
+        By::Stack => Key::Stack(stack),
+        By::Thread => Key::Thread(tid),
+        By::Tag => Key::Tag(ledger.snapshot.text(tag).into_owned()),
+        By::Context => Key::Context(context),
+    };
+    for graph in &ledger.snapshot.graphs {
+        let group = groups.entry(key(graph.stack, graph.tid, graph.tag, graph.context)).or_default();
+        group.add_graph(graph);
+    }
+    for exec in &ledger.snapshot.execs {
+        let group = groups.entry(key(exec.stack, exec.tid, exec.tag, exec.context)).or_default();
+        group.add_exec(exec);
+    }
+    if matches!(by, By::Site | By::Stack) {
+        for (&stack, totals) in &ledger.snapshot.stacks {
+            if let Some(group) = groups.get_mut(&key(stack, 0, 0, 0)) {
+                group.graphs_total = group.graphs_total.saturating_add(totals.graphs);
+                group.execs_total = group.execs_total.saturating_add(totals.execs);
+            }
+        }
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| {
+        std::cmp::Reverse((group.host_bytes.saturating_add(group.device_bytes), group.execs, group.graphs))
+    });
+    groups
+}
+
+/// All graphs and execs together.
+pub fn total(ledger: &Ledger) -> Group {
+    let mut total = Group::default();
+    ledger.snapshot.graphs.iter().for_each(|graph| total.add_graph(graph));
+    ledger.snapshot.execs.iter().for_each(|exec| total.add_exec(exec));
+    total
+}
+
+impl Group {
+    fn seen(&mut self, stack: StackRef, time_ns: u64) {
+        if self.graphs + self.execs == 0 {
+            (self.stack, self.oldest_ns) = (stack, time_ns);
+        }
+        self.oldest_ns = self.oldest_ns.min(time_ns);
+    }
+
+    fn add_graph(&mut self, graph: &GraphSlot) {
+        self.seen(graph.stack, graph.time_ns);
+        self.graphs += 1;
+        self.graph_nodes = self.graph_nodes.saturating_add(graph.nodes);
+        self.host_bytes = self.host_bytes.saturating_add(graph.host_bytes);
+    }
+
+    fn add_exec(&mut self, exec: &ExecSlot) {
+        self.seen(exec.stack, exec.time_ns);
+        self.execs += 1;
+        for (sum, &n) in self.nodes.iter_mut().zip(&exec.nodes) {
+            *sum += u64::from(n);
+        }
+        self.launches = self.launches.saturating_add(exec.launches);
+        self.last_launch_ns = self.last_launch_ns.max(exec.last_launch_ns);
+        self.updates = self.updates.saturating_add(exec.updates);
+        self.failed_updates = self.failed_updates.saturating_add(exec.failed_updates);
+        self.node_sets = self.node_sets.saturating_add(exec.node_sets);
+        self.instantiate_ns = self.instantiate_ns.saturating_add(exec.instantiate_ns);
+        self.host_bytes = self.host_bytes.saturating_add(exec.host_bytes);
+        self.device_bytes = self.device_bytes.saturating_add(exec.device_bytes);
+    }
+}
+
+/// Nodes by the name of their kind, those that there are.
+pub fn by_name(nodes: &Nodes) -> BTreeMap<&'static str, u64> {
+    let mut named = BTreeMap::new();
+    for (number, &n) in nodes.iter().enumerate().filter(|&(_, &n)| n > 0) {
+        let kind = NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other);
+        *named.entry(kind.name()).or_insert(0) += n;
+    }
+    named
+}
+
+/// Execs by the serial of the graph that they were instantiated from.
+pub fn execs_by_graph(ledger: &Ledger) -> HashMap<u64, Vec<&ExecSlot>> {
+    let mut map: HashMap<u64, Vec<&ExecSlot>> = HashMap::new();
+    for exec in ledger.snapshot.execs.iter().filter(|exec| exec.graph_serial != 0) {
+        map.entry(exec.graph_serial).or_default().push(exec);
+    }
+    map
+}

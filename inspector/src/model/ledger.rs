@@ -1,0 +1,196 @@
+//! One snapshot with what is needed to understand it: symbols, clock, process.
+
+use crate::source::find::file_name;
+use crate::source::life::{self, Life, Status};
+use crate::source::process::Process;
+use crate::source::world::World;
+use crate::symbols::modules::Place;
+use crate::symbols::{Frame, Symbols};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{Interception, Mode, State};
+use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef};
+use gpumem_wire::read::Snapshot;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// A ledger or a dump, read.
+pub struct Ledger {
+    pub snapshot: Snapshot,
+    pub path: PathBuf,
+    /// The process, if it runs.
+    pub process: Option<Process>,
+    pub status: Status,
+    pub symbols: Symbols,
+    sites: RefCell<HashMap<StackRef, Option<u64>>>,
+    threads: HashMap<u32, String>,
+}
+
+/// Who and how, before every view.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Head {
+    pub pid: u32,
+    pub name: String,
+    pub exe: String,
+    pub cmdline: String,
+    pub uid: u32,
+    pub life: Life,
+    /// How long it has been gone, or how old the dump is.
+    pub ago_ns: u64,
+    /// How long the ledger covers.
+    pub recorded_ns: u64,
+    /// Nanoseconds since 1970 at which recording began.
+    pub started_unix_ns: u64,
+    pub ledger: PathBuf,
+    pub interception: &'static str,
+    pub interception_reason: String,
+    pub mode: &'static str,
+    pub mode_reason: String,
+    pub state: &'static str,
+    pub doors: Vec<&'static str>,
+    pub driver_version: String,
+    pub shim_version: String,
+    /// Records that did not fit.
+    pub dropped_records: u64,
+    /// Slots that were half-written when they were read.
+    pub torn_slots: u64,
+    /// Refused and unknown settings.
+    pub complaints: Vec<String>,
+}
+
+impl Ledger {
+    /// A snapshot of `process` (if that runs), read from `path`.
+    pub fn new(world: &World, snapshot: Snapshot, path: PathBuf, process: Option<Process>) -> Self {
+        let status = Status::of(world, &snapshot, process.as_ref());
+        let place = match process.as_ref().filter(|_| status.life == Life::Running) {
+            Some(process) => Place {
+                root: process.root(world),
+                proc: Some(world.proc.join(process.pid.to_string())),
+            },
+            None => Place { root: "/".into(), proc: None },
+        };
+        let threads = snapshot.threads.iter().map(|slot| (slot.tid, snapshot.text(slot.name).into_owned())).collect();
+        let symbols = Symbols::new(&snapshot, place);
+        Self { snapshot, path, process, status, symbols, sites: RefCell::default(), threads }
+    }
+
+    /// Time from then to now (or to the end of the process), nanoseconds.
+    pub fn age(&self, then_ns: u64) -> u64 {
+        self.status.now_ns.saturating_sub(then_ns)
+    }
+
+    /// The call site of a stack, a return address.
+    pub fn site(&self, stack: StackRef) -> Option<u64> {
+        if let Some(&site) = self.sites.borrow().get(&stack) {
+            return site;
+        }
+        let site = self.snapshot.stacks.get(&stack).and_then(|stack| self.symbols.site(&stack.frames));
+        self.sites.borrow_mut().insert(stack, site);
+        site
+    }
+
+    /// A call site on one line.
+    pub fn site_text(&self, site: Option<u64>) -> String {
+        match site {
+            Some(address) => self.symbols.frames(address)[0].text(),
+            None => "(no stack)".into(),
+        }
+    }
+
+    /// The frames of a stack, innermost first.
+    pub fn frames(&self, stack: StackRef) -> Vec<Frame> {
+        self.snapshot.stacks.get(&stack).map(|stack| self.symbols.stack(&stack.frames)).unwrap_or_default()
+    }
+
+    /// A thread's name, empty if unknown.
+    pub fn thread(&self, tid: u32) -> &str {
+        self.threads.get(&tid).map_or("", String::as_str)
+    }
+
+    /// "0: NVIDIA H200" for the device of a context; empty if unknown.
+    pub fn device(&self, context: ContextRef) -> String {
+        match self.snapshot.contexts.get(&context) {
+            Some(slot) => format!("{}: {}", slot.device, self.snapshot.text(slot.name)).trim_end_matches(": ").into(),
+            None => String::new(),
+        }
+    }
+
+    /// What an allocation's flags say.
+    pub fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
+        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_FREED_ASYNC, ALLOC_IN_CAPTURE};
+        let names = [(ALLOC_FREED_ASYNC, "freed-async"), (ALLOC_EXPORTED, "exported"), (ALLOC_IN_CAPTURE, "in-capture")];
+        names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
+    }
+
+    /// The process's name.
+    pub fn name(&self) -> String {
+        let exe = self.snapshot.text(self.snapshot.header.exe);
+        match (&self.process, exe.is_empty()) {
+            (_, false) => file_name(exe.trim_end_matches(" (deleted)")),
+            (Some(process), true) => process.name.clone(),
+            (None, true) => "?".into(),
+        }
+    }
+
+    /// Who and how.
+    pub fn head(&self) -> Head {
+        let header = &self.snapshot.header;
+        let text = |at| self.snapshot.text(at).into_owned();
+        Head {
+            pid: self.process.as_ref().map_or(header.pid, |process| process.pid),
+            name: self.name(),
+            exe: text(header.exe),
+            cmdline: text(header.cmdline),
+            uid: header.uid,
+            life: self.status.life,
+            ago_ns: self.status.ago_ns,
+            recorded_ns: self.age(header.created_ns),
+            started_unix_ns: life::real_ns(header, header.created_ns),
+            ledger: self.path.clone(),
+            interception: small(header.interception).and_then(Interception::from_u8).map_or("unknown", Interception::name),
+            interception_reason: text(header.interception_reason),
+            mode: small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name),
+            mode_reason: text(header.mode_reason),
+            state: small(header.state).and_then(State::from_u8).map_or("unknown", State::name),
+            doors: Door::ALL.iter().filter(|(door, _)| header.doors & *door as u32 != 0).map(|&(_, name)| name).collect(),
+            driver_version: driver_version(header.driver_version),
+            shim_version: text(header.shim_version),
+            dropped_records: self.snapshot.counter(counters::DROPPED_RECORDS),
+            torn_slots: self.snapshot.torn,
+            complaints: text(header.complaints).lines().map(str::to_owned).collect(),
+        }
+    }
+}
+
+fn small(number: u32) -> Option<u8> {
+    u8::try_from(number).ok()
+}
+
+/// 13000 as "13.0"; empty if unknown.
+fn driver_version(number: u32) -> String {
+    if number == 0 { String::new() } else { format!("{}.{}", number / 1000, number % 1000 / 10) }
+}
+
+impl Head {
+    /// What deserves a warning before any number is believed.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.interception == Interception::Partial.name() {
+            warnings.push(format!("interception is partial: {}", self.interception_reason));
+        }
+        if self.dropped_records > 0 {
+            warnings.push(format!(
+                "{} did not fit and are missing: raise GPUMEM_LEDGER_MAX",
+                crate::view::text::count(self.dropped_records, "record")
+            ));
+        }
+        if self.state == State::Stopped.name() {
+            warnings.push("recording has stopped; gpumem events says why".into());
+        }
+        // Of a running process some slots are always in the middle of a change.
+        if self.torn_slots > 0 && self.life != Life::Running {
+            warnings.push(format!("{} half-written and left out", crate::view::text::count(self.torn_slots, "slot")));
+        }
+        warnings
+    }
+}

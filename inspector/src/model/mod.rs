@@ -1,0 +1,15 @@
+//! What a ledger means. No terminal, no JSON, no file names to guess.
+//!
+//! * [`ledger`]: one snapshot with its symbols, its clock and its process.
+//! * [`allocs`]: live allocations in groups.
+//! * [`graphs`]: graphs and execs, in groups and one by one.
+//! * [`totals`]: sums, the device's and the host's memory explained, growth.
+//! * [`changes`]: two snapshots compared.
+
+pub mod allocs;
+pub mod changes;
+pub mod graphs;
+pub mod ledger;
+pub mod totals;
+
+pub use ledger::{Head, Ledger};

@@ -1,0 +1,295 @@
+//! Sums; what of the device's and the host's memory they explain; growth.
+
+use super::Ledger;
+use crate::source::nvml;
+use crate::source::process::Resident;
+use crate::source::world::World;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, Space, Vendor};
+use gpumem_wire::layout::SampleSlot;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One kind of allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KindTotal {
+    pub kind: &'static str,
+    /// Which memory it takes.
+    pub space: &'static str,
+    /// Counted: allocations minus frees.
+    pub live: u64,
+    pub live_bytes: u64,
+    /// Rows in the table of live allocations: fewer than `live` when records were dropped.
+    pub listed: u64,
+    pub listed_bytes: u64,
+    pub allocs: u64,
+    pub frees: u64,
+    pub alloc_bytes: u64,
+    pub free_bytes: u64,
+    pub failures: u64,
+}
+
+/// Every kind that was ever used.
+pub fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
+    let mut listed = BTreeMap::new();
+    for alloc in &ledger.snapshot.allocs {
+        let sum: &mut (u64, u64) = listed.entry(alloc.kind).or_default();
+        *sum = (sum.0 + 1, sum.1.saturating_add(alloc.bytes));
+    }
+    let counter = |index| ledger.snapshot.counter(index);
+    let all = AllocKind::ALL.iter().map(|&kind| {
+        let (allocs, frees) = (counter(counters::allocs(kind)), counter(counters::frees(kind)));
+        let (alloc_bytes, free_bytes) = (counter(counters::alloc_bytes(kind)), counter(counters::free_bytes(kind)));
+        let (listed, listed_bytes) = listed.get(&(kind as u8)).copied().unwrap_or_default();
+        KindTotal {
+            kind: kind.name(),
+            space: kind.space().name(),
+            // Shards are read one after another: a free may be seen before its allocation.
+            live: allocs.saturating_sub(frees),
+            live_bytes: alloc_bytes.saturating_sub(free_bytes),
+            listed,
+            listed_bytes,
+            allocs,
+            frees,
+            alloc_bytes,
+            free_bytes,
+            failures: counter(counters::alloc_failures(kind)),
+        }
+    });
+    all.filter(|total| total.allocs + total.failures + total.listed > 0).collect()
+}
+
+/// Live bytes by the memory they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Live {
+    pub device: u64,
+    pub host: u64,
+    pub managed: u64,
+    /// Live allocations that take memory.
+    pub count: u64,
+}
+
+/// Live bytes by the counters: cheap, needs no table.
+pub fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
+    let mut live = Live::default();
+    for &kind in AllocKind::ALL {
+        let counter = |index| snapshot.counter(index);
+        let bytes = counter(counters::alloc_bytes(kind)).saturating_sub(counter(counters::free_bytes(kind)));
+        let count = counter(counters::allocs(kind)).saturating_sub(counter(counters::frees(kind)));
+        match kind.space() {
+            Space::Device => live.device = live.device.saturating_add(bytes),
+            Space::Host => live.host = live.host.saturating_add(bytes),
+            Space::Managed => live.managed = live.managed.saturating_add(bytes),
+            Space::None => continue,
+        }
+        live.count = live.count.saturating_add(count);
+    }
+    live
+}
+
+/// One device, and what of its memory is explained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Device {
+    pub device: u32,
+    pub name: String,
+    pub vendor: &'static str,
+    pub uuid: String,
+    pub contexts: u64,
+    pub total_bytes: u64,
+    /// In use by everybody, when last looked at; 0 if unknown.
+    pub used_bytes: u64,
+    pub used_age_ns: u64,
+    /// In use by everybody when the first context had just been made.
+    pub baseline_bytes: u64,
+    /// Live recorded allocations of this process in device memory.
+    pub tracked_bytes: u64,
+    pub managed_bytes: u64,
+    /// Estimate for this process's graph execs.
+    pub graph_bytes: u64,
+    /// Used, but neither recorded nor estimated: contexts, modules, other processes.
+    pub unexplained_bytes: u64,
+    pub peak_bytes: u64,
+}
+
+/// Every device that had a context.
+pub fn devices(ledger: &Ledger) -> Vec<Device> {
+    let mut devices: BTreeMap<(u8, u32), (Device, u64)> = BTreeMap::new();
+    let snapshot = &ledger.snapshot;
+    for context in snapshot.contexts.values() {
+        let entry = devices.entry((context.vendor, context.device)).or_insert_with(|| {
+            let device = Device {
+                device: context.device,
+                name: snapshot.text(context.name).into_owned(),
+                vendor: Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name),
+                uuid: uuid(&context.uuid),
+                contexts: 0,
+                total_bytes: context.total_bytes,
+                used_bytes: 0,
+                used_age_ns: 0,
+                baseline_bytes: context.baseline_used,
+                tracked_bytes: 0,
+                managed_bytes: 0,
+                graph_bytes: 0,
+                unexplained_bytes: 0,
+                peak_bytes: 0,
+            };
+            (device, 0)
+        });
+        let (device, used_ns) = entry;
+        device.contexts += 1;
+        device.peak_bytes = device.peak_bytes.saturating_add(context.peak_bytes);
+        if context.used_ns >= *used_ns && context.used_bytes > 0 {
+            (device.used_bytes, *used_ns) = (context.used_bytes, context.used_ns);
+        }
+    }
+    let of = |context| snapshot.contexts.get(&context).map(|slot| (slot.vendor, slot.device));
+    for alloc in &snapshot.allocs {
+        let Some((device, _)) = of(alloc.context).and_then(|key| devices.get_mut(&key)) else { continue };
+        match AllocKind::from_u8(alloc.kind).map(AllocKind::space) {
+            Some(Space::Device) => device.tracked_bytes = device.tracked_bytes.saturating_add(alloc.bytes),
+            Some(Space::Managed) => device.managed_bytes = device.managed_bytes.saturating_add(alloc.bytes),
+            _ => {}
+        }
+    }
+    for exec in &snapshot.execs {
+        if let Some((device, _)) = of(exec.context).and_then(|key| devices.get_mut(&key)) {
+            device.graph_bytes = device.graph_bytes.saturating_add(exec.device_bytes);
+        }
+    }
+    let finish = |(mut device, used_ns): (Device, u64)| {
+        let explained = device.tracked_bytes.saturating_add(device.graph_bytes);
+        device.unexplained_bytes = device.used_bytes.saturating_sub(explained);
+        device.used_age_ns = if used_ns == 0 { 0 } else { ledger.age(used_ns) };
+        device
+    };
+    devices.into_values().map(finish).collect()
+}
+
+fn uuid(bytes: &[u8; 16]) -> String {
+    if *bytes == [0; 16] {
+        return String::new();
+    }
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// What the driver says this process holds on all devices, and how much of it is explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OfProcess {
+    pub used_bytes: u64,
+    pub explained_bytes: u64,
+    /// Contexts, modules, kernels' local memory, allocations past the shim.
+    pub unexplained_bytes: u64,
+}
+
+/// Asks NVML for a running process; a dump brings the answer of its time.
+pub fn of_process(ledger: &Ledger, devices: &[Device]) -> Option<OfProcess> {
+    let used_bytes = process_used(ledger)?;
+    let explained_bytes = devices.iter().map(|device| device.tracked_bytes.saturating_add(device.graph_bytes)).sum();
+    Some(OfProcess { used_bytes, explained_bytes, unexplained_bytes: used_bytes.saturating_sub(explained_bytes) })
+}
+
+/// Device bytes of the process by the driver's books.
+pub fn process_used(ledger: &Ledger) -> Option<u64> {
+    let dumped = Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0);
+    dumped.or_else(|| nvml::used_by(ledger.process.as_ref().filter(|_| ledger.status.running())?.pid))
+}
+
+/// The host's side: what of the process's resident memory the GPU runtime's objects explain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// Resident bytes; `None` if never seen.
+    pub rss_bytes: Option<u64>,
+    /// Where that comes from: `now`, `dump`, `last-sample`.
+    pub rss_source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resident: Option<Resident>,
+    /// Pinned memory that the driver allocated.
+    pub pinned_bytes: u64,
+    /// Memory of the program that is pinned.
+    pub registered_bytes: u64,
+    /// Estimates.
+    pub graph_bytes: u64,
+    pub exec_bytes: u64,
+    pub explained_bytes: u64,
+    /// Everything else: the program's own memory, the driver's, caches.
+    pub unexplained_bytes: Option<u64>,
+}
+
+/// The host memory of a ledger's process.
+pub fn host(world: &World, ledger: &Ledger) -> Host {
+    let sum = |kind: AllocKind| {
+        let of_kind = ledger.snapshot.allocs.iter().filter(|alloc| alloc.kind == kind as u8);
+        of_kind.fold(0_u64, |sum, alloc| sum.saturating_add(alloc.bytes))
+    };
+    let running = ledger.process.as_ref().filter(|_| ledger.status.running());
+    let resident = running.and_then(|process| process.resident(world));
+    let dumped = Some(ledger.snapshot.header.dumped_rss).filter(|&rss| rss > 0);
+    let sampled = ledger.snapshot.samples.last().map(|sample| sample.rss).filter(|&rss| rss > 0);
+    let (rss_bytes, rss_source) = match (resident, dumped, sampled) {
+        (Some(resident), _, _) => (Some(resident.rss), "now"),
+        (None, Some(rss), _) => (Some(rss), "dump"),
+        (None, None, Some(rss)) => (Some(rss), "last-sample"),
+        (None, None, None) => (None, "unknown"),
+    };
+    let (pinned_bytes, registered_bytes) = (sum(AllocKind::HostPinned), sum(AllocKind::HostRegistered));
+    let fold = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0_u64, u64::saturating_add);
+    let graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(|graph| graph.host_bytes));
+    let exec_bytes = fold(&mut ledger.snapshot.execs.iter().map(|exec| exec.host_bytes));
+    let explained_bytes = fold(&mut [pinned_bytes, registered_bytes, graph_bytes, exec_bytes].into_iter());
+    let unexplained_bytes = rss_bytes.map(|rss| rss.saturating_sub(explained_bytes));
+    Host {
+        rss_bytes,
+        rss_source,
+        resident,
+        pinned_bytes,
+        registered_bytes,
+        graph_bytes,
+        exec_bytes,
+        explained_bytes,
+        unexplained_bytes,
+    }
+}
+
+/// How a number moved over the samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    pub what: &'static str,
+    pub first: u64,
+    pub last: u64,
+    pub peak: u64,
+    /// Change per minute between the first and the last sample.
+    pub per_minute: f64,
+}
+
+type Column = (&'static str, fn(&SampleSlot) -> u64);
+
+/// What samples hold, by name.
+pub const COLUMNS: &[Column] = &[
+    ("device_live_bytes", |sample| sample.device_live),
+    ("host_live_bytes", |sample| sample.host_live),
+    ("managed_live_bytes", |sample| sample.managed_live),
+    ("allocs_live", |sample| sample.allocs_live),
+    ("graphs_live", |sample| sample.graphs_live),
+    ("execs_live", |sample| sample.execs_live),
+    ("graph_host_bytes", |sample| sample.graph_host_bytes),
+    ("rss_bytes", |sample| sample.rss),
+    ("device_used_bytes", |sample| sample.device_used),
+];
+
+/// Growth of everything that samples hold; `None` with fewer than two samples.
+pub fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
+    let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
+    let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
+    let rows = COLUMNS.iter().map(|&(what, column)| {
+        let (from, to) = (column(first), column(last));
+        Growth {
+            what,
+            first: from,
+            last: to,
+            peak: ledger.snapshot.samples.iter().map(column).max().unwrap_or(0),
+            per_minute: (to as f64 - from as f64) * 60e9 / span_ns as f64,
+        }
+    });
+    Some((span_ns, rows.collect()))
+}

@@ -1,0 +1,142 @@
+//! The one ledger that the user means: a pid, a file, or the only one there is.
+
+use super::find::{self, Found, What};
+use super::open::{self, Owner};
+use super::process::Process;
+use super::world::World;
+use crate::failure::{Code, Failure, Result};
+use crate::model::Ledger;
+use crate::view::text;
+use std::path::Path;
+
+/// Reads the ledger of a target: a pid, the path of a file, or nothing.
+///
+/// # Errors
+/// Says what there is instead and what to type.
+pub fn ledger(world: &World, target: Option<&str>, command: &str) -> Result<Ledger> {
+    match target {
+        None => only_one(world, command),
+        Some(target) => match target.parse::<u32>() {
+            Ok(pid) if !Path::new(target).exists() => of_pid(world, pid),
+            _ => of_file(world, Path::new(target)),
+        },
+    }
+}
+
+/// A dump, or a ledger by its path.
+fn of_file(world: &World, path: &Path) -> Result<Ledger> {
+    if !path.exists() && !path.to_string_lossy().contains('/') {
+        return Err(Failure::nothing(format!("{} is neither a pid nor a file", path.display()))
+            .fix("gpumem ps lists the processes"));
+    }
+    let snapshot = open::snapshot(path, Owner::Anyone, |_| true)?;
+    let id = snapshot.header.pid;
+    let same = |process: &Process| process.start_ticks == snapshot.header.start_ticks;
+    let same_boot = world.boot_id == Some(snapshot.header.boot_id);
+    let process = Process::of(world, id).filter(|process| same_boot && same(process)).or_else(|| {
+        let wanted = |process: &Process| process.ns_pid == id && same(process);
+        if same_boot { Process::all(world).into_iter().find(wanted) } else { None }
+    });
+    Ok(Ledger::new(world, snapshot, path.to_owned(), process))
+}
+
+fn read(world: &World, found: &Found) -> Result<Ledger> {
+    match &found.what {
+        What::Ledger { path, .. } => {
+            // Its owner was checked by the survey, on the same path.
+            let owner = Owner::Only(found.process.as_ref().map_or_else(|| owner_of(path, world), |process| process.uid));
+            let snapshot = open::snapshot(path, owner, |_| true)?;
+            Ok(Ledger::new(world, snapshot, path.clone(), found.process.clone()))
+        }
+        What::Unreadable { why, .. } => Err(Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() }),
+        What::NoLedger { mapped, .. } => Err(no_ledger(found, mapped.driver)),
+    }
+}
+
+fn owner_of(path: &Path, world: &World) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    match world.uid {
+        0 => std::fs::symlink_metadata(path).map_or(0, |meta| meta.uid()),
+        uid => uid,
+    }
+}
+
+fn no_ledger(found: &Found, driver: bool) -> Failure {
+    let who = format!("pid {} ({})", found.pid, found.name());
+    if driver {
+        Failure::nothing(format!("{who} has libgpumem.so and the driver, and recorded nothing"))
+            .fix(format!("it may not have used the GPU yet; gpumem doctor {} looks for the reason", found.pid))
+    } else {
+        Failure::nothing(format!("{who} has libgpumem.so and has made no GPU call yet")).fix("wait until it has")
+    }
+}
+
+fn of_pid(world: &World, pid: u32) -> Result<Ledger> {
+    // A pid says enough: its ledger may lie anywhere.
+    let survey = find::survey(&world.wide());
+    let wanted = |found: &&Found| {
+        found.pid == pid || found.process.as_ref().is_none() && found.path().is_some_and(|path| named_for(path, pid))
+    };
+    // A running one first, then the one that died last.
+    let best = survey.found.iter().filter(wanted).max_by_key(|found| {
+        (found.process.is_some(), found.status().map(|status| u64::MAX - status.ago_ns))
+    });
+    if let Some(found) = best {
+        return read(world, found);
+    }
+    let Some(process) = Process::of(world, pid) else {
+        return Err(Failure::nothing(format!("there is no process {pid} and no ledger of one"))
+            .fix("gpumem ps lists what there is"));
+    };
+    let who = format!("pid {pid} ({})", process.name);
+    match process.mapped(world) {
+        Ok(_) => Err(Failure::nothing(format!("{who} runs without libgpumem.so"))
+            .fix("it has to be started with it: gpumem run -- COMMAND")),
+        Err(_) => Err(Failure::error(format!("{who} belongs to user {} and cannot be looked at", process.uid))
+            .fix(crate::failure::as_root())),
+    }
+}
+
+fn named_for(path: &Path, pid: u32) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(gpumem_wire::place::ProcessId::from_ledger_name).is_some_and(|id| id.pid == pid)
+}
+
+fn only_one(world: &World, command: &str) -> Result<Ledger> {
+    let survey = find::survey(world);
+    let live: Vec<&Found> = survey.found.iter().filter(|found| found.is_live()).collect();
+    let dead: Vec<&Found> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
+    match (live.as_slice(), dead.as_slice()) {
+        ([one], _) => read(world, one),
+        ([], [one]) => {
+            tracing::info!("no process runs; this is what pid {} left", one.pid);
+            read(world, one)
+        }
+        ([], []) => Err(nothing(world, &survey)),
+        ([], several) | (several, _) => Err(name_one(several, command)),
+    }
+}
+
+fn nothing(world: &World, survey: &find::Survey) -> Failure {
+    for warning in &survey.warnings {
+        tracing::warn!("{warning}");
+    }
+    match survey.found.first() {
+        None => Failure::nothing(format!("no process with libgpumem.so was found, and no ledger in {}", world.own_dir.display()))
+            .fix("start one with: gpumem run -- COMMAND"),
+        Some(found) => match &found.what {
+            What::Unreadable { why, .. } => Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() },
+            What::NoLedger { mapped, .. } => no_ledger(found, mapped.driver),
+            What::Ledger { .. } => Failure::nothing("nothing to look at"),
+        },
+    }
+}
+
+fn name_one(several: &[&Found], command: &str) -> Failure {
+    let mut what = format!("{} processes fit; type one of", several.len());
+    for found in several {
+        let status = found.status().map(super::life::Status::text).unwrap_or_default();
+        what.push_str(&format!("\n  gpumem {command} {:<8} # {}, {status}", found.pid, text::clean(&found.name())));
+    }
+    Failure::new(Code::Several, what)
+}

@@ -1,0 +1,126 @@
+//! Whether the process behind a ledger still runs, and what "now" means for its times.
+
+use super::process::Process;
+use super::world::{World, monotonic_ns};
+use gpumem_wire::layout::Header;
+use gpumem_wire::read::Snapshot;
+use std::os::unix::fs::MetadataExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What became of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Life {
+    /// It runs and was found.
+    Running,
+    /// Its control thread was alive a moment ago, in a pid namespace that cannot be seen from here.
+    Elsewhere,
+    /// It said goodbye.
+    Exited,
+    /// It is gone and did not say goodbye: SIGKILL, a crash, `_exit`, an out-of-memory kill.
+    Killed,
+    /// The file is a dump, made while the process ran or of what it left.
+    Dump,
+}
+
+/// [`Life`] with the times that belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub life: Life,
+    /// What ages count from, on the ledger's clock: now, the last sign of life, or when the dump
+    /// was made.
+    pub now_ns: u64,
+    /// How long the process has been gone, or how old the dump is; 0 while it runs.
+    pub ago_ns: u64,
+    /// True if this machine has been started again since.
+    pub other_boot: bool,
+}
+
+/// A heartbeat younger than this is a living process, seen or not. The control thread beats every second.
+const HEARTBEAT_FRESH_NS: u64 = 5_000_000_000;
+
+impl Status {
+    /// The status of a ledger, given the process of its name, if that runs.
+    pub fn of(world: &World, snapshot: &Snapshot, process: Option<&Process>) -> Self {
+        let header = &snapshot.header;
+        let other_boot = world.boot_id.is_some_and(|boot_id| boot_id != header.boot_id);
+        let now = monotonic_ns();
+        let last = match header.dumped_ns {
+            0 => last_sign(snapshot),
+            dumped_ns => dumped_ns,
+        };
+        let ago_ns = if other_boot { real_ago(header, last) } else { now.saturating_sub(last) };
+        let gone = |life| Self { life, now_ns: last, ago_ns, other_boot };
+        if header.dumped_ns != 0 {
+            return gone(Life::Dump);
+        }
+        if header.exited_ns != 0 {
+            return gone(Life::Exited);
+        }
+        if other_boot {
+            return gone(Life::Killed);
+        }
+        let fresh = header.heartbeat_ns != 0 && now.saturating_sub(header.heartbeat_ns) < HEARTBEAT_FRESH_NS;
+        match process {
+            Some(_) => Self { life: Life::Running, now_ns: now, ago_ns: 0, other_boot },
+            None if fresh && !visible(world, header) => Self { life: Life::Elsewhere, now_ns: now, ago_ns: 0, other_boot },
+            None => gone(Life::Killed),
+        }
+    }
+
+    /// True while records may still change.
+    pub fn running(&self) -> bool {
+        matches!(self.life, Life::Running | Life::Elsewhere)
+    }
+
+    /// For people: "running", "killed 12 s ago".
+    pub fn text(&self) -> String {
+        use crate::view::units::span;
+        match self.life {
+            Life::Running => "running".into(),
+            Life::Elsewhere => "running in another pid namespace".into(),
+            Life::Exited => format!("exited {} ago", span(self.ago_ns)),
+            Life::Killed => format!("killed {} ago", span(self.ago_ns)),
+            Life::Dump => format!("dumped {} ago", span(self.ago_ns)),
+        }
+    }
+}
+
+/// True if the header's process, were it running, would have been found: it is in our pid namespace.
+/// Where the shim could not tell (0), it counts as ours.
+fn visible(world: &World, header: &Header) -> bool {
+    let ours = std::fs::metadata(world.proc.join("self/ns/pid")).map_or(0, |meta| meta.ino());
+    header.pid_ns == 0 || header.pid_ns == ours
+}
+
+/// The newest time in a ledger.
+fn last_sign(snapshot: &Snapshot) -> u64 {
+    let header = &snapshot.header;
+    let newest = |times: &mut dyn Iterator<Item = u64>| times.max().unwrap_or(0);
+    [
+        header.created_ns,
+        header.heartbeat_ns,
+        header.exited_ns,
+        newest(&mut snapshot.allocs.iter().map(|alloc| alloc.time_ns)),
+        newest(&mut snapshot.events.iter().map(|event| event.time_ns)),
+        newest(&mut snapshot.samples.iter().map(|sample| sample.time_ns)),
+        newest(&mut snapshot.graphs.iter().map(|graph| graph.time_ns.max(graph.last_used_ns))),
+        newest(&mut snapshot.execs.iter().map(|exec| exec.time_ns.max(exec.last_launch_ns).max(exec.last_update_ns))),
+        newest(&mut snapshot.contexts.values().map(|context| context.time_ns.max(context.gone_ns).max(context.used_ns))),
+    ]
+    .into_iter()
+    .max()
+    .unwrap_or(0)
+}
+
+/// How long ago a time of another boot was, by the wall clock.
+fn real_ago(header: &Header, ns: u64) -> u64 {
+    let real = header.created_real_ns.saturating_add(ns.saturating_sub(header.created_ns));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    now.saturating_sub(real)
+}
+
+/// A time of the ledger as nanoseconds since 1970.
+pub fn real_ns(header: &Header, ns: u64) -> u64 {
+    if ns == 0 { 0 } else { header.created_real_ns.saturating_add(ns).saturating_sub(header.created_ns) }
+}

@@ -1,0 +1,17 @@
+//! Which ledgers there are, whose they are, and opening one without trusting it.
+//!
+//! * [`world`]: this machine: /proc, boot id, clocks, the directories of this user.
+//! * [`process`]: one process as /proc shows it.
+//! * [`open`]: a file to a snapshot: no links, no pipes, nobody else's files.
+//! * [`find`]: every ledger and every process with the shim.
+//! * [`life`]: whether the process behind a ledger runs, said goodbye or was killed, and when.
+//! * [`choose`]: the one that the user means.
+//! * [`nvml`]: what the driver says a process holds.
+
+pub mod choose;
+pub mod find;
+pub mod life;
+pub mod nvml;
+pub mod open;
+pub mod process;
+pub mod world;

@@ -1,0 +1,109 @@
+//! A path to a snapshot: what is opened is a regular file, and nobody else's unless asked for by name.
+
+use crate::failure::{Failure, Result};
+use gpumem_wire::layout::TableKind;
+use gpumem_wire::read::{MAX_FILE_BYTES, Snapshot};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Whose file it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The user named it: any file that can be read.
+    Anyone,
+    /// Found while looking around: this user's, or root's.
+    Only(u32),
+}
+
+/// Opens a ledger or a dump for reading.
+///
+/// # Errors
+/// What is not a regular file, belongs to someone else, or cannot be opened.
+pub fn file(path: &Path, owner: Owner) -> Result<File> {
+    let shown = path.display();
+    let mut options = OpenOptions::new();
+    // O_NONBLOCK: a pipe planted under a ledger's name must not hold us up.
+    let follow = if owner == Owner::Anyone { 0 } else { libc::O_NOFOLLOW };
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC | follow);
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => Failure::error(format!("{shown} is a symbolic link, which a ledger never is")),
+        Some(libc::ENXIO) => Failure::error(format!("{shown} is not a regular file")),
+        _ if error.kind() == io::ErrorKind::NotFound => Failure::nothing(format!("there is no file {shown}")),
+        _ => Failure::io(format!("cannot open {shown}"), &error),
+    })?;
+    let meta = file.metadata().map_err(|error| Failure::io(format!("cannot look at {shown}"), &error))?;
+    if !meta.is_file() {
+        return Err(Failure::error(format!("{shown} is not a regular file")));
+    }
+    if let Owner::Only(uid) = owner
+        && meta.uid() != uid
+        && meta.uid() != 0
+    {
+        return Err(Failure::error(format!("{shown} belongs to user {}, not to {uid}", meta.uid()))
+            .fix("name the file itself if you trust it"));
+    }
+    if meta.len() > MAX_FILE_BYTES {
+        return Err(Failure::error(format!("{shown} is larger than a ledger can be ({} bytes)", meta.len())));
+    }
+    Ok(file)
+}
+
+/// Reads the tables that are wanted.
+///
+/// # Errors
+/// As [`file`], and what is not a ledger of this version.
+pub fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
+    let file = file(path, owner)?;
+    let shown = path.display();
+    match Snapshot::read_tables(&file, wanted) {
+        Ok(Ok(snapshot)) => Ok(snapshot),
+        Ok(Err(error)) => Err(Failure::error(format!("{shown} cannot be read: {error}"))),
+        Err(error) => Err(Failure::io(format!("cannot read {shown}"), &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    fn why(path: &Path, owner: Owner) -> String {
+        file(path, owner).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_regular_files_of_ours_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().join("1-2.ledger");
+        std::fs::write(&real, "x").unwrap();
+        let uid = std::fs::metadata(&real).unwrap().uid();
+        file(&real, Owner::Only(uid)).unwrap();
+
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(why(&link, Owner::Only(uid)).contains("symbolic link"));
+        file(&link, Owner::Anyone).unwrap();
+
+        let pipe = dir.path().join("pipe");
+        let name = std::ffi::CString::new(pipe.as_os_str().as_bytes()).unwrap();
+        // SAFETY: `name` is a terminated string that outlives the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(why(&pipe, Owner::Anyone).contains("not a regular file"));
+        assert!(why(dir.path(), Owner::Anyone).contains("not a regular file"));
+        assert!(why(Path::new("/dev/zero"), Owner::Anyone).contains("not a regular file"));
+        assert!(why(&dir.path().join("none"), Owner::Anyone).contains("there is no file"));
+        if uid != 0 {
+            assert!(why(&real, Owner::Only(uid + 1)).contains("belongs to user"));
+        }
+    }
+
+    #[test]
+    fn a_sparse_giant_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("big");
+        File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        assert!(why(&path, Owner::Anyone).contains("larger than a ledger can be"));
+    }
+}

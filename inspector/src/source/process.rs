@@ -1,0 +1,195 @@
+//! One process as /proc shows it.
+
+use super::world::World;
+use gpumem_wire::place;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A running process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    /// Its pid in its own namespace: what the shim inside sees and names its ledger by.
+    pub ns_pid: u32,
+    pub start_ticks: u64,
+    pub uid: u32,
+    /// The command's name, at most 15 bytes.
+    pub name: String,
+}
+
+/// Which of the files that matter are mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapped {
+    pub shim: bool,
+    /// The driver's or HIP's library.
+    pub driver: bool,
+    /// A tool that watches the GPU itself: compute-sanitizer, CUPTI.
+    pub tool: bool,
+}
+
+impl Process {
+    /// The process of this pid; `None` if there is none, or only a zombie.
+    pub fn of(world: &World, pid: u32) -> Option<Self> {
+        let dir = world.proc.join(pid.to_string());
+        let stat = String::from_utf8_lossy(&std::fs::read(dir.join("stat")).ok()?).into_owned();
+        let start_ticks = place::start_ticks(&stat)?;
+        let (head, tail) = stat.rsplit_once(')')?;
+        if tail.trim_start().starts_with(['Z', 'X']) {
+            return None;
+        }
+        let name = head.split_once('(')?.1.to_owned();
+        let status = std::fs::read(dir.join("status")).ok()?;
+        let status = String::from_utf8_lossy(&status);
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let ns_pid = field("NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
+        // The effective user: whom its ledger belongs to.
+        let uid = field("Uid:").and_then(|uids| uids.split_ascii_whitespace().nth(1)?.parse().ok())?;
+        Some(Self { pid, ns_pid: ns_pid.unwrap_or(pid), start_ticks, uid, name })
+    }
+
+    /// Every process, by pid.
+    pub fn all(world: &World) -> Vec<Self> {
+        let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();
+        let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        pids.sort_unstable();
+        pids.into_iter().filter_map(|pid| Self::of(world, pid)).collect()
+    }
+
+    /// What is mapped.
+    ///
+    /// # Errors
+    /// Permission denied for processes of other users.
+    pub fn mapped(&self, world: &World) -> io::Result<Mapped> {
+        let maps = std::fs::read(world.proc.join(self.pid.to_string()).join("maps"))?;
+        let mut mapped = Mapped::default();
+        for line in maps.split(|&byte| byte == b'\n') {
+            let Some(slash) = line.iter().position(|&byte| byte == b'/') else { continue };
+            let name = line[slash..].rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+            mapped.shim |= name.starts_with(b"libgpumem.so");
+            mapped.driver |= name.starts_with(b"libcuda.so") || name.starts_with(b"libamdhip64.so");
+            mapped.tool |= name.starts_with(b"libsanitizer-") || name.starts_with(b"libcupti.so");
+        }
+        Ok(mapped)
+    }
+
+    /// A variable of the environment that the process was started with.
+    ///
+    /// # Errors
+    /// Permission denied for processes of other users.
+    pub fn environment(&self, world: &World) -> io::Result<BTreeMap<OsString, OsString>> {
+        let bytes = std::fs::read(world.proc.join(self.pid.to_string()).join("environ"))?;
+        let pairs = bytes.split(|&byte| byte == 0).filter_map(|pair| {
+            let equals = pair.iter().position(|&byte| byte == b'=')?;
+            let (name, value) = (OsStr::from_bytes(&pair[..equals]), OsStr::from_bytes(&pair[equals + 1..]));
+            Some((name.to_owned(), value.to_owned()))
+        });
+        Ok(pairs.collect())
+    }
+
+    /// Its file system: where its paths hold.
+    pub fn root(&self, world: &World) -> PathBuf {
+        world.proc.join(self.pid.to_string()).join("root")
+    }
+
+    /// Where its ledger lies, as seen from here.
+    ///
+    /// # Errors
+    /// Permission denied for processes of other users.
+    pub fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
+        let environment = self.environment(world)?;
+        let get = |name: &str| environment.get(OsStr::new(name)).map(OsString::as_os_str);
+        let dir = place::directory(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
+        Ok(inside(&self.root(world), &dir).join(self.id().ledger_name()))
+    }
+
+    /// The user id that the process itself sees: differs in a user namespace.
+    fn uid_inside(&self, world: &World) -> u32 {
+        let map = std::fs::read_to_string(world.proc.join(self.pid.to_string()).join("uid_map"));
+        let translated = map.ok().and_then(|map| {
+            map.lines().find_map(|line| {
+                let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+                let (inside, outside, len) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+                let offset = self.uid.checked_sub(outside).filter(|&offset| offset < len)?;
+                inside.checked_add(offset)
+            })
+        });
+        translated.unwrap_or(self.uid)
+    }
+
+    /// What its ledger is named by.
+    pub fn id(&self) -> place::ProcessId {
+        place::ProcessId { pid: self.ns_pid, start_ticks: self.start_ticks }
+    }
+
+    /// Resident bytes: all, and the part that belongs to files.
+    pub fn resident(&self, world: &World) -> Option<Resident> {
+        let status = std::fs::read(world.proc.join(self.pid.to_string()).join("status")).ok()?;
+        let status = String::from_utf8_lossy(&status);
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+        };
+        Some(Resident {
+            rss: kib("VmRSS:")?,
+            anonymous: kib("RssAnon:").unwrap_or(0),
+            file: kib("RssFile:").unwrap_or(0),
+            shared: kib("RssShmem:").unwrap_or(0),
+        })
+    }
+}
+
+/// Resident memory of a process, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Resident {
+    pub rss: u64,
+    pub anonymous: u64,
+    pub file: u64,
+    pub shared: u64,
+}
+
+/// An absolute path as it is under another root.
+pub fn inside(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_finds_itself() {
+        let world = World::here(None);
+        let me = Process::of(&world, std::process::id()).unwrap();
+        assert_eq!((me.pid, me.uid), (std::process::id(), world.uid));
+        assert!(me.start_ticks > 0);
+        assert!(me.resident(&world).unwrap().rss > 0);
+        assert_eq!(me.mapped(&world).unwrap(), Mapped::default());
+        assert!(Process::all(&world).contains(&me));
+        assert_eq!(Process::of(&world, u32::MAX), None);
+    }
+
+    #[test]
+    fn a_container_is_seen_from_outside() {
+        let fake = tempfile::tempdir().unwrap();
+        let dir = fake.path().join("77");
+        std::fs::create_dir_all(&dir).unwrap();
+        let world = World { proc: fake.path().into(), ..World::here(None) };
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+        write("stat", "77 (srv (x)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
+        write("status", "Name:\tsrv\nUid:\t100007\t100007\t100007\t100007\nNSpid:\t77\t12\t5\n");
+        write("environ", "A=b\0GPUMEM_DIR=/run/gm\0junk\0");
+        write("uid_map", "0 100000 65536\n");
+        write("maps", "7f00-7f01 r-xp 0 00:00 1  /opt/a b/libgpumem.so\n7f02-7f03 r-xp 0 0:0 2 /usr/lib/libcuda.so.1 (deleted)\n");
+        let process = Process::of(&world, 77).unwrap();
+        assert_eq!((process.ns_pid, process.start_ticks, process.name.as_str()), (5, 4242, "srv (x)"));
+        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/run/gm/5-4242.ledger"));
+        assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, driver: true, tool: false });
+        write("environ", "A=b\0");
+        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/tmp/gpumem-7/5-4242.ledger"));
+        write("stat", "77 (srv) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
+        assert_eq!(Process::of(&world, 77), None, "a zombie no longer runs");
+    }
+}

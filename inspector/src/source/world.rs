@@ -1,0 +1,71 @@
+//! This machine, as far as ledgers need it. Tests make their own.
+
+use gpumem_wire::place;
+use std::path::{Path, PathBuf};
+
+/// Where to look and what time it is.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// The user at work.
+    pub uid: u32,
+    /// Where this user's ledgers lie.
+    pub own_dir: PathBuf,
+    /// Other usual places.
+    pub more_dirs: Vec<PathBuf>,
+    /// True if the user named the directory: what lies elsewhere is not listed.
+    pub narrow: bool,
+    pub boot_id: Option<[u8; 16]>,
+}
+
+impl World {
+    /// The real one; `dir` overrides the directory that the environment names.
+    pub fn here(dir: Option<PathBuf>) -> Self {
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        let (gpumem, runtime) = (std::env::var_os(place::DIR_VARIABLE), std::env::var_os("XDG_RUNTIME_DIR"));
+        let narrow = dir.is_some() || gpumem.as_ref().is_some_and(|dir| !dir.is_empty());
+        let own_dir = dir.unwrap_or_else(|| place::directory(gpumem.as_deref(), runtime.as_deref(), uid));
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+        let more_dirs = match uid {
+            _ if narrow => Vec::new(),
+            0 => everyones_dirs(Path::new("/")),
+            // The XDG directory may be missing in this shell (sudo, cron) though the program had it.
+            _ => vec![PathBuf::from(format!("/run/user/{uid}/gpumem")), PathBuf::from(format!("/tmp/gpumem-{uid}"))],
+        };
+        Self {
+            proc: "/proc".into(),
+            uid,
+            more_dirs: more_dirs.into_iter().filter(|more| *more != own_dir).collect(),
+            own_dir,
+            narrow,
+            boot_id: boot_id.and_then(|text| place::boot_id(&text)),
+        }
+    }
+
+    /// The same machine, with every place looked at.
+    pub fn wide(&self) -> Self {
+        Self { narrow: false, ..self.clone() }
+    }
+}
+
+/// Every user's usual directories.
+fn everyones_dirs(root: &Path) -> Vec<PathBuf> {
+    let entries = |dir: &str| std::fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
+    let tmp = entries("tmp").filter(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("gpumem-"))
+    });
+    let mut dirs: Vec<_> =
+        entries("run/user").map(|path| path.join("gpumem")).chain(tmp).filter(|path| path.is_dir()).collect();
+    dirs.sort();
+    dirs
+}
+
+/// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime writes one timespec, which `time` is.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

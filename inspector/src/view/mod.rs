@@ -1,0 +1,6 @@
+//! How things are shown: tables, units, colours, JSON. Nothing here knows what a ledger is.
+
+pub mod json;
+pub mod table;
+pub mod text;
+pub mod units;

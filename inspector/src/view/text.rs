@@ -1,0 +1,135 @@
+//! Text from elsewhere (names, tags, paths, messages) made fit for a terminal.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// True for characters that a terminal may act on, or that reorder what is shown.
+fn hostile(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Text in which every control character is written out, as `\x1b`.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    escape(text, |_| false)
+}
+
+/// As [`clean`], with line breaks kept.
+pub fn clean_lines(text: &str) -> Cow<'_, str> {
+    escape(text, |c| c == '\n')
+}
+
+fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(|c| hostile(c) && !keep(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            _ if !hostile(c) || keep(c) => out.push(c),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            _ if (c as u32) < 0x100 => drop(write!(out, "\\x{:02x}", c as u32)),
+            _ => drop(write!(out, "\\u{{{:x}}}", c as u32)),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// JSON text with the control characters that JSON allows raw (DEL, C1, direction marks) escaped,
+/// so that printing it on a terminal is harmless. They can only occur inside strings.
+pub fn clean_json(json: String) -> String {
+    if !json.chars().any(|c| hostile(c) && c != '\n') {
+        return json;
+    }
+    let mut out = String::with_capacity(json.len() + 32);
+    for c in json.chars() {
+        if hostile(c) && c != '\n' {
+            let _ = write!(out, "\\u{:04x}", c as u32);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// A word as a shell wants it, quoted only where needed.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// The middle left out where text is longer than `max` columns.
+pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
+    let width = unicode_width::UnicodeWidthStr::width(text);
+    if width <= max || max < 4 {
+        return Cow::Borrowed(text);
+    }
+    let (head, tail) = ((max - 1) / 2, max - 1 - (max - 1) / 2);
+    let start = take(text.chars(), head);
+    let end: String = take(text.chars().rev(), tail).chars().rev().collect();
+    Cow::Owned(format!("{start}…{end}"))
+}
+
+fn take(chars: impl Iterator<Item = char>, columns: usize) -> String {
+    let mut left = columns;
+    chars
+        .take_while(|&c| {
+            let width = unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
+            let fits = width <= left;
+            left = left.saturating_sub(width);
+            fits
+        })
+        .collect()
+}
+
+/// "1 graph", "2 graphs", "2 launches".
+pub fn count(n: u64, one: &str) -> String {
+    let end = match n {
+        1 => "",
+        _ if one.ends_with("ch") || one.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {one}{end}", super::units::number(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_steers_a_terminal_gets_through() {
+        assert_eq!(clean("plain ünïcode"), "plain ünïcode");
+        assert_eq!(clean("\x1b]0;owned\x07a\nb"), "\\x1b]0;owned\\x07a\\nb");
+        assert_eq!(clean("\u{9b}31m \u{202e}abc"), "\\x9b31m \\u{202e}abc");
+        assert_eq!(clean_lines("a\nb\x1b"), "a\nb\\x1b");
+        for c in (0..=0x2fff).filter_map(char::from_u32) {
+            assert!(!clean(&c.to_string()).chars().any(hostile));
+        }
+    }
+
+    #[test]
+    fn json_stays_the_same_value() {
+        let value = serde_json::json!({ "text": "\u{7f}\u{9b}\u{202e}ok" });
+        let text = clean_json(serde_json::to_string_pretty(&value).unwrap());
+        assert!(!text.chars().any(|c| hostile(c) && c != '\n'));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn shell_words_survive() {
+        assert_eq!(shell_word("a-b/c=1"), "a-b/c=1");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+    }
+
+    #[test]
+    fn long_text_loses_its_middle() {
+        assert_eq!(shorten("abcdefghij", 7), "abc…hij");
+        assert_eq!(shorten("abc", 7), "abc");
+        assert_eq!(unicode_width::UnicodeWidthStr::width(&*shorten("日本語日本語日本語", 9)), 9);
+    }
+}

@@ -1,0 +1,93 @@
+//! Numbers with units. Exact values belong into JSON.
+
+/// Bytes with a binary unit: `0 B`, `1.5 KiB`, `32.0 MiB`.
+pub fn bytes(n: u64) -> String {
+    let mut unit = 0;
+    let mut value = n as f64;
+    while value >= 1023.95 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// Bytes with their sign; `+0 B` for none.
+pub fn signed_bytes(n: i64) -> String {
+    format!("{}{}", if n < 0 { '-' } else { '+' }, bytes(n.unsigned_abs()))
+}
+
+/// A number with its sign.
+pub fn signed(n: i64) -> String {
+    format!("{}{}", if n < 0 { '-' } else { '+' }, number(n.unsigned_abs()))
+}
+
+/// A number with its thousands apart: `1,234,567`.
+pub fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A time span: `850 ns`, `3.2 ms`, `12.5 s`, `4 min 10 s`, `3 h 5 min`, `2 d 4 h`.
+pub fn span(ns: u64) -> String {
+    let s = ns / 1_000_000_000;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ if s < 60 => format!("{:.1} s", ns as f64 / 1e9),
+        _ if s < 3600 => format!("{} min {} s", s / 60, s % 60),
+        _ if s < 86_400 => format!("{} h {} min", s / 3600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+/// Hundredths as percent.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { String::new() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        for (n, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (5 << 30, "5.0 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
+        assert_eq!((signed_bytes(-2048), signed_bytes(0)), ("-2.0 KiB".into(), "+0 B".into()));
+        assert_eq!(signed_bytes(i64::MIN), "-8.0 EiB");
+    }
+
+    #[test]
+    fn numbers_and_spans() {
+        assert_eq!(number(1_234_567), "1,234,567");
+        assert_eq!(number(12), "12");
+        for (ns, text) in [
+            (999, "999 ns"),
+            (1_500, "1.5 µs"),
+            (59_900_000_000, "59.9 s"),
+            (250_000_000_000, "4 min 10 s"),
+            (11_100_000_000_000, "3 h 5 min"),
+        ] {
+            assert_eq!(span(ns), text);
+        }
+    }
+}
