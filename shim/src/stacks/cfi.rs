@@ -6,9 +6,8 @@
 use std::mem::MaybeUninit;
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, LittleEndian, Operation, Register,
-    RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow,
-    X86_64,
+    BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, LittleEndian, Operation, Register, RegisterRule,
+    UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
 };
 
 use super::memory::{read_memory, read_value};
@@ -110,7 +109,11 @@ fn read_rule(fde: u64, address: u64) -> Option<Rule> {
     to_rule(row, &frames, entry.cie().encoding())
 }
 
-fn to_rule(row: &UnwindTableRow<usize, InPlace>, frames: &EhFrame<Bytes<'_>>, encoding: gimli::Encoding) -> Option<Rule> {
+fn to_rule(
+    row: &UnwindTableRow<usize, InPlace>,
+    frames: &EhFrame<Bytes<'_>>,
+    encoding: gimli::Encoding,
+) -> Option<Rule> {
     match row.register(X86_64::RA) {
         Some(RegisterRule::Offset(-8)) => {}
         None | Some(RegisterRule::Undefined) => return Some(Rule::END),

@@ -115,17 +115,18 @@ impl Memo {
     pub fn put_before(&mut self, met: usize, inner: &Inner) {
         if let Some(first) = met.checked_sub(inner.len)
             && inner.usable
+            && !(inner.overflowed && met < STEPS)
         {
             self.steps[first..met].copy_from_slice(inner.steps());
             self.first = first;
         }
     }
 
-    /// Remembers a whole walk.
+    /// Remembers a whole walk, or its innermost frames.
     pub fn put(&mut self, inner: &Inner, last: Last) {
         if inner.usable {
             self.first = STEPS;
-            self.last = last;
+            self.last = if inner.overflowed { Last::Open } else { last };
             self.put_before(STEPS, inner);
         }
     }
@@ -141,7 +142,9 @@ impl Memo {
 /// Frames of a walk in progress that are not in the memo.
 pub(super) struct Inner {
     len: usize,
-    /// No more than fit, and no frame that is found by other words of the stack.
+    /// There were more than fit.
+    overflowed: bool,
+    /// All are found by the words that a memo confirms.
     usable: bool,
     steps: [MaybeUninit<Step>; STEPS],
 }
@@ -149,7 +152,7 @@ pub(super) struct Inner {
 impl Inner {
     #[inline(always)]
     pub fn new() -> Self {
-        Inner { len: 0, usable: true, steps: [const { MaybeUninit::uninit() }; STEPS] }
+        Inner { len: 0, overflowed: false, usable: true, steps: [const { MaybeUninit::uninit() }; STEPS] }
     }
 
     #[inline(always)]
@@ -165,10 +168,11 @@ impl Inner {
                 *room = MaybeUninit::new(step);
                 self.len += 1;
             }
-            None => self.usable = false,
+            None => self.overflowed = true,
         }
     }
 
+    /// A frame was crossed that a memo cannot confirm.
     pub fn spoil(&mut self) {
         self.usable = false;
     }

@@ -24,7 +24,7 @@ impl Drop for KeepErrno {
 ///
 /// The kernel does the reading (process_vm_readv on ourselves, 0.3 µs on a small VM), or
 /// /proc/self/mem where a sandbox refuses that. May change errno.
-pub(super) fn read_memory<'a>(address: u64, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+pub(super) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: to.len() };
     // SAFETY: `local` is ours to write; the kernel checks `remote`.
@@ -124,9 +124,8 @@ impl KnownStack {
 
 fn stack_top() -> u64 {
     // SAFETY: plain queries.
-    let (main, own, above_main) = unsafe {
-        (libc::getpid() == libc::gettid(), libc::pthread_self() as u64, libc::getauxval(libc::AT_RANDOM))
-    };
+    let (main, own, above_main) =
+        unsafe { (libc::getpid() == libc::gettid(), libc::pthread_self() as u64, libc::getauxval(libc::AT_RANDOM)) };
     (if main { above_main } else { own }) & !7
 }
 

@@ -10,6 +10,10 @@
 //! | memory.rs | which stack memory may be read directly, and reading what may not be there |
 //! | intern.rs | numbers for stacks |
 //!
+//! 32 frames cost 105 ns where the thread's last walk had most of them, 220 where every rule is
+//! known, 21 by frame pointers alone, 4250 with libgcc (a small VM, release build). A new address
+//! costs some microseconds and up to 20 KiB of the thread's stack.
+//!
 //! A walk on known code takes no lock, calls nothing and allocates nothing. It reads the stack only
 //! where that is known to be mapped; anything else, unwind tables included, is read through the
 //! kernel, so that garbage on the stack or a dlclose in another thread ends a walk and not the
@@ -20,7 +24,7 @@
 //! A rule outlives its code until the next look at the loader's counters: on any address that has
 //! no rule yet, on a walk that ends oddly, and on [`modules::refresh`]. In between, code that was loaded where other code was
 //! unloaded, with every return address equal, could be walked by the old rules; such a stack may be
-//! wrong, never more.
+//! wrong, never more. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
 use std::cell::Cell;
 
@@ -31,6 +35,7 @@ pub mod intern;
 mod memo;
 mod memory;
 pub mod modules;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -63,7 +68,9 @@ impl Regs {
     pub fn of_caller() -> Regs {
         let (fp, sp): (u64, u64);
         // SAFETY: reads two registers.
-        unsafe { std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp, options(nomem, nostack, preserves_flags))
+        };
         // A frame of ours is small: no hook keeps more than 1 MiB on the stack.
         if fp.wrapping_sub(sp) > 1 << 20 || fp & 7 != 0 {
             return Regs::default();
@@ -120,6 +127,7 @@ thread_local! {
 }
 
 /// No user code is above this address; keeps garbage out of the cache's keys.
+#[cfg(target_arch = "x86_64")]
 const HIGHEST_CODE: u64 = 1 << 47;
 
 /// Writes return addresses, innermost first, beginning with `regs.pc`.
@@ -326,7 +334,9 @@ fn walk_frames(
         if fp == 0 {
             break;
         }
-        let (Some(caller), Some(back)) = (stack.word(fp), stack.word(fp.wrapping_add(8))) else { return (walk, End::Usual) };
+        let (Some(caller), Some(back)) = (stack.word(fp), stack.word(fp.wrapping_add(8))) else {
+            return (walk, End::Usual);
+        };
         if fp.wrapping_add(16) <= sp {
             return (walk, End::Usual);
         }

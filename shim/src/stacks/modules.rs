@@ -29,6 +29,7 @@ pub struct Module {
     path: *const u8,
     path_len: u32,
     /// .eh_frame_hdr in memory, 0 without.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) eh_frame_hdr: u64,
     notes: (u64, u64),
 }
@@ -159,16 +160,14 @@ fn retire(old: *mut Snapshot) {
     // who looks at `known` no more.
     let alone = READERS.load(Ordering::SeqCst) == 1;
     for snapshot in taken.into_iter().filter(|snapshot| !snapshot.is_null()) {
-        let kept = !alone
-            && RETIRED.iter().any(|slot| {
-                let null = std::ptr::null_mut();
-                slot.compare_exchange(null, snapshot, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-            });
         if alone {
             unmap(snapshot);
-        } else if !kept {
-            // No room to remember it: it stays mapped for good.
+            continue;
         }
+        // For the next refresh; without room it stays mapped for good.
+        let _ = RETIRED.iter().any(|slot| {
+            slot.compare_exchange(std::ptr::null_mut(), snapshot, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        });
     }
 }
 
@@ -402,4 +401,3 @@ impl Filler {
         self.text_room -= len;
     }
 }
-

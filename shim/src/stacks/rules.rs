@@ -59,10 +59,7 @@ impl Rule {
             return None;
         }
         Some(Rule(
-            kind as u64
-                | (saved as u64) << 3
-                | (cfa_words as u64 & 0xff_ffff) << 8
-                | u64::from(fp_words as u16) << 32,
+            kind as u64 | (saved as u64) << 3 | (cfa_words as u64 & 0xff_ffff) << 8 | u64::from(fp_words as u16) << 32,
         ))
     }
 
@@ -111,9 +108,8 @@ struct Set {
 }
 
 /// 16384 rules in 256 KiB, of which a program touches what it uses.
-static CACHE: [Set; SETS] = [const {
-    Set { mixed: [const { AtomicU64::new(0) }; WAYS], rules: [const { AtomicU64::new(0) }; WAYS] }
-}; SETS];
+static CACHE: [Set; SETS] =
+    [const { Set { mixed: [const { AtomicU64::new(0) }; WAYS], rules: [const { AtomicU64::new(0) }; WAYS] } }; SETS];
 
 /// Raised when code was unmapped; rules of earlier generations no longer match.
 static GENERATION: AtomicU64 = AtomicU64::new(1);

@@ -90,9 +90,11 @@ impl Library {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("gpumem-stacks-{}-{number}.so", std::process::id()));
         let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/stacks/tests").join(source);
-        let (variable, default) = if source.extension().is_some_and(|ext| ext == "c") { ("CC", "cc") } else { ("CXX", "c++") };
+        let (variable, default) =
+            if source.extension().is_some_and(|ext| ext == "c") { ("CC", "cc") } else { ("CXX", "c++") };
         let compiler = std::env::var(variable).unwrap_or(default.into());
-        let status = Command::new(&compiler).args(["-shared", "-fPIC", "-o"]).arg(&path).args(flags).arg(&source).status();
+        let status =
+            Command::new(&compiler).args(["-shared", "-fPIC", "-o"]).arg(&path).args(flags).arg(&source).status();
         assert!(status.unwrap_or_else(|error| panic!("{compiler}: {error}")).success());
         path
     }

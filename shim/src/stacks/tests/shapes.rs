@@ -8,8 +8,7 @@ use crate::stacks::modules::{self, Modules};
 type WithDepth = unsafe extern "C" fn(c_int, Callback, *mut c_void);
 type Plain = unsafe extern "C" fn(Callback, *mut c_void);
 type Registers = unsafe extern "C" fn(c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int;
-type Realigned =
-    unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int;
+type Realigned = unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, c_int, Callback, *mut c_void) -> c_int;
 
 const FLAGS: &[&[&str]] = &[
     &["-O2", "-fomit-frame-pointer"],
@@ -84,8 +83,6 @@ fn frame_pointers_at_odd_places_are_followed() {
 
 #[test]
 fn coroutine_stacks_are_walked_and_may_vanish() {
-    static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one_at_a_time = LOCK.lock();
     let library = Library::new("shapes.c", &["-O2"]);
     // SAFETY: the types of shapes.c.
     let on_fiber: Plain = unsafe { library.function("on_fiber") };
@@ -166,7 +163,8 @@ fn walks_that_share_frames_with_the_last_one_are_right() {
         (0..random(6)).for_each(|_| shapes.push(random(8) as u8));
         shapes.truncate(12);
         let depth = if random(4) == 0 { 1 + random(40) as usize } else { 400 };
-        let mut nest = Nest { shapes: shapes.iter().rev().copied().collect(), library: &library, probe: Probe::new(depth) };
+        let mut nest =
+            Nest { shapes: shapes.iter().rev().copied().collect(), library: &library, probe: Probe::new(depth) };
         // SAFETY: the nest outlives the call.
         unsafe { next_shape((&raw mut nest).cast()) };
         let Nest { probe, .. } = nest;
@@ -208,6 +206,7 @@ fn a_signal_handler_may_walk_whenever_it_comes() {
             Probe::of(|call, with| unsafe { recurse(30, call, with) }).assert_same(0);
         }
         let mut frames = [0; 64];
+        // SAFETY: as above.
         let deep = Probe::of(|call, with| unsafe { recurse(30, call, with) });
         for _ in 0..300_000 {
             walk(Regs { pc: deep.ours[0], ..Regs::default() }, &mut frames);
@@ -240,6 +239,7 @@ fn hashes_tell_stacks_apart() {
 
 #[test]
 fn code_loaded_after_the_first_walk_is_known() {
+    // SAFETY: the callback takes the probe that comes with it.
     let _first = Probe::of(|call, with| unsafe { call(with) });
     let library = Library::new("shapes.c", &["-O2", "-Wl,--build-id=0x0123456789abcdef"]);
     // SAFETY: the types of shapes.c.
@@ -343,6 +343,7 @@ fn code_without_unwind_information_ends_the_walk() {
 
 #[test]
 fn garbage_ends_a_walk_and_nothing_else() {
+    // SAFETY: the callback takes the probe that comes with it.
     let genuine = Probe::of(|call, with| unsafe { call(with) });
     let code: Vec<u64> = genuine.ours.clone();
     let local = [0u64; 64];
