@@ -10,7 +10,7 @@
 //! | memory.rs | which stack memory may be read directly, and reading what may not be there |
 //! | intern.rs | numbers for stacks |
 //!
-//! 32 frames cost 105 ns where the thread's last walk had most of them, 220 where every rule is
+//! 32 frames cost 105 ns where the thread's last walk had most of them, 260 where every rule is
 //! known, 21 by frame pointers alone, 4250 with libgcc (a small VM, release build). A new address
 //! costs some microseconds and up to 20 KiB of the thread's stack.
 //!
