@@ -81,7 +81,8 @@ def record(result):
 def verdict(group, name, problems, detail="", **more):
     """Prints `ok|FAIL name detail`, records it, and says whether it was ok."""
     ok = not problems
-    line = f"{'ok  ' if ok else 'FAIL'} {group}/{name} {'; '.join(problems) if problems else detail}"
+    text = "; ".join(problems) + (f" ({detail})" if problems and detail else detail if not problems else "")
+    line = f"{'ok  ' if ok else 'FAIL'} {group}/{name} {text}"
     record({"group": group, "name": name, "ok": ok, "problems": problems, "detail": detail, **more})
     with _lock:
         print(line[:330].replace("\n", " "), flush=True)

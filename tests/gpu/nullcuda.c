@@ -3,11 +3,10 @@
  *
  *     cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 nullcuda.c -o null/libcuda.so.1
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
@@ -59,20 +58,45 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
 }
 API CUresult cuMemFree_v2(CUdeviceptr p) { last_freed = p; return 0; }
 
-/* The newest exported form of the name, as the real one answers; a null function where there is none. */
+/* Names as cuGetProcAddress is asked for them. Our own functions are named through `own`, because a
+ * plain reference to an exported name would be answered by whoever is preloaded. */
+#define NAMES(X)                                                                                        \
+    X(cuInit, cuInit) X(cuCtxSetCurrent, cuCtxSetCurrent) X(cuCtxPushCurrent, cuCtxPushCurrent_v2)      \
+    X(cuCtxSynchronize, cuCtxSynchronize) X(cuStreamSynchronize, cuStreamSynchronize)                   \
+    X(cuStreamQuery, cuStreamQuery) X(cuStreamDestroy, cuStreamDestroy_v2)                              \
+    X(cuLaunchKernel, cuLaunchKernel) X(cuMemsetD8Async, cuMemsetD8Async)                               \
+    X(cuModuleUnload, cuModuleUnload) X(cuGraphLaunch, cuGraphLaunch)                                   \
+    X(cuGraphDestroy, cuGraphDestroy) X(cuGraphExecDestroy, cuGraphExecDestroy)                         \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)                                          \
+    X(cuStreamBeginCapture, cuStreamBeginCapture_v2)                                                    \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)                             \
+    X(cuCtxGetCurrent, cuCtxGetCurrent) X(cuCtxPopCurrent, cuCtxPopCurrent_v2)                          \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain) X(cuModuleLoadData, cuModuleLoadData)         \
+    X(cuModuleGetFunction, cuModuleGetFunction) X(cuStreamCreate, cuStreamCreate)                       \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                         \
+    X(cuDriverGetVersion, cuDriverGetVersion) X(cuDeviceGetCount, cuDeviceGetCount)                     \
+    X(cuDeviceGet, cuDeviceGet) X(cuCtxGetDevice, cuCtxGetDevice) X(cuCtxGetId, cuCtxGetId)             \
+    X(cuDeviceGetName, cuDeviceGetName) X(cuDeviceTotalMem, cuDeviceTotalMem_v2)                        \
+    X(cuDeviceGetAttribute, cuDeviceGetAttribute) X(cuDeviceGetUuid, cuDeviceGetUuid_v2)                \
+    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState) X(cuMemGetInfo, cuMemGetInfo_v2)          \
+    X(cuStreamIsCapturing, cuStreamIsCapturing) X(cuStreamEndCapture, cuStreamEndCapture)               \
+    X(cuGraphGetNodes, cuGraphGetNodes) X(cuPointerGetAttribute, cuPointerGetAttribute)                 \
+    X(cuMemAlloc, cuMemAlloc_v2) X(cuMemFree, cuMemFree_v2)
+#define X(name, symbol) extern __typeof__(symbol) own_##symbol __attribute__((alias(#symbol), visibility("hidden")));
+NAMES(X)
+#undef X
+
 API CUresult cuGetProcAddress_v2(const char *name, void **fn, int version, uint64_t flags, int *status) {
+    static const struct { const char *name; void *fn; } table[] = {
+#define X(name, symbol) {#name, (void *)own_##symbol},
+        NAMES(X)
+#undef X
+    };
     (void)version;
     (void)flags;
-    Dl_info self;
-    char versioned[128];
-    dladdr((void *)cuGetProcAddress_v2, &self);
-    void *lib = dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    snprintf(versioned, sizeof versioned, "%s_v2", name);
-    *fn = dlsym(lib, versioned);
-    if (!*fn) *fn = dlsym(lib, name);
+    *fn = NULL;
+    for (size_t i = 0; i < sizeof table / sizeof *table && !*fn; i++)
+        if (!strcmp(table[i].name, name)) *fn = table[i].fn;
     if (status) *status = *fn ? 0 : 1;
     return *fn ? 0 : 500;
-}
-API CUresult cuGetProcAddress(const char *name, void **fn, int version, uint64_t flags) {
-    return cuGetProcAddress_v2(name, fn, version, flags, NULL);
 }
