@@ -28,7 +28,7 @@ fn outcome(h: H, g: H) -> Result<(UpdateResult, Result)> {
 }
 
 cu! {
-    Ctx cuGraphInstantiate [cuGraphInstantiateWithFlags 11040] [] (c, out: Out<H>, g: H, flags: u64) {
+    Ctx cuGraphInstantiateWithFlags [cuGraphInstantiateWithFlags 11040] [] (c, out: Out<H>, g: H, flags: u64) {
         out.need()?;
         out.set(exec::instantiate(c.ctx, g, flags)?)
     }

@@ -15,7 +15,7 @@ const PER_THREAD_FLAG: u64 = 2;
 fn lookup(base: &str, version: u32, flags: u64) -> std::result::Result<&'static Row, u32> {
     let best = |per_thread: bool| {
         let rows = crate::tables().filter(|r| r.base == base && r.per_thread == per_thread);
-        rows.filter(|r| r.since <= version).max_by_key(|r| r.since)
+        rows.filter(|r| r.since <= version.min(config().driver_version)).max_by_key(|r| r.since)
     };
     let twin = if flags & PER_THREAD_FLAG != 0 {
         best(true)

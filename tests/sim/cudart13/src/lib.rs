@@ -1,1 +1,7 @@
+//! A simulated `libcudart.so.13`; the source is shared, in `../cudart`.
 
+#[path = "../../cudart/mod.rs"]
+mod cudart;
+
+/// What cudaRuntimeGetVersion answers.
+pub(crate) const VERSION: i32 = 13000;

@@ -1,0 +1,23 @@
+//! A simulated CUDA runtime, shared by the two versions of it.
+//!
+//! Like the real one it knows the driver only through `dlopen("libcuda.so.1")`
+//! and cuGetProcAddress, so that an interposer sees what it would see on a real
+//! system. Every function is a thin layer over [`driver`]; what differs between
+//! 12 and 13 is in `v12.rs` and `v13.rs`.
+
+#[macro_use]
+mod core;
+mod copies;
+mod devices;
+mod driver;
+mod events;
+mod exec;
+mod graphs;
+mod launches;
+mod memory;
+mod params;
+mod pools;
+mod streams;
+#[cfg_attr(runtime12, path = "v12.rs")]
+#[cfg_attr(not(runtime12), path = "v13.rs")]
+mod version;

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Puts the simulated libraries where programs find them by their real names.
+#   tests/sim/stage.sh TARGET_DIR STAGE_DIR
+# TARGET_DIR is where cargo left them, e.g. target/debug. Programs then run
+# with LD_LIBRARY_PATH=STAGE_DIR and link with -LSTAGE_DIR -lcudart -lcuda.
+set -eu
+from=$1
+to=$2
+mkdir -p "$to"
+put() { # file, soname, linker name
+    [ -e "$from/$1" ] || return 0
+    cp -f "$from/$1" "$to/$2.new"
+    mv -f "$to/$2.new" "$to/$2"
+    ln -sf "$2" "$to/$3"
+}
+put libcuda.so libcuda.so.1 libcuda.so
+put libcudart13.so libcudart.so.13 libcudart.so
+put libcudart12.so libcudart.so.12 libcudart12.so
+[ -e "$to/libcudart.so" ] || ln -sf libcudart.so.12 "$to/libcudart.so"
+put libamdhip64.so libamdhip64.so.6 libamdhip64.so
