@@ -70,5 +70,13 @@ pub enum Command {
     Allocs(commands::allocs::Args),
     Graphs(commands::graphs::Args),
     Stats(commands::stats::Args),
+    Events(commands::events::Args),
+    Top(commands::top::Args),
     Dump(commands::dump::Args),
+    Diff(commands::diff::Args),
+    Export(commands::export::Args),
+    Clean(commands::clean::Args),
+    Doctor(commands::doctor::Args),
+    Completions(commands::generate::Completions),
+    Man(commands::generate::Man),
 }

@@ -1,28 +1,351 @@
-//! What the views show of a ledger that is known to the last byte.
+//! What the views show of a ledger that is known to the last byte, as text and as JSON.
 
 mod common;
 use common::*;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{AllocSlot, TableKind};
+use serde_json::json;
+
+/// A directory with one running process, this test.
+fn one() -> Dir {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    dir
+}
+
+/// Text with runs of blanks as one, and no blanks at the ends: columns may move.
+fn squeeze(text: &str) -> String {
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("\n")
+}
 
 #[test]
 fn ps_lists_the_running_and_the_dead() {
     let dir = dir();
-    let sleeper = Sleeper::start();
+    let (sleeper, dead) = (Sleeper::start(), gone());
     dir.put(sleeper.id(), demo(sleeper.id()));
-    dir.put(gone(), demo(gone()));
-    let text = dir.ok(&["ps"]);
-    println!("{text}");
+    dir.put(dead, demo(dead));
     let report = dir.json(&["ps"]);
-    println!("{report:#}");
-    for args in [
-        &["allocs"][..],
-        &["allocs", "--all"],
-        &["allocs", "--by", "stack"],
-        &["allocs", "--by", "kind"],
-        &["allocs", "--freed"],
-        &["graphs"],
-        &["graphs", "--all"],
-        &["stats", "--samples", "--all"],
-    ] {
-        println!("--- {args:?}\n{}", dir.ok(args));
+    let rows = report["processes"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[0]["pid"], &rows[0]["status"]), (&json!(sleeper.id().pid), &json!("running")));
+    assert_eq!((&rows[1]["pid"], &rows[1]["status"]), (&json!(dead.pid), &json!("killed")));
+    assert_eq!(rows[0]["live"], json!({"device": 96 * MIB, "host": 16 * MIB, "managed": 0, "count": 3}));
+    assert_eq!((&rows[0]["graphs"], &rows[0]["execs"]), (&json!(1), &json!(2)));
+    assert_eq!(rows[1]["rss_bytes"], 320 * MIB, "of the dead: the last sample");
+    assert_eq!(dir.json(&["ps", "--live"])["processes"].as_array().unwrap().len(), 1);
+    let text = squeeze(&dir.ok(&["ps"]));
+    assert!(
+        text.starts_with("pid name status intercepted mode device managed host allocs graphs execs rss\n"),
+        "{text}"
+    );
+    assert!(text.contains("demo-server running complete active 96.0 MiB 0 B 16.0 MiB 3 1 2 "), "{text}");
+    assert!(text.contains("demo-server killed "), "{text}");
+}
+
+#[test]
+fn the_said_goodbye_are_told_from_the_killed() {
+    let dir = dir();
+    let dead = gone();
+    let mut ledger = demo(dead);
+    ledger.header.exited_ns = ledger.header.created_ns + 40_000_000_000;
+    dir.put(dead, ledger);
+    let report = dir.json(&["stats"]);
+    assert_eq!(report["process"]["life"], "exited");
+    // Times count to its end: the last thing it did was 100 s after the beginning.
+    assert_eq!(report["process"]["recorded_ns"], 100_000_000_000_u64);
+}
+
+#[test]
+fn a_pid_that_came_back_is_another_process() {
+    let dir = dir();
+    let mut id = me();
+    id.start_ticks -= 1;
+    dir.put(id, demo(id));
+    assert_eq!(dir.json(&["allocs", &id.pid.to_string()])["process"]["life"], "killed");
+}
+
+#[test]
+fn a_ledger_of_an_earlier_boot_is_dead_though_the_pid_runs() {
+    let dir = dir();
+    let mut ledger = demo(me());
+    ledger.header.boot_id = [7; 16];
+    dir.put(me(), ledger);
+    let report = dir.json(&["allocs"]);
+    assert_eq!(report["process"]["life"], "killed");
+}
+
+#[test]
+fn a_process_in_a_pid_namespace_out_of_sight_runs_while_it_beats() {
+    let dir = dir();
+    let id = gone();
+    let mut ledger = demo(id);
+    ledger.header.pid_ns = 1;
+    ledger.header.heartbeat_ns = gpumem_inspector::source::world::monotonic_ns();
+    dir.put(id, ledger);
+    assert_eq!(dir.json(&["stats"])["process"]["life"], "elsewhere");
+}
+
+#[test]
+fn allocs_by_site_leave_the_runtime_out_and_address_space_too() {
+    let dir = one();
+    let report = dir.json(&["allocs"]);
+    assert_eq!((&report["bytes"], &report["live"], &report["rows_total"]), (&json!(112 * MIB), &json!(3), &json!(2)));
+    let row = &report["rows"][0];
+    assert_eq!(row["key"], "demo-server+0x101");
+    assert_eq!((&row["bytes"], &row["live"]), (&json!(80 * MIB), &json!(2)));
+    assert_eq!((&row["total_bytes"], &row["total_allocs"]), (&json!(128 * MIB), &json!(3)));
+    let text = squeeze(&dir.ok(&["allocs"]));
+    assert!(
+        text.contains("\n80.0 MiB 71 % 2 128.0 MiB 3 1 min 30 s demo-server+0x101\n32.0 MiB 29 % 1 32.0 MiB 1 "),
+        "{text}"
+    );
+    assert!(text.contains("3 allocations live in all: 96.0 MiB device, 16.0 MiB host"), "{text}");
+}
+
+#[test]
+fn allocs_group_by_everything() {
+    let dir = one();
+    let keys = |by: &str| -> Vec<String> {
+        let report = dir.json(&["allocs", "--by", by]);
+        report["rows"].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(keys("stack"), ["demo-server+0x101", "demo-server+0x201"]);
+    assert_eq!(keys("kind"), ["vmm-reservation", "device", "host-pinned"]);
+    assert_eq!(keys("size"), ["64.0 MiB", "32.0 MiB", "16.0 MiB"]);
+    assert_eq!(keys("thread"), [format!("{} main-thread", me().pid)]);
+    assert_eq!(keys("tag"), ["weights", "(no tag)"]);
+    assert_eq!(keys("context"), ["context 1 on device 0: NVIDIA Test"]);
+    assert_eq!(keys("device"), ["0: NVIDIA Test"]);
+    let context = dir.json(&["allocs", "--by", "context"]);
+    assert_eq!(context["rows"][0]["peak_bytes"], 128 * MIB);
+}
+
+#[test]
+fn allocs_sort_and_filter() {
+    let dir = one();
+    let bytes = |args: &[&str]| -> Vec<u64> {
+        let report = dir.json(&[&["allocs", "--all"], args].concat());
+        report["rows"].as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap() / MIB).collect()
+    };
+    assert_eq!(bytes(&[]), [64, 32, 16]);
+    assert_eq!(bytes(&["--sort", "age"]), [64, 32, 16]);
+    assert_eq!(bytes(&["--all-kinds"]), [512, 64, 32, 16]);
+    assert_eq!(bytes(&["--kind", "host-pinned", "--kind", "vmm-reservation"]), [512, 16]);
+    assert_eq!(bytes(&["--min-size", "32MiB"]), [64, 32]);
+    assert_eq!(bytes(&["--older", "75"]), [64, 32]);
+    assert_eq!(bytes(&["--tag", "weights"]), [64]);
+    assert_eq!(bytes(&["--thread", "1"]), [0; 0]);
+    assert_eq!(bytes(&["-n", "1"]), [64]);
+    let count = dir.json(&["allocs", "--sort", "count"]);
+    assert_eq!(count["rows"][0]["live"], 2);
+    let freed = dir.json(&["allocs", "--freed"]);
+    assert_eq!((&freed["rows"][2]["live"], &freed["rows"][2]["total_bytes"]), (&json!(0), &json!(5 * MIB)));
+    let all = dir.json(&["allocs", "--all"]);
+    assert_eq!(all["rows"][2]["flags"], json!(["exported"]));
+    assert_eq!(all["rows"][0]["tag"], "weights");
+    assert_eq!(all["rows"][0]["address"], 0x7000_1000_0000_u64);
+}
+
+#[test]
+fn graphs_and_execs_add_up() {
+    let dir = one();
+    let report = dir.json(&["graphs", "--all"]);
+    let total = &report["total"];
+    assert_eq!((&total["graphs"], &total["execs"], &total["exec_nodes"]), (&json!(1), &json!(2), &json!(14)));
+    assert_eq!(total["nodes"], json!({"kernel": 12, "memcpy": 2}));
+    assert_eq!((&total["launches"], &total["updates"], &total["failed_updates"]), (&json!(22), &json!(6), &json!(2)));
+    assert_eq!(total["host_bytes_estimated"], 87 * 1024);
+    assert_eq!(total["device_bytes_estimated"], 2 * MIB);
+    let group = &report["groups"][0];
+    assert_eq!((&group["key"], &group["execs_ever"]), (&json!("demo-server+0x301"), &json!(2)));
+    assert_eq!(report["graphs"][0]["execs_live"], 1);
+    let live: Vec<_> = report["execs"].as_array().unwrap().iter().map(|exec| exec["graph_live"].clone()).collect();
+    assert_eq!(live, [json!(true), json!(false)]);
+    let age = total["last_launch_age_ns"].as_u64().unwrap();
+    assert!((10_000_000_000..20_000_000_000).contains(&age), "{age}");
+    let text = squeeze(&dir.ok(&["graphs", "--all"]));
+    assert!(text.contains("1 graph and 2 execs live, estimated 87.0 KiB host and 2.0 MiB device"), "{text}");
+    assert!(text.contains("#99 (gone)"), "{text}");
+    for by in ["stack", "thread", "tag", "context"] {
+        assert_eq!(dir.json(&["graphs", "--by", by])["groups_total"], 1, "{by}");
     }
+}
+
+#[test]
+fn stats_explain_the_device_and_the_host() {
+    let dir = dir();
+    let dead = gone();
+    dir.put(dead, demo(dead));
+    let report = dir.json(&["stats", "--samples"]);
+    let device = &report["devices"][0];
+    assert_eq!(device["used_bytes"], 300 * MIB);
+    assert_eq!((&device["tracked_bytes"], &device["graph_bytes"]), (&json!(96 * MIB), &json!(2 * MIB)));
+    assert_eq!(device["unexplained_bytes"], 202 * MIB);
+    assert_eq!(device["uuid"], "30313233-3435-3637-3839-616263646566");
+    let host = &report["host"];
+    assert_eq!((&host["rss_bytes"], &host["rss_source"]), (&json!(320 * MIB), &json!("last-sample")));
+    assert_eq!(host["explained_bytes"], 16 * MIB + 87 * 1024);
+    assert_eq!(host["unexplained_bytes"], 320 * MIB - 16 * MIB - 87 * 1024);
+    let kinds: Vec<_> = report["kinds"].as_array().unwrap().iter().map(|kind| kind["kind"].clone()).collect();
+    assert_eq!(kinds, ["device", "host-pinned", "vmm-reservation"]);
+    assert_eq!((&report["kinds"][0]["live"], &report["kinds"][0]["failures"]), (&json!(2), &json!(1)));
+    let rss = report["growth"]["rows"].as_array().unwrap().iter().find(|row| row["what"] == "rss_bytes").unwrap();
+    assert_eq!(rss["per_minute"].as_f64().unwrap() as u64, 72 * MIB);
+    assert_eq!(report["samples"].as_array().unwrap().len(), 3);
+    assert_eq!(report["counters"]["update_failures"], 2);
+    assert_eq!(report["settings"], json!(["GPUMEM_STACKS=32", "GPUMEM_EVENTS=4096"]));
+}
+
+#[test]
+fn a_running_process_shows_its_own_resident_memory() {
+    let report = one().json(&["stats"]);
+    assert_eq!(report["host"]["rss_source"], "now");
+    assert!(report["host"]["resident"]["rss"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn events_are_sentences() {
+    let dir = one();
+    let text = squeeze(&dir.ok(&["events"]));
+    for line in [
+        "context 1 on device 0: NVIDIA Test",
+        "the driver is newer than any tested",
+        "999.0 MiB of device refused with error 2 demo-server+0x101",
+        "exec 0x6 from graph 0x5 refused with error 910",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let problems = dir.json(&["events", "--problems"]);
+    let kinds: Vec<_> = problems["events"].as_array().unwrap().iter().map(|event| event["severity"].clone()).collect();
+    assert_eq!(kinds, ["warning", "error", "warning"]);
+    assert_eq!(dir.json(&["events", "--kind", "alloc-failed"])["events_total"], 1);
+    assert_eq!(dir.json(&["events", "-n", "1"])["events"][0]["seq"], 3);
+}
+
+#[test]
+fn a_dump_shows_what_the_ledger_did() {
+    let dir = dir();
+    let dead = gone();
+    dir.put(dead, demo(dead));
+    let dump = dir.path().join("a b.gpumem");
+    let file = dump.to_str().unwrap();
+    let report = dir.json(&["dump", "-o", file]);
+    assert_eq!((&report["allocs"], &report["execs"]), (&json!(4), &json!(2)));
+    assert_eq!(report["bytes"], std::fs::metadata(&dump).unwrap().len());
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&dump).unwrap().permissions().mode() & 0o777, 0o600);
+    for view in [
+        &["allocs", "--all", "--all-kinds", "--stacks"][..],
+        &["graphs", "--all"],
+        &["stats", "--samples"],
+        &["events"],
+    ] {
+        let mut before = dir.json(view);
+        let mut after = dir.json(&[view, &[file]].concat());
+        // Whose file it is and where the resident size comes from differ.
+        before["process"] = json!(null);
+        after["process"] = json!(null);
+        before["host"]["rss_source"] = json!(null);
+        after["host"]["rss_source"] = json!(null);
+        assert_eq!(before, after, "{view:?}");
+    }
+    // A dump of a dump is the same again.
+    let again = dir.path().join("again");
+    dir.ok(&["dump", file, "-o", again.to_str().unwrap()]);
+    assert_eq!(std::fs::read(&dump).unwrap().len(), std::fs::read(&again).unwrap().len());
+    assert_eq!(dir.json(&["allocs", again.to_str().unwrap()])["process"]["life"], "dump");
+}
+
+#[test]
+fn diff_names_what_grew() {
+    let dir = dir();
+    let dead = gone();
+    let before = dir.put(dead, demo(dead));
+    let after = dir.path().join("after.gpumem");
+    let mut grown = demo(dead);
+    let more = |serial| AllocSlot {
+        stack: 2,
+        bytes: 8 * MIB,
+        serial,
+        kind: AllocKind::Device as u8,
+        context: 1,
+        ..Default::default()
+    };
+    grown.slots([more(50), more(51)]);
+    std::fs::write(&after, grown.finish()).unwrap();
+    let (before, after) = (before.to_str().unwrap(), after.to_str().unwrap());
+    let report = dir.json(&["diff", before, after]);
+    let rows = report["allocs"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(
+        (&rows[0]["site"], &rows[0]["bytes_change"], &rows[0]["count_change"]),
+        (&json!("demo-server+0x201"), &json!(16 * MIB), &json!(2))
+    );
+    assert_eq!(report["graphs_total"], 0);
+    let back = dir.json(&["diff", after, before, "--match-by", "function"]);
+    assert_eq!(back["allocs"][0]["bytes_change"], -(16 * MIB as i64));
+    let text = squeeze(&dir.ok(&["diff", before, after]));
+    assert!(text.contains("+16.0 MiB 32.0 MiB 48.0 MiB +2 demo-server+0x201"), "{text}");
+    assert!(text.contains("graphs and execs are the same at every site"), "{text}");
+}
+
+#[test]
+fn top_shows_rates_from_the_second_look_on() {
+    let dir = one();
+    let report = dir.json(&["top", "--once"]);
+    assert_eq!((&report["live"]["device"], &report["device_peak_bytes"]), (&json!(96 * MIB), &json!(128 * MIB)));
+    assert_eq!(report["sites"][0]["bytes"], 80 * MIB);
+    assert!(report.get("rates").is_none());
+    let text = dir.ok(&["top", "--count", "2", "--interval", "0.05"]);
+    assert_eq!(text.matches("in 3 allocations").count(), 2);
+    assert_eq!(text.matches("per second: 0 allocations").count(), 1, "{text}");
+    assert!(!text.contains('\x1b'), "no redrawing where there is no terminal");
+}
+
+#[test]
+fn prometheus_text_holds_all_processes() {
+    let dir = dir();
+    let sleeper = Sleeper::start();
+    dir.put(me(), demo(me()));
+    dir.put(sleeper.id(), demo(sleeper.id()));
+    let text = dir.ok(&["export", "--format", "prometheus"]);
+    for pid in [me().pid, sleeper.id().pid] {
+        let line = format!("gpumem_live_bytes{{pid=\"{pid}\",process=\"demo-server\",kind=\"device\"}} {}\n", 96 * MIB);
+        assert!(text.contains(&line), "{text}");
+    }
+    assert_eq!(text.matches("# TYPE gpumem_live_bytes gauge\n").count(), 1);
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(series.ends_with('}') && value.parse::<f64>().is_ok(), "{line}");
+    }
+    let none = common::dir();
+    assert_eq!(none.ok(&["export", "--format", "prometheus"]), "", "no process is no error for a collector");
+}
+
+#[test]
+fn csv_and_json_hold_every_allocation() {
+    let dir = one();
+    let csv = dir.ok(&["export", "--format", "csv"]);
+    let lines: Vec<_> = csv.lines().collect();
+    assert_eq!(lines.len(), 1 + 4);
+    assert!(lines.iter().all(|line| line.split(',').count() == lines[0].split(',').count()), "{csv}");
+    let all = dir.json(&["export", "--format", "json"]);
+    assert_eq!(all["allocations"].as_array().unwrap().len(), 4);
+    assert_eq!(all["stacks"].as_array().unwrap().len(), 4);
+    assert_eq!(all["stacks"][0]["frames"][1]["module"], "/opt/demo/demo-server");
+}
+
+#[test]
+fn warnings_come_before_numbers() {
+    let dir = dir();
+    let mut ledger = demo(me());
+    ledger.header.interception = gpumem_wire::kinds::Interception::Partial as u32;
+    ledger.header.interception_reason = ledger.text("libcuda was used before the shim");
+    let mut shard = vec![0; gpumem_wire::counters::PER_SHARD];
+    shard[gpumem_wire::counters::DROPPED_RECORDS] = 12;
+    ledger.words(TableKind::Counters, &shard);
+    dir.put(me(), ledger);
+    let text = dir.ok(&["allocs"]);
+    assert!(text.contains("warning: interception is partial: libcuda was used before the shim"), "{text}");
+    assert!(text.contains("warning: 12 records did not fit and are missing: raise GPUMEM_LEDGER_MAX"), "{text}");
 }

@@ -148,11 +148,7 @@ fn report(args: &Args, context: &Context, ledger: &Ledger) -> Result<Report> {
         tag: args.tag.clone(),
         tid: args.thread,
     };
-    let limit = match (args.limit, context.global.json) {
-        (Some(0), _) | (None, true) => usize::MAX,
-        (Some(limit), _) => limit,
-        (None, false) => 40,
-    };
+    let limit = super::rows(args.limit, context);
     let (rows, rows_total, live, bytes) = match args.all {
         true => alloc_rows(ledger, &filter, args, limit),
         false => group_rows(ledger, &filter, args, limit),

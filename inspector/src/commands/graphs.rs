@@ -123,11 +123,7 @@ struct ExecRow {
 /// Those of choosing and reading the ledger.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.ledger(&args.target)?;
-    let limit = match (args.limit, context.global.json) {
-        (Some(0), _) | (None, true) => usize::MAX,
-        (Some(limit), _) => limit,
-        (None, false) => 40,
-    };
+    let limit = super::rows(args.limit, context);
     let report = report(args, &ledger, limit);
     context.print(&report, |out, report| print(out, report, &ledger, args))
 }

@@ -1,12 +1,18 @@
 //! One file per command. Each gathers a report from the model, then prints it as text or as JSON.
 
 pub mod allocs;
+pub mod clean;
+pub mod diff;
 pub mod doctor;
 pub mod dump;
+pub mod events;
+pub mod export;
+pub mod generate;
 pub mod graphs;
 pub mod ps;
 pub mod run;
 pub mod stats;
+pub mod top;
 
 use crate::args::{Args, Color, Command, Global, Target};
 use crate::failure::{Code, Failure, Result};
@@ -57,7 +63,15 @@ fn dispatch(args: Args) -> Result<()> {
         Command::Allocs(allocs) => allocs::run(allocs, &context("allocs")),
         Command::Graphs(graphs) => graphs::run(graphs, &context("graphs")),
         Command::Stats(stats) => stats::run(stats, &context("stats")),
+        Command::Events(events) => events::run(events, &context("events")),
+        Command::Top(top) => top::run(top, &context("top")),
         Command::Dump(dump) => dump::run(dump, &context("dump")),
+        Command::Diff(diff) => diff::run(diff, &context("diff")),
+        Command::Export(export) => export::run(export, &context("export")),
+        Command::Clean(clean) => clean::run(clean, &context("clean")),
+        Command::Doctor(doctor) => doctor::run(doctor, &context("doctor")),
+        Command::Completions(completions) => generate::completions(completions),
+        Command::Man(man) => generate::man(man),
     }
 }
 
@@ -114,6 +128,15 @@ impl Context {
         }
         let mut stdout = anstream::stdout().lock();
         stdout.write_all(&out).and_then(|()| stdout.flush()).map_err(|error| Failure::io("cannot write to stdout", &error))
+    }
+}
+
+/// How many rows to show: what was asked for, else all in JSON and a screenful of text.
+pub fn rows(asked: Option<usize>, context: &Context) -> usize {
+    match (asked, context.global.json) {
+        (Some(0), _) | (None, true) => usize::MAX,
+        (Some(limit), _) => limit,
+        (None, false) => 40,
     }
 }
 

@@ -85,7 +85,8 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     context.print(&report, |out, report| print(out, report, &ledger, args))
 }
 
-fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
+/// Every sample, by the names of its columns.
+pub fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
     let row = |sample| {
         let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
         row.insert("age_ns", ledger.age(sample.time_ns));

@@ -40,7 +40,11 @@ fn of_file(world: &World, path: &Path) -> Result<Ledger> {
     Ok(Ledger::new(world, snapshot, path.to_owned(), process))
 }
 
-fn read(world: &World, found: &Found) -> Result<Ledger> {
+/// Reads the ledger of one that was found.
+///
+/// # Errors
+/// Those of [`open::snapshot`], and that there is none.
+pub fn read(world: &World, found: &Found) -> Result<Ledger> {
     match &found.what {
         What::Ledger { path, .. } => {
             // Its owner was checked by the survey, on the same path.

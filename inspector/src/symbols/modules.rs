@@ -92,7 +92,11 @@ impl Modules {
         }
         // Deleted or replaced while it runs: the kernel still has it.
         let proc = self.place.proc.as_ref()?;
-        let exe = Some(proc.join("exe")).filter(|_| module.path == self.exe);
+        let is_exe = |exe: &PathBuf| {
+            let runs = std::fs::read_link(exe).unwrap_or_default();
+            module.path == self.exe && runs.to_string_lossy().trim_end_matches(" (deleted)") == path.to_string_lossy()
+        };
+        let exe = Some(proc.join("exe")).filter(is_exe);
         let mapped = || mapped_range(proc, module).map(|range| proc.join("map_files").join(range));
         let file = exe.or_else(mapped).filter(|file| is_this(file, module));
         if file.is_none() {

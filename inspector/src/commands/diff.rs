@@ -1,0 +1,161 @@
+//! `gpumem diff A B`: what grew between two snapshots.
+
+use super::Context;
+use crate::args::Target;
+use crate::failure::Result;
+use crate::model::allocs::Filter;
+use crate::model::changes::{self, Change, GraphChange, Match, minus};
+use crate::model::totals::{self, Live};
+use crate::model::{Head, Ledger};
+use crate::view::table::{BAD, DIM, GOOD, HEAD, Side, Table, paint};
+use crate::view::units;
+use anstyle::Style;
+use serde::Serialize;
+use std::io::Write;
+
+/// Compare two snapshots (dumps, ledgers, pids): growth by call site, of allocations and graphs
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The earlier one: a dump, a ledger or a pid
+    #[arg(value_name = "BEFORE", value_hint = clap::ValueHint::AnyPath)]
+    before: String,
+    /// The later one
+    #[arg(value_name = "AFTER", value_hint = clap::ValueHint::AnyPath)]
+    after: String,
+    /// When two call sites are the same one
+    #[arg(long, value_enum, default_value = "address", value_name = "HOW")]
+    match_by: Match,
+    /// Also addresses, mappings, imports and reported parts
+    #[arg(long)]
+    all_kinds: bool,
+    /// Rows to show of each table; 0: all. 40 by default, in JSON all
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    limit: Option<usize>,
+    /// Open no files for symbols: show modules and offsets
+    #[arg(long)]
+    no_symbols: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    before: Side2,
+    after: Side2,
+    device_change: i64,
+    managed_change: i64,
+    host_change: i64,
+    count_change: i64,
+    allocs: Vec<Change>,
+    allocs_total: usize,
+    graphs: Vec<GraphChange>,
+    graphs_total: usize,
+}
+
+/// One of the two.
+#[derive(Serialize)]
+struct Side2 {
+    process: Head,
+    live: Live,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of choosing and reading either ledger.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let read = |name: &String| {
+        context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: args.no_symbols })
+    };
+    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let limit = super::rows(args.limit, context);
+    let filter = Filter { all_kinds: args.all_kinds, ..Filter::default() };
+    let mut allocs = changes::allocs(&before, &after, args.match_by, &filter);
+    let mut graphs = changes::graphs(&before, &after, args.match_by);
+    let (allocs_total, graphs_total) = (allocs.len(), graphs.len());
+    allocs.truncate(limit);
+    graphs.truncate(limit);
+    let side = |ledger: &Ledger| Side2 { process: ledger.head(), live: totals::live(&ledger.snapshot) };
+    let (before, after) = (side(&before), side(&after));
+    let report = Report {
+        device_change: minus(after.live.device, before.live.device),
+        managed_change: minus(after.live.managed, before.live.managed),
+        host_change: minus(after.live.host, before.live.host),
+        count_change: minus(after.live.count, before.live.count),
+        before,
+        after,
+        allocs,
+        allocs_total,
+        graphs,
+        graphs_total,
+    };
+    context.print(&report, print)
+}
+
+/// Growth is what one looks for.
+fn tint(change: i64) -> Style {
+    match change {
+        0 => Style::new(),
+        1.. => BAD,
+        _ => GOOD,
+    }
+}
+
+fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let (before, after) = (&report.before, &report.after);
+    let who = |head: &Head| format!("{} pid {}", crate::view::text::clean(&head.name), head.pid);
+    writeln!(out, "{} -> {}", paint(HEAD, who(&before.process)), paint(HEAD, who(&after.process)))?;
+    writeln!(
+        out,
+        "device {} ({} -> {}), host {}, managed {}, allocations {}",
+        units::signed_bytes(report.device_change),
+        units::bytes(before.live.device),
+        units::bytes(after.live.device),
+        units::signed_bytes(report.host_change),
+        units::signed_bytes(report.managed_change),
+        units::signed(report.count_change),
+    )?;
+    let right = Side::Right;
+    let mut table =
+        Table::new(&[("growth", right), ("before", right), ("after", right), ("count", right), ("site", Side::Left)]);
+    let plain = |text| (text, Style::new());
+    for change in &report.allocs {
+        table.styled([
+            (units::signed_bytes(change.bytes_change), tint(change.bytes_change)),
+            plain(units::bytes(change.bytes_before)),
+            plain(units::bytes(change.bytes_after)),
+            plain(units::signed(change.count_change)),
+            plain(change.site.clone()),
+        ]);
+    }
+    section(out, &table, "allocations are the same at every site", report.allocs_total - report.allocs.len())?;
+    let mut table = Table::new(&[
+        ("growth~", right),
+        ("before~", right),
+        ("after~", right),
+        ("graphs", right),
+        ("execs", right),
+        ("site", Side::Left),
+    ]);
+    for change in &report.graphs {
+        table.styled([
+            (units::signed_bytes(change.bytes_change), tint(change.bytes_change)),
+            plain(units::bytes(change.bytes_before)),
+            plain(units::bytes(change.bytes_after)),
+            plain(units::signed(change.graphs_change)),
+            plain(units::signed(change.execs_change)),
+            plain(change.site.clone()),
+        ]);
+    }
+    section(out, &table, "graphs and execs are the same at every site", report.graphs_total - report.graphs.len())
+}
+
+fn section(out: &mut dyn Write, table: &Table, same: &str, hidden: usize) -> std::io::Result<()> {
+    writeln!(out)?;
+    if table.is_empty() {
+        return writeln!(out, "{same}");
+    }
+    table.print(out)?;
+    if hidden > 0 {
+        writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(hidden as u64))))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! Checks of one process: is everything recorded, and if not, why.
+
+use super::{Finding, Severity, beyond_reach};
+use crate::source::find::{Found, What};
+use crate::source::life::{Life, Status};
+use crate::source::process::{Mapped, Process};
+use crate::source::world::{World, monotonic_ns};
+use crate::view::{text, units};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{Interception, Mode, State};
+use gpumem_wire::read::Snapshot;
+use gpumem_wire::settings::{Settings, parse_bool};
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// Everything about one that has the shim, or had it.
+pub fn check(world: &World, found: &Found) -> Vec<Finding> {
+    let mut findings = match &found.what {
+        What::Unreadable { why, .. } => {
+            vec![Finding::new("ledger", Severity::Error, why.what.clone()).fix(why.fix.clone().unwrap_or_default())]
+        }
+        What::NoLedger { mapped, expected } => vec![no_ledger(world, found, mapped, expected)],
+        What::Ledger { summary, status, .. } if status.running() => ledger(world, found, summary, status),
+        // What is dead needs no cure; stale-ledgers counts it.
+        What::Ledger { .. } => Vec::new(),
+    };
+    for finding in &mut findings {
+        finding.pid = Some(found.pid);
+    }
+    findings
+}
+
+fn no_ledger(world: &World, found: &Found, mapped: &Mapped, expected: &Path) -> Finding {
+    let environment = found.process.as_ref().and_then(|process| process.environment(world).ok()).unwrap_or_default();
+    let disabled = environment.get(OsStr::new("GPUMEM_DISABLE")).and_then(|value| parse_bool(value.to_str()?));
+    if disabled == Some(true) {
+        return Finding::new("ledger", Severity::Info, "GPUMEM_DISABLE=1: the shim does nothing").fix("start it without");
+    }
+    if !mapped.driver {
+        return Finding::new("ledger", Severity::Info, "it has made no GPU call yet, so there is no ledger");
+    }
+    let dir = expected.parent().unwrap_or(expected);
+    Finding::new("ledger", Severity::Warning, format!("the driver is loaded, and there is no ledger in {}", dir.display())).fix(
+        "if it does use the GPU: can it write there (GPUMEM_DIR names another directory)? Was it loaded with RTLD_DEEPBIND, or does it call the driver itself?",
+    )
+}
+
+fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Vec<Finding> {
+    let header = &summary.header;
+    let small = |number: u32| u8::try_from(number).ok();
+    let mut findings = vec![
+        interception(summary, small(header.interception).and_then(Interception::from_u8)),
+        mode(summary, small(header.mode).and_then(Mode::from_u8)),
+    ];
+    findings.push(match small(header.state).and_then(State::from_u8) {
+        Some(State::Recording) => Finding::new("recording", Severity::Ok, "recording"),
+        _ => Finding::new("recording", Severity::Error, "recording has stopped")
+            .fix(format!("gpumem events --problems {} says why; start the program again", found.pid)),
+    });
+    findings.push(match summary.counter(counters::DROPPED_RECORDS) {
+        0 => Finding::new("dropped", Severity::Ok, "every record fitted"),
+        n => Finding::new("dropped", Severity::Warning, format!("{} did not fit", text::count(n, "record")))
+            .fix("start it with a larger GPUMEM_LEDGER_MAX, and with space where the ledger lies"),
+    });
+    findings.extend(complaints(summary));
+    findings.push(heartbeat(summary, status));
+    if let Some(Ok(mapped)) = found.process.as_ref().map(|process| process.mapped(world)) {
+        findings.push(match mapped.tool {
+            true => Finding::new("tools", Severity::Info, "a tool that watches the GPU is loaded (compute-sanitizer, CUPTI)"),
+            false => Finding::new("tools", Severity::Ok, "no other tool is loaded"),
+        });
+    }
+    let (theirs, ours) = (summary.text(header.shim_version), env!("CARGO_PKG_VERSION"));
+    findings.push(match theirs == ours {
+        true => Finding::new("version", Severity::Ok, format!("the shim is of release {theirs}")),
+        false => Finding::new("version", Severity::Info, format!("the shim is of release {theirs}, gpumem of {ours}"))
+            .fix("use both from one release"),
+    });
+    findings
+}
+
+fn interception(summary: &Snapshot, interception: Option<Interception>) -> Finding {
+    let reason = summary.text(summary.header.interception_reason);
+    match interception {
+        Some(Interception::Complete) => Finding::new("interception", Severity::Ok, "complete"),
+        Some(Interception::Partial) => Finding::new("interception", Severity::Warning, format!("partial: {reason}"))
+            .fix("numbers are a lower bound; start the program itself under gpumem run, not a helper of it"),
+        Some(Interception::None) => Finding::new("interception", Severity::Warning, format!("none: {reason}"))
+            .fix("calls go past the shim: RTLD_DEEPBIND, a static driver loader, or another preload that comes first"),
+        None => Finding::new("interception", Severity::Warning, "unknown to this version of gpumem"),
+    }
+}
+
+fn mode(summary: &Snapshot, mode: Option<Mode>) -> Finding {
+    match mode {
+        Some(Mode::RecordOnly) => {
+            let reason = summary.text(summary.header.mode_reason);
+            Finding::new("mode", Severity::Info, format!("record-only: {reason}")).fix("GPUMEM_RECORD_ONLY=0 overrides it")
+        }
+        _ => Finding::new("mode", Severity::Ok, "active"),
+    }
+}
+
+fn complaints(summary: &Snapshot) -> Vec<Finding> {
+    let text = summary.text(summary.header.complaints);
+    let found: Vec<_> = text
+        .lines()
+        .map(|line| Finding::new("complaints", Severity::Warning, line).fix("correct or unset it where the program is started"))
+        .collect();
+    if found.is_empty() {
+        return vec![Finding::new("complaints", Severity::Ok, "its settings are in order")];
+    }
+    found
+}
+
+/// The control thread beats every second.
+const LATE_NS: u64 = 10_000_000_000;
+
+fn heartbeat(summary: &Snapshot, status: &Status) -> Finding {
+    let late = monotonic_ns().saturating_sub(summary.header.heartbeat_ns);
+    match summary.header.heartbeat_ns {
+        0 => Finding::new("heartbeat", Severity::Info, "no control thread runs: no samples over time, no commands")
+            .fix("GPUMEM_CONTROL=1, unless it was switched off on purpose"),
+        _ if status.life == Life::Running && late > LATE_NS => {
+            let finding = format!("the control thread has not looked for {}", units::span(late));
+            Finding::new("heartbeat", Severity::Warning, finding).fix("the process is stopped, frozen or starved of processor time")
+        }
+        _ => Finding::new("heartbeat", Severity::Ok, "the control thread is alive"),
+    }
+}
+
+/// Why a running process has no shim.
+pub fn without_shim(world: &World, process: &Process) -> Finding {
+    let who = text::clean(&process.name).into_owned();
+    let finding = |severity, text: String| Finding::new("reach", severity, format!("{who} {text}")).of(process.pid);
+    if process.mapped(world).is_err() {
+        return finding(Severity::Warning, format!("belongs to user {} and cannot be looked at", process.uid))
+            .fix(crate::failure::as_root());
+    }
+    let exe = world.proc.join(process.pid.to_string()).join("exe");
+    if let Some(why) = beyond_reach(&exe) {
+        return finding(Severity::Error, format!("has no libgpumem.so: {why}")).fix("no preload reaches it");
+    }
+    let environment = process.environment(world).unwrap_or_default();
+    let preload = environment.get(OsStr::new("LD_PRELOAD")).map(|value| value.to_string_lossy().into_owned());
+    match preload.filter(|preload| preload.contains("libgpumem.so")) {
+        Some(preload) => finding(Severity::Error, format!("was started with LD_PRELOAD={preload} and has not loaded it"))
+            .fix("is that path visible in its container and its namespace, and built for its glibc? Its stderr says what the loader said"),
+        None => {
+            let (_, complaints) = Settings::read(environment.into_iter());
+            let variables = if complaints.is_empty() { "" } else { "; its GPUMEM_ variables have mistakes too" };
+            finding(Severity::Warning, format!("was started without libgpumem.so{variables}")).fix("start it again: gpumem run -- COMMAND")
+        }
+    }
+}

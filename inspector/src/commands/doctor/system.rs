@@ -1,0 +1,279 @@
+//! Checks of this machine and this shell.
+
+use super::{Finding, Severity};
+use crate::commands::run::library;
+use crate::source::find::Survey;
+use crate::source::world::World;
+use crate::view::{text, units};
+use gpumem_wire::settings::Settings;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Everything that needs no process.
+pub fn check(world: &World, survey: &Survey) -> Vec<Finding> {
+    let mut findings = vec![preload_library()];
+    findings.extend(variables());
+    findings.push(directory(&world.own_dir, world.uid));
+    findings.push(driver());
+    findings.push(runtimes());
+    findings.extend(devices());
+    findings.push(nvml());
+    findings.push(proc(world, survey));
+    findings.push(stale(survey));
+    findings
+}
+
+fn preload_library() -> Finding {
+    let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
+    let lib = match library(named.as_deref()) {
+        Ok(lib) => lib,
+        Err(failure) => return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default()),
+    };
+    match loads(&lib) {
+        Ok(()) => Finding::new("library", Severity::Ok, format!("{} loads", lib.display())),
+        Err(why) => Finding::new("library", Severity::Error, format!("{} does not load: {why}", lib.display()))
+            .fix("use the libgpumem.so of this release, built for this machine and its glibc"),
+    }
+}
+
+/// Starts this very program under the preload: the loader says what it could not preload.
+fn loads(lib: &Path) -> Result<(), String> {
+    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(exe);
+    command.arg("--version").env("LD_PRELOAD", lib).env("GPUMEM_LOG", "quiet").stdin(Stdio::null());
+    let output = command.output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.lines().find(|line| line.contains("cannot be preloaded")) {
+        Some(line) => Err(line.trim_start_matches("ERROR: ld.so: ").to_owned()),
+        None if output.status.success() => Ok(()),
+        None => Err(format!("a program under it ends with {}", output.status)),
+    }
+}
+
+fn variables() -> Vec<Finding> {
+    let (_, complaints) = Settings::read(std::env::vars_os());
+    let found: Vec<_> = complaints
+        .iter()
+        .map(|complaint| {
+            Finding::new("variables", Severity::Warning, complaint.to_string()).fix("correct or unset the variable")
+        })
+        .collect();
+    if found.is_empty() {
+        return vec![Finding::new("variables", Severity::Ok, "the GPUMEM_ variables of this shell are in order")];
+    }
+    found
+}
+
+/// Less free space than this may cut a ledger short.
+const LITTLE_SPACE: u64 = 64 << 20;
+
+fn directory(dir: &Path, uid: u32) -> Finding {
+    let shown = dir.display();
+    let finding = |severity, text: String| Finding::new("directory", severity, text);
+    let meta = match std::fs::symlink_metadata(dir) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return match nearest(dir).filter(|parent| writable(parent)) {
+                Some(_) => finding(Severity::Ok, format!("{shown} will be made when a program first uses the GPU")),
+                None => finding(Severity::Error, format!("{shown} does not exist and cannot be made"))
+                    .fix("set GPUMEM_DIR to a directory that the program can write"),
+            };
+        }
+        Err(error) => return finding(Severity::Error, format!("{shown}: {error}")).fix("set GPUMEM_DIR to another directory"),
+    };
+    if !meta.is_dir() {
+        return finding(Severity::Error, format!("{shown} is not a directory")).fix("remove it, or set GPUMEM_DIR to another");
+    }
+    if meta.uid() != uid {
+        return finding(Severity::Error, format!("{shown} belongs to user {}", meta.uid()))
+            .fix("remove it as that user, or set GPUMEM_DIR to a directory of your own");
+    }
+    if meta.mode() & 0o022 != 0 {
+        return finding(Severity::Warning, format!("{shown} can be written by others (mode {:o})", meta.mode() & 0o777))
+            .fix(format!("chmod 700 {}", text::shell_word(&dir.to_string_lossy())));
+    }
+    if !writable(dir) {
+        return finding(Severity::Error, format!("{shown} cannot be written"))
+            .fix(format!("chmod 700 {}", text::shell_word(&dir.to_string_lossy())));
+    }
+    match free_bytes(dir) {
+        Some(free) if free < LITTLE_SPACE => {
+            finding(Severity::Warning, format!("{shown} has {} of free space", units::bytes(free)))
+                .fix("gpumem clean --all, or set GPUMEM_DIR to a directory with more")
+        }
+        free => finding(Severity::Ok, format!("{shown} is in order, {} free", free.map_or("?".into(), units::bytes))),
+    }
+}
+
+/// The closest directory above that exists.
+fn nearest(dir: &Path) -> Option<&Path> {
+    dir.ancestors().skip(1).find(|parent| parent.is_dir())
+}
+
+fn writable(dir: &Path) -> bool {
+    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
+    // SAFETY: `path` is a terminated string that outlives the call.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
+}
+
+fn free_bytes(dir: &Path) -> Option<u64> {
+    let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
+    // SAFETY: statvfs is a plain C struct for which all zeroes is a value.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` is a terminated string, `stat` one statvfs.
+    let answer = unsafe { libc::statvfs(path.as_ptr(), &mut stat) };
+    #[allow(clippy::unnecessary_cast)] // Their width differs between targets.
+    (answer == 0).then_some(stat.f_bavail as u64 * stat.f_frsize as u64)
+}
+
+/// Where the loader looks, nearly: LD_LIBRARY_PATH and the usual directories.
+fn library_dirs() -> Vec<PathBuf> {
+    let named = std::env::var_os("LD_LIBRARY_PATH");
+    let arch = std::env::consts::ARCH;
+    let usual = [
+        format!("/usr/lib/{arch}-linux-gnu"),
+        format!("/lib/{arch}-linux-gnu"),
+        "/usr/lib64".into(),
+        "/usr/lib".into(),
+        "/usr/local/lib".into(),
+        "/usr/local/cuda/lib64".into(),
+        "/usr/local/cuda/compat".into(),
+        "/usr/lib/wsl/lib".into(),
+        "/usr/local/nvidia/lib64".into(),
+        "/opt/rocm/lib".into(),
+        "/run/opengl-driver/lib".into(),
+    ];
+    let named: Vec<_> = named.iter().flat_map(std::env::split_paths).collect();
+    named.into_iter().chain(usual.map(PathBuf::from)).collect()
+}
+
+/// Files of a name in those directories, links resolved, each once.
+fn installed(start: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = library_dirs()
+        .iter()
+        .flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten())
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(start))
+        .filter_map(|entry| entry.path().canonicalize().ok())
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn driver() -> Finding {
+    let kernel = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
+    let kernel = kernel.as_deref().and_then(|text| text.lines().next()).map(str::trim);
+    let cuda = installed("libcuda.so");
+    match (kernel, cuda.is_empty(), Path::new("/sys/module/amdgpu").exists()) {
+        (Some(kernel), false, _) => Finding::new("driver", Severity::Ok, format!("{kernel}; {}", list(&cuda))),
+        (Some(kernel), true, _) => {
+            Finding::new("driver", Severity::Warning, format!("the kernel has {kernel}, but no libcuda.so was found"))
+                .fix("install the driver's user-space libraries, or start the container with them")
+        }
+        (None, false, amd) => {
+            let severity = if amd { Severity::Ok } else { Severity::Info };
+            Finding::new("driver", severity, format!("{} is installed, and the NVIDIA kernel driver is not loaded", list(&cuda)))
+        }
+        (None, true, true) => Finding::new("driver", Severity::Ok, "the amdgpu kernel driver is loaded"),
+        (None, true, false) => Finding::new("driver", Severity::Info, "no GPU driver is installed here"),
+    }
+}
+
+fn runtimes() -> Finding {
+    let found: Vec<_> = ["libcudart.so", "libamdhip64.so"].iter().flat_map(|start| installed(start)).collect();
+    match found.is_empty() {
+        true => Finding::new("runtimes", Severity::Ok, "no CUDA or HIP runtime in the system's directories: programs bring their own"),
+        false => Finding::new("runtimes", Severity::Ok, list(&found)),
+    }
+}
+
+fn devices() -> Vec<Finding> {
+    let nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/kfd"];
+    let closed: Vec<_> = nodes
+        .iter()
+        .filter(|node| Path::new(node).exists())
+        .filter(|node| {
+            let Ok(path) = CString::new(**node) else { return false };
+            // SAFETY: `path` is a terminated string that outlives the call.
+            unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) != 0 }
+        })
+        .collect();
+    if closed.is_empty() {
+        return vec![Finding::new("devices", Severity::Ok, "the device files that exist can be opened")];
+    }
+    let finding = |node: &&&str| {
+        Finding::new("devices", Severity::Warning, format!("{node} cannot be opened by this user"))
+            .fix(format!("add the user to the group that owns it (ls -l {node})"))
+    };
+    closed.iter().map(finding).collect()
+}
+
+fn nvml() -> Finding {
+    match installed("libnvidia-ml.so").is_empty() {
+        true => Finding::new("nvml", Severity::Ok, "no libnvidia-ml.so: stats shows no device memory per process by the driver's books"),
+        false => Finding::new("nvml", Severity::Ok, "libnvidia-ml.so is installed"),
+    }
+}
+
+fn proc(world: &World, survey: &Survey) -> Finding {
+    let mounts = std::fs::read_to_string(world.proc.join("self/mountinfo")).unwrap_or_default();
+    let hidden = mounts.lines().any(|line| line.contains(" /proc ") && ["hidepid=1", "hidepid=2", "hidepid=inv"].iter().any(|option| line.contains(option)));
+    match (survey.warnings.first(), hidden && world.uid != 0) {
+        (Some(warning), _) => Finding::new("proc", Severity::Warning, warning.clone()).fix("run gpumem as the user of that process, or as root"),
+        (None, true) => Finding::new("proc", Severity::Info, "/proc hides the processes of other users (hidepid)")
+            .fix("run gpumem as the user of the process, or as root"),
+        (None, false) => Finding::new("proc", Severity::Ok, "processes can be looked at"),
+    }
+}
+
+fn stale(survey: &Survey) -> Finding {
+    let dead: Vec<_> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
+    if dead.is_empty() {
+        return Finding::new("stale-ledgers", Severity::Ok, "no process has left a ledger");
+    }
+    let bytes = dead.iter().filter_map(|found| std::fs::symlink_metadata(found.path()?).ok()).map(|meta| meta.blocks() * 512).sum();
+    let finding = format!("{} of dead processes, {}", text::count(dead.len() as u64, "ledger"), units::bytes(bytes));
+    Finding::new("stale-ledgers", Severity::Info, finding)
+        .fix("look at them with gpumem allocs PID; gpumem clean removes those older than a day")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn directories_are_judged() {
+        let temp = tempfile::tempdir().unwrap();
+        let uid = std::fs::metadata(temp.path()).unwrap().uid();
+        let dir = temp.path().join("ledgers");
+        assert_eq!(directory(&dir, uid).severity, Severity::Ok, "it can be made");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
+        assert!(directory(&dir, uid).severity < Severity::Error);
+        assert_eq!(directory(&dir, uid + 1).severity, Severity::Error, "it belongs to someone else");
+        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).unwrap();
+        let open = directory(&dir, uid);
+        assert_eq!(open.severity, Severity::Warning);
+        assert!(open.fix.starts_with("chmod 700 "));
+        let file = temp.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(directory(&file, uid).severity, Severity::Error);
+    }
+
+    #[test]
+    fn a_library_that_is_none_is_named() {
+        let temp = tempfile::tempdir().unwrap();
+        let lib = temp.path().join("libgpumem.so");
+        std::fs::write(&lib, "not an ELF file").unwrap();
+        // The test binary takes --version for a filter and ends well: only the loader's word counts.
+        assert!(loads(&lib).unwrap_err().contains("cannot be preloaded"));
+    }
+}

@@ -1,0 +1,181 @@
+//! `gpumem events`: what happened, oldest first.
+
+use super::{Context, print_head};
+use crate::args::Target;
+use crate::failure::Result;
+use crate::model::{Head, Ledger};
+use crate::source::life::real_ns;
+use crate::view::table::{BAD, DIM, Side, Table, WARN, paint};
+use crate::view::{text, units};
+use anstyle::Style;
+use gpumem_wire::kinds::{AllocKind, EventKind, Severity};
+use gpumem_wire::layout::EventSlot;
+use serde::Serialize;
+use std::io::Write;
+
+/// Show the ring of events: failures, contexts, captures, messages
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Only these kinds (repeatable)
+    #[arg(long, value_name = "KIND", value_parser = kind_parser())]
+    kind: Vec<String>,
+    /// Only what went wrong: failures, warnings, errors
+    #[arg(long)]
+    problems: bool,
+    /// The newest so many; 0: all. 40 by default, in JSON all
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    limit: Option<usize>,
+}
+
+fn kind_parser() -> clap::builder::PossibleValuesParser {
+    EventKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
+}
+
+#[derive(Serialize)]
+struct Report {
+    process: Head,
+    events: Vec<Row>,
+    /// Events that fit the filter, shown or not.
+    events_total: usize,
+    /// Events that the ring no longer holds.
+    events_lost: u64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    seq: u64,
+    age_ns: u64,
+    time_unix_ns: u64,
+    kind: String,
+    /// `info`, `warning` or `error`.
+    severity: &'static str,
+    text: String,
+    code: i32,
+    a: u64,
+    b: u64,
+    tid: u32,
+    thread: String,
+    context: u16,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    site: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of choosing and reading the ledger.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let ledger = context.ledger(&args.target)?;
+    let events = &ledger.snapshot.events;
+    let wanted = |event: &&EventSlot| {
+        let kind = EventKind::from_u8(event.kind);
+        (args.kind.is_empty() || kind.is_some_and(|kind| args.kind.iter().any(|name| name == kind.name())))
+            && (!args.problems || severity(event) != Severity::Info)
+    };
+    let chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
+    let limit = super::rows(args.limit, context);
+    let report = Report {
+        process: ledger.head(),
+        events: chosen[chosen.len().saturating_sub(limit)..].iter().map(|event| row(&ledger, event)).collect(),
+        events_total: chosen.len(),
+        events_lost: events.first().map_or(0, |event| event.seq),
+    };
+    context.print(&report, |out, report| print(out, report, &ledger))
+}
+
+fn severity(event: &EventSlot) -> Severity {
+    match EventKind::from_u8(event.kind) {
+        Some(EventKind::Message) => {
+            u8::try_from(event.code).ok().and_then(Severity::from_u8).unwrap_or(Severity::Info)
+        }
+        Some(EventKind::AllocFailed | EventKind::InstantiateFailed) => Severity::Error,
+        Some(EventKind::UpdateFailed | EventKind::FreeFailed) => Severity::Warning,
+        Some(EventKind::CaptureEnded) if event.b == 0 || event.code != 0 => Severity::Warning,
+        _ => Severity::Info,
+    }
+}
+
+fn row(ledger: &Ledger, event: &EventSlot) -> Row {
+    let kind = EventKind::from_u8(event.kind);
+    Row {
+        seq: event.seq,
+        age_ns: ledger.age(event.time_ns),
+        time_unix_ns: real_ns(&ledger.snapshot.header, event.time_ns),
+        kind: kind.map_or(format!("kind {}", event.kind), |kind| kind.name().to_owned()),
+        severity: severity(event).name(),
+        text: sentence(ledger, event, kind),
+        code: event.code,
+        a: event.a,
+        b: event.b,
+        tid: event.tid,
+        thread: ledger.thread(event.tid).to_owned(),
+        context: event.context,
+        site: if event.stack == 0 { String::new() } else { ledger.site_text(ledger.site(event.stack)) },
+    }
+}
+
+/// What happened, in words.
+fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> String {
+    let words = ledger.snapshot.text(event.text).into_owned();
+    let (a, b, code) = (event.a, event.b, event.code);
+    let said = match kind {
+        None | Some(EventKind::Message | EventKind::Mark | EventKind::LibraryBound) => String::new(),
+        Some(EventKind::ContextCreated | EventKind::ContextDestroyed) => {
+            format!("context {} on device {}", event.context, ledger.device(event.context))
+        }
+        Some(EventKind::AllocFailed) => {
+            let kind = u8::try_from(b).ok().and_then(AllocKind::from_u8).map_or("memory", AllocKind::name);
+            format!("{} of {kind} refused with error {code}", units::bytes(a))
+        }
+        Some(EventKind::InstantiateFailed) => format!("graph {a:#x} refused with error {code}"),
+        Some(EventKind::UpdateFailed) => format!("exec {a:#x} from graph {b:#x} refused with error {code}"),
+        Some(EventKind::CaptureBegun) => format!("on stream {a:#x}"),
+        Some(EventKind::CaptureEnded) if b == 0 => format!("on stream {a:#x} without a graph, error {code}"),
+        Some(EventKind::CaptureEnded) => format!("on stream {a:#x} with graph {b:#x}"),
+        Some(EventKind::GraphInstantiated) => format!("exec {a:#x}, {}", text::count(b, "node")),
+        Some(EventKind::ExecDestroyed) => format!("exec {a:#x}"),
+        Some(EventKind::PeakGrew) => format!("{} of device memory live", units::bytes(a)),
+        Some(EventKind::FreeFailed) => format!("free of {a:#x} refused with error {code}"),
+    };
+    match (said.is_empty(), words.is_empty()) {
+        (true, _) => words,
+        (false, true) => said,
+        (false, false) => format!("{said}: {words}"),
+    }
+}
+
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
+    print_head(out, &report.process, ledger)?;
+    if report.events.is_empty() {
+        return writeln!(out, "no events");
+    }
+    writeln!(out)?;
+    let lost = report.events_total - report.events.len();
+    if lost > 0 {
+        writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost as u64))))?;
+    }
+    let mut table = Table::new(&[
+        ("ago", Side::Right),
+        ("what", Side::Left),
+        ("thread", Side::Left),
+        ("text", Side::Left),
+        ("site", Side::Left),
+    ]);
+    for event in &report.events {
+        let style = match event.severity {
+            "error" => BAD,
+            "warning" => WARN,
+            _ => Style::new(),
+        };
+        table.styled([
+            (units::span(event.age_ns), Style::new()),
+            (event.kind.clone(), style),
+            (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM),
+            (event.text.clone(), style),
+            (event.site.clone(), Style::new()),
+        ]);
+    }
+    table.print(out)
+}

@@ -1,0 +1,224 @@
+//! `gpumem top`: the same numbers again and again.
+
+use super::{Context, print_head};
+use crate::args::Target;
+use crate::failure::{Code, Failure, Result};
+use crate::model::allocs::{self, By, Filter, Sort};
+use crate::model::changes::minus;
+use crate::model::totals::{self, Live};
+use crate::model::{Head, Ledger, graphs};
+use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
+use crate::view::units;
+use gpumem_wire::counters;
+use serde::Serialize;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Watch a process: totals, rates and the largest call sites, refreshed
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Show once and end
+    #[arg(long)]
+    once: bool,
+    /// Seconds between looks
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value = "1")]
+    interval: f64,
+    /// End after so many looks
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Call sites to show; as many as fit by default
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    process: Head,
+    live: Live,
+    device_peak_bytes: u64,
+    rss_bytes: Option<u64>,
+    graphs: u64,
+    execs: u64,
+    graph_host_bytes_estimated: u64,
+    graph_device_bytes_estimated: u64,
+    /// Since the look before; absent on the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<Rates>,
+    sites: Vec<Site>,
+}
+
+/// Per second.
+#[derive(Serialize)]
+struct Rates {
+    allocs: f64,
+    frees: f64,
+    launches: f64,
+    instantiates: f64,
+    updates: f64,
+}
+
+#[derive(Serialize)]
+struct Site {
+    site: String,
+    bytes: u64,
+    live: u64,
+    /// Since the look before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_change: Option<i64>,
+    oldest_age_ns: u64,
+}
+
+/// What the next look compares with.
+struct Before {
+    at: Instant,
+    counts: [u64; 5],
+    sites: std::collections::HashMap<String, u64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of choosing and reading the ledger.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if !(0.05..=86_400.0).contains(&args.interval) {
+        return Err(Failure::new(Code::Usage, format!("--interval {}: allowed are 0.05 to 86400 seconds", args.interval)));
+    }
+    let looks = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
+    let redraw = terminal_size().is_some() && !args.once && !context.global.json;
+    let mut target = args.target.clone();
+    let mut before = None;
+    for look in 0..looks {
+        if look > 0 {
+            std::thread::sleep(Duration::from_secs_f64(args.interval));
+        }
+        let ledger = context.ledger(&target)?;
+        if target.target.is_none() && target.file.is_none() {
+            // The one that was chosen stays, whatever else is started.
+            target.target = Some(ledger.path.to_string_lossy().into_owned());
+        }
+        let (report, now) = report(context, args, &ledger, before.as_ref());
+        if redraw {
+            // Home, and clear to the end after drawing: no flicker, nothing to undo when interrupted.
+            print!("\x1b[H");
+        }
+        context.print(&report, |out, report| print(out, report, &ledger))?;
+        if redraw {
+            print!("\x1b[J");
+            std::io::stdout().flush()?;
+        }
+        before = Some(now);
+        if !ledger.status.running() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Before>) -> (Report, Before) {
+    let snapshot = &ledger.snapshot;
+    let sum = |of: &dyn Fn(gpumem_wire::kinds::AllocKind) -> usize| {
+        gpumem_wire::kinds::AllocKind::ALL.iter().fold(0_u64, |sum, &kind| sum.wrapping_add(snapshot.counter(of(kind))))
+    };
+    let counts = [
+        sum(&counters::allocs),
+        sum(&counters::frees),
+        snapshot.counter(counters::LAUNCHES),
+        snapshot.counter(counters::EXECS_CREATED),
+        snapshot.counter(counters::UPDATES),
+    ];
+    let now = Instant::now();
+    let rates = before.map(|before| {
+        let seconds = now.duration_since(before.at).as_secs_f64().max(1e-3);
+        let rate = |index: usize| counts[index].saturating_sub(before.counts[index]) as f64 / seconds;
+        Rates { allocs: rate(0), frees: rate(1), launches: rate(2), instantiates: rate(3), updates: rate(4) }
+    });
+    let mut groups = allocs::group(ledger, &Filter::default(), By::Site, false);
+    allocs::sort(&mut groups, Sort::Bytes);
+    let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(9).max(3));
+    let sites: Vec<Site> = groups
+        .iter()
+        .take(args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit }))
+        .filter_map(|group| {
+            let allocs::Key::Site(site) = group.key else { return None };
+            let site = ledger.site_text(site);
+            let then = |before: &Before| minus(group.bytes, before.sites.get(&site).copied().unwrap_or(0));
+            Some(Site {
+                bytes_change: before.map(then),
+                bytes: group.bytes,
+                live: group.live,
+                oldest_age_ns: ledger.age(group.oldest_ns),
+                site,
+            })
+        })
+        .collect();
+    let graphs = graphs::total(ledger);
+    let known = sites.iter().map(|site| (site.site.clone(), site.bytes)).collect();
+    let report = Report {
+        process: ledger.head(),
+        live: totals::live(snapshot),
+        device_peak_bytes: snapshot.contexts.values().fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
+        rss_bytes: totals::host(&context.world, ledger).rss_bytes,
+        graphs: graphs.graphs,
+        execs: graphs.execs,
+        graph_host_bytes_estimated: graphs.host_bytes,
+        graph_device_bytes_estimated: graphs.device_bytes,
+        rates,
+        sites,
+    };
+    (report, Before { at: now, counts, sites: known })
+}
+
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
+    let mut text = Vec::new();
+    print_head(&mut text, &report.process, ledger)?;
+    writeln!(
+        text,
+        "device {} (peak {})  managed {}  host {}  in {} allocations",
+        paint(HEAD, units::bytes(report.live.device)),
+        units::bytes(report.device_peak_bytes),
+        units::bytes(report.live.managed),
+        units::bytes(report.live.host),
+        units::number(report.live.count),
+    )?;
+    writeln!(
+        text,
+        "graphs {}  execs {} (~{} host, ~{} device)  resident {}",
+        units::number(report.graphs),
+        units::number(report.execs),
+        units::bytes(report.graph_host_bytes_estimated),
+        units::bytes(report.graph_device_bytes_estimated),
+        report.rss_bytes.map_or("?".into(), units::bytes),
+    )?;
+    let rates = match &report.rates {
+        None => String::new(),
+        Some(rates) => format!(
+            "per second: {:.0} allocations, {:.0} frees, {:.0} launches, {:.1} instantiates, {:.1} updates",
+            rates.allocs, rates.frees, rates.launches, rates.instantiates, rates.updates
+        ),
+    };
+    writeln!(text, "{}\n", paint(DIM, rates))?;
+    let mut table = Table::new(&[
+        ("live", Side::Right),
+        ("change", Side::Right),
+        ("count", Side::Right),
+        ("oldest", Side::Right),
+        ("site", Side::Left),
+    ]);
+    for site in &report.sites {
+        table.row([
+            units::bytes(site.bytes),
+            site.bytes_change.filter(|&change| change != 0).map(units::signed_bytes).unwrap_or_default(),
+            units::number(site.live),
+            units::span(site.oldest_age_ns),
+            site.site.clone(),
+        ]);
+    }
+    if !table.is_empty() {
+        table.print(&mut text)?;
+    }
+    // What a longer line left behind is cleared when redrawing.
+    let clear = if terminal_size().is_some() { "\x1b[K\n" } else { "\n" };
+    write!(out, "{}", String::from_utf8_lossy(&text).replace('\n', clear))
+}

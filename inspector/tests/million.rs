@@ -1,0 +1,74 @@
+//! A snapshot of a million live allocations is read and grouped in 200 ms. Times mean something in
+//! a release build only: `cargo test --release -p gpumem-inspector --test million -- --ignored --nocapture`.
+
+mod common;
+use common::*;
+use gpumem_inspector::model::Ledger;
+use gpumem_inspector::model::allocs::{By, Filter, Sort, group, sort};
+use gpumem_inspector::source::open::{Owner, snapshot};
+use gpumem_inspector::source::world::World;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{AllocSlot, StackSlot};
+use std::time::{Duration, Instant};
+
+/// As many stacks as a large program has, each 32 deep.
+const STACKS: u32 = 5000;
+
+fn large(allocs: u64) -> gpumem_inspector::compose::Composer {
+    let mut composer = begin(gone());
+    for library in 0..200 {
+        let start = CUDA + library * 0x100_0000;
+        module(&mut composer, &format!("/usr/lib/lib{library}.so"), start, 0x100_0000, start);
+    }
+    for stack in 0..STACKS {
+        let frame = |depth: u64| CUDA + (u64::from(stack) * 7919 + depth * 104_729) % (200 * 0x100_0000);
+        let frames: Vec<u64> = (0..32).map(frame).collect();
+        composer.stack(
+            stack as usize,
+            StackSlot { allocs: 200, hash: u64::from(stack), ..Default::default() },
+            &frames,
+        );
+    }
+    composer.slots((0..allocs).map(|serial| AllocSlot {
+        stack: (serial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % STACKS + 1,
+        addr: 0x7000_0000_0000 + serial * 4096,
+        bytes: 4096 + serial % 64 * 512,
+        time_ns: serial,
+        serial,
+        kind: AllocKind::Device as u8,
+        ..Default::default()
+    }));
+    composer
+}
+
+fn measure(allocs: u64) -> Duration {
+    let dir = dir();
+    let path = dir.put(gone(), large(allocs));
+    let world = World::here(Some(dir.path().into()));
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let snapshot = snapshot(&path, Owner::Anyone, |_| true).unwrap();
+        let read = start.elapsed();
+        let ledger = Ledger::new(&world, snapshot, path.clone(), None);
+        let mut groups = group(&ledger, &Filter::default(), By::Site, false);
+        sort(&mut groups, Sort::Bytes);
+        let all = start.elapsed();
+        assert_eq!(groups.iter().map(|group| group.live).sum::<u64>(), allocs);
+        println!("{allocs} allocations: read {read:?}, read and grouped by site {all:?} ({} groups)", groups.len());
+        best = best.min(all);
+    }
+    best
+}
+
+#[test]
+fn ten_thousand_add_up() {
+    measure(10_000);
+}
+
+#[test]
+#[ignore = "measures time: for a release build on a quiet machine"]
+fn a_million_take_at_most_200_ms() {
+    let best = measure(1_000_000);
+    assert!(best <= Duration::from_millis(200), "{best:?}");
+}
