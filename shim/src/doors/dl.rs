@@ -57,6 +57,8 @@ unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real_dlclose(handle) };
     GENERATION.fetch_add(1, Relaxed);
+    // Stacks forget the code that went.
+    gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
     result
 }
 
@@ -85,8 +87,7 @@ unsafe extern "C" fn decide(
 ) -> usize {
     slot(&REAL_DLSYM, c"dlsym");
     slot(&REAL_DLVSYM, c"dlvsym");
-    // RTLD_NEXT: whatever follows the caller; only the real one can know.
-    if name.is_null() || handle == libc::RTLD_NEXT {
+    if name.is_null() {
         return JUMP;
     }
     // SAFETY: a non-null name is a C string; its bytes are compared one by one up to the NUL.
@@ -101,18 +102,22 @@ unsafe extern "C" fn decide(
     if row.is_none() && hip_row.is_none() && !runtime::is_exported(name.to_bytes()) {
         return JUMP;
     }
-    // SAFETY: the lookup that the caller asked for, done once more by us.
-    let mut found = unsafe { lookup(handle, name, version) };
-    if found == 0 {
-        return JUMP;
-    }
-    let shadowed = elf::is_ours(found);
-    if shadowed {
-        // Our export is in the way: answer as if it were not there.
-        found = real_behind(name, return_address);
-        if found == 0 {
-            return NOT_FOUND;
+    // Where our export is in the way, the answer is as if it were not there.
+    let (found, shadowed) = if handle == libc::RTLD_NEXT {
+        if !we_are_next(name, return_address) {
+            return JUMP;
         }
+        (next_behind(name), true)
+    } else {
+        // SAFETY: the lookup that the caller asked for, done once more by us.
+        match unsafe { lookup(handle, name, version) } {
+            0 => return JUMP,
+            found if elf::is_ours(found) => (real_behind(name, return_address), true),
+            found => (found, false),
+        }
+    };
+    if found == 0 {
+        return NOT_FOUND;
     }
     let ours = if gate::disabled() || from_vendor(return_address) {
         None
@@ -146,15 +151,33 @@ unsafe fn lookup(handle: *mut c_void, name: &CStr, version: *const c_char) -> us
     unsafe { std::mem::transmute::<usize, Dlvsym>(real)(handle, name.as_ptr(), version) as usize }
 }
 
+/// Whether `RTLD_NEXT` gives this caller our export: it comes before us, and nothing in between
+/// has the symbol.
+fn we_are_next(name: &CStr, caller: usize) -> bool {
+    let objects = elf::objects();
+    let position = |address| objects.iter().position(|object| object.holds(address));
+    match (position(caller), position(decide as *const () as usize)) {
+        (Some(caller), Some(us)) if caller < us => {
+            objects[caller + 1..us].iter().all(|object| object.symbol(name).is_none())
+        }
+        _ => false,
+    }
+}
+
+/// The symbol in the global scope behind us; 0 if there is none, and `dlerror` says so.
+pub fn next_behind(name: &CStr) -> usize {
+    // SAFETY: RTLD_NEXT from here is the global scope behind this library.
+    let next = unsafe { real_dlsym(libc::RTLD_NEXT, name) };
+    if elf::is_ours(next) { 0 } else { next }
+}
+
 /// What a caller would have found had this library not been preloaded: the global scope behind
 /// us, then the caller's own; 0 if there is none.
 fn real_behind(name: &CStr, caller: usize) -> usize {
-    // SAFETY: RTLD_NEXT from here is the global scope behind this library.
-    let next = unsafe { real_dlsym(libc::RTLD_NEXT, name) };
-    if next != 0 && !elf::is_ours(next) {
-        return next;
+    match next_behind(name) {
+        0 => through_caller(name, caller),
+        next => next,
     }
-    through_caller(name, caller)
 }
 
 /// The symbol in the caller's own dependencies; 0 if there is none or it is ours.

@@ -118,9 +118,8 @@ impl<const N: usize> Providers<N> {
         if through_caller != 0 {
             return self.at(through_caller);
         }
-        // SAFETY: RTLD_NEXT from here is the global scope behind this library.
-        let next = unsafe { dl::real_dlsym(libc::RTLD_NEXT, name) };
-        if next != 0 && !elf::is_ours(next) {
+        let next = dl::next_behind(name);
+        if next != 0 {
             return self.at(next);
         }
         let objects = elf::objects();

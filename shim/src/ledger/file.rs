@@ -53,7 +53,7 @@ impl Backing {
         let path = dir.join(id.ledger_name());
         let fail = |what: &str, error: io::Error| format!("{}: {what}: {error}", path.display());
 
-        let (mut header, bytes) = header(id, uid, sizes);
+        let (mut header, bytes) = header(id, uid, settings.stacks, sizes);
         check_file_size_limit(bytes).map_err(|why| format!("{}: {why}", path.display()))?;
         // A name is free unless this very process image was replaced by exec: then it is ours.
         let _ = std::fs::remove_file(&path);
@@ -184,7 +184,7 @@ fn take(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
 }
 
 /// Lays the tables out behind the header; the header and the length of the file.
-fn header(id: ProcessId, uid: u32, sizes: &[(TableKind, u64)]) -> (Header, u64) {
+fn header(id: ProcessId, uid: u32, depth: u32, sizes: &[(TableKind, u64)]) -> (Header, u64) {
     let mut header = Header::new_zeroed();
     header.magic = MAGIC;
     header.version = VERSION;
@@ -194,6 +194,8 @@ fn header(id: ProcessId, uid: u32, sizes: &[(TableKind, u64)]) -> (Header, u64) 
     header.start_ticks = id.start_ticks;
     header.boot_id =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().and_then(|id| place::boot_id(&id)).unwrap_or_default();
+    header.pid_ns = std::fs::metadata("/proc/self/ns/pid").map_or(0, |ns| ns.ino());
+    header.stack_depth = depth;
     header.created_ns = crate::clock::precise_ns();
     header.created_real_ns = crate::clock::real_ns();
     header.state = gpumem_wire::kinds::State::Recording as u32;
