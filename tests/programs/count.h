@@ -11,7 +11,8 @@
 enum kind { DEVICE, HOST, REGISTERED, MANAGED, ASYNC, ARRAY, VMM, KINDS };
 static const char *const kind_name[KINDS] = {"device", "host", "registered", "managed", "async", "array", "vmm"};
 
-static struct {
+/* Weak: one for the whole program, however many files include this. */
+__attribute__((weak)) struct {
     atomic_long allocs[KINDS], frees[KINDS], bytes[KINDS], live[KINDS], peak[KINDS];
     atomic_long all_live, all_peak;
     atomic_long graphs_created, graphs_destroyed, execs_created, execs_destroyed;

@@ -3,6 +3,7 @@
  * pool, then parallel slots that decode through captured graphs of changing shapes.
  * It checks its own results with kernels and counts its own calls. */
 #include "demo.h"
+#include <gpumem.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -84,12 +85,13 @@ int main(int argc, char **argv) {
     size_t weight_bytes = (size_t)k.weights_mib << 20;
     kernels_load();
     OK(cudaStreamCreateWithFlags(&main_stream, cudaStreamNonBlocking));
-    uint32_t *weights = dev_alloc(weight_bytes);
+    uint32_t *weights = NULL;
+    GPUMEM_TAG("weights") { weights = dev_alloc(weight_bytes); }
     OK(k_fill(weights, weight_bytes / 4, 0x3e11a5e5u, main_stream));
 
     struct slot *slots = calloc((size_t)k.slots, sizeof *slots);
     for (int i = 0; i < k.slots; i++) slot_open(&slots[i], i, &k);
-    prefill(&pool, k.prefill, main_stream);
+    GPUMEM_TAG("prefill") { prefill(&pool, k.prefill, main_stream); }
     OK(cudaStreamSynchronize(main_stream));
 
     double start = now_s();

@@ -1,12 +1,13 @@
 /* One slot of the demo: decode steps whose kernels go through a graph cache that
  * is used exactly as ggml uses its own. */
 #include "demo.h"
+#include <gpumem.h>
 
 void slot_open(struct slot *s, int id, const struct knobs *k) {
     *s = (struct slot){.id = id, .k = k};
     size_t kv_bytes = (size_t)k->kv_mib << 20;
     OK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
-    s->kv = dev_alloc(kv_bytes);
+    GPUMEM_TAG("kv-cache") { s->kv = dev_alloc(kv_bytes); }
     s->act = dev_alloc(ACT_WORDS * 4);
     s->wrong = dev_alloc(8);
     OK(cudaMemsetAsync(s->wrong, 0, 8, s->stream));

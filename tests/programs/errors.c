@@ -85,7 +85,9 @@ static void graphs(void) {
     OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
     EXPECT(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed), cudaErrorIllegalState);
     g = end_capture(s);
-    EXPECT(cudaStreamEndCapture(s, &g), cudaErrorIllegalState);
+    cudaGraph_t none = NULL;
+    EXPECT(cudaStreamEndCapture(s, &none), cudaErrorIllegalState);
+    EXPECT(none == NULL, 1);
     cudaGetLastError();
     EXPECT(cudaGraphInstantiate(NULL, g, 0), cudaErrorInvalidValue);
     cudaGetLastError();
