@@ -217,7 +217,7 @@ def main():
     wrong = {r.get("reason") or r.get("interception", "no ledger") for r in preloaded if r.get("interception") != "complete"}
     wrong |= {text for r in preloaded for text in r.get("trouble", [])}
     wrong |= {r[k] for r in preloaded for k in r if k.endswith("_error")}
-    results.append(verdict(GROUP, "interception", sorted(wrong), "complete"))
+    results.append(verdict(GROUP, "interception", sorted(wrong), f"{len(preloaded)} runs"))
     statuses = {r["status"] for r in native}, {r["status"] for r in preloaded}
     results.append(verdict(GROUP, "status", [] if statuses[0] == statuses[1] else [f"{statuses}"], f"{statuses[0]}"))
     speed = [[r["tokens_per_second"] for r in runs] for runs in (native, preloaded)]

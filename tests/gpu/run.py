@@ -117,7 +117,7 @@ def inspected(path, ledger):
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     chosen = [p for p in ALL if len(sys.argv) < 2 or any(part in p.name for part in sys.argv[1:])]
-    workers = int(os.environ.get("JOBS", "6"))
+    workers = int(os.environ.get("JOBS") or max(2, (os.cpu_count() or 4) // 2))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         results = list(pool.map(check, chosen))
     print(f"{GROUP}: {results.count(True)} ok, {results.count(False)} failed, {results.count(None)} skipped", flush=True)
