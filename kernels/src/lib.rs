@@ -7,9 +7,11 @@
 //! nothing here can write outside the [`Words`] that it is given, and
 //! no spin is longer than [`MAX_SPIN`].
 
+mod error;
 mod launch;
 
-pub use launch::{Kernels, LaunchError, MAX_SPIN, Stream, Words};
+pub use error::LaunchError;
+pub use launch::{Kernels, MAX_SPIN, Stream, Words};
 
 use std::ffi::CStr;
 

@@ -41,7 +41,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Long enough that a call which does not wait returns well before its end.
-const SPIN_MS: u64 = 150;
+const SPIN_MS: u64 = 250;
 
 /// An event behind a spin that has just been put on `stream`.
 fn busy(t: &Checker, stream: &Strm) -> Result<Ev, Stop> {

@@ -1,14 +1,9 @@
 //! What may be called while a stream captures, and what it does to the capture.
 
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok, skip};
-use cudarc::driver::sys::{
-    self,
-    CUstreamCaptureMode::{
-        self as Mode, CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL,
-        CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED,
-        CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
-    },
-    CUstreamCaptureStatus as Status,
+use cudarc::driver::sys::CUstreamCaptureMode::{
+    self as Mode, CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL,
+    CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
 };
 use std::ptr::null_mut;
 
@@ -22,32 +17,21 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("capture.harmless_calls", harmless_calls),
     Check::measured("capture.exchanged_mode", exchanged_mode),
     Check::measured("capture.record_event_of_context", record_event_of_context),
-    Check::documented("capture.nothing_runs", nothing_runs),
-    Check::documented("capture.begin_twice", begin_twice),
-    Check::documented("capture.end_without_begin", end_without_begin),
-    Check::documented("capture.status", status),
-    Check::documented("capture.legacy_stream", legacy_stream),
-    Check::documented("capture.implicit_dependency", implicit_dependency),
-    Check::documented("capture.sync_captured_stream", sync_captured_stream),
-    Check::documented("capture.query_captured_event", query_captured_event),
-    Check::documented("capture.unjoined", unjoined),
-    Check::documented("capture.fork_and_join", fork_and_join),
-    Check::documented("capture.ended_by_other_thread", ended_by_other_thread),
 ];
 
-const MODES: [Mode; 3] = [GLOBAL, THREAD_LOCAL, RELAXED];
-const UNSUPPORTED: u32 = 900;
-const INVALIDATED: u32 = 901;
+pub(super) const MODES: [Mode; 3] = [GLOBAL, THREAD_LOCAL, RELAXED];
+pub(super) const UNSUPPORTED: u32 = 900;
+pub(super) const INVALIDATED: u32 = 901;
 
 /// A capture under way, with one kernel in it.
-struct Capture {
-    stream: Strm,
-    mem: Mem,
+pub(super) struct Capture {
+    pub(super) stream: Strm,
+    pub(super) mem: Mem,
     mode: Mode,
 }
 
 impl Capture {
-    fn begin(t: &Checker, mode: Mode) -> Result<Capture, Stop> {
+    pub(super) fn begin(t: &Checker, mode: Mode) -> Result<Capture, Stop> {
         let capture = Capture {
             stream: Strm::non_blocking()?,
             mem: t.gpu.words(512)?,
@@ -61,7 +45,7 @@ impl Capture {
     }
 
     /// Ends it: with `want` 0 the graph must work, otherwise there must be none.
-    fn end(self, t: &mut Checker, after: &str, want: u32) -> Done {
+    pub(super) fn end(self, t: &mut Checker, after: &str, want: u32) -> Done {
         let mut g = null_mut();
         let status = cu!(cuStreamEndCapture(self.stream.s, &mut g));
         t.eq(
@@ -271,184 +255,6 @@ fn record_event_of_context(t: &mut Checker) -> Done {
             UNSUPPORTED,
         );
         capture.end(t, "cuCtxRecordEvent", INVALIDATED)?;
-    }
-    Ok(())
-}
-
-fn nothing_runs(t: &mut Checker) -> Done {
-    let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(512)?);
-    ok("cuMemsetD32", cu!(cuMemsetD32_v2(mem.p, 1, 512)))?;
-    ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
-    let graph = Graph::capture(&stream, || {
-        Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 9)?)
-    })?;
-    t.eq(
-        "words changed by a captured kernel",
-        t.gpu.wrong_words(&stream, mem.words(), 1)?,
-        0,
-    );
-    graph.instantiate()?.launch(&stream)?;
-    t.eq(
-        "words not changed by its launch",
-        t.gpu.wrong_words(&stream, mem.words(), 9)?,
-        0,
-    );
-    Ok(())
-}
-
-fn begin_twice(t: &mut Checker) -> Done {
-    let capture = Capture::begin(t, RELAXED)?;
-    let again = cu!(cuStreamBeginCapture_v2(capture.stream.s, RELAXED));
-    t.eq("cuStreamBeginCapture again", again, 401);
-    capture.end(t, "a second begin", 0)
-}
-
-fn end_without_begin(t: &mut Checker) -> Done {
-    let (stream, mut g) = (Strm::non_blocking()?, null_mut());
-    t.eq(
-        "cuStreamEndCapture",
-        cu!(cuStreamEndCapture(stream.s, &mut g)),
-        401,
-    );
-    Ok(())
-}
-
-fn status(t: &mut Checker) -> Done {
-    let read = |stream: &Strm| {
-        let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
-        (cu!(cuStreamIsCapturing(stream.s, &mut status)), status)
-    };
-    let other = Strm::non_blocking()?;
-    let capture = Capture::begin(t, RELAXED)?;
-    let active = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    t.eq("the capturing stream", read(&capture.stream), (0, active));
-    t.eq(
-        "another stream",
-        read(&other),
-        (0, Status::CU_STREAM_CAPTURE_STATUS_NONE),
-    );
-    cu!(cuCtxSynchronize());
-    let invalid = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    t.eq(
-        "after a forbidden call",
-        read(&capture.stream),
-        (0, invalid),
-    );
-    capture.end(t, "a forbidden call", INVALIDATED)
-}
-
-fn legacy_stream(t: &mut Checker) -> Done {
-    t.eq(
-        "capturing the null stream",
-        cu!(cuStreamBeginCapture_v2(null_mut(), RELAXED)),
-        900,
-    );
-    Ok(())
-}
-
-/// The null stream would have to wait for the capturing one.
-fn implicit_dependency(t: &mut Checker) -> Done {
-    let (stream, mem) = (Strm::blocking()?, t.gpu.words(512)?);
-    begin(&stream, GLOBAL)?;
-    t.gpu.kernels.fill(stream.k(), mem.words(), 5)?;
-    t.eq(
-        "a kernel on the null stream",
-        cu!(cuMemsetD32Async(mem.p, 1, 1, null_mut())),
-        906,
-    );
-    let mut g = null_mut();
-    t.eq(
-        "the capture's end",
-        cu!(cuStreamEndCapture(stream.s, &mut g)),
-        INVALIDATED,
-    );
-    Ok(())
-}
-
-fn sync_captured_stream(t: &mut Checker) -> Done {
-    for mode in MODES {
-        let capture = Capture::begin(t, mode)?;
-        t.eq(
-            "cuStreamSynchronize",
-            cu!(cuStreamSynchronize(capture.stream.s)),
-            UNSUPPORTED,
-        );
-        capture.end(t, "cuStreamSynchronize of the captured stream", INVALIDATED)?;
-    }
-    Ok(())
-}
-
-fn query_captured_event(t: &mut Checker) -> Done {
-    let event = Ev::new()?;
-    let capture = Capture::begin(t, RELAXED)?;
-    event.record(&capture.stream)?;
-    t.eq("cuEventQuery of a captured event", event.query(), 907);
-    capture.end(t, "cuEventQuery of a captured event", INVALIDATED)
-}
-
-fn unjoined(t: &mut Checker) -> Done {
-    let (side, event) = (Strm::non_blocking()?, Ev::new()?);
-    let capture = Capture::begin(t, RELAXED)?;
-    event.record(&capture.stream)?;
-    ok(
-        "cuStreamWaitEvent",
-        cu!(cuStreamWaitEvent(side.s, event.e, 0)),
-    )?;
-    t.gpu
-        .kernels
-        .fill(side.k(), capture.mem.words().slice(0..1)?, 5)?;
-    capture.end(t, "leaving a forked stream unjoined", 904)
-}
-
-fn fork_and_join(t: &mut Checker) -> Done {
-    let (main, side) = (Strm::non_blocking()?, Strm::non_blocking()?);
-    let (forked, joined) = (Ev::new()?, Ev::new()?);
-    let (a, b) = (t.gpu.words(512)?, t.gpu.words(512)?);
-    let graph = Graph::capture(&main, || {
-        t.gpu.kernels.fill(main.k(), a.words(), 4)?;
-        forked.record(&main)?;
-        ok("wait", cu!(cuStreamWaitEvent(side.s, forked.e, 0)))?;
-        t.gpu.kernels.scale(side.k(), b.words(), a.words(), 10)?;
-        joined.record(&side)?;
-        ok("wait", cu!(cuStreamWaitEvent(main.s, joined.e, 0)))?;
-        Ok(t.gpu.kernels.scale(main.k(), b.words(), b.words(), 2)?)
-    })?;
-    t.eq("nodes: three kernels, no events", graph.nodes()?.len(), 3);
-    graph.instantiate()?.launch(&main)?;
-    t.eq(
-        "words not 4 x 10 x 2",
-        t.gpu.wrong_words(&main, b.words(), 80)?,
-        0,
-    );
-    Ok(())
-}
-
-fn ended_by_other_thread(t: &mut Checker) -> Done {
-    for (mode, want) in [(GLOBAL, 908), (THREAD_LOCAL, 908), (RELAXED, 0)] {
-        let capture = Capture::begin(t, mode)?;
-        let (primary, stream) = (t.gpu.primary as usize, capture.stream.s as usize);
-        let thread = std::thread::spawn(move || {
-            let mut g: sys::CUgraph = null_mut();
-            cu!(cuCtxSetCurrent(primary as *mut _));
-            let status = cu!(cuStreamEndCapture(stream as *mut _, &mut g));
-            if status == 0 {
-                cu!(cuGraphDestroy(g));
-            }
-            status
-        });
-        let status = thread.join().unwrap_or(u32::MAX);
-        t.eq(
-            &format!("cuStreamEndCapture on another thread in {mode:?}"),
-            status,
-            want,
-        );
-        if status != 0 {
-            // Only that the stream is left without a capture.
-            let mut g = null_mut();
-            if cu!(cuStreamEndCapture(capture.stream.s, &mut g)) == 0 {
-                cu!(cuGraphDestroy(g));
-            }
-        }
     }
     Ok(())
 }

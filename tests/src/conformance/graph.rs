@@ -25,8 +25,6 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("graph.cycle_is_refused", cycle_is_refused),
     Check::documented("graph.upload", upload),
     Check::documented("graph.five_argument_instantiate", five_argument_instantiate),
-    Check::documented("graph.memory_nodes", memory_nodes),
-    Check::documented("graph.memory_nodes_one_exec", memory_nodes_one_exec),
 ];
 
 const N: u64 = 2048;
@@ -361,54 +359,4 @@ fn five_argument_instantiate(t: &mut Checker) -> Done {
     let exec = graph.instantiate_with_log()?;
     exec.launch(&stream)?;
     expect(t, "its launch", &stream, &mem, 6)
-}
-
-fn captured_memory(t: &Checker, stream: &Strm, out: &Mem) -> Result<Graph, Stop> {
-    Graph::capture(stream, || {
-        let mut p = 0;
-        ok(
-            "cuMemAllocAsync",
-            cu!(cuMemAllocAsync(&mut p, N as usize * 4, stream.s)),
-        )?;
-        // SAFETY: allocated for the kernels captured after it and before its free.
-        let scratch = unsafe { gpumem_kernels::Words::from_raw(p, N) }?;
-        t.gpu.kernels.fill(stream.k(), scratch, 17)?;
-        t.gpu.kernels.scale(stream.k(), out.words(), scratch, 2)?;
-        ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))
-    })
-}
-
-fn memory_nodes(t: &mut Checker) -> Done {
-    let (stream, out) = (Strm::non_blocking()?, t.gpu.words(N)?);
-    let graph = captured_memory(t, &stream, &out)?;
-    t.eq("nodes: alloc, two kernels, free", graph.nodes()?.len(), 4);
-    let exec = graph.instantiate()?;
-    for _ in 0..2 {
-        ok(
-            "cuMemsetD32Async",
-            cu!(cuMemsetD32Async(out.p, 0, N as usize, stream.s)),
-        )?;
-        exec.launch(&stream)?;
-        expect(t, "a launch that allocates", &stream, &out, 34)?;
-    }
-    Ok(())
-}
-
-fn memory_nodes_one_exec(t: &mut Checker) -> Done {
-    let (stream, out) = (Strm::non_blocking()?, t.gpu.words(N)?);
-    let graph = captured_memory(t, &stream, &out)?;
-    let exec = graph.instantiate()?;
-    let mut e = null_mut();
-    let second = cu!(cuGraphInstantiateWithFlags(&mut e, graph.g, 0));
-    t.yes(
-        "a second exec of a graph with memory nodes is refused",
-        second != 0,
-    );
-    drop(exec);
-    t.eq(
-        "one after the first was destroyed",
-        graph.instantiate().is_ok(),
-        true,
-    );
-    Ok(())
 }

@@ -11,9 +11,11 @@
 
 mod barrier;
 mod capture;
+mod capture_rules;
 mod context;
 mod fixtures;
 mod graph;
+mod graph_holds;
 mod memory;
 mod pointers;
 mod procaddr;
@@ -96,7 +98,9 @@ pub fn all() -> Vec<Check> {
         pointers::CHECKS,
         barrier::CHECKS,
         capture::CHECKS,
+        capture_rules::CHECKS,
         graph::CHECKS,
+        graph_holds::CHECKS,
         serial::CHECKS,
         update::CHECKS,
         update_kernel::CHECKS,

@@ -9,6 +9,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("procaddr.versions_differ", versions_differ),
     Check::measured("procaddr.flags_differ", flags_differ),
     Check::documented("procaddr.functions_work", functions_work),
+    Check::documented(
+        "procaddr.per_thread_functions_work",
+        per_thread_functions_work,
+    ),
     Check::documented("procaddr.unknown_name", unknown_name),
     Check::documented("procaddr.version_too_early", version_too_early),
     Check::documented("procaddr.status_may_be_null", status_may_be_null),
@@ -106,6 +110,47 @@ fn functions_work(t: &mut Checker) -> Done {
         // SAFETY: as above; the pointer is no longer allocated, which is an error.
         t.eq("a second free", unsafe { free(p) }, 1);
     }
+    Ok(())
+}
+
+/// The per-thread twins reach the same memory as the plain ones.
+fn per_thread_functions_work(t: &mut Checker) -> Done {
+    type Alloc = unsafe extern "C" fn(*mut CUdeviceptr, usize, *mut c_void) -> u32;
+    type Free = unsafe extern "C" fn(CUdeviceptr, *mut c_void) -> u32;
+    type Set = unsafe extern "C" fn(CUdeviceptr, u32, usize, *mut c_void) -> u32;
+    type Sync = unsafe extern "C" fn(*mut c_void) -> u32;
+    let get = |name| get(name, 12000, PER_THREAD_STREAM);
+    // SAFETY: the signatures of these four functions since they exist.
+    let alloc: Alloc = unsafe { std::mem::transmute(get(c"cuMemAllocAsync")?) };
+    // SAFETY: as above.
+    let free: Free = unsafe { std::mem::transmute(get(c"cuMemFreeAsync")?) };
+    // SAFETY: as above.
+    let set: Set = unsafe { std::mem::transmute(get(c"cuMemsetD32Async")?) };
+    // SAFETY: as above.
+    let sync: Sync = unsafe { std::mem::transmute(get(c"cuStreamSynchronize")?) };
+    let (mut p, mut word) = (0, 0u32);
+    // SAFETY: the context is current; stream 0 is this thread's own here.
+    let used = unsafe {
+        [
+            alloc(&mut p, 4096, null_mut()),
+            set(p, 78, 1024, null_mut()),
+            sync(null_mut()),
+        ]
+    };
+    t.eq(
+        "cuMemAllocAsync, cuMemsetD32Async, cuStreamSynchronize",
+        used,
+        [0; 3],
+    );
+    t.eq(
+        "cuMemcpyDtoH",
+        cu!(cuMemcpyDtoH_v2((&raw mut word).cast(), p, 4)),
+        0,
+    );
+    // SAFETY: as above; freed on the stream on which it was used.
+    let freed = unsafe { [free(p, null_mut()), sync(null_mut())] };
+    t.eq("cuMemFreeAsync, cuStreamSynchronize", freed, [0; 2]);
+    t.eq("the word", word, 78);
     Ok(())
 }
 
