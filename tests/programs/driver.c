@@ -137,6 +137,15 @@ static void proc_addresses(void) {
     OK(cuGetProcAddress_v2("cuGraphLaunch", &legacy, 12000, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &status));
     OK(cuGetProcAddress_v2("cuGraphLaunch", &per_thread, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
     EXPECT(legacy != per_thread, 1);
+    /* The per-thread twins reach the same memory. */
+    CUresult (*alloc_async)(CUdeviceptr *, size_t, cudaStream_t), (*free_async)(CUdeviceptr, cudaStream_t);
+    OK(cuGetProcAddress_v2("cuMemAllocAsync", (void **)&alloc_async, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL));
+    OK(cuGetProcAddress_v2("cuMemFreeAsync", (void **)&free_async, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, NULL));
+    OK(alloc_async(&p, 54321, NULL));
+    counted_alloc(ASYNC, 54321);
+    OK(free_async(p, NULL));
+    counted_free(ASYNC, 54321);
+    OK(cuCtxSynchronize());
     not_found("cuNoSuchFunction", 12000, 1 /* no such symbol */);
     not_found("cuGraphInstantiate", 9000, 2 /* known, but not so early */);
 }
