@@ -100,7 +100,8 @@ conformance() {
         if timeout 300 env LD_PRELOAD="$preload" GPUMEM_DIR="$WORK/conformance-$mode" "$KIT/conformance" >"$OUT/conformance-$mode.log" 2>&1; then
             echo "ok   conformance/$mode $(tail -1 "$OUT/conformance-$mode.log" | cut -c1-150)"
         else
-            echo "FAIL conformance/$mode $(tail -3 "$OUT/conformance-$mode.log" | tr '\n' ' ' | cut -c1-250)"
+            echo "FAIL conformance/$mode $(tail -1 "$OUT/conformance-$mode.log" | cut -c1-200)"
+            grep -iE '^ *(fail|failed|panicked)' "$OUT/conformance-$mode.log" | head -20 | sed "s|^|     conformance/$mode |" | cut -c1-250
             bad=1
         fi
     done
