@@ -6,14 +6,16 @@ use gpumem_tests::conformance::{self, Check, Outcome, Source};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: conformance [--filter TEXT]... [--json] [--list] [--help]
+usage: conformance [--filter TEXT]... [--except TEXT]... [--json] [--list] [--help]
   --filter TEXT  only checks whose name contains TEXT; any of several
+  --except TEXT  not those whose name contains TEXT; any of several
   --json         one JSON object per check
   --list         print the names and where each rule comes from, run nothing
 ";
 
 struct Options {
     filters: Vec<String>,
+    exceptions: Vec<String>,
     json: bool,
     list: bool,
     /// One check, in this process: how those that need their own are run.
@@ -23,6 +25,7 @@ struct Options {
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options {
         filters: Vec::new(),
+        exceptions: Vec::new(),
         json: false,
         list: false,
         one: None,
@@ -34,6 +37,11 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--filter" => options
                 .filters
                 .push(args.next().ok_or("--filter needs a text")?),
+            "--except" => {
+                options
+                    .exceptions
+                    .push(args.next().ok_or("--except needs a text")?);
+            }
             "--one" => options.one = Some(args.next().ok_or("--one needs a name")?),
             "--help" | "-h" => return Err(String::new()),
             other => return Err(format!("unknown argument {other}")),
@@ -126,8 +134,9 @@ fn main() -> ExitCode {
     };
     // A check that panics is a failure with a line of its own, not a backtrace.
     std::panic::set_hook(Box::new(|_| ()));
+    let named = |texts: &[String], c: &Check| texts.iter().any(|t| c.name.contains(t.as_str()));
     let wanted = |c: &Check| {
-        options.filters.is_empty() || options.filters.iter().any(|f| c.name.contains(f.as_str()))
+        (options.filters.is_empty() || named(&options.filters, c)) && !named(&options.exceptions, c)
     };
     let mut checks = conformance::all();
     match &options.one {
