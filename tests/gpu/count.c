@@ -137,6 +137,9 @@ static void capture_ended(int ok, CUgraph *graph) {
 }
 static void began(int ok) { if (ok) sum.captures_begun++, open_captures++; }
 
+/* CUPTI knows these under two names, one of them without parameters of its own. */
+typedef cuMemHostAlloc_params cuMemHostAlloc_v2_params;
+
 /* ---- every call that is counted: its name and what its success means. `p` is its parameters.
  * Drivers of CUDA 13 have more than one name for several of these; a call comes under one of them. */
 #define PTSZ(ROW, name, ...) ROW(name, __VA_ARGS__) ROW(name##_ptsz, __VA_ARGS__)
@@ -148,6 +151,7 @@ static void began(int ok) { if (ok) sum.captures_begun++, open_captures++; }
     ROW(cuMemFree_v2, freed(ok, POINTER, p->dptr))                                                       \
     ROW(cuMemAllocHost_v2, allocated(ok, K_host_pinned, HOST, ok ? (uint64_t)*p->pp : 0, p->bytesize))   \
     ROW(cuMemHostAlloc, allocated(ok, K_host_pinned, HOST, ok ? (uint64_t)*p->pp : 0, p->bytesize))      \
+    ROW(cuMemHostAlloc_v2, allocated(ok, K_host_pinned, HOST, ok ? (uint64_t)*p->pp : 0, p->bytesize))   \
     ROW(cuMemFreeHost, freed(ok, HOST, (uint64_t)p->p))                                                  \
     ROW(cuMemHostRegister_v2, allocated(ok, K_host_registered, REGISTERED, (uint64_t)p->p, p->bytesize)) \
     ROW(cuMemHostUnregister, freed(ok, REGISTERED, (uint64_t)p->p))                                      \
