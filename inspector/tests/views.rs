@@ -191,6 +191,7 @@ fn stats_explain_the_device_and_the_host() {
     assert_eq!((&report["kinds"][0]["live"], &report["kinds"][0]["failures"]), (&json!(2), &json!(1)));
     let rss = report["growth"]["rows"].as_array().unwrap().iter().find(|row| row["what"] == "rss_bytes").unwrap();
     assert_eq!(rss["per_minute"].as_f64().unwrap() as u64, 72 * MIB);
+    assert_eq!(rss["last_minute"], 120 * MIB, "the sample before the last minute is the first");
     assert_eq!(report["samples"].as_array().unwrap().len(), 3);
     assert_eq!(report["counters"]["update_failures"], 2);
     assert_eq!(report["settings"], json!(["GPUMEM_STACKS=32", "GPUMEM_EVENTS=4096"]));

@@ -215,6 +215,7 @@ fn print_growth(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ("last", Side::Right),
         ("peak", Side::Right),
         ("per minute", Side::Right),
+        ("last minute", Side::Right),
     ]);
     for row in growth.rows.iter().filter(|row| row.peak > 0) {
         let bytes = row.what.ends_with("_bytes");
@@ -226,6 +227,7 @@ fn print_growth(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             show(row.last),
             show(row.peak),
             if bytes { units::signed_bytes(change) } else { units::signed(change) },
+            if bytes { units::signed_bytes(row.last_minute) } else { units::signed(row.last_minute) },
         ]);
     }
     if table.is_empty() { Ok(()) } else { table.print(out) }

@@ -89,11 +89,14 @@ impl Ledger {
         site
     }
 
-    /// A call site on one line.
+    /// A call site on one line: the innermost function, and the one that it was inlined into.
     pub fn site_text(&self, site: Option<u64>) -> String {
-        match site {
-            Some(address) => self.symbols.frames(address)[0].text(),
-            None => "(no stack)".into(),
+        let Some(address) = site else { return "(no stack)".into() };
+        let frames = self.symbols.frames(address);
+        match &*frames {
+            [inner, .., outer] => format!("{} in {}", inner.text(), outer.text()),
+            [one] => one.text(),
+            [] => format!("{address:#x}"),
         }
     }
 

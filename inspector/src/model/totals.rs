@@ -56,7 +56,7 @@ pub fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
             failures: counter(counters::alloc_failures(kind)),
         }
     });
-    all.filter(|total| total.allocs + total.failures + total.listed > 0).collect()
+    all.filter(|total| total.allocs > 0 || total.failures > 0 || total.listed > 0).collect()
 }
 
 /// Live bytes by the memory they take.
@@ -185,7 +185,8 @@ pub struct OfProcess {
 /// Asks NVML for a running process; a dump brings the answer of its time.
 pub fn of_process(ledger: &Ledger, devices: &[Device]) -> Option<OfProcess> {
     let used_bytes = process_used(ledger)?;
-    let explained_bytes = devices.iter().map(|device| device.tracked_bytes.saturating_add(device.graph_bytes)).sum();
+    let of_device = |device: &Device| device.tracked_bytes.saturating_add(device.graph_bytes);
+    let explained_bytes = devices.iter().map(of_device).fold(0, u64::saturating_add);
     Some(OfProcess { used_bytes, explained_bytes, unexplained_bytes: used_bytes.saturating_sub(explained_bytes) })
 }
 
@@ -260,6 +261,8 @@ pub struct Growth {
     pub peak: u64,
     /// Change per minute between the first and the last sample.
     pub per_minute: f64,
+    /// Change over the last minute, or since the first sample if that is younger.
+    pub last_minute: i64,
 }
 
 type Column = (&'static str, fn(&SampleSlot) -> u64);
@@ -281,6 +284,8 @@ pub const COLUMNS: &[Column] = &[
 pub fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
     let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
+    let recent = last.time_ns.saturating_sub(60_000_000_000);
+    let minute_ago = ledger.snapshot.samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
     let rows = COLUMNS.iter().map(|&(what, column)| {
         let (from, to) = (column(first), column(last));
         Growth {
@@ -289,6 +294,7 @@ pub fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
             last: to,
             peak: ledger.snapshot.samples.iter().map(column).max().unwrap_or(0),
             per_minute: (to as f64 - from as f64) * 60e9 / span_ns as f64,
+            last_minute: super::changes::minus(to, column(minute_ago)),
         }
     });
     Some((span_ns, rows.collect()))
