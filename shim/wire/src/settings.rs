@@ -283,7 +283,7 @@ settings! {
 /// Variables that the inspector alone reads: name and meaning.
 pub const INSPECTOR: &[(&str, &str)] = &[
     ("GPUMEM_LIB", "libgpumem.so for gpumem run, instead of the one found beside the gpumem binary"),
-    ("GPUMEM_INSPECTOR_LOG", "what gpumem itself logs on stderr, as a tracing filter: debug, gpumem=trace"),
+    ("GPUMEM_INSPECTOR_LOG", "what gpumem itself logs on stderr, as a tracing filter: debug, gpumem_inspector=trace"),
 ];
 
 impl Settings {

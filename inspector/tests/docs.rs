@@ -1,0 +1,295 @@
+//! docs/cli.md and docs/ledger.md say what is so: their generated parts are compared with the
+//! command line and the layout, their tables of JSON fields with real answers.
+//!
+//! `BLESS=1 cargo test -p gpumem-inspector --test docs` rewrites the generated parts.
+
+mod common;
+use clap::CommandFactory;
+use common::*;
+use gpumem_inspector::commands::doctor::CHECKS;
+use gpumem_inspector::failure::Code;
+use gpumem_wire::layout::{HEADER_BYTES, MAX_TABLES, TableKind, VERSION};
+use gpumem_wire::{counters, settings};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+fn doc(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
+}
+
+/// Compares the part of a document between two marks with what it should be; with BLESS, writes it.
+fn hold(file: &str, part: &str, expected: &str) {
+    let path = doc(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {part}: generated -->\n"), format!("<!-- {part}: end -->"));
+    let start = text.find(&begin).unwrap_or_else(|| panic!("{file} has no mark {begin}")) + begin.len();
+    let stop = start + text[start..].find(&end).unwrap_or_else(|| panic!("{file} has no mark {end}"));
+    if text[start..stop] == *expected {
+        return;
+    }
+    assert!(
+        std::env::var_os("BLESS").is_some(),
+        "{file}: the part '{part}' is not what it should be; BLESS=1 rewrites it:\n{expected}"
+    );
+    std::fs::write(&path, format!("{}{expected}{}", &text[..start], &text[stop..])).unwrap();
+}
+
+/// All documents in one test: blessing rewrites files, one part after another.
+#[test]
+fn generated_parts_are_up_to_date() {
+    hold("cli.md", "commands", &commands());
+    hold(
+        "cli.md",
+        "exit codes",
+        &table(
+            ["code", "meaning"],
+            Code::ALL.iter().map(|(code, meaning)| [format!("{}", *code as u8), (*meaning).into()]),
+        ),
+    );
+    hold(
+        "cli.md",
+        "checks",
+        &table(["id", "in order when"], CHECKS.iter().map(|(id, what)| [format!("`{id}`"), (*what).into()])),
+    );
+    hold("cli.md", "variables", &variables());
+    hold(
+        "ledger.md",
+        "numbers",
+        &format!("Version {VERSION}. The header has {HEADER_BYTES} bytes and room for {MAX_TABLES} tables.\n"),
+    );
+    hold("ledger.md", "tables", &tables());
+    hold("ledger.md", "header", &slot(&between(LAYOUT, "pub struct Header {", "\n}\n")));
+    hold("ledger.md", "slots", &slots());
+    hold("ledger.md", "kinds", &kinds());
+    hold(
+        "ledger.md",
+        "counters",
+        &table(
+            ["index", "name", "counts"],
+            counters::ALL.iter().map(|(index, name, doc)| [index.to_string(), format!("`{name}`"), doc.trim().into()]),
+        ),
+    );
+}
+
+fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut out = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(N));
+    for row in rows {
+        let _ = writeln!(out, "| {} |", row.map(|cell| cell.replace('|', "\\|")).join(" | "));
+    }
+    out
+}
+
+/// The help of every command, as `--help` prints it at 100 columns.
+fn commands() -> String {
+    let mut root = gpumem_inspector::args::Args::command().term_width(100);
+    root.build();
+    let mut out = String::new();
+    for command in root.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+        let name = command.get_name().to_owned();
+        // The global options are listed once, below.
+        let help =
+            command.clone().mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg }).render_long_help();
+        let help: Vec<_> = help.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let _ = writeln!(out, "### gpumem {name}\n\n```text\n{}\n```\n", help.join("\n").trim());
+    }
+    out
+}
+
+fn variables() -> String {
+    let shim = settings::ALL.iter().map(|setting| {
+        let default = if setting.default.is_empty() { "unset".into() } else { format!("`{}`", setting.default) };
+        [format!("`{}`", setting.name), setting.kind.to_string(), default, setting.doc.trim().into()]
+    });
+    let own = settings::INSPECTOR
+        .iter()
+        .map(|(name, doc)| [format!("`{name}`"), "read by `gpumem`".into(), "unset".into(), (*doc).into()]);
+    table(["variable", "allowed", "default", "meaning"], shim.chain(own))
+}
+
+const LAYOUT: &str = include_str!("../../shim/wire/src/layout.rs");
+const KINDS: &str = include_str!("../../shim/wire/src/kinds.rs");
+
+fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
+    let start = text.find(begin).unwrap() + begin.len();
+    &text[start..start + text[start..].find(end).unwrap()]
+}
+
+fn tables() -> String {
+    let rows = TableKind::ALL.iter().map(|(kind, bytes)| {
+        let what = between(LAYOUT, "pub enum TableKind {", "\n}");
+        let mark = format!("{kind:?} = ");
+        let before = &what[..what.find(&mark).unwrap()];
+        let doc = before.lines().rev().skip(1).find_map(|line| line.trim().strip_prefix("/// ")).unwrap();
+        [(*kind as u32).to_string(), format!("{kind:?}"), bytes.to_string(), plain(doc)]
+    });
+    table(["kind", "table", "bytes of a slot", "holds"], rows)
+}
+
+/// A doc comment without its links.
+fn plain(doc: &str) -> String {
+    doc.replace("[`crate::kinds::", "`").replace("[`crate::counters::", "`").replace("[`", "`").replace("`]", "`")
+}
+
+fn size(ty: &str) -> usize {
+    if let Some((element, count)) = ty.trim_matches(['[', ']']).split_once("; ") {
+        let count = count.parse().unwrap_or_else(|_| match count {
+            "MAX_TABLES" => MAX_TABLES,
+            // The pad that fills the page.
+            _ => 0,
+        });
+        return size(element) * count;
+    }
+    match ty {
+        "u8" => 1,
+        "u16" | "ContextRef" => 2,
+        "u32" | "i32" | "StrRef" | "StackRef" => 4,
+        "u64" => 8,
+        "TableDesc" => 40,
+        _ => panic!("the size of {ty} is not known here"),
+    }
+}
+
+/// Fields with their offsets, out of the source of a slot.
+fn slot(body: &str) -> String {
+    let (mut offset, mut doc, mut rows) = (0, Vec::new(), Vec::new());
+    for line in body.lines().map(str::trim) {
+        if let Some(text) = line.strip_prefix("/// ") {
+            doc.push(plain(text));
+        } else if let Some((name, ty)) = line.strip_suffix(',').and_then(|line| line.split_once(": ")) {
+            let (name, bytes) = (name.trim_start_matches("pub "), size(ty));
+            if !name.starts_with('_') {
+                rows.push([offset.to_string(), format!("`{name}`"), format!("`{ty}`"), doc.join(" ")]);
+            }
+            offset += bytes;
+            doc.clear();
+        }
+    }
+    table(["offset", "field", "type", "meaning"], rows.into_iter())
+}
+
+fn slots() -> String {
+    let mut out = String::new();
+    for part in LAYOUT.split("\nslot! {\n").skip(1) {
+        let (head, rest) = part.split_once(" {\n").unwrap();
+        let body = &rest[..rest.find("\n    }\n}").unwrap()];
+        let (docs, name) = head.rsplit_once('\n').unwrap();
+        let (name, bytes) = name.trim().split_once(", ").unwrap();
+        let docs: Vec<_> = docs.lines().filter_map(|line| line.trim().strip_prefix("/// ")).map(plain).collect();
+        // What the source says a slot takes is what its fields take.
+        let sum: usize = body
+            .lines()
+            .filter_map(|line| line.trim().strip_suffix(',')?.split_once(": "))
+            .filter(|(name, _)| !name.contains("///"))
+            .map(|(_, ty)| size(ty))
+            .sum();
+        assert_eq!(sum.to_string(), bytes, "{name}");
+        let _ = writeln!(out, "### {name}: {bytes} bytes\n\n{}\n\n{}", docs.join(" "), slot(body));
+    }
+    out
+}
+
+/// The numbers in slots, with their names and meanings.
+fn kinds() -> String {
+    let mut out = String::new();
+    for part in KINDS.split("\nnames! {\n").skip(1) {
+        let (head, rest) = part.split_once(" {\n").unwrap();
+        let (docs, name) = head.rsplit_once('\n').unwrap();
+        let docs: Vec<_> = docs.lines().filter_map(|line| line.trim().strip_prefix("/// ")).map(plain).collect();
+        let mut rows = Vec::new();
+        let mut doc = Vec::new();
+        for line in rest[..rest.find("\n    }").unwrap()].lines().map(str::trim) {
+            if let Some(text) = line.strip_prefix("/// ") {
+                doc.push(plain(text));
+            } else if let Some((_, value)) = line.trim_end_matches(';').split_once(" = ") {
+                let (number, name) = value.split_once(", ").unwrap();
+                rows.push([number.to_owned(), name.trim_matches('"').to_owned(), doc.join(" ")]);
+                doc.clear();
+            }
+        }
+        let _ = writeln!(
+            out,
+            "### {}\n\n{}\n\n{}",
+            name.trim(),
+            docs.join(" "),
+            table(["number", "name", "meaning"], rows.into_iter())
+        );
+    }
+    out
+}
+
+/// Objects whose keys are data, not fields.
+const MAPS: &[&str] = &["counters", "nodes", "environment", "samples"];
+
+fn keys(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| keys(item, into)),
+        Value::Object(object) => {
+            for (key, value) in object {
+                into.insert(key.clone());
+                if !MAPS.contains(&key.as_str()) {
+                    keys(value, into);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_json_field_is_documented_and_every_documented_field_exists() {
+    let dir = dir();
+    let mut ledger = demo(me());
+    ledger.header.dumped_device_used = 1;
+    // An inlined function at a site.
+    ledger.symbol(APP + 0x101, 0, "inner", "a.c", 1, "/opt/demo/demo-server");
+    ledger.symbol(APP + 0x101, 1, "outer", "a.c", 2, "/opt/demo/demo-server");
+    let file = dir.put(me(), ledger);
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, begin(me()).finish()).unwrap();
+    std::fs::write(dir.path().join("1-1.ledger"), "x").unwrap();
+    let file = file.to_str().unwrap();
+    let dump = dir.path().join("dump");
+    let library = dir.path().join("libgpumem.so");
+    std::fs::write(&library, "").unwrap();
+    let library = library.to_str().unwrap();
+    let mut seen = BTreeSet::new();
+    for args in [
+        &["ps"][..],
+        &["allocs", file, "--stacks"],
+        &["allocs", file, "--by", "context"],
+        &["allocs", file, "--all", "--stacks"],
+        &["graphs", file, "--all", "--stacks"],
+        &["stats", file, "--samples"],
+        &["events", file],
+        &["top", file, "--count", "2", "--interval", "0.05"],
+        &["dump", file, "-o", dump.to_str().unwrap()],
+        &["diff", empty.to_str().unwrap(), file],
+        &["export", "--format", "json", file],
+        &["clean", "--dry-run"],
+        &["doctor"],
+        &["run", "--lib", library, "--print-env", "--", "true"],
+    ] {
+        let answer = dir.gpumem(&[&["--json"], args].concat());
+        for value in serde_json::Deserializer::from_str(&answer.out).into_iter::<Value>() {
+            keys(&value.unwrap_or_else(|error| panic!("{args:?}: {error}: {}{}", answer.out, answer.err)), &mut seen);
+        }
+    }
+    let text = std::fs::read_to_string(doc("cli.md")).unwrap();
+    let section = between(&text, "## JSON", "\n## ");
+    let documented: BTreeSet<String> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .flat_map(|line| {
+            line[..line.find(" |").unwrap()]
+                .split(", ")
+                .map(|name| name.trim_matches('`').to_owned())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let missing: Vec<_> = seen.difference(&documented).collect();
+    assert!(missing.is_empty(), "docs/cli.md does not explain {missing:?}");
+    let gone: Vec<_> = documented.difference(&seen).collect();
+    assert!(gone.is_empty(), "docs/cli.md explains what no answer has: {gone:?}");
+}
