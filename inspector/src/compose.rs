@@ -1,7 +1,9 @@
 //! Writes compact ledger files: the same header and tables, each just as large as what it holds.
 //! Dumps are such files; so is what the tests feed to the reader.
 
-use gpumem_wire::layout::{HEADER_BYTES, Header, MAGIC, Sealed, StackSlot, StrRef, SymbolSlot, TableDesc, TableKind, VERSION};
+use gpumem_wire::layout::{
+    HEADER_BYTES, Header, MAGIC, Sealed, StackSlot, StrRef, SymbolSlot, TableDesc, TableKind, VERSION,
+};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use zerocopy::{FromZeros, IntoBytes};

@@ -31,10 +31,7 @@ impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LaunchError::Address { address, align } => {
-                write!(
-                    f,
-                    "address {address:#x} is null or not a multiple of {align}"
-                )
+                write!(f, "address {address:#x} is null or not a multiple of {align}")
             }
             LaunchError::Range { asked, have } => {
                 write!(f, "{asked} words asked for, the buffer has {have}")
@@ -44,10 +41,7 @@ impl fmt::Display for LaunchError {
             }
             LaunchError::Overlap => write!(f, "source and destination overlap in part"),
             LaunchError::SpinTooLong { asked } => {
-                write!(
-                    f,
-                    "spin of {asked:?} asked for, at most {MAX_SPIN:?} is allowed"
-                )
+                write!(f, "spin of {asked:?} asked for, at most {MAX_SPIN:?} is allowed")
             }
             LaunchError::Driver(e) => write!(f, "driver: {:?}", e.0),
         }

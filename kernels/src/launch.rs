@@ -32,14 +32,9 @@ impl Words {
         if address == 0 || !address.is_multiple_of(4) {
             return Err(LaunchError::Address { address, align: 4 });
         }
-        let fits = len
-            .checked_mul(4)
-            .and_then(|bytes| address.checked_add(bytes));
+        let fits = len.checked_mul(4).and_then(|bytes| address.checked_add(bytes));
         if fits.is_none() {
-            return Err(LaunchError::Range {
-                asked: len,
-                have: (u64::MAX - address) / 4,
-            });
+            return Err(LaunchError::Range { asked: len, have: (u64::MAX - address) / 4 });
         }
         Ok(Words { address, len })
     }
@@ -50,15 +45,9 @@ impl Words {
     /// `Range` when it is not within these.
     pub fn slice(self, range: Range<u64>) -> Result<Words, LaunchError> {
         if range.start > range.end || range.end > self.len {
-            return Err(LaunchError::Range {
-                asked: range.end.max(range.start),
-                have: self.len,
-            });
+            return Err(LaunchError::Range { asked: range.end.max(range.start), have: self.len });
         }
-        Ok(Words {
-            address: self.address + range.start * 4,
-            len: range.end - range.start,
-        })
+        Ok(Words { address: self.address + range.start * 4, len: range.end - range.start })
     }
 
     /// The address of the first word.
@@ -167,24 +156,12 @@ impl Kernels {
     /// # Errors
     /// `Range` when `mismatches` has fewer than two words, `Address` when it is
     /// not a multiple of 8, or what the driver says.
-    pub fn verify(
-        &self,
-        stream: Stream,
-        src: Words,
-        value: u32,
-        mismatches: Words,
-    ) -> Result<(), LaunchError> {
+    pub fn verify(&self, stream: Stream, src: Words, value: u32, mismatches: Words) -> Result<(), LaunchError> {
         if mismatches.len < 2 {
-            return Err(LaunchError::Range {
-                asked: 2,
-                have: mismatches.len,
-            });
+            return Err(LaunchError::Range { asked: 2, have: mismatches.len });
         }
         if !mismatches.address.is_multiple_of(8) {
-            return Err(LaunchError::Address {
-                address: mismatches.address,
-                align: 8,
-            });
+            return Err(LaunchError::Address { address: mismatches.address, align: 8 });
         }
         let (mut p, mut n, mut v, mut m) = (src.address, src.len, value, mismatches.address);
         let mut params = [arg(&mut p), arg(&mut n), arg(&mut v), arg(&mut m)];
@@ -197,18 +174,9 @@ impl Kernels {
     /// # Errors
     /// `Lengths` when they differ, `Overlap` when they share only some words,
     /// or what the driver says.
-    pub fn scale(
-        &self,
-        stream: Stream,
-        dst: Words,
-        src: Words,
-        factor: u32,
-    ) -> Result<(), LaunchError> {
+    pub fn scale(&self, stream: Stream, dst: Words, src: Words, factor: u32) -> Result<(), LaunchError> {
         if dst.len != src.len {
-            return Err(LaunchError::Lengths {
-                dst: dst.len,
-                src: src.len,
-            });
+            return Err(LaunchError::Lengths { dst: dst.len, src: src.len });
         }
         if dst != src && dst.overlaps(src) {
             return Err(LaunchError::Overlap);
@@ -223,12 +191,7 @@ impl Kernels {
     /// # Errors
     /// `SpinTooLong` above [`MAX_SPIN`], `Range` when `done` is empty, or what
     /// the driver says.
-    pub fn spin(
-        &self,
-        stream: Stream,
-        time: Duration,
-        done: Option<Words>,
-    ) -> Result<(), LaunchError> {
+    pub fn spin(&self, stream: Stream, time: Duration, done: Option<Words>) -> Result<(), LaunchError> {
         if time > MAX_SPIN {
             return Err(LaunchError::SpinTooLong { asked: time });
         }
@@ -269,9 +232,7 @@ impl Kernels {
         // SAFETY: the function is of our module, the stream is live
         // (Stream::from_raw), the buffers are live (Words::from_raw), and the
         // parameters are right by the caller's promise.
-        unsafe {
-            result::launch_kernel(function, (grid, 1, 1), (block, 1, 1), 0, stream.0, params)
-        }?;
+        unsafe { result::launch_kernel(function, (grid, 1, 1), (block, 1, 1), 0, stream.0, params) }?;
         Ok(())
     }
 }
@@ -293,14 +254,8 @@ mod tests {
     fn words_refuse_what_no_buffer_can_be() {
         assert!(matches!(words(0, 1), Err(LaunchError::Address { .. })));
         assert!(matches!(words(0x1002, 1), Err(LaunchError::Address { .. })));
-        assert!(matches!(
-            words(0x1000, u64::MAX),
-            Err(LaunchError::Range { .. })
-        ));
-        assert!(matches!(
-            words(u64::MAX - 3, 1),
-            Err(LaunchError::Range { .. })
-        ));
+        assert!(matches!(words(0x1000, u64::MAX), Err(LaunchError::Range { .. })));
+        assert!(matches!(words(u64::MAX - 3, 1), Err(LaunchError::Range { .. })));
     }
 
     #[test]
@@ -310,49 +265,25 @@ mod tests {
         assert_eq!((tail.address(), tail.len()), (0x1030, 4));
         assert!(w.slice(16..16).unwrap().is_empty());
         assert!(matches!(w.slice(12..17), Err(LaunchError::Range { .. })));
-        assert!(matches!(
-            w.slice(Range { start: 5, end: 4 }),
-            Err(LaunchError::Range { .. })
-        ));
+        assert!(matches!(w.slice(Range { start: 5, end: 4 }), Err(LaunchError::Range { .. })));
     }
 
     #[test]
     fn launches_are_refused_before_the_driver_is_called() {
         // No driver is needed: each of these fails its check first.
-        let k = Kernels {
-            module: std::ptr::null_mut(),
-            functions: [std::ptr::null_mut(); 4],
-        };
+        let k = Kernels { module: std::ptr::null_mut(), functions: [std::ptr::null_mut(); 4] };
         let w = words(0x1000, 16).unwrap();
         let (a, b) = (w.slice(0..8).unwrap(), w.slice(4..12).unwrap());
-        assert!(matches!(
-            k.scale(Stream::NULL, a, w, 2),
-            Err(LaunchError::Lengths { .. })
-        ));
-        assert!(matches!(
-            k.scale(Stream::NULL, a, b, 2),
-            Err(LaunchError::Overlap)
-        ));
+        assert!(matches!(k.scale(Stream::NULL, a, w, 2), Err(LaunchError::Lengths { .. })));
+        assert!(matches!(k.scale(Stream::NULL, a, b, 2), Err(LaunchError::Overlap)));
         let odd = w.slice(1..3).unwrap();
-        assert!(matches!(
-            k.verify(Stream::NULL, a, 1, odd),
-            Err(LaunchError::Address { .. })
-        ));
+        assert!(matches!(k.verify(Stream::NULL, a, 1, odd), Err(LaunchError::Address { .. })));
         let one = w.slice(0..1).unwrap();
-        assert!(matches!(
-            k.verify(Stream::NULL, a, 1, one),
-            Err(LaunchError::Range { .. })
-        ));
+        assert!(matches!(k.verify(Stream::NULL, a, 1, one), Err(LaunchError::Range { .. })));
         let long = MAX_SPIN + Duration::from_nanos(1);
-        assert!(matches!(
-            k.spin(Stream::NULL, long, None),
-            Err(LaunchError::SpinTooLong { .. })
-        ));
+        assert!(matches!(k.spin(Stream::NULL, long, None), Err(LaunchError::SpinTooLong { .. })));
         let none = w.slice(0..0).unwrap();
         let short = Duration::from_millis(1);
-        assert!(matches!(
-            k.spin(Stream::NULL, short, Some(none)),
-            Err(LaunchError::Range { .. })
-        ));
+        assert!(matches!(k.spin(Stream::NULL, short, Some(none)), Err(LaunchError::Range { .. })));
     }
 }

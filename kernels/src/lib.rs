@@ -18,11 +18,10 @@ use std::ffi::CStr;
 /// The PTX of all four kernels, as `cuModuleLoadData` takes it.
 ///
 /// It targets `sm_75`, the oldest architecture that CUDA 13 still accepts.
-pub const PTX: &CStr =
-    match CStr::from_bytes_with_nul(concat!(include_str!("../gpumem.ptx"), "\0").as_bytes()) {
-        Ok(text) => text,
-        Err(_) => panic!("gpumem.ptx holds a zero byte"),
-    };
+pub const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("../gpumem.ptx"), "\0").as_bytes()) {
+    Ok(text) => text,
+    Err(_) => panic!("gpumem.ptx holds a zero byte"),
+};
 
 /// One kernel of [`PTX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +71,7 @@ mod tests {
     fn ptx_belongs_to_its_source() {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/check-ptx.sh");
         let out = Command::new("sh").arg(script).output().expect("sh runs");
-        assert!(
-            out.status.success(),
-            "{}",
-            String::from_utf8_lossy(&out.stderr)
-        );
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 
     /// `parameter_sizes` is what the PTX declares, kernel by kernel.
@@ -87,11 +82,8 @@ mod tests {
             let head = format!(".entry {}(", kernel.name().to_str().unwrap());
             let (_, rest) = text.split_once(&head).expect("entry is in the PTX");
             let (list, _) = rest.split_once(')').expect("parameter list ends");
-            let sizes: Vec<usize> = list
-                .split(".param")
-                .skip(1)
-                .map(|p| if p.contains(".u64") { 8 } else { 4 })
-                .collect();
+            let sizes: Vec<usize> =
+                list.split(".param").skip(1).map(|p| if p.contains(".u64") { 8 } else { 4 }).collect();
             assert_eq!(sizes, kernel.parameter_sizes(), "{kernel:?}");
         }
         assert_eq!(text.matches(".visible .entry").count(), Kernel::ALL.len());

@@ -51,8 +51,14 @@ impl Shim {
             }
         };
         let default_tag = settings.tag.as_deref().map_or(0, |tag| ledger.texts.intern(tag.as_bytes()));
-        let shim =
-            Box::new(Self { settings, ledger, registry, default_tag, pid: std::process::id(), unseen: AtomicBool::new(false) });
+        let shim = Box::new(Self {
+            settings,
+            ledger,
+            registry,
+            default_tag,
+            pid: std::process::id(),
+            unseen: AtomicBool::new(false),
+        });
         shim.introduce(doors, &complaints);
         if shim.settings.log == Log::Info {
             say(&format_args!("recording to {}", shim.ledger.path.display()));
@@ -103,7 +109,9 @@ impl Shim {
             RecordOnly::Never => return (Mode::Active, String::new()),
             RecordOnly::Auto => {}
         }
-        for variable in ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY"] {
+        for variable in
+            ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY"]
+        {
             if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
                 return (Mode::RecordOnly, format!("{variable} is set: a profiler or checker is attached"));
             }

@@ -248,6 +248,9 @@ pub fn sort(groups: &mut [Group], sort: Sort) {
             Sort::Count => b.live.cmp(&a.live),
             Sort::Age => a.oldest_ns.cmp(&b.oldest_ns),
         };
-        order.then_with(|| b.bytes.cmp(&a.bytes)).then_with(|| b.total.cmp(&a.total)).then_with(|| a.stack.cmp(&b.stack))
+        order
+            .then_with(|| b.bytes.cmp(&a.bytes))
+            .then_with(|| b.total.cmp(&a.total))
+            .then_with(|| a.stack.cmp(&b.stack))
     });
 }

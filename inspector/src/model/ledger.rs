@@ -63,10 +63,7 @@ impl Ledger {
     pub fn new(world: &World, snapshot: Snapshot, path: PathBuf, process: Option<Process>) -> Self {
         let status = Status::of(world, &snapshot, process.as_ref());
         let place = match process.as_ref().filter(|_| status.life == Life::Running) {
-            Some(process) => Place {
-                root: process.root(world),
-                proc: Some(world.proc.join(process.pid.to_string())),
-            },
+            Some(process) => Place { root: process.root(world), proc: Some(world.proc.join(process.pid.to_string())) },
             None => Place { root: "/".into(), proc: None },
         };
         let threads = snapshot.threads.iter().map(|slot| (slot.tid, snapshot.text(slot.name).into_owned())).collect();
@@ -121,7 +118,8 @@ impl Ledger {
     /// What an allocation's flags say.
     pub fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
         use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_FREED_ASYNC, ALLOC_IN_CAPTURE};
-        let names = [(ALLOC_FREED_ASYNC, "freed-async"), (ALLOC_EXPORTED, "exported"), (ALLOC_IN_CAPTURE, "in-capture")];
+        let names =
+            [(ALLOC_FREED_ASYNC, "freed-async"), (ALLOC_EXPORTED, "exported"), (ALLOC_IN_CAPTURE, "in-capture")];
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }
 
@@ -150,12 +148,18 @@ impl Ledger {
             recorded_ns: self.age(header.created_ns),
             started_unix_ns: life::real_ns(header, header.created_ns),
             ledger: self.path.clone(),
-            interception: small(header.interception).and_then(Interception::from_u8).map_or("unknown", Interception::name),
+            interception: small(header.interception)
+                .and_then(Interception::from_u8)
+                .map_or("unknown", Interception::name),
             interception_reason: text(header.interception_reason),
             mode: small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name),
             mode_reason: text(header.mode_reason),
             state: small(header.state).and_then(State::from_u8).map_or("unknown", State::name),
-            doors: Door::ALL.iter().filter(|(door, _)| header.doors & *door as u32 != 0).map(|&(_, name)| name).collect(),
+            doors: Door::ALL
+                .iter()
+                .filter(|(door, _)| header.doors & *door as u32 != 0)
+                .map(|&(_, name)| name)
+                .collect(),
             driver_version: driver_version(header.driver_version),
             shim_version: text(header.shim_version),
             dropped_records: self.snapshot.counter(counters::DROPPED_RECORDS),

@@ -48,7 +48,8 @@ pub fn read(world: &World, found: &Found) -> Result<Ledger> {
     match &found.what {
         What::Ledger { path, .. } => {
             // Its owner was checked by the survey, on the same path.
-            let owner = Owner::Only(found.process.as_ref().map_or_else(|| owner_of(path, world), |process| process.uid));
+            let owner =
+                Owner::Only(found.process.as_ref().map_or_else(|| owner_of(path, world), |process| process.uid));
             let snapshot = open::snapshot(path, owner, |_| true)?;
             Ok(Ledger::new(world, snapshot, path.clone(), found.process.clone()))
         }
@@ -82,9 +83,11 @@ fn of_pid(world: &World, pid: u32) -> Result<Ledger> {
         found.pid == pid || found.process.as_ref().is_none() && found.path().is_some_and(|path| named_for(path, pid))
     };
     // A running one first, then the one that died last.
-    let best = survey.found.iter().filter(wanted).max_by_key(|found| {
-        (found.process.is_some(), found.status().map(|status| u64::MAX - status.ago_ns))
-    });
+    let best = survey
+        .found
+        .iter()
+        .filter(wanted)
+        .max_by_key(|found| (found.process.is_some(), found.status().map(|status| u64::MAX - status.ago_ns)));
     if let Some(found) = best {
         return read(world, found);
     }
@@ -126,8 +129,11 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
         tracing::warn!("{warning}");
     }
     match survey.found.first() {
-        None => Failure::nothing(format!("no process with libgpumem.so was found, and no ledger in {}", world.own_dir.display()))
-            .fix("start one with: gpumem run -- COMMAND"),
+        None => Failure::nothing(format!(
+            "no process with libgpumem.so was found, and no ledger in {}",
+            world.own_dir.display()
+        ))
+        .fix("start one with: gpumem run -- COMMAND"),
         Some(found) => match &found.what {
             What::Unreadable { why, .. } => Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() },
             What::NoLedger { mapped, .. } => no_ledger(found, mapped.driver),

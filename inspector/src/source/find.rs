@@ -44,7 +44,9 @@ impl Found {
     /// The process's name: as /proc says, else as the ledger does.
     pub fn name(&self) -> String {
         match (&self.process, &self.what) {
-            (_, What::Ledger { summary, .. }) if summary.header.exe != 0 => file_name(&summary.text(summary.header.exe)),
+            (_, What::Ledger { summary, .. }) if summary.header.exe != 0 => {
+                file_name(&summary.text(summary.header.exe))
+            }
             (Some(process), _) => process.name.clone(),
             _ => "?".into(),
         }

@@ -63,7 +63,9 @@ impl Status {
         let fresh = header.heartbeat_ns != 0 && now.saturating_sub(header.heartbeat_ns) < HEARTBEAT_FRESH_NS;
         match process {
             Some(_) => Self { life: Life::Running, now_ns: now, ago_ns: 0, other_boot },
-            None if fresh && !visible(world, header) => Self { life: Life::Elsewhere, now_ns: now, ago_ns: 0, other_boot },
+            None if fresh && !visible(world, header) => {
+                Self { life: Life::Elsewhere, now_ns: now, ago_ns: 0, other_boot }
+            }
             None => gone(Life::Killed),
         }
     }
@@ -106,7 +108,9 @@ fn last_sign(snapshot: &Snapshot) -> u64 {
         newest(&mut snapshot.samples.iter().map(|sample| sample.time_ns)),
         newest(&mut snapshot.graphs.iter().map(|graph| graph.time_ns.max(graph.last_used_ns))),
         newest(&mut snapshot.execs.iter().map(|exec| exec.time_ns.max(exec.last_launch_ns).max(exec.last_update_ns))),
-        newest(&mut snapshot.contexts.values().map(|context| context.time_ns.max(context.gone_ns).max(context.used_ns))),
+        newest(
+            &mut snapshot.contexts.values().map(|context| context.time_ns.max(context.gone_ns).max(context.used_ns)),
+        ),
     ]
     .into_iter()
     .max()

@@ -182,7 +182,10 @@ mod tests {
         write("status", "Name:\tsrv\nUid:\t100007\t100007\t100007\t100007\nNSpid:\t77\t12\t5\n");
         write("environ", "A=b\0GPUMEM_DIR=/run/gm\0junk\0");
         write("uid_map", "0 100000 65536\n");
-        write("maps", "7f00-7f01 r-xp 0 00:00 1  /opt/a b/libgpumem.so\n7f02-7f03 r-xp 0 0:0 2 /usr/lib/libcuda.so.1 (deleted)\n");
+        write(
+            "maps",
+            "7f00-7f01 r-xp 0 00:00 1  /opt/a b/libgpumem.so\n7f02-7f03 r-xp 0 0:0 2 /usr/lib/libcuda.so.1 (deleted)\n",
+        );
         let process = Process::of(&world, 77).unwrap();
         assert_eq!((process.ns_pid, process.start_ticks, process.name.as_str()), (5, 4242, "srv (x)"));
         assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/run/gm/5-4242.ledger"));

@@ -52,10 +52,10 @@ impl World {
 
 /// Every user's usual directories.
 fn everyones_dirs(root: &Path) -> Vec<PathBuf> {
-    let entries = |dir: &str| std::fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
-    let tmp = entries("tmp").filter(|path| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("gpumem-"))
-    });
+    let entries =
+        |dir: &str| std::fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
+    let tmp = entries("tmp")
+        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("gpumem-")));
     let mut dirs: Vec<_> =
         entries("run/user").map(|path| path.join("gpumem")).chain(tmp).filter(|path| path.is_dir()).collect();
     dirs.sort();

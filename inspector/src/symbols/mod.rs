@@ -169,7 +169,13 @@ impl Symbols {
             let mut frames = Vec::with_capacity(symbol.inlined.len() + 1);
             for function in symbol.inlined.iter().rev() {
                 let (file, line) = place(function.code_info.as_ref());
-                frames.push(Frame { function: Some(function.name.to_string()), file, line, inlined: true, ..plain.clone() });
+                frames.push(Frame {
+                    function: Some(function.name.to_string()),
+                    file,
+                    line,
+                    inlined: true,
+                    ..plain.clone()
+                });
             }
             let (file, line) = place(symbol.code_info.as_deref());
             frames.push(Frame { function: Some(symbol.name.to_string()), file, line, ..plain.clone() });

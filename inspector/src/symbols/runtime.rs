@@ -73,7 +73,8 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 /// Names of the driver's functions begin with `cu` and a noun.
-const DRIVER: &[&str] = &["cuMem", "cuArray", "cuMipmappedArray", "cuGraph", "cuStream", "cuImportExternal", "cuIpc", "cuCtx"];
+const DRIVER: &[&str] =
+    &["cuMem", "cuArray", "cuMipmappedArray", "cuGraph", "cuStream", "cuImportExternal", "cuIpc", "cuCtx"];
 
 /// True for the path of a library that belongs to a GPU runtime.
 pub fn is_library(path: &str) -> bool {
@@ -95,16 +96,25 @@ mod tests {
 
     #[test]
     fn runtimes_are_known_and_programs_are_not() {
-        for path in ["/usr/lib/libcuda.so.1", "/x/libcudart-d0da41ae.so.12", "/opt/rocm/lib/libamdhip64.so.6", "libgpumem.so"] {
+        for path in
+            ["/usr/lib/libcuda.so.1", "/x/libcudart-d0da41ae.so.12", "/opt/rocm/lib/libamdhip64.so.6", "libgpumem.so"]
+        {
             assert!(is_library(path), "{path}");
         }
         for path in ["/app/libggml-cuda.so", "/usr/lib/libc.so.6", "/x/libtorch_cuda.so", "/home/libcuda.so/app"] {
             assert!(!is_library(path), "{path}");
         }
-        for name in ["cudaMalloc", "cudart::cudaApiMalloc(void**, unsigned long)", "cudaError cudaMallocManaged<float>", "cuMemAlloc_v2"] {
+        for name in [
+            "cudaMalloc",
+            "cudart::cudaApiMalloc(void**, unsigned long)",
+            "cudaError cudaMallocManaged<float>",
+            "cuMemAlloc_v2",
+        ] {
             assert!(is_function(name), "{name}");
         }
-        for name in ["ggml_cuda_device_malloc(void**, unsigned long, int)", "main", "curl_easy_init", "cudnnCreate2", "custom"] {
+        for name in
+            ["ggml_cuda_device_malloc(void**, unsigned long, int)", "main", "curl_easy_init", "cudnnCreate2", "custom"]
+        {
             assert!(!is_function(name), "{name}");
         }
     }

@@ -3,8 +3,8 @@
 //! or structs of more than 16 bytes.
 
 use crate::types::*;
-use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Size and alignment of each argument, then of the result.
 trait Shape {

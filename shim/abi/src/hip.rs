@@ -92,14 +92,16 @@ macro_rules! hip_functions {
 /// HIP functions that the shim calls itself: `symbol (arguments);`.
 #[macro_export]
 macro_rules! hip_calls {
-    ($emit:path) => { $emit! {
-        hipRuntimeGetVersion (version: *mut c_int);
-        hipGetDevice (device: *mut Device);
-        hipDeviceGetName (name: *mut c_char, len: c_int, device: Device);
-        hipDeviceGetUuid (uuid: *mut [u8; 16], device: Device);
-        hipDeviceTotalMem (bytes: *mut usize, device: Device);
-        hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
-        hipGraphNodeGetType (node: GraphNode, kind: *mut c_int);
-        hipGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
-    } };
+    ($emit:path) => {
+        $emit! {
+            hipRuntimeGetVersion (version: *mut c_int);
+            hipGetDevice (device: *mut Device);
+            hipDeviceGetName (name: *mut c_char, len: c_int, device: Device);
+            hipDeviceGetUuid (uuid: *mut [u8; 16], device: Device);
+            hipDeviceTotalMem (bytes: *mut usize, device: Device);
+            hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+            hipGraphNodeGetType (node: GraphNode, kind: *mut c_int);
+            hipGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
+        }
+    };
 }

@@ -93,7 +93,9 @@ impl Backend for Cuda {
         let mut child: Graph = null_mut();
         let inside = match kind {
             // SAFETY: the node is a child graph node; writes the handle.
-            NodeKind::Child => ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child),
+            NodeKind::Child => {
+                ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
+            }
             _ => None,
         };
         Some((kind, inside))

@@ -29,7 +29,9 @@ fn element(channels: &ChannelDesc) -> usize {
 
 /// All levels of a mipmapped array take at most a third more in two dimensions, a seventh in three.
 fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels: c_uint) -> usize {
-    (0..levels.min(usize::BITS - 1)).map(|level| bytes_of((width >> level).max(1), height >> level, depth >> level, element)).sum()
+    (0..levels.min(usize::BITS - 1))
+        .map(|level| bytes_of((width >> level).max(1), height >> level, depth >> level, element))
+        .sum()
 }
 
 unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut Array, bytes: usize) -> Status {
@@ -39,38 +41,65 @@ unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut A
 }
 
 /// The program asks for an array of one or two dimensions.
-pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut Array, *const ArrayDescriptor) -> Status, array: *mut Array, desc: *const ArrayDescriptor) -> Status {
+pub unsafe fn create(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Array, *const ArrayDescriptor) -> Status,
+    array: *mut Array,
+    desc: *const ArrayDescriptor,
+) -> Status {
     // SAFETY: the program's own call; `array` is its out-parameter, `desc` its parameter.
     unsafe {
         let status = real(array, desc);
-        let bytes = written(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize));
+        let bytes =
+            written(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize));
         array_made(&call, status, AllocKind::Array, array, bytes)
     }
 }
 
 /// The program asks for an array of up to three dimensions.
-pub unsafe fn create_3d(call: Call, real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor) -> Status, array: *mut Array, desc: *const Array3dDescriptor) -> Status {
+pub unsafe fn create_3d(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor) -> Status,
+    array: *mut Array,
+    desc: *const Array3dDescriptor,
+) -> Status {
     // SAFETY: as in `create`.
     unsafe {
         let status = real(array, desc);
-        let bytes = written(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize));
+        let bytes = written(desc)
+            .map_or(0, |d| bytes_of(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize));
         array_made(&call, status, AllocKind::Array, array, bytes)
     }
 }
 
 /// The program asks for a mipmapped array.
-pub unsafe fn create_mipmapped(call: Call, real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor, c_uint) -> Status, array: *mut Array, desc: *const Array3dDescriptor, levels: c_uint) -> Status {
+pub unsafe fn create_mipmapped(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor, c_uint) -> Status,
+    array: *mut Array,
+    desc: *const Array3dDescriptor,
+    levels: c_uint,
+) -> Status {
     // SAFETY: as in `create`.
     unsafe {
         let status = real(array, desc, levels);
-        let bytes = written(desc)
-            .map_or(0, |d| all_levels(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize, levels));
+        let bytes = written(desc).map_or(0, |d| {
+            all_levels(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize, levels)
+        });
         array_made(&call, status, AllocKind::MipmappedArray, array, bytes)
     }
 }
 
 /// As [`create`], in the runtime's shape.
-pub unsafe fn create_channels(call: Call, real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status, array: *mut Array, desc: *const ChannelDesc, width: usize, height: usize, flags: c_uint) -> Status {
+pub unsafe fn create_channels(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status,
+    array: *mut Array,
+    desc: *const ChannelDesc,
+    width: usize,
+    height: usize,
+    flags: c_uint,
+) -> Status {
     // SAFETY: as in `create`.
     unsafe {
         let status = real(array, desc, width, height, flags);
@@ -80,7 +109,14 @@ pub unsafe fn create_channels(call: Call, real: unsafe extern "C" fn(*mut Array,
 }
 
 /// As [`create_3d`], in the runtime's shape.
-pub unsafe fn create_channels_3d(call: Call, real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status, array: *mut Array, desc: *const ChannelDesc, extent: Extent, flags: c_uint) -> Status {
+pub unsafe fn create_channels_3d(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status,
+    array: *mut Array,
+    desc: *const ChannelDesc,
+    extent: Extent,
+    flags: c_uint,
+) -> Status {
     // SAFETY: as in `create`.
     unsafe {
         let status = real(array, desc, extent, flags);
@@ -90,11 +126,20 @@ pub unsafe fn create_channels_3d(call: Call, real: unsafe extern "C" fn(*mut Arr
 }
 
 /// As [`create_mipmapped`], in the runtime's shape.
-pub unsafe fn create_channels_mipmapped(call: Call, real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status, array: *mut Array, desc: *const ChannelDesc, extent: Extent, levels: c_uint, flags: c_uint) -> Status {
+pub unsafe fn create_channels_mipmapped(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status,
+    array: *mut Array,
+    desc: *const ChannelDesc,
+    extent: Extent,
+    levels: c_uint,
+    flags: c_uint,
+) -> Status {
     // SAFETY: as in `create`.
     unsafe {
         let status = real(array, desc, extent, levels, flags);
-        let bytes = written(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels));
+        let bytes =
+            written(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels));
         array_made(&call, status, AllocKind::MipmappedArray, array, bytes)
     }
 }

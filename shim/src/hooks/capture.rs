@@ -25,19 +25,38 @@ pub unsafe fn begin_v1(call: Call, real: unsafe extern "C" fn(Stream) -> Status,
 }
 
 /// The program begins a capture.
-pub unsafe fn begin(call: Call, real: unsafe extern "C" fn(Stream, c_int) -> Status, stream: Stream, mode: c_int) -> Status {
+pub unsafe fn begin(
+    call: Call,
+    real: unsafe extern "C" fn(Stream, c_int) -> Status,
+    stream: Stream,
+    mode: c_int,
+) -> Status {
     // SAFETY: the program's own call.
     begun(&call, unsafe { real(stream, mode) }, stream, mode)
 }
 
 /// The program begins a capture into a graph of its own.
-pub unsafe fn begin_to_graph(call: Call, real: unsafe extern "C" fn(Stream, Graph, Opaque, Opaque, usize, c_int) -> Status, stream: Stream, graph: Graph, deps: Opaque, data: Opaque, len: usize, mode: c_int) -> Status {
+pub unsafe fn begin_to_graph(
+    call: Call,
+    real: unsafe extern "C" fn(Stream, Graph, Opaque, Opaque, usize, c_int) -> Status,
+    stream: Stream,
+    graph: Graph,
+    deps: Opaque,
+    data: Opaque,
+    len: usize,
+    mode: c_int,
+) -> Status {
     // SAFETY: the program's own call.
     begun(&call, unsafe { real(stream, graph, deps, data, len, mode) }, stream, mode)
 }
 
 /// The program ends a capture.
-pub unsafe fn end(call: Call, real: unsafe extern "C" fn(Stream, *mut Graph) -> Status, stream: Stream, graph: *mut Graph) -> Status {
+pub unsafe fn end(
+    call: Call,
+    real: unsafe extern "C" fn(Stream, *mut Graph) -> Status,
+    stream: Stream,
+    graph: *mut Graph,
+) -> Status {
     // SAFETY: the program's own call; `graph` is its out-parameter.
     unsafe {
         let status = real(stream, graph);

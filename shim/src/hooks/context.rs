@@ -15,25 +15,51 @@ unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device
 }
 
 /// The program makes a context.
-pub unsafe fn create_v2(call: Call, real: unsafe extern "C" fn(*mut Context, c_uint, Device) -> Status, ctx: *mut Context, flags: c_uint, device: Device) -> Status {
+pub unsafe fn create_v2(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Context, c_uint, Device) -> Status,
+    ctx: *mut Context,
+    flags: c_uint,
+    device: Device,
+) -> Status {
     // SAFETY: the program's own call; `ctx` is its out-parameter.
     unsafe { created(&call, real(ctx, flags, device), ctx, device, false) }
 }
 
 /// The program makes a context with execution affinity.
-pub unsafe fn create_v3(call: Call, real: unsafe extern "C" fn(*mut Context, Opaque, c_int, c_uint, Device) -> Status, ctx: *mut Context, params: Opaque, len: c_int, flags: c_uint, device: Device) -> Status {
+pub unsafe fn create_v3(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Context, Opaque, c_int, c_uint, Device) -> Status,
+    ctx: *mut Context,
+    params: Opaque,
+    len: c_int,
+    flags: c_uint,
+    device: Device,
+) -> Status {
     // SAFETY: as above.
     unsafe { created(&call, real(ctx, params, len, flags, device), ctx, device, false) }
 }
 
 /// The program makes a context with parameters.
-pub unsafe fn create_v4(call: Call, real: unsafe extern "C" fn(*mut Context, Opaque, c_uint, Device) -> Status, ctx: *mut Context, params: Opaque, flags: c_uint, device: Device) -> Status {
+pub unsafe fn create_v4(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Context, Opaque, c_uint, Device) -> Status,
+    ctx: *mut Context,
+    params: Opaque,
+    flags: c_uint,
+    device: Device,
+) -> Status {
     // SAFETY: as above.
     unsafe { created(&call, real(ctx, params, flags, device), ctx, device, false) }
 }
 
 /// The program holds a device's primary context.
-pub unsafe fn retain_primary(call: Call, real: unsafe extern "C" fn(*mut Context, Device) -> Status, ctx: *mut Context, device: Device) -> Status {
+pub unsafe fn retain_primary(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Context, Device) -> Status,
+    ctx: *mut Context,
+    device: Device,
+) -> Status {
     // SAFETY: as above.
     unsafe { created(&call, real(ctx, device), ctx, device, true) }
 }

@@ -7,7 +7,12 @@ use std::ffi::{c_int, c_uint};
 
 /// The program launches a graph.
 #[inline]
-pub unsafe fn launch(call: Call, real: unsafe extern "C" fn(GraphExec, Stream) -> Status, exec: GraphExec, stream: Stream) -> Status {
+pub unsafe fn launch(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, Stream) -> Status,
+    exec: GraphExec,
+    stream: Stream,
+) -> Status {
     // SAFETY: the program's own call.
     let status = unsafe { real(exec, stream) };
     call.note(|shim| shim.launched(exec as u64, status));
@@ -41,31 +46,63 @@ fn node(call: &Call, status: Status, exec: GraphExec) -> Status {
 }
 
 /// The program updates an exec from a graph, in the form from before CUDA 12 (and HIP's).
-pub unsafe fn update_v1(call: Call, real: unsafe extern "C" fn(GraphExec, Graph, *mut GraphNode, *mut c_int) -> Status, exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int) -> Status {
+pub unsafe fn update_v1(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, Graph, *mut GraphNode, *mut c_int) -> Status,
+    exec: GraphExec,
+    graph: Graph,
+    error_node: *mut GraphNode,
+    result: *mut c_int,
+) -> Status {
     // SAFETY: the program's own call.
     whole(&call, unsafe { real(exec, graph, error_node, result) }, exec, graph)
 }
 
 /// The program updates an exec from a graph.
-pub unsafe fn update(call: Call, real: unsafe extern "C" fn(GraphExec, Graph, Opaque) -> Status, exec: GraphExec, graph: Graph, info: Opaque) -> Status {
+pub unsafe fn update(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, Graph, Opaque) -> Status,
+    exec: GraphExec,
+    graph: Graph,
+    info: Opaque,
+) -> Status {
     // SAFETY: the program's own call.
     whole(&call, unsafe { real(exec, graph, info) }, exec, graph)
 }
 
 /// The program switches a node on or off.
-pub unsafe fn set_enabled(call: Call, real: unsafe extern "C" fn(GraphExec, GraphNode, c_uint) -> Status, exec: GraphExec, graph_node: GraphNode, enabled: c_uint) -> Status {
+pub unsafe fn set_enabled(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, GraphNode, c_uint) -> Status,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    enabled: c_uint,
+) -> Status {
     // SAFETY: the program's own call.
     node(&call, unsafe { real(exec, graph_node, enabled) }, exec)
 }
 
 /// The program changes a node's parameters, child graph or event.
-pub unsafe fn set_params(call: Call, real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque) -> Status, exec: GraphExec, graph_node: GraphNode, params: Opaque) -> Status {
+pub unsafe fn set_params(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque) -> Status,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    params: Opaque,
+) -> Status {
     // SAFETY: the program's own call.
     node(&call, unsafe { real(exec, graph_node, params) }, exec)
 }
 
 /// The program changes the parameters of a node that belongs to a context.
-pub unsafe fn set_params_ctx(call: Call, real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque, Context) -> Status, exec: GraphExec, graph_node: GraphNode, params: Opaque, ctx: Context) -> Status {
+pub unsafe fn set_params_ctx(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque, Context) -> Status,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    params: Opaque,
+    ctx: Context,
+) -> Status {
     // SAFETY: the program's own call.
     node(&call, unsafe { real(exec, graph_node, params, ctx) }, exec)
 }

@@ -8,7 +8,12 @@ use gpumem_wire::kinds::GraphOrigin;
 use std::ffi::{c_char, c_uint};
 
 /// The program makes an empty graph.
-pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut Graph, c_uint) -> Status, graph: *mut Graph, flags: c_uint) -> Status {
+pub unsafe fn create(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Graph, c_uint) -> Status,
+    graph: *mut Graph,
+    flags: c_uint,
+) -> Status {
     // SAFETY: the program's own call; `graph` is its out-parameter.
     unsafe {
         let status = real(graph, flags);
@@ -20,7 +25,12 @@ pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut Graph, c_uint) 
 }
 
 /// The program clones a graph.
-pub unsafe fn clone(call: Call, real: unsafe extern "C" fn(*mut Graph, Graph) -> Status, clone: *mut Graph, original: Graph) -> Status {
+pub unsafe fn clone(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Graph, Graph) -> Status,
+    clone: *mut Graph,
+    original: Graph,
+) -> Status {
     // SAFETY: the program's own call; `clone` is its out-parameter.
     unsafe {
         let status = real(clone, original);
@@ -49,7 +59,13 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Graph) -> Status, g
 ///
 /// # Safety
 /// `exec` is the program's out-parameter of the call that `real` makes.
-unsafe fn instantiated(call: &Call, exec: *mut GraphExec, graph: Graph, flags: u64, real: impl FnOnce() -> Status) -> Status {
+unsafe fn instantiated(
+    call: &Call,
+    exec: *mut GraphExec,
+    graph: Graph,
+    flags: u64,
+    real: impl FnOnce() -> Status,
+) -> Status {
     let start = clock::precise_ns();
     let status = real();
     let took = clock::precise_ns() - start;
@@ -62,19 +78,39 @@ unsafe fn instantiated(call: &Call, exec: *mut GraphExec, graph: Graph, flags: u
 }
 
 /// The program instantiates a graph, in the form from before CUDA 12.
-pub unsafe fn instantiate_log(call: Call, real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut GraphNode, *mut c_char, usize) -> Status, exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize) -> Status {
+pub unsafe fn instantiate_log(
+    call: Call,
+    real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut GraphNode, *mut c_char, usize) -> Status,
+    exec: *mut GraphExec,
+    graph: Graph,
+    error_node: *mut GraphNode,
+    log: *mut c_char,
+    log_bytes: usize,
+) -> Status {
     // SAFETY: the program's own call; `exec` is its out-parameter.
     unsafe { instantiated(&call, exec, graph, 0, || real(exec, graph, error_node, log, log_bytes)) }
 }
 
 /// The program instantiates a graph.
-pub unsafe fn instantiate(call: Call, real: unsafe extern "C" fn(*mut GraphExec, Graph, u64) -> Status, exec: *mut GraphExec, graph: Graph, flags: u64) -> Status {
+pub unsafe fn instantiate(
+    call: Call,
+    real: unsafe extern "C" fn(*mut GraphExec, Graph, u64) -> Status,
+    exec: *mut GraphExec,
+    graph: Graph,
+    flags: u64,
+) -> Status {
     // SAFETY: the program's own call; `exec` is its out-parameter.
     unsafe { instantiated(&call, exec, graph, flags, || real(exec, graph, flags)) }
 }
 
 /// The program instantiates a graph and may upload it.
-pub unsafe fn instantiate_params(call: Call, real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut GraphInstantiateParams) -> Status, exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams) -> Status {
+pub unsafe fn instantiate_params(
+    call: Call,
+    real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut GraphInstantiateParams) -> Status,
+    exec: *mut GraphExec,
+    graph: Graph,
+    params: *mut GraphInstantiateParams,
+) -> Status {
     // SAFETY: the program's own call; `exec` is its out-parameter, `params` its parameter.
     unsafe {
         let flags = if params.is_null() { 0 } else { (&raw const (*params).flags).read() };

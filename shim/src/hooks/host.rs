@@ -8,7 +8,12 @@ use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
 
 /// The program asks for pinned host memory.
-pub unsafe fn alloc(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status, ptr: *mut DevicePtr, bytes: usize) -> Status {
+pub unsafe fn alloc(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes);
@@ -18,7 +23,13 @@ pub unsafe fn alloc(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize
 }
 
 /// The program asks for pinned host memory with flags.
-pub unsafe fn alloc_flags(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status, ptr: *mut DevicePtr, bytes: usize, flags: c_uint) -> Status {
+pub unsafe fn alloc_flags(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+    flags: c_uint,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes, flags);
@@ -34,7 +45,13 @@ pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, 
 }
 
 /// The program pins memory of its own.
-pub unsafe fn register(call: Call, real: unsafe extern "C" fn(DevicePtr, usize, c_uint) -> Status, ptr: DevicePtr, bytes: usize, flags: c_uint) -> Status {
+pub unsafe fn register(
+    call: Call,
+    real: unsafe extern "C" fn(DevicePtr, usize, c_uint) -> Status,
+    ptr: DevicePtr,
+    bytes: usize,
+    flags: c_uint,
+) -> Status {
     // SAFETY: the program's own call; `made` reads the address of our copy.
     unsafe {
         let status = real(ptr, bytes, flags);

@@ -8,7 +8,12 @@ use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
 
 /// The program lets other processes open one of its allocations.
-pub unsafe fn export(call: Call, real: unsafe extern "C" fn(Opaque, DevicePtr) -> Status, handle: Opaque, ptr: DevicePtr) -> Status {
+pub unsafe fn export(
+    call: Call,
+    real: unsafe extern "C" fn(Opaque, DevicePtr) -> Status,
+    handle: Opaque,
+    ptr: DevicePtr,
+) -> Status {
     // SAFETY: the program's own call.
     let status = unsafe { real(handle, ptr) };
     if status == SUCCESS {
@@ -18,7 +23,13 @@ pub unsafe fn export(call: Call, real: unsafe extern "C" fn(Opaque, DevicePtr) -
 }
 
 /// The program opens memory of another process; its size is not told.
-pub unsafe fn open(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, IpcMemHandle, c_uint) -> Status, ptr: *mut DevicePtr, handle: IpcMemHandle, flags: c_uint) -> Status {
+pub unsafe fn open(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, IpcMemHandle, c_uint) -> Status,
+    ptr: *mut DevicePtr,
+    handle: IpcMemHandle,
+    flags: c_uint,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, handle, flags);
@@ -34,7 +45,13 @@ pub unsafe fn close(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status,
 }
 
 /// The program opens stream-ordered memory of another process; it frees it as its own.
-pub unsafe fn import_pool_pointer(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, MemPool, Opaque) -> Status, ptr: *mut DevicePtr, pool: MemPool, data: Opaque) -> Status {
+pub unsafe fn import_pool_pointer(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, MemPool, Opaque) -> Status,
+    ptr: *mut DevicePtr,
+    pool: MemPool,
+    data: Opaque,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, pool, data);
@@ -44,7 +61,12 @@ pub unsafe fn import_pool_pointer(call: Call, real: unsafe extern "C" fn(*mut De
 }
 
 /// The program takes memory of another API.
-pub unsafe fn import_external(call: Call, real: unsafe extern "C" fn(*mut ExternalMemory, *const ExternalMemoryDesc) -> Status, memory: *mut ExternalMemory, desc: *const ExternalMemoryDesc) -> Status {
+pub unsafe fn import_external(
+    call: Call,
+    real: unsafe extern "C" fn(*mut ExternalMemory, *const ExternalMemoryDesc) -> Status,
+    memory: *mut ExternalMemory,
+    desc: *const ExternalMemoryDesc,
+) -> Status {
     // SAFETY: the program's own call; `memory` is its out-parameter, `desc` its parameter.
     unsafe {
         let status = real(memory, desc);
@@ -55,13 +77,23 @@ pub unsafe fn import_external(call: Call, real: unsafe extern "C" fn(*mut Extern
 }
 
 /// The program lets go of memory of another API.
-pub unsafe fn destroy_external(call: Call, real: unsafe extern "C" fn(ExternalMemory) -> Status, memory: ExternalMemory) -> Status {
+pub unsafe fn destroy_external(
+    call: Call,
+    real: unsafe extern "C" fn(ExternalMemory) -> Status,
+    memory: ExternalMemory,
+) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::External, memory as u64, || unsafe { real(memory) })
 }
 
 /// The program asks for an address of memory of another API; it frees it as its own.
-pub unsafe fn map_external(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc) -> Status, ptr: *mut DevicePtr, memory: ExternalMemory, desc: *const ExternalBufferDesc) -> Status {
+pub unsafe fn map_external(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc) -> Status,
+    ptr: *mut DevicePtr,
+    memory: ExternalMemory,
+    desc: *const ExternalBufferDesc,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter, `desc` its parameter.
     unsafe {
         let status = real(ptr, memory, desc);

@@ -8,7 +8,12 @@ use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
 
 /// The program asks for device memory.
-pub unsafe fn alloc(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status, ptr: *mut DevicePtr, bytes: usize) -> Status {
+pub unsafe fn alloc(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes);
@@ -18,7 +23,13 @@ pub unsafe fn alloc(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize
 }
 
 /// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).
-pub unsafe fn alloc_with_flags(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status, ptr: *mut DevicePtr, bytes: usize, flags: c_uint) -> Status {
+pub unsafe fn alloc_with_flags(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+    flags: c_uint,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes, flags);
@@ -28,18 +39,40 @@ pub unsafe fn alloc_with_flags(call: Call, real: unsafe extern "C" fn(*mut Devic
 }
 
 /// The program asks for rows of device memory; what they take is pitch × height.
-pub unsafe fn alloc_pitch(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status, ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint) -> Status {
+pub unsafe fn alloc_pitch(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status,
+    ptr: *mut DevicePtr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> Status {
     // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
     unsafe { pitched(&call, real(ptr, pitch, width, height, element), ptr, pitch, width, height) }
 }
 
 /// As [`alloc_pitch`], in the runtime's shape.
-pub unsafe fn alloc_pitch_4(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status, ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize) -> Status {
+pub unsafe fn alloc_pitch_4(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status,
+    ptr: *mut DevicePtr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+) -> Status {
     // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
     unsafe { pitched(&call, real(ptr, pitch, width, height), ptr, pitch, width, height) }
 }
 
-unsafe fn pitched(call: &Call, status: Status, ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize) -> Status {
+unsafe fn pitched(
+    call: &Call,
+    status: Status,
+    ptr: *mut DevicePtr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+) -> Status {
     // SAFETY: out-parameters that the real function has written if it succeeded.
     unsafe {
         let pitch = if status == SUCCESS { written(pitch).unwrap_or(width) } else { width };
@@ -49,7 +82,12 @@ unsafe fn pitched(call: &Call, status: Status, ptr: *mut DevicePtr, pitch: *mut 
 }
 
 /// The program asks for a pitched volume.
-pub unsafe fn alloc_3d(call: Call, real: unsafe extern "C" fn(*mut PitchedPtr, Extent) -> Status, ptr: *mut PitchedPtr, extent: Extent) -> Status {
+pub unsafe fn alloc_3d(
+    call: Call,
+    real: unsafe extern "C" fn(*mut PitchedPtr, Extent) -> Status,
+    ptr: *mut PitchedPtr,
+    extent: Extent,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, extent);
@@ -59,14 +97,29 @@ pub unsafe fn alloc_3d(call: Call, real: unsafe extern "C" fn(*mut PitchedPtr, E
                 let bytes = made_at.pitch.saturating_mul(rows);
                 made(&call, status, AllocKind::Pitch, Class::Address, &made_at.ptr, bytes, 0, made_at.pitch as u64);
             }
-            None => made(&call, status, AllocKind::Pitch, Class::Address, std::ptr::null(), extent.width.saturating_mul(rows), 0, 0),
+            None => made(
+                &call,
+                status,
+                AllocKind::Pitch,
+                Class::Address,
+                std::ptr::null(),
+                extent.width.saturating_mul(rows),
+                0,
+                0,
+            ),
         }
         status
     }
 }
 
 /// The program asks for managed memory.
-pub unsafe fn alloc_managed(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status, ptr: *mut DevicePtr, bytes: usize, flags: c_uint) -> Status {
+pub unsafe fn alloc_managed(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+    flags: c_uint,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes, flags);
@@ -76,7 +129,13 @@ pub unsafe fn alloc_managed(call: Call, real: unsafe extern "C" fn(*mut DevicePt
 }
 
 /// The program asks for memory in stream order.
-pub unsafe fn alloc_async(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, Stream) -> Status, ptr: *mut DevicePtr, bytes: usize, stream: Stream) -> Status {
+pub unsafe fn alloc_async(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize, Stream) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+    stream: Stream,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes, stream);
@@ -86,7 +145,14 @@ pub unsafe fn alloc_async(call: Call, real: unsafe extern "C" fn(*mut DevicePtr,
 }
 
 /// The program asks for memory of one of its pools, in stream order.
-pub unsafe fn alloc_from_pool(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, MemPool, Stream) -> Status, ptr: *mut DevicePtr, bytes: usize, pool: MemPool, stream: Stream) -> Status {
+pub unsafe fn alloc_from_pool(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize, MemPool, Stream) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+    pool: MemPool,
+    stream: Stream,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes, pool, stream);
@@ -103,13 +169,23 @@ pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, 
 }
 
 /// The program frees memory in stream order.
-pub unsafe fn free_async(call: Call, real: unsafe extern "C" fn(DevicePtr, Stream) -> Status, ptr: DevicePtr, stream: Stream) -> Status {
+pub unsafe fn free_async(
+    call: Call,
+    real: unsafe extern "C" fn(DevicePtr, Stream) -> Status,
+    ptr: DevicePtr,
+    stream: Stream,
+) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Address, ptr, || unsafe { real(ptr, stream) })
 }
 
 /// The program asks how much is free: its answer is kept, so that we need not ask.
-pub unsafe fn get_info(call: Call, real: unsafe extern "C" fn(*mut usize, *mut usize) -> Status, free: *mut usize, total: *mut usize) -> Status {
+pub unsafe fn get_info(
+    call: Call,
+    real: unsafe extern "C" fn(*mut usize, *mut usize) -> Status,
+    free: *mut usize,
+    total: *mut usize,
+) -> Status {
     // SAFETY: the program's own call; both are its out-parameters.
     unsafe {
         let status = real(free, total);

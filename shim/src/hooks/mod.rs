@@ -25,7 +25,7 @@ pub mod vmm;
 
 use crate::call::Call;
 use crate::registry::live::Class;
-use gpumem_abi::types::{DevicePtr, Status, SUCCESS};
+use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
 use gpumem_wire::kinds::AllocKind;
 
 /// An out-parameter after a call that succeeded.
@@ -42,7 +42,16 @@ unsafe fn written<T: Copy>(out: *const T) -> Option<T> {
 /// # Safety
 /// As for [`written`].
 #[inline]
-unsafe fn made(call: &Call, status: Status, kind: AllocKind, class: Class, ptr: *const DevicePtr, bytes: usize, stream: u64, extra: u64) {
+unsafe fn made(
+    call: &Call,
+    status: Status,
+    kind: AllocKind,
+    class: Class,
+    ptr: *const DevicePtr,
+    bytes: usize,
+    stream: u64,
+    extra: u64,
+) {
     if status == SUCCESS {
         // SAFETY: as the caller promises.
         if let Some(addr) = unsafe { written(ptr) } {

@@ -15,7 +15,14 @@ const PER_THREAD: u64 = 2;
 const NEWEST: u32 = 13000;
 
 /// The form of CUDA 11.3.
-pub unsafe fn v1(_: Call, real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status, symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) -> Status {
+pub unsafe fn v1(
+    _: Call,
+    real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> Status {
     // SAFETY: the program's own call; `pfn` is its out-parameter.
     unsafe {
         let status = real(symbol, pfn, version, flags);
@@ -25,7 +32,15 @@ pub unsafe fn v1(_: Call, real: unsafe extern "C" fn(*const c_char, *mut *mut c_
 }
 
 /// The form since CUDA 12.
-pub unsafe fn v2(_: Call, real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status, symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, found: *mut c_int) -> Status {
+pub unsafe fn v2(
+    _: Call,
+    real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    found: *mut c_int,
+) -> Status {
     // SAFETY: as above.
     unsafe {
         let status = real(symbol, pfn, version, flags, found);
@@ -67,7 +82,9 @@ fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static
     if row.is_none() && version > NEWEST {
         let name = String::from_utf8_lossy(base).into_owned();
         gate::record_if_started(|shim| {
-            shim.went_past(&format!("{name} of version {version} is newer than this gpumem ({NEWEST}) and not intercepted"));
+            shim.went_past(&format!(
+                "{name} of version {version} is newer than this gpumem ({NEWEST}) and not intercepted"
+            ));
         });
     }
     row

@@ -14,25 +14,47 @@ unsafe fn created(call: &Call, status: Status, stream: *mut Stream, flags: u32, 
 }
 
 /// The program makes a stream, in the runtime's shortest form.
-pub unsafe fn create_plain(call: Call, real: unsafe extern "C" fn(*mut Stream) -> Status, stream: *mut Stream) -> Status {
+pub unsafe fn create_plain(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Stream) -> Status,
+    stream: *mut Stream,
+) -> Status {
     // SAFETY: the program's own call; `stream` is its out-parameter.
     unsafe { created(&call, real(stream), stream, 0, 0) }
 }
 
 /// The program makes a stream.
-pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut Stream, c_uint) -> Status, stream: *mut Stream, flags: c_uint) -> Status {
+pub unsafe fn create(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Stream, c_uint) -> Status,
+    stream: *mut Stream,
+    flags: c_uint,
+) -> Status {
     // SAFETY: as above.
     unsafe { created(&call, real(stream, flags), stream, flags, 0) }
 }
 
 /// The program makes a stream with a priority.
-pub unsafe fn create_with_priority(call: Call, real: unsafe extern "C" fn(*mut Stream, c_uint, c_int) -> Status, stream: *mut Stream, flags: c_uint, priority: c_int) -> Status {
+pub unsafe fn create_with_priority(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Stream, c_uint, c_int) -> Status,
+    stream: *mut Stream,
+    flags: c_uint,
+    priority: c_int,
+) -> Status {
     // SAFETY: as above.
     unsafe { created(&call, real(stream, flags, priority), stream, flags, priority) }
 }
 
 /// The program makes a stream of a green context.
-pub unsafe fn create_green(call: Call, real: unsafe extern "C" fn(*mut Stream, Context, c_uint, c_int) -> Status, stream: *mut Stream, ctx: Context, flags: c_uint, priority: c_int) -> Status {
+pub unsafe fn create_green(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Stream, Context, c_uint, c_int) -> Status,
+    stream: *mut Stream,
+    ctx: Context,
+    flags: c_uint,
+    priority: c_int,
+) -> Status {
     // SAFETY: as above.
     unsafe { created(&call, real(stream, ctx, flags, priority), stream, flags, priority) }
 }

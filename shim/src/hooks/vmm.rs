@@ -8,7 +8,14 @@ use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_int;
 
 /// The program asks for physical memory.
-pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, usize, Opaque, u64) -> Status, handle: *mut VmmHandle, bytes: usize, prop: Opaque, flags: u64) -> Status {
+pub unsafe fn create(
+    call: Call,
+    real: unsafe extern "C" fn(*mut VmmHandle, usize, Opaque, u64) -> Status,
+    handle: *mut VmmHandle,
+    bytes: usize,
+    prop: Opaque,
+    flags: u64,
+) -> Status {
     // SAFETY: the program's own call; `handle` is its out-parameter.
     unsafe {
         let status = real(handle, bytes, prop, flags);
@@ -18,7 +25,13 @@ pub unsafe fn create(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, usiz
 }
 
 /// The program takes physical memory of another process; its size is not told.
-pub unsafe fn import(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, Opaque, c_int) -> Status, handle: *mut VmmHandle, os_handle: Opaque, kind: c_int) -> Status {
+pub unsafe fn import(
+    call: Call,
+    real: unsafe extern "C" fn(*mut VmmHandle, Opaque, c_int) -> Status,
+    handle: *mut VmmHandle,
+    os_handle: Opaque,
+    kind: c_int,
+) -> Status {
     // SAFETY: the program's own call; `handle` is its out-parameter.
     unsafe {
         let status = real(handle, os_handle, kind);
@@ -28,7 +41,12 @@ pub unsafe fn import(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, Opaq
 }
 
 /// The program makes a multicast object.
-pub unsafe fn multicast(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, *const MulticastProp) -> Status, handle: *mut VmmHandle, prop: *const MulticastProp) -> Status {
+pub unsafe fn multicast(
+    call: Call,
+    real: unsafe extern "C" fn(*mut VmmHandle, *const MulticastProp) -> Status,
+    handle: *mut VmmHandle,
+    prop: *const MulticastProp,
+) -> Status {
     // SAFETY: the program's own call; `handle` is its out-parameter, `prop` its parameter.
     unsafe {
         let status = real(handle, prop);
@@ -50,7 +68,12 @@ unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut Vm
 }
 
 /// The program asks for one more hold on the memory behind an address.
-pub unsafe fn retain(call: Call, real: unsafe extern "C" fn(*mut VmmHandle, Opaque) -> Status, handle: *mut VmmHandle, addr: Opaque) -> Status {
+pub unsafe fn retain(
+    call: Call,
+    real: unsafe extern "C" fn(*mut VmmHandle, Opaque) -> Status,
+    handle: *mut VmmHandle,
+    addr: Opaque,
+) -> Status {
     // SAFETY: the program's own call; `handle` is its out-parameter.
     unsafe {
         let status = real(handle, addr);
@@ -72,7 +95,15 @@ pub unsafe fn release(call: Call, real: unsafe extern "C" fn(VmmHandle) -> Statu
 }
 
 /// The program reserves addresses.
-pub unsafe fn reserve(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usize, usize, DevicePtr, u64) -> Status, ptr: *mut DevicePtr, bytes: usize, alignment: usize, addr: DevicePtr, flags: u64) -> Status {
+pub unsafe fn reserve(
+    call: Call,
+    real: unsafe extern "C" fn(*mut DevicePtr, usize, usize, DevicePtr, u64) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+    alignment: usize,
+    addr: DevicePtr,
+    flags: u64,
+) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
         let status = real(ptr, bytes, alignment, addr, flags);
@@ -82,13 +113,26 @@ pub unsafe fn reserve(call: Call, real: unsafe extern "C" fn(*mut DevicePtr, usi
 }
 
 /// The program gives addresses back.
-pub unsafe fn unreserve(call: Call, real: unsafe extern "C" fn(DevicePtr, usize) -> Status, ptr: DevicePtr, bytes: usize) -> Status {
+pub unsafe fn unreserve(
+    call: Call,
+    real: unsafe extern "C" fn(DevicePtr, usize) -> Status,
+    ptr: DevicePtr,
+    bytes: usize,
+) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Reservation, ptr, || unsafe { real(ptr, bytes) })
 }
 
 /// The program maps physical memory.
-pub unsafe fn map(call: Call, real: unsafe extern "C" fn(DevicePtr, usize, usize, VmmHandle, u64) -> Status, ptr: DevicePtr, bytes: usize, offset: usize, handle: VmmHandle, flags: u64) -> Status {
+pub unsafe fn map(
+    call: Call,
+    real: unsafe extern "C" fn(DevicePtr, usize, usize, VmmHandle, u64) -> Status,
+    ptr: DevicePtr,
+    bytes: usize,
+    offset: usize,
+    handle: VmmHandle,
+    flags: u64,
+) -> Status {
     // SAFETY: the program's own call.
     let status = unsafe { real(ptr, bytes, offset, handle, flags) };
     if status == SUCCESS {
@@ -98,7 +142,12 @@ pub unsafe fn map(call: Call, real: unsafe extern "C" fn(DevicePtr, usize, usize
 }
 
 /// The program unmaps a range.
-pub unsafe fn unmap(call: Call, real: unsafe extern "C" fn(DevicePtr, usize) -> Status, ptr: DevicePtr, bytes: usize) -> Status {
+pub unsafe fn unmap(
+    call: Call,
+    real: unsafe extern "C" fn(DevicePtr, usize) -> Status,
+    ptr: DevicePtr,
+    bytes: usize,
+) -> Status {
     // SAFETY: the program's own call.
     let status = unsafe { real(ptr, bytes) };
     if status == SUCCESS {

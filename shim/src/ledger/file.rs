@@ -192,8 +192,10 @@ fn header(id: ProcessId, uid: u32, depth: u32, sizes: &[(TableKind, u64)]) -> (H
     header.pid = id.pid;
     header.uid = uid;
     header.start_ticks = id.start_ticks;
-    header.boot_id =
-        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().and_then(|id| place::boot_id(&id)).unwrap_or_default();
+    header.boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .ok()
+        .and_then(|id| place::boot_id(&id))
+        .unwrap_or_default();
     header.pid_ns = std::fs::metadata("/proc/self/ns/pid").map_or(0, |ns| ns.ino());
     header.stack_depth = depth;
     header.created_ns = crate::clock::precise_ns();

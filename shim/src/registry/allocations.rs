@@ -24,7 +24,16 @@ const NO_SLOT: u32 = u32::MAX;
 
 impl Shim {
     /// Records an allocation that succeeded. `addr` is its pointer or handle.
-    pub fn allocated(&'static self, call: &Call, class: Class, kind: AllocKind, addr: u64, bytes: u64, stream: u32, extra: u64) {
+    pub fn allocated(
+        &'static self,
+        call: &Call,
+        class: Class,
+        kind: AllocKind,
+        addr: u64,
+        bytes: u64,
+        stream: u32,
+        extra: u64,
+    ) {
         if addr == 0 {
             return;
         }
@@ -41,7 +50,17 @@ impl Shim {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn add(&self, call: &Call, class: Class, kind: AllocKind, addr: u64, bytes: u64, stream: u32, extra: u64, context: ContextRef) {
+    fn add(
+        &self,
+        call: &Call,
+        class: Class,
+        kind: AllocKind,
+        addr: u64,
+        bytes: u64,
+        stream: u32,
+        extra: u64,
+        context: ContextRef,
+    ) {
         let stack = self.site(call.site(), Made::Memory(bytes));
         let slot = match self.ledger.allocs.take() {
             Some(slot) => {

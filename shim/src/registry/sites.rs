@@ -1,10 +1,10 @@
 //! Call stacks: taken, interned, and the modules that their frames lie in published.
 
+use crate::clock;
 use crate::ledger::Ledger;
 use crate::shim::Shim;
 use crate::stacks::intern::Interner;
 use crate::stacks::{self, Regs, modules};
-use crate::clock;
 use gpumem_wire::counters;
 use gpumem_wire::layout::{ModuleSlot, StackRef, StackSlot};
 use gpumem_wire::settings::Settings;
@@ -106,7 +106,13 @@ impl Shim {
             ledger.stacks.clear(slot);
             return false;
         };
-        let stack = StackSlot { frames: frames.len() as u32, first_frame, hash, first_ns: clock::now_ns(), ..Default::default() };
+        let stack = StackSlot {
+            frames: frames.len() as u32,
+            first_frame,
+            hash,
+            first_ns: clock::now_ns(),
+            ..Default::default()
+        };
         ledger.stacks.write(slot, stack);
         true
     }

@@ -13,7 +13,8 @@ impl Registry {
             kinds.fold(0_u64, |sum, &kind| sum.wrapping_add(ledger.counter(of(kind))))
         };
         let live = |space| sum(counters::alloc_bytes, space).wrapping_sub(sum(counters::free_bytes, space));
-        let made = |of: fn(AllocKind) -> usize| AllocKind::ALL.iter().map(|&kind| ledger.counter(of(kind))).sum::<u64>();
+        let made =
+            |of: fn(AllocKind) -> usize| AllocKind::ALL.iter().map(|&kind| ledger.counter(of(kind))).sum::<u64>();
         let all = made(counters::allocs);
         let graphs = ledger.counter(counters::GRAPHS_CREATED);
         let execs = ledger.counter(counters::EXECS_CREATED);

@@ -36,7 +36,10 @@ impl fmt::Display for ReadError {
             Self::NotALedger => write!(f, "it does not begin as a gpumem ledger does"),
             Self::ByteOrder => write!(f, "it was written on a machine of another byte order"),
             Self::Version { found } => {
-                write!(f, "its layout is version {found}, this program reads version {VERSION}: use the gpumem of the same release as the libgpumem.so that wrote it")
+                write!(
+                    f,
+                    "its layout is version {found}, this program reads version {VERSION}: use the gpumem of the same release as the libgpumem.so that wrote it"
+                )
             }
             Self::Directory { why } => write!(f, "its table directory is damaged: {why}"),
         }

@@ -86,11 +86,7 @@ fn ensure_context(rt: Rt) -> Result {
             return Ok(());
         }
         forget(n);
-        return if primary(rt, n)? == now {
-            Ok(())
-        } else {
-            rt.cuCtxSetCurrent(primary(rt, n)?)
-        };
+        return if primary(rt, n)? == now { Ok(()) } else { rt.cuCtxSetCurrent(primary(rt, n)?) };
     }
     let ctx = primary(rt, DEVICE.get())?;
     rt.cuCtxSetCurrent(ctx)
@@ -99,10 +95,7 @@ fn ensure_context(rt: Rt) -> Result {
 /// Runs a body; its error becomes the thread's last error.
 pub fn enter(need: Need, per_thread: bool, body: impl FnOnce(Rt) -> Result) -> u32 {
     let run = || {
-        let rt = Rt {
-            driver: driver()?,
-            per_thread,
-        };
+        let rt = Rt { driver: driver()?, per_thread };
         if need != Need::Any {
             init(rt)?;
         }

@@ -1,18 +1,12 @@
 //! Devices, errors, versions, peers.
 
-use super::core::{
-    INVALID_DEVICE, ask, device, forget, last_error, primary, read, set_device, write,
-};
+use super::core::{INVALID_DEVICE, ask, device, forget, last_error, primary, read, set_device, write};
 use super::driver::{P, Result, Rt};
 use crate::VERSION;
 
 fn check(rt: Rt, n: i32) -> Result<i32> {
     let count: i32 = ask(|p| rt.cuDeviceGetCount(p))?;
-    if n < 0 || n >= count {
-        Err(INVALID_DEVICE)
-    } else {
-        Ok(n)
-    }
+    if n < 0 || n >= count { Err(INVALID_DEVICE) } else { Ok(n) }
 }
 
 /// The device of the current context, else the thread's choice.
@@ -53,18 +47,10 @@ fn text(code: u32, name: bool) -> P {
             (910, true) => "cudaErrorGraphExecUpdateFailure",
             _ => "",
         };
-        let text = if known.is_empty() {
-            format!("simulated CUDA error {code}")
-        } else {
-            known.to_owned()
-        };
+        let text = if known.is_empty() { format!("simulated CUDA error {code}") } else { known.to_owned() };
         CString::new(text).unwrap_or_default()
     };
-    texts
-        .get_or_insert_default()
-        .entry((code, name))
-        .or_insert_with(make)
-        .as_ptr() as P
+    texts.get_or_insert_default().entry((code, name)).or_insert_with(make).as_ptr() as P
 }
 
 #[unsafe(no_mangle)]

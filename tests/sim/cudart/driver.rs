@@ -41,9 +41,7 @@ impl Loader {
             if get.is_null() {
                 return Err(SHARED_OBJECT_INIT_FAILED);
             }
-            Ok(Loader {
-                get: std::mem::transmute::<*mut c_void, GetProcAddress>(get),
-            })
+            Ok(Loader { get: std::mem::transmute::<*mut c_void, GetProcAddress>(get) })
         }
     }
 

@@ -7,11 +7,7 @@ use super::params::{CuKernelNode, CuMemcpy3D, KernelNode, convert, copy2, copy3,
 /// A kernel node's parameters for the driver.
 pub fn kernel_node(p: P) -> Result<CuKernelNode> {
     let node: KernelNode = read(p)?;
-    Ok(CuKernelNode {
-        node,
-        kern: 0,
-        ctx: 0,
-    })
+    Ok(CuKernelNode { node, kern: 0, ctx: 0 })
 }
 
 /// A linear copy for the driver.
@@ -42,15 +38,7 @@ pub fn with_params(rt: Rt, p: P, call: impl FnOnce(P) -> Result) -> Result {
         rest: [u64; 8],
     }
     let copy = convert(rt, &read(p + 32)?)?;
-    let q = Params {
-        kind,
-        reserved: [0; 3],
-        flags: 0,
-        pad: 0,
-        ctx: context(rt)?,
-        copy,
-        rest: [0; 8],
-    };
+    let q = Params { kind, reserved: [0; 3], flags: 0, pad: 0, ctx: context(rt)?, copy, rest: [0; 8] };
     call(&raw const q as P)
 }
 

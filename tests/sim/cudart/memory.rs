@@ -45,14 +45,7 @@ fn array_desc(channel: P, size: Extent, flags: u32) -> Result<ArrayDesc> {
         _ => return Err(INVALID_VALUE),
     };
     let channels = c.bits.iter().filter(|b| **b != 0).count() as u32;
-    Ok(ArrayDesc {
-        width: size.width,
-        height: size.height,
-        depth: size.depth,
-        format,
-        channels,
-        flags,
-    })
+    Ok(ArrayDesc { width: size.width, height: size.height, depth: size.depth, format, channels, flags })
 }
 
 fn array(rt: Rt, out: P, channel: P, size: Extent, flags: u32) -> Result {
@@ -63,8 +56,7 @@ fn array(rt: Rt, out: P, channel: P, size: Extent, flags: u32) -> Result {
 /// `(type, device, device pointer, host pointer)` as cudaPointerAttributes.
 pub fn pointer_attributes(rt: Rt, p: P) -> Result<(u32, i32, P, P)> {
     let ids = [2u32, 3, 4, 8, 9];
-    let (mut kind, mut dev_ptr, mut host_ptr, mut managed, mut device) =
-        (0u32, 0usize, 0usize, 0u32, 0i32);
+    let (mut kind, mut dev_ptr, mut host_ptr, mut managed, mut device) = (0u32, 0usize, 0usize, 0u32, 0i32);
     let places = [
         &raw mut kind as P,
         &raw mut dev_ptr as P,

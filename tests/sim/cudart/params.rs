@@ -136,15 +136,7 @@ pub fn element_size(rt: Rt, array: P) -> Result<usize> {
 }
 
 fn side(space: u32, array: P, pos: [usize; 3], p: PitchedPtr, elem: usize) -> CuSide {
-    let mut s = CuSide {
-        x: pos[0],
-        y: pos[1],
-        z: pos[2],
-        space,
-        pitch: p.pitch,
-        height: p.ysize,
-        ..CuSide::default()
-    };
+    let mut s = CuSide { x: pos[0], y: pos[1], z: pos[2], space, pitch: p.pitch, height: p.ysize, ..CuSide::default() };
     if array != 0 {
         s.space = ARRAY;
         s.array = array;
@@ -166,16 +158,8 @@ pub fn convert(rt: Rt, p: &Memcpy3D) -> Result<CuMemcpy3D> {
     if (p.src_array == 0) == (p.src.ptr == 0) || (p.dst_array == 0) == (p.dst.ptr == 0) {
         return Err(INVALID_VALUE);
     }
-    let array = if p.src_array != 0 {
-        p.src_array
-    } else {
-        p.dst_array
-    };
-    let elem = if array != 0 {
-        element_size(rt, array)?
-    } else {
-        1
-    };
+    let array = if p.src_array != 0 { p.src_array } else { p.dst_array };
+    let elem = if array != 0 { element_size(rt, array)? } else { 1 };
     let (from, to) = spaces(p.kind)?;
     Ok(CuMemcpy3D {
         src: side(from, p.src_array, p.src_pos, p.src, elem),
@@ -193,12 +177,7 @@ pub fn unconvert(c: &CuMemcpy3D) -> Memcpy3D {
         ARRAY => 0,
         _ => s.device,
     };
-    let pitched = |s: &CuSide| PitchedPtr {
-        ptr: ptr(s),
-        pitch: s.pitch,
-        xsize: s.pitch,
-        ysize: s.height,
-    };
+    let pitched = |s: &CuSide| PitchedPtr { ptr: ptr(s), pitch: s.pitch, xsize: s.pitch, ysize: s.height };
     let kind = match (c.src.space, c.dst.space) {
         (HOST, HOST) => 0,
         (HOST, _) => 1,
@@ -213,35 +192,18 @@ pub fn unconvert(c: &CuMemcpy3D) -> Memcpy3D {
         dst_array: c.dst.array,
         dst_pos: [c.dst.x, c.dst.y, c.dst.z],
         dst: pitched(&c.dst),
-        extent: Extent {
-            width: c.width,
-            height: c.height,
-            depth: c.depth,
-        },
+        extent: Extent { width: c.width, height: c.height, depth: c.depth },
         kind,
     }
 }
 
 /// A pitched copy without arrays, as the driver wants it.
-pub fn copy2(
-    d: P,
-    dpitch: usize,
-    s: P,
-    spitch: usize,
-    width: usize,
-    height: usize,
-    kind: u32,
-) -> Result<CuMemcpy3D> {
+pub fn copy2(d: P, dpitch: usize, s: P, spitch: usize, width: usize, height: usize, kind: u32) -> Result<CuMemcpy3D> {
     if width > dpitch || width > spitch {
         return Err(12);
     }
     let (from, to) = spaces(kind)?;
-    let p = |ptr, pitch| PitchedPtr {
-        ptr,
-        pitch,
-        xsize: width,
-        ysize: height,
-    };
+    let p = |ptr, pitch| PitchedPtr { ptr, pitch, xsize: width, ysize: height };
     Ok(CuMemcpy3D {
         src: side(from, 0, [0; 3], p(s, spitch), 1),
         dst: side(to, 0, [0; 3], p(d, dpitch), 1),

@@ -66,10 +66,7 @@ struct Props {
     rest_d: [i32; 71],
 }
 
-const _: () = assert!(
-    size_of::<Props>() == 1032,
-    "cudaDeviceProp has 1032 bytes in runtime 12"
-);
+const _: () = assert!(size_of::<Props>() == 1032, "cudaDeviceProp has 1032 bytes in runtime 12");
 
 fn properties(rt: Rt, out: P, n: i32) -> Result {
     // SAFETY: all fields are numbers, for which zero is a value.

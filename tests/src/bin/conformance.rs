@@ -23,24 +23,14 @@ struct Options {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options {
-        filters: Vec::new(),
-        exceptions: Vec::new(),
-        json: false,
-        list: false,
-        one: None,
-    };
+    let mut options = Options { filters: Vec::new(), exceptions: Vec::new(), json: false, list: false, one: None };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--json" => options.json = true,
             "--list" => options.list = true,
-            "--filter" => options
-                .filters
-                .push(args.next().ok_or("--filter needs a text")?),
+            "--filter" => options.filters.push(args.next().ok_or("--filter needs a text")?),
             "--except" => {
-                options
-                    .exceptions
-                    .push(args.next().ok_or("--except needs a text")?);
+                options.exceptions.push(args.next().ok_or("--except needs a text")?);
             }
             "--one" => options.one = Some(args.next().ok_or("--one needs a name")?),
             "--help" | "-h" => return Err(String::new()),
@@ -75,10 +65,7 @@ fn line(check: &Check, outcome: &Outcome, json: bool) -> String {
         Outcome::Ok => format!("ok {}", check.name),
         Outcome::Skip(why) => format!("skip {}: {why}", check.name),
         Outcome::Fail(why) => {
-            let lines: Vec<String> = why
-                .iter()
-                .map(|w| format!("FAIL {}: {w}", check.name))
-                .collect();
+            let lines: Vec<String> = why.iter().map(|w| format!("FAIL {}: {w}", check.name)).collect();
             lines.join("\n")
         }
     }
@@ -87,11 +74,8 @@ fn line(check: &Check, outcome: &Outcome, json: bool) -> String {
 /// Runs a check in a process of its own, which prints its line as JSON.
 fn run_alone(check: &Check) -> Outcome {
     let failed = |why: String| Outcome::Fail(vec![why]);
-    let output = std::env::current_exe().and_then(|exe| {
-        Command::new(exe)
-            .args(["--json", "--one", check.name])
-            .output()
-    });
+    let output =
+        std::env::current_exe().and_then(|exe| Command::new(exe).args(["--json", "--one", check.name]).output());
     let output = match output {
         Ok(output) => output,
         Err(e) => return failed(format!("starting a process of its own: {e}")),
@@ -99,19 +83,11 @@ fn run_alone(check: &Check) -> Outcome {
     let text = String::from_utf8_lossy(&output.stdout);
     let Ok(value) = serde_json::from_str::<serde_json::Value>(text.trim()) else {
         let end = String::from_utf8_lossy(&output.stderr);
-        return failed(format!(
-            "its process ended with {}: {}",
-            output.status,
-            end.trim()
-        ));
+        return failed(format!("its process ended with {}: {}", output.status, end.trim()));
     };
     let detail: Vec<String> = value["detail"]
         .as_array()
-        .map(|a| {
-            a.iter()
-                .filter_map(|v| v.as_str().map(String::from))
-                .collect()
-        })
+        .map(|a| a.iter().filter_map(|v| v.as_str().map(String::from)).collect())
         .unwrap_or_default();
     match value["result"].as_str() {
         Some("ok") => Outcome::Ok,
@@ -135,9 +111,8 @@ fn main() -> ExitCode {
     // A check that panics is a failure with a line of its own, not a backtrace.
     std::panic::set_hook(Box::new(|_| ()));
     let named = |texts: &[String], c: &Check| texts.iter().any(|t| c.name.contains(t.as_str()));
-    let wanted = |c: &Check| {
-        (options.filters.is_empty() || named(&options.filters, c)) && !named(&options.exceptions, c)
-    };
+    let wanted =
+        |c: &Check| (options.filters.is_empty() || named(&options.filters, c)) && !named(&options.exceptions, c);
     let mut checks = conformance::all();
     match &options.one {
         Some(name) => checks.retain(|c| c.name == name),

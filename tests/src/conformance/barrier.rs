@@ -4,40 +4,16 @@ use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
 use std::ptr::null_mut;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check::measured(
-        "barrier.free_waits_for_null_stream",
-        free_waits_for_null_stream,
-    ),
-    Check::measured(
-        "barrier.free_waits_for_blocking_stream",
-        free_waits_for_blocking_stream,
-    ),
-    Check::measured(
-        "barrier.free_waits_for_non_blocking_stream",
-        free_waits_for_non_blocking,
-    ),
+    Check::measured("barrier.free_waits_for_null_stream", free_waits_for_null_stream),
+    Check::measured("barrier.free_waits_for_blocking_stream", free_waits_for_blocking_stream),
+    Check::measured("barrier.free_waits_for_non_blocking_stream", free_waits_for_non_blocking),
     Check::measured("barrier.update_does_not_wait", update_does_not_wait),
-    Check::measured(
-        "barrier.exec_destroy_does_not_wait",
-        exec_destroy_does_not_wait,
-    ),
+    Check::measured("barrier.exec_destroy_does_not_wait", exec_destroy_does_not_wait),
     Check::documented("barrier.free_async_does_not_wait", free_async_does_not_wait),
-    Check::documented(
-        "barrier.context_sync_waits_for_all",
-        context_sync_waits_for_all,
-    ),
-    Check::documented(
-        "barrier.null_stream_orders_blocking",
-        null_stream_orders_blocking,
-    ),
-    Check::documented(
-        "barrier.null_stream_ignores_non_blocking",
-        null_stream_ignores_non_blocking,
-    ),
-    Check::documented(
-        "barrier.wait_event_orders_streams",
-        wait_event_orders_streams,
-    ),
+    Check::documented("barrier.context_sync_waits_for_all", context_sync_waits_for_all),
+    Check::documented("barrier.null_stream_orders_blocking", null_stream_orders_blocking),
+    Check::documented("barrier.null_stream_ignores_non_blocking", null_stream_ignores_non_blocking),
+    Check::documented("barrier.wait_event_orders_streams", wait_event_orders_streams),
 ];
 
 /// Long enough that a call which does not wait returns well before its end.
@@ -57,11 +33,7 @@ fn free_waits(t: &mut Checker, stream: &Strm) -> Done {
         let end = busy(t, stream)?;
         t.eq("the kernel before the free", end.query(), 600);
         t.eq("the free", mem.free(), 0);
-        t.eq(
-            &format!("the kernel once {bytes} bytes were freed"),
-            end.query(),
-            0,
-        );
+        t.eq(&format!("the kernel once {bytes} bytes were freed"), end.query(), 0);
     }
     Ok(())
 }
@@ -105,26 +77,15 @@ fn exec_destroy_does_not_wait(t: &mut Checker) -> Done {
     end.record(&stream)?;
     let raw = exec.e;
     std::mem::forget(exec);
-    t.eq(
-        "cuGraphExecDestroy while it runs",
-        cu!(cuGraphExecDestroy(raw)),
-        0,
-    );
+    t.eq("cuGraphExecDestroy while it runs", cu!(cuGraphExecDestroy(raw)), 0);
     t.eq("the launch once it returned", end.query(), 600);
-    t.eq(
-        "words it did not write",
-        t.gpu.wrong_words(&stream, mem.words(), 77)?,
-        0,
-    );
+    t.eq("words it did not write", t.gpu.wrong_words(&stream, mem.words(), 77)?, 0);
     Ok(())
 }
 
 fn free_async_does_not_wait(t: &mut Checker) -> Done {
     let (stream, mut p) = (Strm::non_blocking()?, 0);
-    ok(
-        "cuMemAllocAsync",
-        cu!(cuMemAllocAsync(&mut p, 3 << 20, stream.s)),
-    )?;
+    ok("cuMemAllocAsync", cu!(cuMemAllocAsync(&mut p, 3 << 20, stream.s)))?;
     stream.sync()?;
     let end = busy(t, &stream)?;
     t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)), 0);
@@ -157,11 +118,7 @@ fn null_stream_ignores_non_blocking(t: &mut Checker) -> Done {
     let (mem, end) = (t.gpu.words(1024)?, busy(t, &stream)?);
     t.gpu.kernels.fill(Strm::NULL.k(), mem.words(), 6)?;
     ok("cuStreamSynchronize", cu!(cuStreamSynchronize(null_mut())))?;
-    t.eq(
-        "the non-blocking stream once the null stream is done",
-        end.query(),
-        600,
-    );
+    t.eq("the non-blocking stream once the null stream is done", end.query(), 600);
     stream.sync()
 }
 
@@ -172,15 +129,8 @@ fn wait_event_orders_streams(t: &mut Checker) -> Done {
     t.gpu.kernels.fill(a.k(), mem.words(), 3)?;
     let filled = Ev::new()?;
     filled.record(&a)?;
-    ok(
-        "cuStreamWaitEvent",
-        cu!(cuStreamWaitEvent(b.s, filled.e, 0)),
-    )?;
+    ok("cuStreamWaitEvent", cu!(cuStreamWaitEvent(b.s, filled.e, 0)))?;
     t.gpu.kernels.scale(b.k(), mem.words(), mem.words(), 11)?;
-    t.eq(
-        "words not 3 x 11",
-        t.gpu.wrong_words(&b, mem.words(), 33)?,
-        0,
-    );
+    t.eq("words not 3 x 11", t.gpu.wrong_words(&b, mem.words(), 33)?, 0);
     Ok(())
 }

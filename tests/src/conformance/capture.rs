@@ -2,8 +2,8 @@
 
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok, skip};
 use cudarc::driver::sys::CUstreamCaptureMode::{
-    self as Mode, CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL,
-    CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
+    self as Mode, CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED,
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
 };
 use std::ptr::null_mut;
 
@@ -32,15 +32,9 @@ pub(super) struct Capture {
 
 impl Capture {
     pub(super) fn begin(t: &Checker, mode: Mode) -> Result<Capture, Stop> {
-        let capture = Capture {
-            stream: Strm::non_blocking()?,
-            mem: t.gpu.words(512)?,
-            mode,
-        };
+        let capture = Capture { stream: Strm::non_blocking()?, mem: t.gpu.words(512)?, mode };
         begin(&capture.stream, mode)?;
-        t.gpu
-            .kernels
-            .fill(capture.stream.k(), capture.mem.words(), 5)?;
+        t.gpu.kernels.fill(capture.stream.k(), capture.mem.words(), 5)?;
         Ok(capture)
     }
 
@@ -48,11 +42,7 @@ impl Capture {
     pub(super) fn end(self, t: &mut Checker, after: &str, want: u32) -> Done {
         let mut g = null_mut();
         let status = cu!(cuStreamEndCapture(self.stream.s, &mut g));
-        t.eq(
-            &format!("ending the {:?} capture after {after}", self.mode),
-            status,
-            want,
-        );
+        t.eq(&format!("ending the {:?} capture after {after}", self.mode), status, want);
         if status != 0 {
             t.yes("no graph comes of it", g.is_null());
             return Ok(());
@@ -63,22 +53,14 @@ impl Capture {
         ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
         exec.launch(&self.stream)?;
         let wrong = t.gpu.wrong_words(&self.stream, self.mem.words(), 5)?;
-        t.eq(
-            &format!("words that the graph of {:?} missed", self.mode),
-            wrong,
-            0,
-        );
+        t.eq(&format!("words that the graph of {:?} missed", self.mode), wrong, 0);
         Ok(())
     }
 }
 
 /// The status that a call forbidden in strict modes gives, and the capture's end.
 fn strict(mode: Mode) -> (u32, u32) {
-    if mode == RELAXED {
-        (0, 0)
-    } else {
-        (UNSUPPORTED, INVALIDATED)
-    }
+    if mode == RELAXED { (0, 0) } else { (UNSUPPORTED, INVALIDATED) }
 }
 
 fn alloc_same_thread(t: &mut Checker) -> Done {
@@ -88,11 +70,7 @@ fn alloc_same_thread(t: &mut Checker) -> Done {
         let mut p = 42;
         let status = cu!(cuMemAlloc_v2(&mut p, 4096));
         t.eq(&format!("cuMemAlloc in {mode:?}"), status, want);
-        t.eq(
-            "its out-parameter is untouched when refused",
-            p == 42,
-            status != 0,
-        );
+        t.eq("its out-parameter is untouched when refused", p == 42, status != 0);
         capture.end(t, "cuMemAlloc", end)?;
         if status == 0 {
             cu!(cuMemFree_v2(p));
@@ -111,11 +89,7 @@ fn alloc_other_thread(t: &mut Checker) -> Done {
             (cu!(cuMemAlloc_v2(&mut p, 4096)), p)
         });
         let (status, p) = thread.join().unwrap_or((u32::MAX, 0));
-        t.eq(
-            &format!("cuMemAlloc on another thread in {mode:?}"),
-            status,
-            want,
-        );
+        t.eq(&format!("cuMemAlloc on another thread in {mode:?}"), status, want);
         let end = if want == 0 { 0 } else { INVALIDATED };
         capture.end(t, "cuMemAlloc on another thread", end)?;
         if status == 0 {
@@ -143,11 +117,7 @@ fn free_same_thread(t: &mut Checker) -> Done {
 fn context_sync(t: &mut Checker) -> Done {
     for mode in MODES {
         let capture = Capture::begin(t, mode)?;
-        t.eq(
-            &format!("cuCtxSynchronize in {mode:?}"),
-            cu!(cuCtxSynchronize()),
-            UNSUPPORTED,
-        );
+        t.eq(&format!("cuCtxSynchronize in {mode:?}"), cu!(cuCtxSynchronize()), UNSUPPORTED);
         capture.end(t, "cuCtxSynchronize", INVALIDATED)?;
     }
     Ok(())
@@ -159,11 +129,7 @@ fn sync_other_stream(t: &mut Checker) -> Done {
         let (want, end) = strict(mode);
         let capture = Capture::begin(t, mode)?;
         let status = cu!(cuStreamSynchronize(other.s));
-        t.eq(
-            &format!("cuStreamSynchronize of another stream in {mode:?}"),
-            status,
-            want,
-        );
+        t.eq(&format!("cuStreamSynchronize of another stream in {mode:?}"), status, want);
         capture.end(t, "cuStreamSynchronize of another stream", end)?;
     }
     Ok(())
@@ -176,11 +142,7 @@ fn alloc_async_other_stream(t: &mut Checker) -> Done {
         let capture = Capture::begin(t, mode)?;
         let mut p = 0;
         let status = cu!(cuMemAllocAsync(&mut p, 4096, other.s));
-        t.eq(
-            &format!("cuMemAllocAsync on another stream in {mode:?}"),
-            status,
-            want,
-        );
+        t.eq(&format!("cuMemAllocAsync on another stream in {mode:?}"), status, want);
         capture.end(t, "cuMemAllocAsync on another stream", end)?;
         if status == 0 {
             ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, other.s)))?;
@@ -193,11 +155,7 @@ fn harmless_calls(t: &mut Checker) -> Done {
     for mode in MODES {
         let capture = Capture::begin(t, mode)?;
         let (mut free, mut total) = (0, 0);
-        t.eq(
-            "cuMemGetInfo",
-            cu!(cuMemGetInfo_v2(&mut free, &mut total)),
-            0,
-        );
+        t.eq("cuMemGetInfo", cu!(cuMemGetInfo_v2(&mut free, &mut total)), 0);
         let mut event = null_mut();
         t.eq("cuEventCreate", cu!(cuEventCreate(&mut event, 2)), 0);
         t.eq("cuEventDestroy", cu!(cuEventDestroy_v2(event)), 0);
@@ -210,22 +168,12 @@ fn exchanged_mode(t: &mut Checker) -> Done {
     for mode in MODES {
         let capture = Capture::begin(t, mode)?;
         let mut thread_mode = RELAXED;
-        ok(
-            "exchange",
-            cu!(cuThreadExchangeStreamCaptureMode(&mut thread_mode)),
-        )?;
+        ok("exchange", cu!(cuThreadExchangeStreamCaptureMode(&mut thread_mode)))?;
         t.eq("the thread's mode before", thread_mode, GLOBAL);
         let mut p = 0;
-        t.eq(
-            "cuMemAlloc between exchanges",
-            cu!(cuMemAlloc_v2(&mut p, 4096)),
-            0,
-        );
+        t.eq("cuMemAlloc between exchanges", cu!(cuMemAlloc_v2(&mut p, 4096)), 0);
         t.eq("cuMemFree between exchanges", cu!(cuMemFree_v2(p)), 0);
-        ok(
-            "exchange back",
-            cu!(cuThreadExchangeStreamCaptureMode(&mut thread_mode)),
-        )?;
+        ok("exchange back", cu!(cuThreadExchangeStreamCaptureMode(&mut thread_mode)))?;
         t.eq("the thread's mode between", thread_mode, RELAXED);
         capture.end(t, "allocations between exchanges", 0)?;
     }
@@ -236,24 +184,14 @@ fn record_event_of_context(t: &mut Checker) -> Done {
     let mut version = 0;
     ok("cuDriverGetVersion", cu!(cuDriverGetVersion(&mut version)))?;
     if version < 12050 {
-        return skip(format!(
-            "cuCtxRecordEvent came with 12.5, the driver has {version}"
-        ));
+        return skip(format!("cuCtxRecordEvent came with 12.5, the driver has {version}"));
     }
     let event = Ev::new()?;
-    t.eq(
-        "cuCtxRecordEvent",
-        cu!(cuCtxRecordEvent(t.gpu.primary, event.e)),
-        0,
-    );
+    t.eq("cuCtxRecordEvent", cu!(cuCtxRecordEvent(t.gpu.primary, event.e)), 0);
     for mode in MODES {
         let capture = Capture::begin(t, mode)?;
         let status = cu!(cuCtxRecordEvent(t.gpu.primary, event.e));
-        t.eq(
-            &format!("cuCtxRecordEvent in {mode:?}"),
-            status,
-            UNSUPPORTED,
-        );
+        t.eq(&format!("cuCtxRecordEvent in {mode:?}"), status, UNSUPPORTED);
         capture.end(t, "cuCtxRecordEvent", INVALIDATED)?;
     }
     Ok(())

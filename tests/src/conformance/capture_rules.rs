@@ -30,20 +30,10 @@ fn nothing_runs(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(512)?);
     ok("cuMemsetD32", cu!(cuMemsetD32_v2(mem.p, 1, 512)))?;
     ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
-    let graph = Graph::capture(&stream, || {
-        Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 9)?)
-    })?;
-    t.eq(
-        "words changed by a captured kernel",
-        t.gpu.wrong_words(&stream, mem.words(), 1)?,
-        0,
-    );
+    let graph = Graph::capture(&stream, || Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 9)?))?;
+    t.eq("words changed by a captured kernel", t.gpu.wrong_words(&stream, mem.words(), 1)?, 0);
     graph.instantiate()?.launch(&stream)?;
-    t.eq(
-        "words not changed by its launch",
-        t.gpu.wrong_words(&stream, mem.words(), 9)?,
-        0,
-    );
+    t.eq("words not changed by its launch", t.gpu.wrong_words(&stream, mem.words(), 9)?, 0);
     Ok(())
 }
 
@@ -56,11 +46,7 @@ fn begin_twice(t: &mut Checker) -> Done {
 
 fn end_without_begin(t: &mut Checker) -> Done {
     let (stream, mut g) = (Strm::non_blocking()?, null_mut());
-    t.eq(
-        "cuStreamEndCapture",
-        cu!(cuStreamEndCapture(stream.s, &mut g)),
-        401,
-    );
+    t.eq("cuStreamEndCapture", cu!(cuStreamEndCapture(stream.s, &mut g)), 401);
     Ok(())
 }
 
@@ -73,27 +59,15 @@ fn status(t: &mut Checker) -> Done {
     let capture = Capture::begin(t, RELAXED)?;
     let active = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
     t.eq("the capturing stream", read(&capture.stream), (0, active));
-    t.eq(
-        "another stream",
-        read(&other),
-        (0, Status::CU_STREAM_CAPTURE_STATUS_NONE),
-    );
+    t.eq("another stream", read(&other), (0, Status::CU_STREAM_CAPTURE_STATUS_NONE));
     cu!(cuCtxSynchronize());
     let invalid = Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    t.eq(
-        "after a forbidden call",
-        read(&capture.stream),
-        (0, invalid),
-    );
+    t.eq("after a forbidden call", read(&capture.stream), (0, invalid));
     capture.end(t, "a forbidden call", INVALIDATED)
 }
 
 fn legacy_stream(t: &mut Checker) -> Done {
-    t.eq(
-        "capturing the null stream",
-        cu!(cuStreamBeginCapture_v2(null_mut(), RELAXED)),
-        900,
-    );
+    t.eq("capturing the null stream", cu!(cuStreamBeginCapture_v2(null_mut(), RELAXED)), 900);
     Ok(())
 }
 
@@ -102,28 +76,16 @@ fn implicit_dependency(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::blocking()?, t.gpu.words(512)?);
     begin(&stream, GLOBAL)?;
     t.gpu.kernels.fill(stream.k(), mem.words(), 5)?;
-    t.eq(
-        "a kernel on the null stream",
-        cu!(cuMemsetD32Async(mem.p, 1, 1, null_mut())),
-        906,
-    );
+    t.eq("a kernel on the null stream", cu!(cuMemsetD32Async(mem.p, 1, 1, null_mut())), 906);
     let mut g = null_mut();
-    t.eq(
-        "the capture's end",
-        cu!(cuStreamEndCapture(stream.s, &mut g)),
-        INVALIDATED,
-    );
+    t.eq("the capture's end", cu!(cuStreamEndCapture(stream.s, &mut g)), INVALIDATED);
     Ok(())
 }
 
 fn sync_captured_stream(t: &mut Checker) -> Done {
     for mode in MODES {
         let capture = Capture::begin(t, mode)?;
-        t.eq(
-            "cuStreamSynchronize",
-            cu!(cuStreamSynchronize(capture.stream.s)),
-            UNSUPPORTED,
-        );
+        t.eq("cuStreamSynchronize", cu!(cuStreamSynchronize(capture.stream.s)), UNSUPPORTED);
         capture.end(t, "cuStreamSynchronize of the captured stream", INVALIDATED)?;
     }
     Ok(())
@@ -141,13 +103,8 @@ fn unjoined(t: &mut Checker) -> Done {
     let (side, event) = (Strm::non_blocking()?, Ev::new()?);
     let capture = Capture::begin(t, RELAXED)?;
     event.record(&capture.stream)?;
-    ok(
-        "cuStreamWaitEvent",
-        cu!(cuStreamWaitEvent(side.s, event.e, 0)),
-    )?;
-    t.gpu
-        .kernels
-        .fill(side.k(), capture.mem.words().slice(0..1)?, 5)?;
+    ok("cuStreamWaitEvent", cu!(cuStreamWaitEvent(side.s, event.e, 0)))?;
+    t.gpu.kernels.fill(side.k(), capture.mem.words().slice(0..1)?, 5)?;
     capture.end(t, "leaving a forked stream unjoined", 904)
 }
 
@@ -166,11 +123,7 @@ fn fork_and_join(t: &mut Checker) -> Done {
     })?;
     t.eq("nodes: three kernels, no events", graph.nodes()?.len(), 3);
     graph.instantiate()?.launch(&main)?;
-    t.eq(
-        "words not 4 x 10 x 2",
-        t.gpu.wrong_words(&main, b.words(), 80)?,
-        0,
-    );
+    t.eq("words not 4 x 10 x 2", t.gpu.wrong_words(&main, b.words(), 80)?, 0);
     Ok(())
 }
 
@@ -188,11 +141,7 @@ fn ended_by_other_thread(t: &mut Checker) -> Done {
             status
         });
         let status = thread.join().unwrap_or(u32::MAX);
-        t.eq(
-            &format!("cuStreamEndCapture on another thread in {mode:?}"),
-            status,
-            want,
-        );
+        t.eq(&format!("cuStreamEndCapture on another thread in {mode:?}"), status, want);
         if status != 0 {
             // Only that the stream is left without a capture.
             let mut g = null_mut();

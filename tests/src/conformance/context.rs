@@ -8,10 +8,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("context.current_is_per_thread", current_is_per_thread),
     Check::documented("context.push_and_pop", push_and_pop),
     Check::documented("context.destroy_takes_its_memory", destroy_takes_its_memory),
-    Check::documented(
-        "context.free_from_another_context",
-        free_from_another_context,
-    ),
+    Check::documented("context.free_from_another_context", free_from_another_context),
     Check::documented("context.primary_is_one", primary_is_one),
     Check::documented("context.pop_with_none_current", pop_with_none_current),
 ];
@@ -20,13 +17,7 @@ fn none_is_current(t: &mut Checker) -> Done {
     let thread = std::thread::spawn(|| {
         let (mut current, mut p) = (null_mut(), 42);
         let got = cu!(cuCtxGetCurrent(&mut current));
-        (
-            got,
-            current.is_null(),
-            cu!(cuMemAlloc_v2(&mut p, 4096)),
-            p,
-            cu!(cuCtxSynchronize()),
-        )
+        (got, current.is_null(), cu!(cuMemAlloc_v2(&mut p, 4096)), p, cu!(cuCtxSynchronize()))
     });
     let Ok((got, none, alloc, p, sync)) = thread.join() else {
         return skip("the thread died");
@@ -50,11 +41,7 @@ fn current_is_per_thread(t: &mut Checker) -> Done {
     let Ok((with, without, p)) = thread.join() else {
         return skip("the thread died");
     };
-    t.eq(
-        "cuMemAlloc with the context, then without",
-        (with, without),
-        (0, 201),
-    );
+    t.eq("cuMemAlloc with the context, then without", (with, without), (0, 201));
     t.eq("here it is current still", cu!(cuMemFree_v2(p)), 0);
     Ok(())
 }
@@ -87,27 +74,16 @@ fn free_from_another_context(t: &mut Checker) -> Done {
     let (own, mut p) = (create_context(t.gpu.device)?, 0);
     ok("cuMemAlloc", cu!(cuMemAlloc_v2(&mut p, 4096)))?;
     ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))?;
-    t.eq(
-        "cuMemFree with another context current",
-        cu!(cuMemFree_v2(p)),
-        0,
-    );
+    t.eq("cuMemFree with another context current", cu!(cuMemFree_v2(p)), 0);
     ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)))
 }
 
 fn primary_is_one(t: &mut Checker) -> Done {
     let (mut again, mut flags, mut active) = (null_mut(), 0, 0);
     let device = t.gpu.device;
-    ok(
-        "cuDevicePrimaryCtxRetain",
-        cu!(cuDevicePrimaryCtxRetain(&mut again, device)),
-    )?;
+    ok("cuDevicePrimaryCtxRetain", cu!(cuDevicePrimaryCtxRetain(&mut again, device)))?;
     t.yes("retaining it again gives the same", again == t.gpu.primary);
-    t.eq(
-        "cuDevicePrimaryCtxRelease",
-        cu!(cuDevicePrimaryCtxRelease_v2(device)),
-        0,
-    );
+    t.eq("cuDevicePrimaryCtxRelease", cu!(cuDevicePrimaryCtxRelease_v2(device)), 0);
     let state = cu!(cuDevicePrimaryCtxGetState(device, &mut flags, &mut active));
     ok("cuDevicePrimaryCtxGetState", state)?;
     t.eq("it is still active", active, 1);
@@ -118,10 +94,6 @@ fn primary_is_one(t: &mut Checker) -> Done {
 
 fn pop_with_none_current(t: &mut Checker) -> Done {
     let thread = std::thread::spawn(|| cu!(cuCtxPopCurrent_v2(&mut null_mut())));
-    t.eq(
-        "cuCtxPopCurrent with none current",
-        thread.join().unwrap_or(u32::MAX),
-        201,
-    );
+    t.eq("cuCtxPopCurrent with none current", thread.join().unwrap_or(u32::MAX), 201);
     Ok(())
 }

@@ -32,11 +32,7 @@ impl Gpu {
         ok("cuDevicePrimaryCtxRetain", retained).map_err(text)?;
         ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(primary))).map_err(text)?;
         let kernels = Kernels::load().map_err(|e| format!("loading the kernels: {:?}", e.0))?;
-        let gpu = Gpu {
-            device,
-            primary,
-            kernels,
-        };
+        let gpu = Gpu { device, primary, kernels };
         gpu.warm_up().map_err(text)?;
         OPENED.with_borrow_mut(|g| *g = Some(gpu));
         Ok(gpu)
@@ -50,8 +46,7 @@ impl Gpu {
         self.kernels.fill(Stream::NULL, all, 0)?;
         self.kernels.scale(Stream::NULL, all, all, 1)?;
         self.kernels.verify(Stream::NULL, two, 0, two)?;
-        self.kernels
-            .spin(Stream::NULL, Duration::from_micros(1), None)?;
+        self.kernels.spin(Stream::NULL, Duration::from_micros(1), None)?;
         ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))
     }
 
@@ -61,26 +56,17 @@ impl Gpu {
     }
 
     pub fn spin(&self, stream: &Strm, ms: u64) -> Done {
-        Ok(self
-            .kernels
-            .spin(stream.k(), Duration::from_millis(ms), None)?)
+        Ok(self.kernels.spin(stream.k(), Duration::from_millis(ms), None)?)
     }
 
     /// How many words of `words` are not `value`, counted on `stream`.
     pub fn wrong_words(&self, stream: &Strm, words: Words, value: u32) -> Result<u64, Stop> {
         let counter = self.words(2)?;
-        ok(
-            "cuMemsetD32Async",
-            cu!(cuMemsetD32Async(counter.p, 0, 2, stream.s)),
-        )?;
-        self.kernels
-            .verify(stream.k(), words, value, counter.words())?;
+        ok("cuMemsetD32Async", cu!(cuMemsetD32Async(counter.p, 0, 2, stream.s)))?;
+        self.kernels.verify(stream.k(), words, value, counter.words())?;
         ok("cuStreamSynchronize", cu!(cuStreamSynchronize(stream.s)))?;
         let mut wrong = u64::MAX;
-        ok(
-            "cuMemcpyDtoH",
-            cu!(cuMemcpyDtoH_v2((&raw mut wrong).cast(), counter.p, 8)),
-        )?;
+        ok("cuMemcpyDtoH", cu!(cuMemcpyDtoH_v2((&raw mut wrong).cast(), counter.p, 8)))?;
         Ok(wrong)
     }
 }
@@ -119,10 +105,7 @@ impl Mem {
     /// The first `n` words, once the null stream has come to the copy.
     pub fn read(&self, n: usize) -> Result<Vec<u32>, Stop> {
         let mut host = vec![0u32; n];
-        ok(
-            "cuMemcpyDtoH",
-            cu!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), self.p, n * 4)),
-        )?;
+        ok("cuMemcpyDtoH", cu!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), self.p, n * 4)))?;
         Ok(host)
     }
 }
@@ -236,15 +219,9 @@ impl Graph {
 
     pub fn nodes(&self) -> Result<Vec<sys::CUgraphNode>, Stop> {
         let mut n = 0;
-        ok(
-            "cuGraphGetNodes",
-            cu!(cuGraphGetNodes(self.g, null_mut(), &mut n)),
-        )?;
+        ok("cuGraphGetNodes", cu!(cuGraphGetNodes(self.g, null_mut(), &mut n)))?;
         let mut nodes = vec![null_mut(); n];
-        ok(
-            "cuGraphGetNodes",
-            cu!(cuGraphGetNodes(self.g, nodes.as_mut_ptr(), &mut n)),
-        )?;
+        ok("cuGraphGetNodes", cu!(cuGraphGetNodes(self.g, nodes.as_mut_ptr(), &mut n)))?;
         Ok(nodes)
     }
 
@@ -290,10 +267,7 @@ impl Drop for Exec {
 }
 
 pub fn begin(stream: &Strm, mode: Mode) -> Done {
-    ok(
-        "cuStreamBeginCapture",
-        cu!(cuStreamBeginCapture_v2(stream.s, mode)),
-    )
+    ok("cuStreamBeginCapture", cu!(cuStreamBeginCapture_v2(stream.s, mode)))
 }
 
 /// A function that the headers of CUDA 13 no longer declare, from the driver that

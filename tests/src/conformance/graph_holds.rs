@@ -22,10 +22,7 @@ fn expect(t: &mut Checker, what: &str, stream: &Strm, mem: &Mem, value: u32) -> 
 fn captured_memory(t: &Checker, stream: &Strm, out: &Mem) -> Result<Graph, Stop> {
     Graph::capture(stream, || {
         let mut p = 0;
-        ok(
-            "cuMemAllocAsync",
-            cu!(cuMemAllocAsync(&mut p, N as usize * 4, stream.s)),
-        )?;
+        ok("cuMemAllocAsync", cu!(cuMemAllocAsync(&mut p, N as usize * 4, stream.s)))?;
         // SAFETY: allocated for the kernels captured after it and before its free.
         let scratch = unsafe { gpumem_kernels::Words::from_raw(p, N) }?;
         t.gpu.kernels.fill(stream.k(), scratch, 17)?;
@@ -40,10 +37,7 @@ fn memory_nodes(t: &mut Checker) -> Done {
     t.eq("nodes: alloc, two kernels, free", graph.nodes()?.len(), 4);
     let exec = graph.instantiate()?;
     for _ in 0..2 {
-        ok(
-            "cuMemsetD32Async",
-            cu!(cuMemsetD32Async(out.p, 0, N as usize, stream.s)),
-        )?;
+        ok("cuMemsetD32Async", cu!(cuMemsetD32Async(out.p, 0, N as usize, stream.s)))?;
         exec.launch(&stream)?;
         expect(t, "a launch that allocates", &stream, &out, 34)?;
     }
@@ -56,16 +50,9 @@ fn memory_nodes_one_exec(t: &mut Checker) -> Done {
     let exec = graph.instantiate()?;
     let mut e = null_mut();
     let second = cu!(cuGraphInstantiateWithFlags(&mut e, graph.g, 0));
-    t.yes(
-        "a second exec of a graph with memory nodes is refused",
-        second != 0,
-    );
+    t.yes("a second exec of a graph with memory nodes is refused", second != 0);
     drop(exec);
-    t.eq(
-        "one after the first was destroyed",
-        graph.instantiate().is_ok(),
-        true,
-    );
+    t.eq("one after the first was destroyed", graph.instantiate().is_ok(), true);
     Ok(())
 }
 
@@ -82,13 +69,7 @@ fn user_object(t: &mut Checker) -> Done {
     use cudarc::driver::sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as MOVE;
     let before = RELEASED.load(SeqCst);
     let mut object = null_mut();
-    let made = cu!(cuUserObjectCreate(
-        &mut object,
-        null_mut(),
-        Some(release),
-        1,
-        NO_SYNC as u32
-    ));
+    let made = cu!(cuUserObjectCreate(&mut object, null_mut(), Some(release), 1, NO_SYNC as u32));
     ok("cuUserObjectCreate", made)?;
     let (graph, stream) = (Graph::new()?, Strm::non_blocking()?);
     let kept = cu!(cuGraphRetainUserObject(graph.g, object, 1, MOVE as u32));
@@ -97,21 +78,13 @@ fn user_object(t: &mut Checker) -> Done {
     drop(graph);
     exec.launch(&stream)?;
     stream.sync()?;
-    t.eq(
-        "destructor calls while an exec lives",
-        RELEASED.load(SeqCst) - before,
-        0,
-    );
+    t.eq("destructor calls while an exec lives", RELEASED.load(SeqCst) - before, 0);
     drop(exec);
     ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
     let asked = std::time::Instant::now();
     while RELEASED.load(SeqCst) == before && asked.elapsed().as_secs() < 10 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    t.eq(
-        "destructor calls once the exec is gone",
-        RELEASED.load(SeqCst) - before,
-        1,
-    );
+    t.eq("destructor calls once the exec is gone", RELEASED.load(SeqCst) - before, 1);
     Ok(())
 }

@@ -43,11 +43,7 @@ fn double_free(t: &mut Checker) -> Done {
 fn wild_free(t: &mut Checker) -> Done {
     let local = 0u32;
     t.eq("free of 0x1000", cu!(cuMemFree_v2(0x1000)), 1);
-    t.eq(
-        "free of a stack address",
-        cu!(cuMemFree_v2((&raw const local).addr() as u64)),
-        1,
-    );
+    t.eq("free of a stack address", cu!(cuMemFree_v2((&raw const local).addr() as u64)), 1);
     Ok(())
 }
 
@@ -55,11 +51,7 @@ fn interior_free(t: &mut Checker) -> Done {
     for bytes in [4096, 3 * MIB] {
         let mem = Mem::new(bytes)?;
         t.eq("free at +256", cu!(cuMemFree_v2(mem.p + 256)), 1);
-        t.eq(
-            "free at the middle",
-            cu!(cuMemFree_v2(mem.p + bytes as u64 / 2)),
-            1,
-        );
+        t.eq("free at the middle", cu!(cuMemFree_v2(mem.p + bytes as u64 / 2)), 1);
         t.eq("the right free afterwards", mem.free(), 0);
     }
     Ok(())
@@ -67,11 +59,7 @@ fn interior_free(t: &mut Checker) -> Done {
 
 fn too_big(t: &mut Checker) -> Done {
     let mut p = 42;
-    t.eq(
-        "cuMemAlloc of 1 PiB",
-        cu!(cuMemAlloc_v2(&mut p, 1 << 50)),
-        2,
-    );
+    t.eq("cuMemAlloc of 1 PiB", cu!(cuMemAlloc_v2(&mut p, 1 << 50)), 2);
     t.eq("its out-parameter", p, 42);
     let after = Mem::new(4096)?;
     t.eq("an allocation afterwards can be freed", after.free(), 0);
@@ -94,10 +82,7 @@ fn granularity(t: &mut Checker) -> Done {
         seen.push(before.saturating_sub(free_bytes()?));
         drop(mem);
     }
-    t.yes(
-        &format!("2 MiB + 1 takes 4 MiB (took {seen:?})"),
-        seen.contains(&(4 * MIB)),
-    );
+    t.yes(&format!("2 MiB + 1 takes 4 MiB (took {seen:?})"), seen.contains(&(4 * MIB)));
     Ok(())
 }
 
@@ -105,16 +90,10 @@ fn small_ones_share(t: &mut Checker) -> Done {
     let before = free_bytes()?;
     let small: Vec<Mem> = (0..64).map(|_| Mem::new(4096)).collect::<Result<_, _>>()?;
     let took = before.saturating_sub(free_bytes()?);
-    t.yes(
-        &format!("64 x 4 KiB take at most 2 MiB (took {took})"),
-        took <= 2 * MIB,
-    );
+    t.yes(&format!("64 x 4 KiB take at most 2 MiB (took {took})"), took <= 2 * MIB);
     let mut addresses: Vec<u64> = small.iter().map(|m| m.p).collect();
     addresses.sort_unstable();
-    t.yes(
-        "they do not overlap",
-        addresses.windows(2).all(|w| w[0] + 4096 <= w[1]),
-    );
+    t.yes("they do not overlap", addresses.windows(2).all(|w| w[0] + 4096 <= w[1]));
     Ok(())
 }
 
@@ -124,17 +103,11 @@ fn fresh_is_zeroed(t: &mut Checker) -> Done {
     for _ in 0..4 {
         let mem = Mem::new(4 * MIB)?;
         let p = mem.p;
-        t.gpu
-            .kernels
-            .fill(Strm::NULL.k(), mem.words(), 0xdead_beef)?;
+        t.gpu.kernels.fill(Strm::NULL.k(), mem.words(), 0xdead_beef)?;
         ok("cuMemFree", mem.free())?;
         let again = Mem::new(4 * MIB)?;
         if again.p == p {
-            t.eq(
-                "words that are not zero",
-                t.gpu.wrong_words(&Strm::NULL, again.words(), 0)?,
-                0,
-            );
+            t.eq("words that are not zero", t.gpu.wrong_words(&Strm::NULL, again.words(), 0)?, 0);
             return Ok(());
         }
     }
@@ -148,11 +121,7 @@ fn alloc_zero_bytes(t: &mut Checker) -> Done {
 }
 
 fn null_out_parameter(t: &mut Checker) -> Done {
-    t.eq(
-        "cuMemAlloc(NULL, 4096)",
-        cu!(cuMemAlloc_v2(null_mut(), 4096)),
-        1,
-    );
+    t.eq("cuMemAlloc(NULL, 4096)", cu!(cuMemAlloc_v2(null_mut(), 4096)), 1);
     Ok(())
 }
 
@@ -161,59 +130,32 @@ fn contents(t: &mut Checker) -> Done {
     let (a, b) = (t.gpu.words(n)?, t.gpu.words(n)?);
     let host: Vec<u32> = (0..n as u32).collect();
     let bytes = n as usize * 4;
-    ok(
-        "cuMemcpyHtoD",
-        cu!(cuMemcpyHtoD_v2(a.p, host.as_ptr().cast(), bytes)),
-    )?;
-    t.gpu
-        .kernels
-        .scale(Strm::NULL.k(), b.words(), a.words(), 7)?;
+    ok("cuMemcpyHtoD", cu!(cuMemcpyHtoD_v2(a.p, host.as_ptr().cast(), bytes)))?;
+    t.gpu.kernels.scale(Strm::NULL.k(), b.words(), a.words(), 7)?;
     let scaled: Vec<u32> = host.iter().map(|v| v.wrapping_mul(7)).collect();
-    t.yes(
-        "a kernel's result reads back",
-        b.read(n as usize)? == scaled,
-    );
+    t.yes("a kernel's result reads back", b.read(n as usize)? == scaled);
     ok("cuMemcpyDtoD", cu!(cuMemcpyDtoD_v2(b.p, a.p, bytes)))?;
     t.yes("a device copy reads back", b.read(n as usize)? == host);
     ok("cuMemsetD32", cu!(cuMemsetD32_v2(b.p, 9, n as usize)))?;
-    t.eq(
-        "words that a memset missed",
-        t.gpu.wrong_words(&Strm::NULL, b.words(), 9)?,
-        0,
-    );
+    t.eq("words that a memset missed", t.gpu.wrong_words(&Strm::NULL, b.words(), 9)?, 0);
     Ok(())
 }
 
 fn no_overlap(t: &mut Checker) -> Done {
     let sizes = [1, 255, 256, 4096, 70_000, MIB, 2 * MIB + 1, 5 * MIB];
-    let all: Vec<Mem> = sizes
-        .iter()
-        .map(|&b| Mem::new(b))
-        .collect::<Result<_, _>>()?;
+    let all: Vec<Mem> = sizes.iter().map(|&b| Mem::new(b)).collect::<Result<_, _>>()?;
     let mut ranges: Vec<(u64, u64)> = all.iter().map(|m| (m.p, m.p + m.bytes as u64)).collect();
     ranges.sort_unstable();
-    t.yes(
-        "ranges are disjoint",
-        ranges.windows(2).all(|w| w[0].1 <= w[1].0),
-    );
-    t.yes(
-        "addresses are multiples of 256",
-        all.iter().all(|m| m.p.is_multiple_of(256)),
-    );
+    t.yes("ranges are disjoint", ranges.windows(2).all(|w| w[0].1 <= w[1].0));
+    t.yes("addresses are multiples of 256", all.iter().all(|m| m.p.is_multiple_of(256)));
     Ok(())
 }
 
 fn pitch(t: &mut Checker) -> Done {
     let (mut p, mut pitch) = (0, 0);
-    ok(
-        "cuMemAllocPitch",
-        cu!(cuMemAllocPitch_v2(&mut p, &mut pitch, 1000, 10, 4)),
-    )?;
+    ok("cuMemAllocPitch", cu!(cuMemAllocPitch_v2(&mut p, &mut pitch, 1000, 10, 4)))?;
     t.yes("the pitch is at least the width", pitch >= 1000);
-    t.yes(
-        "rows are aligned to 32 bytes or more",
-        pitch.is_multiple_of(32),
-    );
+    t.yes("rows are aligned to 32 bytes or more", pitch.is_multiple_of(32));
     t.eq("free", cu!(cuMemFree_v2(p)), 0);
     Ok(())
 }
@@ -235,70 +177,29 @@ fn managed(t: &mut Checker) -> Done {
 fn host(t: &mut Checker) -> Done {
     let mut p = null_mut();
     ok("cuMemHostAlloc", cu!(cuMemHostAlloc(&mut p, 4096, 0)))?;
-    t.eq(
-        "cuMemFree of a host pointer",
-        cu!(cuMemFree_v2(p.addr() as u64)),
-        1,
-    );
+    t.eq("cuMemFree of a host pointer", cu!(cuMemFree_v2(p.addr() as u64)), 1);
     t.eq("cuMemFreeHost", cu!(cuMemFreeHost(p)), 0);
     t.eq("cuMemFreeHost twice", cu!(cuMemFreeHost(p)), 1);
     let device = Mem::new(4096)?;
-    t.eq(
-        "cuMemFreeHost of a device pointer",
-        cu!(cuMemFreeHost(device.p as usize as *mut _)),
-        1,
-    );
+    t.eq("cuMemFreeHost of a device pointer", cu!(cuMemFreeHost(device.p as usize as *mut _)), 1);
 
     let mut own = vec![0u8; 3 * 4096];
-    let page = own
-        .as_mut_ptr()
-        .wrapping_add(own.as_ptr().align_offset(4096));
-    ok(
-        "cuMemHostRegister",
-        cu!(cuMemHostRegister_v2(page.cast(), 4096, 0)),
-    )?;
-    t.eq(
-        "cuMemHostRegister again",
-        cu!(cuMemHostRegister_v2(page.cast(), 4096, 0)),
-        712,
-    );
-    t.eq(
-        "cuMemHostUnregister",
-        cu!(cuMemHostUnregister(page.cast())),
-        0,
-    );
-    t.eq(
-        "cuMemHostUnregister again",
-        cu!(cuMemHostUnregister(page.cast())),
-        713,
-    );
+    let page = own.as_mut_ptr().wrapping_add(own.as_ptr().align_offset(4096));
+    ok("cuMemHostRegister", cu!(cuMemHostRegister_v2(page.cast(), 4096, 0)))?;
+    t.eq("cuMemHostRegister again", cu!(cuMemHostRegister_v2(page.cast(), 4096, 0)), 712);
+    t.eq("cuMemHostUnregister", cu!(cuMemHostUnregister(page.cast())), 0);
+    t.eq("cuMemHostUnregister again", cu!(cuMemHostUnregister(page.cast())), 713);
     Ok(())
 }
 
 fn array(t: &mut Checker) -> Done {
     use cudarc::driver::sys::{CUDA_ARRAY_DESCRIPTOR, CUarray_format::CU_AD_FORMAT_FLOAT};
-    let descriptor = CUDA_ARRAY_DESCRIPTOR {
-        Width: 64,
-        Height: 32,
-        Format: CU_AD_FORMAT_FLOAT,
-        NumChannels: 1,
-    };
+    let descriptor = CUDA_ARRAY_DESCRIPTOR { Width: 64, Height: 32, Format: CU_AD_FORMAT_FLOAT, NumChannels: 1 };
     let mut a = null_mut();
-    t.eq(
-        "cuArrayCreate",
-        cu!(cuArrayCreate_v2(&mut a, &descriptor)),
-        0,
-    );
+    t.eq("cuArrayCreate", cu!(cuArrayCreate_v2(&mut a, &descriptor)), 0);
     t.eq("cuArrayDestroy", cu!(cuArrayDestroy(a)), 0);
-    let none = CUDA_ARRAY_DESCRIPTOR {
-        NumChannels: 3,
-        ..descriptor
-    };
-    t.eq(
-        "an array of 3 channels",
-        cu!(cuArrayCreate_v2(&mut a, &none)),
-        1,
-    );
+    let none = CUDA_ARRAY_DESCRIPTOR { NumChannels: 3, ..descriptor };
+    t.eq("an array of 3 channels", cu!(cuArrayCreate_v2(&mut a, &none)), 1);
     Ok(())
 }
 
@@ -310,10 +211,6 @@ fn free_from_other_thread(t: &mut Checker) -> Done {
         cu!(cuCtxSetCurrent(primary as *mut _));
         cu!(cuMemFree_v2(raw))
     });
-    t.eq(
-        "cuMemFree on another thread",
-        status.join().unwrap_or(u32::MAX),
-        0,
-    );
+    t.eq("cuMemFree on another thread", status.join().unwrap_or(u32::MAX), 0);
     Ok(())
 }

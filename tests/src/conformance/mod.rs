@@ -66,28 +66,15 @@ pub struct Check {
 
 impl Check {
     const fn measured(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
-        Check {
-            name,
-            source: Source::Measured,
-            alone: false,
-            run,
-        }
+        Check { name, source: Source::Measured, alone: false, run }
     }
 
     const fn documented(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
-        Check {
-            name,
-            source: Source::Documented,
-            alone: false,
-            run,
-        }
+        Check { name, source: Source::Documented, alone: false, run }
     }
 
     const fn alone(self) -> Check {
-        Check {
-            alone: true,
-            ..self
-        }
+        Check { alone: true, ..self }
     }
 }
 
@@ -144,24 +131,21 @@ impl Checker {
     /// Notes a mismatch between two values and goes on.
     fn eq<V: PartialEq + Debug>(&mut self, what: &str, got: V, want: V) {
         if got != want {
-            self.wrong
-                .push(format!("{what}: expected {want:?}, got {got:?}"));
+            self.wrong.push(format!("{what}: expected {want:?}, got {got:?}"));
         }
     }
 
     /// Notes when `got` is none of `want` and goes on.
     fn one_of(&mut self, what: &str, got: u32, want: &[u32]) {
         if !want.contains(&got) {
-            self.wrong
-                .push(format!("{what}: expected one of {want:?}, got {got}"));
+            self.wrong.push(format!("{what}: expected one of {want:?}, got {got}"));
         }
     }
 
     /// Notes that `what` does not hold and goes on.
     fn yes(&mut self, what: &str, holds: bool) {
         if !holds {
-            self.wrong
-                .push(format!("{what}: expected to hold, got the contrary"));
+            self.wrong.push(format!("{what}: expected to hold, got the contrary"));
         }
     }
 }
@@ -221,27 +205,18 @@ pub fn run(check: &Check) -> Outcome {
             Ok(gpu) => gpu,
             Err(why) => return Outcome::Fail(vec![format!("opening the device: {why}")]),
         };
-        let mut checker = Checker {
-            gpu,
-            wrong: Vec::new(),
-        };
+        let mut checker = Checker { gpu, wrong: Vec::new() };
         let done = (check.run)(&mut checker);
         match done {
             Err(Stop::Skip(why)) if checker.wrong.is_empty() => return Outcome::Skip(why),
             Err(Stop::Skip(_)) | Ok(()) => {}
             Err(Stop::Fail(why)) => checker.wrong.push(why),
         }
-        if checker.wrong.is_empty() {
-            Outcome::Ok
-        } else {
-            Outcome::Fail(checker.wrong)
-        }
+        if checker.wrong.is_empty() { Outcome::Ok } else { Outcome::Fail(checker.wrong) }
     });
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text
-            .or(panic.downcast_ref::<&str>().copied())
-            .unwrap_or("panicked");
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panicked");
         Outcome::Fail(vec![text.replace('\n', " ")])
     })
 }

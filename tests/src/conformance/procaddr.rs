@@ -9,10 +9,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("procaddr.versions_differ", versions_differ),
     Check::measured("procaddr.flags_differ", flags_differ),
     Check::documented("procaddr.functions_work", functions_work),
-    Check::documented(
-        "procaddr.per_thread_functions_work",
-        per_thread_functions_work,
-    ),
+    Check::documented("procaddr.per_thread_functions_work", per_thread_functions_work),
     Check::documented("procaddr.unknown_name", unknown_name),
     Check::documented("procaddr.version_too_early", version_too_early),
     Check::documented("procaddr.status_may_be_null", status_may_be_null),
@@ -25,22 +22,13 @@ const PER_THREAD_STREAM: u64 = 2;
 
 fn look_up(name: &CStr, version: i32, flags: u64) -> (u32, *mut c_void, Found) {
     let (mut f, mut found) = (null_mut(), Found::CU_GET_PROC_ADDRESS_SUCCESS);
-    let status = cu!(cuGetProcAddress_v2(
-        name.as_ptr(),
-        &mut f,
-        version,
-        flags,
-        &mut found
-    ));
+    let status = cu!(cuGetProcAddress_v2(name.as_ptr(), &mut f, version, flags, &mut found));
     (status, f, found)
 }
 
 fn get(name: &CStr, version: i32, flags: u64) -> Result<*mut c_void, Stop> {
     let (status, f, _) = look_up(name, version, flags);
-    ok(
-        &format!("cuGetProcAddress({name:?}, {version}, {flags})"),
-        status,
-    )?;
+    ok(&format!("cuGetProcAddress({name:?}, {version}, {flags})"), status)?;
     Ok(f)
 }
 
@@ -54,10 +42,7 @@ fn versions_differ(t: &mut Checker) -> Done {
     ];
     for (name, early, late) in pairs {
         let differ = get(name, early, DEFAULT)? != get(name, late, DEFAULT)?;
-        t.yes(
-            &format!("{name:?} at {early} and at {late} are two functions"),
-            differ,
-        );
+        t.yes(&format!("{name:?} at {early} and at {late} are two functions"), differ);
     }
     let same = get(c"cuMemAlloc", 3020, DEFAULT)? == get(c"cuMemAlloc", 12000, DEFAULT)?;
     t.yes("cuMemAlloc at 3020 and at 12000 are one function", same);
@@ -65,23 +50,12 @@ fn versions_differ(t: &mut Checker) -> Done {
 }
 
 fn flags_differ(t: &mut Checker) -> Done {
-    for name in [
-        c"cuGraphLaunch",
-        c"cuLaunchKernel",
-        c"cuMemAllocAsync",
-        c"cuMemcpyHtoD",
-    ] {
+    for name in [c"cuGraphLaunch", c"cuLaunchKernel", c"cuMemAllocAsync", c"cuMemcpyHtoD"] {
         let default = get(name, 12000, DEFAULT)?;
         let per_thread = get(name, 12000, PER_THREAD_STREAM)?;
-        t.yes(
-            &format!("{name:?} for per-thread streams is another"),
-            default != per_thread,
-        );
+        t.yes(&format!("{name:?} for per-thread streams is another"), default != per_thread);
         let legacy = get(name, 12000, LEGACY_STREAM)?;
-        t.yes(
-            &format!("{name:?} for the legacy stream is the default one"),
-            default == legacy,
-        );
+        t.yes(&format!("{name:?} for the legacy stream is the default one"), default == legacy);
     }
     // A function without a stream has one form only.
     let same = get(c"cuMemAlloc", 12000, DEFAULT)? == get(c"cuMemAlloc", 12000, PER_THREAD_STREAM)?;
@@ -102,11 +76,7 @@ fn functions_work(t: &mut Checker) -> Done {
         let mut p = 0;
         // SAFETY: as above; the context is current.
         let (made, freed) = unsafe { (alloc(&mut p, 5000), free(p)) };
-        t.eq(
-            &format!("alloc and free of version {version}"),
-            (made, freed),
-            (0, 0),
-        );
+        t.eq(&format!("alloc and free of version {version}"), (made, freed), (0, 0));
         // SAFETY: as above; the pointer is no longer allocated, which is an error.
         t.eq("a second free", unsafe { free(p) }, 1);
     }
@@ -130,23 +100,9 @@ fn per_thread_functions_work(t: &mut Checker) -> Done {
     let sync: Sync = unsafe { std::mem::transmute(get(c"cuStreamSynchronize")?) };
     let (mut p, mut word) = (0, 0u32);
     // SAFETY: the context is current; stream 0 is this thread's own here.
-    let used = unsafe {
-        [
-            alloc(&mut p, 4096, null_mut()),
-            set(p, 78, 1024, null_mut()),
-            sync(null_mut()),
-        ]
-    };
-    t.eq(
-        "cuMemAllocAsync, cuMemsetD32Async, cuStreamSynchronize",
-        used,
-        [0; 3],
-    );
-    t.eq(
-        "cuMemcpyDtoH",
-        cu!(cuMemcpyDtoH_v2((&raw mut word).cast(), p, 4)),
-        0,
-    );
+    let used = unsafe { [alloc(&mut p, 4096, null_mut()), set(p, 78, 1024, null_mut()), sync(null_mut())] };
+    t.eq("cuMemAllocAsync, cuMemsetD32Async, cuStreamSynchronize", used, [0; 3]);
+    t.eq("cuMemcpyDtoH", cu!(cuMemcpyDtoH_v2((&raw mut word).cast(), p, 4)), 0);
     // SAFETY: as above; freed on the stream on which it was used.
     let freed = unsafe { [free(p, null_mut()), sync(null_mut())] };
     t.eq("cuMemFreeAsync, cuStreamSynchronize", freed, [0; 2]);
@@ -181,11 +137,7 @@ fn version_too_early(t: &mut Checker) -> Done {
 fn status_may_be_null(t: &mut Checker) -> Done {
     let mut f = null_mut();
     let name = c"cuMemFree".as_ptr();
-    t.eq(
-        "with NULL",
-        cu!(cuGetProcAddress_v2(name, &mut f, 12000, 0, null_mut())),
-        0,
-    );
+    t.eq("with NULL", cu!(cuGetProcAddress_v2(name, &mut f, 12000, 0, null_mut())), 0);
     t.yes("the function", !f.is_null());
     Ok(())
 }

@@ -10,10 +10,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn milliseconds(from: &Ev, to: &Ev) -> Result<f32, Stop> {
     let mut ms = 0f32;
-    ok(
-        "cuEventElapsedTime",
-        cu!(cuEventElapsedTime_v2(&mut ms, from.e, to.e)),
-    )?;
+    ok("cuEventElapsedTime", cu!(cuEventElapsedTime_v2(&mut ms, from.e, to.e)))?;
     Ok(ms)
 }
 
@@ -45,33 +42,19 @@ fn one_exec_two_streams(t: &mut Checker) -> Done {
         both = both.min(milliseconds(&start, &end_a)?.max(milliseconds(&start, &end_b)?));
     }
     let ratio = both / alone;
-    t.yes(
-        &format!("two launches take about twice as long as one (x {ratio:.2})"),
-        ratio > 1.8,
-    );
+    t.yes(&format!("two launches take about twice as long as one (x {ratio:.2})"), ratio > 1.8);
     Ok(())
 }
 
 fn one_exec_one_stream(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(1024)?);
-    let graph = Graph::capture(&stream, || {
-        Ok(t.gpu
-            .kernels
-            .scale(stream.k(), mem.words(), mem.words(), 3)?)
-    })?;
+    let graph = Graph::capture(&stream, || Ok(t.gpu.kernels.scale(stream.k(), mem.words(), mem.words(), 3)?))?;
     let exec = graph.instantiate()?;
-    ok(
-        "cuMemsetD32Async",
-        cu!(cuMemsetD32Async(mem.p, 1, 1024, stream.s)),
-    )?;
+    ok("cuMemsetD32Async", cu!(cuMemsetD32Async(mem.p, 1, 1024, stream.s)))?;
     for _ in 0..10 {
         exec.launch(&stream)?;
     }
-    t.eq(
-        "words not 3^10",
-        t.gpu.wrong_words(&stream, mem.words(), 59049)?,
-        0,
-    );
+    t.eq("words not 3^10", t.gpu.wrong_words(&stream, mem.words(), 59049)?, 0);
     Ok(())
 }
 
@@ -89,24 +72,14 @@ fn update_while_running(t: &mut Checker) -> Done {
     let (old, new) = (write(5)?, write(6)?);
     let exec = old.instantiate()?;
     exec.launch(&stream)?;
-    t.gpu
-        .kernels
-        .scale(stream.k(), first.words(), mem.words(), 1)?;
+    t.gpu.kernels.scale(stream.k(), first.words(), mem.words(), 1)?;
     copied.record(&stream)?;
     let updated = exec.update(&new).0;
     let running = copied.query();
     exec.launch(&stream)?;
     t.eq("the update", updated, 0);
     t.eq("the first launch once the update returned", running, 600);
-    t.eq(
-        "words of the first launch not 5",
-        t.gpu.wrong_words(&stream, first.words(), 5)?,
-        0,
-    );
-    t.eq(
-        "words of the second launch not 6",
-        t.gpu.wrong_words(&stream, mem.words(), 6)?,
-        0,
-    );
+    t.eq("words of the first launch not 5", t.gpu.wrong_words(&stream, first.words(), 5)?, 0);
+    t.eq("words of the second launch not 6", t.gpu.wrong_words(&stream, mem.words(), 6)?, 0);
     Ok(())
 }

@@ -7,26 +7,14 @@ use cudarc::driver::sys;
 use std::ptr::{null, null_mut};
 
 pub(super) const CHECKS: &[Check] = &[
-    Check::measured(
-        "setters.node_of_a_destroyed_graph",
-        node_of_a_destroyed_graph,
-    ),
+    Check::measured("setters.node_of_a_destroyed_graph", node_of_a_destroyed_graph),
     Check::measured("setters.node_of_the_update_graph", node_of_the_update_graph),
-    Check::measured(
-        "setters.disabled_stays_through_update",
-        disabled_stays_through_update,
-    ),
+    Check::measured("setters.disabled_stays_through_update", disabled_stays_through_update),
     Check::documented("setters.kernel_parameters", kernel_parameters),
     Check::documented("setters.memset_parameters", memset_parameters),
     Check::documented("setters.undone_by_update", undone_by_update),
-    Check::documented(
-        "setters.disabled_nodes_do_nothing",
-        disabled_nodes_do_nothing,
-    ),
-    Check::documented(
-        "setters.enabled_belongs_to_one_exec",
-        enabled_belongs_to_one_exec,
-    ),
+    Check::documented("setters.disabled_nodes_do_nothing", disabled_nodes_do_nothing),
+    Check::documented("setters.enabled_belongs_to_one_exec", enabled_belongs_to_one_exec),
 ];
 
 const N: u64 = 2048;
@@ -39,9 +27,7 @@ fn expect(t: &mut Checker, what: &str, stream: &Strm, mem: &Mem, value: u32) -> 
 
 /// Sets the kernel node's value in the exec.
 fn set_fill(t: &Checker, exec: &Exec, node: sys::CUgraphNode, mem: &Mem, value: u32) -> u32 {
-    with_fill(t, mem, value, |p| {
-        cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, node, p))
-    })
+    with_fill(t, mem, value, |p| cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, node, p)))
 }
 
 /// A fill, and the exec of the graph that holds it.
@@ -55,11 +41,7 @@ fn one(t: &Checker, mem: &Mem, value: u32) -> Result<(Graph, sys::CUgraphNode, E
 fn kernel_parameters(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     let (graph, node, exec) = one(t, &mem, 1)?;
-    t.eq(
-        "cuGraphExecKernelNodeSetParams",
-        set_fill(t, &exec, node, &mem, 2),
-        0,
-    );
+    t.eq("cuGraphExecKernelNodeSetParams", set_fill(t, &exec, node, &mem, 2), 0);
     exec.launch(&stream)?;
     expect(t, "the changed exec", &stream, &mem, 2)?;
     graph.instantiate()?.launch(&stream)?;
@@ -71,14 +53,7 @@ fn memset_parameters(t: &mut Checker) -> Done {
     let (graph, mut node) = (Graph::new()?, null_mut());
     let ctx = t.gpu.primary;
     let params = memset(&mem, 3, N as usize);
-    let added = cu!(cuGraphAddMemsetNode(
-        &mut node,
-        graph.g,
-        null(),
-        0,
-        &params,
-        ctx
-    ));
+    let added = cu!(cuGraphAddMemsetNode(&mut node, graph.g, null(), 0, &params, ctx));
     ok("cuGraphAddMemsetNode", added)?;
     let exec = graph.instantiate()?;
     let other = memset(&mem, 4, N as usize);
@@ -94,13 +69,7 @@ fn undone_by_update(t: &mut Checker) -> Done {
     ok("set", set_fill(t, &exec, node, &mem, 2))?;
     ok("update", exec.update(&graph).0)?;
     exec.launch(&stream)?;
-    expect(
-        t,
-        "after an update from the unchanged graph",
-        &stream,
-        &mem,
-        1,
-    )
+    expect(t, "after an update from the unchanged graph", &stream, &mem, 1)
 }
 
 fn node_of_a_destroyed_graph(t: &mut Checker) -> Done {
@@ -108,11 +77,7 @@ fn node_of_a_destroyed_graph(t: &mut Checker) -> Done {
     let (graph, node, exec) = one(t, &mem, 1)?;
     drop(graph);
     t.eq("setting its node", set_fill(t, &exec, node, &mem, 2), 1);
-    t.eq(
-        "disabling its node",
-        cu!(cuGraphNodeSetEnabled(exec.e, node, 0)),
-        1,
-    );
+    t.eq("disabling its node", cu!(cuGraphNodeSetEnabled(exec.e, node, 0)), 1);
     Ok(())
 }
 
@@ -122,16 +87,8 @@ fn node_of_the_update_graph(t: &mut Checker) -> Done {
     let other = Graph::new()?;
     let theirs = add_fill(t, &other, &[], &mem, 5)?;
     ok("update", exec.update(&other).0)?;
-    t.eq(
-        "setting a node of the update's graph",
-        set_fill(t, &exec, theirs, &mem, 6),
-        1,
-    );
-    t.eq(
-        "setting a node of its own graph",
-        set_fill(t, &exec, node, &mem, 7),
-        0,
-    );
+    t.eq("setting a node of the update's graph", set_fill(t, &exec, theirs, &mem, 6), 1);
+    t.eq("setting a node of its own graph", set_fill(t, &exec, node, &mem, 7), 0);
     exec.launch(&stream)?;
     expect(t, "the launch", &stream, &mem, 7)
 }
@@ -149,10 +106,7 @@ fn disabled_stays_through_update(t: &mut Checker) -> Done {
     add_fill(t, &other, &[], &mem, 5)?;
     ok("update", exec.update(&other).0)?;
     t.eq("the node after an update", enabled(&exec, node), (0, 0));
-    ok(
-        "cuMemsetD32Async",
-        cu!(cuMemsetD32Async(mem.p, 8, N as usize, stream.s)),
-    )?;
+    ok("cuMemsetD32Async", cu!(cuMemsetD32Async(mem.p, 8, N as usize, stream.s)))?;
     exec.launch(&stream)?;
     expect(t, "a launch with the node disabled", &stream, &mem, 8)?;
     ok("enable", cu!(cuGraphNodeSetEnabled(exec.e, node, 1)))?;
@@ -167,19 +121,11 @@ fn disabled_nodes_do_nothing(t: &mut Checker) -> Done {
     let second = add_fill(t, &graph, &[first], &mem, 2)?;
     let exec = graph.instantiate()?;
     t.eq("a new exec's node", enabled(&exec, second), (0, 1));
-    t.eq(
-        "disabling it",
-        cu!(cuGraphNodeSetEnabled(exec.e, second, 0)),
-        0,
-    );
+    t.eq("disabling it", cu!(cuGraphNodeSetEnabled(exec.e, second, 0)), 0);
     t.eq("the node then", enabled(&exec, second), (0, 0));
     exec.launch(&stream)?;
     expect(t, "only the first ran", &stream, &mem, 1)?;
-    t.eq(
-        "enabling it",
-        cu!(cuGraphNodeSetEnabled(exec.e, second, 1)),
-        0,
-    );
+    t.eq("enabling it", cu!(cuGraphNodeSetEnabled(exec.e, second, 1)), 0);
     exec.launch(&stream)?;
     expect(t, "both ran", &stream, &mem, 2)
 }
@@ -189,15 +135,7 @@ fn enabled_belongs_to_one_exec(t: &mut Checker) -> Done {
     let (graph, node, exec) = one(t, &mem, 1)?;
     let other = graph.instantiate()?;
     ok("disable", cu!(cuGraphNodeSetEnabled(exec.e, node, 0)))?;
-    t.eq(
-        "in another exec of the same graph",
-        enabled(&other, node),
-        (0, 1),
-    );
-    t.eq(
-        "in an exec made afterwards",
-        enabled(&graph.instantiate()?, node),
-        (0, 1),
-    );
+    t.eq("in another exec of the same graph", enabled(&other, node), (0, 1));
+    t.eq("in an exec made afterwards", enabled(&graph.instantiate()?, node), (0, 1));
     Ok(())
 }

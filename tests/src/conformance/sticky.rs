@@ -3,8 +3,7 @@
 use super::{Check, Checker, Done, cu, fixtures::*};
 use gpumem_kernels::Words;
 
-pub(super) const CHECKS: &[Check] =
-    &[Check::measured("sticky.every_call_gives_700", every_call_gives_700).alone()];
+pub(super) const CHECKS: &[Check] = &[Check::measured("sticky.every_call_gives_700", every_call_gives_700).alone()];
 
 const ILLEGAL_ADDRESS: u32 = 700;
 
@@ -14,29 +13,13 @@ fn every_call_gives_700(t: &mut Checker) -> Done {
     // this context and touches nothing else.
     let nowhere = unsafe { Words::from_raw(0x100, 1) }?;
     t.gpu.kernels.fill(stream.k(), nowhere, 1)?;
-    t.eq(
-        "cuStreamSynchronize",
-        cu!(cuStreamSynchronize(stream.s)),
-        ILLEGAL_ADDRESS,
-    );
+    t.eq("cuStreamSynchronize", cu!(cuStreamSynchronize(stream.s)), ILLEGAL_ADDRESS);
     let (mut p, mut free, mut total) = (0, 0, 0);
-    t.eq(
-        "cuMemAlloc",
-        cu!(cuMemAlloc_v2(&mut p, 4096)),
-        ILLEGAL_ADDRESS,
-    );
+    t.eq("cuMemAlloc", cu!(cuMemAlloc_v2(&mut p, 4096)), ILLEGAL_ADDRESS);
     t.eq("cuMemFree", cu!(cuMemFree_v2(mem.p)), ILLEGAL_ADDRESS);
     t.eq("cuMemFree(0)", cu!(cuMemFree_v2(0)), ILLEGAL_ADDRESS);
-    t.eq(
-        "cuMemGetInfo",
-        cu!(cuMemGetInfo_v2(&mut free, &mut total)),
-        ILLEGAL_ADDRESS,
-    );
+    t.eq("cuMemGetInfo", cu!(cuMemGetInfo_v2(&mut free, &mut total)), ILLEGAL_ADDRESS);
     t.eq("cuCtxSynchronize", cu!(cuCtxSynchronize()), ILLEGAL_ADDRESS);
-    t.eq(
-        "cuCtxSynchronize again",
-        cu!(cuCtxSynchronize()),
-        ILLEGAL_ADDRESS,
-    );
+    t.eq("cuCtxSynchronize again", cu!(cuCtxSynchronize()), ILLEGAL_ADDRESS);
     Ok(())
 }

@@ -21,10 +21,7 @@ const BYTES: usize = 3 << 20;
 
 fn alloc(stream: &Strm, bytes: usize) -> Result<sys::CUdeviceptr, Stop> {
     let mut p = 0;
-    ok(
-        "cuMemAllocAsync",
-        cu!(cuMemAllocAsync(&mut p, bytes, stream.s)),
-    )?;
+    ok("cuMemAllocAsync", cu!(cuMemAllocAsync(&mut p, bytes, stream.s)))?;
     Ok(p)
 }
 
@@ -52,16 +49,11 @@ fn async_free_of_plain(t: &mut Checker) -> Done {
 /// Many short lives on one stream, each with its own value: reuse never shows.
 fn in_order(t: &mut Checker) -> Done {
     let (stream, sum) = (Strm::non_blocking()?, t.gpu.words(2)?);
-    ok(
-        "cuMemsetD32Async",
-        cu!(cuMemsetD32Async(sum.p, 0, 2, stream.s)),
-    )?;
+    ok("cuMemsetD32Async", cu!(cuMemsetD32Async(sum.p, 0, 2, stream.s)))?;
     for i in 0..20 {
         let p = alloc(&stream, BYTES)?;
         t.gpu.kernels.fill(stream.k(), words(p)?, i)?;
-        t.gpu
-            .kernels
-            .verify(stream.k(), words(p)?, i, sum.words())?;
+        t.gpu.kernels.verify(stream.k(), words(p)?, i, sum.words())?;
         t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)), 0);
     }
     stream.sync()?;
@@ -71,11 +63,7 @@ fn in_order(t: &mut Checker) -> Done {
 
 fn get(pool: sys::CUmemoryPool, attribute: Attribute) -> Result<u64, Stop> {
     let mut value = 0u64;
-    let got = cu!(cuMemPoolGetAttribute(
-        pool,
-        attribute,
-        (&raw mut value).cast()
-    ));
+    let got = cu!(cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()));
     ok("cuMemPoolGetAttribute", got)?;
     Ok(value)
 }
@@ -89,16 +77,10 @@ fn default_of(t: &Checker) -> Result<sys::CUmemoryPool, Stop> {
 
 fn default_pool(t: &mut Checker) -> Done {
     let mut current = null_mut();
-    ok(
-        "cuDeviceGetMemPool",
-        cu!(cuDeviceGetMemPool(&mut current, t.gpu.device)),
-    )?;
+    ok("cuDeviceGetMemPool", cu!(cuDeviceGetMemPool(&mut current, t.gpu.device)))?;
     let default = default_of(t)?;
     t.yes("the current pool is the default one", current == default);
-    t.yes(
-        "the default pool cannot be destroyed",
-        cu!(cuMemPoolDestroy(default)) != 0,
-    );
+    t.yes("the default pool cannot be destroyed", cu!(cuMemPoolDestroy(default)) != 0);
     Ok(())
 }
 
@@ -111,10 +93,7 @@ fn release_threshold(t: &mut Checker) -> Done {
     t.eq("setting RELEASE_THRESHOLD", set, 0);
     t.eq("reading it", get(pool, id)?, 7 << 20);
     let mut before = before;
-    ok(
-        "setting it back",
-        cu!(cuMemPoolSetAttribute(pool, id, (&raw mut before).cast())),
-    )
+    ok("setting it back", cu!(cuMemPoolSetAttribute(pool, id, (&raw mut before).cast())))
 }
 
 fn used_bytes(t: &mut Checker) -> Done {
@@ -123,15 +102,9 @@ fn used_bytes(t: &mut Checker) -> Done {
     let before = used(pool)?;
     let p = alloc(&stream, BYTES)?;
     let during = used(pool)? - before;
-    t.yes(
-        &format!("USED_MEM_CURRENT grows by the request ({during})"),
-        during >= BYTES as u64,
-    );
+    t.yes(&format!("USED_MEM_CURRENT grows by the request ({during})"), during >= BYTES as u64);
     let reserved = get(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
-    t.yes(
-        "RESERVED_MEM_CURRENT covers it",
-        reserved >= before + during,
-    );
+    t.yes("RESERVED_MEM_CURRENT covers it", reserved >= before + during);
     ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))?;
     stream.sync()?;
     t.eq("USED_MEM_CURRENT after the free", used(pool)?, before);
@@ -154,11 +127,7 @@ fn own_pool(t: &mut Checker) -> Done {
     let made = cu!(cuMemAllocFromPoolAsync(&mut p, BYTES, pool, stream.s));
     ok("cuMemAllocFromPoolAsync", made)?;
     t.gpu.kernels.fill(stream.k(), words(p)?, 77)?;
-    t.eq(
-        "words not written",
-        t.gpu.wrong_words(&stream, words(p)?, 77)?,
-        0,
-    );
+    t.eq("words not written", t.gpu.wrong_words(&stream, words(p)?, 77)?, 0);
     let used = get(pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
     t.yes("the pool holds it", used >= BYTES as u64);
     t.eq("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)), 0);
@@ -170,19 +139,13 @@ fn own_pool(t: &mut Checker) -> Done {
 fn trim(t: &mut Checker) -> Done {
     let (stream, pool, mut p) = (Strm::non_blocking()?, create_pool(t)?, 0);
     let (id, mut keep) = (Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
-    ok(
-        "threshold",
-        cu!(cuMemPoolSetAttribute(pool, id, (&raw mut keep).cast())),
-    )?;
+    ok("threshold", cu!(cuMemPoolSetAttribute(pool, id, (&raw mut keep).cast())))?;
     let made = cu!(cuMemAllocFromPoolAsync(&mut p, BYTES, pool, stream.s));
     ok("cuMemAllocFromPoolAsync", made)?;
     ok("cuMemFreeAsync", cu!(cuMemFreeAsync(p, stream.s)))?;
     stream.sync()?;
     let reserved = |pool| get(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-    t.yes(
-        "a pool with a high threshold keeps what was freed",
-        reserved(pool)? >= BYTES as u64,
-    );
+    t.yes("a pool with a high threshold keeps what was freed", reserved(pool)? >= BYTES as u64);
     t.eq("cuMemPoolTrimTo(0)", cu!(cuMemPoolTrimTo(pool, 0)), 0);
     t.eq("what is left", reserved(pool)?, 0);
     t.eq("cuMemPoolDestroy", cu!(cuMemPoolDestroy(pool)), 0);
@@ -191,10 +154,6 @@ fn trim(t: &mut Checker) -> Done {
 
 fn too_big(t: &mut Checker) -> Done {
     let (stream, mut p) = (Strm::non_blocking()?, 42);
-    t.eq(
-        "cuMemAllocAsync of 1 PiB",
-        cu!(cuMemAllocAsync(&mut p, 1 << 50, stream.s)),
-        2,
-    );
+    t.eq("cuMemAllocAsync of 1 PiB", cu!(cuMemAllocAsync(&mut p, 1 << 50, stream.s)), 2);
     stream.sync()
 }

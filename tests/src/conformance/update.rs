@@ -12,10 +12,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("update.memcpy_size", memcpy_size),
     Check::measured("update.memcpy_direction_refused", memcpy_direction_refused),
     Check::measured("update.memcpy_1d_to_2d_refused", memcpy_1d_to_2d_refused),
-    Check::measured(
-        "update.refused_exec_runs_as_before",
-        refused_exec_runs_as_before,
-    ),
+    Check::measured("update.refused_exec_runs_as_before", refused_exec_runs_as_before),
     Check::documented("update.more_nodes_refused", more_nodes_refused),
     Check::documented("update.other_edges_refused", other_edges_refused),
     Check::documented("update.other_kind_refused", other_kind_refused),
@@ -33,27 +30,13 @@ fn expect(t: &mut Checker, what: &str, stream: &Strm, mem: &Mem, value: u32) -> 
 
 /// A memset of the first `words` words of `mem`.
 pub(super) fn memset(mem: &Mem, value: u32, words: usize) -> sys::CUDA_MEMSET_NODE_PARAMS {
-    sys::CUDA_MEMSET_NODE_PARAMS {
-        dst: mem.p,
-        pitch: 0,
-        value,
-        elementSize: 4,
-        width: words,
-        height: 1,
-    }
+    sys::CUDA_MEMSET_NODE_PARAMS { dst: mem.p, pitch: 0, value, elementSize: 4, width: words, height: 1 }
 }
 
 fn memset_graph(t: &Checker, mem: &Mem, value: u32, words: usize) -> Result<Graph, Stop> {
     let (graph, mut node, params) = (Graph::new()?, null_mut(), memset(mem, value, words));
     let ctx = t.gpu.primary;
-    let added = cu!(cuGraphAddMemsetNode(
-        &mut node,
-        graph.g,
-        null(),
-        0,
-        &params,
-        ctx
-    ));
+    let added = cu!(cuGraphAddMemsetNode(&mut node, graph.g, null(), 0, &params, ctx));
     ok("cuGraphAddMemsetNode", added)?;
     Ok(graph)
 }
@@ -73,8 +56,7 @@ fn copy_graph(
         Side::Device(m) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, m.p, null_mut()),
         Side::Host(p) => (CUmemorytype::CU_MEMORYTYPE_HOST, 0, p.cast()),
     };
-    let ((dst_type, dst_device, dst_host), (src_type, src_device, src_host)) =
-        (kind(dst), kind(src));
+    let ((dst_type, dst_device, dst_host), (src_type, src_device, src_host)) = (kind(dst), kind(src));
     let params = sys::CUDA_MEMCPY3D {
         srcXInBytes: 0,
         srcY: 0,
@@ -104,23 +86,14 @@ fn copy_graph(
     };
     let (graph, mut node) = (Graph::new()?, null_mut());
     let ctx = t.gpu.primary;
-    let added = cu!(cuGraphAddMemcpyNode(
-        &mut node,
-        graph.g,
-        null(),
-        0,
-        &params,
-        ctx
-    ));
+    let added = cu!(cuGraphAddMemcpyNode(&mut node, graph.g, null(), 0, &params, ctx));
     ok("cuGraphAddMemcpyNode", added)?;
     Ok(graph)
 }
 
 fn right_after_instantiate(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
-    let graph = Graph::capture(&stream, || {
-        Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 3)?)
-    })?;
+    let graph = Graph::capture(&stream, || Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 3)?))?;
     let exec = graph.instantiate()?;
     t.eq("an update from its own graph", exec.update(&graph).0, 0);
     exec.launch(&stream)?;
@@ -159,17 +132,9 @@ fn memcpy_direction_refused(t: &mut Checker) -> Done {
     let inside = copy_graph(t, &Side::Device(&a), &Side::Device(&b), bytes)?;
     let upload = copy_graph(t, &Side::Device(&a), &host, bytes)?;
     let exec = inside.instantiate()?;
-    t.eq(
-        "device to device, then host to device",
-        exec.update(&upload).0,
-        REFUSED,
-    );
+    t.eq("device to device, then host to device", exec.update(&upload).0, REFUSED);
     let exec = upload.instantiate()?;
-    t.eq(
-        "host to device, then device to device",
-        exec.update(&inside).0,
-        REFUSED,
-    );
+    t.eq("host to device, then device to device", exec.update(&inside).0, REFUSED);
     Ok(())
 }
 
@@ -179,19 +144,13 @@ fn memcpy_1d_to_2d_refused(t: &mut Checker) -> Done {
     let flat = copy_graph(t, &a, &b, (1024, 1, 0))?;
     let rows = copy_graph(t, &a, &b, (256, 4, 1024))?;
     let exec = flat.instantiate()?;
-    t.eq(
-        "a copy of one row, then of four",
-        exec.update(&rows).0,
-        REFUSED,
-    );
+    t.eq("a copy of one row, then of four", exec.update(&rows).0, REFUSED);
     Ok(())
 }
 
 fn refused_exec_runs_as_before(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
-    let one = Graph::capture(&stream, || {
-        Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 4)?)
-    })?;
+    let one = Graph::capture(&stream, || Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 4)?))?;
     let two = Graph::capture(&stream, || {
         t.gpu.kernels.fill(stream.k(), mem.words(), 5)?;
         Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 6)?)
@@ -200,11 +159,7 @@ fn refused_exec_runs_as_before(t: &mut Checker) -> Done {
     t.eq("the update", exec.update(&two).0, REFUSED);
     exec.launch(&stream)?;
     expect(t, "the launch", &stream, &mem, 4)?;
-    t.eq(
-        "an update afterwards from its own graph",
-        exec.update(&one).0,
-        0,
-    );
+    t.eq("an update afterwards from its own graph", exec.update(&one).0, 0);
     Ok(())
 }
 
@@ -240,11 +195,7 @@ fn other_edges_refused(t: &mut Checker) -> Done {
     let exec = chain(t, &mem, 3)?.instantiate()?;
     let (status, info) = exec.update(&fan);
     t.eq("a chain, then a fan of as many nodes", status, REFUSED);
-    t.eq(
-        "its reason",
-        info.result,
-        Why::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED,
-    );
+    t.eq("its reason", info.result, Why::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
     Ok(())
 }
 
@@ -253,11 +204,7 @@ fn other_kind_refused(t: &mut Checker) -> Done {
     let exec = chain(t, &mem, 1)?.instantiate()?;
     let (status, info) = exec.update(&memset_graph(t, &mem, 1, 16)?);
     t.eq("a kernel, then a memset", status, REFUSED);
-    t.eq(
-        "its reason",
-        info.result,
-        Why::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED,
-    );
+    t.eq("its reason", info.result, Why::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
     Ok(())
 }
 
@@ -266,10 +213,6 @@ fn tells_the_node(t: &mut Checker) -> Done {
     let exec = chain(t, &mem, 1)?.instantiate()?;
     let other = memset_graph(t, &mem, 1, 16)?;
     let (_, info) = exec.update(&other);
-    t.eq(
-        "the node that was refused",
-        info.errorNode,
-        other.nodes()?[0],
-    );
+    t.eq("the node that was refused", info.errorNode, other.nodes()?[0]);
     Ok(())
 }

@@ -14,15 +14,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("update.another_kernel", another_kernel),
     Check::measured("update.cooperative_refused", cooperative_refused),
     Check::measured("update.priority_refused", priority_refused),
-    Check::measured(
-        "update.programmatic_edge_refused",
-        programmatic_edge_refused,
-    ),
+    Check::measured("update.programmatic_edge_refused", programmatic_edge_refused),
     Check::measured("update.cluster_carried", cluster_carried),
-    Check::measured(
-        "update.cluster_kept_when_removed",
-        cluster_kept_when_removed,
-    ),
+    Check::measured("update.cluster_kept_when_removed", cluster_kept_when_removed),
 ];
 
 const N: u64 = 2048;
@@ -45,13 +39,7 @@ fn fill_with(
     let status = with_fill(t, mem, value, |params| {
         let mut params = *params;
         change(&mut params);
-        cu!(cuGraphAddKernelNode_v2(
-            &mut node,
-            graph.g,
-            null(),
-            0,
-            &params
-        ))
+        cu!(cuGraphAddKernelNode_v2(&mut node, graph.g, null(), 0, &params))
     });
     ok("cuGraphAddKernelNode", status)?;
     Ok(graph)
@@ -64,15 +52,8 @@ fn fill(t: &Checker, mem: &Mem, value: u32) -> Result<Graph, Stop> {
 fn kernel_parameters(t: &mut Checker) -> Done {
     let (stream, a, b) = (Strm::non_blocking()?, t.gpu.words(N)?, t.gpu.words(N)?);
     let exec = fill(t, &a, 1)?.instantiate()?;
-    t.eq(
-        "other buffer, other value",
-        exec.update(&fill(t, &b, 2)?).0,
-        0,
-    );
-    ok(
-        "cuMemsetD32Async",
-        cu!(cuMemsetD32Async(a.p, 9, N as usize, stream.s)),
-    )?;
+    t.eq("other buffer, other value", exec.update(&fill(t, &b, 2)?).0, 0);
+    ok("cuMemsetD32Async", cu!(cuMemsetD32Async(a.p, 9, N as usize, stream.s)))?;
     exec.launch(&stream)?;
     expect(t, "the new buffer", &stream, &b, 2)?;
     expect(t, "the old buffer", &stream, &a, 9)
@@ -84,9 +65,7 @@ fn kernel_grid_and_block(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     let exec = fill(t, &mem, 1)?.instantiate()?;
     let single = fill_with(t, &mem, 2, |p| (p.gridDimX, p.blockDimX) = (1, 1))?;
-    let wide = fill_with(t, &mem, 3, |p| {
-        (p.gridDimX, p.gridDimY, p.blockDimX) = (30, 2, 64)
-    })?;
+    let wide = fill_with(t, &mem, 3, |p| (p.gridDimX, p.gridDimY, p.blockDimX) = (30, 2, 64))?;
     for (graph, value) in [(single, 2), (wide, 3)] {
         t.eq("another grid and block", exec.update(&graph).0, 0);
         exec.launch(&stream)?;
@@ -99,11 +78,7 @@ fn kernel_shared_memory(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     let exec = fill(t, &mem, 1)?.instantiate()?;
     let more = fill_with(t, &mem, 2, |p| p.sharedMemBytes = 4096)?;
-    t.eq(
-        "4 KiB of dynamic shared memory more",
-        exec.update(&more).0,
-        0,
-    );
+    t.eq("4 KiB of dynamic shared memory more", exec.update(&more).0, 0);
     exec.launch(&stream)?;
     expect(t, "the launch", &stream, &mem, 2)
 }
@@ -114,20 +89,9 @@ fn another_kernel(t: &mut Checker) -> Done {
     exec.launch(&stream)?;
     let (graph, mut node) = (Graph::new()?, null_mut());
     let (mut dst, mut src, mut n, mut factor) = (mem.p, mem.p, N, 6u32);
-    let mut list = [
-        (&raw mut dst).cast(),
-        (&raw mut src).cast(),
-        (&raw mut n).cast(),
-        (&raw mut factor).cast(),
-    ];
+    let mut list = [(&raw mut dst).cast(), (&raw mut src).cast(), (&raw mut n).cast(), (&raw mut factor).cast()];
     let params = kernel_params(t, Kernel::Scale, &mut list);
-    let added = cu!(cuGraphAddKernelNode_v2(
-        &mut node,
-        graph.g,
-        null(),
-        0,
-        &params
-    ));
+    let added = cu!(cuGraphAddKernelNode_v2(&mut node, graph.g, null(), 0, &params));
     ok("cuGraphAddKernelNode", added)?;
     t.eq("gpumem_fill, then gpumem_scale", exec.update(&graph).0, 0);
     exec.launch(&stream)?;
@@ -135,40 +99,21 @@ fn another_kernel(t: &mut Checker) -> Done {
 }
 
 /// Sets one attribute of the only node.
-fn set(
-    graph: &Graph,
-    id: Attribute,
-    fill_in: impl FnOnce(&mut sys::CUlaunchAttributeValue),
-) -> Result<u32, Stop> {
+fn set(graph: &Graph, id: Attribute, fill_in: impl FnOnce(&mut sys::CUlaunchAttributeValue)) -> Result<u32, Stop> {
     // SAFETY: a union of plain numbers.
     let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
     fill_in(&mut value);
-    Ok(cu!(cuGraphKernelNodeSetAttribute(
-        graph.nodes()?[0],
-        id,
-        &value
-    )))
+    Ok(cu!(cuGraphKernelNodeSetAttribute(graph.nodes()?[0], id, &value)))
 }
 
 fn cooperative_refused(t: &mut Checker) -> Done {
     let mem = t.gpu.words(N)?;
     let (plain, cooperative) = (fill(t, &mem, 1)?, fill(t, &mem, 1)?);
     let id = Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    ok(
-        "setting COOPERATIVE",
-        set(&cooperative, id, |v| v.cooperative = 1)?,
-    )?;
+    ok("setting COOPERATIVE", set(&cooperative, id, |v| v.cooperative = 1)?)?;
     let (from_plain, from_cooperative) = (plain.instantiate()?, cooperative.instantiate()?);
-    t.eq(
-        "plain, then cooperative",
-        from_plain.update(&cooperative).0,
-        REFUSED,
-    );
-    t.eq(
-        "cooperative, then plain",
-        from_cooperative.update(&plain).0,
-        REFUSED,
-    );
+    t.eq("plain, then cooperative", from_plain.update(&cooperative).0, REFUSED);
+    t.eq("cooperative, then plain", from_cooperative.update(&plain).0, REFUSED);
     Ok(())
 }
 
@@ -183,21 +128,11 @@ fn priority_refused(t: &mut Checker) -> Done {
     let (low, high) = (fill(t, &mem, 1)?, fill(t, &mem, 1)?);
     let id = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY;
     ok("setting PRIORITY", set(&low, id, |v| v.priority = least)?)?;
-    ok(
-        "setting PRIORITY",
-        set(&high, id, |v| v.priority = greatest)?,
-    )?;
+    ok("setting PRIORITY", set(&high, id, |v| v.priority = greatest)?)?;
     let mut e = null_mut();
     // USE_NODE_PRIORITY
-    ok(
-        "instantiate",
-        cu!(cuGraphInstantiateWithFlags(&mut e, low.g, 8)),
-    )?;
-    t.eq(
-        "another node priority under USE_NODE_PRIORITY",
-        Exec { e }.update(&high).0,
-        REFUSED,
-    );
+    ok("instantiate", cu!(cuGraphInstantiateWithFlags(&mut e, low.g, 8)))?;
+    t.eq("another node priority under USE_NODE_PRIORITY", Exec { e }.update(&high).0, REFUSED);
     Ok(())
 }
 
@@ -221,14 +156,7 @@ fn pair(t: &Checker, stream: &Strm, mem: &Mem, programmatic: bool) -> Result<Gra
             attrs: &mut attribute,
             numAttrs: u32::from(programmatic),
         };
-        let status = with_fill(t, mem, 2, |p| {
-            cu!(cuLaunchKernelEx(
-                &config,
-                p.func,
-                p.kernelParams,
-                null_mut()
-            ))
-        });
+        let status = with_fill(t, mem, 2, |p| cu!(cuLaunchKernelEx(&config, p.func, p.kernelParams, null_mut())));
         ok("cuLaunchKernelEx", status)
     })
 }
@@ -238,31 +166,17 @@ fn programmatic_edge_refused(t: &mut Checker) -> Done {
         return skip("the device has no programmatic launches (before sm_90)");
     }
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
-    let (plain, early) = (
-        pair(t, &stream, &mem, false)?,
-        pair(t, &stream, &mem, true)?,
-    );
+    let (plain, early) = (pair(t, &stream, &mem, false)?, pair(t, &stream, &mem, true)?);
     let (from_plain, from_early) = (plain.instantiate()?, early.instantiate()?);
-    t.eq(
-        "plain, then programmatic edge",
-        from_plain.update(&early).0,
-        REFUSED,
-    );
-    t.eq(
-        "programmatic, then plain edge",
-        from_early.update(&plain).0,
-        REFUSED,
-    );
+    t.eq("plain, then programmatic edge", from_plain.update(&early).0, REFUSED);
+    t.eq("programmatic, then plain edge", from_early.update(&plain).0, REFUSED);
     Ok(())
 }
 
 fn compute_major(t: &Checker) -> Result<i32, Stop> {
     let id = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
     let mut major = 0;
-    ok(
-        "cuDeviceGetAttribute",
-        cu!(cuDeviceGetAttribute(&mut major, id, t.gpu.device)),
-    )?;
+    ok("cuDeviceGetAttribute", cu!(cuDeviceGetAttribute(&mut major, id, t.gpu.device)))?;
     Ok(major)
 }
 
@@ -299,11 +213,7 @@ impl Clusters {
         if loaded != 0 || cu!(cuModuleGetFunction(&mut function, module, name)) != 0 {
             return skip(format!("a kernel for sm_90 is not loaded ({loaded})"));
         }
-        Ok(Clusters {
-            function,
-            out: t.gpu.words(1)?,
-            stream: Strm::non_blocking()?,
-        })
+        Ok(Clusters { function, out: t.gpu.words(1)?, stream: Strm::non_blocking()? })
     }
 
     fn graph(&self, t: &Checker, size: u32) -> Result<Graph, Stop> {
@@ -312,24 +222,14 @@ impl Clusters {
         let mut params = kernel_params(t, Kernel::Spin, &mut list);
         params.func = self.function;
         params.blockDimX = 32;
-        let added = cu!(cuGraphAddKernelNode_v2(
-            &mut node,
-            graph.g,
-            null(),
-            0,
-            &params
-        ));
+        let added = cu!(cuGraphAddKernelNode_v2(&mut node, graph.g, null(), 0, &params));
         ok("cuGraphAddKernelNode", added)?;
         if size > 0 {
-            let status = set(
-                &graph,
-                Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                |v| {
-                    v.clusterDim.x = size;
-                    v.clusterDim.y = 1;
-                    v.clusterDim.z = 1;
-                },
-            )?;
+            let status = set(&graph, Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, |v| {
+                v.clusterDim.x = size;
+                v.clusterDim.y = 1;
+                v.clusterDim.z = 1;
+            })?;
             ok("setting CLUSTER_DIMENSION", status)?;
         }
         Ok(graph)
@@ -338,10 +238,7 @@ impl Clusters {
     /// The size that a launch of `exec` runs with.
     fn seen(&self, exec: &Exec) -> Result<u32, Stop> {
         const NEVER: u32 = 0xffff;
-        ok(
-            "cuMemsetD32Async",
-            cu!(cuMemsetD32Async(self.out.p, NEVER, 1, self.stream.s)),
-        )?;
+        ok("cuMemsetD32Async", cu!(cuMemsetD32Async(self.out.p, NEVER, 1, self.stream.s)))?;
         exec.launch(&self.stream)?;
         self.stream.sync()?;
         match self.out.read(1)?[0] {
@@ -357,11 +254,7 @@ fn cluster_carried(t: &mut Checker) -> Done {
         let exec = clusters.graph(t, from)?.instantiate()?;
         t.eq("the size before", clusters.seen(&exec)?, from.max(1));
         t.eq("the update", exec.update(&clusters.graph(t, to)?).0, 0);
-        t.eq(
-            &format!("the size after {from} -> {to}"),
-            clusters.seen(&exec)?,
-            to,
-        );
+        t.eq(&format!("the size after {from} -> {to}"), clusters.seen(&exec)?, to);
     }
     Ok(())
 }

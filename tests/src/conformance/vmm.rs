@@ -28,11 +28,7 @@ fn properties(t: &Checker) -> sys::CUmemAllocationProp {
 fn grain(t: &Checker) -> Result<usize, Stop> {
     use sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as MINIMUM;
     let mut grain = 0;
-    let got = cu!(cuMemGetAllocationGranularity(
-        &mut grain,
-        &properties(t),
-        MINIMUM
-    ));
+    let got = cu!(cuMemGetAllocationGranularity(&mut grain, &properties(t), MINIMUM));
     ok("cuMemGetAllocationGranularity", got)?;
     Ok(grain)
 }
@@ -57,18 +53,12 @@ impl Range {
     }
 
     fn map(&self, t: &Checker, i: usize, handle: u64) -> Done {
-        ok(
-            "cuMemMap",
-            cu!(cuMemMap(self.at(i), self.grain, 0, handle, 0)),
-        )?;
+        ok("cuMemMap", cu!(cuMemMap(self.at(i), self.grain, 0, handle, 0)))?;
         let access = sys::CUmemAccessDesc {
             location: properties(t).location,
             flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        ok(
-            "cuMemSetAccess",
-            cu!(cuMemSetAccess(self.at(i), self.grain, &access, 1)),
-        )
+        ok("cuMemSetAccess", cu!(cuMemSetAccess(self.at(i), self.grain, &access, 1)))
     }
 
     fn words(&self, i: usize) -> Result<Words, Stop> {
@@ -89,29 +79,19 @@ impl Drop for Range {
 
 fn create(t: &Checker, bytes: usize) -> Result<u64, Stop> {
     let mut handle = 0;
-    ok(
-        "cuMemCreate",
-        cu!(cuMemCreate(&mut handle, bytes, &properties(t), 0)),
-    )?;
+    ok("cuMemCreate", cu!(cuMemCreate(&mut handle, bytes, &properties(t), 0)))?;
     Ok(handle)
 }
 
 fn granularity(t: &mut Checker) -> Done {
     let grain = grain(t)?;
-    t.yes(
-        &format!("the granularity {grain} is a power of two"),
-        grain.is_power_of_two(),
-    );
+    t.yes(&format!("the granularity {grain} is a power of two"), grain.is_power_of_two());
     Ok(())
 }
 
 fn size_must_be_a_multiple(t: &mut Checker) -> Done {
     let (mut handle, bytes) = (42, grain(t)? + 1);
-    t.eq(
-        "cuMemCreate",
-        cu!(cuMemCreate(&mut handle, bytes, &properties(t), 0)),
-        1,
-    );
+    t.eq("cuMemCreate", cu!(cuMemCreate(&mut handle, bytes, &properties(t), 0)), 1);
     t.eq("its out-parameter", handle, 42);
     Ok(())
 }
@@ -121,11 +101,7 @@ fn map_write_unmap(t: &mut Checker) -> Done {
     let handle = create(t, range.grain)?;
     range.map(t, 1, handle)?;
     t.gpu.kernels.fill(Strm::NULL.k(), range.words(1)?, 5)?;
-    t.eq(
-        "words not written",
-        t.gpu.wrong_words(&Strm::NULL, range.words(1)?, 5)?,
-        0,
-    );
+    t.eq("words not written", t.gpu.wrong_words(&Strm::NULL, range.words(1)?, 5)?, 0);
     t.eq("cuMemUnmap", cu!(cuMemUnmap(range.at(1), range.grain)), 0);
     t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
     Ok(())
@@ -137,11 +113,7 @@ fn two_mappings_of_one_handle(t: &mut Checker) -> Done {
     range.map(t, 0, handle)?;
     range.map(t, 1, handle)?;
     t.gpu.kernels.fill(Strm::NULL.k(), range.words(0)?, 6)?;
-    t.eq(
-        "words of the other view",
-        t.gpu.wrong_words(&Strm::NULL, range.words(1)?, 6)?,
-        0,
-    );
+    t.eq("words of the other view", t.gpu.wrong_words(&Strm::NULL, range.words(1)?, 6)?, 0);
     t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
     Ok(())
 }
@@ -153,11 +125,7 @@ fn release_before_unmap(t: &mut Checker) -> Done {
     range.map(t, 0, handle)?;
     t.gpu.kernels.fill(Strm::NULL.k(), range.words(0)?, 7)?;
     t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
-    t.eq(
-        "words lost",
-        t.gpu.wrong_words(&Strm::NULL, range.words(0)?, 7)?,
-        0,
-    );
+    t.eq("words lost", t.gpu.wrong_words(&Strm::NULL, range.words(0)?, 7)?, 0);
     t.eq("cuMemUnmap", cu!(cuMemUnmap(range.va, range.grain)), 0);
     Ok(())
 }
@@ -171,11 +139,7 @@ fn retain_by_address(t: &mut Checker) -> Done {
     ok("cuMemRetainAllocationHandle", got)?;
     t.eq("the handle", again, handle);
     t.eq("cuMemRelease", cu!(cuMemRelease(again)), 0);
-    t.eq(
-        "cuMemRelease of the first reference",
-        cu!(cuMemRelease(handle)),
-        0,
-    );
+    t.eq("cuMemRelease of the first reference", cu!(cuMemRelease(handle)), 0);
     Ok(())
 }
 
@@ -184,11 +148,7 @@ fn unmap_twice(t: &mut Checker) -> Done {
     let handle = create(t, range.grain)?;
     range.map(t, 0, handle)?;
     t.eq("cuMemUnmap", cu!(cuMemUnmap(range.va, range.grain)), 0);
-    t.eq(
-        "cuMemUnmap again",
-        cu!(cuMemUnmap(range.va, range.grain)),
-        1,
-    );
+    t.eq("cuMemUnmap again", cu!(cuMemUnmap(range.va, range.grain)), 1);
     t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
     Ok(())
 }
@@ -199,11 +159,7 @@ fn map_over_a_mapping(t: &mut Checker) -> Done {
     range.map(t, 0, one)?;
     let over = cu!(cuMemMap(range.va, range.grain, 0, two, 0));
     t.yes("cuMemMap where something is mapped is refused", over != 0);
-    t.eq(
-        "cuMemRelease",
-        (cu!(cuMemRelease(one)), cu!(cuMemRelease(two))),
-        (0, 0),
-    );
+    t.eq("cuMemRelease", (cu!(cuMemRelease(one)), cu!(cuMemRelease(two))), (0, 0));
     Ok(())
 }
 
@@ -211,11 +167,7 @@ fn plain_free_of_a_mapping(t: &mut Checker) -> Done {
     let range = Range::reserve(t, 1)?;
     let handle = create(t, range.grain)?;
     range.map(t, 0, handle)?;
-    t.eq(
-        "cuMemFree of a mapped address",
-        cu!(cuMemFree_v2(range.va)),
-        1,
-    );
+    t.eq("cuMemFree of a mapped address", cu!(cuMemFree_v2(range.va)), 1);
     t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
     Ok(())
 }

@@ -121,8 +121,9 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(pid) = args.pid
         && !survey.found.iter().any(|found| found.pid == pid)
     {
-        let process = Process::of(&context.world, pid)
-            .ok_or_else(|| Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim"))?;
+        let process = Process::of(&context.world, pid).ok_or_else(|| {
+            Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim")
+        })?;
         findings.push(process::without_shim(&context.world, &process));
     }
     let checks_ok = findings.iter().filter(|finding| finding.severity == Severity::Ok).count();
@@ -148,7 +149,13 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         };
         let pid = finding.pid.map(|pid| format!("pid {pid}: ")).unwrap_or_default();
         let id = paint(HEAD, format!("{:<13}", finding.id));
-        writeln!(out, "{}{} {id} {pid}{}", paint(style, word), " ".repeat(8 - word.len()), text::clean(&finding.finding))?;
+        writeln!(
+            out,
+            "{}{} {id} {pid}{}",
+            paint(style, word),
+            " ".repeat(8 - word.len()),
+            text::clean(&finding.finding)
+        )?;
         if !finding.fix.is_empty() {
             writeln!(out, "{:23}{} {}", "", paint(DIM, "fix:"), text::clean(&finding.fix))?;
         }

@@ -34,7 +34,8 @@ fn no_ledger(world: &World, found: &Found, mapped: &Mapped, expected: &Path) -> 
     let environment = found.process.as_ref().and_then(|process| process.environment(world).ok()).unwrap_or_default();
     let disabled = environment.get(OsStr::new("GPUMEM_DISABLE")).and_then(|value| parse_bool(value.to_str()?));
     if disabled == Some(true) {
-        return Finding::new("ledger", Severity::Info, "GPUMEM_DISABLE=1: the shim does nothing").fix("start it without");
+        return Finding::new("ledger", Severity::Info, "GPUMEM_DISABLE=1: the shim does nothing")
+            .fix("start it without");
     }
     if !mapped.driver {
         return Finding::new("ledger", Severity::Info, "it has made no GPU call yet, so there is no ledger");
@@ -66,7 +67,11 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
     findings.push(heartbeat(summary, status));
     if let Some(Ok(mapped)) = found.process.as_ref().map(|process| process.mapped(world)) {
         findings.push(match mapped.tool {
-            true => Finding::new("tools", Severity::Info, "a tool that watches the GPU is loaded (compute-sanitizer, CUPTI)"),
+            true => Finding::new(
+                "tools",
+                Severity::Info,
+                "a tool that watches the GPU is loaded (compute-sanitizer, CUPTI)",
+            ),
             false => Finding::new("tools", Severity::Ok, "no other tool is loaded"),
         });
     }
@@ -95,7 +100,8 @@ fn mode(summary: &Snapshot, mode: Option<Mode>) -> Finding {
     match mode {
         Some(Mode::RecordOnly) => {
             let reason = summary.text(summary.header.mode_reason);
-            Finding::new("mode", Severity::Info, format!("record-only: {reason}")).fix("GPUMEM_RECORD_ONLY=0 overrides it")
+            Finding::new("mode", Severity::Info, format!("record-only: {reason}"))
+                .fix("GPUMEM_RECORD_ONLY=0 overrides it")
         }
         _ => Finding::new("mode", Severity::Ok, "active"),
     }
@@ -105,7 +111,9 @@ fn complaints(summary: &Snapshot) -> Vec<Finding> {
     let text = summary.text(summary.header.complaints);
     let found: Vec<_> = text
         .lines()
-        .map(|line| Finding::new("complaints", Severity::Warning, line).fix("correct or unset it where the program is started"))
+        .map(|line| {
+            Finding::new("complaints", Severity::Warning, line).fix("correct or unset it where the program is started")
+        })
         .collect();
     if found.is_empty() {
         return vec![Finding::new("complaints", Severity::Ok, "its settings are in order")];
@@ -123,7 +131,8 @@ fn heartbeat(summary: &Snapshot, status: &Status) -> Finding {
             .fix("GPUMEM_CONTROL=1, unless it was switched off on purpose"),
         _ if status.life == Life::Running && late > LATE_NS => {
             let finding = format!("the control thread has not looked for {}", units::span(late));
-            Finding::new("heartbeat", Severity::Warning, finding).fix("the process is stopped, frozen or starved of processor time")
+            Finding::new("heartbeat", Severity::Warning, finding)
+                .fix("the process is stopped, frozen or starved of processor time")
         }
         _ => Finding::new("heartbeat", Severity::Ok, "the control thread is alive"),
     }

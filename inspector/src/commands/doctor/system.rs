@@ -30,7 +30,9 @@ fn preload_library() -> Finding {
     let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
     let lib = match library(named.as_deref()) {
         Ok(lib) => lib,
-        Err(failure) => return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default()),
+        Err(failure) => {
+            return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default());
+        }
     };
     match loads(&lib) {
         Ok(()) => Finding::new("library", Severity::Ok, format!("{} loads", lib.display())),
@@ -82,18 +84,24 @@ fn directory(dir: &Path, uid: u32) -> Finding {
                     .fix("set GPUMEM_DIR to a directory that the program can write"),
             };
         }
-        Err(error) => return finding(Severity::Error, format!("{shown}: {error}")).fix("set GPUMEM_DIR to another directory"),
+        Err(error) => {
+            return finding(Severity::Error, format!("{shown}: {error}")).fix("set GPUMEM_DIR to another directory");
+        }
     };
     if !meta.is_dir() {
-        return finding(Severity::Error, format!("{shown} is not a directory")).fix("remove it, or set GPUMEM_DIR to another");
+        return finding(Severity::Error, format!("{shown} is not a directory"))
+            .fix("remove it, or set GPUMEM_DIR to another");
     }
     if meta.uid() != uid {
         return finding(Severity::Error, format!("{shown} belongs to user {}", meta.uid()))
             .fix("remove it as that user, or set GPUMEM_DIR to a directory of your own");
     }
     if meta.mode() & 0o022 != 0 {
-        return finding(Severity::Warning, format!("{shown} can be written by others (mode {:o})", meta.mode() & 0o777))
-            .fix(format!("chmod 700 {}", text::shell_word(&dir.to_string_lossy())));
+        return finding(
+            Severity::Warning,
+            format!("{shown} can be written by others (mode {:o})", meta.mode() & 0o777),
+        )
+        .fix(format!("chmod 700 {}", text::shell_word(&dir.to_string_lossy())));
     }
     if !writable(dir) {
         return finding(Severity::Error, format!("{shown} cannot be written"))
@@ -179,7 +187,11 @@ fn driver() -> Finding {
         }
         (None, false, amd) => {
             let severity = if amd { Severity::Ok } else { Severity::Info };
-            Finding::new("driver", severity, format!("{} is installed, and the NVIDIA kernel driver is not loaded", list(&cuda)))
+            Finding::new(
+                "driver",
+                severity,
+                format!("{} is installed, and the NVIDIA kernel driver is not loaded", list(&cuda)),
+            )
         }
         (None, true, true) => Finding::new("driver", Severity::Ok, "the amdgpu kernel driver is loaded"),
         (None, true, false) => Finding::new("driver", Severity::Info, "no GPU driver is installed here"),
@@ -189,7 +201,11 @@ fn driver() -> Finding {
 fn runtimes() -> Finding {
     let found: Vec<_> = ["libcudart.so", "libamdhip64.so"].iter().flat_map(|start| installed(start)).collect();
     match found.is_empty() {
-        true => Finding::new("runtimes", Severity::Ok, "no CUDA or HIP runtime in the system's directories: programs bring their own"),
+        true => Finding::new(
+            "runtimes",
+            Severity::Ok,
+            "no CUDA or HIP runtime in the system's directories: programs bring their own",
+        ),
         false => Finding::new("runtimes", Severity::Ok, list(&found)),
     }
 }
@@ -217,16 +233,23 @@ fn devices() -> Vec<Finding> {
 
 fn nvml() -> Finding {
     match installed("libnvidia-ml.so").is_empty() {
-        true => Finding::new("nvml", Severity::Ok, "no libnvidia-ml.so: stats shows no device memory per process by the driver's books"),
+        true => Finding::new(
+            "nvml",
+            Severity::Ok,
+            "no libnvidia-ml.so: stats shows no device memory per process by the driver's books",
+        ),
         false => Finding::new("nvml", Severity::Ok, "libnvidia-ml.so is installed"),
     }
 }
 
 fn proc(world: &World, survey: &Survey) -> Finding {
     let mounts = std::fs::read_to_string(world.proc.join("self/mountinfo")).unwrap_or_default();
-    let hidden = mounts.lines().any(|line| line.contains(" /proc ") && ["hidepid=1", "hidepid=2", "hidepid=inv"].iter().any(|option| line.contains(option)));
+    let hidden = mounts.lines().any(|line| {
+        line.contains(" /proc ") && ["hidepid=1", "hidepid=2", "hidepid=inv"].iter().any(|option| line.contains(option))
+    });
     match (survey.warnings.first(), hidden && world.uid != 0) {
-        (Some(warning), _) => Finding::new("proc", Severity::Warning, warning.clone()).fix("run gpumem as the user of that process, or as root"),
+        (Some(warning), _) => Finding::new("proc", Severity::Warning, warning.clone())
+            .fix("run gpumem as the user of that process, or as root"),
         (None, true) => Finding::new("proc", Severity::Info, "/proc hides the processes of other users (hidepid)")
             .fix("run gpumem as the user of the process, or as root"),
         (None, false) => Finding::new("proc", Severity::Ok, "processes can be looked at"),
@@ -238,7 +261,11 @@ fn stale(survey: &Survey) -> Finding {
     if dead.is_empty() {
         return Finding::new("stale-ledgers", Severity::Ok, "no process has left a ledger");
     }
-    let bytes = dead.iter().filter_map(|found| std::fs::symlink_metadata(found.path()?).ok()).map(|meta| meta.blocks() * 512).sum();
+    let bytes = dead
+        .iter()
+        .filter_map(|found| std::fs::symlink_metadata(found.path()?).ok())
+        .map(|meta| meta.blocks() * 512)
+        .sum();
     let finding = format!("{} of dead processes, {}", text::count(dead.len() as u64, "ledger"), units::bytes(bytes));
     Finding::new("stale-ledgers", Severity::Info, finding)
         .fix("look at them with gpumem allocs PID; gpumem clean removes those older than a day")
