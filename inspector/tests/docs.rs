@@ -60,7 +60,7 @@ fn generated_parts_are_up_to_date() {
         &format!("Version {VERSION}. The header has {HEADER_BYTES} bytes and room for {MAX_TABLES} tables.\n"),
     );
     hold("ledger.md", "tables", &tables());
-    hold("ledger.md", "header", &slot(&between(LAYOUT, "pub struct Header {", "\n}\n")));
+    hold("ledger.md", "header", &slot(between(LAYOUT, "pub struct Header {", "\n}\n")));
     hold("ledger.md", "slots", &slots());
     hold("ledger.md", "kinds", &kinds());
     hold(
@@ -134,7 +134,7 @@ fn plain(doc: &str) -> String {
 
 fn size(ty: &str) -> usize {
     if let Some((element, count)) = ty.trim_matches(['[', ']']).split_once("; ") {
-        let count = count.parse().unwrap_or_else(|_| match count {
+        let count = count.parse().unwrap_or(match count {
             "MAX_TABLES" => MAX_TABLES,
             // The pad that fills the page.
             _ => 0,

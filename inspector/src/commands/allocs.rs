@@ -86,7 +86,7 @@ struct Report {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Row {
-    Group(GroupRow),
+    Group(Box<GroupRow>),
     Alloc(Box<AllocRow>),
 }
 
@@ -201,7 +201,7 @@ fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
             _ => None,
         };
         let stack = if args.stacks || args.by == By::Stack { ledger.frames(group.stack) } else { Vec::new() };
-        Row::Group(GroupRow {
+        Row::Group(Box::new(GroupRow {
             key: key_text(ledger, &group.key),
             live: group.live,
             bytes: group.bytes,
@@ -212,7 +212,7 @@ fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
             peak_bytes: group.peak_bytes,
             site: site.map(|address| ledger.symbols.frames(address)[0].clone()),
             stack,
-        })
+        }))
     };
     (groups.iter().take(limit).map(row).collect(), groups.len(), live, bytes)
 }

@@ -192,13 +192,14 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         report.rss_bytes.map_or("?".into(), units::bytes),
     )?;
     let rates = match &report.rates {
-        None => String::new(),
+        None => "rates from the next look on".into(),
         Some(rates) => format!(
             "per second: {:.0} allocations, {:.0} frees, {:.0} launches, {:.1} instantiates, {:.1} updates",
             rates.allocs, rates.frees, rates.launches, rates.instantiates, rates.updates
         ),
     };
-    writeln!(text, "{}\n", paint(DIM, rates))?;
+    writeln!(text, "{}", paint(DIM, rates))?;
+    writeln!(text)?;
     let mut table = Table::new(&[
         ("live", Side::Right),
         ("change", Side::Right),

@@ -1,0 +1,176 @@
+//! Graphs and execs as tables.
+
+use super::{Args, ExecRow, GraphRow, Report};
+use crate::commands::allocs::stack_lines;
+use crate::commands::print_head;
+use crate::model::Ledger;
+use crate::model::graphs::By;
+use crate::view::table::{DIM, Side, Table, paint};
+use crate::view::{text, units};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Prints a report.
+pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+    print_head(out, &report.process, ledger)?;
+    let total = &report.total;
+    writeln!(
+        out,
+        "{} and {} live, estimated {} host and {} device; ever instantiated: {} in {}",
+        text::count(total.graphs, "graph"),
+        text::count(total.execs, "exec"),
+        units::bytes(total.host_bytes_estimated),
+        units::bytes(total.device_bytes_estimated),
+        units::number(report.counters["execs_created"]),
+        units::span(report.counters["instantiate_ns"]),
+    )?;
+    writeln!(
+        out,
+        "{}, {} ({} failed), {} ({} failed)\n",
+        text::count(report.counters["launches"], "launch"),
+        text::count(report.counters["updates"], "update"),
+        units::number(report.counters["update_failures"]),
+        text::count(report.counters["captures_begun"], "capture"),
+        units::number(report.counters["captures_failed"]),
+    )?;
+    print_groups(out, report, args)?;
+    if let Some(execs) = &report.execs {
+        writeln!(out)?;
+        print_execs(out, execs)?;
+    }
+    if let Some(graphs) = &report.graphs {
+        writeln!(out)?;
+        print_graphs(out, graphs)?;
+    }
+    Ok(())
+}
+
+fn age(ns: Option<u64>) -> String {
+    ns.map_or("never".into(), |ns| format!("{} ago", units::span(ns)))
+}
+
+fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
+    let mut nodes: Vec<_> = nodes.iter().collect();
+    nodes.sort_by_key(|&(_, &n)| std::cmp::Reverse(n));
+    nodes.iter().map(|(name, n)| format!("{} {name}", units::number(**n))).collect::<Vec<_>>().join(", ")
+}
+
+fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("graphs", right),
+        ("execs", right),
+        ("ever", right),
+        ("host~", right),
+        ("device~", right),
+        ("launches", right),
+        ("last launch", right),
+        ("updates", right),
+        ("failed", right),
+        ("oldest", right),
+        ("nodes of execs", Side::Left),
+        ("where", Side::Left),
+    ]);
+    for row in &report.groups {
+        table.row([
+            units::number(row.graphs),
+            units::number(row.execs),
+            if row.execs_ever > 0 { units::number(row.execs_ever) } else { String::new() },
+            units::bytes(row.host_bytes_estimated),
+            units::bytes(row.device_bytes_estimated),
+            units::number(row.launches),
+            if row.execs > 0 { age(row.last_launch_age_ns) } else { String::new() },
+            units::number(row.updates),
+            units::number(row.failed_updates),
+            units::span(row.oldest_age_ns),
+            nodes(&row.nodes),
+            row.key.clone(),
+        ]);
+        if !row.stack.is_empty() && (args.stacks || args.by == By::Stack) {
+            table.below(stack_lines(&row.stack));
+        }
+    }
+    if !table.is_empty() {
+        table.print(out)?;
+    }
+    let hidden = report.groups_total - report.groups.len();
+    if hidden > 0 {
+        writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(hidden as u64))))?;
+    }
+    Ok(())
+}
+
+fn print_execs(out: &mut dyn Write, execs: &[ExecRow]) -> std::io::Result<()> {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("exec", right),
+        ("of graph", right),
+        ("host~", right),
+        ("device~", right),
+        ("made in", right),
+        ("launches", right),
+        ("last launch", right),
+        ("updates", right),
+        ("failed", right),
+        ("sets", right),
+        ("age", right),
+        ("tag", Side::Left),
+        ("nodes", Side::Left),
+        ("site", Side::Left),
+    ]);
+    for exec in execs {
+        let gone = if exec.graph_live { "" } else { " (gone)" };
+        table.row([
+            format!("{:#x}", exec.handle),
+            if exec.graph_serial == 0 { String::new() } else { format!("#{}{gone}", exec.graph_serial) },
+            units::bytes(exec.host_bytes_estimated),
+            units::bytes(exec.device_bytes_estimated),
+            units::span(exec.instantiate_ns),
+            units::number(exec.launches),
+            age(exec.last_launch_age_ns),
+            units::number(exec.updates),
+            units::number(exec.failed_updates),
+            units::number(exec.node_sets),
+            units::span(exec.age_ns),
+            exec.tag.clone(),
+            nodes(&exec.nodes),
+            exec.site.clone(),
+        ]);
+        table.below(stack_lines(&exec.stack));
+    }
+    table.print(out)
+}
+
+fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow]) -> std::io::Result<()> {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("graph", right),
+        ("serial", right),
+        ("origin", Side::Left),
+        ("nodes", right),
+        ("host~", right),
+        ("instantiated", right),
+        ("execs", right),
+        ("age", right),
+        ("last used", right),
+        ("tag", Side::Left),
+        ("site", Side::Left),
+    ]);
+    for graph in graphs {
+        table.row([
+            format!("{:#x}", graph.handle),
+            format!("#{}", graph.serial),
+            graph.origin.to_owned(),
+            units::number(graph.nodes),
+            units::bytes(graph.host_bytes_estimated),
+            units::number(graph.instantiates),
+            units::number(graph.execs_live),
+            units::span(graph.age_ns),
+            age(graph.last_used_age_ns),
+            graph.tag.clone(),
+            graph.site.clone(),
+        ]);
+        table.below(stack_lines(&graph.stack));
+    }
+    table.print(out)
+}
