@@ -3,21 +3,14 @@
 use crate::gate;
 use crate::shim::Shim;
 use crate::stacks::Regs;
+use crate::threads;
 use gpumem_wire::kinds::Vendor;
-use std::cell::Cell;
 
 /// A call that came in at a door.
 #[derive(Clone, Copy)]
 pub struct Call {
     pub vendor: Vendor,
     regs: Regs,
-}
-
-thread_local! {
-    /// The call of a runtime's function that this thread is in: its site is the one worth keeping.
-    static ANCHOR: Cell<Option<Call>> = const { Cell::new(None) };
-    /// Records that this thread made at the driver.
-    static RECORDS: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Call {
@@ -29,20 +22,20 @@ impl Call {
     /// Where the program called: the runtime's function if this call comes from inside one.
     #[inline]
     pub fn site(&self) -> Regs {
-        ANCHOR.get().map_or(self.regs, |anchor| anchor.regs)
+        threads::local(|local| local.anchor.get()).map_or(self.regs, |anchor| anchor.regs)
     }
 
     /// Keeps books after the real call succeeded; starts the shim if need be.
     #[inline]
     pub fn record<R>(&self, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
-        RECORDS.set(RECORDS.get().wrapping_add(1));
+        threads::local(|local| local.records.set(local.records.get().wrapping_add(1)));
         gate::record(f)
     }
 
     /// Keeps books of something that does not start the shim: failures, frees, attributes.
     #[inline]
     pub fn note<R>(&self, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
-        RECORDS.set(RECORDS.get().wrapping_add(1));
+        threads::local(|local| local.records.set(local.records.get().wrapping_add(1)));
         gate::record_if_started(f)
     }
 }
@@ -58,16 +51,21 @@ pub struct Anchor {
 #[inline]
 pub fn anchor(call: Call, name: &'static str) -> Anchor {
     // A runtime's function inside another (a wrapper library): the outer one is the program's.
-    let outer = ANCHOR.get();
-    ANCHOR.set(outer.or(Some(call)));
-    Anchor { outer, name, records: RECORDS.get() }
+    threads::local(|local| {
+        let outer = local.anchor.get();
+        local.anchor.set(outer.or(Some(call)));
+        Anchor { outer, name, records: local.records.get() }
+    })
 }
 
 impl Drop for Anchor {
     #[inline]
     fn drop(&mut self) {
-        ANCHOR.set(self.outer);
-        if RECORDS.get() == self.records && !gate::busy() {
+        let unseen = threads::local(|local| {
+            local.anchor.set(self.outer);
+            local.records.get() == self.records && !local.busy.get()
+        });
+        if unseen {
             gate::record_if_started(|shim| shim.runtime_call_unseen(self.name));
         }
     }

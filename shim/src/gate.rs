@@ -6,8 +6,8 @@
 //! threads held. (`vfork` children share the parent's memory and do no GPU calls.)
 
 use crate::shim::Shim;
+use crate::threads;
 use gpumem_wire::layout::Door;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
@@ -29,11 +29,6 @@ const STARTED: u32 = 2;
 const OFF: u32 = 3;
 
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
-
-thread_local! {
-    /// Set while this thread keeps books, so that calls made meanwhile are not recorded.
-    static BUSY: Cell<bool> = const { Cell::new(false) };
-}
 
 fn page() -> Option<&'static Page> {
     let page = PAGE.load(Acquire);
@@ -137,13 +132,15 @@ pub fn record_if_started<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
 
 #[inline]
 fn guarded<R>(shim: &'static Shim, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
-    if BUSY.replace(true) {
+    if threads::local(|local| local.busy.replace(true)) {
         return None;
     }
-    let errno = errno();
+    // SAFETY: a valid address for as long as the thread lives.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
     let result = catch_unwind(AssertUnwindSafe(|| f(shim)));
-    set_errno(errno);
-    BUSY.set(false);
+    *errno = before;
+    set_busy(false);
     match result {
         Ok(value) => Some(value),
         Err(panic) => {
@@ -155,24 +152,26 @@ fn guarded<R>(shim: &'static Shim, f: impl FnOnce(&'static Shim) -> R) -> Option
     }
 }
 
-/// Whether this thread is keeping books.
-pub fn busy() -> bool {
-    BUSY.get()
+#[inline]
+fn set_busy(busy: bool) {
+    threads::local(|local| local.busy.set(busy));
 }
 
 #[cold]
 fn start() -> Option<&'static Shim> {
-    if BUSY.get() || disabled() {
+    if threads::local(|local| local.busy.get()) || disabled() {
         return None;
     }
     let page = page()?;
     match page.stage.compare_exchange(IDLE, STARTING, AcqRel, Acquire) {
         Ok(_) => {
-            BUSY.set(true);
-            let errno = errno();
+            set_busy(true);
+            // SAFETY: a valid address for as long as the thread lives.
+            let errno = unsafe { &mut *libc::__errno_location() };
+            let before = *errno;
             let made = catch_unwind(|| Shim::start(page.doors.load(Relaxed))).ok().flatten();
-            set_errno(errno);
-            BUSY.set(false);
+            *errno = before;
+            set_busy(false);
             if let Some(shim) = made {
                 page.shim.store(std::ptr::from_ref(Box::leak(shim)).cast_mut(), Release);
             }
@@ -195,9 +194,9 @@ pub fn stop(shim: &'static Shim, why: &str) {
         page.stage.store(OFF, Release);
         page.shim.store(std::ptr::null_mut(), Release);
     }
-    BUSY.set(true);
+    set_busy(true);
     let _ = catch_unwind(AssertUnwindSafe(|| shim.stopped(why)));
-    BUSY.set(false);
+    set_busy(false);
 }
 
 /// Notes that calls come in through this door.
@@ -216,17 +215,4 @@ fn new_door(door: Door) {
     let Some(page) = page() else { return };
     let doors = page.doors.fetch_or(door as u32, Relaxed) | door as u32;
     record_if_started(|shim| shim.ledger.header().doors().store(doors, Relaxed));
-}
-
-/// The C library's `errno` of this thread.
-#[inline]
-fn errno() -> i32 {
-    // SAFETY: a valid address for as long as the thread lives.
-    unsafe { *libc::__errno_location() }
-}
-
-#[inline]
-fn set_errno(value: i32) {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = value }
 }

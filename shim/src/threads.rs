@@ -1,86 +1,147 @@
-//! What the shim knows of the calling thread, in `const` thread-locals without destructors.
+//! What the shim knows of the calling thread: one `const` thread-local without a destructor, so that
+//! a hook looks for it once and thread-local destructors of the program may still call in.
 
+use crate::call::Call;
 use crate::registry::reported::Tag;
+use gpumem_wire::layout::ContextRef;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-thread_local! {
-    static TID: Cell<u32> = const { Cell::new(0) };
-    static SHARD: Cell<u32> = const { Cell::new(0) };
-    static TAGS: Cell<Tags> = const { Cell::new(Tags { depth: 0, tags: [None; DEPTH] }) };
+/// The state of a thread.
+pub struct Local {
+    /// This thread keeps books: calls that it makes meanwhile are not recorded.
+    pub busy: Cell<bool>,
+    /// The call of a runtime's function that this thread is in: its site is the one worth keeping.
+    pub anchor: Cell<Option<Call>>,
+    /// Records that this thread made.
+    pub records: Cell<u64>,
+    /// The context of its last record.
+    pub context: Cell<LastContext>,
+    tid: Cell<u32>,
+    shard: Cell<u32>,
+    tags: Tags,
+}
+
+/// A context that was looked up, and when it stops being true.
+#[derive(Clone, Copy)]
+pub struct LastContext {
+    pub vendor: u8,
+    pub handle: u64,
+    pub generation: u32,
+    pub context: ContextRef,
 }
 
 /// Tags nest this deep; deeper ones are counted and ignored.
 const DEPTH: usize = 64;
 
-#[derive(Clone, Copy)]
 struct Tags {
-    depth: u32,
-    tags: [Option<&'static Tag>; DEPTH],
+    depth: Cell<u32>,
+    tags: [Cell<Option<&'static Tag>>; DEPTH],
+}
+
+thread_local! {
+    static LOCAL: Local = const {
+        Local {
+            busy: Cell::new(false),
+            anchor: Cell::new(None),
+            records: Cell::new(0),
+            context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
+            tid: Cell::new(0),
+            shard: Cell::new(0),
+            tags: Tags { depth: Cell::new(0), tags: [const { Cell::new(None) }; DEPTH] },
+        }
+    };
+}
+
+/// Runs `f` with the state of the calling thread.
+#[inline(always)]
+pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
+    LOCAL.with(f)
 }
 
 /// The thread's number as the kernel has it, asked for once. The first call also tells `new`.
 #[inline]
 pub fn tid(new: impl FnOnce(u32)) -> u32 {
-    let known = TID.get();
-    if known != 0 {
-        return known;
+    match local(|local| local.tid.get()) {
+        0 => first_tid(new),
+        known => known,
     }
+}
+
+#[cold]
+fn first_tid(new: impl FnOnce(u32)) -> u32 {
     // SAFETY: a plain system call.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    TID.set(tid);
+    local(|local| local.tid.set(tid));
     new(tid);
     tid
 }
 
 /// Forgets this thread's number: after a fork it is another one.
 pub fn forget() {
-    TID.set(0);
+    local(|local| local.tid.set(0));
 }
 
 /// A small number to spread threads over shards.
 #[inline]
 pub fn shard() -> usize {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    let known = SHARD.get();
-    if known != 0 {
-        return known as usize;
+    match local(|local| local.shard.get()) {
+        0 => first_shard(),
+        known => known as usize,
     }
+}
+
+#[cold]
+fn first_shard() -> usize {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
     let shard = NEXT.fetch_add(1, Relaxed).max(1);
-    SHARD.set(shard);
+    local(|local| local.shard.set(shard));
     shard as usize
 }
 
 /// The innermost tag that is in force, if any.
 #[inline]
 pub fn tag() -> Option<&'static Tag> {
-    TAGS.with(|tags| {
-        // SAFETY: no other reference to the cell's value exists while this one is read.
-        let tags = unsafe { &*tags.as_ptr() };
-        match tags.depth as usize {
-            0 => None,
-            depth => tags.tags[depth.min(DEPTH) - 1],
-        }
+    local(|local| match local.tags.depth.get() as usize {
+        0 => None,
+        depth => local.tags.tags[depth.min(DEPTH) - 1].get(),
     })
 }
 
 /// Puts a tag in force; `None` hides the outer ones.
 pub fn push_tag(tag: Option<&'static Tag>) {
-    TAGS.with(|tags| {
-        // SAFETY: as in `tag`.
-        let tags = unsafe { &mut *tags.as_ptr() };
-        if let Some(place) = tags.tags.get_mut(tags.depth as usize) {
-            *place = tag;
+    local(|local| {
+        let depth = local.tags.depth.get();
+        if let Some(place) = local.tags.tags.get(depth as usize) {
+            place.set(tag);
         }
-        tags.depth = tags.depth.saturating_add(1);
+        local.tags.depth.set(depth.saturating_add(1));
     });
 }
 
 /// Ends the innermost tag; more pops than pushes do nothing.
 pub fn pop_tag() {
-    TAGS.with(|tags| {
-        // SAFETY: as in `tag`.
-        let tags = unsafe { &mut *tags.as_ptr() };
-        tags.depth = tags.depth.saturating_sub(1);
-    });
+    local(|local| local.tags.depth.set(local.tags.depth.get().saturating_sub(1)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_nest_and_too_many_pops_do_nothing() {
+        pop_tag();
+        assert!(tag().is_none());
+        push_tag(Tag::of(b"outer"));
+        for _ in 0..DEPTH + 3 {
+            push_tag(Tag::of(b"inner"));
+        }
+        assert_eq!(tag().map(Tag::text), Some(&b"inner"[..]));
+        for _ in 0..DEPTH + 3 {
+            pop_tag();
+        }
+        assert_eq!(tag().map(Tag::text), Some(&b"outer"[..]));
+        pop_tag();
+        assert!(tag().is_none());
+    }
 }

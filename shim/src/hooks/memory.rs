@@ -190,7 +190,7 @@ pub unsafe fn get_info(
     unsafe {
         let status = real(free, total);
         if let (SUCCESS, Some(free), Some(total)) = (status, written(free), written(total)) {
-            call.note(|shim| shim.device_said(shim.current_context(call.vendor), free as u64, total as u64));
+            call.note(|shim| shim.program_asked(call.vendor, free as u64, total as u64));
         }
         status
     }

@@ -110,6 +110,9 @@ impl Ledger {
         let (backing, path) = Backing::create(settings, &sizes)?;
         let backing: &'static Backing = Box::leak(Box::new(backing));
         let missing = |_| format!("{}: no space for the ledger's tables", path.display());
+        for kind in [TableKind::Allocs, TableKind::Stacks, TableKind::Frames, TableKind::Strings] {
+            backing.table(kind).2.grow(1).map_err(missing)?;
+        }
         Ok(Self {
             header: LiveHeader(backing.base()),
             allocs: Table::new(backing).map_err(missing)?,

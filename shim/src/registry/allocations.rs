@@ -38,52 +38,30 @@ impl Shim {
             return;
         }
         let context = self.current_context(call.vendor);
-        self.add(call, class, kind, addr, bytes, stream, extra, context);
+        let time_ns = clock::now_ns();
+        self.add(call, class, AllocSlot { addr, bytes, time_ns, extra, stream, context, kind: kind as u8, ..Default::default() }, kind);
         if kind.space() == Space::Device {
-            self.charge(call.vendor, context, bytes);
+            self.charge(call.vendor, context, bytes, time_ns);
         }
     }
 
     /// Records a part that the program reported.
     pub fn reported(&self, call: &Call, pool: StrRef, addr: u64, bytes: u64) {
-        self.add(call, Class::Reported(pool), AllocKind::Reported, addr, bytes, 0, u64::from(pool), 0);
+        let kind = AllocKind::Reported;
+        let slot = AllocSlot { addr, bytes, time_ns: clock::now_ns(), extra: pool.into(), kind: kind as u8, ..Default::default() };
+        self.add(call, Class::Reported(pool), slot, kind);
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn add(
-        &self,
-        call: &Call,
-        class: Class,
-        kind: AllocKind,
-        addr: u64,
-        bytes: u64,
-        stream: u32,
-        extra: u64,
-        context: ContextRef,
-    ) {
+    #[inline]
+    fn add(&self, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind) {
+        let AllocSlot { addr, bytes, context, .. } = slot;
         let stack = self.site(call.site(), Made::Memory(bytes));
-        let slot = match self.ledger.allocs.take() {
-            Some(slot) => {
-                let capturing = self.registry.streams.capturing() > 0;
-                self.ledger.allocs.write(
-                    slot,
-                    AllocSlot {
-                        stack,
-                        addr,
-                        bytes,
-                        time_ns: clock::now_ns(),
-                        serial: self.registry.serial(),
-                        extra,
-                        tid: self.tid(),
-                        tag: self.tag(),
-                        stream,
-                        context,
-                        kind: kind as u8,
-                        flags: if capturing { ALLOC_IN_CAPTURE } else { 0 },
-                        ..Default::default()
-                    },
-                );
-                slot
+        let place = match self.ledger.allocs.take() {
+            Some(place) => {
+                let flags = if self.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
+                let (serial, tid, tag) = (self.registry.serial(), self.tid(), self.tag());
+                self.ledger.allocs.write(place, AllocSlot { stack, serial, tid, tag, flags, ..slot });
+                place
             }
             None => {
                 self.count(counters::DROPPED_RECORDS, 1);
@@ -92,7 +70,7 @@ impl Shim {
         };
         self.count(counters::allocs(kind), 1);
         self.count(counters::alloc_bytes(kind), bytes);
-        let entry = Entry { slot, kind, context, bytes };
+        let entry = Entry { slot: place, kind, context, bytes };
         if let Some(old) = self.registry.allocations.insert(class, addr, entry) {
             // The address was given out again without a free that we saw: the old one is over.
             self.count(counters::UNKNOWN_FREES, 1);

@@ -3,12 +3,12 @@
 use crate::backend;
 use crate::clock;
 use crate::shim::Shim;
+use crate::threads::{self, LastContext};
 use dashmap::DashMap;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{EventKind, Vendor};
 use gpumem_wire::layout::{ContextRef, ContextSlot};
 use rustc_hash::FxBuildHasher;
-use std::cell::Cell;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -21,11 +21,6 @@ pub struct Contexts {
     /// Changes when a context goes, so that threads forget what they knew.
     generation: AtomicU32,
     looked_ns: AtomicU64,
-}
-
-thread_local! {
-    /// The last context of this thread: vendor, handle, generation, reference.
-    static LAST: Cell<(u8, u64, u32, ContextRef)> = const { Cell::new((0, 0, 0, 0)) };
 }
 
 impl Contexts {
@@ -42,12 +37,12 @@ impl Shim {
     pub fn current_context(&'static self, vendor: Vendor) -> ContextRef {
         let Some(handle) = backend::of(vendor).current_context() else { return 0 };
         let generation = self.registry.contexts.generation.load(Relaxed);
-        let (last_vendor, last_handle, last_generation, context) = LAST.get();
-        if (last_vendor, last_handle, last_generation) == (vendor as u8, handle, generation) {
-            return context;
+        let last = threads::local(|local| local.context.get());
+        if (last.vendor, last.handle, last.generation) == (vendor as u8, handle, generation) {
+            return last.context;
         }
         let context = self.context(vendor, handle, None, false);
-        LAST.set((vendor as u8, handle, generation, context));
+        threads::local(|local| local.context.set(LastContext { vendor: vendor as u8, handle, generation, context }));
         context
     }
 
@@ -130,10 +125,12 @@ impl Shim {
     }
 
     /// Device bytes came to live in a context.
-    pub fn charge(&'static self, vendor: Vendor, context: ContextRef, bytes: u64) {
+    #[inline]
+    pub fn charge(&'static self, vendor: Vendor, context: ContextRef, bytes: u64, time_ns: u64) {
         let Some(live) = self.context_field(context, offset_of!(ContextSlot, live_bytes)) else { return };
         let now = live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
-        if let Some(peak) = self.context_field(context, offset_of!(ContextSlot, peak_bytes)) {
+        let peak = self.context_field(context, offset_of!(ContextSlot, peak_bytes));
+        if let Some(peak) = peak.filter(|peak| peak.load(Relaxed) < now) {
             let before = peak.fetch_max(now, Relaxed);
             if now / 8 * 7 > before {
                 self.event(EventKind::PeakGrew, |event| {
@@ -142,7 +139,9 @@ impl Shim {
                 });
             }
         }
-        self.look(vendor, context);
+        if time_ns.wrapping_sub(self.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS {
+            self.look(vendor, context, time_ns);
+        }
     }
 
     /// Device bytes of a context are given back.
@@ -152,19 +151,23 @@ impl Shim {
         }
     }
 
-    /// Asks the device how much is used, now and then, and never while anything captures.
-    fn look(&'static self, vendor: Vendor, context: ContextRef) {
-        let now = clock::now_ns();
-        let looked = &self.registry.contexts.looked_ns;
-        let last = looked.load(Relaxed);
-        if now.wrapping_sub(last) < LOOK_EVERY_NS || self.registry.streams.capturing() > 0 {
-            return;
-        }
-        if looked.compare_exchange(last, now, Relaxed, Relaxed).is_err() {
+    /// Asks the device how much is used, but never while anything captures.
+    #[cold]
+    fn look(&'static self, vendor: Vendor, context: ContextRef, now: u64) {
+        if self.registry.streams.capturing() > 0 {
             return;
         }
         if let Some((free, total)) = backend::of(vendor).memory_info() {
-            self.device_said(context, free, total);
+            self.device_said(context, free, total, now);
+        }
+    }
+
+    /// The program asked how much is free: its answer will do for us, now and then.
+    #[inline]
+    pub fn program_asked(&'static self, vendor: Vendor, free: u64, total: u64) {
+        let now = clock::now_ns();
+        if now.wrapping_sub(self.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS / 4 {
+            self.device_said(self.current_context(vendor), free, total, now);
         }
     }
 
@@ -179,14 +182,15 @@ impl Shim {
         by_device.values().map(|(_, used)| used).sum()
     }
 
-    /// What the device said of its memory, asked by us or by the program.
-    pub fn device_said(&self, context: ContextRef, free: u64, total: u64) {
+    #[cold]
+    fn device_said(&self, context: ContextRef, free: u64, total: u64, now: u64) {
+        self.registry.contexts.looked_ns.store(now, Relaxed);
         let set = |offset, value| {
             if let Some(field) = self.context_field(context, offset) {
                 field.store(value, Relaxed);
             }
         };
         set(offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
-        set(offset_of!(ContextSlot, used_ns), clock::now_ns());
+        set(offset_of!(ContextSlot, used_ns), now);
     }
 }

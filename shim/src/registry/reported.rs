@@ -36,7 +36,7 @@ pub struct Tag {
 impl Tag {
     /// The tag of a text; `None` if it is empty, or if it cannot be had without waiting for a thread
     /// that a `fork` left behind.
-    fn of(text: &[u8]) -> Option<&'static Tag> {
+    pub fn of(text: &[u8]) -> Option<&'static Tag> {
         static KNOWN: Mutex<BTreeMap<&'static [u8], &'static Tag>> = Mutex::new(BTreeMap::new());
         if text.is_empty() {
             return None;
@@ -53,6 +53,10 @@ impl Tag {
         let tag: &'static Tag = Box::leak(Box::new(Tag { text: text.into(), place: AtomicU64::new(0) }));
         known.insert(&tag.text, tag);
         Some(tag)
+    }
+
+    pub fn text(&self) -> &[u8] {
+        &self.text
     }
 
     /// Where its text is in this process's ledger.

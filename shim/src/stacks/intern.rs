@@ -120,14 +120,16 @@ impl Interner {
     fn lock(&self) -> Option<Unlock<'_>> {
         // SAFETY: a plain query.
         let me = unsafe { libc::gettid() };
-        // Adding a stack takes microseconds. Whoever died in it (a killed thread, a fork) must not
-        // stop others for longer than this, some tens of milliseconds.
-        for spin in 0..20_000 {
+        // Adding a stack takes microseconds, but the ledger may have to grow for it: milliseconds, on
+        // a busy disk. Whoever died in it (a killed thread) must not stop others for good.
+        const SPINS: u32 = 1000;
+        const SLEEPS: u32 = 20_000;
+        for attempt in 0..SPINS + SLEEPS {
             match self.adding.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(Unlock(self)),
                 Err(owner) if owner == me => return None,
-                Err(_) if spin % 32 == 31 => std::thread::yield_now(),
-                Err(_) => std::hint::spin_loop(),
+                Err(_) if attempt < SPINS => std::hint::spin_loop(),
+                Err(_) => std::thread::sleep(std::time::Duration::from_micros(50)),
             }
         }
         None
