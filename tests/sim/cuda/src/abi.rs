@@ -112,7 +112,10 @@ impl Call {
         };
         let mut m = lock();
         if h > stream::PER_THREAD {
-            return stream::resolve(&mut m, 0, h);
+            let s = stream::resolve(&mut m, 0, h)?;
+            let ctx = m.stream(s)?.ctx;
+            context::check(&mut m, ctx)?;
+            return Ok(s);
         }
         let ctx = if self.ctx != 0 {
             self.ctx

@@ -44,7 +44,8 @@ cu! {
     }
     Init cuCtxGetDevice [cuCtxGetDevice 2000] [] (c, out: Out<i32>) { out.set(device_of(0)?) }
     Init cuCtxGetDevice [cuCtxGetDevice_v2 13000] [] (c, out: Out<i32>, h: H) { out.set(device_of(h)?) }
-    Init cuCtxSynchronize [cuCtxSynchronize 2000] [] (c) { context::synchronize(context::require(&mut lock())?) }
+    Init cuCtxSynchronize [cuCtxSynchronize 2000] [] (c) { let h = context::require(&mut lock())?;
+        context::synchronize(h) }
     Init cuCtxSynchronize [cuCtxSynchronize_v2 13000] [] (c, h: H) {
         let h = if h == 0 { context::require(&mut lock())? } else { h };
         context::synchronize(h)
@@ -68,13 +69,13 @@ cu! {
     }
     Ctx cuCtxGetLimit [cuCtxGetLimit 3010] [] (c, out: Out<usize>, id: u32) {
         if id > 6 {
-            return Err(Error::UNSUPPORTED_LIMIT);
+            return Err(Error::INVALID_VALUE);
         }
         out.set(lock().context(c.ctx)?.limits.get(&id).copied().unwrap_or(limit_default(id)))
     }
     Ctx cuCtxSetLimit [cuCtxSetLimit 3010] [] (c, id: u32, value: usize) {
         if id > 6 {
-            return Err(Error::UNSUPPORTED_LIMIT);
+            return Err(Error::INVALID_VALUE);
         }
         lock().context(c.ctx)?.limits.insert(id, value);
         Ok(())

@@ -188,7 +188,7 @@ cu! {
     Init cuDeviceGetGraphMemAttribute [cuDeviceGetGraphMemAttribute 11040] [] (c, dev: i32, id: u32, out: Out<u64>) {
         let dev = check(dev)?;
         let heap = lock().devices[dev as usize].graph_mem;
-        out.set(if id < 2 { heap.live } else { heap.held })
+        out.set(if id & 1 == 0 { heap.live } else { heap.held })
     }
     Init cuDeviceSetGraphMemAttribute [cuDeviceSetGraphMemAttribute 11040] [] (c, dev: i32, id: u32, value: crate::abi::In<u64>) {
         let _ = (check(dev)?, value.get()?);

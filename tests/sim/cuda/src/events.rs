@@ -1,14 +1,17 @@
 //! Events.
 
 use crate::abi::{H, Out};
-use gpumem_sim_engine::{Error, event};
+use gpumem_sim_engine::{Error, context, event, lock};
 
 cu! {
     Ctx cuEventCreate [cuEventCreate 2000] [] (c, out: Out<H>, flags: u32) {
         out.need()?;
         out.set(event::create(c.ctx, flags)?)
     }
-    Init cuEventDestroy [cuEventDestroy_v2 4000, cuEventDestroy 2000] [] (c, h: H) { event::destroy(h) }
+    Init cuEventDestroy [cuEventDestroy_v2 4000, cuEventDestroy 2000] [] (c, h: H) {
+        context::check_current(&mut lock())?;
+        event::destroy(h)
+    }
     Init cuEventRecord [cuEventRecord 2000] [cuEventRecord_ptsz 7000] (c, h: H, s: H) {
         event::record(h, c.stream(s)?, 0)
     }

@@ -4,7 +4,7 @@ use crate::abi::{H, In, Out};
 use crate::structs::Location;
 use gpumem_sim_engine::machine::Machine;
 use gpumem_sim_engine::memory::{self, Kind};
-use gpumem_sim_engine::{Error, Result, capture, lock};
+use gpumem_sim_engine::{Error, Result, capture, context, lock};
 
 mod attribute {
     pub const CONTEXT: u32 = 1;
@@ -71,8 +71,9 @@ fn pointer_attribute(m: &Machine, ptr: u64, id: u32) -> Result<Option<Vec<u8>>> 
 }
 
 /// What an unknown pointer answers in cuPointerGetAttributes.
-fn absent(id: u32) -> Vec<u8> {
+fn absent(id: u32, ptr: u64) -> Vec<u8> {
     match id {
+        attribute::HOST_POINTER => ptr.to_le_bytes().to_vec(),
         attribute::DEVICE_ORDINAL => (-2i32).to_le_bytes().to_vec(),
         attribute::MEMORY_TYPE | attribute::IS_MANAGED | attribute::MAPPED => vec![0; 4],
         _ => vec![0; 8],
@@ -110,7 +111,11 @@ cu! {
         }
         out.set(memory::alloc_managed(c.ctx, size as u64, flags)?)
     }
-    Ctx cuMemFree [cuMemFree_v2 3020] [] (c, ptr: u64) { memory::free(ptr) }
+    /// Works without a current context.
+    Init cuMemFree [cuMemFree_v2 3020] [] (c, ptr: u64) {
+        context::check_current(&mut lock())?;
+        memory::free(ptr)
+    }
     Ctx cuMemGetInfo [cuMemGetInfo_v2 3020] [] (c, free: Out<usize>, total: Out<usize>) {
         let device = lock().context(c.ctx)?.device;
         let (f, t) = memory::info(device);
@@ -160,8 +165,8 @@ cu! {
         for (id, place) in ids.into_iter().zip(places) {
             let bytes = match pointer_attribute(&m, ptr, id) {
                 Ok(Some(bytes)) => bytes,
-                Ok(None) => absent(id),
-                Err(_) if id == attribute::HOST_POINTER => absent(id),
+                Ok(None) => absent(id, ptr),
+                Err(_) if id == attribute::HOST_POINTER => absent(id, 0),
                 Err(e) => return Err(e),
             };
             Out::<u8>::at(place).need()?.fill(bytes.len(), bytes.iter().copied());

@@ -137,7 +137,8 @@ cu! {
         if h <= stream::PER_THREAD {
             return Err(Error::INVALID_HANDLE);
         }
-        stream::destroy(h)
+        let s = c.stream(h)?;
+        stream::destroy(s)
     }
     Init cuStreamSynchronize [cuStreamSynchronize 2000] [cuStreamSynchronize_ptsz 7000] (c, h: H) {
         stream::synchronize(c.stream(h)?)

@@ -41,11 +41,7 @@ pub struct Range {
 fn map(at: u64, len: u64, prot: i32, flags: i32, fd: i32, off: u64) -> Result<u64> {
     // SAFETY: `at` is 0 or inside a range that this arena reserved itself.
     let p = unsafe { libc::mmap(at as *mut _, len as usize, prot, flags, fd, off as i64) };
-    if p == libc::MAP_FAILED {
-        Err(Error::OPERATING_SYSTEM)
-    } else {
-        Ok(p as u64)
-    }
+    if p == libc::MAP_FAILED { Err(Error::OPERATING_SYSTEM) } else { Ok(p as u64) }
 }
 
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -66,14 +62,7 @@ impl Arena {
         let raw = map(0, size + BLOCK, libc::PROT_NONE, NONE, -1, 0)?;
         let shadow = raw.next_multiple_of(BLOCK);
         map(shadow, size, RW, FILE | libc::MAP_FIXED, fd, 0)?;
-        Ok(Arena {
-            base,
-            shadow,
-            size,
-            fd,
-            free: BTreeMap::from([(0, size)]),
-            small: BTreeMap::new(),
-        })
+        Ok(Arena { base, shadow, size, fd, free: BTreeMap::from([(0, size)]), small: BTreeMap::new() })
     }
 
     pub fn contains(&self, addr: u64) -> bool {
@@ -82,11 +71,7 @@ impl Arena {
 
     /// Where the host finds what the device sees at `addr`.
     pub fn host_address(&self, addr: u64) -> u64 {
-        if self.contains(addr) {
-            addr - self.base + self.shadow
-        } else {
-            addr
-        }
+        if self.contains(addr) { addr - self.base + self.shadow } else { addr }
     }
 
     /// The file offset of a device address.
@@ -99,11 +84,7 @@ impl Arena {
         if size < SMALL {
             let need = size.next_multiple_of(SMALL_STEP);
             let fits = |b: &SmallBlock| b.device == device && b.free.values().any(|l| *l >= need);
-            if self.small.values().any(fits) {
-                0
-            } else {
-                BLOCK
-            }
+            if self.small.values().any(fits) { 0 } else { BLOCK }
         } else {
             size.next_multiple_of(BLOCK)
         }
@@ -113,35 +94,19 @@ impl Arena {
     pub fn take(&mut self, device: u32, size: u64) -> Result<Range> {
         if size >= SMALL {
             let charge = size.next_multiple_of(BLOCK);
-            return Ok(Range {
-                addr: self.take_blocks(charge, BLOCK)?,
-                charge,
-            });
+            return Ok(Range { addr: self.take_blocks(charge, BLOCK)?, charge });
         }
         let need = size.next_multiple_of(SMALL_STEP);
         for (block, b) in self.small.iter_mut().filter(|(_, b)| b.device == device) {
             if let Some(off) = carve(&mut b.free, need, SMALL_STEP) {
                 b.live += 1;
-                return Ok(Range {
-                    addr: self.base + block + off,
-                    charge: 0,
-                });
+                return Ok(Range { addr: self.base + block + off, charge: 0 });
             }
         }
         let addr = self.take_blocks(BLOCK, BLOCK)?;
         let free = BTreeMap::from([(need, BLOCK - need)]);
-        self.small.insert(
-            addr - self.base,
-            SmallBlock {
-                device,
-                free,
-                live: 1,
-            },
-        );
-        Ok(Range {
-            addr,
-            charge: BLOCK,
-        })
+        self.small.insert(addr - self.base, SmallBlock { device, free, live: 1 });
+        Ok(Range { addr, charge: BLOCK })
     }
 
     /// Takes back what [`Arena::take`] gave; returns what the device gets back.
@@ -236,16 +201,12 @@ impl Arena {
     /// its own pages again if `fd` is negative.
     pub fn back(&self, addr: u64, span: u64, fd: i32, off: u64) -> Result {
         let at = self.host_address(addr);
-        let (fd, off) = if fd < 0 {
-            (self.fd, self.offset(addr))
-        } else {
-            (fd, off)
-        };
+        let (fd, off) = if fd < 0 { (self.fd, self.offset(addr)) } else { (fd, off) };
         map(at, span, RW, FILE | libc::MAP_FIXED, fd, off).map(drop)
     }
 }
 
-fn carve(free: &mut BTreeMap<u64, u64>, need: u64, align: u64) -> Option<u64> {
+pub fn carve(free: &mut BTreeMap<u64, u64>, need: u64, align: u64) -> Option<u64> {
     let (off, len, at) = free.iter().find_map(|(&off, &len)| {
         let at = off.next_multiple_of(align);
         (at + need <= off + len).then_some((off, len, at))
@@ -260,7 +221,7 @@ fn carve(free: &mut BTreeMap<u64, u64>, need: u64, align: u64) -> Option<u64> {
     Some(at)
 }
 
-fn release(free: &mut BTreeMap<u64, u64>, mut off: u64, mut len: u64) {
+pub fn release(free: &mut BTreeMap<u64, u64>, mut off: u64, mut len: u64) {
     if let Some((&before, &blen)) = free.range(..off).next_back()
         && before + blen == off
     {

@@ -50,17 +50,7 @@ pub fn begin(stream: H, mode: u32, into: Option<(H, Deps)>) -> Result {
     };
     let id = m.id();
     let thread = thread_id();
-    m.captures.insert(
-        id,
-        Capture {
-            graph,
-            origin: stream,
-            mode,
-            thread,
-            invalid: false,
-            into: owned,
-        },
-    );
+    m.captures.insert(id, Capture { graph, origin: stream, mode, thread, invalid: false, into: owned });
     m.stream(stream)?.capture = Some(Member { capture: id, deps });
     Ok(())
 }
@@ -79,9 +69,8 @@ pub fn end(stream: H) -> Result<H> {
         invalidate(&mut m, id);
         return Err(Error::CAPTURE_UNMATCHED);
     }
-    if c.mode != RELAXED && c.thread != thread_id() {
-        return Err(Error::CAPTURE_WRONG_THREAD);
-    }
+    // Another thread ends it all the same, but gets no graph.
+    let foreign = c.mode != RELAXED && c.thread != thread_id();
     let unjoined = !c.invalid && has_unjoined(&mut m, id, stream);
     for s in m.streams.values_mut() {
         if s.capture.as_ref().is_some_and(|c| c.capture == id) {
@@ -89,14 +78,14 @@ pub fn end(stream: H) -> Result<H> {
         }
     }
     let c = m.captures.remove(&id).ok_or(Error::CAPTURE_INVALIDATED)?;
-    if c.invalid || unjoined {
+    if c.invalid || unjoined || foreign {
         if !c.into {
             graph::drop_graph(&mut m, c.graph);
         }
-        let e = if c.invalid {
-            Error::CAPTURE_INVALIDATED
-        } else {
-            Error::CAPTURE_UNJOINED
+        let e = match (c.invalid, foreign) {
+            (true, _) => Error::CAPTURE_INVALIDATED,
+            (_, true) => Error::CAPTURE_WRONG_THREAD,
+            _ => Error::CAPTURE_UNJOINED,
         };
         return Err(e);
     }
@@ -105,17 +94,8 @@ pub fn end(stream: H) -> Result<H> {
 
 /// Whether some forked stream did work that never came back to the origin.
 fn has_unjoined(m: &mut Machine, id: u64, origin: H) -> bool {
-    let ends = |h: &H| {
-        m.streams[h]
-            .capture
-            .iter()
-            .flat_map(|c| c.deps.iter().map(|d| d.0))
-            .collect::<Vec<_>>()
-    };
-    let members = m
-        .streams
-        .iter()
-        .filter(|(_, s)| s.capture.as_ref().is_some_and(|c| c.capture == id));
+    let ends = |h: &H| m.streams[h].capture.iter().flat_map(|c| c.deps.iter().map(|d| d.0)).collect::<Vec<_>>();
+    let members = m.streams.iter().filter(|(_, s)| s.capture.as_ref().is_some_and(|c| c.capture == id));
     let others: Vec<H> = members.map(|(h, _)| *h).filter(|h| *h != origin).collect();
     let mut reach = std::collections::HashSet::new();
     let mut todo = ends(&origin);
@@ -126,9 +106,7 @@ fn has_unjoined(m: &mut Machine, id: u64, origin: H) -> bool {
             todo.extend(node.deps.iter().map(|d| d.0));
         }
     }
-    others
-        .iter()
-        .any(|h| ends(h).iter().any(|n| !reach.contains(n)))
+    others.iter().any(|h| ends(h).iter().any(|n| !reach.contains(n)))
 }
 
 /// Whether the stream captures. An invalidated capture gives 901.
@@ -162,15 +140,12 @@ pub fn add(m: &mut Machine, stream: H, kind: Kind) -> Result<H> {
 /// Makes `stream` a member of capture `id`, or joins a fork back.
 pub fn join(m: &mut Machine, stream: H, id: u64, deps: Deps) -> Result {
     if !m.captures.contains_key(&id) {
-        return Ok(());
+        return Err(Error::INVALID_VALUE);
     }
     let s = m.stream(stream)?;
     match s.capture.as_mut() {
         Some(c) if c.capture == id => {
-            let new = deps
-                .into_iter()
-                .filter(|d| !c.deps.contains(d))
-                .collect::<Vec<_>>();
+            let new = deps.into_iter().filter(|d| !c.deps.contains(d)).collect::<Vec<_>>();
             c.deps.extend(new);
             Ok(())
         }
@@ -196,32 +171,19 @@ pub fn invalidate(m: &mut Machine, id: u64) {
     if let Some(c) = m.captures.get_mut(&id)
         && !std::mem::replace(&mut c.invalid, true)
     {
-        report::violation(
-            "capture_disturbed",
-            &format!("capture {id} was invalidated by a call"),
-        );
+        report::violation("capture_disturbed", &format!("capture {id} was invalidated by a call"));
     }
 }
 
 pub fn invalidate_of(m: &mut Machine, stream: H) {
-    if let Some(id) = m
-        .streams
-        .get(&stream)
-        .and_then(|s| s.capture.as_ref())
-        .map(|c| c.capture)
-    {
+    if let Some(id) = m.streams.get(&stream).and_then(|s| s.capture.as_ref()).map(|c| c.capture) {
         invalidate(m, id);
     }
 }
 
 /// A stream that is destroyed while it captures takes the capture with it.
 pub fn leave(m: &mut Machine, stream: H) {
-    let Some(id) = m
-        .streams
-        .get(&stream)
-        .and_then(|s| s.capture.as_ref())
-        .map(|c| c.capture)
-    else {
+    let Some(id) = m.streams.get(&stream).and_then(|s| s.capture.as_ref()).map(|c| c.capture) else {
         return;
     };
     invalidate(m, id);
@@ -248,12 +210,7 @@ pub fn forbid_unsafe(m: &mut Machine) -> Result {
         !c.invalid && (mine || anyone)
     };
     // Without a measurement: an already invalidated one forbids as well.
-    let hits: Vec<u64> = m
-        .captures
-        .iter()
-        .filter(|(_, c)| hit(c))
-        .map(|(id, _)| *id)
-        .collect();
+    let hits: Vec<u64> = m.captures.iter().filter(|(_, c)| hit(c)).map(|(id, _)| *id).collect();
     if hits.is_empty() {
         return Ok(());
     }
@@ -265,12 +222,7 @@ pub fn forbid_unsafe(m: &mut Machine) -> Result {
 /// mode, gives 900 and is invalidated.
 pub fn forbid_in_context(m: &mut Machine, ctx: H) -> Result {
     let inside = |c: &Capture| m.streams.get(&c.origin).is_some_and(|s| s.ctx == ctx);
-    let hits: Vec<u64> = m
-        .captures
-        .iter()
-        .filter(|(_, c)| inside(c))
-        .map(|(id, _)| *id)
-        .collect();
+    let hits: Vec<u64> = m.captures.iter().filter(|(_, c)| inside(c)).map(|(id, _)| *id).collect();
     if hits.is_empty() {
         return Ok(());
     }
@@ -289,13 +241,8 @@ pub fn forbid_implicit(m: &mut Machine, stream: H) -> Result {
         return Ok(());
     }
     let members = m.streams.values().filter(|s| s.ctx == ctx && s.blocking());
-    let hits: Vec<u64> = members
-        .filter_map(|s| s.capture.as_ref().map(|c| c.capture))
-        .collect();
-    let hits: Vec<u64> = hits
-        .into_iter()
-        .filter(|id| m.captures.get(id).is_some_and(|c| !c.invalid))
-        .collect();
+    let hits: Vec<u64> = members.filter_map(|s| s.capture.as_ref().map(|c| c.capture)).collect();
+    let hits: Vec<u64> = hits.into_iter().filter(|id| m.captures.get(id).is_some_and(|c| !c.invalid)).collect();
     if hits.is_empty() {
         return Ok(());
     }
@@ -322,30 +269,15 @@ pub struct Info {
 
 pub fn info(stream: H) -> Result<Info> {
     let mut m = lock();
-    let none = Info {
-        status: 0,
-        id: 0,
-        graph: 0,
-        deps: Vec::new(),
-    };
+    let none = Info { status: 0, id: 0, graph: 0, deps: Vec::new() };
     let Some(member) = m.stream(stream)?.capture.as_ref() else {
         forbid_implicit_query(&mut m, stream)?;
         return Ok(none);
     };
     let (id, deps) = (member.capture, member.deps.clone());
     Ok(match m.captures.get(&id) {
-        Some(c) if c.invalid => Info {
-            status: 2,
-            id,
-            graph: 0,
-            deps: Vec::new(),
-        },
-        Some(c) => Info {
-            status: 1,
-            id,
-            graph: c.graph,
-            deps,
-        },
+        Some(c) if c.invalid => Info { status: 2, id, graph: 0, deps: Vec::new() },
+        Some(c) => Info { status: 1, id, graph: c.graph, deps },
         None => none,
     })
 }

@@ -56,10 +56,7 @@ impl Config {
         Config {
             devices: number("SIM_DEVICES", 1) as u32,
             device_mem,
-            context_mem: number(
-                "SIM_CONTEXT_MEM",
-                if device_mem >= 1 << 30 { 32 * MIB } else { 0 },
-            ),
+            context_mem: number("SIM_CONTEXT_MEM", if device_mem >= 1 << 30 { 32 * MIB } else { 0 }),
             lag_us: number("SIM_LAG_US", 0),
             reuse_handles: number("SIM_REUSE_HANDLES", 0) != 0,
             real_host_heap: var("SIM_HOST_HEAP").is_some_and(|v| v == "real"),
@@ -119,9 +116,6 @@ mod tests {
     fn faults_name_call_and_code() {
         let f = parse_faults("cuMemAlloc_v2:3=2,bad,cuGraphInstantiateWithFlags:1=2");
         assert_eq!(f.len(), 2);
-        assert_eq!(
-            (f[0].name.as_str(), f[0].call, f[0].code),
-            ("cuMemAlloc_v2", 3, 2)
-        );
+        assert_eq!((f[0].name.as_str(), f[0].call, f[0].code), ("cuMemAlloc_v2", 3, 2));
     }
 }

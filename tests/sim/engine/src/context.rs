@@ -15,6 +15,8 @@ pub struct Context {
     pub refs: u32,
     pub primary: bool,
     pub active: bool,
+    /// It was reset after a fault: it stays destroyed.
+    pub dead: bool,
     /// Set by a fault on the device: every later call gives it.
     pub sticky: Option<Error>,
     pub legacy: H,
@@ -35,6 +37,7 @@ impl Context {
             refs: 0,
             primary: true,
             active: false,
+            dead: false,
             sticky: None,
             legacy: 0,
             per_thread: HashMap::new(),
@@ -128,12 +131,7 @@ pub fn create(device: i32, flags: u32) -> Result<H> {
     let mut m = lock();
     let device = check_device(&m, device)?;
     let h = m.handles.make("context");
-    let c = Context {
-        primary: false,
-        flags,
-        refs: 1,
-        ..Context::unborn(h, device)
-    };
+    let c = Context { primary: false, flags, refs: 1, ..Context::unborn(h, device) };
     m.contexts.insert(h, c);
     if let Err(e) = activate(&mut m, h) {
         m.contexts.remove(&h);
@@ -144,11 +142,7 @@ pub fn create(device: i32, flags: u32) -> Result<H> {
 }
 
 pub fn destroy(h: H) -> Result {
-    if lock()
-        .context(h)
-        .map_err(|_| Error::INVALID_CONTEXT)?
-        .primary
-    {
+    if lock().context(h).map_err(|_| Error::INVALID_CONTEXT)?.primary {
         return Err(Error::INVALID_CONTEXT);
     }
     tear_down(h)?;
@@ -169,39 +163,27 @@ fn tear_down(h: H) -> Result {
     let mut m = lock();
     let device = m.context(h)?.device;
     crate::memory::drop_context(&mut m, h);
-    let streams: Vec<H> = m
-        .streams
-        .iter()
-        .filter(|(_, s)| s.ctx == h)
-        .map(|(h, _)| *h)
-        .collect();
+    let streams: Vec<H> = m.streams.iter().filter(|(_, s)| s.ctx == h).map(|(h, _)| *h).collect();
     for s in streams {
         m.streams.remove(&s);
         m.handles.retire("stream", s);
     }
     m.events.retain(|_, e| e.ctx != h);
-    let modules: Vec<H> = m
-        .modules
-        .iter()
-        .filter(|(_, x)| x.ctx == h)
-        .map(|(h, _)| *h)
-        .collect();
+    let modules: Vec<H> = m.modules.iter().filter(|(_, x)| x.ctx == h).map(|(h, _)| *h).collect();
     for module in modules {
         crate::module::drop_module(&mut m, module);
     }
-    let execs: Vec<H> = m
-        .execs
-        .iter()
-        .filter(|(_, x)| x.ctx == h)
-        .map(|(h, _)| *h)
-        .collect();
+    let execs: Vec<H> = m.execs.iter().filter(|(_, x)| x.ctx == h).map(|(h, _)| *h).collect();
     for exec in execs {
         crate::exec::drop_exec(&mut m, exec);
     }
     let c = m.context(h)?;
     let was = std::mem::replace(&mut c.active, false);
     c.refs = 0;
-    c.sticky = None;
+    if c.sticky.take().is_some() {
+        // Nothing brings it back in this process.
+        c.dead = true;
+    }
     c.per_thread.clear();
     c.orphans.clear();
     if was {
@@ -244,20 +226,28 @@ pub fn pop() -> Result<H> {
 
 /// The thread's context, usable: alive, and without a sticky error.
 pub fn require(m: &mut Machine) -> Result<H> {
-    let h = m
-        .thread()
-        .stack
-        .last()
-        .copied()
-        .ok_or(Error::INVALID_CONTEXT)?;
+    let h = m.thread().stack.last().copied().ok_or(Error::INVALID_CONTEXT)?;
     match m.contexts.get(&h) {
         None => {
             m.missing("context", h);
             Err(Error::CONTEXT_IS_DESTROYED)
         }
-        Some(c) if !c.active => Err(Error::CONTEXT_IS_DESTROYED),
+        Some(c) if !c.active || c.dead => Err(Error::CONTEXT_IS_DESTROYED),
         Some(c) => c.sticky.map_or(Ok(h), Err),
     }
+}
+
+/// The sticky error of the thread's context, if it has both.
+pub fn check_current(m: &mut Machine) -> Result {
+    match m.thread().stack.last().copied() {
+        Some(h) => m.contexts.get(&h).and_then(|c| c.sticky).map_or(Ok(()), Err),
+        None => Ok(()),
+    }
+}
+
+/// The sticky error of a context.
+pub fn check(m: &mut Machine, h: H) -> Result {
+    m.contexts.get(&h).and_then(|c| c.sticky).map_or(Ok(()), Err)
 }
 
 /// Waits for everything in the context. Gives 900 and invalidates if any

@@ -44,10 +44,7 @@ pub fn copy_async(s: H, c: Copy3D) -> Result {
             let from = (c.src.at + c.src.x) as *const u8;
             // SAFETY: the caller promises that the source is readable.
             let bytes = unsafe { std::slice::from_raw_parts(from, c.width as usize) };
-            Kind::Staged {
-                dst: c.dst.at + c.dst.x,
-                bytes: Arc::from(bytes),
-            }
+            Kind::Staged { dst: c.dst.at + c.dst.x, bytes: Arc::from(bytes) }
         } else {
             Kind::Memcpy(c)
         };
@@ -70,10 +67,7 @@ pub fn copy_sync(s: H, c: Copy3D) -> Result {
 }
 
 pub fn set_check(m: &Machine, k: &Memset) -> Result {
-    if !matches!(k.elem, 1 | 2 | 4)
-        || !k.dst.is_multiple_of(k.elem as u64)
-        || work::pageable(m, k.dst)
-    {
+    if !matches!(k.elem, 1 | 2 | 4) || !k.dst.is_multiple_of(k.elem as u64) || work::pageable(m, k.dst) {
         return Err(Error::INVALID_VALUE);
     }
     work::check(m, &Kind::Memset(*k))
@@ -92,7 +86,6 @@ pub fn set(s: H, k: Memset, sync: bool) -> Result {
             return Err(Error::CAPTURE_UNSUPPORTED);
         }
         capture::forbid_implicit(&mut m, s)?;
-        capture::forbid_unsafe(&mut m)?;
     }
     set_check(&m, &k)?;
     stream::submit(&mut m, s, Kind::Memset(k)).map(drop)

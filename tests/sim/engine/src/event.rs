@@ -40,16 +40,7 @@ pub fn create(ctx: H, flags: u32) -> Result<H> {
     let mut m = lock();
     let h = m.handles.make("event");
     let time = Arc::new(AtomicU64::new(0));
-    m.events.insert(
-        h,
-        Event {
-            ctx,
-            flags,
-            fences: Vec::new(),
-            time,
-            captured: None,
-        },
-    );
+    m.events.insert(h, Event { ctx, flags, fences: Vec::new(), time, captured: None });
     Ok(h)
 }
 
@@ -80,12 +71,7 @@ pub fn record(h: H, stream: H, flags: u32) -> Result {
 /// Records into a stream that does not capture.
 pub fn record_outside(m: &mut Machine, h: H, stream: H) -> Result {
     let time = m.event(h)?.time.clone();
-    let fence = stream::enqueue(
-        m,
-        stream,
-        Vec::new(),
-        Box::new(move || time.store(now_ns(), SeqCst)),
-    )?;
+    let fence = stream::enqueue(m, stream, Vec::new(), Box::new(move || time.store(now_ns(), SeqCst)))?;
     let e = m.event(h)?;
     e.captured = None;
     e.fences = vec![fence];
@@ -141,12 +127,7 @@ pub fn wait_context(h: H, ctx: H) -> Result {
     let mut m = lock();
     capture::forbid_in_context(&mut m, ctx)?;
     let fences = m.event(h)?.fences.clone();
-    let streams: Vec<H> = m
-        .streams
-        .iter()
-        .filter(|(_, s)| s.ctx == ctx)
-        .map(|(h, _)| *h)
-        .collect();
+    let streams: Vec<H> = m.streams.iter().filter(|(_, s)| s.ctx == ctx).map(|(h, _)| *h).collect();
     for s in streams {
         stream::enqueue(&mut m, s, fences.clone(), Box::new(|| ()))?;
     }
@@ -154,18 +135,21 @@ pub fn wait_context(h: H, ctx: H) -> Result {
 }
 
 fn forbid_captured(m: &mut Machine, h: H) -> Result {
-    if let Some((id, _)) = m.event(h)?.captured.clone()
-        && m.captures.contains_key(&id)
-    {
-        capture::invalidate(m, id);
-        return Err(Error::CAPTURED_EVENT);
+    let Some((id, _)) = m.event(h)?.captured.clone() else {
+        return Ok(());
+    };
+    if !m.captures.contains_key(&id) {
+        // Its capture is over; only a new record makes it useful again.
+        return Err(Error::INVALID_VALUE);
     }
-    Ok(())
+    capture::invalidate(m, id);
+    Err(Error::CAPTURED_EVENT)
 }
 
 pub fn query(h: H) -> Result {
     let mut m = lock();
     forbid_captured(&mut m, h)?;
+    capture::forbid_unsafe(&mut m)?;
     let e = m.event(h)?;
     let (ctx, done) = (e.ctx, e.fences.iter().all(Fence::reached));
     if let Some(c) = m.contexts.get(&ctx) {
@@ -185,10 +169,7 @@ pub fn synchronize(h: H) -> Result {
     crate::queue::wait_all(&fences);
     let mut m = lock();
     crate::pool::release_idle(&mut m);
-    m.contexts
-        .get(&ctx)
-        .and_then(|c| c.sticky)
-        .map_or(Ok(()), Err)
+    m.contexts.get(&ctx).and_then(|c| c.sticky).map_or(Ok(()), Err)
 }
 
 /// Milliseconds from one record to the other.

@@ -58,20 +58,12 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Vec<ExecNode>, HashMap<H, usize
     for h in order {
         let n = graph::node(m, h)?;
         let deps = n.deps.iter().map(|(d, data)| (map[d], *data)).collect();
-        let step = Step {
-            kind: n.kind.clone(),
-            refs: n.refs.clone(),
-        };
+        let step = Step { kind: n.kind.clone(), refs: n.refs.clone() };
         let child = match step.kind {
             Kind::Child(g) => flatten(m, g)?.0,
             _ => Vec::new(),
         };
-        nodes.push(ExecNode {
-            step,
-            enabled: true,
-            deps,
-            child,
-        });
+        nodes.push(ExecNode { step, enabled: true, deps, child });
     }
     Ok((nodes, map))
 }
@@ -85,24 +77,21 @@ pub fn instantiate(ctx: H, g: H, flags: u64) -> Result<H> {
         return Err(Error::INVALID_VALUE);
     }
     let mut m = lock();
+    capture::forbid_unsafe(&mut m)?;
     let (nodes, map) = flatten(&mut m, g)?;
     for n in &nodes {
         if let Kind::Kernel(k) = &n.step.kind {
             m.function(k.func)?;
         }
     }
-    let memory = nodes
-        .iter()
-        .any(|n| matches!(n.step.kind, Kind::MemAlloc(_) | Kind::MemFree(_)));
+    let memory = nodes.iter().any(|n| matches!(n.step.kind, Kind::MemAlloc(_) | Kind::MemFree(_)));
     if memory && m.graph(g)?.memory_exec != 0 {
         return Err(Error::NOT_SUPPORTED);
     }
     let device = m.device_of(ctx)?;
     let count = count(&nodes);
     let (host_bytes, device_bytes) = (count * HOST_PER_NODE, count * DEVICE_PER_NODE);
-    let growth = m.devices[device as usize]
-        .graphs
-        .growth(device_bytes, DEVICE_STEP);
+    let growth = m.devices[device as usize].graphs.growth(device_bytes, DEVICE_STEP);
     m.charge(device, growth)?;
     let heap = &mut m.devices[device as usize].graphs;
     heap.live += device_bytes;
@@ -178,10 +167,8 @@ pub fn launch(h: H, s: H) -> Result {
     let mut m = lock();
     m.exec(h)?;
     if capture::active(&mut m, s)? {
-        // A launch into a capture becomes a child graph node.
-        let source = m.exec(h)?.source;
-        let child = graph::copy(&mut m, source)?;
-        return capture::add(&mut m, s, Kind::Child(child)).map(drop);
+        capture::invalidate_of(&mut m, s);
+        return Err(Error::CAPTURE_UNSUPPORTED);
     }
     capture::forbid_implicit(&mut m, s)?;
     let e = m.exec(h)?;
@@ -195,10 +182,7 @@ pub fn launch(h: H, s: H) -> Result {
             plan
         }
     };
-    let (auto_free, mut deps) = (
-        e.flags & AUTO_FREE != 0,
-        e.last.clone().into_iter().collect::<Vec<_>>(),
-    );
+    let (auto_free, mut deps) = (e.flags & AUTO_FREE != 0, e.last.clone().into_iter().collect::<Vec<_>>());
     if e.memory {
         crate::pool::prepare_launch(&mut m, &plan, auto_free)?;
     }
@@ -211,10 +195,7 @@ pub fn launch(h: H, s: H) -> Result {
         }
     }
     deps.retain(|f| !f.reached());
-    let times: Vec<_> = records
-        .iter()
-        .filter_map(|ev| m.events.get(ev).map(|e| e.time.clone()))
-        .collect();
+    let times: Vec<_> = records.iter().filter_map(|ev| m.events.get(ev).map(|e| e.time.clone())).collect();
     let ctx = m.stream(s)?.ctx;
     let run = move || {
         plan.iter().for_each(|step| work::perform(step, ctx));
@@ -279,10 +260,7 @@ pub fn set_child(h: H, node: H, g: H) -> Result {
 pub fn set_enabled(h: H, node: H, enabled: bool) -> Result {
     let mut m = lock();
     let n = slot(&mut m, h, node)?;
-    if !matches!(
-        n.step.kind,
-        Kind::Kernel(_) | Kind::Memset(_) | Kind::Memcpy(_)
-    ) {
+    if !matches!(n.step.kind, Kind::Kernel(_) | Kind::Memset(_) | Kind::Memcpy(_)) {
         return Err(Error::INVALID_VALUE);
     }
     n.enabled = enabled;

@@ -31,14 +31,7 @@ pub struct UserObject {
 pub fn create(m: &mut Machine) -> H {
     let h = m.handles.make("graph");
     let id = m.id();
-    let g = Graph {
-        nodes: Vec::new(),
-        owner: 0,
-        clone_of: 0,
-        user_objects: HashMap::new(),
-        id,
-        memory_exec: 0,
-    };
+    let g = Graph { nodes: Vec::new(), owner: 0, clone_of: 0, user_objects: HashMap::new(), id, memory_exec: 0 };
     m.graphs.insert(h, g);
     h
 }
@@ -91,18 +84,7 @@ pub fn add_node(m: &mut Machine, graph: H, deps: &[Edge], kind: Kind) -> Result<
         m.graph(g)?.owner = h;
     }
     let views = views(&kind);
-    m.nodes.insert(
-        h,
-        Node {
-            graph,
-            kind,
-            deps: deps.to_vec(),
-            outs: Vec::new(),
-            origin: 0,
-            refs,
-            views,
-        },
-    );
+    m.nodes.insert(h, Node { graph, kind, deps: deps.to_vec(), outs: Vec::new(), origin: 0, refs, views });
     for (d, data) in deps {
         node(m, *d)?.outs.push((h, *data));
     }
@@ -114,11 +96,7 @@ pub fn add_node(m: &mut Machine, graph: H, deps: &[Edge], kind: Kind) -> Result<
 /// Where each kernel parameter lies in the node's own copy.
 fn views(kind: &Kind) -> Box<[usize]> {
     match kind {
-        Kind::Kernel(k) => k
-            .layout
-            .iter()
-            .map(|(off, _)| k.params.as_ptr() as usize + *off as usize)
-            .collect(),
+        Kind::Kernel(k) => k.layout.iter().map(|(off, _)| k.params.as_ptr() as usize + *off as usize).collect(),
         _ => Box::default(),
     }
 }
@@ -155,9 +133,14 @@ pub fn destroy_node(h: H) -> Result {
     Ok(())
 }
 
-/// A copy of a graph, child graphs and user objects included.
+/// A copy of a graph, child graphs and user objects included. Alloc and free
+/// nodes cannot be copied.
 pub fn copy(m: &mut Machine, from: H) -> Result<H> {
     let list = m.graph(from)?.nodes.clone();
+    let memory = |n: &Node| matches!(n.kind, Kind::MemAlloc(_) | Kind::MemFree(_));
+    if list.iter().any(|h| m.nodes.get(h).is_some_and(memory)) {
+        return Err(Error::NOT_SUPPORTED);
+    }
     let objects = m.graph(from)?.user_objects.clone();
     let to = create(m);
     let mut map: HashMap<H, H> = HashMap::new();
@@ -174,12 +157,7 @@ pub fn copy(m: &mut Machine, from: H) -> Result<H> {
         n.refs = refs;
         map.insert(*h, new);
     }
-    let moved = |edges: &[Edge]| {
-        edges
-            .iter()
-            .filter_map(|(n, d)| Some((*map.get(n)?, *d)))
-            .collect::<Vec<_>>()
-    };
+    let moved = |edges: &[Edge]| edges.iter().filter_map(|(n, d)| Some((*map.get(n)?, *d))).collect::<Vec<_>>();
     for h in &list {
         let (deps, outs) = {
             let n = node(m, *h)?;
@@ -203,9 +181,7 @@ pub fn copy(m: &mut Machine, from: H) -> Result<H> {
 pub fn find_in_clone(original: H, clone: H) -> Result<H> {
     let mut m = lock();
     let list = m.graph(clone)?.nodes.clone();
-    list.into_iter()
-        .find(|n| m.nodes.get(n).is_some_and(|n| n.origin == original))
-        .ok_or(Error::INVALID_VALUE)
+    list.into_iter().find(|n| m.nodes.get(n).is_some_and(|n| n.origin == original)).ok_or(Error::INVALID_VALUE)
 }
 
 /// All edges, ordered by the node they leave: `(from, to, data)`.
@@ -213,19 +189,13 @@ pub fn edges(h: H) -> Result<Vec<(H, H, [u8; 8])>> {
     let mut m = lock();
     let list = m.graph(h)?.nodes.clone();
     let out = |n: &H| m.nodes.get(n).map(|x| x.outs.clone()).unwrap_or_default();
-    Ok(list
-        .iter()
-        .flat_map(|n| out(n).into_iter().map(|(to, d)| (*n, to, d)))
-        .collect())
+    Ok(list.iter().flat_map(|n| out(n).into_iter().map(|(to, d)| (*n, to, d))).collect())
 }
 
 pub fn roots(h: H) -> Result<Vec<H>> {
     let mut m = lock();
     let list = m.graph(h)?.nodes.clone();
-    Ok(list
-        .into_iter()
-        .filter(|n| m.nodes.get(n).is_some_and(|n| n.deps.is_empty()))
-        .collect())
+    Ok(list.into_iter().filter(|n| m.nodes.get(n).is_some_and(|n| n.deps.is_empty())).collect())
 }
 
 pub fn add_edges(h: H, list: &[(H, H, [u8; 8])]) -> Result {
@@ -236,32 +206,14 @@ pub fn add_edges(h: H, list: &[(H, H, [u8; 8])]) -> Result {
         if !inside(&mut m, *from)? || !inside(&mut m, *to)? || from == to {
             return Err(Error::INVALID_VALUE);
         }
-        if node(&mut m, *to)?.deps.iter().any(|(d, _)| d == from) || reaches(&m, *to, *from) {
+        // A cycle is accepted here; instantiating it fails.
+        if node(&mut m, *to)?.deps.iter().any(|(d, _)| d == from) {
             return Err(Error::INVALID_VALUE);
         }
         node(&mut m, *to)?.deps.push((*from, *data));
         node(&mut m, *from)?.outs.push((*to, *data));
     }
     Ok(())
-}
-
-fn reaches(m: &Machine, from: H, to: H) -> bool {
-    let mut seen = std::collections::HashSet::new();
-    let mut todo = vec![from];
-    while let Some(n) = todo.pop() {
-        if n == to {
-            return true;
-        }
-        if seen.insert(n) {
-            todo.extend(
-                m.nodes
-                    .get(&n)
-                    .into_iter()
-                    .flat_map(|n| n.outs.iter().map(|o| o.0)),
-            );
-        }
-    }
-    false
 }
 
 pub fn remove_edges(h: H, list: &[(H, H)]) -> Result {
@@ -298,11 +250,7 @@ pub fn order(m: &mut Machine, h: H) -> Result<Vec<H>> {
         }
         at += 1;
     }
-    if sorted.len() == list.len() {
-        Ok(sorted)
-    } else {
-        Err(Error::INVALID_VALUE)
-    }
+    if sorted.len() == list.len() { Ok(sorted) } else { Err(Error::INVALID_VALUE) }
 }
 
 pub fn create_object(destroy: usize, data: usize, refs: u32) -> Result<H> {
@@ -311,23 +259,12 @@ pub fn create_object(destroy: usize, data: usize, refs: u32) -> Result<H> {
     }
     let mut m = lock();
     let h = m.handles.make("user object");
-    m.user_objects.insert(
-        h,
-        UserObject {
-            refs,
-            destroy,
-            data,
-        },
-    );
+    m.user_objects.insert(h, UserObject { refs, destroy, data });
     Ok(h)
 }
 
 pub fn retain_object(h: H, count: u32) -> Result {
-    lock()
-        .user_objects
-        .get_mut(&h)
-        .ok_or(Error::INVALID_VALUE)?
-        .refs += count;
+    lock().user_objects.get_mut(&h).ok_or(Error::INVALID_VALUE)?.refs += count;
     Ok(())
 }
 
@@ -348,19 +285,13 @@ pub fn release_object(m: &mut Machine, h: H, count: u32, after: Option<Fence>) {
         let call: extern "C" fn(usize) = unsafe { std::mem::transmute(destroy) };
         call(data)
     };
-    m.callbacks.submit(Op {
-        deps: after.into_iter().collect(),
-        run: Box::new(run),
-    });
+    m.callbacks.submit(Op { deps: after.into_iter().collect(), run: Box::new(run) });
 }
 
 /// Moves (`transfer`) or adds references to a graph.
 pub fn retain_in_graph(graph: H, object: H, count: u32, transfer: bool) -> Result {
     let mut m = lock();
-    let o = m
-        .user_objects
-        .get_mut(&object)
-        .ok_or(Error::INVALID_VALUE)?;
+    let o = m.user_objects.get_mut(&object).ok_or(Error::INVALID_VALUE)?;
     if !transfer {
         o.refs += count;
     }
@@ -371,10 +302,7 @@ pub fn retain_in_graph(graph: H, object: H, count: u32, transfer: bool) -> Resul
 pub fn release_in_graph(graph: H, object: H, count: u32) -> Result {
     let mut m = lock();
     let g = m.graph(graph)?;
-    let have = g
-        .user_objects
-        .get_mut(&object)
-        .ok_or(Error::INVALID_VALUE)?;
+    let have = g.user_objects.get_mut(&object).ok_or(Error::INVALID_VALUE)?;
     if *have < count {
         return Err(Error::INVALID_VALUE);
     }

@@ -31,16 +31,8 @@ impl Handles {
                 0,
             )
         };
-        let base = if p == libc::MAP_FAILED {
-            0x5100_0000_0000
-        } else {
-            p as usize
-        };
-        Handles {
-            base,
-            next: base + STEP,
-            freed: HashMap::new(),
-        }
+        let base = if p == libc::MAP_FAILED { 0x5100_0000_0000 } else { p as usize };
+        Handles { base, next: base + STEP, freed: HashMap::new() }
     }
 
     pub fn make(&mut self, kind: &'static str) -> H {

@@ -39,19 +39,10 @@ fn unpack(bytes: &[u8; 64]) -> [u64; 6] {
 /// cuIpcGetMemHandle: only for memory of cuMemAlloc.
 pub fn export(ptr: u64) -> Result<[u8; 64]> {
     let mut m = lock();
-    let (base, a) = m
-        .find(ptr)
-        .filter(|(_, a)| a.kind == Kind::Device)
-        .ok_or(Error::INVALID_VALUE)?;
+    // A pointer inside stands for its allocation.
+    let (base, a) = m.find(ptr).filter(|(_, a)| a.kind == Kind::Device).ok_or(Error::INVALID_VALUE)?;
     let (size, id) = (a.size, a.id);
-    let key = pack([
-        MAGIC,
-        std::process::id() as u64,
-        m.arena.fd as u64,
-        m.arena.offset(base),
-        size,
-        id,
-    ]);
+    let key = pack([MAGIC, std::process::id() as u64, m.arena.fd as u64, m.arena.offset(base), size, id]);
     if let Some(a) = m.allocs.get_mut(&base) {
         a.exported = true;
     }
@@ -59,15 +50,10 @@ pub fn export(ptr: u64) -> Result<[u8; 64]> {
 }
 
 fn open_file(pid: u64, fd: u64) -> Result<i32> {
-    let path =
-        std::ffi::CString::new(format!("/proc/{pid}/fd/{fd}")).map_err(|_| Error::INVALID_VALUE)?;
+    let path = std::ffi::CString::new(format!("/proc/{pid}/fd/{fd}")).map_err(|_| Error::INVALID_VALUE)?;
     // SAFETY: a NUL-terminated path.
     let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    if file < 0 {
-        Err(Error::INVALID_VALUE)
-    } else {
-        Ok(file)
-    }
+    if file < 0 { Err(Error::INVALID_VALUE) } else { Ok(file) }
 }
 
 /// Opening in the exporting process gives 201, as on a real device; opening
@@ -98,15 +84,7 @@ pub fn open(ctx: H, key: [u8; 64]) -> Result<u64> {
     let ptr = map + (off - first);
     let device = m.device_of(ctx)?;
     m.add_alloc(ptr, size, Kind::Imported, ctx, device);
-    m.imports.insert(
-        ptr,
-        Import {
-            map,
-            span,
-            refs: 1,
-            key,
-        },
-    );
+    m.imports.insert(ptr, Import { map, span, refs: 1, key });
     Ok(ptr)
 }
 

@@ -8,13 +8,11 @@ use std::time::Duration;
 pub type Native = fn(&[u8], fn(u64) -> u64);
 
 fn u64_at(p: &[u8], off: usize) -> u64 {
-    p.get(off..off + 8)
-        .map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap_or_default()))
+    p.get(off..off + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap_or_default()))
 }
 
 fn u32_at(p: &[u8], off: usize) -> u32 {
-    p.get(off..off + 4)
-        .map_or(0, |b| u32::from_le_bytes(b.try_into().unwrap_or_default()))
+    p.get(off..off + 4).map_or(0, |b| u32::from_le_bytes(b.try_into().unwrap_or_default()))
 }
 
 /// The memory that a kernel reads or writes: address and bytes.
@@ -50,32 +48,20 @@ fn fill(p: &[u8], host: fn(u64) -> u64) {
 }
 
 fn verify(p: &[u8], host: fn(u64) -> u64) {
-    let (at, n, value) = (
-        host(u64_at(p, 0)) as *const u32,
-        u64_at(p, 8),
-        u32_at(p, 16),
-    );
+    let (at, n, value) = (host(u64_at(p, 0)) as *const u32, u64_at(p, 8), u32_at(p, 16));
     // SAFETY: the caller checked `ranges`.
-    let wrong = (0..n as usize)
-        .filter(|i| unsafe { at.add(*i).read_volatile() } != value)
-        .count();
+    let wrong = (0..n as usize).filter(|i| unsafe { at.add(*i).read_volatile() } != value).count();
     let counter = host(u64_at(p, 24)) as *const AtomicU64;
     // SAFETY: as above; the kernel demands alignment too.
     unsafe { (*counter).fetch_add(wrong as u64, Relaxed) };
 }
 
 fn scale(p: &[u8], host: fn(u64) -> u64) {
-    let (dst, src) = (
-        host(u64_at(p, 0)) as *mut u32,
-        host(u64_at(p, 8)) as *const u32,
-    );
+    let (dst, src) = (host(u64_at(p, 0)) as *mut u32, host(u64_at(p, 8)) as *const u32);
     let (n, factor) = (u64_at(p, 16), u32_at(p, 24));
     for i in 0..n as usize {
         // SAFETY: the caller checked `ranges`.
-        unsafe {
-            dst.add(i)
-                .write_volatile(src.add(i).read_volatile().wrapping_mul(factor))
-        }
+        unsafe { dst.add(i).write_volatile(src.add(i).read_volatile().wrapping_mul(factor)) }
     }
 }
 

@@ -16,18 +16,8 @@ pub struct Shape {
 
 /// Builds a kernel; `read` copies parameter `i` (of the given size) from where
 /// the caller keeps it, or `packed` is the whole block.
-pub fn kernel(
-    shape: Shape,
-    packed: Option<Vec<u8>>,
-    read: Option<&dyn Fn(usize, usize) -> Vec<u8>>,
-) -> Result<Kernel> {
-    let Shape {
-        func,
-        grid,
-        block,
-        shared,
-        attrs,
-    } = shape;
+pub fn kernel(shape: Shape, packed: Option<Vec<u8>>, read: Option<&dyn Fn(usize, usize) -> Vec<u8>>) -> Result<Kernel> {
+    let Shape { func, grid, block, shared, attrs } = shape;
     if grid.contains(&0) || block.contains(&0) {
         return Err(Error::INVALID_VALUE);
     }
@@ -35,7 +25,14 @@ pub fn kernel(
     if threads > 1024 || grid[1] > 65535 || grid[2] > 65535 {
         return Err(Error::INVALID_VALUE);
     }
-    let layout = lock().function(func)?.layout.clone();
+    let (layout, most) = {
+        let mut m = lock();
+        let most = m.function_attribute(func, MAX_DYNAMIC_SHARED)?;
+        (m.function(func)?.layout.clone(), most)
+    };
+    if shared as i64 > most as i64 {
+        return Err(Error::INVALID_VALUE);
+    }
     let size = layout.last().map_or(0, |(off, len)| off + len) as usize;
     let mut bytes = vec![0u8; size];
     match (packed, read) {
@@ -52,16 +49,10 @@ pub fn kernel(
         (None, None) if size == 0 => {}
         (None, None) => return Err(Error::INVALID_VALUE),
     }
-    Ok(Kernel {
-        func,
-        grid,
-        block,
-        shared,
-        params: bytes.into(),
-        layout,
-        attrs,
-    })
+    Ok(Kernel { func, grid, block, shared, params: bytes.into(), layout, attrs })
 }
+
+const MAX_DYNAMIC_SHARED: u32 = 8;
 
 impl Machine {
     /// The function's attribute, with what a plain kernel has by default.

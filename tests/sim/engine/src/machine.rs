@@ -43,9 +43,7 @@ pub struct Heap {
 impl Heap {
     /// By how much `held` must grow for `more` bytes, in steps of `step`.
     pub fn growth(&self, more: u64, step: u64) -> u64 {
-        (self.live + more)
-            .next_multiple_of(step)
-            .saturating_sub(self.held)
+        (self.live + more).next_multiple_of(step).saturating_sub(self.held)
     }
 }
 
@@ -91,18 +89,15 @@ static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
 
 /// The machine, locked. Nothing that waits may hold it.
 pub fn lock() -> MutexGuard<'static, Machine> {
-    MACHINE
-        .get_or_init(|| Mutex::new(Machine::new()))
-        .lock()
-        .unwrap_or_else(|e| e.into_inner())
+    MACHINE.get_or_init(|| Mutex::new(Machine::new())).lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Machine {
     fn new() -> Machine {
         let c = config();
         let size = (c.device_mem * c.devices.max(1) as u64 * 8).clamp(64 << 30, 4 << 40);
-        let arena = Arena::new(size.next_multiple_of(BLOCK))
-            .expect("the simulator needs memfd_create and address space");
+        let arena =
+            Arena::new(size.next_multiple_of(BLOCK)).expect("the simulator needs memfd_create and address space");
         crate::work::publish_view(&arena);
         let mut m = Machine {
             handles: Handles::new(),
@@ -136,8 +131,7 @@ impl Machine {
             let pool = m.handles.make("pool");
             m.pools.insert(pool, Pool::new(ordinal));
             let primary = m.handles.make("context");
-            m.contexts
-                .insert(primary, Context::unborn(primary, ordinal));
+            m.contexts.insert(primary, Context::unborn(primary, ordinal));
             m.devices.push(Device {
                 total: c.device_mem,
                 used: 0,
@@ -158,9 +152,7 @@ impl Machine {
     }
 
     pub fn thread(&mut self) -> &mut Thread {
-        self.threads
-            .entry(crate::lifecycle::thread_id())
-            .or_default()
+        self.threads.entry(crate::lifecycle::thread_id()).or_default()
     }
 
     /// What an unknown handle gives. One that was destroyed is a violation.
@@ -189,38 +181,16 @@ impl Machine {
     /// What must be waited for before everything on a device is done.
     pub fn device_fences(&self, device: u32) -> Vec<Fence> {
         let on = |ctx: &H| self.contexts.get(ctx).is_some_and(|c| c.device == device);
-        let streams = self
-            .streams
-            .values()
-            .filter(|s| on(&s.ctx))
-            .map(|s| s.queue.tail());
-        let orphans = self
-            .contexts
-            .values()
-            .filter(|c| c.device == device)
-            .flat_map(|c| c.orphans.iter());
-        streams
-            .chain(orphans.cloned())
-            .filter(|f| !f.reached())
-            .collect()
+        let streams = self.streams.values().filter(|s| on(&s.ctx)).map(|s| s.queue.tail());
+        let orphans = self.contexts.values().filter(|c| c.device == device).flat_map(|c| c.orphans.iter());
+        streams.chain(orphans.cloned()).filter(|f| !f.reached()).collect()
     }
 
     /// The same for one context.
     pub fn context_fences(&self, ctx: H) -> Vec<Fence> {
-        let streams = self
-            .streams
-            .values()
-            .filter(|s| s.ctx == ctx)
-            .map(|s| s.queue.tail());
-        let orphans = self
-            .contexts
-            .get(&ctx)
-            .into_iter()
-            .flat_map(|c| c.orphans.iter());
-        streams
-            .chain(orphans.cloned())
-            .filter(|f| !f.reached())
-            .collect()
+        let streams = self.streams.values().filter(|s| s.ctx == ctx).map(|s| s.queue.tail());
+        let orphans = self.contexts.get(&ctx).into_iter().flat_map(|c| c.orphans.iter());
+        streams.chain(orphans.cloned()).filter(|f| !f.reached()).collect()
     }
 
     /// Counts host memory of graphs; with `SIM_HOST_HEAP=real` it is touched.
@@ -278,12 +248,7 @@ pub fn stat(name: &str) -> Option<u64> {
         "graph_host_live" => m.graph_host.live,
         "graph_host_held" => m.graph_host.held,
         "live_allocations" => m.allocs.values().filter(|a| a.kind.counts()).count() as u64,
-        "live_bytes" => m
-            .allocs
-            .values()
-            .filter(|a| a.kind.counts())
-            .map(|a| a.size)
-            .sum(),
+        "live_bytes" => m.allocs.values().filter(|a| a.kind.counts()).map(|a| a.size).sum(),
         "live_graphs" => m.graphs.len() as u64,
         "live_nodes" => m.nodes.len() as u64,
         "live_execs" => m.execs.len() as u64,
@@ -303,9 +268,6 @@ pub fn report_leaks() {
     let Some(machine) = MACHINE.get() else { return };
     let Ok(m) = machine.try_lock() else { return };
     for (addr, a) in m.allocs.iter().filter(|(_, a)| a.kind.counts()) {
-        report::violation(
-            "leak",
-            &format!("{} bytes at {addr:#x} ({:?})", a.size, a.kind),
-        );
+        report::violation("leak", &format!("{} bytes at {addr:#x} ({:?})", a.size, a.kind));
     }
 }

@@ -76,16 +76,7 @@ impl Array {
 impl Machine {
     pub fn add_alloc(&mut self, addr: u64, size: u64, kind: Kind, ctx: H, device: u32) {
         let id = self.id();
-        let a = Alloc {
-            size,
-            id,
-            kind,
-            ctx,
-            device,
-            flags: 0,
-            accessible: true,
-            exported: false,
-        };
+        let a = Alloc { size, id, kind, ctx, device, flags: 0, accessible: true, exported: false };
         self.allocs.insert(addr, a);
     }
 
@@ -133,12 +124,7 @@ pub fn alloc_managed(ctx: H, size: u64, flags: u32) -> Result<u64> {
     let mut m = lock();
     capture::forbid_unsafe(&mut m)?;
     // Whole blocks, so that the host's view of it is its own.
-    let addr = alloc_kind(
-        &mut m,
-        ctx,
-        size.max(1).next_multiple_of(BLOCK),
-        Kind::Managed,
-    )?;
+    let addr = alloc_kind(&mut m, ctx, size.max(1).next_multiple_of(BLOCK), Kind::Managed)?;
     let span = size.max(1).next_multiple_of(BLOCK);
     m.arena.host_access(addr, span, true)?;
     if let Some(a) = m.allocs.get_mut(&addr) {
@@ -170,20 +156,11 @@ pub fn free(ptr: u64) -> Result {
     if ptr == 0 {
         return Ok(());
     }
-    let freeable = |k: Kind| {
-        matches!(
-            k,
-            Kind::Device | Kind::Managed | Kind::Pool(_) | Kind::Graph
-        )
-    };
+    let freeable = |k: Kind| matches!(k, Kind::Device | Kind::Managed | Kind::Pool(_) | Kind::Graph);
     let (fences, id) = {
         let mut m = lock();
         capture::forbid_unsafe(&mut m)?;
-        let a = m
-            .allocs
-            .get(&ptr)
-            .filter(|a| freeable(a.kind))
-            .ok_or(Error::INVALID_VALUE)?;
+        let a = m.allocs.get(&ptr).filter(|a| freeable(a.kind)).ok_or(Error::INVALID_VALUE)?;
         let (device, id) = (a.device, a.id);
         report::count("barriers", 1);
         (m.device_fences(device), id)
@@ -214,26 +191,21 @@ pub fn drop_alloc(m: &mut Machine, ptr: u64) {
             m.refund(a.device, back);
         }
         Kind::Pool(pool) => crate::pool::give(m, pool, ptr, a.size),
-        Kind::Graph => crate::pool::graph_free(m, ptr, &a),
         Kind::Host => {
             // SAFETY: mapped by `alloc_host` with this rounded size, and no
             // longer in the table.
             unsafe { libc::munmap(ptr as *mut _, a.size.next_multiple_of(4096) as usize) };
         }
         Kind::Imported => crate::ipc::unmap(m, ptr, a.size),
-        Kind::Registered | Kind::Mapped(_) => {}
+        // A graph keeps its memory until a trim.
+        Kind::Registered | Kind::Mapped(_) | Kind::Graph => {}
     }
 }
 
 /// Everything that dies with a context.
 pub fn drop_context(m: &mut Machine, ctx: H) {
     let mine = |a: &Alloc| a.ctx == ctx && !matches!(a.kind, Kind::Mapped(_));
-    let list: Vec<u64> = m
-        .allocs
-        .iter()
-        .filter(|(_, a)| mine(a))
-        .map(|(p, _)| *p)
-        .collect();
+    let list: Vec<u64> = m.allocs.iter().filter(|(_, a)| mine(a)).map(|(p, _)| *p).collect();
     for p in list {
         drop_alloc(m, p);
     }
@@ -249,9 +221,7 @@ pub fn alloc_host(ctx: H, size: u64, flags: u32) -> Result<u64> {
     if size == 0 {
         return Ok(0);
     }
-    let len = size
-        .checked_next_multiple_of(4096)
-        .ok_or(Error::OUT_OF_MEMORY)?;
+    let len = size.checked_next_multiple_of(4096).ok_or(Error::OUT_OF_MEMORY)?;
     // SAFETY: a fresh anonymous mapping.
     let p = unsafe {
         libc::mmap(
@@ -282,11 +252,7 @@ pub fn free_host(ptr: u64) -> Result {
     let fences = {
         let mut m = lock();
         capture::forbid_unsafe(&mut m)?;
-        let a = m
-            .allocs
-            .get(&ptr)
-            .filter(|a| a.kind == Kind::Host)
-            .ok_or(Error::INVALID_VALUE)?;
+        let a = m.allocs.get(&ptr).filter(|a| a.kind == Kind::Host).ok_or(Error::INVALID_VALUE)?;
         let device = a.device;
         m.device_fences(device)
     };
@@ -301,11 +267,7 @@ pub fn register(ctx: H, ptr: u64, size: u64, flags: u32) -> Result {
     }
     let mut m = lock();
     capture::forbid_unsafe(&mut m)?;
-    let overlaps = m
-        .allocs
-        .range(..ptr + size)
-        .next_back()
-        .is_some_and(|(b, a)| b + a.size > ptr);
+    let overlaps = m.allocs.range(..ptr + size).next_back().is_some_and(|(b, a)| b + a.size > ptr);
     if overlaps {
         return Err(Error::HOST_ALREADY_REGISTERED);
     }
@@ -339,10 +301,7 @@ pub fn info(device: u32) -> (u64, u64) {
 /// `(base, size)` as asked for. Host memory is not a device range.
 pub fn address_range(ptr: u64) -> Result<(u64, u64)> {
     let m = lock();
-    let (base, a) = m
-        .find(ptr)
-        .filter(|(_, a)| a.kind != Kind::Registered)
-        .ok_or(Error::NOT_FOUND)?;
+    let (base, a) = m.find(ptr).filter(|(_, a)| a.kind != Kind::Registered).ok_or(Error::NOT_FOUND)?;
     Ok((base, a.size))
 }
 
@@ -351,9 +310,7 @@ pub fn alloc_pitch(ctx: H, width: u64, height: u64) -> Result<(u64, u64)> {
     if width == 0 || height == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    let pitch = width
-        .checked_next_multiple_of(512)
-        .ok_or(Error::OUT_OF_MEMORY)?;
+    let pitch = width.checked_next_multiple_of(512).ok_or(Error::OUT_OF_MEMORY)?;
     let size = pitch.checked_mul(height).ok_or(Error::OUT_OF_MEMORY)?;
     Ok((alloc(ctx, size)?, pitch))
 }

@@ -54,7 +54,6 @@ fn add_functions(m: &mut Machine, image: &ptx::Image, module: H, library: H) -> 
 pub fn load(ctx: H, text: &str) -> Result<H> {
     let image = ptx::parse(text).ok_or(Error::INVALID_IMAGE)?;
     let mut m = lock();
-    crate::capture::forbid_unsafe(&mut m)?;
     load_image(&mut m, ctx, &image, 0)
 }
 
@@ -66,21 +65,13 @@ fn load_image(m: &mut Machine, ctx: H, image: &ptx::Image, library: H) -> Result
     }
     let h = m.handles.make("module");
     let functions = add_functions(m, image, h, library);
-    m.modules.insert(
-        h,
-        Module {
-            ctx,
-            functions,
-            globals,
-        },
-    );
+    m.modules.insert(h, Module { ctx, functions, globals });
     Ok(h)
 }
 
 pub fn unload(h: H) -> Result {
     let mut m = lock();
     m.module(h)?;
-    crate::capture::forbid_unsafe(&mut m)?;
     drop_module(&mut m, h);
     Ok(())
 }
@@ -102,18 +93,11 @@ pub fn drop_module(m: &mut Machine, h: H) {
 pub fn function(module: H, name: &str) -> Result<H> {
     let mut m = lock();
     let list = m.module(module)?.functions.clone();
-    list.into_iter()
-        .find(|f| m.functions.get(f).is_some_and(|f| f.name == name))
-        .ok_or(Error::NOT_FOUND)
+    list.into_iter().find(|f| m.functions.get(f).is_some_and(|f| f.name == name)).ok_or(Error::NOT_FOUND)
 }
 
 pub fn global(module: H, name: &str) -> Result<(u64, u64)> {
-    lock()
-        .module(module)?
-        .globals
-        .get(name)
-        .copied()
-        .ok_or(Error::NOT_FOUND)
+    lock().module(module)?.globals.get(name).copied().ok_or(Error::NOT_FOUND)
 }
 
 pub fn load_library(text: &str) -> Result<H> {
@@ -121,14 +105,7 @@ pub fn load_library(text: &str) -> Result<H> {
     let mut m = lock();
     let h = m.handles.make("library");
     let kernels = add_functions(&mut m, &image, 0, h);
-    m.libraries.insert(
-        h,
-        Library {
-            text: text.into(),
-            modules: HashMap::new(),
-            kernels,
-        },
-    );
+    m.libraries.insert(h, Library { text: text.into(), modules: HashMap::new(), kernels });
     Ok(h)
 }
 
@@ -166,9 +143,7 @@ pub fn library_module(library: H, ctx: H) -> Result<H> {
 pub fn library_kernel(library: H, name: &str) -> Result<H> {
     let mut m = lock();
     let list = m.library(library)?.kernels.clone();
-    list.into_iter()
-        .find(|f| m.functions.get(f).is_some_and(|f| f.name == name))
-        .ok_or(Error::NOT_FOUND)
+    list.into_iter().find(|f| m.functions.get(f).is_some_and(|f| f.name == name)).ok_or(Error::NOT_FOUND)
 }
 
 /// cuKernelGetFunction: the function of a kernel in a context.

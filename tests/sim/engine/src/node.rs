@@ -131,36 +131,15 @@ pub struct Copy3D {
 impl Copy3D {
     /// `n` bytes from `src` to `dst`, wherever those are.
     pub fn linear(dst: u64, src: u64, n: u64) -> Copy3D {
-        let side = |at| Side {
-            space: space::UNIFIED,
-            at,
-            pitch: n,
-            height: 1,
-            ..Side::default()
-        };
-        Copy3D {
-            src: side(src),
-            dst: side(dst),
-            width: n,
-            height: 1,
-            depth: 1,
-        }
+        let side = |at| Side { space: space::UNIFIED, at, pitch: n, height: 1, ..Side::default() };
+        Copy3D { src: side(src), dst: side(dst), width: n, height: 1, depth: 1 }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemOp {
-    Wait {
-        addr: u64,
-        wide: bool,
-        value: u64,
-        flags: u32,
-    },
-    Write {
-        addr: u64,
-        wide: bool,
-        value: u64,
-    },
+    Wait { addr: u64, wide: bool, value: u64, flags: u32 },
+    Write { addr: u64, wide: bool, value: u64 },
 }
 
 /// An edge: the other node, and its data (ports and type).

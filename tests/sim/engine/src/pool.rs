@@ -1,30 +1,41 @@
 //! Stream-ordered memory: pools, and what alloc nodes of graphs hold.
 
-use crate::arena::BLOCK;
+use crate::arena::{BLOCK, carve, release};
 use crate::capture;
 use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
-use crate::memory::{Alloc, Kind as MemoryKind};
+use crate::memory::Kind as MemoryKind;
 use crate::node::{Kind, MemAlloc};
 use crate::queue::wait_all;
 use crate::stream;
 use crate::work::Step;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// Pools take memory from the device in steps of this (measured on an H200).
+const CHUNK: u64 = 32 << 20;
+
 pub struct Pool {
     pub device: u32,
     /// Bytes that stay reserved when the program synchronises.
     pub threshold: u64,
     pub flags: HashMap<u32, u32>,
-    free: BTreeMap<u64, u64>,
-    blocks: HashMap<u64, u64>,
+    chunks: BTreeMap<u64, Chunk>,
+    /// Bytes in use, as asked for.
     pub used: u64,
     pub used_high: u64,
     pub reserved: u64,
     pub reserved_high: u64,
     /// Made by the program, not by the driver.
     pub created: bool,
+    /// Destroyed while some of its memory was still in use.
+    dying: bool,
+}
+
+struct Chunk {
+    len: u64,
+    live: u32,
+    free: BTreeMap<u64, u64>,
 }
 
 impl Pool {
@@ -33,13 +44,13 @@ impl Pool {
             device,
             threshold: 0,
             flags: HashMap::from([(1, 1), (2, 1), (3, 1)]),
-            free: BTreeMap::new(),
-            blocks: HashMap::new(),
+            chunks: BTreeMap::new(),
             used: 0,
             used_high: 0,
             reserved: 0,
             reserved_high: 0,
             created: false,
+            dying: false,
         }
     }
 }
@@ -50,13 +61,7 @@ pub fn create(device: i32) -> Result<H> {
         return Err(Error::INVALID_DEVICE);
     }
     let h = m.handles.make("memory pool");
-    m.pools.insert(
-        h,
-        Pool {
-            created: true,
-            ..Pool::new(device as u32)
-        },
-    );
+    m.pools.insert(h, Pool { created: true, ..Pool::new(device as u32) });
     Ok(h)
 }
 
@@ -71,14 +76,18 @@ pub fn destroy(h: H) -> Result {
             d.current_pool = d.default_pool;
         }
     }
-    // Blocks in use go back to the device one by one.
-    if m.pool(h)?.blocks.is_empty() {
+    let p = m.pool(h)?;
+    p.dying = true;
+    p.threshold = 0;
+    collect(&mut m, h);
+    Ok(())
+}
+
+fn collect(m: &mut Machine, h: H) {
+    if m.pools.get(&h).is_some_and(|p| p.dying && p.chunks.is_empty()) {
         m.pools.remove(&h);
         m.handles.retire("memory pool", h);
-    } else {
-        m.pool(h)?.threshold = 0;
     }
-    Ok(())
 }
 
 /// cuMemAllocAsync: from the device's current pool (`pool` 0) or a given one.
@@ -86,14 +95,10 @@ pub fn destroy(h: H) -> Result {
 pub fn alloc(ctx: H, s: H, size: u64, pool: H) -> Result<u64> {
     let mut m = lock();
     if size == 0 {
-        return Err(Error::INVALID_VALUE);
+        return Ok(0);
     }
     let device = m.device_of(ctx)?;
-    let pool = if pool == 0 {
-        m.devices[device as usize].current_pool
-    } else {
-        pool
-    };
+    let pool = if pool == 0 { m.devices[device as usize].current_pool } else { pool };
     m.pool(pool)?;
     if capture::active(&mut m, s)? {
         let kind = alloc_node(&mut m, device, size, pool)?;
@@ -119,58 +124,60 @@ pub fn alloc(ctx: H, s: H, size: u64, pool: H) -> Result<u64> {
 }
 
 fn take(m: &mut Machine, ctx: H, device: u32, pool: H, size: u64) -> Result<u64> {
-    let need = size.next_multiple_of(512);
+    let need = size.checked_next_multiple_of(512).ok_or(Error::OUT_OF_MEMORY)?;
     let p = m.pool(pool)?;
-    let fit = p
-        .free
-        .iter()
-        .filter(|(_, len)| **len >= need && **len <= need * 2)
-        .min_by_key(|(_, len)| **len);
-    let addr = match fit.map(|(a, _)| *a) {
-        Some(addr) => {
-            p.free.remove(&addr);
-            addr
-        }
+    let old = p.chunks.iter_mut().find_map(|(base, c)| Some((*base, carve(&mut c.free, need, 512)?)));
+    let (base, off) = match old {
+        Some(found) => found,
         None => {
-            if m.devices[device as usize].used + m.arena.cost(device, need)
-                > m.devices[device as usize].total
-            {
-                return Err(Error::OUT_OF_MEMORY);
-            }
-            let range = m.arena.take(device, need)?;
-            m.charge(device, range.charge)?;
+            let len = need.checked_next_multiple_of(CHUNK).ok_or(Error::OUT_OF_MEMORY)?;
+            m.charge(device, len)?;
+            let base = match m.arena.take_blocks(len, BLOCK) {
+                Ok(base) => base,
+                Err(e) => {
+                    m.refund(device, len);
+                    return Err(e);
+                }
+            };
             let p = m.pool(pool)?;
-            p.blocks.insert(range.addr, need);
-            p.reserved += need;
+            let free = if len > need { BTreeMap::from([(need, len - need)]) } else { BTreeMap::new() };
+            p.chunks.insert(base, Chunk { len, live: 0, free });
+            p.reserved += len;
             p.reserved_high = p.reserved_high.max(p.reserved);
-            range.addr
+            (base, 0)
         }
     };
     let p = m.pool(pool)?;
-    p.used += p.blocks.get(&addr).copied().unwrap_or(need);
+    if let Some(c) = p.chunks.get_mut(&base) {
+        c.live += 1;
+    }
+    p.used += size;
     p.used_high = p.used_high.max(p.used);
-    m.add_alloc(addr, size, MemoryKind::Pool(pool), ctx, device);
-    Ok(addr)
+    m.add_alloc(base + off, size, MemoryKind::Pool(pool), ctx, device);
+    Ok(base + off)
 }
 
-/// cuMemFreeAsync. Only stream-ordered memory: a cudaMalloc pointer gives 1.
+/// cuMemFreeAsync. Memory of cuMemAlloc is taken too, and stays known until
+/// the stream gets there (measured on an H200, driver 580).
 pub fn free(ptr: u64, s: H) -> Result {
     let mut m = lock();
     if ptr == 0 {
-        return Err(Error::INVALID_VALUE);
+        return Ok(());
     }
     if capture::active(&mut m, s)? {
         if !m.graph_blocks.contains_key(&ptr) {
-            capture::invalidate_of(&mut m, s);
             return Err(Error::INVALID_VALUE);
         }
         return capture::add(&mut m, s, Kind::MemFree(ptr)).map(drop);
     }
+    capture::forbid_unsafe(&mut m)?;
     let a = m.allocs.get_mut(&ptr).ok_or(Error::INVALID_VALUE)?;
-    if !matches!(a.kind, MemoryKind::Pool(_) | MemoryKind::Graph) || a.flags & PENDING != 0 {
-        return Err(Error::INVALID_VALUE);
+    match a.kind {
+        MemoryKind::Device => return stream::submit(&mut m, s, Kind::FreeAsync(ptr)).map(drop),
+        MemoryKind::Managed => return Err(Error::NOT_SUPPORTED),
+        MemoryKind::Pool(_) | MemoryKind::Graph if a.flags & PENDING == 0 => a.flags |= PENDING,
+        _ => return Err(Error::INVALID_VALUE),
     }
-    a.flags |= PENDING;
     let freed = stream::submit(&mut m, s, Kind::FreeAsync(ptr)).map(drop);
     if freed.is_err()
         && let Some(a) = m.allocs.get_mut(&ptr)
@@ -186,42 +193,46 @@ const PENDING: u32 = 1 << 31;
 /// The stream reached a free.
 pub fn free_now(ptr: u64) {
     let mut m = lock();
-    if m.allocs
-        .get(&ptr)
-        .is_some_and(|a| matches!(a.kind, MemoryKind::Pool(_) | MemoryKind::Graph))
-    {
+    let ours = |k: MemoryKind| matches!(k, MemoryKind::Pool(_) | MemoryKind::Graph | MemoryKind::Device);
+    if m.allocs.get(&ptr).is_some_and(|a| ours(a.kind)) {
         crate::memory::drop_alloc(&mut m, ptr);
     }
 }
 
-/// Takes a block back into its pool.
+/// Takes memory back into its pool.
 pub fn give(m: &mut Machine, pool: H, ptr: u64, size: u64) {
     let Some(p) = m.pools.get_mut(&pool) else {
         return;
     };
-    let len = p.blocks.get(&ptr).copied().unwrap_or(size);
-    p.used = p.used.saturating_sub(len);
-    p.free.insert(ptr, len);
+    p.used = p.used.saturating_sub(size);
+    if let Some((base, c)) = p.chunks.range_mut(..=ptr).next_back() {
+        release(&mut c.free, ptr - base, size.next_multiple_of(512));
+        c.live -= 1;
+    }
 }
 
-/// Gives idle blocks back until at most `keep` bytes stay reserved.
+/// Gives idle chunks back until at most `keep` bytes stay reserved.
 pub fn shrink(m: &mut Machine, pool: H, keep: u64) {
     let Some(p) = m.pools.get_mut(&pool) else {
         return;
     };
     let device = p.device;
     let mut back = Vec::new();
-    while p.reserved > keep
-        && let Some((addr, len)) = p.free.pop_last()
-    {
-        p.blocks.remove(&addr);
-        p.reserved -= len;
-        back.push((addr, len));
+    for (base, c) in p.chunks.iter().rev().filter(|(_, c)| c.live == 0) {
+        if p.reserved <= keep {
+            break;
+        }
+        p.reserved -= c.len;
+        back.push((*base, c.len));
     }
-    for (addr, len) in back {
-        let refund = m.arena.give(addr, len);
-        m.refund(device, refund);
+    for (base, len) in back {
+        if let Some(p) = m.pools.get_mut(&pool) {
+            p.chunks.remove(&base);
+        }
+        m.arena.give_blocks(base, len);
+        m.refund(device, len);
     }
+    collect(m, pool);
 }
 
 /// What every synchronisation does: pools shrink to their threshold.
@@ -245,42 +256,24 @@ pub fn alloc_node(m: &mut Machine, device: u32, size: u64, pool: H) -> Result<Ki
     if size == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    let span = size.next_multiple_of(BLOCK);
+    let span = size.next_multiple_of(CHUNK);
     let addr = m.arena.take_blocks(span, BLOCK)?;
-    m.graph_blocks.insert(
-        addr,
-        GraphBlock {
-            device,
-            span,
-            charged: false,
-        },
-    );
-    Ok(Kind::MemAlloc(MemAlloc {
-        addr,
-        size,
-        device,
-        pool,
-    }))
+    m.graph_blocks.insert(addr, GraphBlock { device, span, charged: false });
+    Ok(Kind::MemAlloc(MemAlloc { addr, size, device, pool }))
 }
 
 /// Charges what a launch allocates, so that out-of-memory appears there.
 pub fn prepare_launch(m: &mut Machine, plan: &[Step], auto_free: bool) -> Result {
-    let freed: HashSet<u64> = plan
-        .iter()
-        .filter_map(|s| {
-            if let Kind::MemFree(p) = s.kind {
-                Some(p)
-            } else {
-                None
-            }
-        })
-        .collect();
+    let freed: HashSet<u64> =
+        plan.iter().filter_map(|s| if let Kind::MemFree(p) = s.kind { Some(p) } else { None }).collect();
     for step in plan {
         let Kind::MemAlloc(a) = &step.kind else {
             continue;
         };
         let balanced = freed.contains(&a.addr);
-        if !balanced && m.allocs.contains_key(&a.addr) {
+        // One whose free is on its way will be gone when this launch runs.
+        let open_now = m.allocs.get(&a.addr).is_some_and(|x| x.flags & PENDING == 0);
+        if !balanced && open_now {
             if !auto_free {
                 return Err(Error::INVALID_VALUE);
             }
@@ -292,7 +285,9 @@ pub fn prepare_launch(m: &mut Machine, plan: &[Step], auto_free: bool) -> Result
         let (span, charged) = (b.span, b.charged);
         if !charged {
             m.charge(a.device, span)?;
-            m.devices[a.device as usize].graph_mem.held += span;
+            let heap = &mut m.devices[a.device as usize].graph_mem;
+            heap.live += span;
+            heap.held = heap.held.max(heap.live);
             if let Some(b) = m.graph_blocks.get_mut(&a.addr) {
                 b.charged = true;
             }
@@ -308,8 +303,6 @@ fn open(m: &mut Machine, a: &MemAlloc) {
     if !m.allocs.contains_key(&a.addr) {
         let ctx = m.devices[a.device as usize].primary;
         m.add_alloc(a.addr, a.size, MemoryKind::Graph, ctx, a.device);
-        let span = m.graph_blocks.get(&a.addr).map_or(0, |b| b.span);
-        m.devices[a.device as usize].graph_mem.live += span;
     }
 }
 
@@ -318,22 +311,12 @@ pub fn graph_alloc_now(a: &MemAlloc) {
     open(&mut lock(), a);
 }
 
-pub fn graph_free(m: &mut Machine, ptr: u64, a: &Alloc) {
-    let span = m.graph_blocks.get(&ptr).map_or(0, |b| b.span);
-    let heap = &mut m.devices[a.device as usize].graph_mem;
-    heap.live = heap.live.saturating_sub(span);
-}
-
 /// cuDeviceGraphMemTrim: gives back what no graph allocation holds now.
 pub fn graph_trim(device: u32) {
     let mut m = lock();
     let idle = |m: &Machine, p: u64| !m.allocs.contains_key(&p);
-    let list: Vec<u64> = m
-        .graph_blocks
-        .iter()
-        .filter(|(_, b)| b.charged && b.device == device)
-        .map(|(p, _)| *p)
-        .collect();
+    let list: Vec<u64> =
+        m.graph_blocks.iter().filter(|(_, b)| b.charged && b.device == device).map(|(p, _)| *p).collect();
     for p in list {
         if idle(&m, p)
             && let Some(b) = m.graph_blocks.get_mut(&p)
@@ -342,7 +325,7 @@ pub fn graph_trim(device: u32) {
             let span = b.span;
             m.refund(device, span);
             let heap = &mut m.devices[device as usize].graph_mem;
-            heap.held = heap.held.saturating_sub(span);
+            heap.live = heap.live.saturating_sub(span);
         }
     }
 }

@@ -21,13 +21,7 @@ pub struct Image {
 
 fn type_size(t: &str) -> Option<u32> {
     let digits = t.trim_start_matches(|c: char| c == '.' || c.is_ascii_alphabetic());
-    Some(
-        digits
-            .parse::<u32>()
-            .ok()
-            .filter(|b| [8, 16, 32, 64, 128].contains(b))?
-            / 8,
-    )
+    Some(digits.parse::<u32>().ok().filter(|b| [8, 16, 32, 64, 128].contains(b))? / 8)
 }
 
 /// `(name, size, align)` of `.param .align 8 .b8 name[32]` or `.global ...`.
@@ -46,21 +40,14 @@ fn declaration(text: &str) -> Option<(String, u32, u32)> {
                 None => (w, 1u32),
             };
             let elem = size?;
-            return Some((
-                name.trim_end_matches([';', '=']).to_owned(),
-                elem * count,
-                align.max(elem),
-            ));
+            return Some((name.trim_end_matches([';', '=']).to_owned(), elem * count, align.max(elem)));
         }
     }
     None
 }
 
 fn strip_comments(text: &str) -> String {
-    text.lines()
-        .map(|l| l.split("//").next().unwrap_or(""))
-        .collect::<Vec<_>>()
-        .join("\n")
+    text.lines().map(|l| l.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
 }
 
 /// Parses PTX; `None` if the text is none.
@@ -89,19 +76,12 @@ pub fn parse(text: &str) -> Option<Image> {
         let name = name.split_whitespace().next()?.to_owned();
         image.entries.push(Entry { name, params });
     }
-    for line in text.split([';', '{', '}']) {
-        let line = line.trim();
-        let is_variable = line.contains(".global ")
-            && !line.contains(".entry")
-            && !line.contains("ld.")
-            && !line.contains("st.");
-        if is_variable
-            && let Some((name, size, _)) = declaration(line.split('=').next().unwrap_or(""))
-        {
-            image.variables.push(Variable {
-                name,
-                size: size as u64,
-            });
+    for statement in text.split([';', '{', '}']) {
+        let Some((_, rest)) = statement.split_once(".global ") else { continue };
+        let instruction = statement.contains("ld.") || statement.contains("st.");
+        let head = rest.split('=').next().unwrap_or("");
+        if !instruction && let Some((name, size, _)) = declaration(head) {
+            image.variables.push(Variable { name, size: size as u64 });
         }
     }
     Some(image)

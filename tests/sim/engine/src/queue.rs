@@ -51,11 +51,7 @@ struct State {
 
 impl Queue {
     pub fn new() -> Arc<Queue> {
-        Arc::new(Queue {
-            state: Mutex::default(),
-            work: Condvar::new(),
-            done: Condvar::new(),
-        })
+        Arc::new(Queue { state: Mutex::default(), work: Condvar::new(), done: Condvar::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -64,10 +60,7 @@ impl Queue {
 
     /// Everything submitted so far.
     pub fn tail(self: &Arc<Queue>) -> Fence {
-        Fence {
-            queue: self.clone(),
-            seq: self.state().submitted,
-        }
+        Fence { queue: self.clone(), seq: self.state().submitted }
     }
 
     pub fn idle(&self) -> bool {
@@ -87,10 +80,7 @@ impl Queue {
         } else {
             self.work.notify_one();
         }
-        Fence {
-            queue: self.clone(),
-            seq,
-        }
+        Fence { queue: self.clone(), seq }
     }
 }
 
@@ -107,10 +97,7 @@ fn start_worker(queue: Arc<Queue>) {
         old
     };
     let run = queue.clone();
-    let spawned = std::thread::Builder::new()
-        .name("sim-stream".into())
-        .stack_size(1 << 20)
-        .spawn(move || worker(run));
+    let spawned = std::thread::Builder::new().name("sim-stream".into()).stack_size(1 << 20).spawn(move || worker(run));
     // SAFETY: `old` is the mask that this thread had above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
     if spawned.is_err() {
@@ -124,10 +111,7 @@ fn worker(queue: Arc<Queue>) {
     loop {
         let mut q = queue.state();
         while q.ops.is_empty() {
-            let (guard, timeout) = queue
-                .work
-                .wait_timeout(q, IDLE)
-                .unwrap_or_else(|e| e.into_inner());
+            let (guard, timeout) = queue.work.wait_timeout(q, IDLE).unwrap_or_else(|e| e.into_inner());
             q = guard;
             if timeout.timed_out() && q.ops.is_empty() {
                 q.worker = false;

@@ -33,10 +33,7 @@ pub fn violation(kind: &str, text: &str) {
     // One write each, so that lines of several processes do not mix.
     let line = format!("{{\"pid\":{pid},\"violation\":\"{kind}\",\"text\":\"{escaped}\"}}\n");
     if let Some(path) = &config().report
-        && let Ok(mut file) = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path)
     {
         let _ = file.write_all(line.as_bytes());
     }
@@ -56,10 +53,5 @@ pub fn count(name: &str, by: u64) {
 
 /// A named number; 0 if nothing ever counted under that name.
 pub fn counted(name: &str) -> u64 {
-    STATS
-        .lock()
-        .unwrap_or_else(|e| e.into_inner())
-        .get(name)
-        .copied()
-        .unwrap_or(0)
+    STATS.lock().unwrap_or_else(|e| e.into_inner()).get(name).copied().unwrap_or(0)
 }

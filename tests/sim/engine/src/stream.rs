@@ -41,17 +41,7 @@ impl Stream {
         let id = m.id();
         let queue = Queue::new();
         let (capture, attrs) = (None, HashMap::new());
-        let s = Stream {
-            ctx,
-            flags,
-            priority,
-            id,
-            builtin,
-            queue,
-            capture,
-            attrs,
-            view: Default::default(),
-        };
+        let s = Stream { ctx, flags, priority, id, builtin, queue, capture, attrs, view: Default::default() };
         m.streams.insert(h, s);
         h
     }
@@ -72,13 +62,7 @@ pub fn create(ctx: H, flags: u32, priority: i32) -> Result<H> {
         return Err(Error::INVALID_VALUE);
     }
     // Highest and lowest priority are -5 and 0, as on an H200; others clamp.
-    Ok(Stream::add(
-        &mut lock(),
-        ctx,
-        flags,
-        priority.clamp(-5, 0),
-        false,
-    ))
+    Ok(Stream::add(&mut lock(), ctx, flags, priority.clamp(-5, 0), false))
 }
 
 /// Work in flight goes on; the handle is dead at once.
@@ -119,28 +103,15 @@ pub fn resolve(m: &mut Machine, ctx: H, h: H) -> Result<H> {
 
 /// Puts an operation at the end of a stream, after whatever the legacy default
 /// stream demands. The stream must not capture.
-pub fn enqueue(
-    m: &mut Machine,
-    stream: H,
-    mut deps: Vec<Fence>,
-    run: Box<dyn FnOnce() + Send>,
-) -> Result<Fence> {
+pub fn enqueue(m: &mut Machine, stream: H, mut deps: Vec<Fence>, run: Box<dyn FnOnce() + Send>) -> Result<Fence> {
     let s = m.stream(stream)?;
     let (ctx, blocking, queue) = (s.ctx, s.blocking(), s.queue.clone());
     let legacy = m.context(ctx)?.legacy;
     if stream == legacy {
-        let others = m
-            .streams
-            .iter()
-            .filter(|(h, s)| **h != legacy && s.ctx == ctx && s.blocking());
+        let others = m.streams.iter().filter(|(h, s)| **h != legacy && s.ctx == ctx && s.blocking());
         deps.extend(others.map(|(_, s)| s.queue.tail()).filter(|f| !f.reached()));
     } else if blocking {
-        deps.extend(
-            m.streams
-                .get(&legacy)
-                .map(|s| s.queue.tail())
-                .filter(|f| !f.reached()),
-        );
+        deps.extend(m.streams.get(&legacy).map(|s| s.queue.tail()).filter(|f| !f.reached()));
     }
     crate::report::count("submissions", 1);
     Ok(queue.submit(Op { deps, run }))
@@ -156,13 +127,7 @@ pub fn submit(m: &mut Machine, stream: H, kind: Kind) -> Result<Option<Fence>> {
     capture::forbid_implicit(m, stream)?;
     let ctx = m.stream(stream)?.ctx;
     let step = work::Step::new(m, kind);
-    enqueue(
-        m,
-        stream,
-        Vec::new(),
-        Box::new(move || work::perform(&step, ctx)),
-    )
-    .map(Some)
+    enqueue(m, stream, Vec::new(), Box::new(move || work::perform(&step, ctx))).map(Some)
 }
 
 /// Submits and waits until it is done. Not allowed while the stream captures.
@@ -174,7 +139,6 @@ pub fn submit_and_wait(stream: H, kind: Kind) -> Result {
             return Err(Error::CAPTURE_UNSUPPORTED);
         }
         capture::forbid_implicit(&mut m, stream)?;
-        capture::forbid_unsafe(&mut m)?;
         let ctx = m.stream(stream)?.ctx;
         (submit(&mut m, stream, kind)?, ctx)
     };
@@ -215,6 +179,7 @@ pub fn query(stream: H) -> Result {
         return Err(Error::CAPTURE_UNSUPPORTED);
     }
     capture::forbid_implicit(&mut m, stream)?;
+    capture::forbid_unsafe(&mut m)?;
     let s = m.stream(stream)?;
     let (ctx, idle) = (s.ctx, s.queue.idle());
     m.context(ctx)?.sticky.map_or(Ok(()), Err)?;

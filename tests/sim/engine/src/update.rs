@@ -32,13 +32,8 @@ pub fn update(h: H, g: H) -> Result<Outcome> {
     let e = m.exec(h)?;
     let (old, flags) = (e.nodes.clone(), e.flags);
     if let Err((refusal, index)) = compare(&m, &old, &new, flags) {
-        let node = map
-            .iter()
-            .find(|(_, i)| **i == index)
-            .map_or(0, |(h, _)| *h);
-        return Ok(Outcome {
-            refusal: Some((refusal, node)),
-        });
+        let node = map.iter().find(|(_, i)| **i == index).map_or(0, |(h, _)| *h);
+        return Ok(Outcome { refusal: Some((refusal, node)) });
     }
     carry(&old, &mut new);
     let e = m.exec(h)?;
@@ -92,17 +87,13 @@ fn check(m: &Machine, old: &Kind, new: &Kind, flags: u64) -> std::result::Result
                 return Err(Refusal::Error);
             }
             let differs = |id: u32| value(&a.attrs, id) != value(&b.attrs, id);
-            if differs(attr::COOPERATIVE)
-                || (flags & USE_NODE_PRIORITY != 0 && differs(attr::PRIORITY))
-            {
+            if differs(attr::COOPERATIVE) || (flags & USE_NODE_PRIORITY != 0 && differs(attr::PRIORITY)) {
                 return Err(Refusal::Attributes);
             }
             Ok(())
         }
         (Kind::Memcpy(a), Kind::Memcpy(b)) if !same_copy_shape(m, a, b) => Err(Refusal::Parameters),
-        (Kind::Memset(a), Kind::Memset(b)) if (a.height > 1) != (b.height > 1) => {
-            Err(Refusal::Parameters)
-        }
+        (Kind::Memset(a), Kind::Memset(b)) if (a.height > 1) != (b.height > 1) => Err(Refusal::Parameters),
         (Kind::MemAlloc(a), Kind::MemAlloc(b)) if a != b => Err(Refusal::NotSupported),
         (Kind::MemFree(a), Kind::MemFree(b)) if a != b => Err(Refusal::NotSupported),
         _ => Ok(()),
@@ -132,7 +123,6 @@ pub fn same_copy_shape(m: &Machine, a: &Copy3D, b: &Copy3D) -> bool {
 impl Outcome {
     /// 910 if it was refused.
     pub fn error(&self) -> Result {
-        self.refusal
-            .map_or(Ok(()), |_| Err(Error::EXEC_UPDATE_FAILURE))
+        self.refusal.map_or(Ok(()), |_| Err(Error::EXEC_UPDATE_FAILURE))
     }
 }

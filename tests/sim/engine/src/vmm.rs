@@ -27,11 +27,7 @@ pub struct Reservation {
 }
 
 fn aligned(size: u64) -> Result {
-    if size == 0 || !size.is_multiple_of(GRANULARITY) {
-        Err(Error::INVALID_VALUE)
-    } else {
-        Ok(())
-    }
+    if size == 0 || !size.is_multiple_of(GRANULARITY) { Err(Error::INVALID_VALUE) } else { Ok(()) }
 }
 
 pub fn reserve(size: u64, align: u64, hint: u64) -> Result<u64> {
@@ -40,11 +36,7 @@ pub fn reserve(size: u64, align: u64, hint: u64) -> Result<u64> {
         return Err(Error::INVALID_VALUE);
     }
     let mut m = lock();
-    let at = if hint == 0 {
-        None
-    } else {
-        m.arena.take_at(hint, size)
-    };
+    let at = if hint == 0 { None } else { m.arena.take_at(hint, size) };
     let addr = match at {
         Some(addr) => addr,
         None => m.arena.take_blocks(size, align.max(BLOCK))?,
@@ -82,27 +74,12 @@ pub fn create(device: i32, size: u64, handle_types: u32) -> Result<H> {
         }
     };
     let h = m.handles.make("physical memory");
-    m.physical.insert(
-        h,
-        Physical {
-            device,
-            size,
-            refs: 1,
-            maps: 0,
-            addr,
-            foreign: None,
-            handle_types,
-        },
-    );
+    m.physical.insert(h, Physical { device, size, refs: 1, maps: 0, addr, foreign: None, handle_types });
     Ok(h)
 }
 
 pub fn retain(h: H) -> Result {
-    lock()
-        .physical
-        .get_mut(&h)
-        .ok_or(Error::INVALID_VALUE)?
-        .refs += 1;
+    lock().physical.get_mut(&h).ok_or(Error::INVALID_VALUE)?.refs += 1;
     Ok(())
 }
 
@@ -122,11 +99,7 @@ pub fn retain_at(addr: u64) -> Result<H> {
 /// Mapped memory stays until it is unmapped.
 pub fn release(h: H) -> Result {
     let mut m = lock();
-    let p = m
-        .physical
-        .get_mut(&h)
-        .filter(|p| p.refs > 0)
-        .ok_or(Error::INVALID_VALUE)?;
+    let p = m.physical.get_mut(&h).filter(|p| p.refs > 0).ok_or(Error::INVALID_VALUE)?;
     p.refs -= 1;
     collect(&mut m, h);
     Ok(())
@@ -162,8 +135,10 @@ pub fn map(addr: u64, size: u64, offset: u64, h: H) -> Result {
         .is_some_and(|(base, r)| addr + size <= base + r.size && addr.is_multiple_of(GRANULARITY));
     let p = m.physical.get(&h).ok_or(Error::INVALID_VALUE)?;
     let (device, phys, foreign) = (p.device, p.addr, p.foreign);
-    if !inside || offset != 0 || size > p.size || m.allocs.range(addr..addr + size).next().is_some()
-    {
+    if offset != 0 {
+        return Err(Error::NOT_SUPPORTED);
+    }
+    if !inside || size > p.size || m.allocs.range(addr..addr + size).next().is_some() {
         return Err(Error::INVALID_VALUE);
     }
     let (fd, at) = foreign.unwrap_or_else(|| (m.arena.fd, m.arena.offset(phys)));
@@ -184,25 +159,22 @@ fn mappings(m: &Machine, addr: u64, size: u64) -> Result<Vec<u64>> {
     let mut at = addr;
     let mut list = Vec::new();
     while at < addr + size {
-        let a = m
-            .allocs
-            .get(&at)
-            .filter(|a| matches!(a.kind, Kind::Mapped(_)))
-            .ok_or(Error::INVALID_VALUE)?;
+        let a = m.allocs.get(&at).filter(|a| matches!(a.kind, Kind::Mapped(_))).ok_or(Error::INVALID_VALUE)?;
         list.push(at);
         at += a.size;
     }
-    if at == addr + size {
-        Ok(list)
-    } else {
-        Err(Error::INVALID_VALUE)
-    }
+    if at == addr + size { Ok(list) } else { Err(Error::INVALID_VALUE) }
 }
 
-/// Only whole mappings; does not wait for work that uses them.
+/// Only whole mappings, or reserved addresses without any; does not wait for work that uses them.
 pub fn unmap(addr: u64, size: u64) -> Result {
     aligned(size)?;
     let mut m = lock();
+    let reserved = m.reservations.range(..=addr).next_back();
+    let inside = reserved.is_some_and(|(base, r)| addr + size <= base + r.size);
+    if inside && m.allocs.range(addr..addr + size).next().is_none() {
+        return Ok(());
+    }
     for at in mappings(&m, addr, size)? {
         let Some(a) = m.allocs.remove(&at) else {
             continue;
@@ -244,17 +216,6 @@ pub fn import(fd: i32) -> Result<H> {
     let mut m = lock();
     let h = m.handles.make("physical memory");
     let foreign = Some((file, off));
-    m.physical.insert(
-        h,
-        Physical {
-            device: 0,
-            size,
-            refs: 1,
-            maps: 0,
-            addr: 0,
-            foreign,
-            handle_types: 1,
-        },
-    );
+    m.physical.insert(h, Physical { device: 0, size, refs: 1, maps: 0, addr: 0, foreign, handle_types: 1 });
     Ok(h)
 }

@@ -78,21 +78,17 @@ pub fn refs(m: &Machine, kind: &Kind) -> Vec<Ref> {
             }
         }
         Kind::MemOps(ops) => ranges.extend(ops.iter().map(|op| match op {
-            MemOp::Wait { addr, wide, .. } | MemOp::Write { addr, wide, .. } => {
-                (*addr, if *wide { 8 } else { 4 })
-            }
+            MemOp::Wait { addr, wide, .. } | MemOp::Write { addr, wide, .. } => (*addr, if *wide { 8 } else { 4 }),
         })),
         _ => {}
     }
     ranges.retain(|(_, len)| *len > 0);
-    let known = |addr: u64| m.arena.contains(addr) || m.find(addr).is_some();
+    // A kernel that follows a pointer to nowhere faults; a copy may well read
+    // memory that only the host knows.
+    let kernel = matches!(kind, Kind::Kernel(_));
+    let known = |addr: u64| kernel || m.arena.contains(addr) || m.find(addr).is_some();
     let seen = ranges.into_iter().filter(|(addr, _)| known(*addr));
-    seen.map(|(addr, len)| Ref {
-        addr,
-        len,
-        id: m.cover(addr, len).unwrap_or(0),
-    })
-    .collect()
+    seen.map(|(addr, len)| Ref { addr, len, id: m.cover(addr, len).unwrap_or(0) }).collect()
 }
 
 fn memset_len(s: &Memset) -> u64 {
@@ -106,11 +102,7 @@ fn memset_len(s: &Memset) -> u64 {
 /// is not there are refused at once.
 pub fn check(m: &Machine, kind: &Kind) -> Result {
     let bad = refs(m, kind).iter().any(|r| r.id == 0);
-    if bad {
-        Err(Error::INVALID_VALUE)
-    } else {
-        Ok(())
-    }
+    if bad { Err(Error::INVALID_VALUE) } else { Ok(()) }
 }
 
 fn describe(kind: &Kind, m: &Machine) -> String {
@@ -136,28 +128,15 @@ pub fn perform(step: &Step, ctx: H) {
         }
         for r in &step.refs {
             let now = m.cover(r.addr, r.len);
-            let what = |m: &Machine| {
-                format!(
-                    "{} at {:#x}, {} bytes",
-                    describe(&step.kind, m),
-                    r.addr,
-                    r.len
-                )
-            };
+            let what = |m: &Machine| format!("{} at {:#x}, {} bytes", describe(&step.kind, m), r.addr, r.len);
             match now {
                 None => {
-                    report::violation(
-                        "freed_memory",
-                        &format!("{} touches memory that is not allocated", what(&m)),
-                    );
+                    report::violation("freed_memory", &format!("{} touches memory that is not allocated", what(&m)));
                     return fault(&mut m, ctx);
                 }
                 Some(id) if r.id != 0 && id != r.id => report::violation(
                     "reused_memory",
-                    &format!(
-                        "{} touches memory that was freed and given out again",
-                        what(&m)
-                    ),
+                    &format!("{} touches memory that was freed and given out again", what(&m)),
                 ),
                 Some(_) => {}
             }
@@ -181,11 +160,7 @@ pub fn perform(step: &Step, ctx: H) {
     let m = lock();
     for (r, before) in step.refs.iter().zip(ids) {
         if m.cover(r.addr, r.len) != before {
-            let text = format!(
-                "{} at {:#x}: memory was freed while it ran",
-                describe(&step.kind, &m),
-                r.addr
-            );
+            let text = format!("{} at {:#x}: memory was freed while it ran", describe(&step.kind, &m), r.addr);
             report::violation("freed_while_in_use", &text);
         }
     }
@@ -240,18 +215,10 @@ fn side(s: &Side, c: &Copy3D) -> (u64, u64, u64) {
             return (0, 0, 0);
         };
         let plane = a.pitch() * a.height.max(1);
-        return (
-            host(a.addr) + s.x + s.y * a.pitch() + s.z * plane,
-            a.pitch(),
-            plane,
-        );
+        return (host(a.addr) + s.x + s.y * a.pitch() + s.z * plane, a.pitch(), plane);
     }
     let plane = s.pitch * s.height.max(c.height);
-    (
-        host(s.at) + s.x + s.y * s.pitch + s.z * plane,
-        s.pitch,
-        plane,
-    )
+    (host(s.at) + s.x + s.y * s.pitch + s.z * plane, s.pitch, plane)
 }
 
 fn copy(c: &Copy3D) {
@@ -278,11 +245,7 @@ fn set(s: &Memset) {
         unsafe {
             match s.elem {
                 1 => std::ptr::write_bytes(row, value[0], n),
-                2 => (0..n).for_each(|i| {
-                    row.cast::<[u8; 2]>()
-                        .add(i)
-                        .write_unaligned([value[0], value[1]])
-                }),
+                2 => (0..n).for_each(|i| row.cast::<[u8; 2]>().add(i).write_unaligned([value[0], value[1]])),
                 _ => (0..n).for_each(|i| row.cast::<[u8; 4]>().add(i).write_unaligned(value)),
             }
         }
@@ -305,12 +268,7 @@ fn mem_op(op: &MemOp) {
                 }
             }
         }
-        MemOp::Wait {
-            addr,
-            wide,
-            value,
-            flags,
-        } => {
+        MemOp::Wait { addr, wide, value, flags } => {
             let p = host(addr);
             let start = Instant::now();
             loop {
@@ -337,10 +295,7 @@ fn mem_op(op: &MemOp) {
                     return;
                 }
                 if start.elapsed() > WAIT_LIMIT {
-                    return report::violation(
-                        "endless_wait",
-                        &format!("nobody wrote {value} to {addr:#x}"),
-                    );
+                    return report::violation("endless_wait", &format!("nobody wrote {value} to {addr:#x}"));
                 }
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -359,8 +314,6 @@ pub fn is_host(m: &Machine, s: &Side) -> bool {
     match s.space {
         space::HOST => true,
         space::DEVICE | space::ARRAY => false,
-        _ => m.find(s.at).map_or(!m.arena.contains(s.at), |(_, a)| {
-            a.kind.on_host() && a.kind != MemoryKind::Managed
-        }),
+        _ => m.find(s.at).map_or(!m.arena.contains(s.at), |(_, a)| a.kind.on_host() && a.kind != MemoryKind::Managed),
     }
 }
