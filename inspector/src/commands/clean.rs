@@ -110,7 +110,9 @@ fn stray_sockets(context: &Context) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(&context.world.own_dir).into_iter().flatten().flatten();
     let stray = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str())?;
-        let id = ProcessId::from_ledger_name(&name.replace(gpumem_wire::place::SOCKET_SUFFIX, gpumem_wire::place::LEDGER_SUFFIX))?;
+        let id = ProcessId::from_ledger_name(
+            &name.replace(gpumem_wire::place::SOCKET_SUFFIX, gpumem_wire::place::LEDGER_SUFFIX),
+        )?;
         let is_socket = name.ends_with(gpumem_wire::place::SOCKET_SUFFIX);
         let runs = Process::of(&context.world, id.pid).is_some_and(|process| process.start_ticks == id.start_ticks);
         (is_socket && !runs && !path.with_extension("ledger").exists()).then_some(())
@@ -121,7 +123,13 @@ fn stray_sockets(context: &Context) -> Vec<PathBuf> {
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let verb = if report.dry_run { "would remove" } else { "removed" };
     for row in &report.removed {
-        writeln!(out, "{verb} {} ({}): {}", text::clean(&row.file.to_string_lossy()), units::bytes(row.bytes), text::clean(&row.why))?;
+        writeln!(
+            out,
+            "{verb} {} ({}): {}",
+            text::clean(&row.file.to_string_lossy()),
+            units::bytes(row.bytes),
+            text::clean(&row.why)
+        )?;
     }
     for row in &report.kept {
         writeln!(out, "kept {}: {}", text::clean(&row.file.to_string_lossy()), text::clean(&row.why))?;

@@ -62,9 +62,8 @@ struct Side2 {
 /// # Errors
 /// Those of choosing and reading either ledger.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let read = |name: &String| {
-        context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: args.no_symbols })
-    };
+    let read =
+        |name: &String| context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: args.no_symbols });
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let limit = super::rows(args.limit, context);
     let filter = Filter { all_kinds: args.all_kinds, ..Filter::default() };

@@ -44,7 +44,8 @@ struct Report {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.ledger(&args.target)?;
     let (composer, symbols) = compose(context, &ledger, !args.target.no_symbols);
-    let bytes = save(composer, &args.output).map_err(|error| Failure::io(format!("cannot write {}", args.output.display()), &error))?;
+    let bytes = save(composer, &args.output)
+        .map_err(|error| Failure::io(format!("cannot write {}", args.output.display()), &error))?;
     let report = Report {
         file: args.output.clone(),
         bytes,
@@ -74,10 +75,12 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer, u64) {
     let snapshot = &ledger.snapshot;
     let mut composer = Composer::copy_of(&snapshot.header, snapshot.strings());
+    let nvml = totals::driver_books(ledger);
+    let devices = totals::devices(ledger, nvml.as_ref());
     if ledger.status.life != Life::Dump {
         composer.header.dumped_ns = ledger.status.now_ns.max(1);
         composer.header.dumped_rss = totals::host(&context.world, ledger).rss_bytes.unwrap_or(0);
-        composer.header.dumped_device_used = totals::process_used(ledger).unwrap_or(0);
+        composer.header.dumped_device_used = totals::process_used(ledger, nvml.as_ref()).unwrap_or(0);
     }
     composer.slots(snapshot.allocs.iter().copied());
     composer.slots(snapshot.modules.iter().copied());
@@ -86,7 +89,15 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
     composer.slots(snapshot.events.iter().copied());
     composer.slots(snapshot.samples.iter().copied());
     composer.slots(snapshot.threads.iter().copied());
-    composer.slots_at(snapshot.contexts.iter().map(|(&context, slot)| (usize::from(context) - 1, *slot)));
+    composer.slots_at(snapshot.contexts.iter().map(|(&context, slot)| {
+        let mut slot = *slot;
+        // What the driver says now goes along: nobody can ask it later.
+        let of_slot = |device: &&totals::Device| device.device == slot.device && device.used_source == "driver";
+        if let Some(device) = devices.iter().find(of_slot) {
+            (slot.used_bytes, slot.used_ns) = (device.used_bytes, ledger.status.now_ns);
+        }
+        (usize::from(context) - 1, slot)
+    }));
     composer.slots_at(snapshot.streams.iter().map(|(&stream, slot)| (stream as usize - 1, *slot)));
     composer.words(TableKind::Counters, &snapshot.counters);
     let mut addresses = BTreeSet::new();

@@ -87,9 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn severity(event: &EventSlot) -> Severity {
     match EventKind::from_u8(event.kind) {
-        Some(EventKind::Message) => {
-            u8::try_from(event.code).ok().and_then(Severity::from_u8).unwrap_or(Severity::Info)
-        }
+        Some(EventKind::Message) => u8::try_from(event.code).ok().and_then(Severity::from_u8).unwrap_or(Severity::Info),
         Some(EventKind::AllocFailed | EventKind::InstantiateFailed) => Severity::Error,
         Some(EventKind::UpdateFailed | EventKind::FreeFailed) => Severity::Warning,
         Some(EventKind::CaptureEnded) if event.b == 0 || event.code != 0 => Severity::Warning,

@@ -73,40 +73,98 @@ struct Metric {
 /// Prometheus' text format.
 fn prometheus(ledgers: &[Ledger]) -> String {
     let mut metrics: Vec<Metric> = Vec::new();
-    let mut add = |name, kind, help, labels: Vec<(&'static str, String)>, value: f64| {
-        match metrics.iter_mut().find(|metric| metric.name == name) {
-            Some(metric) => metric.samples.push((labels, value)),
-            None => metrics.push(Metric { name, kind, help, samples: vec![(labels, value)] }),
-        }
+    let mut add = |name, kind, help, labels: Vec<(&'static str, String)>, value: f64| match metrics
+        .iter_mut()
+        .find(|metric| metric.name == name)
+    {
+        Some(metric) => metric.samples.push((labels, value)),
+        None => metrics.push(Metric { name, kind, help, samples: vec![(labels, value)] }),
     };
     for ledger in ledgers {
         let head = ledger.head();
         let who = vec![("pid", head.pid.to_string()), ("process", head.name.clone())];
         let with = |name, value: &str| [who.clone(), vec![(name, value.to_owned())]].concat();
         let complete = f64::from(u8::from(head.interception == "complete"));
-        add("gpumem_interception_complete", "gauge", "1 if every call of the process is known to be recorded.", who.clone(), complete);
+        add(
+            "gpumem_interception_complete",
+            "gauge",
+            "1 if every call of the process is known to be recorded.",
+            who.clone(),
+            complete,
+        );
         for kind in totals::kinds(ledger) {
             let of = || with("kind", kind.kind);
             add("gpumem_live_bytes", "gauge", "Live bytes by kind.", of(), kind.live_bytes as f64);
             add("gpumem_live_allocations", "gauge", "Live allocations by kind.", of(), kind.live as f64);
             add("gpumem_allocations_total", "counter", "Allocations by kind.", of(), kind.allocs as f64);
-            add("gpumem_allocated_bytes_total", "counter", "Bytes ever allocated by kind.", of(), kind.alloc_bytes as f64);
-            add("gpumem_allocation_failures_total", "counter", "Failed allocations by kind.", of(), kind.failures as f64);
+            add(
+                "gpumem_allocated_bytes_total",
+                "counter",
+                "Bytes ever allocated by kind.",
+                of(),
+                kind.alloc_bytes as f64,
+            );
+            add(
+                "gpumem_allocation_failures_total",
+                "counter",
+                "Failed allocations by kind.",
+                of(),
+                kind.failures as f64,
+            );
         }
-        for device in totals::devices(ledger) {
+        let nvml = totals::driver_books(ledger);
+        for device in totals::devices(ledger, nvml.as_ref()) {
             let of = || with("device", &device.device.to_string());
-            add("gpumem_device_tracked_bytes", "gauge", "Live device bytes of recorded allocations.", of(), device.tracked_bytes as f64);
-            add("gpumem_device_peak_bytes", "gauge", "Highest live device bytes of recorded allocations.", of(), device.peak_bytes as f64);
+            add(
+                "gpumem_device_tracked_bytes",
+                "gauge",
+                "Live device bytes of recorded allocations.",
+                of(),
+                device.tracked_bytes as f64,
+            );
+            add(
+                "gpumem_device_peak_bytes",
+                "gauge",
+                "Highest live device bytes of recorded allocations.",
+                of(),
+                device.peak_bytes as f64,
+            );
             if device.used_bytes > 0 {
-                add("gpumem_device_used_bytes", "gauge", "Bytes in use on the device by all processes.", of(), device.used_bytes as f64);
-                add("gpumem_device_unexplained_bytes", "gauge", "Bytes in use that this process's records do not explain.", of(), device.unexplained_bytes as f64);
+                add(
+                    "gpumem_device_used_bytes",
+                    "gauge",
+                    "Bytes in use on the device by all processes.",
+                    of(),
+                    device.used_bytes as f64,
+                );
+            }
+            if let Some(unexplained) = device.unexplained_bytes {
+                add(
+                    "gpumem_device_unexplained_bytes",
+                    "gauge",
+                    "Bytes in use that this process's records do not explain.",
+                    of(),
+                    unexplained as f64,
+                );
             }
         }
         let total = graphs::total(ledger);
         add("gpumem_graphs", "gauge", "Live graphs.", who.clone(), total.graphs as f64);
         add("gpumem_graph_execs", "gauge", "Live graph execs.", who.clone(), total.execs as f64);
-        add("gpumem_graph_host_bytes_estimated", "gauge", "Estimated host bytes of graphs and execs.", who.clone(), total.host_bytes as f64);
-        add("gpumem_graph_device_bytes_estimated", "gauge", "Estimated device bytes of execs.", who.clone(), total.device_bytes as f64);
+        add(
+            "gpumem_graph_host_bytes_estimated",
+            "gauge",
+            "Estimated host bytes of graphs and execs.",
+            who.clone(),
+            total.host_bytes as f64,
+        );
+        add(
+            "gpumem_graph_device_bytes_estimated",
+            "gauge",
+            "Estimated device bytes of execs.",
+            who.clone(),
+            total.device_bytes as f64,
+        );
         for &(index, name, _) in counters::ALL {
             let value = ledger.snapshot.counter(index) as f64;
             add("gpumem_events_total", "counter", "The ledger's counters, by name.", with("counter", name), value);
@@ -132,7 +190,8 @@ fn label(value: &str) -> String {
 }
 
 fn csv(ledger: &Ledger) -> String {
-    let mut out = String::from("address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site\n");
+    let mut out =
+        String::from("address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site\n");
     for alloc in &ledger.snapshot.allocs {
         let device = ledger.device(alloc.context);
         let _ = writeln!(
@@ -257,7 +316,7 @@ fn everything(context: &Context, ledger: &Ledger) -> Result<String> {
         process: ledger.head(),
         live: totals::live(snapshot),
         kinds: totals::kinds(ledger),
-        devices: totals::devices(ledger),
+        devices: totals::devices(ledger, totals::driver_books(ledger).as_ref()),
         host: totals::host(&context.world, ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
         samples: super::stats::samples(ledger),

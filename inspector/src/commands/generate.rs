@@ -44,8 +44,14 @@ pub fn man(args: &Man) -> Result<()> {
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(|error| Failure::io(dir.display(), &error))?;
             write(dir, "gpumem".into(), &root)?;
-            for command in root.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
-                write(dir, format!("gpumem-{}", command.get_name()), &command.clone().display_name(format!("gpumem-{}", command.get_name())))?;
+            for command in
+                root.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
+            {
+                write(
+                    dir,
+                    format!("gpumem-{}", command.get_name()),
+                    &command.clone().display_name(format!("gpumem-{}", command.get_name())),
+                )?;
             }
             Ok(())
         }

@@ -55,8 +55,7 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(args: Args) -> Result<()> {
-    let context =
-        |name| Context { world: World::here(args.global.dir.clone()), global: args.global.clone(), name };
+    let context = |name| Context { world: World::here(args.global.dir.clone()), global: args.global.clone(), name };
     match &args.command {
         Command::Run(run) => run::run(run, &context("run")),
         Command::Ps(ps) => ps::run(ps, &context("ps")),
@@ -127,7 +126,10 @@ impl Context {
             text(&mut out, report)?;
         }
         let mut stdout = anstream::stdout().lock();
-        stdout.write_all(&out).and_then(|()| stdout.flush()).map_err(|error| Failure::io("cannot write to stdout", &error))
+        stdout
+            .write_all(&out)
+            .and_then(|()| stdout.flush())
+            .map_err(|error| Failure::io("cannot write to stdout", &error))
     }
 }
 

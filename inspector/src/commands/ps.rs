@@ -63,8 +63,11 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     if none {
         let dir = context.world.own_dir.display();
-        return Err(Failure::new(Code::Nothing, format!("no process with libgpumem.so was found, and no ledger in {dir}"))
-            .fix("start one with: gpumem run -- COMMAND"));
+        return Err(Failure::new(
+            Code::Nothing,
+            format!("no process with libgpumem.so was found, and no ledger in {dir}"),
+        )
+        .fix("start one with: gpumem run -- COMMAND"));
     }
     Ok(())
 }
@@ -112,7 +115,8 @@ fn row(context: &Context, found: &Found) -> Row {
             row.ago_ns = status.ago_ns;
             row.uid = Some(header.uid);
             let small = |number: u32| u8::try_from(number).ok();
-            row.interception = small(header.interception).and_then(Interception::from_u8).map_or("unknown", Interception::name);
+            row.interception =
+                small(header.interception).and_then(Interception::from_u8).map_or("unknown", Interception::name);
             row.mode = small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name);
             row.live = totals::live(summary);
             row.graphs = balance(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED);

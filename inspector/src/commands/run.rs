@@ -45,11 +45,17 @@ fn option_name(setting: &Setting) -> String {
 impl clap::Args for Settings {
     fn augment_args(mut command: clap::Command) -> clap::Command {
         for setting in rows() {
-            let default = if setting.default.is_empty() { String::new() } else { format!(", default {}", setting.default) };
+            let default =
+                if setting.default.is_empty() { String::new() } else { format!(", default {}", setting.default) };
             let mut arg = clap::Arg::new(setting.name)
                 .long(option_name(setting))
                 .help_heading("Settings of the shim")
-                .help(format!("{} [{}: {}{default}]", setting.doc.trim().trim_end_matches('.'), setting.name, setting.kind))
+                .help(format!(
+                    "{} [{}: {}{default}]",
+                    setting.doc.trim().trim_end_matches('.'),
+                    setting.name,
+                    setting.kind
+                ))
                 .value_parser(move |text: &str| match setting.parse(OsStr::new(text)) {
                     Ok(_) => Ok(text.to_owned()),
                     Err(_) => Err(format!("allowed is {}", setting.kind)),
@@ -146,7 +152,8 @@ pub fn library(named: Option<&Path>) -> Result<PathBuf> {
     }
     let places = places();
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        let dirs: Vec<_> = places.iter().filter_map(|path| path.parent()).map(|dir| dir.display().to_string()).collect();
+        let dirs: Vec<_> =
+            places.iter().filter_map(|path| path.parent()).map(|dir| dir.display().to_string()).collect();
         Failure::error(format!("libgpumem.so is in none of {}", dirs.join(", ")))
             .fix("name it with --lib or GPUMEM_LIB")
     })
@@ -158,7 +165,12 @@ fn places() -> Vec<PathBuf> {
     let near = bin.into_iter().flat_map(|bin| {
         let up = bin.parent().unwrap_or(bin);
         // Beside it in a build directory, in lib/ next to bin/ where it is installed.
-        [bin.join("libgpumem.so"), up.join("lib/libgpumem.so"), up.join("lib64/libgpumem.so"), up.join("lib/gpumem/libgpumem.so")]
+        [
+            bin.join("libgpumem.so"),
+            up.join("lib/libgpumem.so"),
+            up.join("lib64/libgpumem.so"),
+            up.join("lib/gpumem/libgpumem.so"),
+        ]
     });
     let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     let system = ["/usr/local/lib", "/usr/lib64", "/usr/lib", &arch].map(|dir| Path::new(dir).join("libgpumem.so"));
@@ -170,8 +182,10 @@ fn preload(lib: &Path) -> Result<OsString> {
     let text = lib.to_string_lossy();
     // The loader splits at spaces and colons and knows no quoting.
     if text.contains([' ', ':', '$']) {
-        return Err(Failure::error(format!("LD_PRELOAD cannot hold the path {text}: it has a space, a colon or a dollar"))
-            .fix("copy libgpumem.so to a path without and name it with --lib"));
+        return Err(Failure::error(format!(
+            "LD_PRELOAD cannot hold the path {text}: it has a space, a colon or a dollar"
+        ))
+        .fix("copy libgpumem.so to a path without and name it with --lib"));
     }
     let mut list = OsString::from(lib);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

@@ -61,12 +61,13 @@ struct GrowthReport {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.ledger(&args.target)?;
     let snapshot = &ledger.snapshot;
-    let devices = totals::devices(&ledger);
+    let nvml = totals::driver_books(&ledger);
+    let devices = totals::devices(&ledger, nvml.as_ref());
     let report = Report {
         process: ledger.head(),
         live: totals::live(snapshot),
         kinds: totals::kinds(&ledger),
-        device_of_process: totals::of_process(&ledger, &devices),
+        device_of_process: totals::of_process(&ledger, &devices, nvml.as_ref()),
         devices,
         host: totals::host(&context.world, &ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
@@ -147,13 +148,21 @@ fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> 
 
 /// A value, its name, and a remark.
 fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -> std::io::Result<()> {
-    writeln!(out, "  {value:>10}  {name}{}", if remark.is_empty() { String::new() } else { paint(DIM, format!("  {remark}")) })
+    writeln!(
+        out,
+        "  {value:>10}  {name}{}",
+        if remark.is_empty() { String::new() } else { paint(DIM, format!("  {remark}")) }
+    )
 }
 
 fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     for device in &report.devices {
         let name = crate::view::text::clean(&device.name);
-        writeln!(out, "\n{}", paint(HEAD, format!("device {}: {name}, {}", device.device, units::bytes(device.total_bytes))))?;
+        writeln!(
+            out,
+            "\n{}",
+            paint(HEAD, format!("device {}: {name}, {}", device.device, units::bytes(device.total_bytes)))
+        )?;
         line(out, &units::bytes(device.tracked_bytes), "recorded allocations", "")?;
         if device.managed_bytes > 0 {
             line(out, &units::bytes(device.managed_bytes), "managed, wherever it is", "")?;
@@ -163,20 +172,39 @@ fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             line(out, "?", "used by all processes", "never looked at")?;
             continue;
         }
-        let remark = if device.used_age_ns > 1_500_000_000 { format!("{} ago", units::span(device.used_age_ns)) } else { String::new() };
+        let remark = if device.used_age_ns > 1_500_000_000 {
+            format!("{} ago", units::span(device.used_age_ns))
+        } else {
+            String::new()
+        };
         line(out, &units::bytes(device.used_bytes), "used by all processes", &remark)?;
         let baseline = match device.baseline_bytes {
             0 => String::new(),
             baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
         };
-        line(out, &units::bytes(device.unexplained_bytes), "not explained", &format!("other processes, contexts, modules{baseline}"))?;
+        match device.unexplained_bytes {
+            Some(unexplained) => {
+                line(
+                    out,
+                    &units::bytes(unexplained),
+                    "not explained",
+                    &format!("other processes, contexts, modules{baseline}"),
+                )?;
+            }
+            None => line(out, "?", "not explained", "more was allocated since that look")?,
+        }
         line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")?;
     }
     if let Some(of_process) = &report.device_of_process {
         writeln!(out, "\n{}", paint(HEAD, "device memory of this process, by the driver"))?;
         line(out, &units::bytes(of_process.used_bytes), "used", "")?;
         line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", "")?;
-        line(out, &units::bytes(of_process.unexplained_bytes), "not explained", "contexts, modules, local memory, calls past the shim")?;
+        line(
+            out,
+            &units::bytes(of_process.unexplained_bytes),
+            "not explained",
+            "contexts, modules, local memory, calls past the shim",
+        )?;
     }
     Ok(())
 }
@@ -199,7 +227,11 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     line(out, &units::bytes(host.graph_bytes), "graphs", "estimated")?;
     line(out, &units::bytes(host.exec_bytes), "graph execs", "estimated")?;
     if let (Some(unexplained), Some(rss)) = (host.unexplained_bytes, host.rss_bytes) {
-        let remark = if host.explained_bytes > rss { "the estimates exceed what is resident" } else { "the program's own memory, the driver's, caches" };
+        let remark = if host.explained_bytes > rss {
+            "the estimates exceed what is resident"
+        } else {
+            "the program's own memory, the driver's, caches"
+        };
         line(out, &units::bytes(unexplained), "not explained", remark)?;
     }
     Ok(())

@@ -83,7 +83,10 @@ struct Before {
 /// Those of choosing and reading the ledger.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if !(0.05..=86_400.0).contains(&args.interval) {
-        return Err(Failure::new(Code::Usage, format!("--interval {}: allowed are 0.05 to 86400 seconds", args.interval)));
+        return Err(Failure::new(
+            Code::Usage,
+            format!("--interval {}: allowed are 0.05 to 86400 seconds", args.interval),
+        ));
     }
     let looks = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
     let redraw = terminal_size().is_some() && !args.once && !context.global.json;
@@ -158,7 +161,10 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
     let report = Report {
         process: ledger.head(),
         live: totals::live(snapshot),
-        device_peak_bytes: snapshot.contexts.values().fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
+        device_peak_bytes: snapshot
+            .contexts
+            .values()
+            .fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
         rss_bytes: totals::host(&context.world, ledger).rss_bytes,
         graphs: graphs.graphs,
         execs: graphs.execs,

@@ -1,7 +1,7 @@
 //! Sums; what of the device's and the host's memory they explain; growth.
 
 use super::Ledger;
-use crate::source::nvml;
+use crate::source::nvml::Nvml;
 use crate::source::process::Resident;
 use crate::source::world::World;
 use gpumem_wire::counters;
@@ -99,6 +99,8 @@ pub struct Device {
     /// In use by everybody, when last looked at; 0 if unknown.
     pub used_bytes: u64,
     pub used_age_ns: u64,
+    /// Who looked: `driver` (NVML, now) or `ledger` (the shim, then).
+    pub used_source: &'static str,
     /// In use by everybody when the first context had just been made.
     pub baseline_bytes: u64,
     /// Live recorded allocations of this process in device memory.
@@ -106,13 +108,19 @@ pub struct Device {
     pub managed_bytes: u64,
     /// Estimate for this process's graph execs.
     pub graph_bytes: u64,
-    /// Used, but neither recorded nor estimated: contexts, modules, other processes.
-    pub unexplained_bytes: u64,
+    /// Used, but neither recorded nor estimated: contexts, modules, other processes. `None` where
+    /// the last look is older than what is recorded now.
+    pub unexplained_bytes: Option<u64>,
     pub peak_bytes: u64,
 }
 
+/// NVML for a process that runs; a dump and the dead have what was written down.
+pub fn driver_books(ledger: &Ledger) -> Option<Nvml> {
+    if ledger.status.running() { Nvml::open() } else { None }
+}
+
 /// Every device that had a context.
-pub fn devices(ledger: &Ledger) -> Vec<Device> {
+pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
     let mut devices: BTreeMap<(u8, u32), (Device, u64)> = BTreeMap::new();
     let snapshot = &ledger.snapshot;
     for context in snapshot.contexts.values() {
@@ -126,11 +134,12 @@ pub fn devices(ledger: &Ledger) -> Vec<Device> {
                 total_bytes: context.total_bytes,
                 used_bytes: 0,
                 used_age_ns: 0,
+                used_source: "ledger",
                 baseline_bytes: context.baseline_used,
                 tracked_bytes: 0,
                 managed_bytes: 0,
                 graph_bytes: 0,
-                unexplained_bytes: 0,
+                unexplained_bytes: None,
                 peak_bytes: 0,
             };
             (device, 0)
@@ -158,8 +167,11 @@ pub fn devices(ledger: &Ledger) -> Vec<Device> {
     }
     let finish = |(mut device, used_ns): (Device, u64)| {
         let explained = device.tracked_bytes.saturating_add(device.graph_bytes);
-        device.unexplained_bytes = device.used_bytes.saturating_sub(explained);
         device.used_age_ns = if used_ns == 0 { 0 } else { ledger.age(used_ns) };
+        if let Some(used) = nvml.and_then(|nvml| nvml.device_used(&device.uuid)) {
+            (device.used_bytes, device.used_age_ns, device.used_source) = (used, 0, "driver");
+        }
+        device.unexplained_bytes = device.used_bytes.checked_sub(explained).filter(|_| device.used_bytes > 0);
         device
     };
     devices.into_values().map(finish).collect()
@@ -183,17 +195,17 @@ pub struct OfProcess {
 }
 
 /// Asks NVML for a running process; a dump brings the answer of its time.
-pub fn of_process(ledger: &Ledger, devices: &[Device]) -> Option<OfProcess> {
-    let used_bytes = process_used(ledger)?;
+pub fn of_process(ledger: &Ledger, devices: &[Device], nvml: Option<&Nvml>) -> Option<OfProcess> {
+    let used_bytes = process_used(ledger, nvml)?;
     let of_device = |device: &Device| device.tracked_bytes.saturating_add(device.graph_bytes);
     let explained_bytes = devices.iter().map(of_device).fold(0, u64::saturating_add);
     Some(OfProcess { used_bytes, explained_bytes, unexplained_bytes: used_bytes.saturating_sub(explained_bytes) })
 }
 
 /// Device bytes of the process by the driver's books.
-pub fn process_used(ledger: &Ledger) -> Option<u64> {
+pub fn process_used(ledger: &Ledger, nvml: Option<&Nvml>) -> Option<u64> {
     let dumped = Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0);
-    dumped.or_else(|| nvml::used_by(ledger.process.as_ref().filter(|_| ledger.status.running())?.pid))
+    dumped.or_else(|| nvml?.used_by(ledger.process.as_ref()?.pid))
 }
 
 /// The host's side: what of the process's resident memory the GPU runtime's objects explain.

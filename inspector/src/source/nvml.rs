@@ -1,7 +1,8 @@
-//! What the driver says one process holds, through NVML where it is installed.
+//! The driver's own books on device memory, through NVML where it is installed.
 
 use libloading::Library;
-use std::os::raw::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::CString;
+use std::os::raw::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// `nvmlProcessInfo_t` of the `_v3` functions.
 #[repr(C)]
@@ -13,71 +14,112 @@ struct ProcessInfo {
     _compute_instance: c_uint,
 }
 
+/// `nvmlMemory_t`.
+#[repr(C)]
+#[derive(Default)]
+struct Memory {
+    _total: c_ulonglong,
+    _free: c_ulonglong,
+    used: c_ulonglong,
+}
+
 const OK: c_int = 0;
 const INSUFFICIENT_SIZE: c_int = 7;
 /// `NVML_VALUE_NOT_AVAILABLE`: the driver does not tell (WDDM, some containers).
 const NOT_AVAILABLE: u64 = u64::MAX;
 
-/// Device bytes that the driver attributes to a process, summed over devices; `None` where NVML is
-/// missing, does not know the pid, or does not tell.
-pub fn used_by(pid: u32) -> Option<u64> {
-    // SAFETY: loading runs the initialisers of the vendor's library, which has none that matter here.
-    let nvml = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;
-    let call = |name: &[u8]| {
-        // SAFETY: both functions take no arguments and return nvmlReturn_t, an int.
-        unsafe { nvml.get::<unsafe extern "C" fn() -> c_int>(name).map(|function| function()) }
-    };
-    if call(b"nvmlInit_v2\0").ok()? != OK {
-        return None;
-    }
-    let used = sum(&nvml, pid);
-    let _ = call(b"nvmlShutdown\0");
-    used
+type Device = *mut c_void;
+type GetCount = unsafe extern "C" fn(*mut c_uint) -> c_int;
+type ByIndex = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
+type ByUuid = unsafe extern "C" fn(*const c_char, *mut Device) -> c_int;
+type GetMemory = unsafe extern "C" fn(Device, *mut Memory) -> c_int;
+type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) -> c_int;
+type NoArguments = unsafe extern "C" fn() -> c_int;
+
+/// The library, initialised.
+pub struct Nvml {
+    library: Library,
 }
 
-fn sum(nvml: &Library, pid: u32) -> Option<u64> {
-    // SAFETY: the types are those of nvml.h: unsigned int* out.
-    let count = unsafe { nvml.get::<unsafe extern "C" fn(*mut c_uint) -> c_int>(b"nvmlDeviceGetCount_v2\0") }.ok()?;
-    // SAFETY: as above: index in, opaque device handle out.
-    let handle = unsafe {
-        nvml.get::<unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_int>(b"nvmlDeviceGetHandleByIndex_v2\0")
+impl Nvml {
+    /// Opens it; `None` where there is no NVIDIA driver.
+    pub fn open() -> Option<Self> {
+        // SAFETY: loading runs the initialisers of the vendor's library, which has none that matter here.
+        let library = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;
+        // SAFETY: nvml.h: nvmlReturn_t nvmlInit_v2(void).
+        let answer = unsafe { library.get::<NoArguments>(b"nvmlInit_v2\0").ok()?() };
+        (answer == OK).then_some(Self { library })
     }
-    .ok()?;
-    // SAFETY: as above: device, in-out number of entries, array of that many entries.
-    let list = unsafe {
-        nvml.get::<unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut ProcessInfo) -> c_int>(
-            b"nvmlDeviceGetComputeRunningProcesses_v3\0",
-        )
-    }
-    .ok()?;
-    let mut devices = 0;
-    // SAFETY: writes one unsigned int.
-    if unsafe { count(&mut devices) } != OK {
-        return None;
-    }
-    let mut total = None;
-    for index in 0..devices.min(64) {
-        let mut device = std::ptr::null_mut();
-        // SAFETY: writes one handle.
-        if unsafe { handle(index, &mut device) } != OK {
-            continue;
+
+    /// Device bytes that the driver attributes to a process, summed over devices; `None` where it
+    /// does not know the pid, or does not tell.
+    pub fn used_by(&self, pid: u32) -> Option<u64> {
+        let mut total: Option<u64> = None;
+        for device in self.devices()? {
+            let processes = self.processes(device).unwrap_or_default();
+            for entry in processes.iter().filter(|entry| entry.pid == pid && entry.used != NOT_AVAILABLE) {
+                total = Some(total.unwrap_or(0).saturating_add(entry.used));
+            }
         }
-        let mut entries = vec![ProcessInfo { pid: 0, used: 0, _gpu_instance: 0, _compute_instance: 0 }; 256];
+        total
+    }
+
+    /// Bytes in use on the device with this UUID (without its `GPU-`), by everybody.
+    pub fn device_used(&self, uuid: &str) -> Option<u64> {
+        let name = CString::new(format!("GPU-{uuid}")).ok()?;
+        let mut device = std::ptr::null_mut();
+        // SAFETY: nvml.h: a terminated string in, one handle out.
+        let answer =
+            unsafe { self.library.get::<ByUuid>(b"nvmlDeviceGetHandleByUUID\0").ok()?(name.as_ptr(), &mut device) };
+        if answer != OK {
+            return None;
+        }
+        let mut memory = Memory::default();
+        // SAFETY: nvml.h: a handle from above, one nvmlMemory_t out.
+        let answer = unsafe { self.library.get::<GetMemory>(b"nvmlDeviceGetMemoryInfo\0").ok()?(device, &mut memory) };
+        (answer == OK).then_some(memory.used)
+    }
+
+    fn devices(&self) -> Option<Vec<Device>> {
+        let mut count = 0;
+        // SAFETY: nvml.h: one unsigned int out.
+        if unsafe { self.library.get::<GetCount>(b"nvmlDeviceGetCount_v2\0").ok()?(&mut count) } != OK {
+            return None;
+        }
+        // SAFETY: the type is nvml.h's.
+        let by_index = unsafe { self.library.get::<ByIndex>(b"nvmlDeviceGetHandleByIndex_v2\0") }.ok()?;
+        let device = |index| {
+            let mut device = std::ptr::null_mut();
+            // SAFETY: an index in, one handle out.
+            (unsafe { by_index(index, &mut device) } == OK).then_some(device)
+        };
+        Some((0..count.min(64)).filter_map(device).collect())
+    }
+
+    fn processes(&self, device: Device) -> Option<Vec<ProcessInfo>> {
+        // SAFETY: the type is nvml.h's.
+        let list = unsafe { self.library.get::<GetProcesses>(b"nvmlDeviceGetComputeRunningProcesses_v3\0") }.ok()?;
+        let none = ProcessInfo { pid: 0, used: 0, _gpu_instance: 0, _compute_instance: 0 };
+        let mut entries = vec![none; 256];
         let mut len = entries.len() as c_uint;
         // SAFETY: `entries` holds `len` entries.
         let mut answer = unsafe { list(device, &mut len, entries.as_mut_ptr()) };
         if answer == INSUFFICIENT_SIZE && len < 1 << 16 {
-            entries.resize(len as usize, entries[0]);
+            entries.resize(len as usize, none);
             // SAFETY: `entries` was grown to the `len` that the first call asked for.
             answer = unsafe { list(device, &mut len, entries.as_mut_ptr()) };
         }
-        if answer != OK {
-            continue;
-        }
-        let mine = entries.iter().take(len as usize).filter(|entry| entry.pid == pid && entry.used != NOT_AVAILABLE);
-        for entry in mine {
-            total = Some(total.unwrap_or(0) + entry.used);
+        entries.truncate(len as usize);
+        (answer == OK).then_some(entries)
+    }
+}
+
+impl Drop for Nvml {
+    fn drop(&mut self) {
+        // SAFETY: nvml.h: nvmlReturn_t nvmlShutdown(void), once for each init.
+        if let Ok(shutdown) = unsafe { self.library.get::<NoArguments>(b"nvmlShutdown\0") } {
+            // SAFETY: as above.
+            unsafe { shutdown() };
         }
     }
-    total
 }
