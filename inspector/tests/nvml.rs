@@ -1,0 +1,79 @@
+//! What the driver's books say is shown beside what is recorded: against a made-up NVML that
+//! answers as nvml.h has it (measured on an H200, driver 580: the same numbers as nvidia-smi).
+
+mod common;
+use common::*;
+use serde_json::json;
+use std::process::Command;
+
+const SOURCE: &str = r#"
+#include <string.h>
+typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } process_t;
+typedef struct { unsigned long long total, free, used; } memory_t;
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(i + 1ul); return 0; }
+int nvmlDeviceGetHandleByUUID(const char *u, void **d) {
+    if (strcmp(u, "GPU-30313233-3435-3637-3839-616263646566")) return 6;
+    *d = (void *)1;
+    return 0;
+}
+int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) { m->total = 1 << 30; m->used = 400 << 20; return 0; }
+/* On the first device one more process than the caller has room for at first. */
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, process_t *p) {
+    unsigned have = *n, need = d == (void *)1 ? 257 : 1;
+    *n = need;
+    if (have < need) return 7;
+    for (unsigned i = 0; i < need; i++) {
+        p[i].pid = i + 1 == need ? PID : 1000000 + i;
+        p[i].used = i + 1 == need ? 150 << 20 : ~0ull;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn the_drivers_books_are_read() {
+    let dir = dir();
+    let source = dir.path().join("nvml.c");
+    std::fs::write(&source, SOURCE.replace("PID", &me().pid.to_string())).unwrap();
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let library = dir.path().join("libnvidia-ml.so.1");
+    let status = Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(status.expect("a C compiler is needed").success());
+    dir.put(me(), demo(me()));
+    let ask = |args: &[&str]| -> serde_json::Value {
+        let mut command = gpumem();
+        command.env("GPUMEM_DIR", dir.path()).env("LD_LIBRARY_PATH", dir.path()).args(args).arg("--json");
+        let answer = answer(command);
+        serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}", answer.err))
+    };
+    let check = |report: &serde_json::Value| {
+        let device = &report["devices"][0];
+        assert_eq!((&device["used_bytes"], &device["unexplained_bytes"]), (&json!(400 * MIB), &json!(302 * MIB)));
+        let of_process = &report["device_of_process"];
+        assert_eq!(of_process["used_bytes"], 300 * MIB, "150 MiB on each of two devices");
+        assert_eq!(of_process["unexplained_bytes"], 202 * MIB);
+    };
+    let report = ask(&["stats"]);
+    assert_eq!(report["devices"][0]["used_source"], "driver");
+    check(&report);
+    // A dump takes the answers along.
+    let dump = dir.path().join("dump");
+    ask(&["dump", "-o", dump.to_str().unwrap()]);
+    check(&dir.json(&["stats", dump.to_str().unwrap()]));
+}
+
+#[test]
+fn a_look_that_is_older_than_the_records_explains_nothing() {
+    let dir = dir();
+    let mut ledger = begin(gone());
+    use gpumem_wire::layout::{AllocSlot, ContextSlot};
+    ledger.slots([ContextSlot { used_bytes: 10 * MIB, used_ns: 5, vendor: 1, ..Default::default() }]);
+    ledger.slots([AllocSlot { bytes: 64 * MIB, kind: 1, context: 1, ..Default::default() }]);
+    dir.put(gone(), ledger);
+    let report = dir.json(&["stats"]);
+    assert_eq!(report["devices"][0]["unexplained_bytes"], json!(null));
+    assert!(dir.ok(&["stats"]).contains("more was allocated since that look"));
+}
