@@ -57,6 +57,7 @@ unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real_dlclose(handle) };
     GENERATION.fetch_add(1, Relaxed);
+    driver::unbind_if_gone();
     // Stacks forget the code that went.
     gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
     result

@@ -118,6 +118,22 @@ macro_rules! emit_calls {
 gpumem_abi::driver_calls!(emit_calls);
 
 static BOUND: AtomicBool = AtomicBool::new(false);
+/// Where the driver that is bound begins.
+static BOUND_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Forgets the driver if it was unloaded: a program may load it once to look and again to use it.
+/// Functions of ours that were handed out stay good; they bind again.
+pub fn unbind_if_gone() {
+    let start = BOUND_AT.load(Relaxed);
+    if start == 0 || elf::object_at(start).is_some_and(|object| object.start == start && is_driver(&object)) {
+        return;
+    }
+    BOUND_AT.store(0, Relaxed);
+    BOUND.store(false, Release);
+    for slot in &REAL {
+        slot.store(0, Relaxed);
+    }
+}
 
 /// Address of the driver's own function, 0 if there is no driver or it lacks the function.
 #[inline]
@@ -162,6 +178,7 @@ fn bind(driver: &Object) {
         slot.store(driver.symbol(name).unwrap_or(0), Relaxed);
     }
     bind_calls(driver);
+    BOUND_AT.store(driver.start, Relaxed);
     BOUND.store(true, Release);
 }
 

@@ -121,7 +121,7 @@ thread_local! {
 /// Address of the function that this caller means, 0 if there is none.
 #[inline]
 fn real(caller: usize, index: usize) -> usize {
-    LAST.with(|last| PROVIDERS.of_caller(caller, last, index)).map_or(0, |provider| provider.function(index))
+    LAST.with(|last| PROVIDERS.function(caller, last, index))
 }
 
 /// Binds the HIP runtime if this address is in it; whether it is.

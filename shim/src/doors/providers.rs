@@ -1,8 +1,8 @@
 //! Which library of several a caller means: two cudarts in one process, plugins with their own.
 //!
-//! A provider is a library that exports the functions of one table. A caller gets the one that its
-//! own dependencies lead to, else the first in the global scope behind us, else the first one
-//! loaded. The answer is kept per calling object, and per thread for the last one, until a library
+//! A provider is a library that exports the functions of one table. A caller gets what it would have
+//! got without us: another interposer in the global scope behind us, else what its own dependencies
+//! lead to, else the first in the global scope, else the first one loaded. The answer is kept per calling object, and per thread for the last one, until a library
 //! is unloaded ([`dl::generation`]).
 //!
 //! No locks: a child of `fork` must not find one held by a thread it does not have. Records are
@@ -19,14 +19,6 @@ pub struct Provider<const N: usize> {
     pub path: Vec<u8>,
     start: usize,
     functions: [usize; N],
-}
-
-impl<const N: usize> Provider<N> {
-    /// Address of the function at an index of the table.
-    #[inline]
-    pub fn function(&self, index: usize) -> usize {
-        self.functions[index]
-    }
 }
 
 /// A calling object and what it was last found to mean.
@@ -78,17 +70,31 @@ impl<const N: usize> Providers<N> {
         Self { names, file, known: List::new(), callers: List::new() }
     }
 
-    /// The provider of the object that `caller` lies in, for the function at `index`.
+    /// Address of the function at `index` that a caller means; 0 if there is none.
     #[inline]
-    pub fn of_caller(&self, caller: usize, last: &LastCaller<N>, index: usize) -> Option<&'static Provider<N>> {
+    pub fn function(&self, caller: usize, last: &LastCaller<N>, index: usize) -> usize {
         let (start, end, generation, provider) = last.get();
-        if (start..end).contains(&caller) && generation == dl::generation() {
-            return provider;
+        if let Some(provider) = provider
+            && (start..end).contains(&caller)
+            && generation == dl::generation()
+            && provider.functions[index] != 0
+        {
+            return provider.functions[index];
         }
-        self.find(caller, last, index)
+        self.function_slow(caller, last, index)
     }
 
     #[cold]
+    fn function_slow(&self, caller: usize, last: &LastCaller<N>, index: usize) -> usize {
+        // A caller in no object is code made at run time: nothing to remember it by.
+        let provider = self.find(caller, last, index).or_else(|| self.resolve(caller, self.names[index]));
+        match provider.map(|provider| provider.functions[index]) {
+            // What the caller means otherwise lacks this one: a stub library beside the real one.
+            Some(0) => self.resolve(caller, self.names[index]).map_or(0, |other| other.functions[index]),
+            found => found.unwrap_or(0),
+        }
+    }
+
     fn find(&self, caller: usize, last: &LastCaller<N>, index: usize) -> Option<&'static Provider<N>> {
         let generation = dl::generation();
         let known =
@@ -114,11 +120,14 @@ impl<const N: usize> Providers<N> {
     }
 
     fn resolve(&self, caller: usize, name: &CStr) -> Option<&'static Provider<N>> {
+        let next = dl::next_behind(name);
+        if next != 0 && !self.is_provider(next) {
+            return self.at(next);
+        }
         let through_caller = dl::through_caller(name, caller);
         if through_caller != 0 {
             return self.at(through_caller);
         }
-        let next = dl::next_behind(name);
         if next != 0 {
             return self.at(next);
         }

@@ -63,7 +63,7 @@ thread_local! {
 /// Address of the function that this caller means, 0 if there is none.
 #[inline]
 fn real(caller: usize, index: usize) -> usize {
-    LAST.with(|last| PROVIDERS.of_caller(caller, last, index)).map_or(0, |provider| provider.function(index))
+    LAST.with(|last| PROVIDERS.function(caller, last, index))
 }
 
 /// Whether this library exports a runtime function of this name.

@@ -75,6 +75,10 @@ impl Shim {
             (slot + 1) as ContextRef
         });
         if context != 0 {
+            if vendor == Vendor::Hip {
+                // HIP needs no initialisation by name; its doors are the only ones there are.
+                self.initialised();
+            }
             self.event(EventKind::ContextCreated, |event| {
                 event.context = context;
                 event.a = handle;
