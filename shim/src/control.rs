@@ -1,21 +1,29 @@
-//! The control thread: a heartbeat, samples over time, and sweeping up after dead processes. It
-//! starts with the first context, blocks all signals, and never calls the driver.
+//! The control thread: a heartbeat, samples over time, commands of the inspector, and sweeping up
+//! after dead processes. It starts with the first context, blocks all signals, and never calls the
+//! driver.
 
 use crate::clock;
+use crate::descriptor::Descriptor;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
+use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space};
 use gpumem_wire::layout::SampleSlot;
-use gpumem_wire::place::{self, ProcessId};
-use std::path::Path;
+use gpumem_wire::place::{self, LEDGER_SUFFIX, ProcessId, SOCKET_SUFFIX};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Ledgers of dead processes that are kept for those who come to look.
 const KEPT: usize = 8;
+/// How long a client may take to say what it wants.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Starts the thread, once in a process.
 pub fn start(shim: &'static Shim) {
@@ -24,25 +32,112 @@ pub fn start(shim: &'static Shim) {
     if STARTED_FOR.swap(pid, Relaxed) == pid {
         return;
     }
-    let run = move || {
-        if let Some(dir) = shim.ledger.path.parent() {
-            sweep(dir);
-        }
-        loop {
-            sample(shim);
-            std::thread::sleep(PERIOD);
-        }
-    };
     // A new thread inherits the signal mask: the program's signals must not be delivered to ours.
     // SAFETY: fills and sets this thread's mask, and puts it back.
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         let masked = libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) == 0;
-        let _ = std::thread::Builder::new().name("gpumem".into()).stack_size(128 << 10).spawn(run);
+        let _ = std::thread::Builder::new().name("gpumem".into()).stack_size(128 << 10).spawn(move || run(shim));
         if masked {
             libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         }
+    }
+}
+
+fn run(shim: &'static Shim) -> ! {
+    if let Some(dir) = shim.ledger.path.parent() {
+        sweep(dir);
+    }
+    let listener = match listen(shim) {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            let line = format!("no control socket ({error}): commands such as gpumem mark do not reach this process");
+            shim.message(Severity::Warning, &line);
+            None
+        }
+    };
+    let mut next = Instant::now();
+    loop {
+        if Instant::now() >= next {
+            sample(shim);
+            next += PERIOD;
+        }
+        let wait = next.saturating_duration_since(Instant::now());
+        match &listener {
+            Some(listener) => serve(shim, listener, wait),
+            None => std::thread::sleep(wait),
+        }
+    }
+}
+
+/// Where the control socket of this process is.
+pub fn socket_path(shim: &Shim) -> PathBuf {
+    let ledger = shim.ledger.path.to_string_lossy();
+    PathBuf::from(format!("{}{SOCKET_SUFFIX}", ledger.trim_end_matches(LEDGER_SUFFIX)))
+}
+
+fn listen(shim: &Shim) -> std::io::Result<Descriptor> {
+    let path = socket_path(shim);
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    // The directory keeps others out; where the user named one that does not, the mode does.
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(Descriptor::new(listener.into()))
+}
+
+/// Waits for a client, for at most `wait`, and does what it asks.
+fn serve(shim: &'static Shim, listener: &Descriptor, wait: Duration) {
+    let Some(fd) = listener.get() else {
+        // The program closed what it did not open: samples are all that is left to do.
+        return std::thread::sleep(wait);
+    };
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid pollfd.
+    let ready = unsafe { libc::poll(&mut poll, 1, wait.as_millis().min(1000) as i32 + 1) };
+    if ready <= 0 || listener.get().is_none() {
+        return;
+    }
+    // SAFETY: borrowed for this function; the descriptor stays open.
+    let listener = std::mem::ManuallyDrop::new(unsafe { UnixListener::from_raw_fd(fd) });
+    match listener.accept() {
+        Ok((client, _)) => drop(answer(shim, client)),
+        Err(_) => std::thread::sleep(PATIENCE),
+    }
+}
+
+fn answer(shim: &'static Shim, mut client: UnixStream) -> std::io::Result<()> {
+    client.set_nonblocking(false)?;
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < MAX_LINE && client.read(&mut byte)? == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    let reply = match Request::parse(&String::from_utf8_lossy(&line)) {
+        _ if !same_user(&client) => "error this process belongs to another user".to_owned(),
+        Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
+        Ok(Request::Mark(name)) => {
+            let text = shim.ledger.texts.intern(name.as_bytes());
+            shim.event(EventKind::Mark, |event| event.text = text);
+            "ok".to_owned()
+        }
+        Err(why) => format!("error {why}"),
+    };
+    client.write_all(format!("{reply}\n").as_bytes())
+}
+
+/// Whether a client runs as this process's user, or as root.
+fn same_user(client: &UnixStream) -> bool {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: fills the struct; geteuid has no failure.
+    unsafe {
+        let fd = client.as_raw_fd();
+        let known = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut len) == 0;
+        known && (who.uid == 0 || who.uid == libc::geteuid())
     }
 }
 
@@ -90,17 +185,23 @@ fn rss() -> u64 {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
-/// Removes ledgers of dead processes, all but the newest few.
+/// Removes what dead processes left: their sockets, and their ledgers but for the newest few.
 fn sweep(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
-    let mut dead: Vec<(SystemTime, std::path::PathBuf)> = entries
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let id = ProcessId::from_ledger_name(entry.file_name().to_str()?)?;
-            let what = entry.metadata().ok().filter(|what| what.is_file())?;
-            (!is_alive(id)).then(|| (what.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
-        })
-        .collect();
+    let mut dead: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if ProcessId::from_socket_name(name).is_some_and(|id| !is_alive(id)) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+        if ProcessId::from_ledger_name(name).is_some_and(|id| !is_alive(id))
+            && let Ok(what) = entry.metadata()
+            && what.is_file()
+        {
+            dead.push((what.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()));
+        }
+    }
     dead.sort_unstable_by(|a, b| b.cmp(a));
     for (_, path) in dead.iter().skip(KEPT) {
         let _ = std::fs::remove_file(path);

@@ -13,6 +13,7 @@ pub mod backend;
 pub mod call;
 pub mod clock;
 pub mod control;
+pub mod descriptor;
 pub mod doors;
 pub mod gate;
 pub mod hooks;

@@ -223,6 +223,9 @@ impl Shim {
     pub fn exiting(&self) {
         self.ledger.header().exited_ns().store(clock::precise_ns(), Relaxed);
         self.ledger.header().state().store_relaxed(State::Exited as u32);
+        if self.settings.control {
+            let _ = std::fs::remove_file(control::socket_path(self));
+        }
         if self.settings.summary {
             say(&self.registry.summary(&self.ledger));
         }

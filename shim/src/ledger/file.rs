@@ -3,13 +3,14 @@
 //! The file is as long as the tables may grow, but sparse. Storage is taken with `fallocate` before
 //! a page is touched: on a full tmpfs a touch would be a SIGBUS in the user's program.
 
+use crate::descriptor::Descriptor;
 use gpumem_wire::layout::*;
 use gpumem_wire::place::{self, ProcessId};
 use gpumem_wire::settings::Settings;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -22,7 +23,7 @@ const PAGE: u64 = 4096;
 /// A mapped file with its table directory.
 pub struct Backing {
     base: *mut u8,
-    file: File,
+    file: Descriptor,
     directory: Vec<TableDesc>,
     /// Held while storage is taken; never while anything else is done.
     growing: Mutex<()>,
@@ -70,7 +71,7 @@ impl Backing {
             message
         };
         file.set_len(bytes).map_err(|error| undo(fail("cannot size the ledger", error)))?;
-        take(&file, 0, HEADER_BYTES as u64).map_err(|error| undo(fail("no space for the ledger", error)))?;
+        take(file.as_raw_fd(), 0, HEADER_BYTES as u64).map_err(|error| undo(fail("no space for the ledger", error)))?;
         // SAFETY: a new shared mapping of a file of this length.
         let base = unsafe {
             libc::mmap(
@@ -96,7 +97,7 @@ impl Backing {
             (*base.cast::<AtomicU64>()).store(u64::from_ne_bytes(magic), Release);
         }
         let directory = header.tables[..header.tables_len as usize].to_vec();
-        Ok((Self { base: base.cast(), file, directory, growing: Mutex::new(()) }, path))
+        Ok((Self { base: base.cast(), file: file.into(), directory, growing: Mutex::new(()) }, path))
     }
 
     /// Start of the mapping.
@@ -156,25 +157,26 @@ impl Used {
         let to = wanted.min(desc.capacity * slot);
         let start = (desc.offset + from) / PAGE * PAGE;
         let end = (desc.offset + to).div_ceil(PAGE) * PAGE;
-        take(&self.backing.file, start, end - start).map_err(|_| Full)?;
+        let fd = self.backing.file.get().ok_or(Full)?;
+        take(fd, start, end - start).map_err(|_| Full)?;
         self.field(std::mem::offset_of!(TableDesc, used)).store(to / slot, Release);
         Ok(())
     }
 }
 
 /// Takes storage for a range of a file, by `fallocate` or, where the file system has none, by
-/// writing zeroes into what is still a hole.
-fn take(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+/// writing back what each page holds.
+fn take(fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
     // SAFETY: a plain system call on an open file.
-    if unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as i64, bytes as i64) } == 0 {
+    if unsafe { libc::fallocate(fd, 0, offset as i64, bytes as i64) } == 0 {
         return Ok(());
     }
     let error = io::Error::last_os_error();
     if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
         return Err(error);
     }
-    // Writing what is there back keeps what another table's first page may already hold.
-    use std::os::unix::fs::FileExt;
+    // SAFETY: borrowed for this function; the caller keeps it open.
+    let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let mut page = [0; PAGE as usize];
     for at in (offset..offset + bytes).step_by(PAGE as usize) {
         file.read_exact_at(&mut page, at)?;

@@ -2,6 +2,7 @@
 //!
 //! * [`layout`]: the ledger file, byte for byte: header, table directory, slots.
 //! * [`kinds`]: the numbers stored in slots, each with its name (allocation, graph node, event…).
+//! * [`command`]: what the inspector may ask of a running process.
 //! * [`counters`]: one row per counter.
 //! * [`place`]: where ledgers lie and how they are named.
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
@@ -10,6 +11,7 @@
 //! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works.
 //! A change of layout changes [`layout::VERSION`]; the inspector refuses versions it does not know.
 
+pub mod command;
 pub mod counters;
 pub mod kinds;
 pub mod layout;

@@ -45,7 +45,16 @@ impl ProcessId {
 
     /// The process that a ledger of this name belongs to; `None` if it is not a ledger's name.
     pub fn from_ledger_name(name: &str) -> Option<Self> {
-        let (pid, start) = name.strip_suffix(LEDGER_SUFFIX)?.split_once('-')?;
+        Self::from_stem(name.strip_suffix(LEDGER_SUFFIX)?)
+    }
+
+    /// The process that a socket of this name belongs to; `None` if it is not a socket's name.
+    pub fn from_socket_name(name: &str) -> Option<Self> {
+        Self::from_stem(name.strip_suffix(SOCKET_SUFFIX)?)
+    }
+
+    fn from_stem(stem: &str) -> Option<Self> {
+        let (pid, start) = stem.split_once('-')?;
         Some(Self { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? })
     }
 }

@@ -1,0 +1,67 @@
+//! File descriptors of ours in a process that is not: out of the way of the program's own, and never
+//! mistaken for one. Programs close what they did not open (daemons, `closefrom`), and the number may
+//! come back as a file or a socket of theirs.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Where our descriptors begin, if the process may have so many.
+const FIRST: RawFd = 512;
+
+/// A descriptor and what it stood for when it was opened.
+pub struct Descriptor {
+    fd: OwnedFd,
+    identity: Option<(u64, u64)>,
+}
+
+impl Descriptor {
+    /// Moves a descriptor out of the program's way.
+    pub fn new(fd: OwnedFd) -> Self {
+        // SAFETY: duplicates a descriptor that is open; a new one is ours to own.
+        let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) };
+        let fd = if high < 0 {
+            fd
+        } else {
+            // SAFETY: fcntl has just made it.
+            unsafe { OwnedFd::from_raw_fd(high) }
+        };
+        Self { identity: identity(fd.as_raw_fd()), fd }
+    }
+
+    /// The descriptor, if it still stands for what it did.
+    pub fn get(&self) -> Option<RawFd> {
+        let fd = self.fd.as_raw_fd();
+        (self.identity.is_some() && identity(fd) == self.identity).then_some(fd)
+    }
+}
+
+impl From<File> for Descriptor {
+    fn from(file: File) -> Self {
+        Self::new(file.into())
+    }
+}
+
+/// Device and inode behind a descriptor.
+fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: fstat fills the struct; zeroes are valid for it.
+    unsafe {
+        let mut what: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &mut what) == 0).then_some((what.st_dev, what.st_ino))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_became_another_file_is_not_ours() {
+        let ours = Descriptor::from(File::open("/dev/null").unwrap());
+        let fd = ours.get().expect("it is open");
+        assert!(fd >= FIRST);
+        let other = File::open("/proc/self/stat").unwrap();
+        // SAFETY: what a program does that closes and opens without knowing of us.
+        unsafe { libc::dup2(other.as_raw_fd(), fd) };
+        assert_eq!(ours.get(), None);
+    }
+}
