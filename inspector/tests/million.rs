@@ -72,3 +72,24 @@ fn a_million_take_at_most_200_ms() {
     let best = measure(1_000_000);
     assert!(best <= Duration::from_millis(200), "{best:?}");
 }
+
+#[test]
+#[ignore = "measures time: for a release build on a quiet machine"]
+fn the_whole_command_takes_at_most_200_ms() {
+    let dir = dir();
+    let path = dir.put(gone(), large(1_000_000));
+    let path = path.to_str().unwrap();
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        dir.ok(&["allocs", path]);
+        best = best.min(start.elapsed());
+    }
+    println!("gpumem allocs of 1000000 allocations: {best:?}");
+    for args in [&["stats", path][..], &["graphs", path], &["allocs", path, "--all"], &["ps"]] {
+        let start = Instant::now();
+        dir.ok(args);
+        println!("gpumem {}: {:?}", args[0], start.elapsed());
+    }
+    assert!(best <= Duration::from_millis(200), "{best:?}");
+}

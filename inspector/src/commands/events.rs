@@ -89,8 +89,7 @@ fn severity(event: &EventSlot) -> Severity {
     match EventKind::from_u8(event.kind) {
         Some(EventKind::Message) => u8::try_from(event.code).ok().and_then(Severity::from_u8).unwrap_or(Severity::Info),
         Some(EventKind::AllocFailed | EventKind::InstantiateFailed) => Severity::Error,
-        Some(EventKind::UpdateFailed | EventKind::FreeFailed) => Severity::Warning,
-        Some(EventKind::CaptureEnded) if event.b == 0 || event.code != 0 => Severity::Warning,
+        Some(EventKind::FreeFailed | EventKind::CaptureFailed) => Severity::Warning,
         _ => Severity::Info,
     }
 }
@@ -128,12 +127,7 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
             format!("{} of {kind} refused with error {code}", units::bytes(a))
         }
         Some(EventKind::InstantiateFailed) => format!("graph {a:#x} refused with error {code}"),
-        Some(EventKind::UpdateFailed) => format!("exec {a:#x} from graph {b:#x} refused with error {code}"),
-        Some(EventKind::CaptureBegun) => format!("on stream {a:#x}"),
-        Some(EventKind::CaptureEnded) if b == 0 => format!("on stream {a:#x} without a graph, error {code}"),
-        Some(EventKind::CaptureEnded) => format!("on stream {a:#x} with graph {b:#x}"),
-        Some(EventKind::GraphInstantiated) => format!("exec {a:#x}, {}", text::count(b, "node")),
-        Some(EventKind::ExecDestroyed) => format!("exec {a:#x}"),
+        Some(EventKind::CaptureFailed) => format!("on stream {a:#x} without a graph, error {code}"),
         Some(EventKind::PeakGrew) => format!("{} of device memory live", units::bytes(a)),
         Some(EventKind::FreeFailed) => format!("free of {a:#x} refused with error {code}"),
     };

@@ -119,17 +119,28 @@ impl Context {
         report: &T,
         text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
     ) -> Result<()> {
+        let out = self.render(report, text)?;
+        let mut stdout = anstream::stdout().lock();
+        let written = stdout.write_all(&out).and_then(|()| stdout.flush());
+        written.map_err(|error| Failure::io("cannot write to stdout", &error))
+    }
+
+    /// A report as [`Context::print`] writes it, colours included.
+    ///
+    /// # Errors
+    /// Those of `text`.
+    pub fn render<T: serde::Serialize>(
+        &self,
+        report: &T,
+        text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
+    ) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         if self.global.json {
             json::print(&mut out, self.name, report)?;
         } else {
             text(&mut out, report)?;
         }
-        let mut stdout = anstream::stdout().lock();
-        stdout
-            .write_all(&out)
-            .and_then(|()| stdout.flush())
-            .map_err(|error| Failure::io("cannot write to stdout", &error))
+        Ok(out)
     }
 }
 

@@ -74,7 +74,8 @@ struct Site {
 struct Before {
     at: Instant,
     counts: [u64; 5],
-    sites: std::collections::HashMap<String, u64>,
+    /// Bytes by call site, shown or not.
+    sites: std::collections::HashMap<Option<u64>, u64>,
 }
 
 /// Runs the command.
@@ -102,14 +103,11 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             target.target = Some(ledger.path.to_string_lossy().into_owned());
         }
         let (report, now) = report(context, args, &ledger, before.as_ref());
+        let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger);
         if redraw {
-            // Home, and clear to the end after drawing: no flicker, nothing to undo when interrupted.
-            print!("\x1b[H");
-        }
-        context.print(&report, |out, report| print(out, report, &ledger))?;
-        if redraw {
-            print!("\x1b[J");
-            std::io::stdout().flush()?;
+            draw(&context.render(&report, show)?)?
+        } else {
+            context.print(&report, show)?
         }
         before = Some(now);
         if !ledger.status.running() {
@@ -117,6 +115,17 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Draws over what is there, line by line: no flicker, and nothing to undo when interrupted.
+fn draw(text: &[u8]) -> std::io::Result<()> {
+    let stdout = std::io::stdout();
+    let plain = anstream::AutoStream::choice(&stdout) == anstream::ColorChoice::Never;
+    let text = if plain { anstream::adapter::strip_bytes(text).into_vec() } else { text.to_vec() };
+    let text = String::from_utf8_lossy(&text).replace('\n', "\x1b[K\n");
+    let mut stdout = stdout.lock();
+    write!(stdout, "\x1b[H{text}\x1b[J")?;
+    stdout.flush()
 }
 
 fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Before>) -> (Report, Before) {
@@ -145,19 +154,22 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
         .take(args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit }))
         .filter_map(|group| {
             let allocs::Key::Site(site) = group.key else { return None };
-            let site = ledger.site_text(site);
             let then = |before: &Before| minus(group.bytes, before.sites.get(&site).copied().unwrap_or(0));
             Some(Site {
                 bytes_change: before.map(then),
                 bytes: group.bytes,
                 live: group.live,
                 oldest_age_ns: ledger.age(group.oldest_ns),
-                site,
+                site: ledger.site_text(site),
             })
         })
         .collect();
     let graphs = graphs::total(ledger);
-    let known = sites.iter().map(|site| (site.site.clone(), site.bytes)).collect();
+    let bytes = |group: &allocs::Group| match group.key {
+        allocs::Key::Site(site) => Some((site, group.bytes)),
+        _ => None,
+    };
+    let known = groups.iter().filter_map(bytes).collect();
     let report = Report {
         process: ledger.head(),
         live: totals::live(snapshot),
@@ -177,10 +189,9 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
-    let mut text = Vec::new();
-    print_head(&mut text, &report.process, ledger)?;
+    print_head(out, &report.process, ledger)?;
     writeln!(
-        text,
+        out,
         "device {} (peak {})  managed {}  host {}  in {} allocations",
         paint(HEAD, units::bytes(report.live.device)),
         units::bytes(report.device_peak_bytes),
@@ -189,7 +200,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         units::number(report.live.count),
     )?;
     writeln!(
-        text,
+        out,
         "graphs {}  execs {} (~{} host, ~{} device)  resident {}",
         units::number(report.graphs),
         units::number(report.execs),
@@ -204,8 +215,8 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
             rates.allocs, rates.frees, rates.launches, rates.instantiates, rates.updates
         ),
     };
-    writeln!(text, "{}", paint(DIM, rates))?;
-    writeln!(text)?;
+    writeln!(out, "{}", paint(DIM, rates))?;
+    writeln!(out)?;
     let mut table = Table::new(&[
         ("live", Side::Right),
         ("change", Side::Right),
@@ -222,10 +233,5 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
             site.site.clone(),
         ]);
     }
-    if !table.is_empty() {
-        table.print(&mut text)?;
-    }
-    // What a longer line left behind is cleared when redrawing.
-    let clear = if terminal_size().is_some() { "\x1b[K\n" } else { "\n" };
-    write!(out, "{}", String::from_utf8_lossy(&text).replace('\n', clear))
+    if table.is_empty() { Ok(()) } else { table.print(out) }
 }

@@ -57,9 +57,14 @@ fn everyones_dirs(root: &Path) -> Vec<PathBuf> {
     let tmp = entries("tmp")
         .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("gpumem-")));
     let mut dirs: Vec<_> =
-        entries("run/user").map(|path| path.join("gpumem")).chain(tmp).filter(|path| path.is_dir()).collect();
+        entries("run/user").map(|path| path.join("gpumem")).chain(tmp).filter(|path| is_dir(path)).collect();
     dirs.sort();
     dirs
+}
+
+/// True for a directory, not for a link to one: /tmp is everybody's.
+fn is_dir(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
 }
 
 /// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.

@@ -265,7 +265,7 @@ pub fn demo(id: ProcessId) -> Composer {
         event(0, EventKind::ContextCreated),
         EventSlot { code: Severity::Warning as i32, text: message, ..event(1, EventKind::Message) },
         EventSlot { a: 999 * MIB, b: AllocKind::Device as u64, code: 2, stack: 1, ..event(2, EventKind::AllocFailed) },
-        EventSlot { a: 6, b: 5, code: 910, stack: 3, ..event(3, EventKind::UpdateFailed) },
+        EventSlot { a: 6, code: 901, ..event(3, EventKind::CaptureFailed) },
     ]);
     let sample = |seq: u64| SampleSlot {
         seq,
