@@ -212,7 +212,7 @@ fn events_are_sentences() {
         "context 1 on device 0: NVIDIA Test",
         "the driver is newer than any tested",
         "999.0 MiB of device refused with error 2 demo-server+0x101",
-        "exec 0x6 from graph 0x5 refused with error 910",
+        "on stream 0x6 without a graph, error 901",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }

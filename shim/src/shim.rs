@@ -92,6 +92,13 @@ impl Shim {
         for line in &lines {
             self.message(Severity::Warning, line);
         }
+        for object in doors::elf::objects() {
+            let name = object.file_name();
+            if [&b"libcuda.so"[..], b"libcudart.so", b"libamdhip64.so"].iter().any(|known| name.starts_with(known)) {
+                let path = text(&object.path);
+                self.event(EventKind::LibraryBound, |event| event.text = path);
+            }
+        }
         let (mode, why) = self.mode();
         header.mode().store_relaxed(mode as u32);
         header.mode_reason().store_relaxed(text(why.as_bytes()));
@@ -157,7 +164,7 @@ impl Shim {
     pub fn runtime_call_unseen(&self, name: &str) {
         // Size 0, and errors that the runtime finds itself, never reach the driver; only a driver
         // that was never bound means that calls go past.
-        if doors::driver::path().is_none() {
+        if !doors::driver::is_bound() {
             self.went_past(&format!("{name} reached a driver that the shim has not seen"));
         }
     }

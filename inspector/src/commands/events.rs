@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::model::{Head, Ledger};
 use crate::source::life::real_ns;
 use crate::view::table::{BAD, DIM, Side, Table, WARN, paint};
-use crate::view::{text, units};
+use crate::view::units;
 use anstyle::Style;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity};
 use gpumem_wire::layout::EventSlot;

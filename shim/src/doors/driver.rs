@@ -188,10 +188,9 @@ pub fn real_of(row: &Row) -> usize {
     index.map_or(0, |index| REAL[index].load(Relaxed))
 }
 
-/// Where the driver's file lies, once it is bound.
-pub fn path() -> Option<Vec<u8>> {
-    let address = REAL.iter().map(|slot| slot.load(Relaxed)).find(|&address| address != 0)?;
-    elf::object_at(address).map(|object| object.path)
+/// Whether a driver was found through one of the doors.
+pub fn is_bound() -> bool {
+    BOUND.load(Acquire)
 }
 
 /// The row of a symbol, as `dlsym` is asked for it.

@@ -128,8 +128,3 @@ fn real(caller: usize, index: usize) -> usize {
 pub fn bind_at(address: usize) -> bool {
     PROVIDERS.is_provider(address) && PROVIDERS.at(address).is_some()
 }
-
-/// Where the runtime's file lies, once one is bound.
-pub fn path() -> Option<Vec<u8>> {
-    PROVIDERS.any().map(|provider| provider.path.clone())
-}

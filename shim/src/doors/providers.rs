@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
 /// A library with the addresses of the `N` functions of a table; 0 where it lacks one.
 pub struct Provider<const N: usize> {
-    pub path: Vec<u8>,
+    path: Vec<u8>,
     start: usize,
     functions: [usize; N],
 }
@@ -154,10 +154,5 @@ impl<const N: usize> Providers<N> {
     /// Whether an address lies in a file named as providers are.
     pub fn is_provider(&self, address: usize) -> bool {
         elf::object_at(address).is_some_and(|object| object.file_name().starts_with(self.file))
-    }
-
-    /// A provider that was bound, if any.
-    pub fn any(&self) -> Option<&'static Provider<N>> {
-        self.known.find(|_| true)
     }
 }

@@ -33,8 +33,8 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(GraphExec) -> Statu
     status
 }
 
-fn whole(call: &Call, status: Status, exec: GraphExec, graph: Graph) -> Status {
-    call.note(|shim| shim.updated(exec as u64, Update::Whole { graph: graph as u64, status }));
+fn whole(call: &Call, status: Status, exec: GraphExec) -> Status {
+    call.note(|shim| shim.updated(exec as u64, Update::Whole { status }));
     status
 }
 
@@ -55,7 +55,7 @@ pub unsafe fn update_v1(
     result: *mut c_int,
 ) -> Status {
     // SAFETY: the program's own call.
-    whole(&call, unsafe { real(exec, graph, error_node, result) }, exec, graph)
+    whole(&call, unsafe { real(exec, graph, error_node, result) }, exec)
 }
 
 /// The program updates an exec from a graph.
@@ -67,7 +67,7 @@ pub unsafe fn update(
     info: Opaque,
 ) -> Status {
     // SAFETY: the program's own call.
-    whole(&call, unsafe { real(exec, graph, info) }, exec, graph)
+    whole(&call, unsafe { real(exec, graph, info) }, exec)
 }
 
 /// The program switches a node on or off.

@@ -47,7 +47,9 @@ impl Backing {
     pub fn create(settings: &Settings, sizes: &[(TableKind, u64)]) -> Result<(Self, PathBuf), String> {
         // SAFETY: geteuid has no failure.
         let uid = unsafe { libc::geteuid() };
-        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR");
+        // Under sudo or su the variable may name another user's directory, or none.
+        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR")
+            .filter(|dir| std::fs::metadata(dir).is_ok_and(|what| what.is_dir() && what.uid() == uid));
         let dir = place::directory(settings.dir.as_deref(), runtime_dir.as_deref(), uid);
         make_directory(&dir, uid, settings.dir.is_some())?;
         let id = this_process()?;

@@ -31,7 +31,7 @@ pub struct ExecEntry {
 /// How an update of an exec ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    Whole { graph: u64, status: Status },
+    Whole { status: Status },
     Node,
 }
 
@@ -130,12 +130,6 @@ impl Shim {
         if let Some(old) = self.registry.execs.insert(Class::Exec, exec, ExecEntry { slot, context }) {
             self.exec_ended(old);
         }
-        self.event(EventKind::GraphInstantiated, |event| {
-            event.context = context;
-            event.a = exec;
-            event.b = total;
-            event.stack = stack;
-        });
     }
 
     /// A graph that the program built by hand has its nodes by now.
@@ -193,14 +187,10 @@ impl Shim {
                 self.count(counters::UPDATES, 1);
                 add(offset_of!(ExecSlot, updates));
             }
-            Update::Whole { graph, status } => {
+            // No event: programs that update and instantiate anew on failure do so thousands of times.
+            Update::Whole { .. } => {
                 self.count(counters::UPDATE_FAILURES, 1);
                 add(offset_of!(ExecSlot, failed_updates));
-                self.event(EventKind::UpdateFailed, |event| {
-                    event.a = exec;
-                    event.b = graph;
-                    event.code = status as i32;
-                });
             }
         }
     }

@@ -103,8 +103,10 @@ unsafe extern "C" fn gpumem_report_free(pool: *const c_char, p: *const c_void) {
     let pool = unsafe { text(pool) };
     if !p.is_null() {
         call.note(|shim| {
-            let entry = shim.freeing(Class::Reported(shim.ledger.texts.intern(pool)), p as u64);
-            shim.freed(entry, p as u64);
+            // What was reported before the first GPU call is not known, and nothing is wrong with that.
+            if let Some(entry) = shim.freeing(Class::Reported(shim.ledger.texts.intern(pool)), p as u64) {
+                shim.ended(entry);
+            }
         });
     }
 }

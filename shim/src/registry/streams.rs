@@ -99,20 +99,13 @@ impl Shim {
     pub fn capture_begun(&self, vendor: Vendor, stream: u64, mode: i32) {
         self.count(counters::CAPTURES_BEGUN, 1);
         self.registry.streams.capturing.fetch_add(1, Relaxed);
-        let mut context = 0;
         if let Some(mut entry) = self.registry.streams.map.get_mut(&(vendor, stream)) {
             entry.capturing = true;
-            context = entry.context;
             let field = |offset| self.ledger.streams.field(entry.slot, offset);
             field(offset_of!(StreamSlot, capture_mode)).store(u64::from(mode as u32), Relaxed);
             field(offset_of!(StreamSlot, captures)).fetch_add(1, Relaxed);
             field(offset_of!(StreamSlot, capturing_ns)).store(clock::now_ns(), Relaxed);
         }
-        self.event(EventKind::CaptureBegun, |event| {
-            event.context = context;
-            event.a = stream;
-            event.code = mode;
-        });
     }
 
     /// A capture ended, with a graph or an error.
@@ -132,11 +125,12 @@ impl Shim {
             // A default stream, or one from before the shim: counted, not listed.
             let _ = self.registry.streams.capturing.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
         }
-        self.event(EventKind::CaptureEnded, |event| {
-            event.context = context;
-            event.a = stream;
-            event.b = graph;
-            event.code = status as i32;
-        });
+        if graph == 0 {
+            self.event(EventKind::CaptureFailed, |event| {
+                event.context = context;
+                event.a = stream;
+                event.code = status as i32;
+            });
+        }
     }
 }

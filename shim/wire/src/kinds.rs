@@ -186,7 +186,8 @@ names! {
 }
 
 names! {
-    /// What happened, in the ring of events.
+    /// What happened, in the ring of events. Only what is rare: what programs do thousands of times
+    /// a second (captures, instantiates, refused updates) is counted, and would push the rest out.
     EventKind {
         /// Text for people; `text` holds it, `code` its [`Severity`].
         Message = 1, "message";
@@ -196,13 +197,8 @@ names! {
         AllocFailed = 4, "alloc-failed";
         /// An instantiate failed: `a` the graph, `code` the driver's error.
         InstantiateFailed = 5, "instantiate-failed";
-        /// An update failed: `a` the exec, `b` the graph, `code` the driver's error.
-        UpdateFailed = 6, "update-failed";
-        CaptureBegun = 7, "capture-begun";
-        /// `a` the stream, `b` the graph, `code` the driver's answer.
-        CaptureEnded = 8, "capture-ended";
-        GraphInstantiated = 9, "graph-instantiated";
-        ExecDestroyed = 10, "exec-destroyed";
+        /// A capture ended without a graph: `a` the stream, `code` the driver's answer.
+        CaptureFailed = 8, "capture-failed";
         /// `a` bytes now live on the device, the highest so far by at least an eighth.
         PeakGrew = 11, "peak-grew";
         /// A named moment, set by `gpumem mark`.
