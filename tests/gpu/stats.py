@@ -101,4 +101,12 @@ def differences(counter, gpumem):
     """Names whose counts differ, as `name counter≠gpumem`. Bytes of arrays are each side's own estimate."""
     wanted = set(COMPARED) | {f"{k}.{f}" for k in KINDS.values() for f in FIELDS if k != "reported"}
     wanted -= {"mipmapped-array.bytes", "mipmapped-array.freed_bytes", "ipc-import.bytes", "ipc-import.freed_bytes"}
+    ended = gpumem.get("ended_with_context", 0)
+    if ended:
+        # What ends with its context is freed by no call: the ledger says how many, the counter sees none.
+        frees = {f"{k}.frees" for k in KINDS.values()}
+        more = sum(gpumem.get(k, 0) - counter.get(k, 0) for k in frees & wanted)
+        wanted -= frees | {f"{k}.freed_bytes" for k in KINDS.values()}
+        if more != ended:
+            return [f"frees that no call made {ended}≠{more}"]
     return [f"{k} {counter.get(k, 0)}≠{gpumem.get(k, 0)}" for k in sorted(wanted) if counter.get(k, 0) != gpumem.get(k, 0)]

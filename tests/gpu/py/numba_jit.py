@@ -2,7 +2,13 @@
 import gc
 
 import numpy as np
-from numba import cuda
+
+# numba of early 2026 imports names that numpy 2.5 dropped.
+for name, instead in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", "trapezoid")):
+    if not hasattr(np, name):
+        setattr(np, name, getattr(np, instead))
+
+from numba import cuda  # noqa: E402
 
 import digest
 
