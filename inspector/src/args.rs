@@ -72,6 +72,7 @@ pub enum Command {
     Stats(commands::stats::Args),
     Events(commands::events::Args),
     Top(commands::top::Args),
+    Mark(commands::mark::Args),
     Dump(commands::dump::Args),
     Diff(commands::diff::Args),
     Export(commands::export::Args),

@@ -254,6 +254,14 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
     let library = dir.path().join("libgpumem.so");
     std::fs::write(&library, "").unwrap();
     let library = library.to_str().unwrap();
+    // A control socket that takes the mark.
+    let listener = std::os::unix::net::UnixListener::bind(dir.path().join(me().socket_name())).unwrap();
+    std::thread::spawn(move || {
+        use std::io::{BufRead, BufReader, Write};
+        let (mut stream, _) = listener.accept().unwrap();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+        stream.write_all(b"ok\n").unwrap();
+    });
     let mut seen = BTreeSet::new();
     for args in [
         &["ps"][..],
@@ -267,11 +275,13 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["dump", file, "-o", dump.to_str().unwrap()],
         &["diff", empty.to_str().unwrap(), file],
         &["export", "--format", "json", file],
+        &["mark", "x", file],
         &["clean", "--dry-run"],
         &["doctor"],
         &["run", "--lib", library, "--print-env", "--", "true"],
     ] {
         let answer = dir.gpumem(&[&["--json"], args].concat());
+        assert!(!answer.out.is_empty(), "{args:?}: {}", answer.err);
         for value in serde_json::Deserializer::from_str(&answer.out).into_iter::<Value>() {
             keys(&value.unwrap_or_else(|error| panic!("{args:?}: {error}: {}{}", answer.out, answer.err)), &mut seen);
         }

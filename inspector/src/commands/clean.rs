@@ -109,13 +109,9 @@ fn remove(ledger: &Path) -> std::io::Result<()> {
 fn stray_sockets(context: &Context) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(&context.world.own_dir).into_iter().flatten().flatten();
     let stray = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str())?;
-        let id = ProcessId::from_ledger_name(
-            &name.replace(gpumem_wire::place::SOCKET_SUFFIX, gpumem_wire::place::LEDGER_SUFFIX),
-        )?;
-        let is_socket = name.ends_with(gpumem_wire::place::SOCKET_SUFFIX);
+        let id = ProcessId::from_socket_name(path.file_name()?.to_str()?)?;
         let runs = Process::of(&context.world, id.pid).is_some_and(|process| process.start_ticks == id.start_ticks);
-        (is_socket && !runs && !path.with_extension("ledger").exists()).then_some(())
+        (!runs && !path.with_extension("ledger").exists()).then_some(())
     };
     entries.map(|entry| entry.path()).filter(|path| stray(path).is_some()).collect()
 }

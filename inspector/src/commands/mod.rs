@@ -9,6 +9,7 @@ pub mod events;
 pub mod export;
 pub mod generate;
 pub mod graphs;
+pub mod mark;
 pub mod ps;
 pub mod run;
 pub mod stats;
@@ -64,6 +65,7 @@ fn dispatch(args: Args) -> Result<()> {
         Command::Stats(stats) => stats::run(stats, &context("stats")),
         Command::Events(events) => events::run(events, &context("events")),
         Command::Top(top) => top::run(top, &context("top")),
+        Command::Mark(mark) => mark::run(mark, &context("mark")),
         Command::Dump(dump) => dump::run(dump, &context("dump")),
         Command::Diff(diff) => diff::run(diff, &context("diff")),
         Command::Export(export) => export::run(export, &context("export")),

@@ -6,8 +6,10 @@
 //! * [`find`]: every ledger and every process with the shim.
 //! * [`life`]: whether the process behind a ledger runs, said goodbye or was killed, and when.
 //! * [`choose`]: the one that the user means.
+//! * [`ask`]: commands to a running process, over its control socket.
 //! * [`nvml`]: what the driver says a process holds.
 
+pub mod ask;
 pub mod choose;
 pub mod find;
 pub mod life;
