@@ -17,4 +17,9 @@ put libcuda.so libcuda.so.1 libcuda.so
 put libcudart13.so libcudart.so.13 libcudart.so
 put libcudart12.so libcudart.so.12 libcudart12.so
 [ -e "$to/libcudart.so" ] || ln -sf libcudart.so.12 "$to/libcudart.so"
-put libamdhip64.so libamdhip64.so.6 libamdhip64.so
+# The HIP runtime comes as an archive: symbol versions need a linker script.
+if [ -e "$from/libamdhip64.a" ]; then
+    "$(dirname "$0")/hip/link.sh" "$from/libamdhip64.a" "$to/libamdhip64.so.6.new"
+    mv -f "$to/libamdhip64.so.6.new" "$to/libamdhip64.so.6"
+    ln -sf libamdhip64.so.6 "$to/libamdhip64.so"
+fi

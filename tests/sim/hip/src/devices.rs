@@ -1,0 +1,140 @@
+//! Devices, errors, versions, and functions by name.
+
+use crate::abi::{Out, Text, current, device, last_error, set_device};
+use gpumem_sim_engine::config::config;
+use gpumem_sim_engine::{Error, Result, context, lock};
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_void};
+use std::sync::Mutex;
+
+/// ROCm 6.3.0.
+const VERSION: i32 = 60_300_000;
+
+pub fn check(dev: i32) -> Result<u32> {
+    if dev < 0 || dev as u32 >= config().devices { Err(Error::INVALID_DEVICE) } else { Ok(dev as u32) }
+}
+
+fn text(code: u32, name: bool) -> *const c_char {
+    static TEXTS: Mutex<Option<HashMap<(u32, bool), CString>>> = Mutex::new(None);
+    let make = || {
+        let known = match (code, name) {
+            (0, true) => "hipSuccess",
+            (0, false) => "no error",
+            (1, true) => "hipErrorInvalidValue",
+            (1, false) => "invalid argument",
+            (2, true) => "hipErrorOutOfMemory",
+            (2, false) => "out of memory",
+            (100, true) => "hipErrorNoDevice",
+            (100, false) => "no ROCm-capable device is detected",
+            (101, true) => "hipErrorInvalidDevice",
+            (101, false) => "invalid device ordinal",
+            (400, true) => "hipErrorInvalidHandle",
+            (600, true) => "hipErrorNotReady",
+            (910, true) => "hipErrorGraphExecUpdateFailure",
+            _ => "",
+        };
+        let text = if known.is_empty() { format!("simulated HIP error {code}") } else { known.to_owned() };
+        CString::new(text).unwrap_or_default()
+    };
+    let mut texts = TEXTS.lock().unwrap_or_else(|e| e.into_inner());
+    texts.get_or_insert_default().entry((code, name)).or_insert_with(make).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipGetLastError() -> u32 {
+    last_error(true)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipPeekAtLastError() -> u32 {
+    last_error(false)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipGetErrorName(code: u32) -> *const c_char {
+    text(code, true)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipGetErrorString(code: u32) -> *const c_char {
+    text(code, false)
+}
+
+/// Looks a name up in this library alone, by the process's `dlsym`, as ROCm
+/// 6.1 and later do; NULL if it has none.
+fn own_symbol(name: &str) -> *mut c_void {
+    let Ok(name) = CString::new(name) else { return std::ptr::null_mut() };
+    // SAFETY: `info` is written if dladdr succeeds; RTLD_NOLOAD takes one more
+    // reference to this library, which is never unloaded.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(own_symbol as *const () as *const c_void, &mut info) == 0 {
+            return std::ptr::null_mut();
+        }
+        let own = libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if own.is_null() { own } else { libc::dlsym(own, name.as_ptr()) }
+    }
+}
+
+hip! {
+    Any hipInit [] (c, flags: u32) {
+        if flags != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        current().map(drop)
+    }
+    /// The one function that says 100 where there is no device.
+    Any hipGetDeviceCount [] (c, out: Out<i32>) {
+        let n = config().devices as i32;
+        out.set(n)?;
+        if n == 0 { Err(Error::NO_DEVICE) } else { Ok(()) }
+    }
+    Init hipGetDevice [] (c, out: Out<i32>) { out.set(device()) }
+    Init hipSetDevice [] (c, n: i32) {
+        check(n)?;
+        set_device(n);
+        current().map(drop)
+    }
+    Init hipDeviceGet [] (c, out: Out<i32>, n: i32) { out.set(check(n)? as i32) }
+    Init hipDeviceGetName [] (c, out: Out<u8>, n: i32, dev: i32) {
+        check(dev)?;
+        let n = n.max(0) as usize;
+        let name = b"Simulated AMD GPU".iter().copied().take(n.saturating_sub(1)).chain([0]);
+        out.need()?.fill(n, name);
+        Ok(())
+    }
+    Init hipDeviceGetUuid [] (c, out: Out<[u8; 16]>, dev: i32) {
+        let mut uuid = *b"SIMULATED-AMD-\0\0";
+        uuid[15] = check(dev)? as u8;
+        out.set(uuid)
+    }
+    Init hipDeviceTotalMem [] (c, out: Out<usize>, dev: i32) {
+        let dev = check(dev)?;
+        out.set(lock().devices[dev as usize].total as usize)
+    }
+    Ctx hipDeviceSynchronize [] (c) { context::synchronize(c.ctx) }
+    /// Everything on the device goes; the next call makes it anew.
+    Ctx hipDeviceReset [] (c) {
+        context::reset_primary(device())?;
+        context::set_current(0)
+    }
+    Any hipRuntimeGetVersion [] (c, out: Out<i32>) { out.set(VERSION) }
+    Any hipDriverGetVersion [] (c, out: Out<i32>) { out.set(VERSION) }
+    Init hipDeviceGetStreamPriorityRange [] (c, least: Out<i32>, greatest: Out<i32>) {
+        least.put(1);
+        greatest.put(-1);
+        Ok(())
+    }
+    /// Flag 2 asks for the twin that uses the thread's own default stream.
+    Init hipGetProcAddress [] (c, name: Text, out: Out<usize>, version: i32, flags: u64, status: Out<u32>) {
+        let (name, _) = (name.get()?, version);
+        if name.is_empty() || flags > 2 {
+            return Err(Error::INVALID_VALUE);
+        }
+        out.need()?;
+        let twin = if flags == 2 { own_symbol(&format!("{name}_spt")) } else { std::ptr::null_mut() };
+        let found = if twin.is_null() { own_symbol(&name) } else { twin };
+        status.put(found.is_null() as u32);
+        if found.is_null() { Err(Error::INVALID_VALUE) } else { out.set(found as usize) }
+    }
+}

@@ -1,0 +1,99 @@
+//! Executable graphs.
+
+use crate::abi::{H, In, Out, answer};
+use crate::nodes::{any_kind, event_kind, host_kind, kernel_kind, mem_ops_kind, memcpy_1d, memcpy_kind, memset_kind};
+use crate::reentry;
+use crate::structs::{HostNode, InstantiateParams, KernelNode, MemOpNode, Memcpy3D, MemsetNode, NodeParams};
+use gpumem_sim_engine::update::Refusal;
+use gpumem_sim_engine::{Error, Result, exec, lock, update};
+
+/// HIP's number of a refusal; it has none for attributes.
+fn number(why: Refusal) -> u32 {
+    match why {
+        Refusal::Attributes => Refusal::NotSupported as u32,
+        other => other as u32,
+    }
+}
+
+/// No graph here can have external semaphores.
+fn no_such_node(h: H) -> Result {
+    lock().exec(h)?;
+    Err(Error::INVALID_VALUE)
+}
+
+hip! {
+    Ctx hipGraphInstantiateWithFlags [] (c, out: Out<H>, g: H, flags: u64) {
+        out.need()?;
+        out.set(exec::instantiate(c.ctx, g, flags)?)
+    }
+    Ctx hipGraphInstantiate [] (c, out: Out<H>, g: H, error_node: Out<H>, log: Out<u8>, size: usize) {
+        error_node.put(0);
+        if size > 0 {
+            log.put(0);
+        }
+        answer(reentry::instantiate_with_flags(out, g, 0))
+    }
+    Ctx hipGraphInstantiateWithParams [] (c, out: Out<H>, g: H, params: Out<InstantiateParams>) {
+        let mut p = params.get()?;
+        if p.flags & 2 != 0 {
+            c.stream(p.stream)?;
+        }
+        let made = answer(reentry::instantiate_with_flags(out, g, p.flags));
+        p.error_node = 0;
+        p.result = made.is_err() as u32;
+        params.set(p)?;
+        made
+    }
+    Init hipGraphExecDestroy [] (c, h: H) { exec::destroy(h) }
+    Init hipGraphExecGetFlags [] (c, h: H, out: Out<u64>) { out.set(lock().exec(h)?.flags) }
+    Init hipGraphLaunch [hipGraphLaunch_spt] (c, h: H, s: H) { exec::launch(h, c.stream(s)?) }
+    Init hipGraphUpload [] (c, h: H, s: H) {
+        c.stream(s)?;
+        lock().exec(h).map(|_| ())
+    }
+    Init hipGraphExecUpdate [] (c, h: H, g: H, node: Out<H>, why: Out<u32>) {
+        let outcome = update::update(h, g)?;
+        let (result, at) = outcome.refusal.map_or((0, 0), |(r, n)| (number(r), n));
+        node.put(at);
+        why.put(result);
+        outcome.error()
+    }
+    Init hipGraphExecKernelNodeSetParams [] (c, h: H, node: H, p: In<KernelNode>) {
+        exec::set_node(h, node, kernel_kind(&p.get()?)?)
+    }
+    Init hipGraphExecMemcpyNodeSetParams [] (c, h: H, node: H, p: In<Memcpy3D>) {
+        exec::set_node(h, node, memcpy_kind(&p.get()?)?)
+    }
+    Init hipGraphExecMemcpyNodeSetParams1D [] (c, h: H, node: H, dst: u64, src: u64, bytes: usize, kind: u32) {
+        exec::set_node(h, node, memcpy_1d(dst, src, bytes, kind)?)
+    }
+    Init hipGraphExecMemsetNodeSetParams [] (c, h: H, node: H, p: In<MemsetNode>) {
+        exec::set_node(h, node, memset_kind(&p.get()?)?)
+    }
+    Init hipGraphExecHostNodeSetParams [] (c, h: H, node: H, p: In<HostNode>) {
+        exec::set_node(h, node, host_kind(&p.get()?)?)
+    }
+    Init hipGraphExecChildGraphNodeSetParams [] (c, h: H, node: H, g: H) { exec::set_child(h, node, g) }
+    Init hipGraphExecEventRecordNodeSetEvent [] (c, h: H, node: H, e: H) { exec::set_node(h, node, event_kind(e, true)?) }
+    Init hipGraphExecEventWaitNodeSetEvent [] (c, h: H, node: H, e: H) { exec::set_node(h, node, event_kind(e, false)?) }
+    Init hipGraphExecExternalSemaphoresSignalNodeSetParams [] (c, h: H, node: H, p: usize) {
+        let _ = (node, p);
+        no_such_node(h)
+    }
+    Init hipGraphExecExternalSemaphoresWaitNodeSetParams [] (c, h: H, node: H, p: usize) {
+        let _ = (node, p);
+        no_such_node(h)
+    }
+    Init hipGraphExecBatchMemOpNodeSetParams [] (c, h: H, node: H, p: In<MemOpNode>) {
+        exec::set_node(h, node, mem_ops_kind(&p.get()?)?)
+    }
+    Init hipGraphExecNodeSetParams [] (c, h: H, node: H, p: In<NodeParams>) {
+        let mut p = p.get()?;
+        if p.kind == 4 {
+            return exec::set_child(h, node, p.body[0] as H);
+        }
+        exec::set_node(h, node, any_kind(&mut p)?)
+    }
+    Init hipGraphNodeSetEnabled [] (c, h: H, node: H, on: u32) { exec::set_enabled(h, node, on != 0) }
+    Init hipGraphNodeGetEnabled [] (c, h: H, node: H, out: Out<u32>) { out.set(exec::enabled(h, node)? as u32) }
+}

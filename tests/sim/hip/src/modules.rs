@@ -1,0 +1,95 @@
+//! Modules, functions, launches.
+
+use crate::abi::{H, In, Out, Text, bytes_at};
+use gpumem_sim_engine::launch::{Shape, kernel};
+use gpumem_sim_engine::node::{Attrs, Kernel, Kind, attr};
+use gpumem_sim_engine::{Error, Result, lock, module, stream};
+
+/// hipErrorNoBinaryForGpu.
+const NO_BINARY: Error = Error(209);
+
+/// The text of a code object; ELF files and offload bundles are refused, since
+/// nothing here could run them.
+fn text_of(image: usize) -> Result<String> {
+    let magic: [u8; 4] = In::at(image).get()?;
+    if &magic == b"\x7fELF" || &magic == b"__CL" || &magic == b"CCOB" {
+        return Err(NO_BINARY);
+    }
+    Text(image as *const _).get()
+}
+
+/// The packed block of `extra`, if there is one: pairs of pointer (1) and size
+/// (2), up to 3.
+fn extra_block(extra: usize) -> Result<Option<Vec<u8>>> {
+    if extra == 0 {
+        return Ok(None);
+    }
+    let (mut at, mut size) = (0, 0);
+    for pair in 0.. {
+        let item = |i: usize| In::<usize>::at(extra + (pair * 2 + i) * 8).get();
+        match item(0)? {
+            3 => break,
+            1 => at = item(1)?,
+            2 => size = In::<usize>::at(item(1)?).get()?,
+            _ => return Err(Error::INVALID_VALUE),
+        }
+    }
+    if at == 0 { Err(Error::INVALID_VALUE) } else { Ok(Some(bytes_at(at, size))) }
+}
+
+/// A kernel with its parameters, from either of the two forms.
+pub fn build(shape: Shape, params: usize, extra: usize) -> Result<Kernel> {
+    if params != 0 && extra != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let packed = extra_block(extra)?;
+    let read = |i: usize, n: usize| {
+        // The list has one address per parameter of the kernel.
+        In::<usize>::at(params + i * 8).get().map_or_else(|_| vec![0; n], |at| bytes_at(at, n))
+    };
+    kernel(shape, packed, if params != 0 { Some(&read) } else { None })
+}
+
+fn launch(s: H, shape: Shape, params: usize, extra: usize) -> Result {
+    let k = build(shape, params, extra)?;
+    stream::submit(&mut lock(), s, Kind::Kernel(k)).map(drop)
+}
+
+hip! {
+    Ctx hipModuleLoad [] (c, out: Out<H>, path: Text) {
+        out.need()?;
+        let text = std::fs::read_to_string(path.get()?).map_err(|_| Error::FILE_NOT_FOUND)?;
+        out.set(module::load(c.ctx, &text)?)
+    }
+    Ctx hipModuleLoadData [] (c, out: Out<H>, image: usize) {
+        out.need()?;
+        out.set(module::load(c.ctx, &text_of(image)?)?)
+    }
+    Ctx hipModuleLoadDataEx [] (c, out: Out<H>, image: usize, n: u32, options: usize, values: usize) {
+        let _ = (n, options, values);
+        out.need()?;
+        out.set(module::load(c.ctx, &text_of(image)?)?)
+    }
+    Ctx hipModuleUnload [] (c, h: H) { module::unload(h) }
+    Ctx hipModuleGetFunction [] (c, out: Out<H>, h: H, name: Text) { out.set(module::function(h, &name.get()?)?) }
+    Ctx hipModuleGetGlobal [] (c, ptr: Out<u64>, size: Out<usize>, h: H, name: Text) {
+        let (p, s) = module::global(h, &name.get()?)?;
+        ptr.put(p);
+        size.put(s as usize);
+        Ok(())
+    }
+    Ctx hipModuleLaunchKernel []
+    (c, f: H, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, s: H, params: usize, extra: usize) {
+        let shape = Shape { func: f, grid: [gx, gy, gz], block: [bx, by, bz], shared, attrs: Attrs::new() };
+        launch(c.stream(s)?, shape, params, extra)
+    }
+    Ctx hipModuleLaunchCooperativeKernel []
+    (c, f: H, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, s: H, params: usize) {
+        let mut on = [0; 64];
+        on[0] = 1;
+        let attrs = Attrs::from([(attr::COOPERATIVE, on)]);
+        let shape = Shape { func: f, grid: [gx, gy, gz], block: [bx, by, bz], shared, attrs };
+        launch(c.stream(s)?, shape, params, 0)
+    }
+    Init hipFuncGetAttribute [] (c, out: Out<i32>, id: u32, h: H) { out.set(lock().function_attribute(h, id)?) }
+}
