@@ -70,7 +70,7 @@ fn alloc_same_thread(t: &mut Checker) -> Done {
         let mut p = 42;
         let status = cu!(cuMemAlloc_v2(&mut p, 4096));
         t.eq(&format!("cuMemAlloc in {mode:?}"), status, want);
-        t.eq("its out-parameter is untouched when refused", p == 42, status != 0);
+        t.yes("its out-parameter is written, refused or not", p != 42);
         capture.end(t, "cuMemAlloc", end)?;
         if status == 0 {
             cu!(cuMemFree_v2(p));

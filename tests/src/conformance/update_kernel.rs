@@ -15,8 +15,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("update.cooperative_refused", cooperative_refused),
     Check::measured("update.priority_refused", priority_refused),
     Check::measured("update.programmatic_edge_refused", programmatic_edge_refused),
-    Check::measured("update.cluster_carried", cluster_carried),
-    Check::measured("update.cluster_kept_when_removed", cluster_kept_when_removed),
+    Check::measured("update.captured_cluster_carried", captured_cluster_carried),
+    Check::measured("update.captured_cluster_kept_when_removed", captured_cluster_kept_when_removed),
+    Check::measured("update.cluster_of_a_node_kept", cluster_of_a_node_kept),
 ];
 
 const N: u64 = 2048;
@@ -216,7 +217,36 @@ impl Clusters {
         Ok(Clusters { function, out: t.gpu.words(1)?, stream: Strm::non_blocking()? })
     }
 
-    fn graph(&self, t: &Checker, size: u32) -> Result<Graph, Stop> {
+    /// One launch with this cluster size (0: none given), captured.
+    fn captured(&self, size: u32) -> Result<Graph, Stop> {
+        Graph::capture(&self.stream, || {
+            // SAFETY: plain numbers; `id` is set below.
+            let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+            attribute.id = Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            attribute.value.clusterDim.x = size;
+            attribute.value.clusterDim.y = 1;
+            attribute.value.clusterDim.z = 1;
+            let config = sys::CUlaunchConfig {
+                gridDimX: 8,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: 32,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: 0,
+                hStream: self.stream.s,
+                attrs: &mut attribute,
+                numAttrs: u32::from(size > 0),
+            };
+            let mut out = self.out.p;
+            let mut list = [(&raw mut out).cast()];
+            let launched = cu!(cuLaunchKernelEx(&config, self.function, list.as_mut_ptr(), null_mut()));
+            ok("cuLaunchKernelEx", launched)
+        })
+    }
+
+    /// The same as a node made by hand, its size set as an attribute of the node.
+    fn by_hand(&self, t: &Checker, size: u32) -> Result<Graph, Stop> {
         let (graph, mut node, mut out) = (Graph::new()?, null_mut(), self.out.p);
         let mut list = [(&raw mut out).cast()];
         let mut params = kernel_params(t, Kernel::Spin, &mut list);
@@ -248,23 +278,43 @@ impl Clusters {
     }
 }
 
-fn cluster_carried(t: &mut Checker) -> Done {
-    let clusters = Clusters::new(t)?;
+/// An update from size `from` to size `to` succeeds; what runs afterwards is `want`.
+fn cluster_update(
+    t: &mut Checker,
+    clusters: &Clusters,
+    (from, old): (u32, Graph),
+    (to, new): (u32, Graph),
+    want: u32,
+) -> Done {
+    let exec = old.instantiate()?;
+    t.eq("the size before", clusters.seen(&exec)?, from.max(1));
+    t.eq("the update", exec.update(&new).0, 0);
+    t.eq(&format!("the size after {from} -> {to}"), clusters.seen(&exec)?, want);
+    Ok(())
+}
+
+fn captured_cluster_carried(t: &mut Checker) -> Done {
+    let c = Clusters::new(t)?;
     for (from, to) in [(2, 4), (0, 2)] {
-        let exec = clusters.graph(t, from)?.instantiate()?;
-        t.eq("the size before", clusters.seen(&exec)?, from.max(1));
-        t.eq("the update", exec.update(&clusters.graph(t, to)?).0, 0);
-        t.eq(&format!("the size after {from} -> {to}"), clusters.seen(&exec)?, to);
+        cluster_update(t, &c, (from, c.captured(from)?), (to, c.captured(to)?), to)?;
     }
     Ok(())
 }
 
 /// The driver says success and keeps the old size: its verdict alone does not prove
 /// that two graphs may share an exec.
-fn cluster_kept_when_removed(t: &mut Checker) -> Done {
-    let clusters = Clusters::new(t)?;
-    let exec = clusters.graph(t, 2)?.instantiate()?;
-    t.eq("the update", exec.update(&clusters.graph(t, 0)?).0, 0);
-    t.eq("the size after 2 -> none", clusters.seen(&exec)?, 2);
+fn captured_cluster_kept_when_removed(t: &mut Checker) -> Done {
+    let c = Clusters::new(t)?;
+    cluster_update(t, &c, (2, c.captured(2)?), (0, c.captured(0)?), 2)
+}
+
+/// A size that was set as an attribute of a node is not carried at all, and the
+/// update says success.
+fn cluster_of_a_node_kept(t: &mut Checker) -> Done {
+    let c = Clusters::new(t)?;
+    for (from, to) in [(2, 4), (0, 2), (2, 0)] {
+        let want = from.max(1);
+        cluster_update(t, &c, (from, c.by_hand(t, from)?), (to, c.by_hand(t, to)?), want)?;
+    }
     Ok(())
 }

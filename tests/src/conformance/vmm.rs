@@ -11,7 +11,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("vmm.two_mappings_of_one_handle", two_mappings_of_one_handle),
     Check::documented("vmm.release_before_unmap", release_before_unmap),
     Check::documented("vmm.retain_by_address", retain_by_address),
-    Check::documented("vmm.unmap_twice", unmap_twice),
+    Check::measured("vmm.unmap_twice", unmap_twice),
     Check::documented("vmm.map_over_a_mapping", map_over_a_mapping),
     Check::documented("vmm.plain_free_of_a_mapping", plain_free_of_a_mapping),
 ];
@@ -71,7 +71,7 @@ impl Drop for Range {
     fn drop(&mut self) {
         cu!(cuCtxSynchronize());
         for i in 0..self.grains {
-            cu!(cuMemUnmap(self.at(i), self.grain)); // fails where nothing is mapped
+            cu!(cuMemUnmap(self.at(i), self.grain)); // also where nothing is mapped
         }
         cu!(cuMemAddressFree(self.va, self.grain * self.grains));
     }
@@ -148,7 +148,7 @@ fn unmap_twice(t: &mut Checker) -> Done {
     let handle = create(t, range.grain)?;
     range.map(t, 0, handle)?;
     t.eq("cuMemUnmap", cu!(cuMemUnmap(range.va, range.grain)), 0);
-    t.eq("cuMemUnmap again", cu!(cuMemUnmap(range.va, range.grain)), 1);
+    t.eq("cuMemUnmap again", cu!(cuMemUnmap(range.va, range.grain)), 0);
     t.eq("cuMemRelease", cu!(cuMemRelease(handle)), 0);
     Ok(())
 }
