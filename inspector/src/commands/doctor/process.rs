@@ -89,7 +89,7 @@ fn interception(summary: &Snapshot, interception: Option<Interception>) -> Findi
     match interception {
         Some(Interception::Complete) => Finding::new("interception", Severity::Ok, "complete"),
         Some(Interception::Partial) => Finding::new("interception", Severity::Warning, format!("partial: {reason}"))
-            .fix("numbers are a lower bound; start the program itself under gpumem run, not a helper of it"),
+            .fix("numbers are a lower bound; start the program itself under gpumem run"),
         Some(Interception::None) => Finding::new("interception", Severity::Warning, format!("none: {reason}"))
             .fix("calls go past the shim: RTLD_DEEPBIND, a static driver loader, or another preload that comes first"),
         None => Finding::new("interception", Severity::Warning, "unknown to this version of gpumem"),
