@@ -138,6 +138,9 @@ macro_rules! driver_calls {
         cuDeviceGetUuid_v2 = cuDeviceGetUuid_v2 (uuid: *mut [u8; 16], device: Device);
         cuDeviceTotalMem_v2 = cuDeviceTotalMem_v2 (bytes: *mut usize, device: Device);
         cuDevicePrimaryCtxGetState = cuDevicePrimaryCtxGetState (device: Device, flags: *mut c_uint, active: *mut c_int);
+        cuDeviceGetDefaultMemPool = cuDeviceGetDefaultMemPool (pool: *mut MemPool, device: Device);
+        cuMemPoolGetAttribute = cuMemPoolGetAttribute (pool: MemPool, attribute: c_int, value: *mut u64);
+        cuDeviceGetGraphMemAttribute = cuDeviceGetGraphMemAttribute (device: Device, attribute: c_int, value: *mut u64);
         cuGraphGetNodes = cuGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
         cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);

@@ -64,6 +64,27 @@ impl Backend for Cuda {
         ok(Some(status), (free as u64, total as u64))
     }
 
+    fn kept_by_pool(&self, device: Device) -> Option<u64> {
+        /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+        const RESERVED: i32 = 5;
+        let (mut pool, mut bytes) = (null_mut(), 0);
+        // SAFETY: each call writes its out-parameter; the attribute is 64 bits wide.
+        unsafe {
+            ok(driver::cuDeviceGetDefaultMemPool(&mut pool, device), ())?;
+            let status = driver::cuMemPoolGetAttribute(pool, RESERVED, &mut bytes);
+            ok(status, bytes)
+        }
+    }
+
+    fn kept_for_graphs(&self, device: Device) -> Option<u64> {
+        /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
+        const RESERVED: i32 = 2;
+        let mut bytes = 0;
+        // SAFETY: writes the attribute, which is 64 bits wide.
+        let status = unsafe { driver::cuDeviceGetGraphMemAttribute(device, RESERVED, &mut bytes) };
+        ok(status, bytes)
+    }
+
     fn version(&self) -> Option<u32> {
         let mut version = 0;
         // SAFETY: writes the number.

@@ -51,6 +51,14 @@ impl Backend for Hip {
         None
     }
 
+    fn kept_by_pool(&self, _: Device) -> Option<u64> {
+        None
+    }
+
+    fn kept_for_graphs(&self, _: Device) -> Option<u64> {
+        None
+    }
+
     fn version(&self) -> Option<u32> {
         let mut version = 0;
         // SAFETY: writes the number.

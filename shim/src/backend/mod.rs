@@ -29,6 +29,10 @@ pub trait Backend: Sync {
     fn device_info(&self, device: Device) -> DeviceInfo;
     /// Device-wide free and total bytes, asked in the calling thread's context.
     fn memory_info(&self) -> Option<(u64, u64)>;
+    /// Bytes that the driver keeps for a device's default pool, live and idle.
+    fn kept_by_pool(&self, device: Device) -> Option<u64>;
+    /// Bytes that the driver keeps for the memory nodes of a device's graphs.
+    fn kept_for_graphs(&self, device: Device) -> Option<u64>;
     /// Version of the driver or runtime.
     fn version(&self) -> Option<u32>;
     /// Number of nodes of a graph, its child graphs not counted.

@@ -6,7 +6,8 @@ use crate::shim::Shim;
 use crate::threads::{self, LastContext};
 use dashmap::DashMap;
 use gpumem_abi::types::Device;
-use gpumem_wire::kinds::{EventKind, Vendor};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, EventKind, Vendor};
 use gpumem_wire::layout::{ContextRef, ContextSlot};
 use rustc_hash::FxBuildHasher;
 use std::mem::offset_of;
@@ -143,9 +144,7 @@ impl Shim {
                 });
             }
         }
-        if time_ns.wrapping_sub(self.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS {
-            self.look(vendor, context, time_ns);
-        }
+        self.look_again(vendor, context, time_ns);
     }
 
     /// Device bytes of a context are given back.
@@ -161,8 +160,30 @@ impl Shim {
         if self.registry.streams.capturing() > 0 {
             return;
         }
-        if let Some((free, total)) = backend::of(vendor).memory_info() {
+        let backend = backend::of(vendor);
+        if let Some((free, total)) = backend.memory_info() {
             self.device_said(context, free, total, now);
+        }
+        // Asked only where the program uses what they answer about.
+        let Some(device) = backend.current_device() else { return };
+        let keep = |offset, bytes: Option<u64>| {
+            if let (Some(field), Some(bytes)) = (self.context_field(context, offset), bytes) {
+                field.store(bytes, Relaxed);
+            }
+        };
+        if self.ledger.counter(counters::allocs(AllocKind::Async)) > 0 {
+            keep(offset_of!(ContextSlot, pool_bytes), backend.kept_by_pool(device));
+        }
+        if self.registry.memory_nodes.load(Relaxed) {
+            keep(offset_of!(ContextSlot, graph_bytes), backend.kept_for_graphs(device));
+        }
+    }
+
+    /// Looks after something that may have changed much, if the last look is not just now.
+    #[inline]
+    pub fn look_again(&'static self, vendor: Vendor, context: ContextRef, now: u64) {
+        if now.wrapping_sub(self.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS {
+            self.look(vendor, context, now);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::shim::Shim;
 use gpumem_abi::types::{Graph, Status};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{EventKind, GraphOrigin};
+use gpumem_wire::kinds::{EventKind, GraphOrigin, NodeKind};
 use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -97,8 +97,12 @@ impl Shim {
         self.count(counters::EXECS_CREATED, 1);
         self.count(counters::INSTANTIATE_NS, took_ns);
         self.count(counters::NODES_INSTANTIATED, total);
+        if nodes[NodeKind::MemAlloc as usize] > 0 {
+            self.registry.memory_nodes.store(true, Relaxed);
+        }
         let stack = self.site(call.site(), Made::Exec);
         let context = self.current_context(call.vendor);
+        self.look_again(call.vendor, context, clock::now_ns());
         let source = self.registry.graphs.get(Class::Graph, graph as u64);
         if let Some(source) = source {
             self.note_nodes(source, total);

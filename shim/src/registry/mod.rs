@@ -19,7 +19,7 @@ pub mod vmm;
 use crate::ledger::Ledger;
 use gpumem_wire::layout::ThreadSlot;
 use gpumem_wire::settings::Settings;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// All that is live in the process.
 pub struct Registry {
@@ -30,6 +30,8 @@ pub struct Registry {
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
     pub sites: sites::Sites,
+    /// A graph with memory nodes was instantiated: the driver keeps memory that no call shows.
+    pub memory_nodes: AtomicBool,
     serial: AtomicU64,
 }
 
@@ -44,6 +46,7 @@ impl Registry {
             streams: streams::Streams::new(),
             vmm: vmm::Vmm::default(),
             sites: sites::Sites::new(settings, ledger)?,
+            memory_nodes: AtomicBool::new(false),
             serial: AtomicU64::new(1),
         })
     }

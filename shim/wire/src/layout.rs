@@ -365,7 +365,11 @@ slot! {
         /// Live device bytes of this context: recorded allocations, and the highest they reached.
         live_bytes: u64,
         peak_bytes: u64,
-        _reserved: [u64; 3],
+        /// What the driver keeps for the device's default pool, live and idle, when last looked at.
+        pool_bytes: u64,
+        /// What the driver keeps for the memory nodes of graphs, when last looked at.
+        graph_bytes: u64,
+        _reserved: u64,
     }
 }
 /// Bytes of [`ContextSlot`] that are sealed.
