@@ -142,6 +142,8 @@ impl Shim {
                     event.context = context;
                     event.a = now;
                 });
+                // Much more than at the last look: what that one said is too little.
+                return self.look(vendor, context, time_ns);
             }
         }
         self.look_again(vendor, context, time_ns);
