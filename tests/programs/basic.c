@@ -103,8 +103,11 @@ static void arrays(void) {
     for (int i = 0; i < W * H; i++) in[i / W][i % W] = (uint32_t)(i * 5);
     OK(cudaMallocArray(&a, &desc, W, H, 0));
     counted_alloc(ARRAY, sizeof in);
-    OK(cudaMemcpy2DToArray(a, 0, 0, in, W * 4, W * 4, H, cudaMemcpyHostToDevice));
-    OK(cudaMemcpy2DFromArray(out, W * 4, a, 0, 0, W * 4, H, cudaMemcpyDeviceToHost));
+    /* With an array in it, the extent is in elements. */
+    struct cudaMemcpy3DParms to = {.srcPtr = {in, W * 4, W, H}, .dstArray = a, .extent = {W, H, 1}, .kind = cudaMemcpyHostToDevice};
+    struct cudaMemcpy3DParms from = {.srcArray = a, .dstPtr = {out, W * 4, W, H}, .extent = {W, H, 1}, .kind = cudaMemcpyDeviceToHost};
+    OK(cudaMemcpy3D(&to));
+    OK(cudaMemcpy3D(&from));
     EXPECT(memcmp(in, out, sizeof in), 0);
     OK(cudaMalloc3DArray(&cube, &desc, (struct cudaExtent){W, H, 4}, 0));
     counted_alloc(ARRAY, sizeof in * 4);
