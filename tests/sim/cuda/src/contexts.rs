@@ -8,7 +8,8 @@ fn current() -> Result<H> {
 }
 
 fn device_of(h: H) -> Result<i32> {
-    Ok(lock().context(if h == 0 { current()? } else { h })?.device as i32)
+    let h = if h == 0 { current()? } else { h };
+    Ok(lock().context(h)?.device as i32)
 }
 
 fn limit_default(id: u32) -> usize {

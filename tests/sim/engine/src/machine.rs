@@ -18,6 +18,7 @@ use crate::report;
 use crate::stream::Stream;
 use crate::vmm::{Physical, Reservation};
 use std::collections::{BTreeMap, HashMap};
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub struct Device {
@@ -87,9 +88,38 @@ pub struct Machine {
 
 static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
 
-/// The machine, locked. Nothing that waits may hold it.
-pub fn lock() -> MutexGuard<'static, Machine> {
-    MACHINE.get_or_init(|| Mutex::new(Machine::new())).lock().unwrap_or_else(|e| e.into_inner())
+thread_local!(static HELD: Cell<bool> = const { Cell::new(false) });
+
+/// The machine, locked by this thread.
+pub struct Locked(MutexGuard<'static, Machine>);
+
+impl std::ops::Deref for Locked {
+    type Target = Machine;
+    fn deref(&self) -> &Machine {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Machine {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        HELD.set(false);
+    }
+}
+
+/// The machine, locked. Nothing that waits may hold it; locking it twice on
+/// one thread panics rather than hangs.
+pub fn lock() -> Locked {
+    assert!(!HELD.get(), "this thread has the machine locked already");
+    let machine = MACHINE.get_or_init(|| Mutex::new(Machine::new()));
+    let guard = machine.lock().unwrap_or_else(|e| e.into_inner());
+    HELD.set(true);
+    Locked(guard)
 }
 
 impl Machine {
