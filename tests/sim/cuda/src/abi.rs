@@ -43,15 +43,7 @@ impl Row {
         need: Need,
         address: fn() -> usize,
     ) -> Row {
-        Row {
-            name,
-            base,
-            since,
-            per_thread,
-            address,
-            need,
-            calls: AtomicU64::new(0),
-        }
+        Row { name, base, since, per_thread, address, need, calls: AtomicU64::new(0) }
     }
 
     pub fn calls(&self) -> u64 {
@@ -67,21 +59,14 @@ impl Row {
         if let Some(fault) = config().faults.iter().find(hit) {
             return Err(Error(fault.code));
         }
-        if self.need == Need::Ctx {
-            context::require(&mut lock())
-        } else {
-            Ok(0)
-        }
+        if self.need == Need::Ctx { context::require(&mut lock()) } else { Ok(0) }
     }
 
     /// Runs a body. Nothing unwinds out of it.
     pub fn enter(&self, body: impl FnOnce(&Call) -> Result) -> u32 {
         let run = || {
             let ctx = self.admit()?;
-            body(&Call {
-                ctx,
-                per_thread: self.per_thread,
-            })
+            body(&Call { ctx, per_thread: self.per_thread })
         };
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
             Ok(Ok(())) => 0,
@@ -105,11 +90,7 @@ impl Call {
     /// The stream that the caller means; its default stream depends on which
     /// twin of the function was called.
     pub fn stream(&self, h: H) -> Result<H> {
-        let h = if h == 0 && self.per_thread {
-            stream::PER_THREAD
-        } else {
-            h
-        };
+        let h = if h == 0 && self.per_thread { stream::PER_THREAD } else { h };
         let mut m = lock();
         if h > stream::PER_THREAD {
             let s = stream::resolve(&mut m, 0, h)?;
@@ -117,11 +98,7 @@ impl Call {
             context::check(&mut m, ctx)?;
             return Ok(s);
         }
-        let ctx = if self.ctx != 0 {
-            self.ctx
-        } else {
-            context::require(&mut m)?
-        };
+        let ctx = if self.ctx != 0 { self.ctx } else { context::require(&mut m)? };
         stream::resolve(&mut m, ctx, h)
     }
 }
@@ -209,11 +186,7 @@ impl<T> Out<T> {
 
     /// Fails early, before anything is done that would have to be undone.
     pub fn need(self) -> Result<Self> {
-        if self.0.is_null() {
-            Err(Error::INVALID_VALUE)
-        } else {
-            Ok(self)
-        }
+        if self.0.is_null() { Err(Error::INVALID_VALUE) } else { Ok(self) }
     }
 
     pub fn is_null(self) -> bool {
@@ -259,9 +232,7 @@ impl<T> In<T> {
             return Err(Error::INVALID_VALUE);
         }
         // SAFETY: the API's contract: an array of `n`.
-        Ok((0..n)
-            .map(|i| unsafe { self.0.add(i).read_unaligned() })
-            .collect())
+        Ok((0..n).map(|i| unsafe { self.0.add(i).read_unaligned() }).collect())
     }
 
     pub fn at(address: usize) -> In<T> {
@@ -286,9 +257,7 @@ impl Text {
             return Err(Error::INVALID_VALUE);
         }
         // SAFETY: the API's contract: a NUL-terminated string.
-        Ok(unsafe { CStr::from_ptr(self.0) }
-            .to_string_lossy()
-            .into_owned())
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
     }
 }
 

@@ -35,14 +35,7 @@ fn array_of(d: &Array3DDesc) -> Result<Array> {
 fn descriptor(h: H) -> Result<Array3DDesc> {
     let a = *lock().arrays.get(&h).ok_or(Error::INVALID_HANDLE)?;
     let (width, height, depth) = (a.width as usize, a.height as usize, a.depth as usize);
-    Ok(Array3DDesc {
-        width,
-        height,
-        depth,
-        format: a.format,
-        channels: a.channels,
-        flags: a.flags,
-    })
+    Ok(Array3DDesc { width, height, depth, format: a.format, channels: a.channels, flags: a.flags })
 }
 
 cu! {

@@ -1,7 +1,7 @@
 //! Contexts: current, created, synchronised; limits and flags.
 
 use crate::abi::{H, In, Out};
-use gpumem_sim_engine::{Error, Result, context, event, lock};
+use gpumem_sim_engine::{Error, Result, capture, context, event, lock};
 
 fn current() -> Result<H> {
     context::current().ok_or(Error::INVALID_CONTEXT)
@@ -78,7 +78,9 @@ cu! {
         if id > 6 {
             return Err(Error::INVALID_VALUE);
         }
-        lock().context(c.ctx)?.limits.insert(id, value);
+        let mut m = lock();
+        capture::forbid_unsafe(&mut m)?;
+        m.context(c.ctx)?.limits.insert(id, value);
         Ok(())
     }
     Ctx cuCtxGetCacheConfig [cuCtxGetCacheConfig 3020] [] (c, out: Out<u32>) { out.set(0) }
@@ -125,7 +127,7 @@ cu! {
     }
     Init cuThreadExchangeStreamCaptureMode [cuThreadExchangeStreamCaptureMode 10010] [] (c, mode: Out<u32>) {
         let new = mode.get()?;
-        mode.set(gpumem_sim_engine::capture::exchange_mode(new)?)
+        mode.set(capture::exchange_mode(new)?)
     }
     /// Asynchronous notifications never come.
     Init cuFlushGPUDirectRDMAWrites [cuFlushGPUDirectRDMAWrites 11030] [] (c, target: u32, scope: u32) {

@@ -12,15 +12,7 @@ fn side2(s: &Side2D) -> Side {
         space::ARRAY => s.array as u64,
         _ => s.device,
     };
-    Side {
-        space: s.space,
-        at,
-        x: s.x as u64,
-        y: s.y as u64,
-        z: 0,
-        pitch: s.pitch as u64,
-        height: 0,
-    }
+    Side { space: s.space, at, x: s.x as u64, y: s.y as u64, z: 0, pitch: s.pitch as u64, height: 0 }
 }
 
 fn side3(s: &Side3D) -> Side {
@@ -30,15 +22,7 @@ fn side3(s: &Side3D) -> Side {
         _ => s.device,
     };
     let (x, y, z) = (s.x as u64, s.y as u64, s.z as u64);
-    Side {
-        space: s.space,
-        at,
-        x,
-        y,
-        z,
-        pitch: s.pitch as u64,
-        height: s.height as u64,
-    }
+    Side { space: s.space, at, x, y, z, pitch: s.pitch as u64, height: s.height as u64 }
 }
 
 /// The engine's copy of a 3D descriptor; nodes use it too.
@@ -49,13 +33,7 @@ pub fn copy3(p: &Memcpy3D) -> Result<Copy3D> {
         }
     }
     let (width, height, depth) = (p.width as u64, p.height as u64, p.depth as u64);
-    Ok(Copy3D {
-        src: side3(&p.src),
-        dst: side3(&p.dst),
-        width,
-        height,
-        depth,
-    })
+    Ok(Copy3D { src: side3(&p.src), dst: side3(&p.dst), width, height, depth })
 }
 
 /// And back, for GetParams.
@@ -88,17 +66,10 @@ pub fn uncopy3(c: &Copy3D) -> Memcpy3D {
 
 fn copy2(p: In<Memcpy2D>) -> Result<Copy3D> {
     let p = p.get()?;
-    let mut c = Copy3D {
-        src: side2(&p.src),
-        dst: side2(&p.dst),
-        width: p.width as u64,
-        height: p.height as u64,
-        depth: 1,
-    };
+    let mut c =
+        Copy3D { src: side2(&p.src), dst: side2(&p.dst), width: p.width as u64, height: p.height as u64, depth: 1 };
     for s in [&mut c.src, &mut c.dst] {
-        if !(1..=4).contains(&s.space)
-            || (s.space != space::ARRAY && s.pitch != 0 && s.pitch < c.width)
-        {
+        if !(1..=4).contains(&s.space) || (s.space != space::ARRAY && s.pitch != 0 && s.pitch < c.width) {
             return Err(Error::INVALID_VALUE);
         }
         if s.pitch == 0 {
@@ -117,43 +88,14 @@ fn linear(dst: (u64, u32), src: (u64, u32), n: usize) -> Copy3D {
 }
 
 fn array(h: H, x: usize) -> Side {
-    Side {
-        space: space::ARRAY,
-        at: h as u64,
-        x: x as u64,
-        ..Side::default()
-    }
+    Side { space: space::ARRAY, at: h as u64, x: x as u64, ..Side::default() }
 }
 
-fn memset(
-    c: &Call,
-    h: H,
-    sync: bool,
-    dst: u64,
-    pitch: usize,
-    value: u32,
-    elem: u32,
-    size: (usize, usize),
-) -> Result {
+fn memset(c: &Call, h: H, sync: bool, dst: u64, pitch: usize, value: u32, elem: u32, size: (usize, usize)) -> Result {
     let s = c.stream(h)?;
     let (width, height) = (size.0 as u64, size.1 as u64);
-    let pitch = if height <= 1 {
-        width * elem as u64
-    } else {
-        pitch as u64
-    };
-    set(
-        s,
-        Memset {
-            dst,
-            pitch,
-            value,
-            elem,
-            width,
-            height,
-        },
-        sync,
-    )
+    let pitch = if height <= 1 { width * elem as u64 } else { pitch as u64 };
+    set(s, Memset { dst, pitch, value, elem, width, height }, sync)
 }
 
 const D: u32 = space::DEVICE;

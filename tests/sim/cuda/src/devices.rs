@@ -63,11 +63,8 @@ fn bus_id(dev: u32) -> String {
 /// `0000:01:00.0` or `1:0`.
 fn parse_bus_id(text: &str) -> Option<u32> {
     let parts: Vec<&str> = text.split([':', '.']).collect();
-    let bus = parts.get(if text.contains('.') {
-        parts.len().checked_sub(3)?
-    } else {
-        parts.len().checked_sub(2)?
-    })?;
+    let bus =
+        parts.get(if text.contains('.') { parts.len().checked_sub(3)? } else { parts.len().checked_sub(2)? })?;
     u32::from_str_radix(bus, 16).ok()?.checked_sub(1)
 }
 

@@ -1,12 +1,9 @@
 //! Executable graphs.
 
 use crate::abi::{H, In, Out};
-use crate::nodes::{
-    any_kind, event_kind, host_kind, kernel_kind, mem_ops_kind, memcpy_kind, memset_kind, widen,
-};
+use crate::nodes::{any_kind, event_kind, host_kind, kernel_kind, mem_ops_kind, memcpy_kind, memset_kind, widen};
 use crate::structs::{
-    HostNode, InstantiateParams, KernelNode, KernelNodeV1, MemOpNode, Memcpy3D, MemsetNode,
-    NodeParams, UpdateResult,
+    HostNode, InstantiateParams, KernelNode, KernelNodeV1, MemOpNode, Memcpy3D, MemsetNode, NodeParams, UpdateResult,
 };
 use gpumem_sim_engine::node::Kind;
 use gpumem_sim_engine::update::Refusal;
@@ -14,17 +11,8 @@ use gpumem_sim_engine::{Result, exec, lock, update};
 
 fn outcome(h: H, g: H) -> Result<(UpdateResult, Result)> {
     let o = update::update(h, g)?;
-    let (result, error_node) = o
-        .refusal
-        .map_or((0, 0), |(r, n): (Refusal, H)| (r as u32, n));
-    Ok((
-        UpdateResult {
-            result,
-            error_node,
-            error_from: 0,
-        },
-        o.error(),
-    ))
+    let (result, error_node) = o.refusal.map_or((0, 0), |(r, n): (Refusal, H)| (r as u32, n));
+    Ok((UpdateResult { result, error_node, error_from: 0 }, o.error()))
 }
 
 cu! {

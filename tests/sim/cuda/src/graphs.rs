@@ -10,11 +10,7 @@ const PLAIN: Edge = [0; 8];
 
 /// Nodes with the data of their edges; plain edges where there is none.
 pub fn deps(nodes: In<H>, edges: In<Edge>, n: usize) -> Result<Vec<(H, Edge)>> {
-    let data = if edges.is_null() {
-        vec![PLAIN; n]
-    } else {
-        edges.list(n)?
-    };
+    let data = if edges.is_null() { vec![PLAIN; n] } else { edges.list(n)? };
     Ok(nodes.list(n)?.into_iter().zip(data).collect())
 }
 
@@ -63,12 +59,7 @@ fn all_edges(g: H, from: Out<H>, to: Out<H>, data: Out<Edge>, n: Out<usize>) -> 
 
 fn triples(from: In<H>, to: In<H>, data: In<Edge>, n: usize) -> Result<Vec<(H, H, Edge)>> {
     let to = deps(to, data, n)?;
-    Ok(from
-        .list(n)?
-        .into_iter()
-        .zip(to)
-        .map(|(f, (t, d))| (f, t, d))
-        .collect())
+    Ok(from.list(n)?.into_iter().zip(to).map(|(f, (t, d))| (f, t, d)).collect())
 }
 
 fn remove(g: H, from: In<H>, to: In<H>, n: usize) -> Result {
@@ -79,11 +70,7 @@ fn remove(g: H, from: In<H>, to: In<H>, n: usize) -> Result {
 fn node_edges(h: H, outgoing: bool) -> Result<Vec<(H, Edge)>> {
     let mut m = lock();
     let n = graph::node(&mut m, h)?;
-    Ok(if outgoing {
-        n.outs.clone()
-    } else {
-        n.deps.clone()
-    })
+    Ok(if outgoing { n.outs.clone() } else { n.deps.clone() })
 }
 
 cu! {

@@ -21,11 +21,7 @@ fn extra_block(extra: usize) -> Result<Option<Vec<u8>>> {
             _ => return Err(Error::INVALID_VALUE),
         }
     }
-    if at == 0 {
-        Err(Error::INVALID_VALUE)
-    } else {
-        Ok(Some(bytes_at(at, size)))
-    }
+    if at == 0 { Err(Error::INVALID_VALUE) } else { Ok(Some(bytes_at(at, size))) }
 }
 
 fn build(shape: Shape, params: usize, extra: usize) -> Result<Kernel> {
@@ -35,9 +31,7 @@ fn build(shape: Shape, params: usize, extra: usize) -> Result<Kernel> {
     let packed = extra_block(extra)?;
     let read = |i: usize, n: usize| {
         // The list has one address per parameter of the kernel.
-        In::<usize>::at(params + i * 8)
-            .get()
-            .map_or_else(|_| vec![0; n], |at| bytes_at(at, n))
+        In::<usize>::at(params + i * 8).get().map_or_else(|_| vec![0; n], |at| bytes_at(at, n))
     };
     kernel(shape, packed, if params != 0 { Some(&read) } else { None })
 }
@@ -48,13 +42,7 @@ pub fn node_kernel(p: &KernelNode, ctx: H) -> Result<Kernel> {
     let ctx = if p.ctx != 0 { p.ctx } else { ctx };
     let func = crate::modules::resolve(named, ctx)?;
     let v = &p.v1;
-    let shape = Shape {
-        func,
-        grid: v.grid,
-        block: v.block,
-        shared: v.shared,
-        attrs: Attrs::new(),
-    };
+    let shape = Shape { func, grid: v.grid, block: v.block, shared: v.shared, attrs: Attrs::new() };
     build(shape, v.params, v.extra)
 }
 

@@ -39,13 +39,7 @@ fn pointer_attribute(m: &Machine, ptr: u64, id: u32) -> Result<Option<Vec<u8>>> 
     let int = |v: u32| v.to_le_bytes().to_vec();
     let host = a.kind.on_host();
     Ok(Some(match id {
-        CONTEXT => word(
-            if matches!(a.kind, Kind::Pool(_) | Kind::Mapped(_) | Kind::Graph) {
-                0
-            } else {
-                a.ctx as u64
-            },
-        ),
+        CONTEXT => word(if matches!(a.kind, Kind::Pool(_) | Kind::Mapped(_) | Kind::Graph) { 0 } else { a.ctx as u64 }),
         MEMORY_TYPE => int(if host { 1 } else { 2 }),
         DEVICE_POINTER => word(ptr),
         HOST_POINTER if host || a.kind == Kind::Managed => word(ptr),
@@ -61,11 +55,7 @@ fn pointer_attribute(m: &Machine, ptr: u64, id: u32) -> Result<Option<Vec<u8>>> 
         HANDLE_TYPES => int(0),
         RDMA => int(!host as u32),
         ACCESS => int(3),
-        MEMPOOL => word(if let Kind::Pool(p) = a.kind {
-            p as u64
-        } else {
-            0
-        }),
+        MEMPOOL => word(if let Kind::Pool(p) = a.kind { p as u64 } else { 0 }),
         _ => word(0),
     }))
 }
@@ -82,10 +72,7 @@ fn absent(id: u32, ptr: u64) -> Vec<u8> {
 
 fn host_pointer(ptr: u64) -> Result<u64> {
     let m = lock();
-    m.find(ptr)
-        .filter(|(_, a)| a.kind.on_host())
-        .map(|_| ptr)
-        .ok_or(Error::INVALID_VALUE)
+    m.find(ptr).filter(|(_, a)| a.kind.on_host()).map(|_| ptr).ok_or(Error::INVALID_VALUE)
 }
 
 cu! {
@@ -220,8 +207,5 @@ cu! {
 fn prefetch(ptr: u64) -> Result {
     let mut m = lock();
     capture::forbid_unsafe(&mut m)?;
-    m.find(ptr)
-        .filter(|(_, a)| a.kind == Kind::Managed)
-        .map(|_| ())
-        .ok_or(Error::INVALID_VALUE)
+    m.find(ptr).filter(|(_, a)| a.kind == Kind::Managed).map(|_| ()).ok_or(Error::INVALID_VALUE)
 }

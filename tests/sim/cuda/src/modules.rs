@@ -20,11 +20,7 @@ fn read_file(path: Text) -> Result<String> {
 /// A kernel of a library can stand where a function is asked for.
 pub fn resolve(func: H, ctx: H) -> Result<H> {
     let is_kernel = lock().function(func)?.module == 0;
-    if is_kernel {
-        module::kernel_function(func, ctx)
-    } else {
-        Ok(func)
-    }
+    if is_kernel { module::kernel_function(func, ctx) } else { Ok(func) }
 }
 
 fn param_info(h: H, index: usize, off: Out<usize>, size: Out<usize>) -> Result {

@@ -4,8 +4,8 @@ use crate::abi::{H, In, Out};
 use crate::copies::{copy3, uncopy3};
 use crate::graphs::deps;
 use crate::structs::{
-    AccessDesc, HostNode, KernelNode, KernelNodeV1, Location, MemAllocNode, MemOpNode, MemOpParams,
-    Memcpy3D, MemcpyNode, MemsetNode, NodeParams, PoolProps,
+    AccessDesc, HostNode, KernelNode, KernelNodeV1, Location, MemAllocNode, MemOpNode, MemOpParams, Memcpy3D,
+    MemcpyNode, MemsetNode, NodeParams, PoolProps,
 };
 use gpumem_sim_engine::exec::node_attrs;
 use gpumem_sim_engine::graph::{self, add_node};
@@ -25,25 +25,15 @@ fn add_with(out: Out<H>, g: H, nodes: In<H>, edges: In<Edge>, n: usize, kind: Ki
 }
 
 fn ctx_or_current(ctx: H) -> H {
-    if ctx != 0 {
-        ctx
-    } else {
-        context::current().unwrap_or(0)
-    }
+    if ctx != 0 { ctx } else { context::current().unwrap_or(0) }
 }
 
 pub fn kernel_kind(p: &KernelNode) -> Result<Kind> {
-    Ok(Kind::Kernel(crate::launches::node_kernel(
-        p,
-        ctx_or_current(0),
-    )?))
+    Ok(Kind::Kernel(crate::launches::node_kernel(p, ctx_or_current(0))?))
 }
 
 pub fn widen(v1: KernelNodeV1) -> KernelNode {
-    KernelNode {
-        v1,
-        ..KernelNode::default()
-    }
+    KernelNode { v1, ..KernelNode::default() }
 }
 
 pub fn memcpy_kind(p: &Memcpy3D) -> Result<Kind> {
@@ -72,11 +62,7 @@ pub fn host_kind(p: &HostNode) -> Result<Kind> {
     if p.f == 0 {
         return Err(Error::INVALID_VALUE);
     }
-    Ok(Kind::Host(HostFn {
-        f: p.f,
-        data: p.data,
-        stream: None,
-    }))
+    Ok(Kind::Host(HostFn { f: p.f, data: p.data, stream: None }))
 }
 
 fn child_kind(g: H) -> Result<Kind> {
@@ -85,11 +71,7 @@ fn child_kind(g: H) -> Result<Kind> {
 
 pub fn event_kind(h: H, record: bool) -> Result<Kind> {
     lock().event(h)?;
-    Ok(if record {
-        Kind::EventRecord(h)
-    } else {
-        Kind::EventWait(h)
-    })
+    Ok(if record { Kind::EventRecord(h) } else { Kind::EventWait(h) })
 }
 
 fn free_kind(ptr: u64) -> Result<Kind> {
@@ -114,10 +96,7 @@ fn alloc_kind(p: &mut MemAllocNode) -> Result<Kind> {
 }
 
 pub fn mem_ops_kind(p: &MemOpNode) -> Result<Kind> {
-    Ok(Kind::MemOps(crate::streams::mem_ops(
-        In::at(p.list),
-        p.count,
-    )?))
+    Ok(Kind::MemOps(crate::streams::mem_ops(In::at(p.list), p.count)?))
 }
 
 fn kernel_params(node: H) -> Result<KernelNode> {
@@ -126,24 +105,9 @@ fn kernel_params(node: H) -> Result<KernelNode> {
     let Kind::Kernel(k) = &n.kind else {
         return Err(Error::INVALID_VALUE);
     };
-    let params = if n.views.is_empty() {
-        0
-    } else {
-        n.views.as_ptr() as usize
-    };
-    let v1 = KernelNodeV1 {
-        func: k.func,
-        grid: k.grid,
-        block: k.block,
-        shared: k.shared,
-        params,
-        extra: 0,
-    };
-    Ok(KernelNode {
-        v1,
-        kern: 0,
-        ctx: 0,
-    })
+    let params = if n.views.is_empty() { 0 } else { n.views.as_ptr() as usize };
+    let v1 = KernelNodeV1 { func: k.func, grid: k.grid, block: k.block, shared: k.shared, params, extra: 0 };
+    Ok(KernelNode { v1, kern: 0, ctx: 0 })
 }
 
 fn alloc_params(node: H) -> Result<MemAllocNode> {
@@ -151,25 +115,9 @@ fn alloc_params(node: H) -> Result<MemAllocNode> {
     let Kind::MemAlloc(a) = graph::node(&mut m, node)?.kind else {
         return Err(Error::INVALID_VALUE);
     };
-    let location = Location {
-        kind: 1,
-        id: a.device as i32,
-    };
-    let props = PoolProps {
-        alloc_type: 1,
-        handle_types: 0,
-        location,
-        security: 0,
-        max_size: 0,
-        rest: [0; 56],
-    };
-    Ok(MemAllocNode {
-        props,
-        access: 0,
-        access_count: 0,
-        size: a.size as usize,
-        ptr: a.addr,
-    })
+    let location = Location { kind: 1, id: a.device as i32 };
+    let props = PoolProps { alloc_type: 1, handle_types: 0, location, security: 0, max_size: 0, rest: [0; 56] };
+    Ok(MemAllocNode { props, access: 0, access_count: 0, size: a.size as usize, ptr: a.addr })
 }
 
 fn event_of(node: H, record: bool) -> Result<H> {
@@ -187,10 +135,7 @@ pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
     match p.kind {
         0 => {
             let k: KernelNode = In::at(at).get()?;
-            Ok(Kind::Kernel(crate::launches::node_kernel(
-                &k,
-                ctx_or_current(k.ctx),
-            )?))
+            Ok(Kind::Kernel(crate::launches::node_kernel(&k, ctx_or_current(k.ctx))?))
         }
         1 => memcpy_kind(&In::<MemcpyNode>::at(at).get()?.copy),
         2 => memset_kind(&In::at(at).get()?),
@@ -211,14 +156,7 @@ pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
     }
 }
 
-fn add_any(
-    out: Out<H>,
-    g: H,
-    nodes: In<H>,
-    edges: In<Edge>,
-    n: usize,
-    params: Out<NodeParams>,
-) -> Result {
+fn add_any(out: Out<H>, g: H, nodes: In<H>, edges: In<Edge>, n: usize, params: Out<NodeParams>) -> Result {
     let mut p = params.get()?;
     let kind = any_kind(&mut p)?;
     add_with(out, g, nodes, edges, n, kind)?;

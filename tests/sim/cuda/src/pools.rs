@@ -2,7 +2,7 @@
 
 use crate::abi::{H, In, Out};
 use crate::structs::{AccessDesc, Location, PoolProps};
-use gpumem_sim_engine::{Error, Result, lock, pool};
+use gpumem_sim_engine::{Error, Result, capture, lock, pool};
 
 cu! {
     Ctx cuMemAllocAsync [cuMemAllocAsync 11020] [cuMemAllocAsync_ptsz 11020] (c, out: Out<u64>, size: usize, s: H) {
@@ -30,6 +30,7 @@ cu! {
     Init cuMemPoolTrimTo [cuMemPoolTrimTo 11020] [] (c, h: H, keep: usize) {
         let mut m = lock();
         m.pool(h)?;
+        capture::forbid_unsafe(&mut m)?;
         pool::shrink(&mut m, h, keep as u64);
         Ok(())
     }

@@ -15,14 +15,9 @@ const PER_THREAD_FLAG: u64 = 2;
 fn lookup(base: &str, version: u32, flags: u64) -> std::result::Result<&'static Row, u32> {
     let best = |per_thread: bool| {
         let rows = crate::tables().filter(|r| r.base == base && r.per_thread == per_thread);
-        rows.filter(|r| r.since <= version.min(config().driver_version))
-            .max_by_key(|r| r.since)
+        rows.filter(|r| r.since <= version).max_by_key(|r| r.since)
     };
-    let twin = if flags & PER_THREAD_FLAG != 0 {
-        best(true)
-    } else {
-        None
-    };
+    let twin = if flags & PER_THREAD_FLAG != 0 { best(true) } else { None };
     match twin.or_else(|| best(false)) {
         Some(row) => Ok(row),
         None if crate::tables().any(|r| r.base == base) => Err(NEEDS_NEWER),
@@ -33,8 +28,8 @@ fn lookup(base: &str, version: u32, flags: u64) -> std::result::Result<&'static 
 fn answer(symbol: Text, out: Out<usize>, version: i32, flags: u64, status: Out<u32>) -> Result {
     let name = symbol.get()?;
     out.need()?;
-    // Not found is no error; a version from far ahead is.
-    if flags & !3 != 0 || version > config().driver_version as i32 + 1000 {
+    // Not found is no error; a version newer than the driver's is.
+    if flags & !3 != 0 || version > config().driver_version as i32 {
         return Err(Error::INVALID_VALUE);
     }
     match lookup(&name, version.max(0) as u32, flags) {
@@ -51,9 +46,7 @@ fn answer(symbol: Text, out: Out<usize>, version: i32, flags: u64, status: Out<u
 
 fn name_of(code: u32) -> Result<usize> {
     let found = NAMES.iter().find(|(c, _)| *c == code);
-    found
-        .map(|(_, n)| n.as_ptr() as usize)
-        .ok_or(Error::INVALID_VALUE)
+    found.map(|(_, n)| n.as_ptr() as usize).ok_or(Error::INVALID_VALUE)
 }
 
 cu! {

@@ -26,17 +26,8 @@ fn mem_op(p: &MemOpParams) -> Result<Option<MemOp>> {
     let wide = matches!(p.op, 4 | 5);
     let value = if wide { p.value } else { p.value as u32 as u64 };
     Ok(match p.op {
-        1 | 4 => Some(MemOp::Wait {
-            addr: p.address,
-            wide,
-            value,
-            flags: p.flags,
-        }),
-        2 | 5 => Some(MemOp::Write {
-            addr: p.address,
-            wide,
-            value,
-        }),
+        1 | 4 => Some(MemOp::Wait { addr: p.address, wide, value, flags: p.flags }),
+        2 | 5 => Some(MemOp::Write { addr: p.address, wide, value }),
         3 | 6 => None,
         _ => return Err(Error::NOT_SUPPORTED),
     })
@@ -60,14 +51,7 @@ fn submit_ops(c: &Call, h: H, ops: Vec<MemOp>) -> Result {
 }
 
 fn one(c: &Call, h: H, op: u32, address: u64, value: u64, flags: u32) -> Result {
-    let p = MemOpParams {
-        op,
-        address,
-        value,
-        flags,
-        alias: 0,
-        rest: 0,
-    };
+    let p = MemOpParams { op, address, value, flags, alias: 0, rest: 0 };
     submit_ops(c, h, mem_op(&p)?.into_iter().collect())
 }
 
@@ -80,37 +64,17 @@ fn deps_view(c: &Call, h: H, info: &Info) -> Result<(usize, usize)> {
     Ok(lock().stream(s)?.keep_view(nodes, edges))
 }
 
-fn begin_to_graph(
-    c: &Call,
-    h: H,
-    graph: H,
-    deps: In<H>,
-    edges: In<Edge>,
-    n: usize,
-    mode: u32,
-) -> Result {
+fn begin_to_graph(c: &Call, h: H, graph: H, deps: In<H>, edges: In<Edge>, n: usize, mode: u32) -> Result {
     let nodes = deps.list(n)?;
-    let data = if edges.is_null() {
-        vec![[0; 8]; n]
-    } else {
-        edges.list(n)?
-    };
+    let data = if edges.is_null() { vec![[0; 8]; n] } else { edges.list(n)? };
     let deps = nodes.into_iter().zip(data).collect();
     capture::begin(c.stream(h)?, mode, Some((graph, deps)))
 }
 
 fn update_deps(c: &Call, h: H, deps: In<H>, edges: In<Edge>, n: usize, flags: u32) -> Result {
     let nodes = deps.list(n)?;
-    let data = if edges.is_null() {
-        vec![[0; 8]; n]
-    } else {
-        edges.list(n)?
-    };
-    capture::update_deps(
-        c.stream(h)?,
-        nodes.into_iter().zip(data).collect(),
-        flags == 1,
-    )
+    let data = if edges.is_null() { vec![[0; 8]; n] } else { edges.list(n)? };
+    capture::update_deps(c.stream(h)?, nodes.into_iter().zip(data).collect(), flags == 1)
 }
 
 fn attribute(c: &Call, h: H, id: u32) -> Result<[u8; 64]> {

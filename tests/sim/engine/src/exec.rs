@@ -130,6 +130,7 @@ pub fn instantiate(ctx: H, g: H, flags: u64) -> Result<H> {
 pub fn destroy(h: H) -> Result {
     let mut m = lock();
     m.exec(h)?;
+    capture::forbid_unsafe(&mut m)?;
     drop_exec(&mut m, h);
     Ok(())
 }

@@ -17,8 +17,8 @@ use crate::queue::{Fence, Queue};
 use crate::report;
 use crate::stream::Stream;
 use crate::vmm::{Physical, Reservation};
-use std::collections::{BTreeMap, HashMap};
 use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub struct Device {

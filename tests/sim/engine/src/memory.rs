@@ -154,7 +154,7 @@ pub fn alloc_kind(m: &mut Machine, ctx: H, size: u64, kind: Kind) -> Result<u64>
 /// allocation gives 1.
 pub fn free(ptr: u64) -> Result {
     if ptr == 0 {
-        return Ok(());
+        return capture::forbid_unsafe(&mut lock());
     }
     let freeable = |k: Kind| matches!(k, Kind::Device | Kind::Managed | Kind::Pool(_) | Kind::Graph);
     let (fences, id) = {

@@ -72,6 +72,7 @@ fn load_image(m: &mut Machine, ctx: H, image: &ptx::Image, library: H) -> Result
 pub fn unload(h: H) -> Result {
     let mut m = lock();
     m.module(h)?;
+    crate::capture::forbid_unsafe(&mut m)?;
     drop_module(&mut m, h);
     Ok(())
 }

@@ -230,6 +230,14 @@ fn in_capture(r: &Rig, flags: u32, mode: u32, call: &dyn Fn(H) -> Result) -> Out
     (first, code(capture::end(s).map(drop)))
 }
 
+/// An exec made while nothing forbids it.
+fn spare(r: &Rig, g: H) -> H {
+    let mode = capture::exchange_mode(capture::RELAXED).unwrap();
+    let x = exec::instantiate(r.ctx, g, 0).unwrap();
+    capture::exchange_mode(mode).unwrap();
+    x
+}
+
 #[test]
 fn capture_rules_are_the_measured_ones() {
     let r = rig();
@@ -252,6 +260,8 @@ fn capture_rules_are_the_measured_ones() {
         ("event query", &|_| event::query(ev), [BAD, BAD, OK]),
         ("event synchronize", &|_| event::synchronize(ev), [BAD, BAD, OK]),
         ("instantiate", &|_| exec::instantiate(r.ctx, g, 0).map(drop), [BAD, BAD, OK]),
+        ("exec destroy", &|_| exec::destroy(spare(&r, g)), [BAD, BAD, OK]),
+        ("free of null", &|_| free(0), [BAD, BAD, OK]),
         ("alloc async elsewhere", &|_| pool::alloc(r.ctx, other, 64, 0).map(drop), [BAD, BAD, OK]),
         ("capturing stream query", &stream::query, [BAD; 3]),
         ("capturing stream synchronize", &stream::synchronize, [BAD; 3]),
