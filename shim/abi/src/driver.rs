@@ -141,6 +141,7 @@ macro_rules! driver_calls {
         cuDeviceGetDefaultMemPool = cuDeviceGetDefaultMemPool (pool: *mut MemPool, device: Device);
         cuMemPoolGetAttribute = cuMemPoolGetAttribute (pool: MemPool, attribute: c_int, value: *mut u64);
         cuDeviceGetGraphMemAttribute = cuDeviceGetGraphMemAttribute (device: Device, attribute: c_int, value: *mut u64);
+        cuMemGetAddressRange_v2 = cuMemGetAddressRange_v2 (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
         cuGraphGetNodes = cuGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
         cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);

@@ -99,7 +99,8 @@ macro_rules! hip_calls {
             hipDeviceGetName (name: *mut c_char, len: c_int, device: Device);
             hipDeviceGetUuid (uuid: *mut [u8; 16], device: Device);
             hipDeviceTotalMem (bytes: *mut usize, device: Device);
-            hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+            hipMemGetAddressRange (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
+        hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
             hipGraphNodeGetType (node: GraphNode, kind: *mut c_int);
             hipGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
         }

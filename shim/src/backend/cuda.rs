@@ -85,6 +85,13 @@ impl Backend for Cuda {
         ok(status, bytes)
     }
 
+    fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64> {
+        let (mut base, mut bytes) = (0, 0);
+        // SAFETY: writes both.
+        let status = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, ptr) };
+        ok(status, bytes as u64)
+    }
+
     fn version(&self) -> Option<u32> {
         let mut version = 0;
         // SAFETY: writes the number.

@@ -6,7 +6,7 @@
 mod cuda;
 mod hip;
 
-use gpumem_abi::types::{Device, Graph, GraphNode};
+use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};
 use gpumem_wire::kinds::{NodeKind, Vendor};
 use std::collections::TryReserveError;
 
@@ -33,6 +33,8 @@ pub trait Backend: Sync {
     fn kept_by_pool(&self, device: Device) -> Option<u64>;
     /// Bytes that the driver keeps for the memory nodes of a device's graphs.
     fn kept_for_graphs(&self, device: Device) -> Option<u64>;
+    /// Bytes of the allocation that an address lies in.
+    fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64>;
     /// Version of the driver or runtime.
     fn version(&self) -> Option<u32>;
     /// Number of nodes of a graph, its child graphs not counted.

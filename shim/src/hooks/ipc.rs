@@ -1,6 +1,7 @@
 //! Memory of other processes and of other APIs.
 
 use super::{freed, made, written};
+use crate::backend;
 use crate::call::Call;
 use crate::registry::live::Class;
 use gpumem_abi::types::*;
@@ -22,7 +23,21 @@ pub unsafe fn export(
     status
 }
 
-/// The program opens memory of another process; its size is not told.
+/// Records memory of another process. The call does not tell its size; the address does.
+///
+/// # Safety
+/// As for [`made`].
+unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr, extra: u64) -> Status {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let addr = written(ptr).filter(|_| status == SUCCESS);
+        let bytes = addr.and_then(|addr| call.note(|_| backend::of(call.vendor).allocation_bytes(addr)).flatten());
+        made(call, status, AllocKind::IpcImport, class, ptr, bytes.unwrap_or(0) as usize, 0, extra);
+    }
+    status
+}
+
+/// The program opens memory of another process.
 pub unsafe fn open(
     call: Call,
     real: unsafe extern "C" fn(*mut DevicePtr, IpcMemHandle, c_uint) -> Status,
@@ -32,9 +47,7 @@ pub unsafe fn open(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
-        let status = real(ptr, handle, flags);
-        made(&call, status, AllocKind::IpcImport, Class::Import, ptr, 0, 0, 0);
-        status
+        opened(&call, real(ptr, handle, flags), Class::Import, ptr, 0)
     }
 }
 
@@ -54,9 +67,7 @@ pub unsafe fn import_pool_pointer(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
-        let status = real(ptr, pool, data);
-        made(&call, status, AllocKind::IpcImport, Class::Address, ptr, 0, 0, pool as u64);
-        status
+        opened(&call, real(ptr, pool, data), Class::Address, ptr, pool as u64)
     }
 }
 

@@ -20,6 +20,9 @@ struct Entry {
     capturing: bool,
 }
 
+/// No slot: a stream that is not listed, known because it captures.
+const UNLISTED: u32 = u32::MAX;
+
 /// Streams by vendor and handle.
 pub struct Streams {
     map: DashMap<(Vendor, u64), Entry, FxBuildHasher>,
@@ -39,7 +42,7 @@ impl Streams {
 
     /// Reference of a stream for [`gpumem_wire::layout::AllocSlot::stream`]; 0 for default streams.
     pub fn reference(&self, vendor: Vendor, handle: u64) -> u32 {
-        self.map.get(&(vendor, handle)).map_or(0, |entry| entry.slot + 1)
+        self.map.get(&(vendor, handle)).map_or(0, |entry| entry.slot.wrapping_add(1))
     }
 
     /// Ends the capture of an entry, if there is one.
@@ -82,7 +85,9 @@ impl Shim {
 
     fn end_stream(&self, entry: Entry) {
         self.registry.streams.end_capture(&entry);
-        self.ledger.streams.clear(entry.slot);
+        if entry.slot != UNLISTED {
+            self.ledger.streams.clear(entry.slot);
+        }
     }
 
     /// All streams of a context are gone with it.
@@ -99,8 +104,11 @@ impl Shim {
     pub fn capture_begun(&self, vendor: Vendor, stream: u64, mode: i32) {
         self.count(counters::CAPTURES_BEGUN, 1);
         self.registry.streams.capturing.fetch_add(1, Relaxed);
-        if let Some(mut entry) = self.registry.streams.map.get_mut(&(vendor, stream)) {
-            entry.capturing = true;
+        // Default streams, and those from before the shim, are known while they capture only.
+        let unlisted = Entry { slot: UNLISTED, context: 0, capturing: true };
+        let mut entry = self.registry.streams.map.entry((vendor, stream)).or_insert(unlisted);
+        entry.capturing = true;
+        if entry.slot != UNLISTED {
             let field = |offset| self.ledger.streams.field(entry.slot, offset);
             field(offset_of!(StreamSlot, capture_mode)).store(u64::from(mode as u32), Relaxed);
             field(offset_of!(StreamSlot, captures)).fetch_add(1, Relaxed);
@@ -108,29 +116,30 @@ impl Shim {
         }
     }
 
-    /// A capture ended, with a graph or an error.
+    /// The program ended a capture: with a graph, or with an error. An error without a capture in
+    /// progress is the program's mistake and no capture.
     pub fn capture_ended(&self, vendor: Vendor, stream: u64, graph: u64, status: Status) {
-        let counter = if graph == 0 { counters::CAPTURES_FAILED } else { counters::CAPTURES_ENDED };
-        self.count(counter, 1);
-        let mut context = 0;
-        let mut was_listed = false;
-        if let Some(mut entry) = self.registry.streams.map.get_mut(&(vendor, stream)) {
-            was_listed = true;
-            context = entry.context;
-            self.registry.streams.end_capture(&entry);
-            entry.capturing = false;
+        let streams = &self.registry.streams;
+        let Some(entry) = streams.map.get(&(vendor, stream)).map(|entry| *entry).filter(|entry| entry.capturing) else {
+            return;
+        };
+        streams.end_capture(&entry);
+        if entry.slot == UNLISTED {
+            streams.map.remove(&(vendor, stream));
+        } else {
+            if let Some(mut entry) = streams.map.get_mut(&(vendor, stream)) {
+                entry.capturing = false;
+            }
             self.ledger.streams.field(entry.slot, offset_of!(StreamSlot, capturing_ns)).store(0, Relaxed);
         }
-        if !was_listed {
-            // A default stream, or one from before the shim: counted, not listed.
-            let _ = self.registry.streams.capturing.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        if graph != 0 {
+            return self.count(counters::CAPTURES_ENDED, 1);
         }
-        if graph == 0 {
-            self.event(EventKind::CaptureFailed, |event| {
-                event.context = context;
-                event.a = stream;
-                event.code = status as i32;
-            });
-        }
+        self.count(counters::CAPTURES_FAILED, 1);
+        self.event(EventKind::CaptureFailed, |event| {
+            event.context = entry.context;
+            event.a = stream;
+            event.code = status as i32;
+        });
     }
 }
