@@ -167,6 +167,8 @@ macro_rules! cu {
 #[derive(Clone, Copy)]
 pub struct Out<T>(*mut T);
 
+// Copies of a pointer: taking `self` by value is the point.
+#[allow(clippy::wrong_self_convention)]
 impl<T> Out<T> {
     pub fn set(self, value: T) -> Result {
         if self.0.is_null() {
@@ -211,6 +213,7 @@ impl<T> Out<T> {
 #[derive(Clone, Copy)]
 pub struct In<T>(*const T);
 
+#[allow(clippy::wrong_self_convention)]
 impl<T> In<T> {
     pub fn get(self) -> Result<T> {
         if self.0.is_null() {

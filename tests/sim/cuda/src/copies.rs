@@ -91,6 +91,7 @@ fn array(h: H, x: usize) -> Side {
     Side { space: space::ARRAY, at: h as u64, x: x as u64, ..Side::default() }
 }
 
+#[allow(clippy::too_many_arguments)]
 fn memset(c: &Call, h: H, sync: bool, dst: u64, pitch: usize, value: u32, elem: u32, size: (usize, usize)) -> Result {
     let s = c.stream(h)?;
     let (width, height) = (size.0 as u64, size.1 as u64);

@@ -23,7 +23,8 @@ pub struct Event {
     pub fences: Vec<Fence>,
     /// Nanoseconds of the last record that ran, 0 before.
     pub time: Arc<AtomicU64>,
-    pub captured: Option<(u64, Vec<(H, [u8; 8])>)>,
+    /// The capture it was recorded in, and what came before it there.
+    pub captured: Option<(u64, Vec<crate::node::Edge>)>,
 }
 
 /// Nanoseconds since the simulator's first look at the clock, never 0.
