@@ -13,11 +13,6 @@ fn one() -> Dir {
     dir
 }
 
-/// Text with runs of blanks as one, and no blanks at the ends: columns may move.
-fn squeeze(text: &str) -> String {
-    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("\n")
-}
-
 #[test]
 fn ps_lists_the_running_and_the_dead() {
     let dir = dir();

@@ -129,6 +129,20 @@ fn prometheus(ledgers: &[Ledger]) -> String {
                 of(),
                 device.peak_bytes as f64,
             );
+            add(
+                "gpumem_device_pool_idle_bytes",
+                "gauge",
+                "Bytes that the driver keeps for the default stream-ordered pool beyond live allocations.",
+                of(),
+                device.pool_idle_bytes as f64,
+            );
+            add(
+                "gpumem_device_graph_memory_bytes",
+                "gauge",
+                "Bytes that the driver keeps for the memory nodes of graphs.",
+                of(),
+                device.graph_memory_bytes as f64,
+            );
             if device.used_bytes > 0 {
                 add(
                     "gpumem_device_used_bytes",

@@ -168,6 +168,15 @@ fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             line(out, &units::bytes(device.managed_bytes), "managed, wherever it is", "")?;
         }
         line(out, &units::bytes(device.graph_bytes), "graph execs", "estimated")?;
+        // Most programs use neither.
+        for (bytes, name, remark) in [
+            (device.pool_idle_bytes, "stream-ordered pool, idle", "kept by the driver, reused by cudaMallocAsync"),
+            (device.graph_memory_bytes, "memory nodes of graphs", "kept by the driver until cudaDeviceGraphMemTrim"),
+        ] {
+            if bytes > 0 {
+                line(out, &units::bytes(bytes), name, remark)?;
+            }
+        }
         if device.used_bytes == 0 {
             line(out, "?", "used by all processes", "never looked at")?;
             continue;
@@ -190,6 +199,9 @@ fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
                     "not explained",
                     &format!("other processes, contexts, modules{baseline}"),
                 )?;
+            }
+            None if device.used_source == "driver" => {
+                line(out, "?", "not explained", "the records and estimates exceed what is used")?;
             }
             None => line(out, "?", "not explained", "more was allocated since that look")?,
         }

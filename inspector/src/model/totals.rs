@@ -108,10 +108,34 @@ pub struct Device {
     pub managed_bytes: u64,
     /// Estimate for this process's graph execs.
     pub graph_bytes: u64,
+    /// What the driver keeps for the default stream-ordered pool, beyond live stream-ordered
+    /// allocations, by the last look; 0 if unknown or unused.
+    pub pool_idle_bytes: u64,
+    /// What the driver keeps for the memory nodes of graphs, by the last look; 0 if unknown or unused.
+    pub graph_memory_bytes: u64,
     /// Used, but neither recorded nor estimated: contexts, modules, other processes. `None` where
-    /// the last look is older than what is recorded now.
+    /// the last look does not fit what is recorded now.
     pub unexplained_bytes: Option<u64>,
     pub peak_bytes: u64,
+}
+
+impl Device {
+    /// Device memory that is recorded, estimated, or known to be kept for this process.
+    pub fn explained_bytes(&self) -> u64 {
+        [self.tracked_bytes, self.graph_bytes, self.pool_idle_bytes, self.graph_memory_bytes]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// Sums on the way to a [`Device`].
+#[derive(Default)]
+struct Looks {
+    used_ns: u64,
+    /// When and what the newest look at the pool and at graphs' memory found.
+    pool: (u64, u64),
+    graph_memory: (u64, u64),
+    async_bytes: u64,
 }
 
 /// NVML for a process that runs; a dump and the dead have what was written down.
@@ -121,7 +145,7 @@ pub fn driver_books(ledger: &Ledger) -> Option<Nvml> {
 
 /// Every device that had a context.
 pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
-    let mut devices: BTreeMap<(u8, u32), (Device, u64)> = BTreeMap::new();
+    let mut devices: BTreeMap<(u8, u32), (Device, Looks)> = BTreeMap::new();
     let snapshot = &ledger.snapshot;
     for context in snapshot.contexts.values() {
         let entry = devices.entry((context.vendor, context.device)).or_insert_with(|| {
@@ -139,21 +163,33 @@ pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
                 tracked_bytes: 0,
                 managed_bytes: 0,
                 graph_bytes: 0,
+                pool_idle_bytes: 0,
+                graph_memory_bytes: 0,
                 unexplained_bytes: None,
                 peak_bytes: 0,
             };
-            (device, 0)
+            (device, Looks::default())
         });
-        let (device, used_ns) = entry;
+        let (device, looks) = entry;
         device.contexts += 1;
         device.peak_bytes = device.peak_bytes.saturating_add(context.peak_bytes);
-        if context.used_ns >= *used_ns && context.used_bytes > 0 {
-            (device.used_bytes, *used_ns) = (context.used_bytes, context.used_ns);
+        if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
+            (device.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
+        }
+        // Both belong to the device: contexts on it repeat each other, and never add up. A context
+        // that was never asked about them has 0.
+        for (kept, newest) in [(context.pool_bytes, &mut looks.pool), (context.graph_bytes, &mut looks.graph_memory)] {
+            if kept > 0 && context.used_ns >= newest.0 {
+                *newest = (context.used_ns, kept);
+            }
         }
     }
     let of = |context| snapshot.contexts.get(&context).map(|slot| (slot.vendor, slot.device));
     for alloc in &snapshot.allocs {
-        let Some((device, _)) = of(alloc.context).and_then(|key| devices.get_mut(&key)) else { continue };
+        let Some((device, looks)) = of(alloc.context).and_then(|key| devices.get_mut(&key)) else { continue };
+        if alloc.kind == AllocKind::Async as u8 {
+            looks.async_bytes = looks.async_bytes.saturating_add(alloc.bytes);
+        }
         match AllocKind::from_u8(alloc.kind).map(AllocKind::space) {
             Some(Space::Device) => device.tracked_bytes = device.tracked_bytes.saturating_add(alloc.bytes),
             Some(Space::Managed) => device.managed_bytes = device.managed_bytes.saturating_add(alloc.bytes),
@@ -165,9 +201,11 @@ pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
             device.graph_bytes = device.graph_bytes.saturating_add(exec.device_bytes);
         }
     }
-    let finish = |(mut device, used_ns): (Device, u64)| {
-        let explained = device.tracked_bytes.saturating_add(device.graph_bytes);
-        device.used_age_ns = if used_ns == 0 { 0 } else { ledger.age(used_ns) };
+    let finish = |(mut device, looks): (Device, Looks)| {
+        device.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
+        device.graph_memory_bytes = looks.graph_memory.1;
+        let explained = device.explained_bytes();
+        device.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
         if let Some(used) = nvml.and_then(|nvml| nvml.device_used(&device.uuid)) {
             (device.used_bytes, device.used_age_ns, device.used_source) = (used, 0, "driver");
         }
@@ -197,8 +235,7 @@ pub struct OfProcess {
 /// Asks NVML for a running process; a dump brings the answer of its time.
 pub fn of_process(ledger: &Ledger, devices: &[Device], nvml: Option<&Nvml>) -> Option<OfProcess> {
     let used_bytes = process_used(ledger, nvml)?;
-    let of_device = |device: &Device| device.tracked_bytes.saturating_add(device.graph_bytes);
-    let explained_bytes = devices.iter().map(of_device).fold(0, u64::saturating_add);
+    let explained_bytes = devices.iter().map(Device::explained_bytes).fold(0, u64::saturating_add);
     Some(OfProcess { used_bytes, explained_bytes, unexplained_bytes: used_bytes.saturating_sub(explained_bytes) })
 }
 

@@ -84,6 +84,11 @@ pub fn answer(mut command: Command) -> Answer {
     }
 }
 
+/// Text with runs of blanks as one, and no blanks at the ends: columns may move.
+pub fn squeeze(text: &str) -> String {
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("\n")
+}
+
 /// Start time of a running process.
 pub fn start_ticks(pid: u32) -> u64 {
     place::start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap()
