@@ -33,9 +33,10 @@ fn capture_rules_are_the_measured_ones() {
     context::synchronize(r.ctx).unwrap();
     const OK: Outcome = (0, 0);
     const BAD: Outcome = (900, 901);
-    let malloc = |_| alloc(r.ctx, 64).map(|p| free(p)).map(drop);
+    let malloc = |_| alloc(r.ctx, 64).and_then(free);
     let legacy = r.legacy();
-    let rows: &[(&str, &dyn Fn(H) -> Result, [Outcome; 3])] = &[
+    type Row<'a> = (&'a str, &'a dyn Fn(H) -> Result, [Outcome; 3]);
+    let rows: &[Row] = &[
         ("malloc", &malloc, [BAD, BAD, OK]),
         ("host alloc", &|_| memory::alloc_host(r.ctx, 64, 0).map(drop), [BAD, BAD, OK]),
         ("other stream synchronize", &|_| stream::synchronize(other), [BAD, BAD, OK]),
