@@ -57,15 +57,7 @@ pub fn copy3(p: &Memcpy3D) -> Result<Copy3D> {
     let side = |h: H, pos: [usize; 3], p: PitchedPtr| {
         let (x, y, z) = (pos[0] as u64, pos[1] as u64, pos[2] as u64);
         match h {
-            0 => Side {
-                space: space::UNIFIED,
-                at: p.ptr,
-                x,
-                y,
-                z,
-                pitch: p.pitch as u64,
-                height: p.ysize as u64,
-            },
+            0 => Side { space: space::UNIFIED, at: p.ptr, x, y, z, pitch: p.pitch as u64, height: p.ysize as u64 },
             h => Side { space: space::ARRAY, at: h as u64, x: x * elem, y, z, ..Side::default() },
         }
     };

@@ -1,0 +1,365 @@
+//! Programs of AMD's runtime, on a simulated libamdhip64: the same natively and preloaded, each
+//! allocation counted once although the library calls its own exported names.
+
+#[path = "hip/support.rs"]
+mod support;
+
+use gpumem_tests::harness::{Program, Ran};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
+use gpumem_wire::layout::Door;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+use support::{hip, program};
+
+/// Members of a summary that depend on how long things take.
+const VARYING: &[&str] = &["bytes_peak", "decode_seconds", "steps_per_second"];
+
+fn comparable(ran: &Ran) -> Value {
+    let mut said = ran.json();
+    if let Some(members) = said.as_object_mut() {
+        members.retain(|name, _| !VARYING.contains(&name.as_str()));
+        let kinds = members.get_mut("kinds").and_then(Value::as_object_mut);
+        kinds
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, kind)| kind.as_object_mut())
+            .for_each(|kind| drop(kind.remove("peak")));
+    }
+    said
+}
+
+/// Runs it in all ways: the same results, and a ledger that counts what the program counted.
+#[track_caller]
+fn same_in_all_ways(program: &Program) -> Ran {
+    let native = program.native().ok();
+    let without_stacks = program.clone().env("GPUMEM_STACKS", "0").preloaded().ok();
+    let preloaded = program.preloaded().ok();
+    for ran in [&without_stacks, &preloaded] {
+        assert_eq!(comparable(ran), comparable(&native));
+        assert_eq!(ran.violations(), native.violations());
+        assert_eq!(ran.ours(), [""; 0], "nothing of ours on stderr");
+        ran.ledger().agrees_with(&ran.json()).complete();
+    }
+    preloaded
+}
+
+macro_rules! driven {
+    ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+        const HOOKED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+gpumem_abi::hip_functions!(driven);
+macro_rules! asked {
+    ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
+        const ASKED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+gpumem_abi::hip_calls!(asked);
+
+/// The simulated library has every function that the shim hooks or calls, at the versions that
+/// ROCm gives them.
+#[test]
+fn the_simulator_has_every_function_at_its_version() {
+    let path = hip().stage.join("libamdhip64.so.6").into_os_string().into_encoded_bytes();
+    let path = CString::new(path).expect("a path");
+    // SAFETY: a library whose constructors do nothing; it stays loaded.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!library.is_null(), "{path:?} can be loaded");
+    let find = |name: &str, version: Option<&str>| -> *mut c_void {
+        let name = CString::new(name).expect("a name");
+        // SAFETY: an open library and C strings.
+        match version.map(|version| CString::new(version).expect("a version")) {
+            Some(version) => unsafe { libc::dlvsym(library, name.as_ptr(), version.as_ptr()) },
+            None => unsafe { libc::dlsym(library, name.as_ptr()) },
+        }
+    };
+    for name in HOOKED.iter().chain(ASKED) {
+        assert!(!find(name, None).is_null(), "{name}");
+    }
+    for (name, version) in [
+        ("hipMalloc", "hip_4.2"),
+        ("hipArrayDestroy", "hip_4.3"),
+        ("hipGraphInstantiate", "hip_4.3"),
+        ("hipGraphInstantiateWithFlags", "hip_4.5"),
+        ("hipMallocAsync", "hip_5.1"),
+        ("hipMemcpy_spt", "hip_5.2"),
+        ("hipGraphLaunch_spt", "hip_5.3"),
+        ("hipGetProcAddress", "hip_6.1"),
+    ] {
+        let found = find(name, Some(version));
+        assert!(!found.is_null() && found == find(name, None), "{name}@{version}");
+        assert!(find(name, Some("hip_9.9")).is_null());
+    }
+}
+
+/// The simulated library calls its own exported names as the real one does: who comes first in the
+/// global scope gets those calls.
+#[test]
+fn the_simulator_calls_itself_by_name() {
+    assert_eq!(program("reenter").native().ok().out, "0: 1 1 1 1\n");
+}
+
+#[test]
+fn basic_is_counted() {
+    let ran = same_in_all_ways(&program("hip_basic"));
+    let ledger = ran.ledger();
+    ledger.balanced();
+    assert_eq!(ledger.snapshot.header.doors, Door::HipExport as u32);
+    assert!(ledger.snapshot.contexts.values().all(|context| context.vendor == Vendor::Hip as u8));
+}
+
+/// Most programs never call hipInit; the first call of any other initialises HIP.
+#[test]
+fn the_version_of_the_runtime_is_recorded() {
+    for name in ["reset", "hip_basic"] {
+        let ledger = program(name).preloaded().ok().ledger();
+        assert_eq!(ledger.snapshot.header.driver_version, 60_300_000, "{name}");
+    }
+}
+
+/// T20: hipMallocHost reaches hipHostMalloc inside, hipMalloc3D hipMalloc, and so on: once each.
+#[test]
+fn t20_every_kind_is_counted_once() {
+    let ran = same_in_all_ways(&program("hip_kinds"));
+    let ledger = ran.ledger();
+    ledger.balanced();
+    for (kind, count) in [
+        (AllocKind::Device, 2),
+        (AllocKind::Pitch, 3),
+        (AllocKind::HostPinned, 4),
+        (AllocKind::Array, 4),
+        (AllocKind::MipmappedArray, 1),
+        (AllocKind::VmmReservation, 1),
+        (AllocKind::VmmMapping, 1),
+    ] {
+        assert_eq!(ledger.counter(counters::allocs(kind)), count, "{kind}");
+        assert_eq!(ledger.counter(counters::frees(kind)), count, "frees of {kind}");
+    }
+    for (kind, count) in [
+        (AllocKind::Device, 1),
+        (AllocKind::Pitch, 2),
+        (AllocKind::Managed, 1),
+        (AllocKind::HostPinned, 1),
+        (AllocKind::HostRegistered, 1),
+        (AllocKind::Async, 1),
+        (AllocKind::Array, 1),
+        (AllocKind::VmmPhysical, 1),
+    ] {
+        assert_eq!(ledger.counter(counters::alloc_failures(kind)), count, "failures of {kind}");
+    }
+}
+
+#[test]
+fn graphs_are_made_updated_and_gone() {
+    same_in_all_ways(&program("hip_graphs")).ledger().balanced();
+}
+
+/// T12: with work that runs late, so that a call of ours at the wrong time would show.
+#[test]
+fn t12_no_capture_is_disturbed_when_work_lags() {
+    same_in_all_ways(&program("hip_graphs").env("SIM_LAG_US", "300")).ledger().balanced();
+    same_in_all_ways(&program("hip_nodes").env("SIM_LAG_US", "300")).ledger().balanced();
+}
+
+#[test]
+fn nodes_of_every_kind_balance() {
+    let ran = same_in_all_ways(&program("hip_nodes"));
+    ran.ledger().balanced();
+    // One setter and one disabled node.
+    assert_eq!(ran.ledger().counter(counters::NODE_SETS), 2);
+}
+
+/// What is live at the end: a graph with its nodes, and one exec of each way to instantiate.
+#[test]
+fn live_graphs_show_their_nodes_by_kind() {
+    let ran = program("hip_nodes").arg("keep").preloaded().ok();
+    let ledger = ran.ledger();
+    ledger.agrees_with(&ran.json()).complete();
+    let (graphs, execs) = (&ledger.snapshot.graphs, &ledger.snapshot.execs);
+    assert_eq!(graphs.len(), 1);
+    let mut execs: Vec<_> = execs.iter().collect();
+    execs.sort_by_key(|exec| exec.serial);
+    assert_eq!(execs.iter().map(|exec| exec.flags).collect::<Vec<_>>(), [0, 8, 8], "instantiate flags");
+    assert_eq!(execs.iter().map(|exec| exec.launches).collect::<Vec<_>>(), [3, 1, 1]);
+    // The child graph's two memsets count besides the child.
+    let expected = [
+        (NodeKind::Kernel, 1),
+        (NodeKind::Memcpy, 1),
+        (NodeKind::Memset, 3),
+        (NodeKind::Host, 1),
+        (NodeKind::Child, 1),
+        (NodeKind::Empty, 1),
+        (NodeKind::EventRecord, 1),
+        (NodeKind::EventWait, 1),
+    ];
+    for exec in execs {
+        let seen: BTreeMap<_, _> = (0..16)
+            .filter(|&number| exec.nodes[number] > 0)
+            .filter_map(|number| Some((NodeKind::from_u8(number as u8)?, exec.nodes[number])))
+            .collect();
+        assert_eq!(seen, BTreeMap::from(expected));
+    }
+}
+
+/// A workload as llama-server's, as ggml's HIP backend would run it: four threads, one pool each.
+#[test]
+fn t13_demo_balances_to_zero() {
+    let args = ["--iterations", "60", "--weights", "8", "--kv", "1", "--prefill", "12", "--slots", "3"];
+    let ran = same_in_all_ways(&program("hip_demo").args(args));
+    ran.ledger().balanced();
+    let few = ["--iterations", "40", "--weights", "1", "--kv", "1", "--prefill", "2", "--never-evict"];
+    same_in_all_ways(&program("hip_demo").args(few)).ledger().balanced();
+}
+
+/// A reset ends what was allocated on the device; frees of it fail as they do natively.
+#[test]
+fn reset_ends_allocations() {
+    let (native, preloaded) = (program("reset").native().ok(), program("reset").preloaded().ok());
+    assert_eq!(native.out, preloaded.out);
+    let ledger = preloaded.ledger();
+    ledger.sound().complete();
+    let live: Vec<_> = ledger.snapshot.allocs.iter().map(|alloc| alloc.bytes).collect();
+    assert_eq!(live, [3000]);
+    assert_eq!(ledger.counter(counters::ENDED_WITH_CONTEXT), 2);
+}
+
+/// T8: the first call, by eight threads at once; again and again, since it is a race.
+#[test]
+fn t08_concurrent_first_use() {
+    same_in_all_ways(&program("threads")).ledger().balanced();
+    for _ in 0..10 {
+        let ran = program("threads").preloaded().ok();
+        ran.ledger().agrees_with(&ran.json()).complete().balanced();
+    }
+}
+
+/// T17: what hipMalloc returned can be exported; the importer's ledger lists it as an import.
+#[test]
+fn t17_ipc_between_two_processes() {
+    let ran = same_in_all_ways(&program("ipc"));
+    ran.ledger().balanced();
+    let ledgers = ran.ledgers();
+    assert_eq!(ledgers.len(), 2, "one of the parent, one of the child");
+    let child = ledgers.iter().find(|ledger| ledger.id.pid != ran.pid).expect("the child's");
+    child.sound().complete().balanced();
+    assert_eq!(child.counter(counters::allocs(AllocKind::IpcImport)), 1);
+    assert_eq!(child.counter(counters::alloc_bytes(AllocKind::IpcImport)), 3 << 20);
+}
+
+/// T11: a plugin linked to the runtime, loaded RTLD_LOCAL, unloaded and loaded again.
+#[test]
+fn t11_plugin_loaded_locally() {
+    same_in_all_ways(&program("plugin")).ledger().balanced();
+}
+
+/// What a lookup of a name gave: by dlsym, dlvsym, RTLD_DEFAULT, hipGetProcAddress, and its codes.
+fn lookups(text: &str) -> BTreeMap<String, Vec<String>> {
+    let line = |line: &str| {
+        let (name, found) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
+        (name.to_owned(), found.split(' ').map(str::to_owned).collect())
+    };
+    text.lines().map(line).collect()
+}
+
+/// Some names that are hooked at hip_4.2, some that are not, and some that there are not.
+const NAMES: &str = "hipMalloc\nhipFree\nhipHostMalloc\nhipHostFree\nhipMallocPitch\nhipInit\nhipMemcpy\nhipGetDevice\n\
+                     hipEventCreate\nhipNoSuchFunction\nhiprtcVersion\nhistogram\n";
+
+/// T11: opened RTLD_LOCAL and looked up: each hooked name is ours in every way, all else native.
+#[test]
+fn t11_opened_locally_and_looked_up() {
+    const RUNTIME: &str = "libamdhip64.so.6";
+    let run = program("lookup").input(NAMES);
+    let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+    let (before, after) = (lookups(&native.out), lookups(&preloaded.out));
+    assert_eq!(before.len(), NAMES.lines().count());
+    for (name, found) in &before {
+        let expected: Vec<String> =
+            found
+                .iter()
+                .map(|file| {
+                    if file == RUNTIME && HOOKED.contains(&name.as_str()) {
+                        "libgpumem.so".into()
+                    } else {
+                        file.clone()
+                    }
+                })
+                .collect();
+        assert_eq!(after[name], expected, "{name}; natively {found:?}");
+    }
+    assert_eq!(before["hipMalloc"], [RUNTIME, RUNTIME, "null", RUNTIME, "0", "0"]);
+    let ledger = preloaded.ledger();
+    ledger.sound().complete().balanced();
+    assert_eq!(ledger.counter(counters::allocs(AllocKind::Device)), 3, "one for each way to hipMalloc");
+    assert_eq!(ledger.counter(counters::alloc_bytes(AllocKind::Device)), 3003);
+    assert_ne!(ledger.snapshot.header.doors & Door::Dlsym as u32, 0);
+}
+
+/// T24: disabled, every pointer is the one that there was natively, and nothing is left.
+#[test]
+fn t24_disabled_leaves_everything_untouched() {
+    let run = program("lookup").input(NAMES);
+    let (native, disabled) = (run.native().ok(), run.env("GPUMEM_DISABLE", "1").preloaded().ok());
+    assert_eq!(native.out, disabled.out);
+    for name in ["hip_kinds", "hip_nodes"] {
+        let (native, disabled) =
+            (program(name).native().ok(), program(name).env("GPUMEM_DISABLE", "1").preloaded().ok());
+        assert_eq!((native.out, native.err), (disabled.out, disabled.err));
+        assert!(!disabled.dir.exists(), "{name} left something");
+    }
+    assert!(!disabled.dir.exists(), "the lookups left something");
+}
+
+/// T20: a library that stands in for the runtime gets its calls, the runtime all others.
+#[test]
+fn t20_a_stub_in_scope_keeps_its_calls() {
+    let (native, preloaded) = (program("stubbed").native().ok(), program("stubbed").preloaded().ok());
+    assert_eq!(native.out, "7777 0 0x5700b 0 0 1 0 0 0 0x5700b calls 3\n");
+    assert_eq!(native.out, preloaded.out);
+    // The runtime's own memory is recorded, whatever becomes of the stub's.
+    let ledger = preloaded.ledger();
+    ledger.sound();
+    for kind in [AllocKind::HostPinned, AllocKind::Managed] {
+        assert_eq!((ledger.counter(counters::allocs(kind)), ledger.counter(counters::frees(kind))), (1, 1), "{kind}");
+    }
+}
+
+/// Every call answers the same, with a device and without; without one, nothing is left behind.
+#[test]
+fn t14_codes_are_the_same_with_and_without_a_device() {
+    for devices in ["1", "0"] {
+        let run = program("codes").env("SIM_DEVICES", devices);
+        let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+        let no_addresses = |ran: &Ran| {
+            let out = ran.out.replace("0x5ca1ab1e", "UNTOUCHED").replace("(nil)", "NULL");
+            out.lines().map(|line| line.split(" 0x").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(no_addresses(&native), no_addresses(&preloaded), "SIM_DEVICES={devices}");
+        assert_eq!(preloaded.ledgers().len(), if devices == "1" { 1 } else { 0 }, "SIM_DEVICES={devices}");
+        if devices == "0" {
+            assert!(native.out.contains("hipMalloc(&p, 64): 101 hipErrorInvalidDevice"), "{}", native.out);
+        }
+    }
+    for name in ["hip_basic", "hip_graphs"] {
+        let run = program(name).env("SIM_DEVICES", "0");
+        let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+        assert_eq!((&native.out, &native.err), (&preloaded.out, &preloaded.err));
+        assert_eq!(native.json()["device"], false);
+        assert!(!preloaded.dir.exists(), "{name} left {:?}", preloaded.dir);
+    }
+}
+
+/// The inspector names HIP, and where each allocation came from.
+#[test]
+fn the_inspector_shows_it() {
+    let ran = program("hip_nodes").arg("keep").preloaded().ok();
+    let ledger = ran.ledger();
+    assert!(!ledger.snapshot.stacks.is_empty());
+    let mut sites: Vec<_> = ledger.snapshot.allocs.iter().map(|alloc| alloc.stack).collect();
+    sites.dedup();
+    assert!(sites.iter().all(|stack| ledger.snapshot.stacks.contains_key(stack)), "each with its stack: {sites:?}");
+    let modules: Vec<_> = ledger.snapshot.modules.iter().map(|module| ledger.snapshot.text(module.path)).collect();
+    assert!(modules.iter().any(|path| path.ends_with("/hip_nodes")), "{modules:?}");
+}

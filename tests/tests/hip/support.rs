@@ -1,0 +1,117 @@
+//! The simulated HIP runtime, staged, and the programs that are linked to it.
+
+use gpumem_tests::harness::artifacts::repository;
+use gpumem_tests::harness::{Program, artifacts, command};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where things are.
+pub struct Hip {
+    /// libamdhip64.so.6, for LD_LIBRARY_PATH.
+    pub stage: PathBuf,
+    programs: PathBuf,
+}
+
+/// Everything, built if it was not, or is older than what it is made of.
+///
+/// # Panics
+/// With the compiler's output when something cannot be built.
+pub fn hip() -> &'static Hip {
+    static HIP: OnceLock<Hip> = OnceLock::new();
+    HIP.get_or_init(|| {
+        let profile = artifacts().shim.parent().expect("target/PROFILE").to_owned();
+        let own = profile.join("suite").join("hip");
+        fs::create_dir_all(&own).expect("a folder beside the test");
+        let lock = File::create(own.join("lock")).expect("a lock beside the test");
+        lock.lock().expect("the lock");
+        let archive = profile.join("libamdhip64.a");
+        if !archive.exists() {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "-p", "gpumem-sim-hip"]).current_dir(repository());
+            cargo.env("CARGO_TARGET_DIR", profile.parent().expect("target"));
+            match profile.file_name().and_then(OsStr::to_str) {
+                Some("debug") | None => &mut cargo,
+                Some(name) => cargo.args(["--profile", name]),
+            };
+            must(&mut cargo);
+        }
+        let stage = own.join("stage");
+        fs::create_dir_all(&stage).expect("a folder for the library");
+        let library = stage.join("libamdhip64.so.6");
+        let (script, map) = (repository().join("tests/sim/hip/link.sh"), repository().join("tests/sim/hip/hip.map"));
+        if [&archive, &script, &map].iter().any(|input| newer(input, &library)) {
+            must(Command::new("sh").arg(script).arg(&archive).arg(&library));
+        }
+        let programs = own.join("programs");
+        let set = |name: &str, path: &Path| format!("{name}={}", path.display());
+        let mut make = Command::new("make");
+        for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"] {
+            make.env_remove(name);
+        }
+        make.arg("-C").arg(repository().join("tests/programs")).args([
+            set("OUT", &programs),
+            set("HIP_LIBDIR", &stage),
+            "HIP=libamdhip64.so.6".to_owned(),
+        ]);
+        must(&mut make);
+        let clients = repository().join("tests/tests/hip");
+        let (linked, beside) = (format!("-L{}", stage.display()), format!("-L{}", programs.display()));
+        compile(&clients.join("libhipstub.c"), &programs.join("libhipstub.so"), &["-fPIC", "-shared"]);
+        let plugin = programs.join("libhipplugin.so");
+        compile(&clients.join("libhipplugin.c"), &plugin, &["-fPIC", "-shared", &linked, "-l:libamdhip64.so.6"]);
+        for (name, flags) in [
+            ("lookup", &["-ldl"][..]),
+            ("plugin", &["-ldl"]),
+            ("ipc", &[&linked, "-l:libamdhip64.so.6"]),
+            ("threads", &[&linked, "-l:libamdhip64.so.6"]),
+            ("reset", &[&linked, "-l:libamdhip64.so.6"]),
+            ("codes", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
+            ("reenter", &["-rdynamic", &linked, "-l:libamdhip64.so.6", "-ldl"]),
+            (
+                "stubbed",
+                &[
+                    "-Wl,--no-as-needed",
+                    "-Wl,-rpath,$ORIGIN",
+                    &beside,
+                    "-l:libhipstub.so",
+                    &linked,
+                    "-l:libamdhip64.so.6",
+                ],
+            ),
+        ] {
+            compile(&clients.join(name).with_extension("c"), &programs.join(name), flags);
+        }
+        Hip { stage, programs }
+    })
+}
+
+/// A program linked to the simulated HIP runtime.
+pub fn program(name: &str) -> Program {
+    command(hip().programs.join(name)).env("LD_LIBRARY_PATH", &hip().stage)
+}
+
+/// Compiles a C program, if its source or the declarations are newer than it.
+pub fn compile(source: &Path, out: &Path, flags: &[&str]) {
+    let declarations = repository().join("tests/programs");
+    let inputs = [source, &declarations.join("hip_min.h"), &declarations.join("count.h")];
+    if !inputs.iter().any(|input| newer(input, out)) {
+        return;
+    }
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fno-omit-frame-pointer"]);
+    must(cc.arg("-I").arg(&declarations).arg("-o").arg(out).arg(source).args(flags).arg("-pthread"));
+}
+
+fn newer(input: &Path, output: &Path) -> bool {
+    let when = |path: &Path| fs::metadata(path).and_then(|what| what.modified()).ok();
+    when(input).expect("an input") >= when(output).unwrap_or(std::time::UNIX_EPOCH)
+}
+
+fn must(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+}
