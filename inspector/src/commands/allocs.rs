@@ -4,6 +4,7 @@ use super::{Context, print_head};
 use crate::args::Target;
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
+use crate::model::sites::Sites;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger};
 use crate::source::life::real_ns;
@@ -193,16 +194,16 @@ fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
     allocs::sort(&mut groups, args.sort);
     let live = groups.iter().map(|group| group.live).sum();
     let bytes = groups.iter().fold(0, |sum: u64, group| sum.saturating_add(group.bytes));
+    let sites = if args.by == By::Stack { Sites::of_allocs(ledger) } else { Sites::default() };
     let row = |group: &Group| {
         let age = |ns| if group.live == 0 { 0 } else { ledger.age(ns) };
         let site = match group.key {
-            Key::Site(site) => site,
-            Key::Stack(stack) => ledger.site(stack),
+            Key::Site(_) | Key::Stack(_) => ledger.site(group.stack),
             _ => None,
         };
         let stack = if args.stacks || args.by == By::Stack { ledger.frames(group.stack) } else { Vec::new() };
         Row::Group(Box::new(GroupRow {
-            key: key_text(ledger, &group.key),
+            key: key_text(ledger, &sites, &group.key),
             live: group.live,
             bytes: group.bytes,
             oldest_age_ns: age(group.oldest_ns),
@@ -217,10 +218,10 @@ fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
     (groups.iter().take(limit).map(row).collect(), groups.len(), live, bytes)
 }
 
-fn key_text(ledger: &Ledger, key: &Key) -> String {
+fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
     match key {
-        Key::Site(site) => ledger.site_text(*site),
-        Key::Stack(stack) => ledger.site_text(ledger.site(*stack)),
+        Key::Site(site) => site.to_string(),
+        Key::Stack(stack) => sites.name(*stack).to_string(),
         Key::Kind(number) => AllocKind::from_u8(*number).map_or(format!("kind {number}"), |kind| kind.name().into()),
         Key::Size(bytes) => units::bytes(*bytes),
         Key::Thread(tid) => format!("{tid} {}", ledger.thread(*tid)).trim_end().into(),
@@ -243,6 +244,7 @@ fn alloc_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
         Sort::Count | Sort::Age => chosen.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.serial)),
     }
     let bytes = chosen.iter().fold(0, |sum: u64, alloc| sum.saturating_add(alloc.bytes));
+    let sites = Sites::of_allocs(ledger);
     let row = |alloc: &&AllocSlot| {
         Row::Alloc(Box::new(AllocRow {
             address: alloc.addr,
@@ -258,7 +260,7 @@ fn alloc_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
             context: alloc.context,
             stream: alloc.stream,
             flags: Ledger::flags(alloc),
-            site: ledger.site_text(ledger.site(alloc.stack)),
+            site: sites.name(alloc.stack).to_string(),
             stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },
         }))
     };

@@ -3,6 +3,7 @@
 use super::{Context, print_head};
 use crate::args::Target;
 use crate::failure::Result;
+use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::source::life::real_ns;
 use crate::view::table::{BAD, DIM, Side, Table, WARN, paint};
@@ -76,9 +77,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
     let limit = super::rows(args.limit, context);
+    let sites = Sites::of(&ledger, chosen.iter().map(|event| event.stack));
     let report = Report {
         process: ledger.head(),
-        events: chosen[chosen.len().saturating_sub(limit)..].iter().map(|event| row(&ledger, event)).collect(),
+        events: chosen[chosen.len().saturating_sub(limit)..].iter().map(|event| row(&ledger, &sites, event)).collect(),
         events_total: chosen.len(),
         events_lost: events.first().map_or(0, |event| event.seq),
     };
@@ -94,7 +96,7 @@ fn severity(event: &EventSlot) -> Severity {
     }
 }
 
-fn row(ledger: &Ledger, event: &EventSlot) -> Row {
+fn row(ledger: &Ledger, sites: &Sites, event: &EventSlot) -> Row {
     let kind = EventKind::from_u8(event.kind);
     Row {
         seq: event.seq,
@@ -109,7 +111,7 @@ fn row(ledger: &Ledger, event: &EventSlot) -> Row {
         tid: event.tid,
         thread: ledger.thread(event.tid).to_owned(),
         context: event.context,
-        site: if event.stack == 0 { String::new() } else { ledger.site_text(ledger.site(event.stack)) },
+        site: if event.stack == 0 { String::new() } else { sites.name(event.stack).to_string() },
     }
 }
 

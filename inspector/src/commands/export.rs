@@ -3,6 +3,7 @@
 use super::Context;
 use crate::args::Target;
 use crate::failure::Result;
+use crate::model::sites::Sites;
 use crate::model::{Ledger, graphs, totals};
 use crate::source::choose;
 use crate::source::find::{self, What};
@@ -206,6 +207,7 @@ fn label(value: &str) -> String {
 fn csv(ledger: &Ledger) -> String {
     let mut out =
         String::from("address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site\n");
+    let sites = Sites::of_allocs(ledger);
     for alloc in &ledger.snapshot.allocs {
         let device = ledger.device(alloc.context);
         let _ = writeln!(
@@ -224,7 +226,7 @@ fn csv(ledger: &Ledger) -> String {
             field(&device),
             alloc.stream,
             Ledger::flags(alloc).join(" "),
-            field(&ledger.site_text(ledger.site(alloc.stack))),
+            field(&sites.name(alloc.stack)),
         );
     }
     out

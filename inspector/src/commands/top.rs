@@ -5,13 +5,17 @@ use crate::args::Target;
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Sort};
 use crate::model::changes::minus;
+use crate::model::sites::Sites;
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger, graphs};
 use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
 use crate::view::units;
 use gpumem_wire::counters;
+use gpumem_wire::layout::StackRef;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::io::Write;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Watch a process: totals, rates and the largest call sites, refreshed
@@ -74,8 +78,8 @@ struct Site {
 struct Before {
     at: Instant,
     counts: [u64; 5],
-    /// Bytes by call site, shown or not.
-    sites: std::collections::HashMap<Option<u64>, u64>,
+    /// Bytes by stack: a site may have a longer name now, or be several.
+    stacks: Vec<(StackRef, u64)>,
 }
 
 /// Runs the command.
@@ -147,29 +151,31 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
         Rates { allocs: rate(0), frees: rate(1), launches: rate(2), instantiates: rate(3), updates: rate(4) }
     });
     let mut groups = allocs::group(ledger, &Filter::default(), By::Site, false);
+    let names = Sites::of_allocs(ledger);
+    let mut earlier: HashMap<Rc<str>, u64> = HashMap::new();
+    for &(stack, bytes) in before.iter().flat_map(|before| &before.stacks) {
+        *earlier.entry(names.name(stack)).or_default() += bytes;
+    }
     allocs::sort(&mut groups, Sort::Bytes);
     let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(9).max(3));
     let sites: Vec<Site> = groups
         .iter()
         .take(args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit }))
         .filter_map(|group| {
-            let allocs::Key::Site(site) = group.key else { return None };
-            let then = |before: &Before| minus(group.bytes, before.sites.get(&site).copied().unwrap_or(0));
+            let allocs::Key::Site(site) = &group.key else { return None };
+            let change = || minus(group.bytes, earlier.get(site).copied().unwrap_or(0));
             Some(Site {
-                bytes_change: before.map(then),
+                bytes_change: before.map(|_| change()),
                 bytes: group.bytes,
                 live: group.live,
                 oldest_age_ns: ledger.age(group.oldest_ns),
-                site: ledger.site_text(site),
+                site: site.to_string(),
             })
         })
         .collect();
     let graphs = graphs::total(ledger);
-    let bytes = |group: &allocs::Group| match group.key {
-        allocs::Key::Site(site) => Some((site, group.bytes)),
-        _ => None,
-    };
-    let known = groups.iter().filter_map(bytes).collect();
+    let by_stack = allocs::group(ledger, &Filter::default(), By::Stack, false);
+    let stacks = by_stack.iter().map(|group| (group.stack, group.bytes)).collect();
     let report = Report {
         process: ledger.head(),
         live: totals::live(snapshot),
@@ -185,7 +191,7 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
         rates,
         sites,
     };
-    (report, Before { at: now, counts, sites: known })
+    (report, Before { at: now, counts, stacks })
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {

@@ -1,15 +1,17 @@
 //! Live allocations, in groups.
 
 use super::Ledger;
+use super::sites::Sites;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space};
 use gpumem_wire::layout::{AllocSlot, StackRef};
 use rustc_hash::FxHashMap;
+use std::rc::Rc;
 
 /// What allocations are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// The innermost frame outside of GPU runtimes.
+    /// The innermost frame outside of GPU runtimes, with callers where several share it.
     Site,
     /// The whole call stack.
     Stack,
@@ -69,8 +71,8 @@ pub struct Group {
 /// What a group has in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// A return address; `None`: no stack was taken.
-    Site(Option<u64>),
+    /// A site's name, see [`Sites`].
+    Site(Rc<str>),
     Stack(StackRef),
     Kind(u8),
     Size(u64),
@@ -125,12 +127,13 @@ pub fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group
         };
         groups.add(number, alloc);
     }
+    let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
     let mut merged: FxHashMap<Key, Group> = FxHashMap::default();
     for (number, group) in groups.list {
-        let key = key(ledger, by, number);
+        let key = key(ledger, &sites, by, number);
         merge(&mut merged, Group { key, ..group });
     }
-    totals(ledger, filter, by, freed, &mut merged);
+    totals(ledger, &sites, filter, by, freed, &mut merged);
     merged.into_values().collect()
 }
 
@@ -175,9 +178,9 @@ impl Group {
     }
 }
 
-fn key(ledger: &Ledger, by: By, number: u64) -> Key {
+fn key(ledger: &Ledger, sites: &Sites, by: By, number: u64) -> Key {
     match by {
-        By::Site => Key::Site(ledger.site(number as StackRef)),
+        By::Site => Key::Site(sites.name(number as StackRef)),
         By::Stack => Key::Stack(number as StackRef),
         By::Kind => Key::Kind(number as u8),
         By::Size => Key::Size(number),
@@ -206,7 +209,7 @@ fn merge(merged: &mut FxHashMap<Key, Group>, group: Group) {
 
 /// Adds what was ever allocated, where the ledger keeps it: for stacks and kinds. The totals of a
 /// stack are of all kinds, so they are shown only when no filter narrows the live ones.
-fn totals(ledger: &Ledger, filter: &Filter, by: By, freed: bool, merged: &mut FxHashMap<Key, Group>) {
+fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, merged: &mut FxHashMap<Key, Group>) {
     let mut add = |key: Key, stack: StackRef, total: (u64, u64)| {
         if freed || merged.contains_key(&key) {
             merge(merged, Group { key, total: Some(total), ..Group::empty(stack) });
@@ -214,9 +217,11 @@ fn totals(ledger: &Ledger, filter: &Filter, by: By, freed: bool, merged: &mut Fx
     };
     match by {
         By::Site | By::Stack if filter.is_default() => {
-            for (&stack, totals) in &ledger.snapshot.stacks {
+            let mut stacks: Vec<_> = ledger.snapshot.stacks.iter().collect();
+            stacks.sort_unstable_by_key(|(stack, _)| **stack);
+            for (&stack, totals) in stacks {
                 if totals.allocs > 0 {
-                    add(key(ledger, by, u64::from(stack)), stack, (totals.allocs, totals.alloc_bytes));
+                    add(key(ledger, sites, by, u64::from(stack)), stack, (totals.allocs, totals.alloc_bytes));
                 }
             }
         }
@@ -230,7 +235,7 @@ fn totals(ledger: &Ledger, filter: &Filter, by: By, freed: bool, merged: &mut Fx
         }
         By::Context | By::Device => {
             for (&number, context) in &ledger.snapshot.contexts {
-                let key = key(ledger, by, u64::from(number));
+                let key = key(ledger, sites, by, u64::from(number));
                 if let Some(group) = merged.get_mut(&key) {
                     group.peak_bytes = Some(group.peak_bytes.unwrap_or(0).saturating_add(context.peak_bytes));
                 }
@@ -240,7 +245,7 @@ fn totals(ledger: &Ledger, filter: &Filter, by: By, freed: bool, merged: &mut Fx
     }
 }
 
-/// Puts groups in order; ties by key text, so that the order is the same each time.
+/// Puts groups in order; ties by the stack, so that the order is the same each time.
 pub fn sort(groups: &mut [Group], sort: Sort) {
     groups.sort_by(|a, b| {
         let order = match sort {

@@ -3,9 +3,14 @@
 use super::Ledger;
 use super::allocs::{self, By, Filter};
 use super::graphs;
+use super::sites;
 use crate::source::find::file_name;
+use crate::symbols::Frame;
+use gpumem_wire::layout::StackRef;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// What has to agree for two call sites to be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -48,38 +53,86 @@ pub fn minus(after: u64, before: u64) -> i64 {
     i64::try_from(i128::from(after) - i128::from(before)).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
 }
 
-/// What identifies a site in both snapshots.
-fn identity(ledger: &Ledger, site: Option<u64>, by: Match) -> String {
-    let Some(address) = site else { return "(no stack)".into() };
-    let frame = &ledger.symbols.frames(address)[0];
-    let module = frame.module.as_deref().map(file_name).unwrap_or_default();
-    match (&frame.function, by) {
-        (Some(function), Match::Function) => format!("{module} {function}"),
-        _ => format!("{module}+{:x}", frame.module_address.unwrap_or(address)),
+/// Stacks of two ledgers, named together: the same site has the same name in both.
+struct Named<'a> {
+    ledgers: [&'a Ledger; 2],
+    by: Match,
+    /// What a place in a file is called: by the ledger that knows the function, if one does.
+    words: FxHashMap<(String, u64), Rc<[Rc<str>]>>,
+}
+
+impl<'a> Named<'a> {
+    /// The names of these stacks, each with the number of its ledger.
+    fn names(ledgers: [&'a Ledger; 2], by: Match, stacks: &[(usize, StackRef)]) -> Vec<Rc<str>> {
+        let mut named = Self { ledgers, by, words: FxHashMap::default() };
+        for &(of, stack) in stacks {
+            for &address in ledgers[of].from_site(stack).iter().take(sites::MAX_FRAMES) {
+                named.learn(of, address);
+            }
+        }
+        sites::name(stacks.len(), &|item, depth| named.step(stacks[item], depth))
+    }
+
+    fn place(&self, of: usize, address: u64) -> (String, u64) {
+        let frame = &self.ledgers[of].symbols.frames(address)[0];
+        let module = frame.module.as_deref().map(file_name).unwrap_or_default();
+        (module, frame.module_address.unwrap_or(address))
+    }
+
+    fn learn(&mut self, of: usize, address: u64) {
+        let frames = self.ledgers[of].symbols.frames(address);
+        let words = || frames.iter().map(|frame| self.frame(frame).into()).collect();
+        let (place, words) = (self.place(of, address), words());
+        if frames[0].function.is_some() {
+            self.words.insert(place, words);
+        } else {
+            self.words.entry(place).or_insert(words);
+        }
+    }
+
+    /// A frame in words. Across builds neither lines nor addresses of known functions stay.
+    fn frame(&self, frame: &Frame) -> String {
+        match (self.by, &frame.function) {
+            (Match::Function, Some(_)) => Frame { file: None, line: None, ..frame.clone() }.label(),
+            _ => frame.label(),
+        }
+    }
+
+    fn step(&self, (of, stack): (usize, StackRef), mut depth: usize) -> Option<Rc<str>> {
+        for &address in self.ledgers[of].from_site(stack) {
+            let words = self.words.get(&self.place(of, address))?;
+            match words.get(depth) {
+                Some(word) => return Some(Rc::clone(word)),
+                None => depth -= words.len(),
+            }
+        }
+        None
     }
 }
 
 /// Changes of live allocations, the largest growth first; sites that did not change are left out.
 pub fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Vec<Change> {
-    let mut changes: BTreeMap<String, Change> = BTreeMap::new();
-    for (ledger, is_after) in [(before, false), (after, true)] {
-        for group in allocs::group(ledger, filter, By::Site, false) {
-            let allocs::Key::Site(site) = group.key else { continue };
-            let change = changes.entry(identity(ledger, site, by)).or_default();
-            change.site = ledger.site_text(site);
-            let (bytes, count) = match is_after {
-                true => (&mut change.bytes_after, &mut change.count_after),
-                false => (&mut change.bytes_before, &mut change.count_before),
-            };
-            *bytes = bytes.saturating_add(group.bytes);
-            *count += group.live;
-        }
+    let of = |of, ledger| allocs::group(ledger, filter, By::Stack, false).into_iter().map(move |group| (of, group));
+    let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
+    let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
+    let names = Named::names([before, after], by, &stacks);
+    let mut changes: BTreeMap<Rc<str>, Change> = BTreeMap::new();
+    for ((of, group), name) in groups.iter().zip(names) {
+        let change = changes.entry(name).or_default();
+        let (bytes, count) = match of {
+            0 => (&mut change.bytes_before, &mut change.count_before),
+            _ => (&mut change.bytes_after, &mut change.count_after),
+        };
+        *bytes = bytes.saturating_add(group.bytes);
+        *count += group.live;
     }
-    let mut changes: Vec<_> = changes.into_values().collect();
-    for change in &mut changes {
-        change.bytes_change = minus(change.bytes_after, change.bytes_before);
-        change.count_change = minus(change.count_after, change.count_before);
-    }
+    let finish = |(name, change): (Rc<str>, Change)| Change {
+        site: name.to_string(),
+        bytes_change: minus(change.bytes_after, change.bytes_before),
+        count_change: minus(change.count_after, change.count_before),
+        ..change
+    };
+    let mut changes: Vec<_> = changes.into_iter().map(finish).collect();
     changes.retain(|change| change.bytes_change != 0 || change.count_change != 0);
     changes.sort_by_key(|change| (std::cmp::Reverse(change.bytes_change), std::cmp::Reverse(change.count_change)));
     changes
@@ -87,28 +140,29 @@ pub fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Ve
 
 /// Changes of graphs and execs, the largest growth first.
 pub fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphChange> {
-    let mut changes: BTreeMap<String, GraphChange> = BTreeMap::new();
-    for (ledger, is_after) in [(before, false), (after, true)] {
-        for (key, group) in graphs::group(ledger, graphs::By::Site) {
-            let graphs::Key::Site(site) = key else { continue };
-            let change = changes.entry(identity(ledger, site, by)).or_default();
-            change.site = ledger.site_text(site);
-            let bytes = group.host_bytes.saturating_add(group.device_bytes);
-            let (graphs, execs, sum) = match is_after {
-                true => (&mut change.graphs_after, &mut change.execs_after, &mut change.bytes_after),
-                false => (&mut change.graphs_before, &mut change.execs_before, &mut change.bytes_before),
-            };
-            *graphs += group.graphs;
-            *execs += group.execs;
-            *sum = sum.saturating_add(bytes);
-        }
+    let of = |of, ledger| graphs::group(ledger, graphs::By::Stack).into_iter().map(move |(_, group)| (of, group));
+    let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
+    let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
+    let names = Named::names([before, after], by, &stacks);
+    let mut changes: BTreeMap<Rc<str>, GraphChange> = BTreeMap::new();
+    for ((of, group), name) in groups.iter().zip(names) {
+        let change = changes.entry(name).or_default();
+        let (graphs, execs, sum) = match of {
+            0 => (&mut change.graphs_before, &mut change.execs_before, &mut change.bytes_before),
+            _ => (&mut change.graphs_after, &mut change.execs_after, &mut change.bytes_after),
+        };
+        *graphs += group.graphs;
+        *execs += group.execs;
+        *sum = sum.saturating_add(group.host_bytes.saturating_add(group.device_bytes));
     }
-    let mut changes: Vec<_> = changes.into_values().collect();
-    for change in &mut changes {
-        change.graphs_change = minus(change.graphs_after, change.graphs_before);
-        change.execs_change = minus(change.execs_after, change.execs_before);
-        change.bytes_change = minus(change.bytes_after, change.bytes_before);
-    }
+    let finish = |(name, change): (Rc<str>, GraphChange)| GraphChange {
+        site: name.to_string(),
+        graphs_change: minus(change.graphs_after, change.graphs_before),
+        execs_change: minus(change.execs_after, change.execs_before),
+        bytes_change: minus(change.bytes_after, change.bytes_before),
+        ..change
+    };
+    let mut changes: Vec<_> = changes.into_iter().map(finish).collect();
     changes.retain(|change| change.graphs_change != 0 || change.execs_change != 0 || change.bytes_change != 0);
     changes.sort_by_key(|change| (std::cmp::Reverse(change.bytes_change), std::cmp::Reverse(change.execs_change)));
     changes

@@ -1,9 +1,11 @@
 //! Graphs and execs: per call site, and one by one.
 
 use super::Ledger;
+use super::sites::Sites;
 use gpumem_wire::kinds::NodeKind;
 use gpumem_wire::layout::{ExecSlot, GraphSlot, StackRef};
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 /// Graphs and execs that came from one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub type Nodes = [u64; 16];
 /// What graphs are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// The innermost frame outside of GPU runtimes.
+    /// The innermost frame outside of GPU runtimes, with callers where several share it.
     Site,
     /// The whole call stack.
     Stack,
@@ -51,7 +53,8 @@ pub enum By {
 /// What a group has in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
-    Site(Option<u64>),
+    /// A site's name, see [`Sites`].
+    Site(Rc<str>),
     Stack(StackRef),
     Thread(u32),
     Tag(String),
@@ -60,9 +63,10 @@ pub enum Key {
 
 /// Groups, those with most memory first.
 pub fn group(ledger: &Ledger, by: By) -> Vec<(Key, Group)> {
+    let sites = if by == By::Site { Sites::of_graphs(ledger) } else { Sites::default() };
     let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
     let key = |stack, tid, tag, context| match by {
-        By::Site => Key::Site(ledger.site(stack)),
+        By::Site => Key::Site(sites.name(stack)),
         By::Stack => Key::Stack(stack),
         By::Thread => Key::Thread(tid),
         By::Tag => Key::Tag(ledger.snapshot.text(tag).into_owned()),

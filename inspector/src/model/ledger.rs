@@ -10,9 +10,11 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef};
 use gpumem_wire::read::Snapshot;
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 /// A ledger or a dump, read.
 pub struct Ledger {
@@ -22,7 +24,9 @@ pub struct Ledger {
     pub process: Option<Process>,
     pub status: Status,
     pub symbols: Symbols,
-    sites: RefCell<HashMap<StackRef, Option<u64>>>,
+    sites: RefCell<FxHashMap<StackRef, Option<u64>>>,
+    /// Frames in words, by return address.
+    texts: RefCell<FxHashMap<u64, Rc<[Rc<str>]>>>,
     threads: HashMap<u32, String>,
 }
 
@@ -68,7 +72,7 @@ impl Ledger {
         };
         let threads = snapshot.threads.iter().map(|slot| (slot.tid, snapshot.text(slot.name).into_owned())).collect();
         let symbols = Symbols::new(&snapshot, place);
-        Self { snapshot, path, process, status, symbols, sites: RefCell::default(), threads }
+        Self { snapshot, path, process, status, symbols, sites: RefCell::default(), texts: RefCell::default(), threads }
     }
 
     /// Time from then to now (or to the end of the process), nanoseconds.
@@ -86,15 +90,32 @@ impl Ledger {
         site
     }
 
-    /// A call site on one line: the innermost function, and the one that it was inlined into.
-    pub fn site_text(&self, site: Option<u64>) -> String {
-        let Some(address) = site else { return "(no stack)".into() };
-        let frames = self.symbols.frames(address);
-        match &*frames {
-            [inner, .., outer] => format!("{} in {}", inner.text(), outer.text()),
-            [one] => one.text(),
-            [] => format!("{address:#x}"),
+    /// The return addresses of a stack from its call site outwards.
+    pub fn from_site(&self, stack: StackRef) -> &[u64] {
+        let frames = self.snapshot.stacks.get(&stack).map_or(&[][..], |stack| &stack.frames);
+        let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
+        &frames[site.unwrap_or(0)..]
+    }
+
+    /// A frame in words, `depth` steps out from a stack's call site; what was inlined is a step too.
+    pub fn step(&self, stack: StackRef, mut depth: usize) -> Option<Rc<str>> {
+        for &address in self.from_site(stack) {
+            let texts = self.texts(address);
+            match texts.get(depth) {
+                Some(text) => return Some(Rc::clone(text)),
+                None => depth -= texts.len(),
+            }
         }
+        None
+    }
+
+    fn texts(&self, address: u64) -> Rc<[Rc<str>]> {
+        if let Some(texts) = self.texts.borrow().get(&address) {
+            return Rc::clone(texts);
+        }
+        let texts: Rc<[Rc<str>]> = self.symbols.frames(address).iter().map(|frame| frame.label().into()).collect();
+        self.texts.borrow_mut().insert(address, Rc::clone(&texts));
+        texts
     }
 
     /// The frames of a stack, innermost first.

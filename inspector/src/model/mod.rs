@@ -3,6 +3,7 @@
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`allocs`]: live allocations in groups.
 //! * [`graphs`]: graphs and execs, in groups and one by one.
+//! * [`sites`]: call sites, named so that they can be told apart.
 //! * [`totals`]: sums, the device's and the host's memory explained, growth.
 //! * [`changes`]: two snapshots compared.
 
@@ -10,6 +11,7 @@ pub mod allocs;
 pub mod changes;
 pub mod graphs;
 pub mod ledger;
+pub mod sites;
 pub mod totals;
 
 pub use ledger::{Head, Ledger};

@@ -43,18 +43,50 @@ pub struct Frame {
 impl Frame {
     /// On one line: function, then file and line if known, else the module.
     pub fn text(&self) -> String {
+        self.words(self.function.as_deref())
+    }
+
+    /// As [`Frame::text`], without the function's parameters: the line tells overloads apart.
+    pub fn label(&self) -> String {
+        self.words(self.function.as_deref().map(without_parameters))
+    }
+
+    fn words(&self, function: Option<&str>) -> String {
         let module = self.module.as_deref().map(crate::source::find::file_name);
-        match (&self.function, &self.file, &module) {
+        match (function, &self.file, &module) {
             (Some(function), Some(file), _) => {
                 let line = self.line.map(|line| format!(":{line}")).unwrap_or_default();
                 format!("{function} {}{line}", crate::source::find::file_name(file))
             }
             (Some(function), None, Some(module)) => format!("{function} ({module})"),
-            (Some(function), None, None) => function.clone(),
+            (Some(function), None, None) => function.to_owned(),
             (None, _, Some(module)) => format!("{module}+{:#x}", self.module_address.unwrap_or(0)),
             (None, _, None) => format!("{:#x}", self.address),
         }
     }
+}
+
+/// `ns::f<int>(void*)::{lambda(int)#1}::operator()(int) const` without its last list in parentheses.
+fn without_parameters(name: &str) -> &str {
+    let body = name.strip_suffix(" const").unwrap_or(name);
+    if !body.ends_with(')') {
+        return name;
+    }
+    let mut depth = 0_usize;
+    for (at, c) in body.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            let cut = &body[..at];
+            // `(anonymous namespace)` and the like are no parameters; `operator()` keeps its name.
+            let named = cut.ends_with(|c: char| c.is_alphanumeric() || "_>)]=<+-*/%!&|^~,\"".contains(c));
+            return if named && !cut.ends_with("operator") { cut } else { name };
+        }
+    }
+    name
 }
 
 /// The symbols of one ledger, each address looked up once.
@@ -225,4 +257,29 @@ fn carried(snapshot: &Snapshot, modules: &Modules) -> FxHashMap<u64, Rc<[Frame]>
             (chain[0].address, frames.collect())
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_parameters;
+
+    #[test]
+    fn labels_leave_parameters_out() {
+        for (name, label) in [
+            ("cudaMalloc", "cudaMalloc"),
+            ("pool::alloc(unsigned long, unsigned long*)", "pool::alloc"),
+            ("f(int (*)(char), int)", "f"),
+            ("g<void (int)>(int) const", "g<void (int)>"),
+            ("h(int)::{lambda(float)#1}::operator()(float) const", "h(int)::{lambda(float)#1}::operator()"),
+            ("s::operator()", "s::operator()"),
+            ("operator==(a, b)", "operator=="),
+            ("<a::B as c::D>::e", "<a::B as c::D>::e"),
+            ("(anonymous namespace)", "(anonymous namespace)"),
+            ("odd)", "odd)"),
+            (")(", ")("),
+            ("", ""),
+        ] {
+            assert_eq!(without_parameters(name), label);
+        }
+    }
 }

@@ -6,6 +6,7 @@ use super::Context;
 use crate::args::Target;
 use crate::failure::Result;
 use crate::model::graphs::{self, By, Group, Key};
+use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::symbols::Frame;
 use gpumem_wire::counters;
@@ -128,6 +129,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn report(args: &Args, ledger: &Ledger, limit: usize) -> Report {
     let groups = graphs::group(ledger, args.by);
+    let sites = if args.all || args.by == By::Stack { Sites::of_graphs(ledger) } else { Sites::default() };
     let counted = counters::ALL.iter().filter(|(index, ..)| GRAPH_COUNTERS.contains(index));
     Report {
         process: ledger.head(),
@@ -137,10 +139,10 @@ fn report(args: &Args, ledger: &Ledger, limit: usize) -> Report {
         groups: groups
             .iter()
             .take(limit)
-            .map(|(key, group)| row(ledger, key_text(ledger, key), group, args.stacks || args.by == By::Stack))
+            .map(|(key, group)| row(ledger, key_text(ledger, &sites, key), group, args.stacks || args.by == By::Stack))
             .collect(),
-        graphs: args.all.then(|| graph_rows(ledger, limit, args.stacks)),
-        execs: args.all.then(|| exec_rows(ledger, limit, args.stacks)),
+        graphs: args.all.then(|| graph_rows(ledger, &sites, limit, args.stacks)),
+        execs: args.all.then(|| exec_rows(ledger, &sites, limit, args.stacks)),
     }
 }
 
@@ -190,10 +192,10 @@ fn since(ledger: &Ledger, then_ns: u64) -> Option<u64> {
     (then_ns != 0).then(|| ledger.age(then_ns))
 }
 
-fn key_text(ledger: &Ledger, key: &Key) -> String {
+fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
     match key {
-        Key::Site(site) => ledger.site_text(*site),
-        Key::Stack(stack) => ledger.site_text(ledger.site(*stack)),
+        Key::Site(site) => site.to_string(),
+        Key::Stack(stack) => sites.name(*stack).to_string(),
         Key::Thread(tid) => format!("{tid} {}", ledger.thread(*tid)).trim_end().into(),
         Key::Tag(tag) if tag.is_empty() => "(no tag)".into(),
         Key::Tag(tag) => tag.clone(),
@@ -202,7 +204,7 @@ fn key_text(ledger: &Ledger, key: &Key) -> String {
     }
 }
 
-fn graph_rows(ledger: &Ledger, limit: usize, stacks: bool) -> Vec<GraphRow> {
+fn graph_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec<GraphRow> {
     let execs = graphs::execs_by_graph(ledger);
     let mut chosen: Vec<&GraphSlot> = ledger.snapshot.graphs.iter().collect();
     chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(graph.host_bytes), graph.serial));
@@ -219,13 +221,13 @@ fn graph_rows(ledger: &Ledger, limit: usize, stacks: bool) -> Vec<GraphRow> {
         tid: graph.tid,
         tag: ledger.snapshot.text(graph.tag).into_owned(),
         context: graph.context,
-        site: ledger.site_text(ledger.site(graph.stack)),
+        site: sites.name(graph.stack).to_string(),
         stack: if stacks { ledger.frames(graph.stack) } else { Vec::new() },
     };
     chosen.into_iter().take(limit).map(row).collect()
 }
 
-fn exec_rows(ledger: &Ledger, limit: usize, stacks: bool) -> Vec<ExecRow> {
+fn exec_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec<ExecRow> {
     let live: std::collections::HashSet<u64> = ledger.snapshot.graphs.iter().map(|graph| graph.serial).collect();
     let mut chosen: Vec<&ExecSlot> = ledger.snapshot.execs.iter().collect();
     let bytes = |exec: &ExecSlot| exec.host_bytes.saturating_add(exec.device_bytes);
@@ -250,7 +252,7 @@ fn exec_rows(ledger: &Ledger, limit: usize, stacks: bool) -> Vec<ExecRow> {
         tid: exec.tid,
         tag: ledger.snapshot.text(exec.tag).into_owned(),
         context: exec.context,
-        site: ledger.site_text(ledger.site(exec.stack)),
+        site: sites.name(exec.stack).to_string(),
         stack: if stacks { ledger.frames(exec.stack) } else { Vec::new() },
     };
     chosen.into_iter().take(limit).map(row).collect()

@@ -1,0 +1,150 @@
+//! Call sites, named so that they can be told apart.
+//!
+//! A stack's site is its innermost frame outside of GPU runtimes. Often that is a wrapper which
+//! the whole program allocates through, and says nothing. So where several stacks share it, the
+//! name goes on with the caller, `wrap rt.h:11 ← load app.c:80`, frame by frame, until they differ or
+//! [`MAX_FRAMES`] are named. Stacks that are alike up to there are one site.
+
+use super::Ledger;
+use gpumem_wire::layout::StackRef;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Frames that a site's name has at most.
+pub const MAX_FRAMES: usize = 4;
+
+/// Between a frame and its caller.
+const CALLED_BY: &str = " ← ";
+
+/// The sites of some stacks: each stack's name.
+#[derive(Debug, Default)]
+pub struct Sites {
+    names: FxHashMap<StackRef, Rc<str>>,
+}
+
+impl Sites {
+    /// The sites of everything that ever allocated: an allocation's site has one name, whatever else
+    /// is shown beside it.
+    pub fn of_allocs(ledger: &Ledger) -> Self {
+        let listed = ledger.snapshot.allocs.iter().map(|alloc| alloc.stack);
+        let ever = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.allocs > 0);
+        Self::of(ledger, listed.chain(ever.map(|(&stack, _)| stack)))
+    }
+
+    /// The sites of everything that ever made a graph or an exec.
+    pub fn of_graphs(ledger: &Ledger) -> Self {
+        let graphs = ledger.snapshot.graphs.iter().map(|graph| graph.stack);
+        let execs = ledger.snapshot.execs.iter().map(|exec| exec.stack);
+        let ever = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.graphs > 0 || stack.execs > 0);
+        Self::of(ledger, graphs.chain(execs).chain(ever.map(|(&stack, _)| stack)))
+    }
+
+    /// The sites of these stacks.
+    pub fn of(ledger: &Ledger, stacks: impl Iterator<Item = StackRef>) -> Self {
+        // Neighbours are often alike, and there may be a million of them.
+        let mut last = None;
+        let stacks: FxHashSet<StackRef> = stacks.filter(|&stack| last.replace(stack) != Some(stack)).collect();
+        let mut stacks: Vec<_> = stacks.into_iter().collect();
+        stacks.sort_unstable();
+        let names = name(stacks.len(), &|item, depth| ledger.step(stacks[item], depth));
+        Self { names: stacks.into_iter().zip(names).collect() }
+    }
+
+    /// The name of a stack's site.
+    pub fn name(&self, stack: StackRef) -> Rc<str> {
+        self.names.get(&stack).cloned().unwrap_or_else(|| NO_STACK.into())
+    }
+}
+
+/// The name of what has no stack.
+pub const NO_STACK: &str = "(no stack)";
+
+/// Names `items` stacks, given each one's frames from its site outwards (`None`: there is no more).
+pub fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> Vec<Rc<str>> {
+    let mut sites = Vec::new();
+    split((0..items).collect(), 0, step, &mut sites);
+    let mut names: Vec<Rc<str>> = vec![NO_STACK.into(); items];
+    for (members, frames) in sites {
+        let Some(&first) = members.first() else { continue };
+        let chain: Vec<_> = (0..frames).filter_map(|depth| step(first, depth)).collect();
+        if chain.is_empty() {
+            continue;
+        }
+        let name: Rc<str> = chain.join(CALLED_BY).into();
+        for member in members {
+            names[member] = Rc::clone(&name);
+        }
+    }
+    names
+}
+
+/// Divides stacks that are alike in `depth` frames by the next one. A site is its members and how
+/// many frames its name needs.
+fn split(
+    alike: Vec<usize>,
+    depth: usize,
+    step: &dyn Fn(usize, usize) -> Option<Rc<str>>,
+    sites: &mut Vec<(Vec<usize>, usize)>,
+) {
+    let mut parts: BTreeMap<Option<Rc<str>>, Vec<usize>> = BTreeMap::new();
+    for item in alike {
+        parts.entry(step(item, depth)).or_default().push(item);
+    }
+    for (frame, part) in parts {
+        let frames = depth + usize::from(frame.is_some());
+        if frame.is_none() || part.len() == 1 || frames == MAX_FRAMES {
+            sites.push((part, frames));
+            continue;
+        }
+        let before = sites.len();
+        split(part, frames, step, sites);
+        // Further frames told nothing apart.
+        if let [only] = &mut sites[before..] {
+            only.1 = frames;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names stacks that are written as words, innermost first.
+    fn named(stacks: &[&str]) -> Vec<String> {
+        let frames: Vec<Vec<&str>> = stacks.iter().map(|stack| stack.split_whitespace().collect()).collect();
+        let names = name(stacks.len(), &|item, depth| frames[item].get(depth).map(|&frame| frame.into()));
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_site_of_its_own_needs_one_frame() {
+        assert_eq!(named(&["a main", "b main"]), ["a", "b"]);
+        assert_eq!(named(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_shared_wrapper_is_followed_by_who_called_it() {
+        let stacks = ["wrap load main", "wrap kv slot main", "wrap kv grow main", "other main"];
+        assert_eq!(named(&stacks), ["wrap ← load", "wrap ← kv ← slot", "wrap ← kv ← grow", "other"]);
+        // Whatever order they come in.
+        let mut turned = stacks;
+        turned.reverse();
+        let mut names = named(&turned);
+        names.reverse();
+        assert_eq!(names, named(&stacks));
+    }
+
+    #[test]
+    fn what_differs_too_far_out_is_one_site() {
+        assert_eq!(named(&["a b c d x", "a b c d y"]), ["a", "a"]);
+        assert_eq!(named(&["a b c d x", "a b c d y", "a b e"]), ["a ← b ← c", "a ← b ← c", "a ← b ← e"]);
+        assert_eq!(named(&["a b c d", "a b c e"]), ["a ← b ← c ← d", "a ← b ← c ← e"]);
+    }
+
+    #[test]
+    fn a_stack_that_ends_early_keeps_what_it_has() {
+        assert_eq!(named(&["a", "a b", "a b c"]), ["a", "a ← b", "a ← b ← c"]);
+        assert_eq!(named(&["", "a"]), [NO_STACK, "a"]);
+    }
+}
