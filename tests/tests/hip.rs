@@ -69,10 +69,13 @@ fn the_simulator_has_every_function_at_its_version() {
     assert!(!library.is_null(), "{path:?} can be loaded");
     let find = |name: &str, version: Option<&str>| -> *mut c_void {
         let name = CString::new(name).expect("a name");
+        let version = version.map(|version| CString::new(version).expect("a version"));
         // SAFETY: an open library and C strings.
-        match version.map(|version| CString::new(version).expect("a version")) {
-            Some(version) => unsafe { libc::dlvsym(library, name.as_ptr(), version.as_ptr()) },
-            None => unsafe { libc::dlsym(library, name.as_ptr()) },
+        unsafe {
+            match version {
+                Some(version) => libc::dlvsym(library, name.as_ptr(), version.as_ptr()),
+                None => libc::dlsym(library, name.as_ptr()),
+            }
         }
     };
     for name in HOOKED.iter().chain(ASKED) {
@@ -223,6 +226,14 @@ fn reset_ends_allocations() {
     let live: Vec<_> = ledger.snapshot.allocs.iter().map(|alloc| alloc.bytes).collect();
     assert_eq!(live, [3000]);
     assert_eq!(ledger.counter(counters::ENDED_WITH_CONTEXT), 2);
+}
+
+/// hipFree's barrier is kept, and no freed memory is touched.
+#[test]
+fn frees_wait_for_the_device() {
+    let ran = same_in_all_ways(&program("barrier").env("SIM_LAG_US", "30000"));
+    ran.ledger().balanced();
+    assert_eq!(ran.violations(), [""; 0]);
 }
 
 /// T8: the first call, by eight threads at once; again and again, since it is a race.

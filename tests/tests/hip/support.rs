@@ -4,6 +4,7 @@ use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::{Program, artifacts, command};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -26,7 +27,8 @@ pub fn hip() -> &'static Hip {
         let own = profile.join("suite").join("hip");
         fs::create_dir_all(&own).expect("a folder beside the test");
         let lock = File::create(own.join("lock")).expect("a lock beside the test");
-        lock.lock().expect("the lock");
+        // SAFETY: flock reads nothing but this open descriptor, which gives it back when it is closed.
+        assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0, "the lock");
         let archive = profile.join("libamdhip64.a");
         if !archive.exists() {
             let mut cargo = Command::new(env!("CARGO"));
@@ -65,6 +67,7 @@ pub fn hip() -> &'static Hip {
         for (name, flags) in [
             ("lookup", &["-ldl"][..]),
             ("plugin", &["-ldl"]),
+            ("barrier", &[&linked, "-l:libamdhip64.so.6"]),
             ("ipc", &[&linked, "-l:libamdhip64.so.6"]),
             ("threads", &[&linked, "-l:libamdhip64.so.6"]),
             ("reset", &[&linked, "-l:libamdhip64.so.6"]),
