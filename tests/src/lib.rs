@@ -1,3 +1,4 @@
 //! Suites that run against a CUDA driver, real or simulated.
 
 pub mod conformance;
+pub mod harness;

@@ -1,0 +1,14 @@
+//! Runs programs natively and under the preload on the simulated driver, and holds what they say
+//! of themselves against what the ledger says of them.
+//!
+//! * [`artifacts`]: where the libraries and programs are; builds what is missing.
+//! * [`run`]: one program, once, with a time limit and a directory of its own.
+//! * [`ledger`]: what the run left, read with `gpumem_wire` and with `gpumem --json`.
+
+pub mod artifacts;
+pub mod ledger;
+pub mod run;
+
+pub use artifacts::artifacts;
+pub use ledger::Ledger;
+pub use run::{Program, Ran, client, command, program};

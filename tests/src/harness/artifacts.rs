@@ -1,0 +1,174 @@
+//! The libraries, the inspector and the programs, beside the test binary in `target/PROFILE`.
+//!
+//! `make test` builds all of it beforehand. What is missing (`cargo test -p gpumem-tests` alone) is
+//! built here, by one process while the others wait.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+/// Where things are.
+pub struct Artifacts {
+    /// libgpumem.so.
+    pub shim: PathBuf,
+    /// The inspector.
+    pub gpumem: PathBuf,
+    /// The simulated libraries under their real names, for LD_LIBRARY_PATH.
+    pub stage: PathBuf,
+    /// What tests/programs builds.
+    pub programs: PathBuf,
+    /// What tests/tests/clients builds.
+    pub clients: PathBuf,
+}
+
+/// The top folder.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// How a client of tests/tests/clients is linked.
+enum Link {
+    /// To the C library alone.
+    Plain,
+    Driver,
+    Runtime,
+    /// As a shared library, to the C library alone.
+    Library,
+    /// As a program linked to these libraries of the clients, then to the runtime.
+    Clients(&'static [&'static str]),
+}
+
+/// Clients by the name of their source; libraries first, since programs link to them.
+const CLIENTS: &[(&str, Link)] = &[
+    ("libnvidia-ask.so", Link::Library),
+    ("libstub.so", Link::Library),
+    ("chatty", Link::Runtime),
+    ("held", Link::Driver),
+    ("lookup", Link::Plain),
+    ("many", Link::Runtime),
+    ("nulls", Link::Driver),
+    ("partial", Link::Plain),
+    ("reexec", Link::Runtime),
+    ("retry", Link::Driver),
+    ("stubbed", Link::Clients(&["libstub.so"])),
+    ("twins", Link::Plain),
+    ("vendor", Link::Plain),
+    ("walk", Link::Driver),
+];
+
+/// Everything, built if it was not.
+///
+/// # Panics
+/// With the compiler's output when something cannot be built.
+pub fn artifacts() -> &'static Artifacts {
+    static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
+    ARTIFACTS.get_or_init(|| {
+        // target/PROFILE/deps/TEST-HASH
+        let exe = std::env::current_exe().expect("the test's own path");
+        let profile = exe.ancestors().nth(2).expect("target/PROFILE/deps").to_owned();
+        let suite = profile.join("suite");
+        fs::create_dir_all(&suite).expect("a folder beside the test");
+        let lock = File::create(suite.join("lock")).expect("a lock beside the test");
+        lock.lock().expect("the lock");
+        libraries(&profile);
+        programs(&profile, &suite);
+        Artifacts {
+            shim: profile.join("libgpumem.so"),
+            gpumem: profile.join("gpumem"),
+            stage: suite.join("stage"),
+            programs: suite.join("programs"),
+            clients: suite.join("clients"),
+        }
+    })
+}
+
+/// Builds what cargo makes, if any of it is missing.
+fn libraries(profile: &Path) {
+    let made = ["libgpumem.so", "gpumem", "libcuda.so", "libcudart12.so", "libcudart13.so"];
+    if made.iter().all(|file| profile.join(file).exists()) {
+        return;
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.arg("build").current_dir(repository()).env("CARGO_TARGET_DIR", profile.parent().expect("target"));
+    for package in ["gpumem-shim", "gpumem-inspector", "gpumem-sim-cuda", "gpumem-sim-cudart12", "gpumem-sim-cudart13"]
+    {
+        cargo.args(["-p", package]);
+    }
+    match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => &mut cargo,
+        Some(name) => cargo.args(["--profile", name]),
+    };
+    must(&mut cargo);
+}
+
+/// Stages the simulator and builds the C programs, if anything they are made of is newer.
+fn programs(profile: &Path, suite: &Path) {
+    let stamp = suite.join("built");
+    let of_clients = repository().join("tests/tests/clients");
+    let sources = [repository().join("tests/programs"), of_clients.clone(), repository().join("shim/include")];
+    let mut inputs: Vec<PathBuf> =
+        ["libcuda.so", "libcudart12.so", "libcudart13.so"].iter().map(|file| profile.join(file)).collect();
+    for folder in &sources {
+        inputs.extend(fs::read_dir(folder).expect("a source folder").map(|entry| entry.expect("an entry").path()));
+    }
+    let newest = inputs.iter().map(|path| modified(path)).max();
+    if stamp.exists() && newest.is_some_and(|newest| newest <= modified(&stamp)) {
+        return;
+    }
+    // Dated before the work: what changes meanwhile is newer.
+    let now = SystemTime::now();
+    let stage = suite.join("stage");
+    must(Command::new("sh").arg(repository().join("tests/sim/stage.sh")).arg(profile).arg(&stage));
+    let set = |name: &str, path: &Path| format!("{name}={}", path.display());
+    must(Command::new("make").arg("-C").arg(&sources[0]).args([
+        "-j2".to_owned(),
+        set("OUT", &suite.join("programs")),
+        set("CUDART_LIBDIR", &stage),
+        set("CUDA_LIBDIR", &stage),
+    ]));
+    let clients = suite.join("clients");
+    fs::create_dir_all(&clients).expect("a folder for clients");
+    for (name, link) in CLIENTS {
+        compile(&of_clients, name, link, &stage, &clients);
+    }
+    let stamp = File::create(stamp).expect("a stamp");
+    stamp.set_modified(now).expect("its date");
+}
+
+fn compile(sources: &Path, name: &str, link: &Link, stage: &Path, out: &Path) {
+    let source = sources.join(name).with_extension("c");
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fno-omit-frame-pointer"]);
+    cc.arg("-I").arg(repository().join("tests/programs")).arg("-o").arg(out.join(name)).arg(source);
+    let staged = format!("-L{}", stage.display());
+    let rpath_link = format!("-Wl,-rpath-link,{}", stage.display());
+    match link {
+        Link::Plain => &mut cc,
+        Link::Driver => cc.args([&staged, "-l:libcuda.so.1"]),
+        Link::Runtime => cc.args([&staged, "-l:libcudart.so.13", &rpath_link]),
+        Link::Library => cc.args(["-fPIC", "-shared"]),
+        Link::Clients(libraries) => {
+            cc.arg(format!("-L{}", out.display())).arg("-Wl,-rpath,$ORIGIN").arg("-Wl,--no-as-needed");
+            cc.args(libraries.iter().map(|library| format!("-l:{library}")));
+            cc.args([&staged, "-l:libcudart.so.13", &rpath_link])
+        }
+    };
+    must(cc.args(["-pthread", "-ldl"]));
+}
+
+fn modified(path: &Path) -> SystemTime {
+    fs::metadata(path).and_then(|what| what.modified()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn must(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,191 @@
+//! What a run left: the ledger as it is, and as `gpumem` shows it.
+
+use super::artifacts;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, EventKind, Interception};
+use gpumem_wire::place::ProcessId;
+use gpumem_wire::read::{ReadError, Snapshot};
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A ledger, read.
+pub struct Ledger {
+    pub path: PathBuf,
+    pub id: ProcessId,
+    pub snapshot: Snapshot,
+}
+
+/// What a program calls a kind, and the kinds of the ledger that it is.
+const KINDS: &[(&str, &[AllocKind])] = &[
+    ("device", &[AllocKind::Device, AllocKind::Pitch]),
+    ("host", &[AllocKind::HostPinned]),
+    ("registered", &[AllocKind::HostRegistered]),
+    ("managed", &[AllocKind::Managed]),
+    ("async", &[AllocKind::Async]),
+    ("array", &[AllocKind::Array, AllocKind::MipmappedArray]),
+    ("vmm", &[AllocKind::VmmPhysical]),
+];
+
+/// What a program counts, and the counters that it is.
+const TOTALS: &[(&str, &[usize])] = &[
+    ("graphs_created", &[counters::GRAPHS_CREATED]),
+    ("graphs_destroyed", &[counters::GRAPHS_DESTROYED]),
+    ("execs_created", &[counters::EXECS_CREATED]),
+    ("execs_destroyed", &[counters::EXECS_DESTROYED]),
+    ("graph_launches", &[counters::LAUNCHES]),
+    ("exec_updates", &[counters::UPDATES]),
+    ("exec_updates_failed", &[counters::UPDATE_FAILURES]),
+    ("captures", &[counters::CAPTURES_ENDED, counters::CAPTURES_FAILED]),
+];
+
+impl Ledger {
+    /// Reads a file.
+    ///
+    /// # Panics
+    /// When it is not a ledger.
+    #[track_caller]
+    pub fn open(path: &Path) -> Self {
+        Self::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    fn read(path: &Path) -> Result<Self, ReadError> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let id = ProcessId::from_ledger_name(name).unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
+        let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Ok(Self { path: path.to_owned(), id, snapshot: Snapshot::read(&file).expect("a readable file")? })
+    }
+
+    /// Every ledger in a directory; none if there is no directory.
+    pub fn all(dir: &Path) -> Vec<Self> {
+        let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|end| end == "ledger")).map(|path| Self::open(&path)).collect()
+    }
+
+    /// The ledger of a process; none while it is being made.
+    pub fn of_pid(dir: &Path, pid: u32) -> Option<Self> {
+        Self::read(&Self::of_pid_unread(dir, pid)?).ok()
+    }
+
+    /// Where the ledger of a process is.
+    pub fn of_pid_unread(dir: &Path, pid: u32) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(dir).ok()?;
+        let mut paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.find(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            ProcessId::from_ledger_name(name).is_some_and(|id| id.pid == pid)
+        })
+    }
+
+    pub fn counter(&self, index: usize) -> u64 {
+        self.snapshot.counter(index)
+    }
+
+    fn sum(&self, kinds: &[AllocKind], of: fn(AllocKind) -> usize) -> u64 {
+        kinds.iter().map(|&kind| self.counter(of(kind))).sum()
+    }
+
+    pub fn interception(&self) -> (Option<Interception>, String) {
+        let header = &self.snapshot.header;
+        let what = u8::try_from(header.interception).ok().and_then(Interception::from_u8);
+        (what, self.snapshot.text(header.interception_reason).into_owned())
+    }
+
+    /// Texts of message events.
+    pub fn messages(&self) -> Vec<String> {
+        let messages = self.snapshot.events.iter().filter(|event| event.kind == EventKind::Message as u8);
+        messages.map(|event| self.snapshot.text(event.text).into_owned()).collect()
+    }
+
+    /// Every allocation and graph that the program counted was recorded, and no other.
+    #[track_caller]
+    pub fn agrees_with(&self, said: &Value) -> &Self {
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        for (name, kinds) in KINDS {
+            let kind = &said["kinds"][name];
+            let recorded = |of| self.sum(kinds, of);
+            assert_eq!(recorded(counters::allocs), number(&kind["allocs"]), "allocations of {name} in {said}");
+            assert_eq!(recorded(counters::frees), number(&kind["frees"]), "frees of {name} in {said}");
+            assert_eq!(recorded(counters::alloc_bytes), number(&kind["bytes"]), "bytes of {name} in {said}");
+        }
+        for (name, indexes) in TOTALS {
+            let recorded: u64 = indexes.iter().map(|&index| self.counter(index)).sum();
+            assert_eq!(recorded, number(&said[name]), "{name} in {said}");
+        }
+        self.sound()
+    }
+
+    /// Nothing was lost, contained or torn, and no counter is below another that it bounds.
+    #[track_caller]
+    pub fn sound(&self) -> &Self {
+        for index in [counters::DROPPED_RECORDS, counters::PANICS, counters::UNKNOWN_FREES] {
+            let name = counters::ALL.iter().find(|row| row.0 == index).map_or("", |row| row.1);
+            assert_eq!(self.counter(index), 0, "{name}: {:?}", self.messages());
+        }
+        assert_eq!(self.snapshot.torn, 0, "torn slots");
+        for &kind in AllocKind::ALL {
+            assert!(self.counter(counters::frees(kind)) <= self.counter(counters::allocs(kind)), "frees of {kind}");
+            let bytes = (self.counter(counters::free_bytes(kind)), self.counter(counters::alloc_bytes(kind)));
+            assert!(bytes.0 <= bytes.1, "freed bytes of {kind}");
+            let listed = self.snapshot.allocs.iter().filter(|alloc| alloc.kind == kind as u8);
+            let (count, sum) = listed.fold((0, 0), |(count, sum), alloc| (count + 1, sum + alloc.bytes));
+            assert_eq!(
+                count,
+                self.counter(counters::allocs(kind)) - self.counter(counters::frees(kind)),
+                "listed {kind}"
+            );
+            assert_eq!(sum, bytes.1 - bytes.0, "listed bytes of {kind}");
+        }
+        let ended = self.counter(counters::CAPTURES_ENDED) + self.counter(counters::CAPTURES_FAILED);
+        assert!(ended <= self.counter(counters::CAPTURES_BEGUN), "{ended} captures ended");
+        let graphs = self.counter(counters::GRAPHS_CREATED) - self.counter(counters::GRAPHS_DESTROYED);
+        let execs = self.counter(counters::EXECS_CREATED) - self.counter(counters::EXECS_DESTROYED);
+        assert_eq!((self.snapshot.graphs.len() as u64, self.snapshot.execs.len() as u64), (graphs, execs));
+        self
+    }
+
+    /// Nothing is live: all that was made is gone.
+    #[track_caller]
+    pub fn balanced(&self) -> &Self {
+        let live = &self.snapshot;
+        let left: Vec<_> = live.allocs.iter().map(|alloc| (AllocKind::from_u8(alloc.kind), alloc.bytes)).collect();
+        assert_eq!(left, [], "allocations left");
+        assert_eq!((live.graphs.len(), live.execs.len()), (0, 0), "graphs and execs left");
+        for context in live.contexts.values() {
+            assert_eq!(context.live_bytes, 0, "bytes live in context {:#x}", context.handle);
+        }
+        self
+    }
+
+    #[track_caller]
+    pub fn complete(&self) -> &Self {
+        assert_eq!(self.interception(), (Some(Interception::Complete), String::new()));
+        self
+    }
+
+    /// What `gpumem COMMAND` says of this file.
+    #[track_caller]
+    pub fn gpumem(&self, command: &str, args: &[&str]) -> Value {
+        let path = self.path.to_str().expect("UTF-8");
+        gpumem(self.path.parent().expect("a directory"), &[&[command, path], args].concat())
+    }
+}
+
+/// What `gpumem ARGS --json` says, looking in this directory and nowhere else.
+///
+/// # Panics
+/// When it fails, or says something else than JSON.
+#[track_caller]
+pub fn gpumem(dir: &Path, args: &[&str]) -> Value {
+    let mut command = Command::new(&artifacts().gpumem);
+    command.env_remove("LD_PRELOAD").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+    let output = command.env("GPUMEM_DIR", dir).args(args).arg("--json").output().expect("gpumem runs");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "gpumem {args:?}: {}: {err}", output.status);
+    let value: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("gpumem {args:?}: {error}"));
+    assert_eq!(value["schema_version"], 1);
+    value
+}

@@ -1,0 +1,223 @@
+//! Every program natively and preloaded: the same result, the same exit code, and a ledger that
+//! counts what the program counted.
+
+use gpumem_tests::harness::{Program, Ran, program};
+use serde_json::Value;
+
+/// Members of a summary that may differ from run to run.
+const VARYING: &[&str] = &["preloaded", "bytes_peak", "decode_seconds", "steps_per_second"];
+
+/// The summary without what may differ: that depends on how threads happen to meet.
+fn comparable(ran: &Ran) -> Value {
+    let mut said = ran.json();
+    if let Some(members) = said.as_object_mut() {
+        members.retain(|name, _| !VARYING.contains(&name.as_str()));
+        if let Some(kinds) = members.get_mut("kinds").and_then(Value::as_object_mut) {
+            kinds.values_mut().filter_map(Value::as_object_mut).for_each(|kind| drop(kind.remove("peak")));
+        }
+    }
+    said
+}
+
+/// What the ledger records of a program that counts as `said`. An allocation inside a captured stream
+/// is a node of the graph to the program; to the ledger it is stream-ordered memory until its free.
+fn recorded(ran: &Ran) -> Value {
+    let mut said = ran.json();
+    if said["program"] == "captures" {
+        for (member, more) in [("allocs", 1), ("frees", 1), ("bytes", 4096)] {
+            let counted = said["kinds"]["async"][member].as_u64().expect("a number");
+            said["kinds"]["async"][member] = (counted + more).into();
+        }
+    }
+    said
+}
+
+/// Runs it in all ways; the ledger of the last run is complete and counts what was counted.
+#[track_caller]
+fn same_in_all_ways(program: &Program) -> Ran {
+    let native = program.native().ok();
+    let without_stacks = program.clone().env("GPUMEM_STACKS", "0").preloaded().ok();
+    let preloaded = program.preloaded().ok();
+    for ran in [&without_stacks, &preloaded] {
+        assert_eq!(comparable(ran), comparable(&native));
+        assert_eq!(ran.violations(), native.violations());
+        assert_eq!(ran.ours(), [""; 0], "nothing of ours on stderr");
+        ran.ledger().agrees_with(&recorded(ran)).complete();
+    }
+    assert!(without_stacks.ledger().snapshot.stacks.is_empty());
+    preloaded
+}
+
+#[test]
+fn basic_has_every_kind() {
+    same_in_all_ways(&program("basic")).ledger().balanced();
+}
+
+#[test]
+fn driver_has_every_driver_kind() {
+    same_in_all_ways(&program("driver")).ledger().balanced();
+}
+
+#[test]
+fn driver_dlopen_is_reached_by_dlsym() {
+    same_in_all_ways(&program("driver_dlopen")).ledger().balanced();
+}
+
+#[test]
+fn graphs_are_made_updated_and_gone() {
+    same_in_all_ways(&program("graphs")).ledger().balanced();
+}
+
+/// T12: what the shim does in and around captures of every mode disturbs none of them.
+#[test]
+fn t12_no_capture_is_disturbed() {
+    for stacks in ["0", "128"] {
+        let ran = program("captures").env("GPUMEM_STACKS", stacks).preloaded().ok();
+        ran.ledger().agrees_with(&recorded(&ran)).complete();
+    }
+    same_in_all_ways(&program("captures")).ledger().balanced();
+}
+
+/// T12: with work that runs late, so that a call of ours at the wrong time would show.
+#[test]
+fn t12_no_capture_is_disturbed_when_work_lags() {
+    same_in_all_ways(&program("captures").env("SIM_LAG_US", "300")).ledger().balanced();
+}
+
+/// T14, T26: codes, last-error state, and frees of what is not to be freed, as native.
+#[test]
+fn t14_t26_errors_answer_as_native() {
+    let ran = same_in_all_ways(&program("errors").arg("benign"));
+    ran.ledger().balanced();
+}
+
+/// T14: a sticky error stays one, and what it strands stays listed.
+#[test]
+fn t14_sticky_errors_stay() {
+    let program = program("errors");
+    let (native, preloaded) = (program.native(), program.preloaded());
+    assert_eq!((preloaded.code, comparable(&preloaded)), (native.code, comparable(&native)), "{}", preloaded.err);
+    assert_eq!(preloaded.violations(), native.violations());
+    let ledger = preloaded.ledger();
+    ledger.agrees_with(&preloaded.json());
+    assert_eq!(ledger.snapshot.allocs.iter().map(|alloc| alloc.bytes).collect::<Vec<_>>(), [4096]);
+}
+
+/// T3: a fresh thread without a context, through the runtime and through the driver.
+#[test]
+fn t03_threads_without_a_context() {
+    same_in_all_ways(&program("noctx")).ledger().balanced();
+}
+
+/// T8: the first call, by sixteen threads at once; again and again, since it is a race.
+#[test]
+fn t08_concurrent_first_use() {
+    same_in_all_ways(&program("firstuse")).ledger().balanced();
+    for _ in 0..25 {
+        let ran = program("firstuse").preloaded().ok();
+        ran.ledger().agrees_with(&ran.json()).complete().balanced();
+    }
+}
+
+/// T13: many threads, and all balances to zero.
+#[test]
+fn t13_threads_balance_to_zero() {
+    same_in_all_ways(&program("threads").args(["8", "60"])).ledger().balanced();
+}
+
+/// T13: more threads than the counters have shards.
+#[test]
+fn t13_more_threads_than_shards_balance_to_zero() {
+    let ran = program("threads").args(["48", "12"]).preloaded().ok();
+    ran.ledger().agrees_with(&ran.json()).complete().balanced();
+}
+
+/// T13: a workload as llama-server's.
+#[test]
+fn t13_demo_balances_to_zero() {
+    let args = ["--iterations", "60", "--weights", "8", "--kv", "1", "--prefill", "12", "--slots", "3"];
+    same_in_all_ways(&program("demo").args(args)).ledger().balanced();
+}
+
+/// T2: the functions for per-thread default streams are counted as their twins are.
+#[test]
+fn t02_per_thread_twins_are_counted() {
+    same_in_all_ways(&gpumem_tests::harness::client("twins")).ledger().balanced();
+}
+
+/// T4: NULL where an out-parameter may be NULL, and where it may not, answers as native.
+#[test]
+fn t04_null_out_parameters() {
+    let program = gpumem_tests::harness::client("nulls");
+    let (native, preloaded) = (program.native(), program.preloaded());
+    assert_eq!(native.code, 0, "{}", native.err);
+    assert_eq!((preloaded.code, &preloaded.out, &preloaded.err), (0, &native.out, &native.err));
+    preloaded.ledger().sound().balanced();
+}
+
+/// T17: what cudaMalloc returned can be exported; the importer's ledger lists it as an import.
+#[test]
+fn t17_ipc_between_two_processes() {
+    use gpumem_wire::counters;
+    use gpumem_wire::kinds::AllocKind;
+    let ran = same_in_all_ways(&program("ipc"));
+    ran.ledger().balanced();
+    let ledgers = ran.ledgers();
+    assert_eq!(ledgers.len(), 2, "one of the parent, one of the child");
+    let child = ledgers.iter().find(|ledger| ledger.id.pid != ran.pid).expect("the child's");
+    child.sound().complete().balanced();
+    assert_eq!(child.counter(counters::allocs(AllocKind::IpcImport)), 3);
+}
+
+/// T19: two runtimes in one process, by turns: each call reaches the runtime of its caller.
+#[test]
+fn t19_two_runtimes_in_one_process() {
+    let programs = &gpumem_tests::harness::artifacts().programs;
+    let both = program("plugin").args([programs.join("plugin_a.so"), programs.join("plugin_b.so")]);
+    let ran = same_in_all_ways(&both);
+    ran.ledger().balanced();
+    let versions = ran.json()["runtime_versions"].clone();
+    assert!(versions[0].as_u64() < versions[1].as_u64(), "two versions, each its own: {versions}");
+}
+
+/// T11: a plugin loaded RTLD_LOCAL, as ggml loads its backends.
+#[test]
+fn t11_plugin_loaded_locally() {
+    same_in_all_ways(&program("plugin")).ledger().balanced();
+}
+
+/// Tags and reported parts are listed under their names.
+#[test]
+fn tags_appear() {
+    let ran = program("tags").arg("600").start(true);
+    ran.says("\"tags\"");
+    let said: Value = serde_json::from_str(ran.stdout().trim()).expect("the summary");
+    let ledger = ran.ledger();
+    ledger.complete();
+    let bytes = |tag: &str| -> u64 {
+        let listed = ledger.snapshot.allocs.iter().filter(|alloc| alloc.kind == 1);
+        listed.filter(|alloc| ledger.snapshot.text(alloc.tag) == tag).map(|alloc| alloc.bytes).sum()
+    };
+    let answer = ran.gpumem(&["allocs", "--by", "tag"]);
+    for tag in ["weights", "model", "scratch"] {
+        assert_eq!(bytes(tag), said["tags"][tag].as_u64().expect("a number"), "{tag}");
+        let row = answer["rows"].as_array().expect("rows").iter().find(|row| row["key"] == tag);
+        assert_eq!(row.map(|row| &row["bytes"]), Some(&said["tags"][tag]), "{tag} in {answer}");
+    }
+    assert_eq!(bytes(""), 1000, "untagged");
+    let reported = ran.gpumem(&["allocs", "--all", "--kind", "reported"]);
+    assert_eq!(reported["bytes"], said["reported"]["kv-pages"], "{reported}");
+    assert_eq!(reported["live"], 15);
+}
+
+/// GPUMEM_TAG names what the program does not; regions of the program's own win.
+#[test]
+fn a_default_tag_is_for_what_has_none() {
+    let ran = program("tags").arg("600").env("GPUMEM_TAG", "job 7").start(true);
+    ran.says("\"tags\"");
+    let ledger = ran.ledger();
+    let mut tags: Vec<_> = ledger.snapshot.allocs.iter().filter(|alloc| alloc.kind == 1).collect();
+    tags.sort_by_key(|alloc| alloc.serial);
+    let names: Vec<_> = tags.iter().map(|alloc| ledger.snapshot.text(alloc.tag).into_owned()).collect();
+    assert_eq!(names[..3], ["weights", "model", "job 7"]);
+}

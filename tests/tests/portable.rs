@@ -1,0 +1,85 @@
+//! T22: where the library may run.
+
+use gpumem_tests::harness::artifacts::repository;
+use gpumem_tests::harness::{artifacts, command};
+use std::path::{Path, PathBuf};
+
+/// Every Rust source under a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a source folder").map(|entry| entry.expect("an entry").path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let below = folders.iter().flat_map(|folder| sources(folder));
+    below.chain(files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"))).collect()
+}
+
+/// Versions of symbols differ between machines and architectures: none is written down.
+#[test]
+fn t22_no_symbol_version_is_hard_coded() {
+    let all = sources(&repository().join("shim"));
+    assert!(all.len() > 40);
+    for path in all {
+        let text = std::fs::read_to_string(&path).expect("UTF-8");
+        for forbidden in ["GLIBC_2", "GLIBC_PRIVATE", ".symver", "@@"] {
+            assert!(!text.contains(forbidden), "{}: {forbidden}", path.display());
+        }
+    }
+}
+
+/// Nothing of a vendor is linked: no CUDA, no HIP, and no library beyond the C library's.
+#[test]
+fn t22_no_vendor_library_is_linked() {
+    let ran = command("readelf").args(["-d", "-W"]).arg(&artifacts().shim).native().ok();
+    let needed: Vec<&str> =
+        ran.out.lines().filter_map(|line| line.split_once("Shared library: [")?.1.split(']').next()).collect();
+    assert!(!needed.is_empty());
+    for library in needed {
+        let known = ["libc.so", "libgcc_s.so", "ld-linux", "libm.so", "libdl.so", "libpthread.so"];
+        assert!(known.iter().any(|known| library.starts_with(known)), "{library} is needed");
+    }
+}
+
+/// Exported are the names of the tables, those of gpumem.h, and what finds functions; no others.
+#[test]
+fn t22_no_name_is_exported_by_accident() {
+    let ran = command("nm").args(["-D", "--defined-only", "-P"]).arg(&artifacts().shim).native().ok();
+    let names: Vec<&str> = ran.out.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.len() > 150);
+    for name in names {
+        let ours = ["cu", "cuda", "hip", "gpumem_"].iter().any(|prefix| name.starts_with(prefix));
+        assert!(ours || ["dlsym", "dlvsym", "dlclose"].contains(&name), "{name} is exported");
+    }
+}
+
+/// The library of `make dist`, if it was made, runs on glibc 2.28.
+#[test]
+fn t22_released_library_runs_on_old_glibc() {
+    let dist = repository().join("dist");
+    let archives = std::fs::read_dir(dist).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+    for archive in archives.filter(|path| path.extension().is_some_and(|end| end == "gz")) {
+        let script = r#"d=$(mktemp -d) && tar -xzf "$0" -C "$d" && find "$d" -name '*.so' -o -name gpumem -type f -perm -1 | xargs -n1 readelf -V -W; rm -rf "$d""#;
+        let ran = command("sh").args(["-c", script]).arg(&archive).native().ok();
+        let minors = ran
+            .out
+            .split("GLIBC_2.")
+            .skip(1)
+            .filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());
+        let newest = minors.max().expect("versions of glibc's symbols");
+        assert!(newest <= 28, "{}: needs glibc 2.{newest}", archive.display());
+    }
+}
+
+/// It builds for aarch64, where that target is installed.
+#[test]
+fn t22_checks_for_aarch64() {
+    const TARGET: &str = "aarch64-unknown-linux-gnu";
+    let installed = command("rustc").args(["--print", "target-libdir", "--target", TARGET]).native();
+    if installed.code != 0 || !Path::new(installed.out.trim()).exists() {
+        eprintln!("{TARGET} is not installed");
+        return;
+    }
+    let target = artifacts().stage.parent().expect("the suite's folder").join("aarch64");
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["check", "--offline", "-q", "-p", "gpumem-shim", "--target", TARGET]).arg("--target-dir").arg(target);
+    let output = cargo.current_dir(repository()).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
