@@ -82,13 +82,17 @@ impl Failure {
 }
 
 /// The system's text without Rust's "(os error N)".
-fn plain(error: &std::io::Error) -> String {
+pub fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_owned())
 }
 
 /// The command at hand, with sudo before it: what to type when permission is missing.
 pub fn as_root() -> String {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        return "not even root may here: CAP_SYS_PTRACE is missing, or the kernel protects that process".into();
+    }
     let mut words = vec!["sudo".to_owned()];
     words.extend(std::env::args_os().map(|arg| crate::view::text::shell_word(&arg.to_string_lossy())));
     format!("run as the user of that process or: {}", words.join(" "))

@@ -114,8 +114,21 @@ fn run_passes_exit_codes_signals_and_output() {
     assert_eq!(sh("kill -9 $$").code, 128 + 9);
     let said = sh("echo out; echo err >&2");
     assert_eq!((said.out.as_str(), said.err.as_str()), ("out\n", "err\n"));
-    assert_eq!(run(&lib, &["--", "/nonexistent/command"]).code, 127);
-    assert_eq!(run(&lib, &["--", "/etc/passwd"]).code, 126);
+    let odd = dir.path().join("odd");
+    std::fs::write(&odd, "#!/nonexistent/interpreter\n").unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&odd, PermissionsExt::from_mode(0o755)).unwrap();
+    for (command, code, said) in [
+        ("no-such-command", 127, "no command no-such-command was found; it is in no directory of PATH"),
+        ("/nonexistent/command", 127, "there is no file /nonexistent/command\n"),
+        (odd.to_str().unwrap(), 127, "its interpreter is missing; its first line"),
+        ("/etc/passwd", 126, "no permission to execute it; chmod +x /etc/passwd"),
+        ("/etc", 126, "cannot run /etc: it is a directory\n"),
+    ] {
+        let answer = run(&lib, &["--", command]);
+        assert_eq!(answer.code, code, "{command}");
+        assert!(answer.err.contains(said), "{}", answer.err);
+    }
     assert_eq!(run(&lib, &[]).code, 2);
     let none = run(&dir.path().join("missing.so"), &["--", "true"]);
     assert_eq!(none.code, 125, "{}", none.err);

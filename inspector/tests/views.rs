@@ -299,6 +299,55 @@ fn top_shows_rates_from_the_second_look_on() {
 }
 
 #[test]
+fn a_process_that_holds_nothing_is_no_empty_table() {
+    let dir = dir();
+    dir.put(me(), begin(me()));
+    assert!(dir.ok(&["allocs"]).ends_with("--freed shows the sites of what was\n"));
+    assert!(dir.ok(&["graphs"]).ends_with("no graph was made so far\n"));
+    assert!(dir.ok(&["events"]).ends_with("no events\n"));
+    assert!(!dir.ok(&["top", "--once"]).contains("rates"));
+    let one = one();
+    assert!(one.ok(&["allocs", "--min-size", "1TiB"]).ends_with("none of them fits what was asked for\n"));
+}
+
+#[test]
+fn a_damaged_ledger_does_not_widen_the_list() {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    std::fs::write(dir.path().join("77-88.ledger"), [7; 5000]).unwrap();
+    let text = squeeze(&dir.ok(&["ps"]));
+    assert!(text.contains("\n77 ? unreadable\n"), "{text}");
+    assert!(text.ends_with("it does not begin as a gpumem ledger does"), "{text}");
+    assert_eq!(text.matches("77-88.ledger").count(), 1, "{text}");
+    let clean = dir.ok(&["clean", "--dry-run"]);
+    assert_eq!(clean.matches("77-88.ledger").count(), 1, "{clean}");
+}
+
+#[test]
+fn what_was_not_seen_yet_is_nothing_to_grow_from() {
+    use gpumem_wire::layout::SampleSlot;
+    let dir = dir();
+    let mut ledger = begin(me());
+    let begun = ledger.header.created_ns;
+    let used = [0, 100, 100, 130];
+    ledger.slots(used.iter().enumerate().map(|(seq, mib)| SampleSlot {
+        seq: seq as u64,
+        time_ns: begun + 30_000_000_000 * seq as u64,
+        device_used: mib * MIB,
+        ..Default::default()
+    }));
+    dir.put(me(), ledger);
+    let report = dir.json(&["stats"]);
+    let rows = report["growth"]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["what"] == "device_used_bytes").unwrap();
+    assert_eq!(
+        (&row["first"], &row["last"], &row["last_minute"]),
+        (&json!(100 * MIB), &json!(130 * MIB), &json!(30 * MIB))
+    );
+    assert_eq!(row["per_minute"].as_f64().unwrap() as u64, 30 * MIB, "over the minute since it was first seen");
+}
+
+#[test]
 fn prometheus_text_holds_all_processes() {
     let dir = dir();
     let sleeper = Sleeper::start();

@@ -280,7 +280,10 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
         part(process.host, "host"),
     )?;
     if report.rows.is_empty() {
-        return writeln!(out, "no allocation fits");
+        return match process.count {
+            0 => writeln!(out, "--freed shows the sites of what was"),
+            _ => writeln!(out, "none of them fits what was asked for"),
+        };
     }
     writeln!(out)?;
     if args.all {

@@ -93,6 +93,8 @@ fn verdict(found: &Found, all: bool) -> std::result::Result<String, String> {
 }
 
 fn row(path: &Path, why: String) -> Row {
+    // What cannot be read says so with its path, which is shown already.
+    let why = why.strip_prefix(&format!("{} ", path.display())).map(str::to_owned).unwrap_or(why);
     // Blocks, not length: ledgers are sparse.
     let bytes = std::fs::symlink_metadata(path).map_or(0, |meta| meta.blocks() * 512);
     Row { file: path.to_owned(), bytes, why }

@@ -5,7 +5,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, Found, What};
 use crate::view::table::{BAD, DIM, GOOD, Side, Table, WARN};
-use crate::view::units;
+use crate::view::{text, units};
 use anstyle::Style;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode};
@@ -158,7 +158,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         table.styled([
             plain(row.pid.to_string()),
             plain(row.name.clone()),
-            (row.status_text.clone(), style),
+            (if row.status == "unreadable" { row.status.into() } else { row.status_text.clone() }, style),
             (row.interception.to_owned(), interception),
             plain(row.mode.to_owned()),
             plain(bytes(row.live.device)),
@@ -170,5 +170,9 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             plain(row.rss_bytes.map(units::bytes).unwrap_or_default()),
         ]);
     }
-    table.print(out)
+    table.print(out)?;
+    for row in report.processes.iter().filter(|row| row.status == "unreadable") {
+        writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;
+    }
+    Ok(())
 }

@@ -114,17 +114,39 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return print_env(args, context, &environment);
     }
     let Some(program) = args.command.first() else {
-        return Err(Failure::new(Code::Usage, "no command was given").fix("gpumem run -- COMMAND ARGUMENTS"));
+        return Err(Failure::new(Code::Usage, "no command was given").fix("type: gpumem run -- COMMAND ARGUMENTS"));
     };
     if let Some(why) = find_program(program).and_then(|path| super::doctor::beyond_reach(&path)) {
         tracing::warn!("{}: {why}; it runs as if without gpumem", program.to_string_lossy());
     }
     let error = std::process::Command::new(program).args(&args.command[1..]).envs(environment).exec();
-    let code = match error.kind() {
-        ErrorKind::NotFound => Code::NotFound,
-        _ => Code::NotExecutable,
-    };
-    Err(Failure { code, ..Failure::io(format!("cannot run {}", program.to_string_lossy()), &error) })
+    Err(not_started(program, &error))
+}
+
+/// Why a command could not be started, and what to do.
+fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
+    let name = program.to_string_lossy();
+    let path = find_program(program).filter(|path| path.exists());
+    match (error.kind(), path) {
+        (ErrorKind::NotFound, None) if name.contains('/') => {
+            Failure::new(Code::NotFound, format!("there is no file {name}"))
+        }
+        (ErrorKind::NotFound, None) => Failure::new(Code::NotFound, format!("no command {name} was found"))
+            .fix("it is in no directory of PATH: give its path, as ./COMMAND"),
+        // The file is there: what is missing is what should read it.
+        (ErrorKind::NotFound, Some(path)) => {
+            Failure::new(Code::NotFound, format!("cannot run {}: its interpreter is missing", path.display()))
+                .fix("its first line, or the loader that it was linked for, names a file that is not here")
+        }
+        (_, Some(path)) if path.is_dir() => {
+            Failure::new(Code::NotExecutable, format!("cannot run {}: it is a directory", path.display()))
+        }
+        (ErrorKind::PermissionDenied, Some(path)) => {
+            Failure::new(Code::NotExecutable, format!("cannot run {}: no permission to execute it", path.display()))
+                .fix(format!("chmod +x {}, or name its interpreter before it", shell_word(&path.to_string_lossy())))
+        }
+        _ => Failure { code: Code::NotExecutable, fix: None, ..Failure::io(format!("cannot run {name}"), error) },
+    }
 }
 
 fn print_env(args: &Args, context: &Context, environment: &[(OsString, OsString)]) -> Result<()> {

@@ -283,7 +283,9 @@ fn print_counters(out: &mut dyn Write, report: &Report, args: &Args) -> std::io:
         let value = report.counters[name];
         if value > 0 || args.all {
             let shown = if name.ends_with("_ns") { units::span(value) } else { units::number(value) };
-            line(out, &shown, &name.replace('_', " "), if args.all { doc.trim() } else { "" })?;
+            let name =
+                name.strip_suffix("_ns").map_or(name.to_owned(), |name| format!("{name} time")).replace('_', " ");
+            line(out, &shown, &name, if args.all { doc.trim() } else { "" })?;
         }
     }
     line(out, &units::number(report.threads), "threads that made recorded calls", "")?;
@@ -294,10 +296,13 @@ fn print_counters(out: &mut dyn Write, report: &Report, args: &Args) -> std::io:
     line(out, &units::number(report.call_stacks), "different call stacks", "")
 }
 
+/// Headings for [`COLUMNS`], in their order.
+const SAMPLE_HEADS: [&str; COLUMNS.len()] =
+    ["device", "host", "managed", "allocs", "graphs", "execs", "graph host~", "rss", "device used"];
+
 fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
-    let heads: Vec<_> = std::iter::once(("age", Side::Right))
-        .chain(COLUMNS.iter().map(|&(name, _)| (name.trim_end_matches("_bytes"), Side::Right)))
-        .collect();
+    let heads: Vec<_> =
+        std::iter::once(("age", Side::Right)).chain(SAMPLE_HEADS.iter().map(|&name| (name, Side::Right))).collect();
     let mut table = Table::new(&heads);
     for sample in &report.samples {
         let age = units::span(sample["age_ns"]);

@@ -107,7 +107,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             target.target = Some(ledger.path.to_string_lossy().into_owned());
         }
         let (report, now) = report(context, args, &ledger, before.as_ref());
-        let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger);
+        let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger, args);
         if redraw {
             draw(&context.render(&report, show)?)?
         } else {
@@ -194,7 +194,7 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
     (report, Before { at: now, counts, stacks })
 }
 
-fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
     print_head(out, &report.process, ledger)?;
     writeln!(
         out,
@@ -214,14 +214,16 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         units::bytes(report.graph_device_bytes_estimated),
         report.rss_bytes.map_or("?".into(), units::bytes),
     )?;
-    let rates = match &report.rates {
-        None => "rates from the next look on".into(),
-        Some(rates) => format!(
+    let rates = report.rates.as_ref().map(|rates| {
+        format!(
             "per second: {:.0} allocations, {:.0} frees, {:.0} launches, {:.1} instantiates, {:.1} updates",
             rates.allocs, rates.frees, rates.launches, rates.instantiates, rates.updates
-        ),
-    };
-    writeln!(out, "{}", paint(DIM, rates))?;
+        )
+    });
+    // One look alone has no rates; the next ones take no other shape.
+    if !(args.once || !ledger.status.running() && rates.is_none()) {
+        writeln!(out, "{}", paint(DIM, rates.unwrap_or_else(|| "rates from the next look on".into())))?;
+    }
     writeln!(out)?;
     let mut table = Table::new(&[
         ("live", Side::Right),

@@ -329,6 +329,9 @@ pub const COLUMNS: &[Column] = &[
     ("device_used_bytes", |sample| sample.device_used),
 ];
 
+/// Columns of what is looked at rather than counted: 0 is "not seen yet", and no value to grow from.
+const LOOKED_AT: [&str; 2] = ["rss_bytes", "device_used_bytes"];
+
 /// Growth of everything that samples hold; `None` with fewer than two samples.
 pub fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
@@ -336,6 +339,10 @@ pub fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let recent = last.time_ns.saturating_sub(60_000_000_000);
     let minute_ago = ledger.snapshot.samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
     let rows = COLUMNS.iter().map(|&(what, column)| {
+        let seen = |sample: &&SampleSlot| !LOOKED_AT.contains(&what) || column(sample) > 0;
+        let first = ledger.snapshot.samples.iter().find(seen).unwrap_or(first);
+        let minute_ago = if minute_ago.time_ns < first.time_ns { first } else { minute_ago };
+        let span_ns = last.time_ns.saturating_sub(first.time_ns).max(1);
         let (from, to) = (column(first), column(last));
         Growth {
             what,

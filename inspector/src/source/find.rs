@@ -4,7 +4,7 @@ use super::life::Status;
 use super::open::{self, Owner};
 use super::process::{Mapped, Process};
 use super::world::World;
-use crate::failure::Failure;
+use crate::failure::{Failure, plain};
 use gpumem_wire::layout::TableKind;
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::read::Snapshot;
@@ -44,10 +44,11 @@ impl Found {
     /// The process's name: as /proc says, else as the ledger does.
     pub fn name(&self) -> String {
         match (&self.process, &self.what) {
-            (_, What::Ledger { summary, .. }) if summary.header.exe != 0 => {
+            (_, What::Ledger { summary, .. }) if !summary.text(summary.header.exe).is_empty() => {
                 file_name(&summary.text(summary.header.exe))
             }
             (Some(process), _) => process.name.clone(),
+            // A damaged ledger has lost its texts.
             _ => "?".into(),
         }
     }
@@ -106,7 +107,7 @@ pub fn survey(world: &World) -> Survey {
         let expected = match process.ledger_path(world) {
             Ok(path) => path,
             Err(error) => {
-                survey.warnings.push(format!("pid {}: its environment cannot be read: {error}", process.pid));
+                survey.warnings.push(format!("pid {}: its environment cannot be read: {}", process.pid, plain(&error)));
                 continue;
             }
         };
@@ -136,7 +137,7 @@ impl Survey {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
-                self.warnings.push(format!("{} cannot be searched: {error}", dir.display()));
+                self.warnings.push(format!("{} cannot be searched: {}", dir.display(), plain(&error)));
                 return Vec::new();
             }
         };

@@ -35,7 +35,8 @@ pub fn file(path: &Path, owner: Owner) -> Result<File> {
     })?;
     let meta = file.metadata().map_err(|error| Failure::io(format!("cannot look at {shown}"), &error))?;
     if !meta.is_file() {
-        return Err(Failure::error(format!("{shown} is not a regular file")));
+        let failure = Failure::error(format!("{shown} is not a regular file"));
+        return Err(if meta.is_dir() { failure.fix("--dir names a directory of ledgers") } else { failure });
     }
     if let Owner::Only(uid) = owner
         && meta.uid() != uid

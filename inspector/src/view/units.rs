@@ -52,7 +52,11 @@ pub fn span(ns: u64) -> String {
 
 /// Hundredths as percent.
 pub fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 { String::new() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }
+    match part as f64 * 100.0 / whole as f64 {
+        _ if whole == 0 => String::new(),
+        little if part > 0 && little < 1.0 => "<1 %".into(),
+        percent => format!("{percent:.0} %"),
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +78,12 @@ mod tests {
         }
         assert_eq!((signed_bytes(-2048), signed_bytes(0)), ("-2.0 KiB".into(), "+0 B".into()));
         assert_eq!(signed_bytes(i64::MIN), "-8.0 EiB");
+    }
+
+    #[test]
+    fn a_little_is_not_nothing() {
+        let shown = [(0, 0), (0, 9), (1, 1000), (1, 100), (1, 2), (9, 9)].map(|(part, whole)| percent(part, whole));
+        assert_eq!(shown, ["", "0 %", "<1 %", "1 %", "50 %", "100 %"]);
     }
 
     #[test]

@@ -24,11 +24,15 @@ use std::io::Write;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Look at this process too, with or without the shim; by default at every one that has it
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = pid)]
     pid: Option<u32>,
     /// Also what is as it should be
     #[arg(long)]
     all: bool,
+}
+
+fn pid(text: &str) -> std::result::Result<u32, String> {
+    text.parse().map_err(|_| "a pid is wanted, a number: gpumem ps lists them".into())
 }
 
 /// How bad a finding is.
@@ -72,8 +76,10 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("mode", "the shim does more than record, where it may"),
     ("recording", "recording goes on"),
     ("dropped", "every record fitted into the ledger"),
+    ("stacks", "every recorded call has a call stack"),
     ("complaints", "the process was started with settings that are known and allowed"),
     ("heartbeat", "the control thread of the process is alive"),
+    ("control", "the process answers on its control socket"),
     ("tools", "no other tool watches the GPU in the process"),
     ("version", "shim and gpumem are of the same release"),
 ];

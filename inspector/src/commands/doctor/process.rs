@@ -1,15 +1,20 @@
 //! Checks of one process: is everything recorded, and if not, why.
 
 use super::{Finding, Severity, beyond_reach};
+use crate::model::Ledger;
+use crate::source::ask::ask;
+use crate::source::choose;
 use crate::source::find::{Found, What};
 use crate::source::life::{Life, Status};
 use crate::source::process::{Mapped, Process};
 use crate::source::world::{World, monotonic_ns};
 use crate::view::{text, units};
+use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::read::Snapshot;
-use gpumem_wire::settings::{Settings, parse_bool};
+use gpumem_wire::settings::{Settings, parse_bool, parse_size};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -17,7 +22,9 @@ use std::path::Path;
 pub fn check(world: &World, found: &Found) -> Vec<Finding> {
     let mut findings = match &found.what {
         What::Unreadable { why, .. } => {
-            vec![Finding::new("ledger", Severity::Error, why.what.clone()).fix(why.fix.clone().unwrap_or_default())]
+            let dead = "gpumem clean --all removes what the dead have left".to_owned();
+            let fix = why.fix.clone().unwrap_or(if found.process.is_none() { dead } else { String::new() });
+            vec![Finding::new("ledger", Severity::Error, why.what.clone()).fix(fix)]
         }
         What::NoLedger { mapped, expected } => vec![no_ledger(world, found, mapped, expected)],
         What::Ledger { summary, status, .. } if status.running() => ledger(world, found, summary, status),
@@ -63,8 +70,21 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
         n => Finding::new("dropped", Severity::Warning, format!("{} did not fit", text::count(n, "record")))
             .fix("start it with a larger GPUMEM_LEDGER_MAX, and with space where the ledger lies"),
     });
+    let whole = choose::read(world, found);
+    if let Ok(whole) = &whole {
+        findings.push(stacks(whole));
+    }
     findings.extend(complaints(summary));
     findings.push(heartbeat(summary, status));
+    if let Ok(whole) = &whole
+        && header.heartbeat_ns != 0
+        && status.life == Life::Running
+    {
+        findings.push(match ask(whole, &Request::Ping) {
+            Ok(_) => Finding::new("control", Severity::Ok, "it answers on its control socket"),
+            Err(why) => Finding::new("control", Severity::Warning, why.what).fix(why.fix.unwrap_or_default()),
+        });
+    }
     if let Some(Ok(mapped)) = found.process.as_ref().map(|process| process.mapped(world)) {
         findings.push(match mapped.tool {
             true => Finding::new(
@@ -86,6 +106,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
 
 fn interception(summary: &Snapshot, interception: Option<Interception>) -> Finding {
     let reason = summary.text(summary.header.interception_reason);
+    let reason = if reason.is_empty() { "no reason was written down".into() } else { reason };
     match interception {
         Some(Interception::Complete) => Finding::new("interception", Severity::Ok, "complete"),
         Some(Interception::Partial) => Finding::new("interception", Severity::Warning, format!("partial: {reason}"))
@@ -105,6 +126,47 @@ fn mode(summary: &Snapshot, mode: Option<Mode>) -> Finding {
         }
         _ => Finding::new("mode", Severity::Ok, "active"),
     }
+}
+
+/// Names at most this many threads.
+const THREADS: usize = 4;
+
+/// Calls whose stack could not be walked, by thread. Allocations that are too small for a stack by
+/// the process's own setting do not count.
+fn stacks(ledger: &Ledger) -> Finding {
+    let snapshot = &ledger.snapshot;
+    if snapshot.header.stack_depth == 0 {
+        return Finding::new("stacks", Severity::Info, "no call stacks are taken, so no call sites are known")
+            .fix("start it with GPUMEM_STACKS above 0");
+    }
+    let settings = snapshot.text(snapshot.header.settings);
+    let smallest = settings.lines().find_map(|line| parse_size(line.strip_prefix("GPUMEM_STACK_EVERY=")?)).unwrap_or(0);
+    let allocs = snapshot.allocs.iter().filter(|alloc| alloc.bytes >= smallest).map(|alloc| (alloc.tid, alloc.stack));
+    let graphs = snapshot.graphs.iter().map(|graph| (graph.tid, graph.stack));
+    let execs = snapshot.execs.iter().map(|exec| (exec.tid, exec.stack));
+    let (mut all, mut without, mut threads) = (0_u64, 0_u64, BTreeMap::<u32, u64>::new());
+    for (tid, stack) in allocs.chain(graphs).chain(execs) {
+        all += 1;
+        if stack == 0 {
+            without += 1;
+            *threads.entry(tid).or_default() += 1;
+        }
+    }
+    if without == 0 {
+        return Finding::new("stacks", Severity::Ok, "every live record has a call stack");
+    }
+    let mut threads: Vec<_> = threads.into_iter().collect();
+    threads.sort_by_key(|&(tid, records)| (std::cmp::Reverse(records), tid));
+    let name = |&(tid, _): &(u32, u64)| format!("{tid} {}", ledger.thread(tid)).trim_end().to_owned();
+    let mut names = threads.iter().take(THREADS).map(name).collect::<Vec<_>>().join(", ");
+    if threads.len() > THREADS {
+        names.push_str(&format!(" and {} more", threads.len() - THREADS));
+    }
+    let finding =
+        format!("{} of {} have no call stack: thread {names}", units::number(without), text::count(all, "live record"));
+    Finding::new("stacks", Severity::Warning, finding).fix(
+        "code without frame pointers and without unwind tables cannot be walked: build it with -fno-omit-frame-pointer",
+    )
 }
 
 fn complaints(summary: &Snapshot) -> Vec<Finding> {

@@ -14,6 +14,10 @@ use std::io::Write;
 pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
     print_head(out, &report.process, ledger)?;
     let total = &report.total;
+    let made = [total.graphs, total.execs, report.counters["graphs_created"], report.counters["execs_created"]];
+    if made == [0; 4] {
+        return writeln!(out, "no graph was made so far");
+    }
     writeln!(
         out,
         "{} and {} live, estimated {} host and {} device; ever instantiated: {} in {}",
@@ -45,6 +49,17 @@ pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args)
     Ok(())
 }
 
+/// The heading of what a group has in common.
+fn by(args: &Args) -> &'static str {
+    match args.by {
+        By::Site => "site",
+        By::Stack => "stack",
+        By::Thread => "thread",
+        By::Tag => "tag",
+        By::Context => "context",
+    }
+}
+
 fn age(ns: Option<u64>) -> String {
     ns.map_or("never".into(), |ns| format!("{} ago", units::span(ns)))
 }
@@ -69,7 +84,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("failed", right),
         ("oldest", right),
         ("nodes of execs", Side::Left),
-        ("where", Side::Left),
+        (by(args), Side::Left),
     ]);
     for row in &report.groups {
         table.row([
