@@ -7,7 +7,6 @@ use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor}
 use gpumem_wire::layout::{EventSlot, StrRef};
 use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
 use std::ffi::CStr;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 /// The newest driver that the tests of this release ran on, as `cuDriverGetVersion` says it.
@@ -40,7 +39,10 @@ impl Shim {
             warn(complaint);
         }
         let made = Ledger::create(&settings).and_then(|ledger| {
-            let registry = Registry::new(&settings, &ledger).ok_or("no memory for the registry")?;
+            let registry = Registry::new(&settings, &ledger).ok_or_else(|| {
+                let _ = std::fs::remove_file(&ledger.path);
+                "no memory for the registry".to_owned()
+            })?;
             Ok((ledger, registry))
         });
         let (ledger, registry) = match made {
@@ -250,9 +252,27 @@ impl StoreRelaxed for std::sync::atomic::AtomicU32 {
     }
 }
 
-/// One line on stderr, in one write.
+/// One line on stderr, in one write. If nobody reads there, nothing happens: a SIGPIPE would be ours
+/// and kill a program that never writes to stderr itself.
 pub fn say(line: &dyn std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("gpumem: {line}\n").as_bytes());
+    let line = format!("gpumem: {line}\n");
+    // SAFETY: the mask of this thread is changed and put back; a SIGPIPE is taken only if it was not
+    // pending before, so it is the one that this write raised.
+    unsafe {
+        let (mut pipe, mut before, mut pending) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::sigpending(&mut pending);
+        let masked = libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before) == 0;
+        let wrote = libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
+        if wrote < 0 && libc::sigismember(&pending, libc::SIGPIPE) == 0 {
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now);
+        }
+        if masked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        }
+    }
 }
 
 /// The program's name for messages, as the kernel has it.

@@ -8,6 +8,8 @@
 #[macro_export]
 macro_rules! hip_functions {
     ($emit:path) => { $emit! {
+        hipGetProcAddress => procaddr::hip(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
+
         hipMalloc => memory::alloc(ptr: *mut DevicePtr, bytes: usize);
         hipExtMallocWithFlags => memory::alloc_with_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
         hipMallocPitch => memory::alloc_pitch_4(ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize);
@@ -22,6 +24,7 @@ macro_rules! hip_functions {
 
         hipHostMalloc => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
         hipHostAlloc => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        hipExtHostAlloc => host::alloc_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
         hipMallocHost => host::alloc(ptr: *mut DevicePtr, bytes: usize);
         hipMemAllocHost => host::alloc(ptr: *mut DevicePtr, bytes: usize);
         hipHostFree => host::free(ptr: DevicePtr);
@@ -45,14 +48,22 @@ macro_rules! hip_functions {
         hipMalloc3DArray => array::create_channels_3d(array: *mut Array, desc: *const ChannelDesc, extent: Extent, flags: c_uint);
         hipFreeArray => array::destroy(array: Array);
         hipMallocMipmappedArray => array::create_channels_mipmapped(array: *mut Array, desc: *const ChannelDesc, extent: Extent, levels: c_uint, flags: c_uint);
+        hipMipmappedArrayCreate => array::create_mipmapped(array: *mut Array, desc: *const Array3dDescriptor, levels: c_uint);
+        hipMipmappedArrayDestroy => array::destroy_mipmapped(array: Array);
         hipFreeMipmappedArray => array::destroy_mipmapped(array: Array);
 
         hipIpcGetMemHandle => ipc::export(handle: Opaque, ptr: DevicePtr);
         hipIpcOpenMemHandle => ipc::open(ptr: *mut DevicePtr, handle: IpcMemHandle, flags: c_uint);
         hipIpcCloseMemHandle => ipc::close(ptr: DevicePtr);
+        hipMemPoolImportPointer => ipc::import_pool_pointer(ptr: *mut DevicePtr, pool: MemPool, data: Opaque);
+        hipImportExternalMemory => ipc::import_external(memory: *mut ExternalMemory, desc: *const ExternalMemoryDesc);
+        hipDestroyExternalMemory => ipc::destroy_external(memory: ExternalMemory);
+        hipExternalMemoryGetMappedBuffer => ipc::map_external(ptr: *mut DevicePtr, memory: ExternalMemory, desc: *const ExternalBufferDesc);
 
         hipInit => process::init(flags: c_uint);
         hipDeviceReset => process::hip_reset();
+        hipDevicePrimaryCtxReset => process::hip_reset_device(device: Device);
+        hipExtStreamCreateWithCUMask => stream::create_masked(stream: *mut Stream, words: c_uint, mask: *const c_uint);
         hipStreamCreate => stream::create_plain(stream: *mut Stream);
         hipStreamCreateWithFlags => stream::create(stream: *mut Stream, flags: c_uint);
         hipStreamCreateWithPriority => stream::create_with_priority(stream: *mut Stream, flags: c_uint, priority: c_int);
@@ -68,7 +79,7 @@ macro_rules! hip_functions {
         hipGraphDestroy => graph::destroy(graph: Graph);
         hipGraphInstantiate => graph::instantiate_log(exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
         hipGraphInstantiateWithFlags => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
-        hipGraphInstantiateWithParams => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
+        hipGraphInstantiateWithParams => graph::instantiate_hip_params(exec: *mut GraphExec, graph: Graph, params: *mut HipGraphInstantiateParams);
 
         hipGraphLaunch => exec::launch(exec: GraphExec, stream: Stream);
         hipGraphLaunch_spt => exec::launch(exec: GraphExec, stream: Stream);
@@ -78,6 +89,11 @@ macro_rules! hip_functions {
         hipGraphExecNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         hipGraphExecKernelNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         hipGraphExecMemcpyNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        hipGraphExecMemcpyNodeSetParams1D => exec::set_copy(exec: GraphExec, node: GraphNode, dst: Opaque, src: Opaque, bytes: usize, kind: c_int);
+        hipGraphExecMemcpyNodeSetParamsFromSymbol => exec::set_symbol_copy(exec: GraphExec, node: GraphNode, dst: Opaque, symbol: Opaque, bytes: usize, offset: usize, kind: c_int);
+        hipGraphExecMemcpyNodeSetParamsToSymbol => exec::set_symbol_copy(exec: GraphExec, node: GraphNode, symbol: Opaque, src: Opaque, bytes: usize, offset: usize, kind: c_int);
+        hipDrvGraphExecMemcpyNodeSetParams => exec::set_params_ctx(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        hipDrvGraphExecMemsetNodeSetParams => exec::set_params_ctx(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
         hipGraphExecMemsetNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         hipGraphExecHostNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         hipGraphExecChildGraphNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, child: Graph);

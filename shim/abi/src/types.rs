@@ -85,6 +85,16 @@ pub struct GraphInstantiateParams {
     pub result_out: u32,
 }
 
+/// `hipGraphInstantiateParams`: the same fields as CUDA's, in alphabetical order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct HipGraphInstantiateParams {
+    pub error_node_out: GraphNode,
+    pub flags: u64,
+    pub result_out: u32,
+    pub upload_stream: Stream,
+}
+
 /// First fields of `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
 #[repr(C)]
 #[derive(Clone, Copy)]

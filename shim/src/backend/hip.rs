@@ -8,15 +8,19 @@ use std::ptr::null_mut;
 
 pub struct Hip;
 
+/// HIP programs work with devices; a device's number plus one stands for its context.
+pub fn context_of(device: Device) -> u64 {
+    device as u64 + 1
+}
+
 /// The answer if HIP has the function and it succeeded.
 fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
     (status == Some(SUCCESS)).then_some(answer)
 }
 
 impl Backend for Hip {
-    /// HIP programs work with devices; a device's number plus one stands for its context.
     fn current_context(&self) -> Option<u64> {
-        self.current_device().map(|device| device as u64 + 1)
+        self.current_device().map(context_of)
     }
 
     fn current_device(&self) -> Option<Device> {

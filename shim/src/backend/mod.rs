@@ -6,6 +6,8 @@
 mod cuda;
 mod hip;
 
+pub use hip::context_of as hip_context;
+
 use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};
 use gpumem_wire::kinds::{NodeKind, Vendor};
 use std::collections::TryReserveError;

@@ -125,7 +125,7 @@ unsafe extern "C" fn decide(
     } else if let Some(row) = row {
         driver::bind_at(found).then(|| row.hook)
     } else {
-        hip_row.filter(|_| hip::bind_at(found))
+        hip_row.filter(|_| hip::holds(found))
     };
     match ours {
         Some(hook) => {
@@ -176,7 +176,11 @@ pub fn next_behind(name: &CStr) -> usize {
 /// us, then the caller's own; 0 if there is none.
 fn real_behind(name: &CStr, caller: usize) -> usize {
     match next_behind(name) {
-        0 => through_caller(name, caller),
+        0 => match through_caller(name, caller) {
+            // Once more: the last lookup is the one that `dlerror` speaks of.
+            0 => next_behind(name),
+            found => found,
+        },
         next => next,
     }
 }

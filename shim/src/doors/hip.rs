@@ -8,13 +8,13 @@ use super::elf;
 use super::providers::{LastCaller, Providers};
 use crate::call::Call;
 use crate::gate;
-use crate::hooks::{array, capture, exec, graph, host, ipc, memory, process, stream, vmm};
+use crate::hooks::{array, capture, exec, graph, host, ipc, memory, procaddr, process, stream, vmm};
 use crate::stacks::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 thread_local! {
@@ -115,7 +115,7 @@ const FILE: &[u8] = b"libamdhip64.so";
 static PROVIDERS: Providers<N> = Providers::new(&NAMES, FILE);
 
 thread_local! {
-    static LAST: LastCaller<N> = const { Cell::new((0, 0, 0, None)) };
+    static LAST: LastCaller<N> = const { Cell::new(None) };
 }
 
 /// Address of the function that this caller means, 0 if there is none.
@@ -124,7 +124,7 @@ fn real(caller: usize, index: usize) -> usize {
     LAST.with(|last| PROVIDERS.function(caller, last, index))
 }
 
-/// Binds the HIP runtime if this address is in it; whether it is.
-pub fn bind_at(address: usize) -> bool {
-    PROVIDERS.is_provider(address) && PROVIDERS.at(address).is_some()
+/// Whether an address is in the HIP runtime.
+pub fn holds(address: usize) -> bool {
+    PROVIDERS.is_real(address)
 }

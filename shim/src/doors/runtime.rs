@@ -57,7 +57,7 @@ gpumem_abi::runtime_functions!(emit);
 static PROVIDERS: Providers<N> = Providers::new(&NAMES, b"libcudart.so");
 
 thread_local! {
-    static LAST: LastCaller<N> = const { Cell::new((0, 0, 0, None)) };
+    static LAST: LastCaller<N> = const { Cell::new(None) };
 }
 
 /// Address of the function that this caller means, 0 if there is none.

@@ -106,3 +106,34 @@ pub unsafe fn set_params_ctx(
     // SAFETY: the program's own call.
     node(&call, unsafe { real(exec, graph_node, params, ctx) }, exec)
 }
+
+/// The program changes what a copy node copies (HIP).
+pub unsafe fn set_copy(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque, Opaque, usize, c_int) -> Status,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    dst: Opaque,
+    src: Opaque,
+    bytes: usize,
+    kind: c_int,
+) -> Status {
+    // SAFETY: the program's own call.
+    node(&call, unsafe { real(exec, graph_node, dst, src, bytes, kind) }, exec)
+}
+
+/// The program changes what a node copies from or to a symbol (HIP).
+pub unsafe fn set_symbol_copy(
+    call: Call,
+    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int) -> Status,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    first: Opaque,
+    second: Opaque,
+    bytes: usize,
+    offset: usize,
+    kind: c_int,
+) -> Status {
+    // SAFETY: the program's own call.
+    node(&call, unsafe { real(exec, graph_node, first, second, bytes, offset, kind) }, exec)
+}

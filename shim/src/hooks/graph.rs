@@ -117,3 +117,18 @@ pub unsafe fn instantiate_params(
         instantiated(&call, exec, graph, flags, || real(exec, graph, params))
     }
 }
+
+/// As [`instantiate_params`], with HIP's order of fields.
+pub unsafe fn instantiate_hip_params(
+    call: Call,
+    real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut HipGraphInstantiateParams) -> Status,
+    exec: *mut GraphExec,
+    graph: Graph,
+    params: *mut HipGraphInstantiateParams,
+) -> Status {
+    // SAFETY: as in `instantiate_params`.
+    unsafe {
+        let flags = if params.is_null() { 0 } else { (&raw const (*params).flags).read() };
+        instantiated(&call, exec, graph, flags, || real(exec, graph, params))
+    }
+}

@@ -31,7 +31,7 @@ unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr,
     // SAFETY: as the caller promises.
     unsafe {
         let addr = written(ptr).filter(|_| status == SUCCESS);
-        let bytes = addr.and_then(|addr| call.note(|_| backend::of(call.vendor).allocation_bytes(addr)).flatten());
+        let bytes = addr.and_then(|addr| call.record(|_| backend::of(call.vendor).allocation_bytes(addr)).flatten());
         made(call, status, AllocKind::IpcImport, class, ptr, bytes.unwrap_or(0) as usize, 0, extra);
     }
     status

@@ -3,6 +3,7 @@
 use super::written;
 use crate::call::Call;
 use crate::doors::driver::{self, Row};
+use crate::doors::hip;
 use crate::gate;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
@@ -45,6 +46,32 @@ pub unsafe fn v2(
     unsafe {
         let status = real(symbol, pfn, version, flags, found);
         answer(status, symbol, pfn, version, flags);
+        status
+    }
+}
+
+/// HIP's: flag 2 asks for the twin whose default stream is per thread, if there is one.
+pub unsafe fn hip(
+    _: Call,
+    real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    found: *mut c_int,
+) -> Status {
+    // SAFETY: the program's own call; `pfn` is its out-parameter.
+    unsafe {
+        let status = real(symbol, pfn, version, flags, found);
+        if status != SUCCESS || symbol.is_null() {
+            return status;
+        }
+        let (Some(answer), name) = (written(pfn), CStr::from_ptr(symbol).to_bytes()) else { return status };
+        let twin = (flags & PER_THREAD != 0).then(|| hip::export_named(&[name, b"_spt"].concat())).flatten();
+        if let Some(ours) = twin.or_else(|| hip::export_named(name)).filter(|_| hip::holds(answer as usize)) {
+            *pfn = ours as *mut c_void;
+            gate::door(Door::ProcAddress);
+        }
         status
     }
 }

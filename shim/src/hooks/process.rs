@@ -32,6 +32,16 @@ pub unsafe fn hip_reset(call: Call, real: unsafe extern "C" fn() -> Status) -> S
     status
 }
 
+/// The program resets one of HIP's devices.
+pub unsafe fn hip_reset_device(call: Call, real: unsafe extern "C" fn(Device) -> Status, device: Device) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(device) };
+    if status == SUCCESS {
+        call.note(|shim| shim.context_gone(call.vendor, backend::hip_context(device)));
+    }
+    status
+}
+
 /// Says goodbye in the ledger. No driver call: the driver may be gone by now.
 extern "C" fn at_exit() {
     gate::record_if_started(|shim| shim.exiting());

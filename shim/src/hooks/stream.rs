@@ -68,3 +68,15 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Stream) -> Status, 
     }
     status
 }
+
+/// The program makes a stream for some of the device's compute units (HIP).
+pub unsafe fn create_masked(
+    call: Call,
+    real: unsafe extern "C" fn(*mut Stream, c_uint, *const c_uint) -> Status,
+    stream: *mut Stream,
+    words: c_uint,
+    mask: *const c_uint,
+) -> Status {
+    // SAFETY: the program's own call; `stream` is its out-parameter.
+    unsafe { created(&call, real(stream, words, mask), stream, 0, 0) }
+}

@@ -10,9 +10,10 @@ pub mod file;
 pub mod table;
 pub mod text;
 
-use file::Backing;
+use file::{Backing, Full};
 use gpumem_wire::counters;
 use gpumem_wire::layout::*;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use table::{Ring, Table, Words};
 use text::Texts;
@@ -66,7 +67,7 @@ pub struct Ledger {
     pub samples: Ring<SampleSlot>,
     pub threads: Table<ThreadSlot>,
     counters: Words,
-    pub path: std::path::PathBuf,
+    pub path: PathBuf,
 }
 
 /// Share of the ledger, in percent, that a table may reach. Live allocations are what grows; a
@@ -108,27 +109,32 @@ impl Ledger {
         sizes.push((TableKind::Samples, SAMPLES));
         sizes.push((TableKind::Counters, counters));
         let (backing, path) = Backing::create(settings, &sizes)?;
-        let backing: &'static Backing = Box::leak(Box::new(backing));
-        let missing = |_| format!("{}: no space for the ledger's tables", path.display());
+        Self::lay_out(Box::leak(Box::new(backing)), &path).map_err(|_| {
+            let _ = std::fs::remove_file(&path);
+            format!("{}: no space for the ledger's tables", path.display())
+        })
+    }
+
+    fn lay_out(backing: &'static Backing, path: &Path) -> Result<Self, Full> {
         for kind in [TableKind::Allocs, TableKind::Stacks, TableKind::Frames, TableKind::Strings] {
-            backing.table(kind).2.grow(1).map_err(missing)?;
+            backing.table(kind).2.grow(1)?;
         }
         Ok(Self {
             header: LiveHeader(backing.base()),
-            allocs: Table::new(backing).map_err(missing)?,
-            stacks: Table::new(backing).map_err(missing)?,
+            allocs: Table::new(backing)?,
+            stacks: Table::new(backing)?,
             frames: Words::new(backing, TableKind::Frames),
             texts: Texts::new(backing),
-            modules: Table::new(backing).map_err(missing)?,
-            graphs: Table::new(backing).map_err(missing)?,
-            execs: Table::new(backing).map_err(missing)?,
-            contexts: Table::new(backing).map_err(missing)?,
-            streams: Table::new(backing).map_err(missing)?,
-            events: Ring::new(backing).map_err(missing)?,
-            samples: Ring::new(backing).map_err(missing)?,
-            threads: Table::new(backing).map_err(missing)?,
-            counters: Words::new(backing, TableKind::Counters).filled().map_err(missing)?,
-            path,
+            modules: Table::new(backing)?,
+            graphs: Table::new(backing)?,
+            execs: Table::new(backing)?,
+            contexts: Table::new(backing)?,
+            streams: Table::new(backing)?,
+            events: Ring::new(backing)?,
+            samples: Ring::new(backing)?,
+            threads: Table::new(backing)?,
+            counters: Words::new(backing, TableKind::Counters).filled()?,
+            path: path.to_owned(),
         })
     }
 

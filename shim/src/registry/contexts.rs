@@ -79,6 +79,9 @@ impl Shim {
             if vendor == Vendor::Hip {
                 // HIP needs no initialisation by name; its doors are the only ones there are.
                 self.initialised();
+                if let Some(version) = backend.version() {
+                    self.driver_version(vendor, version);
+                }
             }
             self.event(EventKind::ContextCreated, |event| {
                 event.context = context;
