@@ -37,6 +37,12 @@ pub fn check(world: &World, found: &Found) -> Vec<Finding> {
     findings
 }
 
+/// A failure that names the process, for a finding that names it already.
+fn about_it(found: &Found, what: &str) -> String {
+    let who = format!("pid {} ({}) ", found.pid, found.name());
+    what.strip_prefix(&who).map_or_else(|| what.to_owned(), |rest| format!("it {rest}"))
+}
+
 fn no_ledger(world: &World, found: &Found, mapped: &Mapped, expected: &Path) -> Finding {
     let environment = found.process.as_ref().and_then(|process| process.environment(world).ok()).unwrap_or_default();
     let disabled = environment.get(OsStr::new("GPUMEM_DISABLE")).and_then(|value| parse_bool(value.to_str()?));
@@ -82,7 +88,9 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
     {
         findings.push(match ask(whole, &Request::Ping) {
             Ok(_) => Finding::new("control", Severity::Ok, "it answers on its control socket"),
-            Err(why) => Finding::new("control", Severity::Warning, why.what).fix(why.fix.unwrap_or_default()),
+            Err(why) => {
+                Finding::new("control", Severity::Warning, about_it(found, &why.what)).fix(why.fix.unwrap_or_default())
+            }
         });
     }
     if let Some(Ok(mapped)) = found.process.as_ref().map(|process| process.mapped(world)) {
