@@ -4,6 +4,7 @@
 //! built here, by one process while the others wait.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -45,12 +46,15 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libnvidia-ask.so", Link::Library),
     ("libstub.so", Link::Library),
     ("chatty", Link::Runtime),
+    ("deep", Link::Runtime),
+    ("forks", Link::Runtime),
     ("held", Link::Driver),
     ("lookup", Link::Plain),
     ("many", Link::Runtime),
     ("nulls", Link::Driver),
     ("partial", Link::Plain),
     ("reexec", Link::Runtime),
+    ("reload", Link::Plain),
     ("retry", Link::Driver),
     ("stubbed", Link::Clients(&["libstub.so"])),
     ("twins", Link::Plain),
@@ -71,7 +75,8 @@ pub fn artifacts() -> &'static Artifacts {
         let suite = profile.join("suite");
         fs::create_dir_all(&suite).expect("a folder beside the test");
         let lock = File::create(suite.join("lock")).expect("a lock beside the test");
-        lock.lock().expect("the lock");
+        // SAFETY: a plain system call on an open file; closing it, at the latest on exit, unlocks it.
+        assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0, "the lock");
         libraries(&profile);
         programs(&profile, &suite);
         Artifacts {
