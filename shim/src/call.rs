@@ -22,7 +22,15 @@ impl Call {
     /// Where the program called: the runtime's function if this call comes from inside one.
     #[inline]
     pub fn site(&self) -> Regs {
-        threads::local(|local| local.anchor.get()).map_or(self.regs, |anchor| anchor.regs)
+        let anchor = threads::local(|local| local.anchor.get());
+        anchor.filter(|anchor| anchor.encloses(self)).map_or(self.regs, |anchor| anchor.regs)
+    }
+
+    /// Whether a call can have been made inside this one: further down the stack. One that cannot
+    /// was left by `longjmp`.
+    #[inline]
+    fn encloses(&self, inner: &Call) -> bool {
+        self.regs.sp > inner.regs.sp
     }
 
     /// Keeps books after the real call succeeded; starts the shim if need be.
@@ -52,7 +60,7 @@ pub struct Anchor {
 pub fn anchor(call: Call, name: &'static str) -> Anchor {
     // A runtime's function inside another (a wrapper library): the outer one is the program's.
     threads::local(|local| {
-        let outer = local.anchor.get();
+        let outer = local.anchor.get().filter(|outer| outer.encloses(&call));
         local.anchor.set(outer.or(Some(call)));
         Anchor { outer, name, records: local.records.get() }
     })

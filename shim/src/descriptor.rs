@@ -42,7 +42,7 @@ impl From<File> for Descriptor {
 }
 
 /// Device and inode behind a descriptor.
-fn identity(fd: RawFd) -> Option<(u64, u64)> {
+pub fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: fstat fills the struct; zeroes are valid for it.
     unsafe {
         let mut what: libc::stat = std::mem::zeroed();

@@ -17,6 +17,7 @@ pub mod descriptor;
 pub mod doors;
 pub mod gate;
 mod heap;
+mod load;
 pub mod hooks;
 pub mod ledger;
 pub mod registry;

@@ -1,10 +1,11 @@
 //! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
 
 use crate::ledger::Ledger;
+use crate::ledger::table::{NO_SLOT, Table};
 use crate::registry::Registry;
 use crate::{clock, control, doors, threads};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
-use gpumem_wire::layout::{EventSlot, StrRef};
+use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
 use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -195,6 +196,21 @@ impl Shim {
         self.ledger.count(threads::shard(), counter, n);
     }
 
+    /// Writes a record into a table; [`NO_SLOT`] if there is no room for it.
+    #[inline]
+    pub fn place<T: Sealed>(&self, table: &Table<T>, slot: T) -> u32 {
+        match table.take() {
+            Some(place) => {
+                table.write(place, slot);
+                place
+            }
+            None => {
+                self.count(gpumem_wire::counters::DROPPED_RECORDS, 1);
+                NO_SLOT
+            }
+        }
+    }
+
     /// Writes an event.
     pub fn event(&self, kind: EventKind, fill: impl FnOnce(&mut EventSlot)) {
         let mut event = EventSlot { kind: kind as u8, time_ns: clock::now_ns(), tid: self.tid(), ..Default::default() };
@@ -259,6 +275,11 @@ pub fn say(line: &dyn std::fmt::Display) {
     // SAFETY: the mask of this thread is changed and put back; a SIGPIPE is taken only if it was not
     // pending before, so it is the one that this write raised.
     unsafe {
+        // Nor is a full pipe waited for, or a line put into a file that has stderr's number by now.
+        let mut poll = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+        if !crate::load::stderr_is_the_same() || libc::poll(&mut poll, 1, 0) != 1 {
+            return;
+        }
         let (mut pipe, mut before, mut pending) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&mut pipe);
         libc::sigaddset(&mut pipe, libc::SIGPIPE);

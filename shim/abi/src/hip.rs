@@ -61,8 +61,8 @@ macro_rules! hip_functions {
         hipExternalMemoryGetMappedBuffer => ipc::map_external(ptr: *mut DevicePtr, memory: ExternalMemory, desc: *const ExternalBufferDesc);
 
         hipInit => process::init(flags: c_uint);
-        hipDeviceReset => process::hip_reset();
-        hipDevicePrimaryCtxReset => process::hip_reset_device(device: Device);
+        hipDeviceReset => context::hip_reset();
+        hipDevicePrimaryCtxReset => context::hip_reset_device(device: Device);
         hipExtStreamCreateWithCUMask => stream::create_masked(stream: *mut Stream, words: c_uint, mask: *const c_uint);
         hipStreamCreate => stream::create_plain(stream: *mut Stream);
         hipStreamCreateWithFlags => stream::create(stream: *mut Stream, flags: c_uint);

@@ -120,7 +120,7 @@ unsafe extern "C" fn decide(
     if found == 0 {
         return NOT_FOUND;
     }
-    let ours = if gate::disabled() || from_vendor(return_address) {
+    let ours = if gate::disabled() || from_vendor(return_address) || is_interposer(name, return_address) {
         None
     } else if let Some(row) = row {
         driver::bind_at(found).then(|| row.hook)
@@ -201,6 +201,12 @@ pub fn through_caller(name: &CStr, caller: usize) -> usize {
         real_dlclose(handle);
         if elf::is_ours(found) { 0 } else { found }
     }
+}
+
+/// Whether a lookup comes from a library that defines the name itself: an interposer behind us, which
+/// we call, and which must not find us.
+fn is_interposer(name: &CStr, return_address: usize) -> bool {
+    elf::object_at(return_address).is_some_and(|object| object.symbol(name).is_some())
 }
 
 /// Whether a lookup comes from a driver library, which must find its own functions.

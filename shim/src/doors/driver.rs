@@ -33,7 +33,11 @@ macro_rules! emit {
         #[repr(usize)]
         pub enum Function { $($name,)* Count }
 
+        /// What our functions call: the driver's, or another interposer's behind us.
         static REAL: [AtomicUsize; Function::Count as usize] =
+            [const { AtomicUsize::new(0) }; Function::Count as usize];
+        /// The driver's own, to know its answers by.
+        static DRIVER: [AtomicUsize; Function::Count as usize] =
             [const { AtomicUsize::new(0) }; Function::Count as usize];
 
         /// Names with the NUL that lookups want, in the order of [`Function`].
@@ -59,8 +63,8 @@ macro_rules! emit {
             $(
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case, clippy::too_many_arguments)]
-                pub unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
-                    type Real = unsafe extern "C" fn($($ty),*) -> Status;
+                pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
+                    type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let real = real(Function::$name);
                     if real == 0 {
                         return SYMBOL_NOT_FOUND;
@@ -101,7 +105,7 @@ macro_rules! emit_calls {
                 }
                 // SAFETY: the slot holds the driver's function of this name; the rest is the caller's promise.
                 Some(unsafe {
-                    std::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) -> Status>(real)($($arg),*)
+                    std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(real)($($arg),*)
                 })
             }
         )*
@@ -130,7 +134,7 @@ pub fn unbind_if_gone() {
     }
     BOUND_AT.store(0, Relaxed);
     BOUND.store(false, Release);
-    for slot in &REAL {
+    for slot in REAL.iter().chain(&DRIVER) {
         slot.store(0, Relaxed);
     }
 }
@@ -174,8 +178,11 @@ fn bind(driver: &Object) {
     if BOUND.load(Acquire) {
         return;
     }
-    for (slot, name) in REAL.iter().zip(NAMES) {
-        slot.store(driver.symbol(name).unwrap_or(0), Relaxed);
+    for ((real, own), name) in REAL.iter().zip(&DRIVER).zip(NAMES) {
+        let function = driver.symbol(name).unwrap_or(0);
+        own.store(function, Relaxed);
+        let interposer = elf::symbol_in_first_scope(name).filter(|&address| !driver.holds(address));
+        real.store(interposer.unwrap_or(function), Relaxed);
     }
     bind_calls(driver);
     BOUND_AT.store(driver.start, Relaxed);
@@ -208,7 +215,7 @@ pub fn row_named(name: &[u8]) -> Option<&'static Row> {
 
 /// The row whose real function lies at an address.
 pub fn row_at(address: usize) -> Option<&'static Row> {
-    let index = REAL.iter().position(|slot| slot.load(Relaxed) == address && address != 0)?;
+    let index = DRIVER.iter().position(|slot| slot.load(Relaxed) == address && address != 0)?;
     Some(&rows()[index])
 }
 

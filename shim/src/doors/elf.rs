@@ -37,6 +37,59 @@ impl Object {
     }
 }
 
+impl Object {
+    /// Sonames of the libraries that it was linked with, and its own.
+    fn links(&self) -> (Vec<&'static [u8]>, Option<&'static [u8]>) {
+        const DT_NEEDED: i64 = 1;
+        const DT_SONAME: i64 = 14;
+        // SAFETY: as for `symbol`; names lie in the object's string table.
+        unsafe {
+            let Some(dynamic) = Dynamic::of(self) else { return (Vec::new(), None) };
+            let text = |offset: i64| CStr::from_ptr(dynamic.strings.add(offset as usize)).to_bytes();
+            let entries = || Dynamic::entries(self).map(|[tag, value]| (tag, value));
+            let needed = entries().filter(|(tag, _)| *tag == DT_NEEDED).map(|(_, value)| text(value)).collect();
+            let soname = entries().find(|(tag, _)| *tag == DT_SONAME).map(|(_, value)| text(value));
+            (needed, soname)
+        }
+    }
+
+    /// Whether a library of this name in a DT_NEEDED entry is this one.
+    fn is_named(&self, needed: &[u8]) -> bool {
+        self.file_name() == needed || self.path == needed || self.links().1 == Some(needed)
+    }
+}
+
+/// The first object that defines `name` among `first` and what it was linked with, breadth first: the
+/// loader's local scope of an object, without asking the loader (a thread in `dlopen` holds its lock,
+/// and may wait for us).
+pub fn symbol_in_scope_of(first: &Object, name: &CStr) -> Option<usize> {
+    let objects = objects();
+    let mut queue: Vec<&Object> = vec![objects.iter().find(|object| object.start == first.start)?];
+    let mut next = 0;
+    while let Some(&object) = queue.get(next) {
+        next += 1;
+        if let Some(address) = object.symbol(name).filter(|&address| !is_ours(address)) {
+            return Some(address);
+        }
+        for needed in object.links().0 {
+            let found = objects.iter().find(|object| object.is_named(needed));
+            if let Some(found) = found.filter(|found| !queue.iter().any(|known| known.start == found.start)) {
+                queue.push(found);
+            }
+        }
+    }
+    None
+}
+
+/// The first definition of `name` behind this library among the objects that the program began with,
+/// which are all in the global scope.
+pub fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
+    let objects = objects();
+    let us = objects.iter().position(|object| is_ours(object.start))?;
+    let first = objects.get(us + 1..crate::load::objects().min(objects.len()))?;
+    first.iter().find_map(|object| object.symbol(name))
+}
+
 /// Objects in the order of loading; the program is first, preloaded ones follow.
 pub fn objects() -> Vec<Object> {
     unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
@@ -131,23 +184,33 @@ impl Dynamic {
             gnu_hash: ptr::null(),
             sysv_hash: ptr::null(),
         };
-        let mut entry = object.dynamic as *const [i64; 2];
-        loop {
-            // SAFETY: a dynamic section ends with a DT_NULL entry, where this stops.
-            let [tag, value] = unsafe { *entry };
+        // SAFETY: the object is mapped.
+        for [tag, value] in unsafe { Self::entries(object) } {
             // glibc has relocated these in place, except in objects it maps read-only (the vDSO).
             let address = if (value as usize) < object.bias { object.bias + value as usize } else { value as usize };
             match tag {
-                0 => break,
                 DT_HASH => found.sysv_hash = address as *const u32,
                 DT_STRTAB => found.strings = address as *const c_char,
                 DT_SYMTAB => found.symbols = address as *const libc::Elf64_Sym,
                 DT_GNU_HASH => found.gnu_hash = address as *const u32,
                 _ => {}
             }
-            entry = entry.wrapping_add(1);
         }
         (!found.symbols.is_null() && !found.strings.is_null()).then_some(found)
+    }
+
+    /// Tags and values of the dynamic section.
+    ///
+    /// # Safety
+    /// The object must be mapped and have a dynamic section.
+    unsafe fn entries(object: &Object) -> impl Iterator<Item = [i64; 2]> {
+        let mut entry = object.dynamic as *const [i64; 2];
+        std::iter::from_fn(move || {
+            // SAFETY: a dynamic section ends with a DT_NULL entry, where this stops.
+            let pair = unsafe { *entry };
+            entry = entry.wrapping_add(1);
+            (pair[0] != 0).then_some(pair)
+        })
     }
 
     /// # Safety

@@ -8,7 +8,7 @@ use super::elf;
 use super::providers::{LastCaller, Providers};
 use crate::call::Call;
 use crate::gate;
-use crate::hooks::{array, capture, exec, graph, host, ipc, memory, procaddr, process, stream, vmm};
+use crate::hooks::{array, capture, context, exec, graph, host, ipc, memory, procaddr, process, stream, vmm};
 use crate::stacks::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
@@ -18,8 +18,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 thread_local! {
-    /// Set while this thread is inside a HIP call of the program.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Stack pointer of the HIP call of the program that this thread is inside of; 0 if there is none.
+    static INSIDE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Ends the call that it was made in.
@@ -27,7 +27,7 @@ struct Inside;
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE.set(false);
+        INSIDE.set(0);
     }
 }
 
@@ -55,8 +55,8 @@ macro_rules! emit {
             $(
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case, clippy::too_many_arguments)]
-                pub unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
-                    type Real = unsafe extern "C" fn($($ty),*) -> Status;
+                pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
+                    type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
                     let real = real(regs.pc as usize, Function::$name as usize);
                     if real == 0 {
@@ -64,10 +64,13 @@ macro_rules! emit {
                     }
                     // SAFETY: the address is that of the HIP runtime's function of this name.
                     let real = unsafe { std::mem::transmute::<usize, Real>(real) };
-                    if gate::disabled() || INSIDE.replace(true) {
+                    // A call further up the stack than the one remembered is not inside it: that one was
+                    // left by `longjmp`.
+                    if gate::disabled() || INSIDE.get() > regs.sp {
                         // SAFETY: the program's own call, passed on as it came.
                         return unsafe { real($($arg),*) };
                     }
+                    INSIDE.set(regs.sp);
                     let _inside = Inside;
                     gate::door(Door::HipExport);
                     // SAFETY: the program's own call; hooks pass its arguments on as they came.
@@ -102,7 +105,7 @@ macro_rules! emit_calls {
                 }
                 // SAFETY: the slot holds HIP's function of this name; the rest is the caller's promise.
                 Some(unsafe {
-                    std::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) -> Status>(real)($($arg),*)
+                    std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(real)($($arg),*)
                 })
             }
         )*

@@ -3,7 +3,8 @@
 //!
 //! For each name, a caller gets what it would have got without us: another interposer in the global
 //! scope behind us, else what its own dependencies lead to, else the first in the global scope, else
-//! the first library of the right name that is loaded. The answers are kept per calling object, and
+//! the first library of the right name that is loaded. The loader itself is not asked: a thread in
+//! `dlopen` holds its lock and may wait, in a constructor, for a thread that is here. The answers are kept per calling object, and
 //! the object per thread, until a library is unloaded ([`dl::generation`]).
 //!
 //! No locks: a child of `fork` must not find one held by a thread it does not have. Records are
@@ -103,20 +104,17 @@ impl<const N: usize> Providers<N> {
     }
 
     fn resolve(&self, caller: usize, name: &CStr) -> usize {
-        let next = dl::next_behind(name);
-        if next != 0 && !self.is_real(next) {
-            return next;
+        let first = elf::symbol_in_first_scope(name);
+        if let Some(interposer) = first.filter(|&address| !self.is_real(address)) {
+            return interposer;
         }
-        let through_caller = dl::through_caller(name, caller);
-        if through_caller != 0 {
-            return through_caller;
-        }
-        if next != 0 {
-            return next;
-        }
-        let objects = elf::objects();
-        let mut loaded = objects.iter().filter(|object| object.file_name().starts_with(self.file));
-        loaded.find_map(|object| object.symbol(name)).unwrap_or(0)
+        let through_caller = elf::object_at(caller).and_then(|object| elf::symbol_in_scope_of(&object, name));
+        let any = || {
+            let objects = elf::objects();
+            let mut loaded = objects.iter().filter(|object| object.file_name().starts_with(self.file));
+            loaded.find_map(|object| object.symbol(name))
+        };
+        through_caller.or(first).or_else(any).unwrap_or(0)
     }
 
     /// Whether an address lies in a file named as the real library is.

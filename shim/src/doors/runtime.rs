@@ -29,8 +29,8 @@ macro_rules! emit {
             $(
                 #[unsafe(no_mangle)]
                 #[allow(non_snake_case)]
-                pub unsafe extern "C" fn $name($($arg: $ty),*) -> Status {
-                    type Real = unsafe extern "C" fn($($ty),*) -> Status;
+                pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
+                    type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
                     let real = real(regs.pc as usize, Function::$name as usize);
                     if real == 0 {

@@ -43,7 +43,7 @@ unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut A
 /// The program asks for an array of one or two dimensions.
 pub unsafe fn create(
     call: Call,
-    real: unsafe extern "C" fn(*mut Array, *const ArrayDescriptor) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Array, *const ArrayDescriptor) -> Status,
     array: *mut Array,
     desc: *const ArrayDescriptor,
 ) -> Status {
@@ -59,7 +59,7 @@ pub unsafe fn create(
 /// The program asks for an array of up to three dimensions.
 pub unsafe fn create_3d(
     call: Call,
-    real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Array, *const Array3dDescriptor) -> Status,
     array: *mut Array,
     desc: *const Array3dDescriptor,
 ) -> Status {
@@ -75,7 +75,7 @@ pub unsafe fn create_3d(
 /// The program asks for a mipmapped array.
 pub unsafe fn create_mipmapped(
     call: Call,
-    real: unsafe extern "C" fn(*mut Array, *const Array3dDescriptor, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Array, *const Array3dDescriptor, c_uint) -> Status,
     array: *mut Array,
     desc: *const Array3dDescriptor,
     levels: c_uint,
@@ -93,7 +93,7 @@ pub unsafe fn create_mipmapped(
 /// As [`create`], in the runtime's shape.
 pub unsafe fn create_channels(
     call: Call,
-    real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, usize, usize, c_uint) -> Status,
     array: *mut Array,
     desc: *const ChannelDesc,
     width: usize,
@@ -111,7 +111,7 @@ pub unsafe fn create_channels(
 /// As [`create_3d`], in the runtime's shape.
 pub unsafe fn create_channels_3d(
     call: Call,
-    real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint) -> Status,
     array: *mut Array,
     desc: *const ChannelDesc,
     extent: Extent,
@@ -128,7 +128,7 @@ pub unsafe fn create_channels_3d(
 /// As [`create_mipmapped`], in the runtime's shape.
 pub unsafe fn create_channels_mipmapped(
     call: Call,
-    real: unsafe extern "C" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Array, *const ChannelDesc, Extent, c_uint, c_uint) -> Status,
     array: *mut Array,
     desc: *const ChannelDesc,
     extent: Extent,
@@ -145,13 +145,13 @@ pub unsafe fn create_channels_mipmapped(
 }
 
 /// The program destroys an array.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Array) -> Status, array: Array) -> Status {
+pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Array, array as u64, || unsafe { real(array) })
 }
 
 /// The program destroys a mipmapped array.
-pub unsafe fn destroy_mipmapped(call: Call, real: unsafe extern "C" fn(Array) -> Status, array: Array) -> Status {
+pub unsafe fn destroy_mipmapped(call: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Array, array as u64, || unsafe { real(array) })
 }

@@ -19,7 +19,7 @@ fn begun(call: &Call, status: Status, stream: Stream, mode: c_int) -> Status {
 }
 
 /// The program begins a capture, in the form from before CUDA 10.1.
-pub unsafe fn begin_v1(call: Call, real: unsafe extern "C" fn(Stream) -> Status, stream: Stream) -> Status {
+pub unsafe fn begin_v1(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
     // SAFETY: the program's own call.
     begun(&call, unsafe { real(stream) }, stream, GLOBAL)
 }
@@ -27,7 +27,7 @@ pub unsafe fn begin_v1(call: Call, real: unsafe extern "C" fn(Stream) -> Status,
 /// The program begins a capture.
 pub unsafe fn begin(
     call: Call,
-    real: unsafe extern "C" fn(Stream, c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(Stream, c_int) -> Status,
     stream: Stream,
     mode: c_int,
 ) -> Status {
@@ -38,7 +38,7 @@ pub unsafe fn begin(
 /// The program begins a capture into a graph of its own.
 pub unsafe fn begin_to_graph(
     call: Call,
-    real: unsafe extern "C" fn(Stream, Graph, Opaque, Opaque, usize, c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(Stream, Graph, Opaque, Opaque, usize, c_int) -> Status,
     stream: Stream,
     graph: Graph,
     deps: Opaque,
@@ -53,7 +53,7 @@ pub unsafe fn begin_to_graph(
 /// The program ends a capture.
 pub unsafe fn end(
     call: Call,
-    real: unsafe extern "C" fn(Stream, *mut Graph) -> Status,
+    real: unsafe extern "C-unwind" fn(Stream, *mut Graph) -> Status,
     stream: Stream,
     graph: *mut Graph,
 ) -> Status {

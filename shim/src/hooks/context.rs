@@ -4,6 +4,7 @@ use super::written;
 use crate::backend;
 use crate::call::Call;
 use gpumem_abi::types::*;
+use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};
 
 unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device, primary: bool) -> Status {
@@ -17,7 +18,7 @@ unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device
 /// The program makes a context.
 pub unsafe fn create_v2(
     call: Call,
-    real: unsafe extern "C" fn(*mut Context, c_uint, Device) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Context, c_uint, Device) -> Status,
     ctx: *mut Context,
     flags: c_uint,
     device: Device,
@@ -29,7 +30,7 @@ pub unsafe fn create_v2(
 /// The program makes a context with execution affinity.
 pub unsafe fn create_v3(
     call: Call,
-    real: unsafe extern "C" fn(*mut Context, Opaque, c_int, c_uint, Device) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Context, Opaque, c_int, c_uint, Device) -> Status,
     ctx: *mut Context,
     params: Opaque,
     len: c_int,
@@ -43,7 +44,7 @@ pub unsafe fn create_v3(
 /// The program makes a context with parameters.
 pub unsafe fn create_v4(
     call: Call,
-    real: unsafe extern "C" fn(*mut Context, Opaque, c_uint, Device) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Context, Opaque, c_uint, Device) -> Status,
     ctx: *mut Context,
     params: Opaque,
     flags: c_uint,
@@ -56,7 +57,7 @@ pub unsafe fn create_v4(
 /// The program holds a device's primary context.
 pub unsafe fn retain_primary(
     call: Call,
-    real: unsafe extern "C" fn(*mut Context, Device) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Context, Device) -> Status,
     ctx: *mut Context,
     device: Device,
 ) -> Status {
@@ -65,35 +66,80 @@ pub unsafe fn retain_primary(
 }
 
 /// The program destroys a context.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Context) -> Status, ctx: Context) -> Status {
+pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+    let handle = ctx as u64;
+    let going = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
     // SAFETY: the program's own call.
     let status = unsafe { real(ctx) };
-    if status == SUCCESS {
-        call.note(|shim| shim.context_gone(call.vendor, ctx as u64));
-    }
+    ended(&call, status, going.map(|context| (handle, context)));
     status
 }
 
+/// Books the end of contexts that were taken out before it, or its failure.
+fn ended(call: &Call, status: Status, going: impl IntoIterator<Item = (u64, ContextRef)>) {
+    for (handle, context) in going {
+        call.note(|shim| match status {
+            SUCCESS => shim.context_ended(handle, context),
+            _ => shim.context_stays(call.vendor, handle, context),
+        });
+    }
+}
+
 /// The program lets go of a primary context; it goes with its last holder.
-pub unsafe fn release_primary(call: Call, real: unsafe extern "C" fn(Device) -> Status, device: Device) -> Status {
+pub unsafe fn release_primary(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Device) -> Status,
+    device: Device,
+) -> Status {
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
-    if status == SUCCESS {
-        call.note(|shim| {
-            if backend::of(call.vendor).primary_active(device) == Some(false) {
-                shim.primary_gone(call.vendor, device);
-            }
-        });
+    let gone = status == SUCCESS
+        && call.note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
+    if gone {
+        let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
+        ended(&call, status, going);
     }
     status
 }
 
 /// The program resets a primary context, whoever holds it.
-pub unsafe fn reset_primary(call: Call, real: unsafe extern "C" fn(Device) -> Status, device: Device) -> Status {
+pub unsafe fn reset_primary(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Device) -> Status,
+    device: Device,
+) -> Status {
+    let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
-    if status == SUCCESS {
-        call.note(|shim| shim.primary_gone(call.vendor, device));
-    }
+    ended(&call, status, going);
     status
+}
+
+/// The program resets HIP's current device.
+pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
+    let device = call.note(|_| backend::of(call.vendor).current_device()).flatten();
+    let going = device.and_then(|device| hip_going(&call, device));
+    // SAFETY: the program's own call.
+    let status = unsafe { real() };
+    ended(&call, status, going);
+    status
+}
+
+/// The program resets one of HIP's devices.
+pub unsafe fn hip_reset_device(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Device) -> Status,
+    device: Device,
+) -> Status {
+    let going = hip_going(&call, device);
+    // SAFETY: the program's own call.
+    let status = unsafe { real(device) };
+    ended(&call, status, going);
+    status
+}
+
+fn hip_going(call: &Call, device: Device) -> Option<(u64, ContextRef)> {
+    let handle = backend::hip_context(device);
+    let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten()?;
+    Some((handle, context))
 }

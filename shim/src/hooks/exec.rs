@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint};
 #[inline]
 pub unsafe fn launch(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, Stream) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status,
     exec: GraphExec,
     stream: Stream,
 ) -> Status {
@@ -20,7 +20,7 @@ pub unsafe fn launch(
 }
 
 /// The program destroys an executable graph.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(GraphExec) -> Status, exec: GraphExec) -> Status {
+pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -> Status, exec: GraphExec) -> Status {
     let entry = call.note(|shim| shim.exec_going(exec as u64)).flatten();
     // SAFETY: the program's own call.
     let status = unsafe { real(exec) };
@@ -48,7 +48,7 @@ fn node(call: &Call, status: Status, exec: GraphExec) -> Status {
 /// The program updates an exec from a graph, in the form from before CUDA 12 (and HIP's).
 pub unsafe fn update_v1(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, Graph, *mut GraphNode, *mut c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, Graph, *mut GraphNode, *mut c_int) -> Status,
     exec: GraphExec,
     graph: Graph,
     error_node: *mut GraphNode,
@@ -61,7 +61,7 @@ pub unsafe fn update_v1(
 /// The program updates an exec from a graph.
 pub unsafe fn update(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, Graph, Opaque) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, Graph, Opaque) -> Status,
     exec: GraphExec,
     graph: Graph,
     info: Opaque,
@@ -73,7 +73,7 @@ pub unsafe fn update(
 /// The program switches a node on or off.
 pub unsafe fn set_enabled(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, GraphNode, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, c_uint) -> Status,
     exec: GraphExec,
     graph_node: GraphNode,
     enabled: c_uint,
@@ -85,7 +85,7 @@ pub unsafe fn set_enabled(
 /// The program changes a node's parameters, child graph or event.
 pub unsafe fn set_params(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque) -> Status,
     exec: GraphExec,
     graph_node: GraphNode,
     params: Opaque,
@@ -97,7 +97,7 @@ pub unsafe fn set_params(
 /// The program changes the parameters of a node that belongs to a context.
 pub unsafe fn set_params_ctx(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque, Context) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Context) -> Status,
     exec: GraphExec,
     graph_node: GraphNode,
     params: Opaque,
@@ -110,7 +110,7 @@ pub unsafe fn set_params_ctx(
 /// The program changes what a copy node copies (HIP).
 pub unsafe fn set_copy(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque, Opaque, usize, c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, c_int) -> Status,
     exec: GraphExec,
     graph_node: GraphNode,
     dst: Opaque,
@@ -125,7 +125,7 @@ pub unsafe fn set_copy(
 /// The program changes what a node copies from or to a symbol (HIP).
 pub unsafe fn set_symbol_copy(
     call: Call,
-    real: unsafe extern "C" fn(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Opaque, usize, usize, c_int) -> Status,
     exec: GraphExec,
     graph_node: GraphNode,
     first: Opaque,

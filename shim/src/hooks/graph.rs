@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_uint};
 /// The program makes an empty graph.
 pub unsafe fn create(
     call: Call,
-    real: unsafe extern "C" fn(*mut Graph, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Graph, c_uint) -> Status,
     graph: *mut Graph,
     flags: c_uint,
 ) -> Status {
@@ -27,7 +27,7 @@ pub unsafe fn create(
 /// The program clones a graph.
 pub unsafe fn clone(
     call: Call,
-    real: unsafe extern "C" fn(*mut Graph, Graph) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Graph, Graph) -> Status,
     clone: *mut Graph,
     original: Graph,
 ) -> Status {
@@ -42,7 +42,7 @@ pub unsafe fn clone(
 }
 
 /// The program destroys a graph.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Graph) -> Status, graph: Graph) -> Status {
+pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> Status, graph: Graph) -> Status {
     let entry = call.note(|shim| shim.graph_going(graph)).flatten();
     // SAFETY: the program's own call.
     let status = unsafe { real(graph) };
@@ -80,7 +80,7 @@ unsafe fn instantiated(
 /// The program instantiates a graph, in the form from before CUDA 12.
 pub unsafe fn instantiate_log(
     call: Call,
-    real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut GraphNode, *mut c_char, usize) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut GraphNode, *mut c_char, usize) -> Status,
     exec: *mut GraphExec,
     graph: Graph,
     error_node: *mut GraphNode,
@@ -94,7 +94,7 @@ pub unsafe fn instantiate_log(
 /// The program instantiates a graph.
 pub unsafe fn instantiate(
     call: Call,
-    real: unsafe extern "C" fn(*mut GraphExec, Graph, u64) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, u64) -> Status,
     exec: *mut GraphExec,
     graph: Graph,
     flags: u64,
@@ -106,7 +106,7 @@ pub unsafe fn instantiate(
 /// The program instantiates a graph and may upload it.
 pub unsafe fn instantiate_params(
     call: Call,
-    real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut GraphInstantiateParams) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut GraphInstantiateParams) -> Status,
     exec: *mut GraphExec,
     graph: Graph,
     params: *mut GraphInstantiateParams,
@@ -121,7 +121,7 @@ pub unsafe fn instantiate_params(
 /// As [`instantiate_params`], with HIP's order of fields.
 pub unsafe fn instantiate_hip_params(
     call: Call,
-    real: unsafe extern "C" fn(*mut GraphExec, Graph, *mut HipGraphInstantiateParams) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut HipGraphInstantiateParams) -> Status,
     exec: *mut GraphExec,
     graph: Graph,
     params: *mut HipGraphInstantiateParams,

@@ -10,7 +10,7 @@ use std::ffi::c_uint;
 /// The program asks for pinned host memory.
 pub unsafe fn alloc(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
 ) -> Status {
@@ -25,7 +25,7 @@ pub unsafe fn alloc(
 /// The program asks for pinned host memory with flags.
 pub unsafe fn alloc_flags(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
     flags: c_uint,
@@ -39,7 +39,7 @@ pub unsafe fn alloc_flags(
 }
 
 /// The program frees pinned host memory.
-pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Address, ptr, || unsafe { real(ptr) })
 }
@@ -47,7 +47,7 @@ pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, 
 /// The program pins memory of its own.
 pub unsafe fn register(
     call: Call,
-    real: unsafe extern "C" fn(DevicePtr, usize, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(DevicePtr, usize, c_uint) -> Status,
     ptr: DevicePtr,
     bytes: usize,
     flags: c_uint,
@@ -61,7 +61,7 @@ pub unsafe fn register(
 }
 
 /// The program unpins memory of its own.
-pub unsafe fn unregister(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub unsafe fn unregister(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Registered, ptr, || unsafe { real(ptr) })
 }

@@ -11,7 +11,7 @@ use std::ffi::c_uint;
 /// The program lets other processes open one of its allocations.
 pub unsafe fn export(
     call: Call,
-    real: unsafe extern "C" fn(Opaque, DevicePtr) -> Status,
+    real: unsafe extern "C-unwind" fn(Opaque, DevicePtr) -> Status,
     handle: Opaque,
     ptr: DevicePtr,
 ) -> Status {
@@ -40,7 +40,7 @@ unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr,
 /// The program opens memory of another process.
 pub unsafe fn open(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, IpcMemHandle, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, IpcMemHandle, c_uint) -> Status,
     ptr: *mut DevicePtr,
     handle: IpcMemHandle,
     flags: c_uint,
@@ -52,7 +52,7 @@ pub unsafe fn open(
 }
 
 /// The program closes memory of another process.
-pub unsafe fn close(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub unsafe fn close(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Import, ptr, || unsafe { real(ptr) })
 }
@@ -60,7 +60,7 @@ pub unsafe fn close(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status,
 /// The program opens stream-ordered memory of another process; it frees it as its own.
 pub unsafe fn import_pool_pointer(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, MemPool, Opaque) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, MemPool, Opaque) -> Status,
     ptr: *mut DevicePtr,
     pool: MemPool,
     data: Opaque,
@@ -74,7 +74,7 @@ pub unsafe fn import_pool_pointer(
 /// The program takes memory of another API.
 pub unsafe fn import_external(
     call: Call,
-    real: unsafe extern "C" fn(*mut ExternalMemory, *const ExternalMemoryDesc) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut ExternalMemory, *const ExternalMemoryDesc) -> Status,
     memory: *mut ExternalMemory,
     desc: *const ExternalMemoryDesc,
 ) -> Status {
@@ -90,7 +90,7 @@ pub unsafe fn import_external(
 /// The program lets go of memory of another API.
 pub unsafe fn destroy_external(
     call: Call,
-    real: unsafe extern "C" fn(ExternalMemory) -> Status,
+    real: unsafe extern "C-unwind" fn(ExternalMemory) -> Status,
     memory: ExternalMemory,
 ) -> Status {
     // SAFETY: the program's own call.
@@ -100,7 +100,7 @@ pub unsafe fn destroy_external(
 /// The program asks for an address of memory of another API; it frees it as its own.
 pub unsafe fn map_external(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, ExternalMemory, *const ExternalBufferDesc) -> Status,
     ptr: *mut DevicePtr,
     memory: ExternalMemory,
     desc: *const ExternalBufferDesc,

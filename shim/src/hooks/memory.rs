@@ -10,7 +10,7 @@ use std::ffi::c_uint;
 /// The program asks for device memory.
 pub unsafe fn alloc(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
 ) -> Status {
@@ -25,7 +25,7 @@ pub unsafe fn alloc(
 /// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).
 pub unsafe fn alloc_with_flags(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
     flags: c_uint,
@@ -41,7 +41,7 @@ pub unsafe fn alloc_with_flags(
 /// The program asks for rows of device memory; what they take is pitch × height.
 pub unsafe fn alloc_pitch(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
     pitch: *mut usize,
     width: usize,
@@ -55,7 +55,7 @@ pub unsafe fn alloc_pitch(
 /// As [`alloc_pitch`], in the runtime's shape.
 pub unsafe fn alloc_pitch_4(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, usize, usize) -> Status,
     ptr: *mut DevicePtr,
     pitch: *mut usize,
     width: usize,
@@ -84,7 +84,7 @@ unsafe fn pitched(
 /// The program asks for a pitched volume.
 pub unsafe fn alloc_3d(
     call: Call,
-    real: unsafe extern "C" fn(*mut PitchedPtr, Extent) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut PitchedPtr, Extent) -> Status,
     ptr: *mut PitchedPtr,
     extent: Extent,
 ) -> Status {
@@ -115,7 +115,7 @@ pub unsafe fn alloc_3d(
 /// The program asks for managed memory.
 pub unsafe fn alloc_managed(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, c_uint) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
     flags: c_uint,
@@ -131,7 +131,7 @@ pub unsafe fn alloc_managed(
 /// The program asks for memory in stream order.
 pub unsafe fn alloc_async(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize, Stream) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, Stream) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
     stream: Stream,
@@ -147,7 +147,7 @@ pub unsafe fn alloc_async(
 /// The program asks for memory of one of its pools, in stream order.
 pub unsafe fn alloc_from_pool(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize, MemPool, Stream) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, MemPool, Stream) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
     pool: MemPool,
@@ -163,7 +163,7 @@ pub unsafe fn alloc_from_pool(
 
 /// The program frees memory. Also right for stream-ordered, managed and externally mapped memory,
 /// and what the real function says of pointers that are none of these.
-pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Address, ptr, || unsafe { real(ptr) })
 }
@@ -171,7 +171,7 @@ pub unsafe fn free(call: Call, real: unsafe extern "C" fn(DevicePtr) -> Status, 
 /// The program frees memory in stream order.
 pub unsafe fn free_async(
     call: Call,
-    real: unsafe extern "C" fn(DevicePtr, Stream) -> Status,
+    real: unsafe extern "C-unwind" fn(DevicePtr, Stream) -> Status,
     ptr: DevicePtr,
     stream: Stream,
 ) -> Status {
@@ -182,7 +182,7 @@ pub unsafe fn free_async(
 /// The program asks how much is free: its answer is kept, so that we need not ask.
 pub unsafe fn get_info(
     call: Call,
-    real: unsafe extern "C" fn(*mut usize, *mut usize) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> Status,
     free: *mut usize,
     total: *mut usize,
 ) -> Status {

@@ -18,7 +18,7 @@ const NEWEST: u32 = 13000;
 /// The form of CUDA 11.3.
 pub unsafe fn v1(
     _: Call,
-    real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status,
+    real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,
@@ -35,7 +35,7 @@ pub unsafe fn v1(
 /// The form since CUDA 12.
 pub unsafe fn v2(
     _: Call,
-    real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,
@@ -53,7 +53,7 @@ pub unsafe fn v2(
 /// HIP's: flag 2 asks for the twin whose default stream is per thread, if there is one.
 pub unsafe fn hip(
     _: Call,
-    real: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,

@@ -16,7 +16,7 @@ unsafe fn created(call: &Call, status: Status, stream: *mut Stream, flags: u32, 
 /// The program makes a stream, in the runtime's shortest form.
 pub unsafe fn create_plain(
     call: Call,
-    real: unsafe extern "C" fn(*mut Stream) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Stream) -> Status,
     stream: *mut Stream,
 ) -> Status {
     // SAFETY: the program's own call; `stream` is its out-parameter.
@@ -26,7 +26,7 @@ pub unsafe fn create_plain(
 /// The program makes a stream.
 pub unsafe fn create(
     call: Call,
-    real: unsafe extern "C" fn(*mut Stream, c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Stream, c_uint) -> Status,
     stream: *mut Stream,
     flags: c_uint,
 ) -> Status {
@@ -37,7 +37,7 @@ pub unsafe fn create(
 /// The program makes a stream with a priority.
 pub unsafe fn create_with_priority(
     call: Call,
-    real: unsafe extern "C" fn(*mut Stream, c_uint, c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Stream, c_uint, c_int) -> Status,
     stream: *mut Stream,
     flags: c_uint,
     priority: c_int,
@@ -49,7 +49,7 @@ pub unsafe fn create_with_priority(
 /// The program makes a stream of a green context.
 pub unsafe fn create_green(
     call: Call,
-    real: unsafe extern "C" fn(*mut Stream, Context, c_uint, c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Stream, Context, c_uint, c_int) -> Status,
     stream: *mut Stream,
     ctx: Context,
     flags: c_uint,
@@ -60,11 +60,12 @@ pub unsafe fn create_green(
 }
 
 /// The program destroys a stream.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Stream) -> Status, stream: Stream) -> Status {
+pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
+    let entry = call.note(|shim| shim.stream_going(call.vendor, stream as u64)).flatten();
     // SAFETY: the program's own call.
     let status = unsafe { real(stream) };
-    if status == SUCCESS {
-        call.note(|shim| shim.stream_destroyed(call.vendor, stream as u64));
+    if let Some(entry) = entry {
+        call.note(|shim| shim.stream_destroyed(call.vendor, stream as u64, entry, status));
     }
     status
 }
@@ -72,7 +73,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C" fn(Stream) -> Status, 
 /// The program makes a stream for some of the device's compute units (HIP).
 pub unsafe fn create_masked(
     call: Call,
-    real: unsafe extern "C" fn(*mut Stream, c_uint, *const c_uint) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut Stream, c_uint, *const c_uint) -> Status,
     stream: *mut Stream,
     words: c_uint,
     mask: *const c_uint,

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 /// The program asks for physical memory.
 pub unsafe fn create(
     call: Call,
-    real: unsafe extern "C" fn(*mut VmmHandle, usize, Opaque, u64) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut VmmHandle, usize, Opaque, u64) -> Status,
     handle: *mut VmmHandle,
     bytes: usize,
     prop: Opaque,
@@ -27,7 +27,7 @@ pub unsafe fn create(
 /// The program takes physical memory of another process; its size is not told.
 pub unsafe fn import(
     call: Call,
-    real: unsafe extern "C" fn(*mut VmmHandle, Opaque, c_int) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut VmmHandle, Opaque, c_int) -> Status,
     handle: *mut VmmHandle,
     os_handle: Opaque,
     kind: c_int,
@@ -43,7 +43,7 @@ pub unsafe fn import(
 /// The program makes a multicast object.
 pub unsafe fn multicast(
     call: Call,
-    real: unsafe extern "C" fn(*mut VmmHandle, *const MulticastProp) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut VmmHandle, *const MulticastProp) -> Status,
     handle: *mut VmmHandle,
     prop: *const MulticastProp,
 ) -> Status {
@@ -70,7 +70,7 @@ unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut Vm
 /// The program asks for one more hold on the memory behind an address.
 pub unsafe fn retain(
     call: Call,
-    real: unsafe extern "C" fn(*mut VmmHandle, Opaque) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut VmmHandle, Opaque) -> Status,
     handle: *mut VmmHandle,
     addr: Opaque,
 ) -> Status {
@@ -85,11 +85,16 @@ pub unsafe fn retain(
 }
 
 /// The program lets go of physical memory; what is mapped stays until it is unmapped.
-pub unsafe fn release(call: Call, real: unsafe extern "C" fn(VmmHandle) -> Status, handle: VmmHandle) -> Status {
+pub unsafe fn release(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(VmmHandle) -> Status,
+    handle: VmmHandle,
+) -> Status {
+    let releasing = call.note(|shim| shim.vmm_releasing(handle)).flatten();
     // SAFETY: the program's own call.
     let status = unsafe { real(handle) };
-    if status == SUCCESS {
-        call.note(|shim| shim.vmm_released(handle));
+    if let Some(release) = releasing {
+        call.note(|shim| shim.vmm_released(release, status == SUCCESS));
     }
     status
 }
@@ -97,7 +102,7 @@ pub unsafe fn release(call: Call, real: unsafe extern "C" fn(VmmHandle) -> Statu
 /// The program reserves addresses.
 pub unsafe fn reserve(
     call: Call,
-    real: unsafe extern "C" fn(*mut DevicePtr, usize, usize, DevicePtr, u64) -> Status,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize, usize, DevicePtr, u64) -> Status,
     ptr: *mut DevicePtr,
     bytes: usize,
     alignment: usize,
@@ -115,7 +120,7 @@ pub unsafe fn reserve(
 /// The program gives addresses back.
 pub unsafe fn unreserve(
     call: Call,
-    real: unsafe extern "C" fn(DevicePtr, usize) -> Status,
+    real: unsafe extern "C-unwind" fn(DevicePtr, usize) -> Status,
     ptr: DevicePtr,
     bytes: usize,
 ) -> Status {
@@ -126,7 +131,7 @@ pub unsafe fn unreserve(
 /// The program maps physical memory.
 pub unsafe fn map(
     call: Call,
-    real: unsafe extern "C" fn(DevicePtr, usize, usize, VmmHandle, u64) -> Status,
+    real: unsafe extern "C-unwind" fn(DevicePtr, usize, usize, VmmHandle, u64) -> Status,
     ptr: DevicePtr,
     bytes: usize,
     offset: usize,
@@ -144,14 +149,15 @@ pub unsafe fn map(
 /// The program unmaps a range.
 pub unsafe fn unmap(
     call: Call,
-    real: unsafe extern "C" fn(DevicePtr, usize) -> Status,
+    real: unsafe extern "C-unwind" fn(DevicePtr, usize) -> Status,
     ptr: DevicePtr,
     bytes: usize,
 ) -> Status {
+    let unmapping = call.note(|shim| shim.vmm_unmapping(ptr, bytes as u64)).unwrap_or_default();
     // SAFETY: the program's own call.
     let status = unsafe { real(ptr, bytes) };
-    if status == SUCCESS {
-        call.note(|shim| shim.vmm_unmapped(ptr, bytes as u64));
+    if !unmapping.is_empty() {
+        call.note(|shim| shim.vmm_unmapped(unmapping, status == SUCCESS));
     }
     status
 }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 const LISTS: usize = 16;
 /// End of a free list.
 const NIL: u32 = u32::MAX;
+/// In place of a slot: the table was full when the thing was recorded. It is counted all the same.
+pub const NO_SLOT: u32 = u32::MAX;
 
 #[repr(align(64))]
 struct Head(AtomicU64);
@@ -149,6 +151,14 @@ impl<T: Sealed> Table<T> {
                 Ok(_) => return,
                 Err(now) => seen = now,
             }
+        }
+    }
+
+    /// As [`Table::clear`], and nothing for [`NO_SLOT`].
+    #[inline]
+    pub fn clear_if_any(&self, index: u32) {
+        if index != NO_SLOT {
+            self.clear(index);
         }
     }
 

@@ -4,6 +4,7 @@ use super::live::Class;
 use super::sites::Made;
 use crate::call::Call;
 use crate::clock;
+use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
@@ -18,9 +19,6 @@ pub struct Entry {
     pub context: ContextRef,
     pub bytes: u64,
 }
-
-/// No slot: the ledger was full when the allocation was recorded. It is counted all the same.
-const NO_SLOT: u32 = u32::MAX;
 
 impl Shim {
     /// Records an allocation that succeeded. `addr` is its pointer or handle.
@@ -56,18 +54,9 @@ impl Shim {
     fn add(&self, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind) {
         let AllocSlot { addr, bytes, context, .. } = slot;
         let stack = self.site(call.site(), Made::Memory(bytes));
-        let place = match self.ledger.allocs.take() {
-            Some(place) => {
-                let flags = if self.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
-                let (serial, tid, tag) = (self.registry.serial(), self.tid(), self.tag());
-                self.ledger.allocs.write(place, AllocSlot { stack, serial, tid, tag, flags, ..slot });
-                place
-            }
-            None => {
-                self.count(counters::DROPPED_RECORDS, 1);
-                NO_SLOT
-            }
-        };
+        let flags = if self.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
+        let (serial, tid, tag) = (self.registry.serial(), self.tid(), self.tag());
+        let place = self.place(&self.ledger.allocs, AllocSlot { stack, serial, tid, tag, flags, ..slot });
         self.count(counters::allocs(kind), 1);
         self.count(counters::alloc_bytes(kind), bytes);
         let entry = Entry { slot: place, kind, context, bytes };
@@ -110,7 +99,7 @@ impl Shim {
     pub fn free_failed(&self, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
         self.count(counters::FREE_FAILURES, 1);
         if let Some(entry) = entry {
-            self.registry.allocations.insert(class, addr, entry);
+            self.restore(class, addr, entry);
         }
         self.event(EventKind::FreeFailed, |event| {
             event.a = addr;
@@ -118,11 +107,17 @@ impl Shim {
         });
     }
 
+    /// Puts back what was taken out for a free that failed. If the address was given out meanwhile,
+    /// another thread's free of it has succeeded, and the entry is over.
+    pub fn restore(&self, class: Class, addr: u64, entry: Entry) {
+        if self.registry.allocations.insert_if_absent(class, addr, entry).is_err() {
+            self.ended(entry);
+        }
+    }
+
     /// An allocation is over.
     pub fn ended(&self, entry: Entry) {
-        if entry.slot != NO_SLOT {
-            self.ledger.allocs.clear(entry.slot);
-        }
+        self.ledger.allocs.clear_if_any(entry.slot);
         self.count(counters::frees(entry.kind), 1);
         self.count(counters::free_bytes(entry.kind), entry.bytes);
         if entry.kind.space() == Space::Device {

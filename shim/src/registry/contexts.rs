@@ -58,7 +58,10 @@ impl Shim {
         let info = backend.device_info(device);
         // Threads may meet here; the first one to come lists the context.
         let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
-            let Some(slot) = self.ledger.contexts.take() else { return 0 };
+            let Some(slot) = self.ledger.contexts.take().or_else(|| self.oldest_gone_context()) else {
+                self.count(counters::DROPPED_RECORDS, 1);
+                return 0;
+            };
             self.ledger.contexts.write(
                 slot,
                 ContextSlot {
@@ -93,15 +96,45 @@ impl Shim {
         context
     }
 
+    /// The slot of the context that is gone for longest and that no live memory refers to: contexts
+    /// are kept after their end only for as long as there is room.
+    #[cold]
+    fn oldest_gone_context(&self) -> Option<u32> {
+        let table = &self.ledger.contexts;
+        let gone = |slot| table.field(slot, offset_of!(ContextSlot, gone_ns));
+        let candidates = (0..table.capacity() as u32).filter_map(|slot| {
+            let empty = table.field(slot, offset_of!(ContextSlot, live_bytes)).load(Relaxed) == 0;
+            Some((gone(slot).load(Relaxed), slot)).filter(|(since, _)| *since != 0 && empty)
+        });
+        let (since, slot) = candidates.min()?;
+        // Whoever sets it to 0 has it.
+        gone(slot).compare_exchange(since, 0, Relaxed, Relaxed).ok()?;
+        for unsealed in [offset_of!(ContextSlot, used_bytes), offset_of!(ContextSlot, used_ns), offset_of!(ContextSlot, peak_bytes)] {
+            table.field(slot, unsealed).store(0, Relaxed);
+        }
+        Some(slot)
+    }
+
+    /// Takes a context out before its real end: another thread may get the handle at once.
+    pub fn context_going(&self, vendor: Vendor, handle: u64) -> Option<ContextRef> {
+        let (_, context) = self.registry.contexts.map.remove(&(vendor, handle))?;
+        self.registry.contexts.generation.fetch_add(2, Relaxed);
+        Some(context)
+    }
+
+    /// The real end failed.
+    pub fn context_stays(&self, vendor: Vendor, handle: u64, context: ContextRef) {
+        self.registry.contexts.map.entry((vendor, handle)).or_insert(context);
+        self.registry.contexts.generation.fetch_add(2, Relaxed);
+    }
+
     /// A context is gone, and what belonged to it.
-    pub fn context_gone(&self, vendor: Vendor, handle: u64) {
-        let contexts = &self.registry.contexts;
-        let Some((_, context)) = contexts.map.remove(&(vendor, handle)) else { return };
-        contexts.generation.fetch_add(2, Relaxed);
-        self.end_allocations_of(context);
-        self.end_execs_of(context);
-        self.end_streams_of(context);
+    pub fn context_ended(&self, handle: u64, context: ContextRef) {
+        // 0: it found no room, and what belongs to it cannot be told from others' like it.
         if let Some(slot) = u32::from(context).checked_sub(1) {
+            self.end_allocations_of(context);
+            self.end_execs_of(context);
+            self.end_streams_of(context);
             self.ledger.contexts.field(slot, offset_of!(ContextSlot, gone_ns)).store(clock::now_ns(), Relaxed);
         }
         self.event(EventKind::ContextDestroyed, |event| {
@@ -110,22 +143,16 @@ impl Shim {
         });
     }
 
-    /// The primary context of a device is gone.
-    pub fn primary_gone(&self, vendor: Vendor, device: Device) {
-        let primary: Vec<u64> = self
-            .registry
-            .contexts
-            .map
-            .iter()
-            .filter(|entry| entry.key().0 == vendor)
+    /// Takes out what is known of a device's primary context.
+    pub fn primary_going(&self, vendor: Vendor, device: Device) -> Vec<(u64, ContextRef)> {
+        let known = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
+        let primary: Vec<u64> = known
             .filter_map(|entry| {
                 let slot = self.ledger.contexts.read(u32::from(*entry.value()).checked_sub(1)?)?;
                 (slot.primary != 0 && slot.device == device as u32).then_some(entry.key().1)
             })
             .collect();
-        for handle in primary {
-            self.context_gone(vendor, handle);
-        }
+        primary.into_iter().filter_map(|handle| Some((handle, self.context_going(vendor, handle)?))).collect()
     }
 
     fn context_field(&self, context: ContextRef, offset: usize) -> Option<&AtomicU64> {

@@ -6,6 +6,7 @@ use super::sites::Made;
 use crate::backend;
 use crate::call::Call;
 use crate::clock;
+use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
 use gpumem_abi::types::{Graph, Status};
 use gpumem_wire::counters;
@@ -48,13 +49,9 @@ impl Shim {
             GraphOrigin::Created => 0,
             _ => backend::of(call.vendor).node_count(handle).unwrap_or(0) as u64,
         };
-        let Some(slot) = self.ledger.graphs.take() else {
-            self.count(counters::DROPPED_RECORDS, 1);
-            return;
-        };
         let serial = self.registry.serial();
-        self.ledger.graphs.write(
-            slot,
+        let slot = self.place(
+            &self.ledger.graphs,
             GraphSlot {
                 stack,
                 handle: key,
@@ -81,7 +78,7 @@ impl Shim {
 
     /// The real destroy succeeded.
     pub fn graph_ended(&self, entry: GraphEntry) {
-        self.ledger.graphs.clear(entry.slot);
+        self.ledger.graphs.clear_if_any(entry.slot);
         self.count(counters::GRAPHS_DESTROYED, 1);
     }
 
@@ -104,15 +101,11 @@ impl Shim {
         let context = self.current_context(call.vendor);
         self.look_again(call.vendor, context, clock::now_ns());
         let source = self.registry.graphs.get(Class::Graph, graph as u64);
-        if let Some(source) = source {
+        if let Some(source) = source.filter(|source| source.slot != NO_SLOT) {
             self.note_nodes(source, total);
         }
-        let Some(slot) = self.ledger.execs.take() else {
-            self.count(counters::DROPPED_RECORDS, 1);
-            return;
-        };
-        self.ledger.execs.write(
-            slot,
+        let slot = self.place(
+            &self.ledger.execs,
             ExecSlot {
                 stack,
                 handle: exec,
@@ -165,7 +158,7 @@ impl Shim {
             return;
         }
         self.count(counters::LAUNCHES, 1);
-        if let Some(entry) = self.registry.execs.get(Class::Exec, exec) {
+        if let Some(entry) = self.registry.execs.get(Class::Exec, exec).filter(|entry| entry.slot != NO_SLOT) {
             let field = |offset| self.ledger.execs.field(entry.slot, offset);
             field(offset_of!(ExecSlot, launches)).fetch_add(1, Relaxed);
             field(offset_of!(ExecSlot, last_launch_ns)).store(clock::now_ns(), Relaxed);
@@ -174,7 +167,7 @@ impl Shim {
 
     /// An exec was updated, whole or in one node.
     pub fn updated(&self, exec: u64, update: Update) {
-        let entry = self.registry.execs.get(Class::Exec, exec);
+        let entry = self.registry.execs.get(Class::Exec, exec).filter(|entry| entry.slot != NO_SLOT);
         let add = |offset| {
             if let Some(entry) = entry {
                 self.ledger.execs.field(entry.slot, offset).fetch_add(1, Relaxed);
@@ -206,7 +199,7 @@ impl Shim {
 
     /// The real destroy succeeded.
     pub fn exec_ended(&self, entry: ExecEntry) {
-        self.ledger.execs.clear(entry.slot);
+        self.ledger.execs.clear_if_any(entry.slot);
         self.count(counters::EXECS_DESTROYED, 1);
     }
 

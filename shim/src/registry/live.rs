@@ -49,6 +49,17 @@ impl<V: Copy> Live<V> {
         self.map.insert((key, class), value)
     }
 
+    /// Adds an entry unless its place is taken.
+    pub fn insert_if_absent(&self, class: Class, key: u64, value: V) -> Result<(), ()> {
+        match self.map.entry((key, class)) {
+            dashmap::Entry::Vacant(place) => {
+                place.insert(value);
+                Ok(())
+            }
+            dashmap::Entry::Occupied(_) => Err(()),
+        }
+    }
+
     /// Takes an entry out.
     #[inline]
     pub fn remove(&self, class: Class, key: u64) -> Option<V> {

@@ -99,13 +99,10 @@ impl Shim {
     #[cold]
     fn write_stack(&self, id: u32, hash: u64, frames: &[u64]) -> bool {
         let ledger = &self.ledger;
+        let Some(first_frame) = ledger.frames.append(frames) else { return false };
         // Stacks are never given back and ids are given in order, so the slot is the id.
         let Some(slot) = ledger.stacks.take() else { return false };
         debug_assert_eq!(slot, id);
-        let Some(first_frame) = ledger.frames.append(frames) else {
-            ledger.stacks.clear(slot);
-            return false;
-        };
         let stack = StackSlot {
             frames: frames.len() as u32,
             first_frame,

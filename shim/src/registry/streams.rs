@@ -3,6 +3,7 @@
 use super::sites::Made;
 use crate::call::Call;
 use crate::clock;
+use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
 use dashmap::DashMap;
 use gpumem_abi::types::Status;
@@ -13,15 +14,13 @@ use rustc_hash::FxBuildHasher;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+/// What is needed to find a stream's record.
 #[derive(Clone, Copy)]
-struct Entry {
+pub struct Entry {
     slot: u32,
     context: ContextRef,
     capturing: bool,
 }
-
-/// No slot: a stream that is not listed, known because it captures.
-const UNLISTED: u32 = u32::MAX;
 
 /// Streams by vendor and handle.
 pub struct Streams {
@@ -58,7 +57,6 @@ impl Shim {
     pub fn stream_created(&'static self, call: &Call, handle: u64, flags: u32, priority: i32) {
         let context = self.current_context(call.vendor);
         let stack = self.site(call.site(), Made::Stream);
-        let Some(slot) = self.ledger.streams.take() else { return };
         let stream = StreamSlot {
             stack,
             handle,
@@ -69,25 +67,32 @@ impl Shim {
             context,
             ..Default::default()
         };
-        self.ledger.streams.write(slot, stream);
+        let slot = self.place(&self.ledger.streams, stream);
         let old = self.registry.streams.map.insert((call.vendor, handle), Entry { slot, context, capturing: false });
         if let Some(old) = old {
             self.end_stream(old);
         }
     }
 
-    /// A stream is gone.
-    pub fn stream_destroyed(&self, vendor: Vendor, handle: u64) {
-        if let Some((_, entry)) = self.registry.streams.map.remove(&(vendor, handle)) {
-            self.end_stream(entry);
+    /// Takes a stream out before its real destroy: another thread may get the handle at once.
+    pub fn stream_going(&self, vendor: Vendor, handle: u64) -> Option<Entry> {
+        self.registry.streams.map.remove(&(vendor, handle)).map(|(_, entry)| entry)
+    }
+
+    /// The real destroy returned.
+    pub fn stream_destroyed(&self, vendor: Vendor, handle: u64, entry: Entry, status: Status) {
+        if status != 0
+            && let dashmap::Entry::Vacant(place) = self.registry.streams.map.entry((vendor, handle))
+        {
+            place.insert(entry);
+            return;
         }
+        self.end_stream(entry);
     }
 
     fn end_stream(&self, entry: Entry) {
         self.registry.streams.end_capture(&entry);
-        if entry.slot != UNLISTED {
-            self.ledger.streams.clear(entry.slot);
-        }
+        self.ledger.streams.clear_if_any(entry.slot);
     }
 
     /// All streams of a context are gone with it.
@@ -105,10 +110,10 @@ impl Shim {
         self.count(counters::CAPTURES_BEGUN, 1);
         self.registry.streams.capturing.fetch_add(1, Relaxed);
         // Default streams, and those from before the shim, are known while they capture only.
-        let unlisted = Entry { slot: UNLISTED, context: 0, capturing: true };
+        let unlisted = Entry { slot: NO_SLOT, context: 0, capturing: true };
         let mut entry = self.registry.streams.map.entry((vendor, stream)).or_insert(unlisted);
         entry.capturing = true;
-        if entry.slot != UNLISTED {
+        if entry.slot != NO_SLOT {
             let field = |offset| self.ledger.streams.field(entry.slot, offset);
             field(offset_of!(StreamSlot, capture_mode)).store(u64::from(mode as u32), Relaxed);
             field(offset_of!(StreamSlot, captures)).fetch_add(1, Relaxed);
@@ -124,7 +129,7 @@ impl Shim {
             return;
         };
         streams.end_capture(&entry);
-        if entry.slot == UNLISTED {
+        if entry.slot == NO_SLOT {
             streams.map.remove(&(vendor, stream));
         } else {
             if let Some(mut entry) = streams.map.get_mut(&(vendor, stream)) {

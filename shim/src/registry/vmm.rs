@@ -21,6 +21,19 @@ struct Mapping {
     physical: u64,
 }
 
+/// A hold on a handle that is being released.
+pub struct Release {
+    handle: u64,
+    id: u64,
+}
+
+/// A mapping that is being unmapped.
+pub struct Unmap {
+    start: u64,
+    mapping: Mapping,
+    entry: Option<Entry>,
+}
+
 /// Who holds what. These calls take microseconds in the driver, so one lock will do; it is never
 /// held over one of them.
 #[derive(Default)]
@@ -69,19 +82,30 @@ impl Shim {
         }
     }
 
-    /// A handle was released.
-    pub fn vmm_released(&self, handle: u64) {
+    /// Takes one hold on a handle away before the real release: another thread may get the handle's
+    /// number at once.
+    pub fn vmm_releasing(&self, handle: u64) -> Option<Release> {
+        let mut inner = self.registry.vmm.inner.lock().ok()?;
+        let id = inner.handles.get(&handle).copied()?;
+        let physical = inner.physical.get_mut(&id)?;
+        physical.handles = physical.handles.saturating_sub(1);
+        if physical.handles == 0 {
+            inner.handles.remove(&handle);
+        }
+        Some(Release { handle, id })
+    }
+
+    /// The real release returned.
+    pub fn vmm_released(&self, release: Release, succeeded: bool) {
         let over = {
             let Ok(mut inner) = self.registry.vmm.inner.lock() else { return };
-            let Some(id) = inner.handles.get(&handle).copied() else { return };
-            let left = inner.physical.get_mut(&id).map_or(0, |physical| {
-                physical.handles = physical.handles.saturating_sub(1);
-                physical.handles
-            });
-            if left == 0 {
-                inner.handles.remove(&handle);
+            if !succeeded {
+                if let Some(physical) = inner.physical.get_mut(&release.id) {
+                    physical.handles += 1;
+                }
+                inner.handles.entry(release.handle).or_insert(release.id);
             }
-            inner.over(id)
+            inner.over(release.id)
         };
         if let Some(entry) = over {
             self.ended(entry);
@@ -99,30 +123,37 @@ impl Shim {
         inner.mappings.insert(addr, Mapping { bytes, physical });
     }
 
-    /// A range was unmapped: all mappings that begin in it.
-    pub fn vmm_unmapped(&self, addr: u64, bytes: u64) {
-        let (gone, over) = {
+    /// Takes out all mappings that lie in a range before it is really unmapped.
+    pub fn vmm_unmapping(&self, addr: u64, bytes: u64) -> Vec<Unmap> {
+        let Ok(mut inner) = self.registry.vmm.inner.lock() else { return Vec::new() };
+        let end = addr.saturating_add(bytes);
+        let whole = inner.mappings.range(addr..end).filter(|(start, mapping)| start.saturating_add(mapping.bytes) <= end);
+        let starts: Vec<u64> = whole.map(|(start, _)| *start).collect();
+        let taken = starts.into_iter().filter_map(|start| {
+            let mapping = inner.mappings.remove(&start)?;
+            Some(Unmap { start, mapping, entry: self.registry.allocations.remove(Class::Mapping, start) })
+        });
+        taken.collect()
+    }
+
+    /// The real unmap returned.
+    pub fn vmm_unmapped(&self, gone: Vec<Unmap>, succeeded: bool) {
+        let mut over = Vec::new();
+        {
             let Ok(mut inner) = self.registry.vmm.inner.lock() else { return };
-            let end = addr.saturating_add(bytes);
-            let gone: Vec<u64> = inner
-                .mappings
-                .range(addr..end)
-                .filter(|(start, mapping)| start.saturating_add(mapping.bytes) <= end)
-                .map(|(start, _)| *start)
-                .collect();
-            let mut over = Vec::new();
-            for start in &gone {
-                let Some(mapping) = inner.mappings.remove(start) else { continue };
-                if let Some(physical) = inner.physical.get_mut(&mapping.physical) {
-                    physical.mappings = physical.mappings.saturating_sub(1);
+            for Unmap { start, mapping, entry } in gone {
+                if succeeded {
+                    if let Some(physical) = inner.physical.get_mut(&mapping.physical) {
+                        physical.mappings = physical.mappings.saturating_sub(1);
+                    }
+                    over.extend(entry);
+                    over.extend(inner.over(mapping.physical));
+                    continue;
                 }
-                over.extend(inner.over(mapping.physical));
-            }
-            (gone, over)
-        };
-        for start in gone {
-            if let Some(entry) = self.registry.allocations.remove(Class::Mapping, start) {
-                self.ended(entry);
+                inner.mappings.insert(start, mapping);
+                if let Some(entry) = entry {
+                    self.restore(Class::Mapping, start, entry);
+                }
             }
         }
         for entry in over {

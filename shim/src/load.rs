@@ -1,0 +1,33 @@
+//! What is known only when the program is loaded, before any of it runs: which objects are in the
+//! global scope from the start, and what the program's stderr is. Reading this is all that happens at
+//! load.
+
+use crate::doors::elf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+static OBJECTS: AtomicUsize = AtomicUsize::new(0);
+static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+extern "C" fn at_load() {
+    OBJECTS.store(elf::objects().len(), Relaxed);
+    if let Some((device, inode)) = crate::descriptor::identity(libc::STDERR_FILENO) {
+        STDERR[0].store(device, Relaxed);
+        STDERR[1].store(inode, Relaxed);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+/// How many objects the program began with: the first ones in the loader's order, all of them in the
+/// global scope, none of them ever unloaded.
+pub fn objects() -> usize {
+    OBJECTS.load(Relaxed)
+}
+
+/// Whether descriptor 2 is what it was at load; a program may have closed it and opened a file.
+pub fn stderr_is_the_same() -> bool {
+    let now = crate::descriptor::identity(libc::STDERR_FILENO);
+    now == Some((STDERR[0].load(Relaxed), STDERR[1].load(Relaxed)))
+}
