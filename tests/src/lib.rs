@@ -2,3 +2,5 @@
 
 pub mod conformance;
 pub mod harness;
+pub mod proof;
+pub mod stage;

@@ -1,0 +1,148 @@
+# gpumem. `make help` lists what there is; `make run` and `make test` need nothing before them.
+# A machine needs cargo, a C compiler and make; for `dist` also python3.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := all
+
+TARGET  ?= target
+CARGO   ?= cargo
+CC      ?= cc
+PYTHON  ?= python3
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# Which build `run`, `proof` and `install` use; NO_BUILD=1: what is there, whatever its age.
+PROFILE ?= release
+NO_BUILD ?=
+# What `make run` hands to the demo and `make proof` to proof: ARGS="--seconds 20".
+ARGS    ?=
+
+override target := $(abspath $(TARGET))
+export CARGO_TARGET_DIR := $(target)
+# Set in the environment it would replace .cargo/config.toml's, which the shim cannot do without.
+ifdef RUSTFLAGS
+export RUSTFLAGS += -Cforce-frame-pointers=yes
+endif
+
+version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+release := $(target)/release
+built   := $(target)/$(PROFILE)
+profile := --profile $(if $(filter debug,$(PROFILE)),dev,$(PROFILE))
+sims    := -p gpumem-sim-cuda -p gpumem-sim-cudart12 -p gpumem-sim-cudart13 -p gpumem-sim-hip
+
+##@ Build
+all: build ## release builds of libgpumem.so and gpumem, in target/release
+build:
+	$(CARGO) build --release -p gpumem-shim -p gpumem-inspector
+	@echo "built $(release)/libgpumem.so and $(release)/gpumem"
+
+# Also what looks for a GPU and runs programs, and the simulator for where there is none.
+build-tests:
+ifeq ($(NO_BUILD),)
+	$(CARGO) build $(profile) -p gpumem-shim -p gpumem-inspector -p gpumem-tests $(sims)
+endif
+
+##@ Run
+run: build-tests ## the demo under the preload, on the GPU if there is one, else on the simulator
+	@$(built)/proof_demo $(ARGS)
+proof: build-tests ## every claim, native against preloaded: one JSON line each
+	@$(built)/proof $(ARGS)
+
+##@ Check
+test: ## all tests, without a GPU
+	$(CARGO) build --workspace
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --workspace --no-fail-fast; \
+	else set -x; $(CARGO) test --workspace --no-fail-fast; fi
+
+shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
+lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+lint-quick:
+	$(CARGO) fmt --all --check
+	kernels/check-ptx.sh
+	@for f in $(shell_scripts); do case $$(head -1 $$f) in *bash*) bash -n $$f ;; *) sh -n $$f ;; esac || exit 1; done
+	@if command -v $(PYTHON) >/dev/null; then \
+	    $(PYTHON) -c 'import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]' tests/gpu/*.py tests/gpu/py/*.py; \
+	else echo "lint: no $(PYTHON): syntax of tests/gpu/*.py is not checked"; fi
+	@echo "lint: formatting, PTX and scripts are fine"
+fmt: ## format the workspace
+	$(CARGO) fmt --all
+
+##@ On a GPU, and times
+test-gpu: build ## programs of all kinds on an NVIDIA GPU; STAGES="programs cost" runs some
+	tests/gpu/run.sh $(STAGES)
+bench-gpu: build ## what the preload costs, against the real driver
+	tests/gpu/run.sh cost
+bench: build ## what the preload costs, against a driver that does nothing
+	@mkdir -p $(target)/bench/null
+	$(CC) -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/nullcuda.c -o $(target)/bench/null/libcuda.so.1
+	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/cost.c -o $(target)/bench/cost -ldl
+	$(CC) -std=gnu11 -O2 -fomit-frame-pointer tests/gpu/cost.c -o $(target)/bench/cost_nofp -ldl
+	@cd tests/gpu && HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
+	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench $(PYTHON) cost.py
+gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
+	@rm -rf gpu-kit && mkdir gpu-kit
+	@cd $(built) && cp libgpumem.so gpumem conformance proof proof_demo \
+	    libcuda.so libcudart12.so libcudart13.so libamdhip64.a $(CURDIR)/gpu-kit/
+	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/proof, gpu-kit/proof_demo"
+
+##@ Install
+# The same tree that `make install` puts under PREFIX, in $(1).
+define put_files
+	install -d $(1)/lib $(1)/bin $(1)/include $(1)/share/man/man1 $(1)/share/bash-completion/completions \
+	    $(1)/share/zsh/site-functions $(1)/share/fish/vendor_completions.d $(1)/share/doc/gpumem
+	install -m 644 $(2)/libgpumem.so $(1)/lib/libgpumem.so
+	install -m 755 $(2)/gpumem $(1)/bin/gpumem
+	install -m 644 shim/include/gpumem.h $(1)/include/gpumem.h
+	install -m 644 LICENSE-MIT LICENSE-APACHE README.md $(1)/share/doc/gpumem/
+	$(3) man --out $(1)/share/man/man1
+	$(3) completions bash >$(1)/share/bash-completion/completions/gpumem
+	$(3) completions zsh >$(1)/share/zsh/site-functions/_gpumem
+	$(3) completions fish >$(1)/share/fish/vendor_completions.d/gpumem.fish
+endef
+root = $(DESTDIR)$(PREFIX)
+install: ## into PREFIX (/usr/local), under DESTDIR if set
+	@[ -f $(built)/libgpumem.so ] && [ -f $(built)/gpumem ] || $(MAKE) build
+	@$(call put_files,$(root),$(built),$(built)/gpumem)
+	@echo "installed: $(root)/bin/gpumem, $(root)/lib/libgpumem.so"
+uninstall: ## removes what install put there
+	rm -f $(root)/lib/libgpumem.so $(root)/bin/gpumem $(root)/include/gpumem.h $(root)/share/man/man1/gpumem.1 \
+	    $(root)/share/man/man1/gpumem-*.1 $(root)/share/bash-completion/completions/gpumem \
+	    $(root)/share/zsh/site-functions/_gpumem $(root)/share/fish/vendor_completions.d/gpumem.fish
+	rm -rf $(root)/share/doc/gpumem
+
+# Built by zig's linker against an old glibc; both packages come from PyPI into a venv of their own.
+GLIBC_FLOOR ?= 2.28
+zig_venv := $(target)/zig
+dist_target := x86_64-unknown-linux-gnu
+dist_built := $(target)/$(dist_target)/release
+dist_name := gpumem-$(version)-x86_64-linux
+$(zig_venv)/bin/cargo-zigbuild:
+	$(PYTHON) -m venv $(zig_venv)
+	$(zig_venv)/bin/python -m pip install --quiet --disable-pip-version-check 'cargo-zigbuild==0.23.4' 'ziglang==0.15.2'
+dist: $(zig_venv)/bin/cargo-zigbuild ## dist/gpumem-VERSION-x86_64-linux.tar.gz, for glibc 2.28 and later
+	PATH=$(zig_venv)/bin:$$PATH $(CARGO) zigbuild --release --target $(dist_target).$(GLIBC_FLOOR) -p gpumem-shim -p gpumem-inspector
+	@rm -rf $(target)/dist && mkdir -p dist $(target)/dist/stripped
+	@for f in libgpumem.so gpumem; do strip --strip-unneeded -o $(target)/dist/stripped/$$f $(dist_built)/$$f || exit 1; done
+	@$(call put_files,$(target)/dist/$(dist_name),$(target)/dist/stripped,$(dist_built)/gpumem)
+	@$(MAKE) check-glibc FILES="$(target)/dist/$(dist_name)/lib/libgpumem.so $(target)/dist/$(dist_name)/bin/gpumem"
+	tar -C $(target)/dist --owner=0 --group=0 --sort=name -czf dist/$(dist_name).tar.gz $(dist_name)
+	@ls -l dist/$(dist_name).tar.gz
+# The newest glibc that any symbol of FILES asks for.
+check-glibc:
+	@for f in $(FILES); do \
+	    newest=$$(objdump -T $$f | sed -n 's/.*(\?GLIBC_\([0-9][0-9.]*\))\?.*/\1/p' | sort -Vu | tail -1); \
+	    [ -n "$$newest" ] || { echo "check-glibc: $$f names no version of glibc: objdump failed?" >&2; exit 1; }; \
+	    top=$$(printf '%s\n%s\n' "$$newest" $(GLIBC_FLOOR) | sort -V | tail -1); \
+	    [ "$$top" = $(GLIBC_FLOOR) ] || { echo "check-glibc: $$f needs glibc $$newest, the floor is $(GLIBC_FLOOR)" >&2; exit 1; }; \
+	    echo "check-glibc: $${f##*/} needs glibc $$newest (floor $(GLIBC_FLOOR))"; \
+	done
+
+##@ Other
+clean: ## everything that was built
+	$(CARGO) clean
+	rm -rf dist gpu-kit
+help: ## this list
+	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+.PHONY: all build build-tests run proof test lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
+    dist check-glibc clean help

@@ -1,0 +1,268 @@
+//! What gpumem claims, measured natively and under the preload.
+//!
+//! One row of [`CLAIMS`] is one claim, and one JSON line of `make proof`. A feature that claims
+//! something adds its row here and a function that measures it beside the others.
+
+pub mod cost;
+pub mod demo;
+pub mod record;
+
+use crate::stage::{Device, Stage};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// What has to be so for a claim to hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// Preloaded is what native is.
+    Same,
+    /// Preloaded is this.
+    Exactly(f64),
+    /// Preloaded is at most so much more than native.
+    Added(f64),
+}
+
+impl Limit {
+    fn holds(self, measured: &Measured) -> bool {
+        match self {
+            Self::Same => measured.preloaded == measured.native,
+            Self::Exactly(wanted) => measured.preloaded == wanted,
+            Self::Added(most) => measured.added() <= most,
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Same => f.write_str("preloaded = native"),
+            Self::Exactly(wanted) => write!(f, "preloaded = {wanted}"),
+            Self::Added(most) => write!(f, "preloaded - native <= {most}"),
+        }
+    }
+}
+
+/// Two figures in the claim's unit.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    pub native: f64,
+    pub preloaded: f64,
+    /// Median of the differences of pairs, where it was measured in pairs; it says more than the
+    /// difference of the two medians.
+    pub added: Option<f64>,
+    /// What else there is to say; what is wrong, when something is.
+    pub note: String,
+    /// Something besides the figures went wrong: the claim does not hold.
+    pub broken: bool,
+}
+
+impl Measured {
+    fn added(&self) -> f64 {
+        self.added.unwrap_or(self.preloaded - self.native)
+    }
+}
+
+/// One claim.
+pub struct Claim {
+    pub name: &'static str,
+    /// What it says, for people.
+    pub says: &'static str,
+    pub unit: &'static str,
+    pub limit: Limit,
+    /// The simulator cannot show it.
+    pub needs_gpu: bool,
+    pub measure: fn(&Bench<'_>) -> Result<Measured, String>,
+}
+
+/// Every claim, in the order of the report.
+pub const CLAIMS: &[Claim] = &[
+    Claim {
+        name: "record.results_equal",
+        says: "programs end with the same status, output and messages",
+        unit: "programs whose results are the native ones",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: record::results_equal,
+    },
+    Claim {
+        name: "record.counts_equal",
+        says: "the ledger counts what the program counted for itself",
+        unit: "allocations, frees, bytes, graphs, execs, launches, updates and captures of all programs",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: record::counts_equal,
+    },
+    Claim {
+        name: "record.balance_zero",
+        says: "nothing is left in the ledger of a program that gave all back",
+        unit: "allocations, bytes, graphs and execs left over",
+        limit: Limit::Exactly(0.0),
+        needs_gpu: false,
+        measure: record::balance_zero,
+    },
+    Claim {
+        name: "record.dead_process_readable",
+        says: "the ledger of a process killed by SIGKILL shows what it held",
+        unit: "live bytes at death",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: record::dead_process_readable,
+    },
+    Claim {
+        name: "cost.call",
+        says: "a call that passes through: the one that gets slowest",
+        unit: "ns a call",
+        limit: Limit::Added(15.0),
+        needs_gpu: true,
+        measure: cost::call,
+    },
+    Claim {
+        name: "cost.record",
+        says: "a recorded allocation and its free, without call stacks",
+        unit: "ns a pair",
+        limit: Limit::Added(150.0),
+        needs_gpu: true,
+        measure: cost::record,
+    },
+    Claim {
+        name: "cost.record_stacks",
+        says: "a recorded allocation and its free, with stacks of 32 frames",
+        unit: "ns a pair",
+        limit: Limit::Added(400.0),
+        needs_gpu: true,
+        measure: cost::record_stacks,
+    },
+];
+
+/// What a measurement works with.
+pub struct Bench<'a> {
+    pub stage: &'a Stage,
+    /// Scratch; each claim has its own directory in it.
+    work: PathBuf,
+    claim: &'static str,
+    runs: Cell<u32>,
+}
+
+impl Bench<'_> {
+    /// A directory for the ledgers of one run.
+    pub fn ledgers(&self) -> PathBuf {
+        self.runs.set(self.runs.get() + 1);
+        self.work.join(self.claim).join(self.runs.get().to_string())
+    }
+
+    /// Says on stderr what is being done.
+    pub fn step(&self, what: &str) {
+        eprintln!("proof: {}: {what}", self.claim);
+    }
+}
+
+/// The line of a claim.
+fn line(claim: &Claim, device: &Device, result: &Result<Measured, String>) -> (String, Option<bool>) {
+    let value = |value: &Value| value.to_string();
+    let number = |number: f64| match number {
+        n if n.fract() == 0.0 && n.abs() < 9e15 => json!(n as i64),
+        n => json!((n * 10.0).round() / 10.0),
+    };
+    let skipped = claim.needs_gpu && matches!(device, Device::Simulator);
+    let (native, preloaded, added, holds, note) = match result {
+        _ if skipped => (Value::Null, Value::Null, None, None, "not measured on the simulator".to_owned()),
+        Err(why) => (Value::Null, Value::Null, None, Some(false), why.clone()),
+        Ok(measured) => (
+            number(measured.native),
+            number(measured.preloaded),
+            measured.added,
+            Some(!measured.broken && claim.limit.holds(measured)),
+            measured.note.clone(),
+        ),
+    };
+    let mut members = vec![
+        ("claim", json!(claim.name)),
+        ("native", native),
+        ("preloaded", preloaded),
+        ("unit", json!(claim.unit)),
+        ("limit", json!(claim.limit.to_string())),
+        ("holds", json!(holds)),
+        ("device", json!(device.to_string())),
+    ];
+    members.extend(added.map(|added| ("added", number(added))));
+    if !note.is_empty() {
+        members.push(("note", json!(note)));
+    }
+    let members: Vec<String> = members.iter().map(|(name, of)| format!("{}:{}", json!(name), value(of))).collect();
+    (format!("{{{}}}", members.join(",")), holds)
+}
+
+/// Measures the claims whose names begin with one of `chosen` (all, if there is none), prints a line
+/// for each, and says whether all hold.
+///
+/// # Errors
+/// When the scratch directory cannot be made or stdout is closed.
+pub fn prove(stage: &Stage, chosen: &[String]) -> Result<bool, String> {
+    let work = stage.kit.join(format!("proof-work.{}", std::process::id()));
+    std::fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
+    let mut all_hold = true;
+    for claim in CLAIMS {
+        if !chosen.is_empty() && !chosen.iter().any(|name| claim.name.starts_with(name.as_str())) {
+            continue;
+        }
+        let bench = Bench { stage, work: work.clone(), claim: claim.name, runs: Cell::new(0) };
+        let measurable = !claim.needs_gpu || matches!(stage.device, Device::Gpu(_));
+        bench.step(if measurable { claim.says } else { "not measured on the simulator" });
+        let result = if measurable { (claim.measure)(&bench) } else { Ok(Measured::default()) };
+        let (text, holds) = line(claim, &stage.device, &result);
+        writeln!(std::io::stdout(), "{text}").map_err(|error| format!("stdout: {error}"))?;
+        all_hold &= holds != Some(false);
+    }
+    if all_hold {
+        let _ = std::fs::remove_dir_all(&work);
+    } else {
+        eprintln!("proof: not every claim holds; the ledgers are kept in {}", work.display());
+    }
+    Ok(all_hold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_decide() {
+        let measured = |native, preloaded, added| Measured { native, preloaded, added, ..Measured::default() };
+        for (limit, of, holds) in [
+            (Limit::Same, measured(3.0, 3.0, None), true),
+            (Limit::Same, measured(3.0, 4.0, None), false),
+            (Limit::Exactly(0.0), measured(1.0, 0.0, None), true),
+            (Limit::Exactly(0.0), measured(0.0, 1.0, None), false),
+            (Limit::Added(15.0), measured(100.0, 115.0, None), true),
+            (Limit::Added(15.0), measured(100.0, 116.0, None), false),
+            (Limit::Added(15.0), measured(100.0, 130.0, Some(14.0)), true),
+        ] {
+            assert_eq!(limit.holds(&of), holds, "{limit} {of:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_holds_and_what_was_not_measured() {
+        let (record, cost) = (&CLAIMS[0], CLAIMS.iter().find(|claim| claim.needs_gpu).unwrap());
+        let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let good = Measured { native: 14.0, preloaded: 14.0, ..Measured::default() };
+        let (text, holds) = line(record, &Device::Simulator, &Ok(good.clone()));
+        assert_eq!((parse(&text)["native"].clone(), holds), (json!(14), Some(true)));
+        let broken = Measured { broken: true, note: "exit status".into(), ..good };
+        assert_eq!(line(record, &Device::Simulator, &Ok(broken)).1, Some(false));
+        let (text, holds) = line(record, &Device::Simulator, &Err("no such program".into()));
+        assert_eq!((parse(&text)["holds"].clone(), holds), (json!(false), Some(false)));
+        let (text, holds) = line(cost, &Device::Simulator, &Ok(Measured::default()));
+        assert_eq!((parse(&text)["holds"].clone(), holds), (Value::Null, None));
+        assert_eq!(parse(&text)["note"], "not measured on the simulator");
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (index, claim) in CLAIMS.iter().enumerate() {
+            assert!(CLAIMS[..index].iter().all(|other| other.name != claim.name), "{}", claim.name);
+        }
+    }
+}
