@@ -1,7 +1,7 @@
 //! Every program natively and preloaded: the same result, the same exit code, and a ledger that
 //! counts what the program counted.
 
-use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_tests::harness::{Program, Ran, client, program};
 use serde_json::Value;
 
 /// Members of a summary that may differ from run to run.
@@ -142,13 +142,19 @@ fn t13_demo_balances_to_zero() {
 /// T2: the functions for per-thread default streams are counted as their twins are.
 #[test]
 fn t02_per_thread_twins_are_counted() {
-    same_in_all_ways(&gpumem_tests::harness::client("twins")).ledger().balanced();
+    same_in_all_ways(&client("twins")).ledger().balanced();
+}
+
+/// T2: likewise the runtime's, as compilers call them for per-thread default streams.
+#[test]
+fn t02_runtime_per_thread_twins_are_counted() {
+    same_in_all_ways(&client("perthread")).ledger().balanced();
 }
 
 /// T4: NULL where an out-parameter may be NULL, and where it may not, answers as native.
 #[test]
 fn t04_null_out_parameters() {
-    let program = gpumem_tests::harness::client("nulls");
+    let program = client("nulls");
     let (native, preloaded) = (program.native(), program.preloaded());
     assert_eq!(native.code, 0, "{}", native.err);
     assert_eq!((preloaded.code, &preloaded.out, &preloaded.err), (0, &native.out, &native.err));
@@ -220,4 +226,49 @@ fn a_default_tag_is_for_what_has_none() {
     tags.sort_by_key(|alloc| alloc.serial);
     let names: Vec<_> = tags.iter().map(|alloc| ledger.snapshot.text(alloc.tag).into_owned()).collect();
     assert_eq!(names[..3], ["weights", "model", "job 7"]);
+}
+
+/// T13: memory on several devices is that of each; what a reset takes away is over.
+#[test]
+fn t13_several_devices_and_resets() {
+    let devices = client("devices").env("SIM_DEVICES", "3");
+    let running = devices.clone().waits().start(true);
+    running.says("devices");
+    let stats = running.gpumem(&["stats"]);
+    let rows = stats["devices"].as_array().expect("devices");
+    let tracked: Vec<_> = rows.iter().map(|row| (row["device"].as_u64(), row["tracked_bytes"].as_u64())).collect();
+    assert_eq!(tracked, (0..3).map(|n| (Some(n), Some((n + 1) << 20))).collect::<Vec<_>>());
+    let ran = running.finish().ok();
+    ran.ledger().agrees_with(&ran.json()).complete().balanced();
+    assert_eq!(ran.ledger().counter(gpumem_wire::counters::ENDED_WITH_CONTEXT), 2);
+    same_in_all_ways(&devices).ledger().balanced();
+}
+
+/// What stats say of a process's memory is plausible where graphs really take some of it.
+#[test]
+fn t13_host_memory_of_graphs_is_explained() {
+    let args = [
+        "--iterations",
+        "60",
+        "--weights",
+        "8",
+        "--kv",
+        "1",
+        "--prefill",
+        "4",
+        "--never-evict",
+        "--nodes",
+        "200",
+        "--hold",
+        "600",
+    ];
+    let running = program("demo").args(args).env("SIM_HOST_HEAP", "real").start(true);
+    running.says("\"demo\"");
+    let stats = running.gpumem(&["stats"]);
+    let host = |member: &str| stats["host"][member].as_u64().unwrap_or_else(|| panic!("no {member} in {stats}"));
+    let (rss, explained) = (host("rss_bytes"), host("explained_bytes"));
+    let (graphs, execs) = (host("graph_bytes"), host("exec_bytes"));
+    assert!(graphs > 1 << 20 && execs > graphs, "{stats}");
+    assert!(explained >= graphs + execs && explained <= rss, "{explained} of {rss} explained");
+    assert_eq!(host("unexplained_bytes"), rss - explained);
 }

@@ -2,7 +2,7 @@
 //! goes, deep and small stacks, tables that are too small.
 
 use gpumem_tests::harness::run::wait_for;
-use gpumem_tests::harness::{Ledger, artifacts, client, command, program};
+use gpumem_tests::harness::{Ledger, Program, artifacts, client, command, program};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 
@@ -127,4 +127,52 @@ fn t10_no_gpu_call_is_told() {
     let rows = ps["processes"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["pid"] == running.pid()).unwrap_or_else(|| panic!("{ps}"));
     assert_eq!((&row["status"], &row["ledger"]), (&"no-gpu-call".into(), &serde_json::Value::Null), "{ps}");
+}
+
+/// Programs that reach the driver in different ways.
+fn of_all_doors() -> [Program; 4] {
+    [program("graphs"), program("driver_dlopen"), program("plugin"), program("firstuse")]
+}
+
+/// T8: lookups before any constructor of ours, and from inside malloc; before us and behind us.
+#[test]
+fn t08_lookups_before_anything_is_ready() {
+    let (early, shim) = (artifacts().clients.join("libearly.so"), artifacts().shim.display());
+    for program in of_all_doors() {
+        let alone = program.clone().env("LD_PRELOAD", &early).native().ok();
+        for order in [format!("{}:{shim}", early.display()), format!("{shim}:{}", early.display())] {
+            let both = program.clone().env("LD_PRELOAD", &order).preloaded().ok();
+            assert_eq!((&both.json()["allocs"], both.ours()), (&alone.json()["allocs"], vec![]), "{order}");
+            both.ledger().agrees_with(&both.json()).complete().balanced();
+        }
+    }
+}
+
+/// T8: another library that replaces dlsym by an ordinary wrapper, behind us: all is seen.
+#[test]
+fn t08_another_library_replaces_dlsym() {
+    let order = format!("{}:{}", artifacts().shim.display(), artifacts().clients.join("libwrap.so").display());
+    for program in of_all_doors() {
+        let both = program.env("LD_PRELOAD", &order).preloaded().ok();
+        assert_eq!(both.ours(), [""; 0]);
+        both.ledger().agrees_with(&both.json()).complete().balanced();
+    }
+}
+
+/// The whole way that a user takes: gpumem run, then gpumem on what it left.
+#[test]
+fn gpumem_run_sets_the_preload() {
+    let gpumem = command(&artifacts().gpumem).env("GPUMEM_LIB", &artifacts().shim);
+    let scratch = gpumem_tests::harness::run::Scratch::new();
+    let ran = gpumem
+        .env("GPUMEM_DIR", scratch.path())
+        .args(["run", "--"])
+        .arg(artifacts().programs.join("graphs"))
+        .native()
+        .ok();
+    let [ledger] = &Ledger::all(scratch.path())[..] else { panic!("one ledger") };
+    ledger.agrees_with(&ran.json()).complete().balanced();
+    let gpumem = command(&artifacts().gpumem).env("GPUMEM_LIB", &artifacts().shim);
+    let failing = gpumem.args(["run", "--", "sh", "-c", "exit 37"]).native();
+    assert_eq!((failing.code, failing.out.as_str()), (37, ""));
 }

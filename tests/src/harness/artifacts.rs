@@ -43,16 +43,20 @@ enum Link {
 
 /// Clients by the name of their source; libraries first, since programs link to them.
 const CLIENTS: &[(&str, Link)] = &[
+    ("libearly.so", Link::Library),
     ("libnvidia-ask.so", Link::Library),
     ("libstub.so", Link::Library),
+    ("libwrap.so", Link::Library),
     ("chatty", Link::Runtime),
     ("deep", Link::Runtime),
+    ("devices", Link::Runtime),
     ("forks", Link::Runtime),
     ("held", Link::Driver),
     ("lookup", Link::Plain),
     ("many", Link::Runtime),
     ("nulls", Link::Driver),
     ("partial", Link::Plain),
+    ("perthread", Link::Runtime),
     ("reexec", Link::Runtime),
     ("reload", Link::Plain),
     ("retry", Link::Driver),
