@@ -3,6 +3,7 @@
 //! driver.
 
 use crate::clock;
+use crate::ledger::file;
 use crate::descriptor::Descriptor;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 const PERIOD: Duration = Duration::from_secs(1);
 /// Ledgers of dead processes that are kept for those who come to look.
 const KEPT: usize = 8;
-/// How long a client may take to say what it wants.
+/// How long a client may take to say what it wants, all of it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Starts the thread, once in a process.
@@ -32,16 +33,22 @@ pub fn start(shim: &'static Shim) {
     if STARTED_FOR.swap(pid, Relaxed) == pid {
         return;
     }
-    // A new thread inherits the signal mask: the program's signals must not be delivered to ours.
+    drop(spawn(move || run(shim)));
+}
+
+/// A thread of ours. It blocks all signals: the program's must not be delivered to it.
+pub fn spawn<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Option<std::thread::JoinHandle<R>> {
+    // A new thread inherits the signal mask.
     // SAFETY: fills and sets this thread's mask, and puts it back.
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         let masked = libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) == 0;
-        let _ = std::thread::Builder::new().name("gpumem".into()).stack_size(128 << 10).spawn(move || run(shim));
+        let thread = std::thread::Builder::new().name("gpumem".into()).stack_size(256 << 10).spawn(f);
         if masked {
             libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         }
+        thread.ok()
     }
 }
 
@@ -109,11 +116,16 @@ fn serve(shim: &'static Shim, listener: &Descriptor, wait: Duration) {
 
 fn answer(shim: &'static Shim, mut client: UnixStream) -> std::io::Result<()> {
     client.set_nonblocking(false)?;
-    client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
+    let deadline = Instant::now() + PATIENCE;
     let mut line = Vec::new();
     let mut byte = [0];
-    while line.len() < MAX_LINE && client.read(&mut byte)? == 1 && byte[0] != b'\n' {
+    while line.len() < MAX_LINE {
+        let left = deadline.saturating_duration_since(Instant::now());
+        client.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        if left.is_zero() || client.read(&mut byte)? != 1 || byte[0] == b'\n' {
+            break;
+        }
         line.push(byte[0]);
     }
     let reply = match Request::parse(&String::from_utf8_lossy(&line)) {
@@ -185,20 +197,18 @@ fn rss() -> u64 {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
-/// Removes what dead processes left: their sockets, and their ledgers but for the newest few.
+/// Removes what dead processes left: their ledgers but for the newest few, and their sockets.
 fn sweep(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     let mut dead: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        if ProcessId::from_socket_name(name).is_some_and(|id| !is_alive(id)) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-        if ProcessId::from_ledger_name(name).is_some_and(|id| !is_alive(id))
-            && let Ok(what) = entry.metadata()
+        let Some(id) = name.to_str().and_then(ProcessId::from_ledger_name) else { continue };
+        if let Ok(what) = entry.metadata()
             && what.is_file()
+            && is_dead(&entry.path(), id)
         {
+            let _ = std::fs::remove_file(dir.join(id.socket_name()));
             dead.push((what.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()));
         }
     }
@@ -208,10 +218,19 @@ fn sweep(dir: &Path) {
     }
 }
 
-/// Whether the process that wrote a ledger is there; if that cannot be known, it is taken to be.
-fn is_alive(id: ProcessId) -> bool {
+/// Whether the process that wrote a ledger is certainly gone. Of a process in another pid namespace
+/// (a container that shares the directory) nothing is certain.
+fn is_dead(ledger: &Path, id: ProcessId) -> bool {
+    let Some(header) = file::header_of(ledger) else { return false };
+    if header.boot_id != file::boot_id() {
+        return true;
+    }
+    if header.pid_ns == 0 || header.pid_ns != file::pid_namespace() {
+        return false;
+    }
     match std::fs::read_to_string(format!("/proc/{}/stat", id.pid)) {
-        Ok(stat) => place::start_ticks(&stat).is_none_or(|start| start == id.start_ticks),
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        Ok(stat) => place::start_ticks(&stat).is_some_and(|start| start != id.start_ticks),
+        // Without a /proc that shows us, it shows nobody.
+        Err(_) => Path::new("/proc/self/stat").exists(),
     }
 }

@@ -166,10 +166,12 @@ fn start() -> Option<&'static Shim> {
     match page.stage.compare_exchange(IDLE, STARTING, AcqRel, Acquire) {
         Ok(_) => {
             set_busy(true);
+            threads::forget();
             // SAFETY: a valid address for as long as the thread lives.
             let errno = unsafe { &mut *libc::__errno_location() };
             let before = *errno;
-            let made = catch_unwind(|| Shim::start(page.doors.load(Relaxed))).ok().flatten();
+            let doors = page.doors.load(Relaxed);
+            let made = on_a_stack_of_its_own(move || catch_unwind(|| Shim::start(doors)).ok().flatten());
             *errno = before;
             set_busy(false);
             if let Some(shim) = made {
@@ -185,6 +187,20 @@ fn start() -> Option<&'static Shim> {
         Err(_) => {}
     }
     shim()
+}
+
+/// Runs what needs more stack than a program's thread may have left (70 KiB; threads of 16 KiB exist)
+/// on a thread of ours, which ends with it; here if there cannot be one.
+fn on_a_stack_of_its_own<R: Send + 'static>(f: impl FnOnce() -> R + Clone + Send + 'static) -> R {
+    let there = f.clone();
+    let thread = crate::control::spawn(move || {
+        set_busy(true);
+        there()
+    });
+    match thread.map(std::thread::JoinHandle::join) {
+        Some(Ok(result)) => result,
+        _ => f(),
+    }
 }
 
 /// Ends recording for good, with a reason in the ledger.

@@ -29,7 +29,6 @@ impl Shim {
         // A panic of ours is contained and reported in the ledger, not printed into the program's
         // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
         std::panic::set_hook(Box::new(|_| {}));
-        threads::forget();
         let (settings, complaints) = Settings::read(std::env::vars_os());
         let warn = |line: &dyn std::fmt::Display| {
             if settings.log != Log::Quiet {

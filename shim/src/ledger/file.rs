@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Storage is taken in pieces of this many bytes.
 const PIECE: u64 = 256 << 10;
@@ -58,7 +58,13 @@ impl Backing {
 
         let (mut header, bytes) = header(id, uid, settings.stacks, sizes);
         check_file_size_limit(bytes).map_err(|why| format!("{}: {why}", path.display()))?;
-        // A name is free unless this very process image was replaced by exec: then it is ours.
+        // A name is free unless this process replaced itself by exec: then the old ledger goes.
+        if header_of(&path).is_some_and(|old| old.pid_ns != header.pid_ns && old.boot_id == header.boot_id) {
+            return Err(format!(
+                "{}: a process of another container has this name: give each container its own GPUMEM_DIR",
+                path.display()
+            ));
+        }
         let _ = std::fs::remove_file(&path);
         let file = OpenOptions::new()
             .read(true)
@@ -100,6 +106,18 @@ impl Backing {
         }
         let directory = header.tables[..header.tables_len as usize].to_vec();
         Ok((Self { base: base.cast(), file: file.into(), directory, growing: Mutex::new(()) }, path))
+    }
+
+    /// Gives the file's storage back: the ledger could not be completed, and nobody refers to it.
+    pub fn discard(&self, path: &Path) {
+        let _ = std::fs::remove_file(path);
+        let bytes = self.directory.last().map_or(0, |last| last.offset + last.capacity * u64::from(last.slot_bytes));
+        // SAFETY: the mapping of `create`; unfinished tables that knew it are gone.
+        unsafe { libc::munmap(self.base.cast(), bytes.div_ceil(PAGE) as usize * PAGE as usize) };
+        if let Some(fd) = self.file.get() {
+            // SAFETY: ours, and used no more.
+            unsafe { libc::ftruncate(fd, 0) };
+        }
     }
 
     /// Start of the mapping.
@@ -196,11 +214,8 @@ fn header(id: ProcessId, uid: u32, depth: u32, sizes: &[(TableKind, u64)]) -> (H
     header.pid = id.pid;
     header.uid = uid;
     header.start_ticks = id.start_ticks;
-    header.boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .ok()
-        .and_then(|id| place::boot_id(&id))
-        .unwrap_or_default();
-    header.pid_ns = std::fs::metadata("/proc/self/ns/pid").map_or(0, |ns| ns.ino());
+    header.boot_id = boot_id();
+    header.pid_ns = pid_namespace();
     header.stack_depth = depth;
     header.created_ns = crate::clock::precise_ns();
     header.created_real_ns = crate::clock::real_ns();
@@ -215,6 +230,25 @@ fn header(id: ProcessId, uid: u32, depth: u32, sizes: &[(TableKind, u64)]) -> (H
         header.tables_len += 1;
     }
     (header, offset)
+}
+
+/// This boot of the machine; zeroes if it cannot be told.
+pub fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    text.ok().and_then(|text| place::boot_id(&text)).unwrap_or_default()
+}
+
+/// The namespace that this process's pid is in; 0 if it cannot be told.
+pub fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// The header of a ledger of our version, if the file is one.
+pub fn header_of(path: &Path) -> Option<Header> {
+    let mut page = [0; HEADER_BYTES];
+    File::open(path).ok()?.read_exact_at(&mut page, 0).ok()?;
+    let header = Header::read_from_bytes(&page).ok()?;
+    (header.magic == MAGIC && header.version == VERSION).then_some(header)
 }
 
 /// This process by pid and start time.

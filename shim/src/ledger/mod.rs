@@ -111,8 +111,9 @@ impl Ledger {
         sizes.push((TableKind::Samples, SAMPLES));
         sizes.push((TableKind::Counters, counters));
         let (backing, path) = Backing::create(settings, &sizes)?;
-        Self::lay_out(Box::leak(Box::new(backing)), &path).map_err(|_| {
-            let _ = std::fs::remove_file(&path);
+        let backing: &'static Backing = Box::leak(Box::new(backing));
+        Self::lay_out(backing, &path).map_err(|_| {
+            backing.discard(&path);
             format!("{}: no space for the ledger's tables", path.display())
         })
     }

@@ -69,7 +69,9 @@ impl<T: Sealed> Table<T> {
     #[inline]
     pub fn take(&self) -> Option<u32> {
         let own = threads::shard() % LISTS;
-        self.pop(own).or_else(|| self.fresh()).or_else(|| (0..LISTS).find_map(|list| self.pop(list)))
+        // What other threads gave back comes before new storage: where one thread allocates and another
+        // frees, the table would grow for ever.
+        self.pop(own).or_else(|| (1..LISTS).find_map(|i| self.pop((own + i) % LISTS))).or_else(|| self.fresh())
     }
 
     #[inline]

@@ -12,6 +12,7 @@ const MAX_BYTES: usize = 4096;
 /// The Strings table.
 pub struct Texts {
     base: *mut u8,
+    capacity: u64,
     used: Used,
     known: dashmap::DashMap<Box<[u8]>, StrRef, FxBuildHasher>,
     next: AtomicU64,
@@ -25,10 +26,10 @@ unsafe impl Sync for Texts {}
 
 impl Texts {
     pub fn new(backing: &'static Backing) -> Self {
-        let (base, _, used) = backing.table(TableKind::Strings);
+        let (base, capacity, used) = backing.table(TableKind::Strings);
         let known = dashmap::DashMap::with_hasher(FxBuildHasher);
         // The first bytes stay empty, so that reference 0 means no text.
-        Self { base, used, known, next: AtomicU64::new(4), adding: Mutex::new(()) }
+        Self { base, capacity, used, known, next: AtomicU64::new(4), adding: Mutex::new(()) }
     }
 
     /// The reference of a text; 0 if it is empty or there is no more room.
@@ -46,7 +47,8 @@ impl Texts {
         }
         let at = self.next.load(Relaxed);
         let end = at + 4 + text.len() as u64;
-        if end > self.used.used() && self.used.grow(end).is_err() {
+        // The bound is ours; what the file says of itself anyone may have changed.
+        if end > self.capacity || (end > self.used.used() && self.used.grow(end).is_err()) {
             return 0;
         }
         // SAFETY: the range is backed, and ours while `adding` is held.

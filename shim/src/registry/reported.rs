@@ -10,7 +10,7 @@ use gpumem_wire::layout::StrRef;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a text that the program gave, at most 255 of them.
 ///
@@ -25,6 +25,9 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     &bytes[..bytes.len().min(255)]
 }
 
+/// Different tags that are kept apart; more go by one name.
+const MOST_TAGS: usize = 4096;
+
 /// A tag's text, kept for good. It is put into the ledger when something is recorded under it, since
 /// a program may tag long before its first GPU call.
 pub struct Tag {
@@ -38,15 +41,25 @@ impl Tag {
     /// that a `fork` left behind.
     pub fn of(text: &[u8]) -> Option<&'static Tag> {
         static KNOWN: Mutex<BTreeMap<&'static [u8], &'static Tag>> = Mutex::new(BTreeMap::new());
-        if text.is_empty() {
+        /// The process in which the lock is lost: held by a thread that a fork left behind.
+        static LOST_IN: AtomicU32 = AtomicU32::new(0);
+        if text.is_empty() || LOST_IN.load(Relaxed) == std::process::id() {
             return None;
         }
-        let mut known = (0..10_000).find_map(|_| {
+        let lock = (0..10_000).find_map(|_| {
             KNOWN.try_lock().ok().or_else(|| {
                 std::thread::yield_now();
                 None
             })
-        })?;
+        });
+        let Some(mut known) = lock else {
+            LOST_IN.store(std::process::id(), Relaxed);
+            return None;
+        };
+        if let Some(tag) = known.get(text) {
+            return Some(tag);
+        }
+        let text = if known.len() < MOST_TAGS { text } else { b"(more tags)" };
         if let Some(tag) = known.get(text) {
             return Some(tag);
         }

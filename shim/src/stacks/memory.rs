@@ -20,6 +20,21 @@ impl Drop for KeepErrno {
     }
 }
 
+/// What looking a rule up takes of the stack at most, bytes (20 KiB measured, release build).
+const ROOM: u64 = 28 << 10;
+
+/// Whether the calling thread's stack has room to look a rule up: programs have threads of 16 KiB.
+/// The main thread's stack grows on its own; what is below any other's is a guard page.
+pub(super) fn has_room_below() -> bool {
+    // SAFETY: plain queries.
+    if unsafe { libc::gettid() == libc::getpid() } {
+        return true;
+    }
+    let here = 0_u8;
+    let mut probe = [MaybeUninit::uninit(); 1];
+    read_memory((&raw const here as u64).saturating_sub(ROOM), &mut probe).len() == 1
+}
+
 /// Copies from `address` and returns how many bytes could be read; an unmapped address is no fault.
 ///
 /// The kernel does the reading (process_vm_readv on ourselves, 0.3 µs on a small VM), or

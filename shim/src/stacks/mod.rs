@@ -299,6 +299,9 @@ fn special(stack: &mut StackReader, rule: Rule, sp: u64, fp: u64) -> Option<Regs
 #[inline(never)]
 fn learn(address: u64) -> Rule {
     let _errno = memory::KeepErrno::new();
+    if !memory::has_room_below() {
+        return Rule::UNKNOWN; // and nothing is remembered: another thread may have the room
+    }
     loop {
         let generation = rules::generation();
         let modules = modules::refresh();
