@@ -51,30 +51,37 @@ impl Call {
 /// While it lives, calls of this thread belong to the runtime's call that it was made for.
 pub struct Anchor {
     outer: Option<Call>,
-    name: &'static str,
     records: u64,
 }
 
 /// Remembers a call of a runtime's function for the driver calls that it will make.
 #[inline]
-pub fn anchor(call: Call, name: &'static str) -> Anchor {
-    // A runtime's function inside another (a wrapper library): the outer one is the program's.
+pub fn anchor(call: Call) -> Anchor {
     threads::local(|local| {
+        // A runtime's function inside another (a wrapper library): the outer one is the program's.
         let outer = local.anchor.get().filter(|outer| outer.encloses(&call));
         local.anchor.set(outer.or(Some(call)));
-        Anchor { outer, name, records: local.records.get() }
+        Anchor { outer, records: local.records.get() }
     })
+}
+
+impl Anchor {
+    /// Whether no driver call of this one came by so far.
+    #[inline]
+    pub fn saw_nothing(&self) -> bool {
+        threads::local(|local| local.records.get() == self.records && !local.busy.get())
+    }
 }
 
 impl Drop for Anchor {
     #[inline]
     fn drop(&mut self) {
-        let unseen = threads::local(|local| {
-            local.anchor.set(self.outer);
-            local.records.get() == self.records && !local.busy.get()
-        });
-        if unseen {
-            gate::record_if_started(|shim| shim.runtime_call_unseen(self.name));
-        }
+        threads::local(|local| local.anchor.set(self.outer));
     }
+}
+
+/// A runtime's function made something and the driver's hooks saw nothing of it: calls go past.
+#[cold]
+pub fn unseen(name: &str) {
+    gate::record(|shim| shim.went_past(&format!("{name} reached a driver past the shim")));
 }

@@ -162,15 +162,6 @@ impl Shim {
         }
     }
 
-    /// A runtime's function succeeded and the driver's hooks saw nothing of it.
-    pub fn runtime_call_unseen(&self, name: &str) {
-        // Size 0, and errors that the runtime finds itself, never reach the driver; only a driver
-        // that was never bound means that calls go past.
-        if !doors::driver::is_bound() {
-            self.went_past(&format!("{name} reached a driver that the shim has not seen"));
-        }
-    }
-
     fn set_interception(&self, interception: Interception, why: &str) {
         let header = self.ledger.header();
         header.interception_reason().store_relaxed(self.ledger.texts.intern(why.as_bytes()));

@@ -7,7 +7,7 @@
 use super::{driver, elf, hip, runtime};
 use crate::gate;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -43,6 +43,8 @@ fn slot(slot: &AtomicUsize, name: &CStr) -> usize {
     real
 }
 
+/// The loader's count of unloaded objects at the last look.
+static UNLOADS: AtomicU64 = AtomicU64::new(0);
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 /// Changes whenever the program may have unloaded a library.
@@ -56,10 +58,12 @@ pub fn generation() -> usize {
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real_dlclose(handle) };
-    GENERATION.fetch_add(1, Relaxed);
-    driver::unbind_if_gone();
-    // Stacks forget the code that went.
-    gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
+    if UNLOADS.swap(elf::unloads(), Relaxed) != elf::unloads() {
+        GENERATION.fetch_add(1, Relaxed);
+        driver::unbind_if_gone();
+        // Stacks forget the code that went.
+        gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
+    }
     result
 }
 

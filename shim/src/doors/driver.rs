@@ -195,11 +195,6 @@ pub fn real_of(row: &Row) -> usize {
     index.map_or(0, |index| REAL[index].load(Relaxed))
 }
 
-/// Whether a driver was found through one of the doors.
-pub fn is_bound() -> bool {
-    BOUND.load(Acquire)
-}
-
 /// The row of a symbol, as `dlsym` is asked for it.
 pub fn row_named(name: &[u8]) -> Option<&'static Row> {
     let rows = rows();

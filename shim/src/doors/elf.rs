@@ -92,44 +92,87 @@ pub fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
 
 /// Objects in the order of loading; the program is first, preloaded ones follow.
 pub fn objects() -> Vec<Object> {
-    unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid info for the time of the call, and `data` is the Vec below.
-        let (info, list) = unsafe { (&*info, &mut *data.cast::<Vec<Object>>()) };
-        // SAFETY: dlpi_phdr points at dlpi_phnum program headers of the object.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
-        let bias = info.dlpi_addr as usize;
-        let (mut start, mut end, mut dynamic) = (usize::MAX, 0, 0);
-        for header in headers {
-            let at = bias.wrapping_add(header.p_vaddr as usize);
-            match header.p_type {
-                libc::PT_LOAD => {
-                    start = start.min(at);
-                    end = end.max(at.wrapping_add(header.p_memsz as usize));
-                }
-                libc::PT_DYNAMIC => dynamic = at,
-                _ => {}
-            }
-        }
-        let path = if info.dlpi_name.is_null() {
-            Vec::new()
-        } else {
-            // SAFETY: a non-null dlpi_name is a C string.
-            unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes().to_vec()
-        };
-        if end > start {
-            list.push(Object { path, bias, start, end, dynamic });
-        }
-        0
-    }
-    let mut list: Vec<Object> = Vec::new();
-    // SAFETY: the callback matches the prototype and `list` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut list).cast()) };
+    let mut list = Vec::new();
+    each(|object| {
+        list.push(object.to_object());
+        true
+    });
     list
 }
 
 /// The object that an address lies in.
 pub fn object_at(address: usize) -> Option<Object> {
-    objects().into_iter().find(|object| object.holds(address))
+    let mut found = None;
+    each(|object| {
+        if (object.start..object.end).contains(&address) {
+            found = Some(object.to_object());
+        }
+        found.is_none()
+    });
+    found
+}
+
+/// How often the loader has unloaded an object.
+pub fn unloads() -> u64 {
+    let mut unloads = 0;
+    each(|object| {
+        unloads = object.unloads;
+        false
+    });
+    unloads
+}
+
+/// An object as the loader shows it, while it does.
+struct Shown<'a> {
+    info: &'a libc::dl_phdr_info,
+    start: usize,
+    end: usize,
+    dynamic: usize,
+    unloads: u64,
+}
+
+impl Shown<'_> {
+    fn to_object(&self) -> Object {
+        let path = if self.info.dlpi_name.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: a non-null dlpi_name is a C string.
+            unsafe { CStr::from_ptr(self.info.dlpi_name) }.to_bytes().to_vec()
+        };
+        let bias = self.info.dlpi_addr as usize;
+        Object { path, bias, start: self.start, end: self.end, dynamic: self.dynamic }
+    }
+}
+
+/// Shows objects in the order of loading until `visit` says false. The loader's list is locked
+/// meanwhile: `visit` may allocate (our heap takes no lock) and nothing else.
+fn each<F: FnMut(&Shown) -> bool>(mut visit: F) {
+    unsafe extern "C" fn show<F: FnMut(&Shown) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid info for the time of the call, and `data` is the closure below.
+        let (info, visit) = unsafe { (&*info, &mut *data.cast::<F>()) };
+        // SAFETY: dlpi_phdr points at dlpi_phnum program headers of the object.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
+        let bias = info.dlpi_addr as usize;
+        let mut shown = Shown { info, start: usize::MAX, end: 0, dynamic: 0, unloads: info.dlpi_subs };
+        for header in headers {
+            let at = bias.wrapping_add(header.p_vaddr as usize);
+            match header.p_type {
+                libc::PT_LOAD => {
+                    shown.start = shown.start.min(at);
+                    shown.end = shown.end.max(at.wrapping_add(header.p_memsz as usize));
+                }
+                libc::PT_DYNAMIC => shown.dynamic = at,
+                _ => {}
+            }
+        }
+        c_int::from(shown.end > shown.start && !visit(&shown))
+    }
+    // SAFETY: the callback matches the prototype and the closure outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(show::<F>), (&raw mut visit).cast()) };
 }
 
 /// Whether an address lies in this library.

@@ -44,9 +44,17 @@ macro_rules! emit {
                         return unsafe { real($($arg),*) };
                     }
                     gate::door(Door::RuntimeExport);
-                    let _anchor = call::anchor(Call::new(Vendor::Cuda, regs), stringify!($name));
+                    let anchor = call::anchor(Call::new(Vendor::Cuda, regs));
                     // SAFETY: the program's own call, passed on as it came.
-                    unsafe { real($($arg),*) }
+                    let status = unsafe { real($($arg),*) };
+                    if status == SUCCESS && anchor.saw_nothing() {
+                        let words = [$($arg.word()),*];
+                        // SAFETY: the out-parameters of a call that succeeded.
+                        if unsafe { made_something(stringify!($name), &words) } {
+                            call::unseen(stringify!($name));
+                        }
+                    }
+                    status
                 }
             )*
         }
@@ -58,6 +66,58 @@ static PROVIDERS: Providers<N> = Providers::new(&NAMES, b"libcudart.so");
 
 thread_local! {
     static LAST: LastCaller<N> = const { Cell::new(None) };
+}
+
+/// An argument as the number that it travels as; 0 for structs.
+trait Word {
+    fn word(&self) -> usize;
+}
+
+macro_rules! words {
+    ($($ty:ty => $word:expr;)*) => { $(
+        impl Word for $ty {
+            fn word(&self) -> usize {
+                let word: fn(&Self) -> usize = $word;
+                word(self)
+            }
+        }
+    )* };
+}
+words! {
+    usize => |word| *word;
+    u64 => |word| *word as usize;
+    u32 => |word| *word as usize;
+    i32 => |word| *word as usize;
+    Extent => |_| 0;
+    IpcMemHandle => |_| 0;
+}
+
+impl<T> Word for *mut T {
+    fn word(&self) -> usize {
+        *self as usize
+    }
+}
+
+impl<T> Word for *const T {
+    fn word(&self) -> usize {
+        *self as usize
+    }
+}
+
+/// Whether a call that succeeded handed something out: nothing of size 0 reaches the driver.
+///
+/// # Safety
+/// `words` are the arguments of a call of `name` that succeeded.
+#[cold]
+unsafe fn made_something(name: &str, words: &[usize]) -> bool {
+    let out = match name {
+        "cudaHostRegister" => return true,
+        "cudaStreamEndCapture" | "cudaStreamEndCapture_ptsz" => words.get(1),
+        _ => words.first(),
+    };
+    // SAFETY: every other row begins with a pointer to what it hands out, which is as long as a pointer
+    // at least.
+    out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
 }
 
 /// Address of the function that this caller means, 0 if there is none.

@@ -22,13 +22,14 @@ pub struct Contexts {
     /// Changes when a context goes, so that threads forget what they knew.
     generation: AtomicU32,
     looked_ns: AtomicU64,
+    cursor: AtomicU32,
 }
 
 impl Contexts {
     pub fn new() -> Self {
         // Generations differ between shims of one process (before and after a fork).
         let generation = AtomicU32::new(std::process::id().rotate_left(16) | 1);
-        Self { map: DashMap::with_hasher(FxBuildHasher), generation, looked_ns: AtomicU64::new(0) }
+        Self { map: DashMap::with_hasher(FxBuildHasher), generation, looked_ns: AtomicU64::new(0), cursor: AtomicU32::new(0) }
     }
 }
 
@@ -58,7 +59,7 @@ impl Shim {
         let info = backend.device_info(device);
         // Threads may meet here; the first one to come lists the context.
         let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
-            let Some(slot) = self.ledger.contexts.take().or_else(|| self.oldest_gone_context()) else {
+            let Some(slot) = self.ledger.contexts.take().or_else(|| self.gone_context()) else {
                 self.count(counters::DROPPED_RECORDS, 1);
                 return 0;
             };
@@ -96,19 +97,21 @@ impl Shim {
         context
     }
 
-    /// The slot of the context that is gone for longest and that no live memory refers to: contexts
-    /// are kept after their end only for as long as there is room.
+    /// The slot of a context that is gone and that no live memory refers to: contexts are kept after
+    /// their end only for as long as there is room. The search goes round, so that it is short.
     #[cold]
-    fn oldest_gone_context(&self) -> Option<u32> {
+    fn gone_context(&self) -> Option<u32> {
         let table = &self.ledger.contexts;
-        let gone = |slot| table.field(slot, offset_of!(ContextSlot, gone_ns));
-        let candidates = (0..table.capacity() as u32).filter_map(|slot| {
+        let capacity = table.capacity() as u32;
+        let slot = (0..capacity).find_map(|_| {
+            let slot = self.registry.contexts.cursor.fetch_add(1, Relaxed) % capacity;
+            let gone = table.field(slot, offset_of!(ContextSlot, gone_ns));
+            let since = gone.load(Relaxed);
             let empty = table.field(slot, offset_of!(ContextSlot, live_bytes)).load(Relaxed) == 0;
-            Some((gone(slot).load(Relaxed), slot)).filter(|(since, _)| *since != 0 && empty)
-        });
-        let (since, slot) = candidates.min()?;
-        // Whoever sets it to 0 has it.
-        gone(slot).compare_exchange(since, 0, Relaxed, Relaxed).ok()?;
+            // Whoever sets it to 0 has it.
+            let ours = since != 0 && empty && gone.compare_exchange(since, 0, Relaxed, Relaxed).is_ok();
+            ours.then_some(slot)
+        })?;
         for unsealed in [offset_of!(ContextSlot, used_bytes), offset_of!(ContextSlot, used_ns), offset_of!(ContextSlot, peak_bytes)] {
             table.field(slot, unsealed).store(0, Relaxed);
         }
