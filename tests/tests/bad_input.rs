@@ -174,32 +174,6 @@ fn no_home_and_no_runtime_directory() {
     assert_eq!(fs::metadata(&dir).expect("the directory").permissions().mode() & 0o777, 0o700);
 }
 
-/// A program that takes a limit on itself before its first call that the shim sees. (The simulated
-/// device is one large file, so the limit cannot be there from the start.)
-fn limited(what: &str, bytes: u64) -> Program {
-    client("partial").arg(artifacts().programs.join("plugin_a.so")).arg(what).arg(bytes.to_string())
-}
-
-/// Files may not grow that large (ulimit -f): a line instead of SIGXFSZ.
-#[test]
-fn file_size_limit() {
-    let limited = limited("fsize", 100 << 20);
-    says(&limited, &[&["ulimit -f", "GPUMEM_LEDGER_MAX", "nothing is recorded"]]);
-    let ran = says(&limited.env("GPUMEM_LEDGER_MAX", "1MiB"), &[]);
-    ran.ledger().agrees_with(&ran.json());
-}
-
-/// No address space for the ledger (ulimit -v): a line, and no address space is kept.
-#[test]
-fn address_space_limit() {
-    for mib in [1, 16, 100, 200, 250] {
-        let ran = says(&limited("as", mib << 20), &[&["nothing is recorded"]]);
-        assert_eq!(ran.ledgers().len(), 0, "{mib} MiB");
-    }
-    let ran = says(&limited("as", 48 << 20).env("GPUMEM_LEDGER_MAX", "1MiB"), &[]);
-    ran.ledger().agrees_with(&ran.json());
-}
-
 /// A ledger that is full: what does not fit is counted and dropped, counts stay exact.
 #[test]
 fn full_ledger() {
