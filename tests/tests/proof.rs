@@ -1,0 +1,48 @@
+//! The claims of `make proof`, on the simulator.
+
+use serde_json::Value;
+use std::process::Command;
+
+fn proof(args: &[&str]) -> (Option<i32>, String, String) {
+    let done = Command::new(env!("CARGO_BIN_EXE_proof")).args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (done.status.code(), text(done.stdout), text(done.stderr))
+}
+
+/// What a killed process leaves says what it held.
+#[test]
+fn a_killed_process_can_be_read_and_costs_are_not_measured_here() {
+    let (status, out, err) = proof(&["--simulator", "record.dead_process_readable", "cost"]);
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(status, Some(0), "{out}{err}");
+    let named: Vec<(&str, &Value)> =
+        lines.iter().map(|line| (line["claim"].as_str().unwrap(), &line["holds"])).collect();
+    let (yes, unknown) = (Value::Bool(true), Value::Null);
+    assert_eq!(
+        named,
+        [
+            ("record.dead_process_readable", &yes),
+            ("cost.call", &unknown),
+            ("cost.record", &unknown),
+            ("cost.record_stacks", &unknown)
+        ]
+    );
+    for line in &lines {
+        assert_eq!(line["device"], "simulator");
+        for member in ["native", "preloaded", "unit", "limit"] {
+            assert!(line.get(member).is_some(), "{line} has no {member}");
+        }
+    }
+    assert_eq!(lines[0]["native"], lines[0]["preloaded"]);
+    assert!(lines[0]["native"].as_i64().unwrap() > 96 << 20, "weights and caches at least: {}", lines[0]);
+}
+
+#[test]
+fn wrong_names_are_refused() {
+    let (status, _, err) = proof(&["record.nonsense"]);
+    assert_eq!((status, err.as_str()), (Some(2), "proof: no claim begins with record.nonsense; --list shows them\n"));
+    let (status, _, err) = proof(&["--fast"]);
+    assert_eq!(status, Some(2), "{err}");
+    let (status, out, _) = proof(&["--list"]);
+    assert!(status == Some(0) && out.contains("record.results_equal"), "{out}");
+}

@@ -1,0 +1,200 @@
+//! README.md says what is so: its commands run, its table of variables is the shim's, its links lead
+//! somewhere.
+//!
+//! A block that is fenced as `sh tested` is run as it stands, by one shell per block, in order;
+//! `sh tested background` goes on while the next blocks run; of `sh dry`, make only says what it
+//! would do. `llama-server` is a script that starts the demo.
+//!
+//! `BLESS=1 cargo test -p gpumem-tests --test readme` rewrites the table.
+
+use gpumem_tests::stage::Stage;
+use gpumem_wire::settings;
+use std::fmt::Write;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(root().join("README.md")).unwrap()
+}
+
+/// The blocks of the README whose fence begins with this word: the rest of the fence, and the text.
+fn blocks(text: &str) -> Vec<(String, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(info) = line.strip_prefix("```") {
+            let body: Vec<&str> = lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
+            blocks.push((info.to_owned(), body.join("\n")));
+        }
+    }
+    blocks
+}
+
+#[test]
+fn the_table_of_variables_is_current() {
+    let mut table = String::from("| variable | allowed | default | meaning |\n|---|---|---|---|\n");
+    for setting in settings::ALL {
+        let default = if setting.default.is_empty() { "unset".into() } else { format!("`{}`", setting.default) };
+        let _ = writeln!(table, "| `{}` | {} | {default} | {} |", setting.name, setting.kind, setting.doc.trim());
+    }
+    let (begin, end) = ("<!-- variables: generated -->\n", "<!-- variables: end -->");
+    let text = readme();
+    let start = text.find(begin).expect("README.md has no mark for the variables") + begin.len();
+    let stop = start + text[start..].find(end).expect("README.md has no end mark for the variables");
+    if text[start..stop] != table {
+        assert!(
+            std::env::var_os("BLESS").is_some(),
+            "README.md's variables are not the shim's; BLESS=1 rewrites them:\n{table}"
+        );
+        std::fs::write(root().join("README.md"), format!("{}{table}{}", &text[..start], &text[stop..])).unwrap();
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for file in ["README.md", "docs/architecture.md", "docs/decisions.md", "docs/performance.md"] {
+        let path = root().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = target.split('#').next().unwrap_or_default();
+            let leads =
+                target.is_empty() || target.starts_with("https://") || path.parent().unwrap().join(target).exists();
+            assert!(leads, "{file} links to {target}");
+        }
+    }
+}
+
+/// A home, a PATH with `llama-server` in it, and the build that is being tested.
+struct Reader {
+    home: PathBuf,
+    stage: Stage,
+    running: Vec<Child>,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let stage = Stage::simulator().unwrap();
+        let home = stage.kit.join(format!("readme.{}", std::process::id()));
+        std::fs::create_dir_all(home.join("bin")).unwrap();
+        std::fs::DirBuilder::new().mode(0o700).create(home.join("ledgers")).unwrap();
+        let server = home.join("bin/llama-server");
+        let demo = stage.program("demo").unwrap();
+        let libraries = stage.kit.join("stage");
+        let script = format!(
+            "#!/bin/sh\nexport LD_LIBRARY_PATH='{}'\nexec '{}' --seconds 2 --hold 600\n",
+            libraries.display(),
+            demo.display()
+        );
+        std::fs::write(&server, script).unwrap();
+        std::fs::set_permissions(&server, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { home, stage, running: Vec::new() }
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut shell = Command::new("sh");
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            // This is a reader's shell: not cargo's, not make's, and with no settings of ours.
+            let cargos = name.starts_with("CARGO") && name != "CARGO_HOME";
+            if cargos || name.starts_with("GPUMEM_") || name.starts_with("MAKE") || name == "LD_LIBRARY_PATH" {
+                shell.env_remove(&*name);
+            }
+        }
+        let target = self.stage.kit.parent().unwrap();
+        let profile = self.stage.kit.file_name().unwrap().to_string_lossy().into_owned();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let (home, bin) = (self.home.display(), self.home.join("bin"));
+        shell
+            .args(["-e", "-c", script])
+            .current_dir(if script.contains("make ") { root() } else { self.home.clone() })
+            .stdin(Stdio::null())
+            .env_remove("LD_PRELOAD")
+            .env("HOME", &self.home)
+            // Only this reader's servers are looked at, whatever else runs here under a preload.
+            .env("GPUMEM_DIR", self.home.join("ledgers"))
+            .env("PATH", format!("{home}/.local/bin:{}:{path}", bin.display()))
+            // What is tested is what is built: make builds nothing here.
+            .env("MAKEFLAGS", format!("PROFILE={profile} NO_BUILD=1 TARGET={}", target.display()));
+        shell
+    }
+
+    fn run(&mut self, info: &str, script: &str) {
+        let words: Vec<&str> = info.split_whitespace().collect();
+        match words[..] {
+            ["sh", "dry"] => {
+                let dry = script.replace("make ", "make -n ");
+                let said = self.shell(&dry).output().unwrap();
+                assert!(
+                    said.status.success() && !said.stdout.is_empty(),
+                    "{dry}: {}",
+                    String::from_utf8_lossy(&said.stderr)
+                );
+            }
+            ["sh", "tested", "background"] => {
+                // exec: what is killed at the end is the program, not a shell around it.
+                let script = match script.split_once(' ') {
+                    Some((first, rest)) if first.contains('=') => format!("export {first}\nexec {rest}"),
+                    _ => format!("exec {script}"),
+                };
+                let log = std::fs::File::create(self.home.join("log")).unwrap();
+                let child = self.shell(&script).stdout(log).stderr(Stdio::inherit()).spawn().unwrap();
+                self.running.push(child);
+                self.wait_for_ledger();
+            }
+            ["sh", "tested"] => {
+                // With several servers, a command without a pid could mean each of them.
+                let several = self.running.len().saturating_sub(1);
+                for mut server in self.running.drain(..several) {
+                    let _ = server.kill();
+                    let _ = server.wait();
+                }
+                let said = self.shell(script).output().unwrap();
+                let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+                assert!(said.status.success(), "README's\n{script}\ngives {}:\n{out}{err}", said.status);
+                assert!(!out.trim().is_empty(), "README's\n{script}\nprints nothing");
+            }
+            _ => {}
+        }
+    }
+
+    /// Until the server that was started last has printed its counts: it holds all it ever will.
+    fn wait_for_ledger(&mut self) {
+        let begin = Instant::now();
+        while !std::fs::read_to_string(self.home.join("log")).unwrap().contains("holding") {
+            let ended = self.running.last_mut().and_then(|child| child.try_wait().unwrap());
+            assert!(ended.is_none(), "the server ended by itself: {ended:?}");
+            assert!(begin.elapsed() < Duration::from_secs(120), "the server holds nothing after two minutes");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let ledgers = std::fs::read_dir(self.home.join("ledgers")).map_or(0, Iterator::count);
+        assert!(ledgers >= 1, "the server under the preload has no ledger");
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        for server in &mut self.running {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.home);
+    }
+}
+
+#[test]
+fn the_commands_run() {
+    let text = readme();
+    let blocks = blocks(&text);
+    let tested = |word: &str| blocks.iter().filter(|(info, _)| info.split_whitespace().any(|it| it == word)).count();
+    assert!(tested("tested") >= 4 && tested("dry") >= 1, "README.md has lost its tested blocks");
+    let mut reader = Reader::new();
+    for (info, script) in &blocks {
+        reader.run(info, script);
+    }
+}
