@@ -1,9 +1,7 @@
-//! The control thread: a heartbeat, samples over time, commands of the inspector, and sweeping up
-//! after dead processes. It starts with the first context, blocks all signals, and never calls the
-//! driver.
+//! The control thread: a heartbeat, samples over time, commands of the inspector. It starts with the
+//! first context, blocks all signals, and never calls the driver.
 
 use crate::clock;
-use crate::ledger::file;
 use crate::descriptor::Descriptor;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
@@ -11,18 +9,16 @@ use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space};
 use gpumem_wire::layout::SampleSlot;
-use gpumem_wire::place::{self, LEDGER_SUFFIX, ProcessId, SOCKET_SUFFIX};
+use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Ledgers of dead processes that are kept for those who come to look.
-const KEPT: usize = 8;
 /// How long a client may take to say what it wants, all of it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -53,9 +49,6 @@ pub fn spawn<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Optio
 }
 
 fn run(shim: &'static Shim) -> ! {
-    if let Some(dir) = shim.ledger.path.parent() {
-        sweep(dir);
-    }
     let listener = match listen(shim) {
         Ok(listener) => Some(listener),
         Err(error) => {
@@ -195,42 +188,4 @@ fn rss() -> u64 {
     let pages: u64 = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
     // SAFETY: a plain query.
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
-}
-
-/// Removes what dead processes left: their ledgers but for the newest few, and their sockets.
-fn sweep(dir: &Path) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    let mut dead: Vec<(SystemTime, PathBuf)> = Vec::new();
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(id) = name.to_str().and_then(ProcessId::from_ledger_name) else { continue };
-        if let Ok(what) = entry.metadata()
-            && what.is_file()
-            && is_dead(&entry.path(), id)
-        {
-            let _ = std::fs::remove_file(dir.join(id.socket_name()));
-            dead.push((what.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()));
-        }
-    }
-    dead.sort_unstable_by(|a, b| b.cmp(a));
-    for (_, path) in dead.iter().skip(KEPT) {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Whether the process that wrote a ledger is certainly gone. Of a process in another pid namespace
-/// (a container that shares the directory) nothing is certain.
-fn is_dead(ledger: &Path, id: ProcessId) -> bool {
-    let Some(header) = file::header_of(ledger) else { return false };
-    if header.boot_id != file::boot_id() {
-        return true;
-    }
-    if header.pid_ns == 0 || header.pid_ns != file::pid_namespace() {
-        return false;
-    }
-    match std::fs::read_to_string(format!("/proc/{}/stat", id.pid)) {
-        Ok(stat) => place::start_ticks(&stat).is_some_and(|start| start != id.start_ticks),
-        // Without a /proc that shows us, it shows nobody.
-        Err(_) => Path::new("/proc/self/stat").exists(),
-    }
 }

@@ -17,6 +17,8 @@ struct Page {
     /// [`IDLE`], [`STARTING`], [`STARTED`], [`OFF`].
     stage: AtomicU32,
     doors: AtomicU32,
+    /// 1 once the driver's initialisation came through a door.
+    initialised: AtomicU32,
 }
 
 /// Nothing happened yet.
@@ -79,6 +81,7 @@ unsafe extern "C" fn wipe() {
         page.shim.store(std::ptr::null_mut(), Relaxed);
         page.stage.store(IDLE, Relaxed);
         page.doors.store(0, Relaxed);
+        page.initialised.store(0, Relaxed);
     }
 }
 
@@ -170,8 +173,9 @@ fn start() -> Option<&'static Shim> {
             // SAFETY: a valid address for as long as the thread lives.
             let errno = unsafe { &mut *libc::__errno_location() };
             let before = *errno;
-            let doors = page.doors.load(Relaxed);
-            let made = on_a_stack_of_its_own(move || catch_unwind(|| Shim::start(doors)).ok().flatten());
+            let (doors, initialised) = (page.doors.load(Relaxed), page.initialised.load(Relaxed) != 0);
+            let made =
+                on_a_stack_of_its_own(move || catch_unwind(|| Shim::start(doors, initialised)).ok().flatten());
             *errno = before;
             set_busy(false);
             if let Some(shim) = made {
@@ -213,6 +217,15 @@ pub fn stop(shim: &'static Shim, why: &str) {
     set_busy(true);
     let _ = catch_unwind(AssertUnwindSafe(|| shim.stopped(why)));
     set_busy(false);
+}
+
+/// The driver's initialisation came through a door. That alone makes no ledger: programs that only
+/// ask whether there is a GPU leave nothing.
+pub fn initialised() {
+    if let Some(page) = page() {
+        page.initialised.store(1, Relaxed);
+    }
+    record_if_started(|shim| shim.initialised());
 }
 
 /// Notes that calls come in through this door.

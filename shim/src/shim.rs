@@ -3,7 +3,7 @@
 use crate::ledger::Ledger;
 use crate::ledger::table::{NO_SLOT, Table};
 use crate::registry::Registry;
-use crate::{clock, control, doors, threads};
+use crate::{backend, clock, control, doors, threads};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
 use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
 use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
@@ -25,7 +25,9 @@ pub struct Shim {
 
 impl Shim {
     /// Makes the shim; `None`, with one line on stderr, if it cannot keep a ledger.
-    pub fn start(doors: u32) -> Option<Box<Self>> {
+    ///
+    /// `doors`: those that calls came through so far. `initialised`: the driver's initialisation did.
+    pub fn start(doors: u32, initialised: bool) -> Option<Box<Self>> {
         // A panic of ours is contained and reported in the ledger, not printed into the program's
         // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
         std::panic::set_hook(Box::new(|_| {}));
@@ -62,6 +64,12 @@ impl Shim {
             unseen: AtomicBool::new(false),
         });
         shim.introduce(doors, &complaints);
+        if initialised {
+            shim.initialised();
+            if let Some(version) = backend::of(Vendor::Cuda).version() {
+                shim.driver_version(Vendor::Cuda, version);
+            }
+        }
         if shim.settings.log == Log::Info {
             say(&format_args!("recording to {}", shim.ledger.path.display()));
         }
@@ -104,7 +112,7 @@ impl Shim {
         let (mode, why) = self.mode();
         header.mode().store_relaxed(mode as u32);
         header.mode_reason().store_relaxed(text(why.as_bytes()));
-        // Until `cuInit` is seen to come through a door, calls may have gone past us.
+        // Unless the initialisation came through a door, calls may have gone past us.
         self.set_interception(
             Interception::Partial,
             "the first call that was seen is not the initialisation: earlier calls went past the shim",

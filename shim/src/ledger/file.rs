@@ -16,8 +16,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Storage is taken in pieces of this many bytes.
-const PIECE: u64 = 256 << 10;
+/// Storage is taken in pieces: of this many bytes at first, of half of what there is later, up to
+/// [`LARGEST_PIECE`]. Most processes need little, and each page taken is a page of a tmpfs.
+const PIECE: u64 = 64 << 10;
+const LARGEST_PIECE: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
 /// A mapped file with its table directory.
@@ -52,6 +54,7 @@ impl Backing {
             .filter(|dir| std::fs::metadata(dir).is_ok_and(|what| what.is_dir() && what.uid() == uid));
         let dir = place::directory(settings.dir.as_deref(), runtime_dir.as_deref(), uid);
         make_directory(&dir, uid, settings.dir.is_some())?;
+        super::sweep::sweep(&dir);
         let id = this_process()?;
         let path = dir.join(id.ledger_name());
         let fail = |what: &str, error: io::Error| format!("{}: {what}: {error}", path.display());
@@ -173,7 +176,8 @@ impl Used {
         }
         let slot = u64::from(desc.slot_bytes);
         let from = used * slot;
-        let wanted = (slots * slot).max(from + PIECE.min(desc.capacity * slot / 16).max(PAGE));
+        let piece = (from / 2).clamp(PIECE, LARGEST_PIECE).min(desc.capacity * slot / 16).max(PAGE);
+        let wanted = (slots * slot).max(from + piece);
         let to = wanted.min(desc.capacity * slot);
         let start = (desc.offset + from) / PAGE * PAGE;
         let end = (desc.offset + to).div_ceil(PAGE) * PAGE;

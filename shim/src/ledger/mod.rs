@@ -1,12 +1,13 @@
 //! The process's ledger: a memory-mapped file that is the shim's own bookkeeping, so that anyone
 //! may read it from outside without asking, also after the process is gone.
 //!
-//! * [`file`]: making the file and taking storage for it.
+//! * [`file`]: making the file and taking storage for it; [`sweep`]: what dead processes left.
 //! * [`table`]: fixed slots, free lists, growth; knows no meaning.
 //! * [`text`]: interned strings.
 //! * this file: which tables there are and how large.
 
 pub mod file;
+mod sweep;
 pub mod table;
 pub mod text;
 
