@@ -174,8 +174,7 @@ fn start() -> Option<&'static Shim> {
             let errno = unsafe { &mut *libc::__errno_location() };
             let before = *errno;
             let (doors, initialised) = (page.doors.load(Relaxed), page.initialised.load(Relaxed) != 0);
-            let made =
-                on_a_stack_of_its_own(move || catch_unwind(|| Shim::start(doors, initialised)).ok().flatten());
+            let made = on_a_stack_of_its_own(move || catch_unwind(|| Shim::start(doors, initialised)).ok().flatten());
             *errno = before;
             set_busy(false);
             if let Some(shim) = made {

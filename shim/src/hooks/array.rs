@@ -151,7 +151,11 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Array) -> St
 }
 
 /// The program destroys a mipmapped array.
-pub unsafe fn destroy_mipmapped(call: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
+pub unsafe fn destroy_mipmapped(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Array) -> Status,
+    array: Array,
+) -> Status {
     // SAFETY: the program's own call.
     freed(&call, Class::Array, array as u64, || unsafe { real(array) })
 }

@@ -103,11 +103,7 @@ pub unsafe fn release_primary(
 }
 
 /// The program resets a primary context, whoever holds it.
-pub unsafe fn reset_primary(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Device) -> Status,
-    device: Device,
-) -> Status {
+pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
     let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };

@@ -46,9 +46,7 @@ pub unsafe fn open(
     flags: c_uint,
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
-    unsafe {
-        opened(&call, real(ptr, handle, flags), Class::Import, ptr, 0)
-    }
+    unsafe { opened(&call, real(ptr, handle, flags), Class::Import, ptr, 0) }
 }
 
 /// The program closes memory of another process.
@@ -66,9 +64,7 @@ pub unsafe fn import_pool_pointer(
     data: Opaque,
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
-    unsafe {
-        opened(&call, real(ptr, pool, data), Class::Address, ptr, pool as u64)
-    }
+    unsafe { opened(&call, real(ptr, pool, data), Class::Address, ptr, pool as u64) }
 }
 
 /// The program takes memory of another API.

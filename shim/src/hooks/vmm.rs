@@ -85,11 +85,7 @@ pub unsafe fn retain(
 }
 
 /// The program lets go of physical memory; what is mapped stays until it is unmapped.
-pub unsafe fn release(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(VmmHandle) -> Status,
-    handle: VmmHandle,
-) -> Status {
+pub unsafe fn release(call: Call, real: unsafe extern "C-unwind" fn(VmmHandle) -> Status, handle: VmmHandle) -> Status {
     let releasing = call.note(|shim| shim.vmm_releasing(handle)).flatten();
     // SAFETY: the program's own call.
     let status = unsafe { real(handle) };

@@ -37,7 +37,12 @@ impl Shim {
         }
         let context = self.current_context(call.vendor);
         let time_ns = clock::now_ns();
-        self.add(call, class, AllocSlot { addr, bytes, time_ns, extra, stream, context, kind: kind as u8, ..Default::default() }, kind);
+        self.add(
+            call,
+            class,
+            AllocSlot { addr, bytes, time_ns, extra, stream, context, kind: kind as u8, ..Default::default() },
+            kind,
+        );
         if kind.space() == Space::Device {
             self.charge(call.vendor, context, bytes, time_ns);
         }
@@ -46,7 +51,14 @@ impl Shim {
     /// Records a part that the program reported.
     pub fn reported(&self, call: &Call, pool: StrRef, addr: u64, bytes: u64) {
         let kind = AllocKind::Reported;
-        let slot = AllocSlot { addr, bytes, time_ns: clock::now_ns(), extra: pool.into(), kind: kind as u8, ..Default::default() };
+        let slot = AllocSlot {
+            addr,
+            bytes,
+            time_ns: clock::now_ns(),
+            extra: pool.into(),
+            kind: kind as u8,
+            ..Default::default()
+        };
         self.add(call, Class::Reported(pool), slot, kind);
     }
 

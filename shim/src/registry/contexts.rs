@@ -29,7 +29,12 @@ impl Contexts {
     pub fn new() -> Self {
         // Generations differ between shims of one process (before and after a fork).
         let generation = AtomicU32::new(std::process::id().rotate_left(16) | 1);
-        Self { map: DashMap::with_hasher(FxBuildHasher), generation, looked_ns: AtomicU64::new(0), cursor: AtomicU32::new(0) }
+        Self {
+            map: DashMap::with_hasher(FxBuildHasher),
+            generation,
+            looked_ns: AtomicU64::new(0),
+            cursor: AtomicU32::new(0),
+        }
     }
 }
 
@@ -112,7 +117,9 @@ impl Shim {
             let ours = since != 0 && empty && gone.compare_exchange(since, 0, Relaxed, Relaxed).is_ok();
             ours.then_some(slot)
         })?;
-        for unsealed in [offset_of!(ContextSlot, used_bytes), offset_of!(ContextSlot, used_ns), offset_of!(ContextSlot, peak_bytes)] {
+        for unsealed in
+            [offset_of!(ContextSlot, used_bytes), offset_of!(ContextSlot, used_ns), offset_of!(ContextSlot, peak_bytes)]
+        {
             table.field(slot, unsealed).store(0, Relaxed);
         }
         Some(slot)

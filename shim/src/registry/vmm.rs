@@ -127,7 +127,8 @@ impl Shim {
     pub fn vmm_unmapping(&self, addr: u64, bytes: u64) -> Vec<Unmap> {
         let Ok(mut inner) = self.registry.vmm.inner.lock() else { return Vec::new() };
         let end = addr.saturating_add(bytes);
-        let whole = inner.mappings.range(addr..end).filter(|(start, mapping)| start.saturating_add(mapping.bytes) <= end);
+        let whole =
+            inner.mappings.range(addr..end).filter(|(start, mapping)| start.saturating_add(mapping.bytes) <= end);
         let starts: Vec<u64> = whole.map(|(start, _)| *start).collect();
         let taken = starts.into_iter().filter_map(|start| {
             let mapping = inner.mappings.remove(&start)?;
