@@ -38,7 +38,7 @@ build:
 # Also what looks for a GPU and runs programs, and the simulator for where there is none.
 build-tests:
 ifeq ($(NO_BUILD),)
-	$(CARGO) build $(profile) -p gpumem-shim -p gpumem-inspector -p gpumem-tests $(sims)
+	@$(CARGO) build $(profile) -p gpumem-shim -p gpumem-inspector -p gpumem-tests $(sims)
 endif
 
 ##@ Run
