@@ -146,7 +146,7 @@ mod tests {
         for (size, align) in [(1, 1), (16, 8), (17, 8), (100, 64), (4096, 4096), (128 << 10, 8)] {
             let layout = Layout::from_size_align(size, align).unwrap();
             let block = SMALLEST << class_of(layout).unwrap();
-            assert!(block >= size && block % align == 0, "{size} {align}");
+            assert!(block >= size && block.is_multiple_of(align), "{size} {align}");
         }
         assert_eq!(class_of(Layout::from_size_align((128 << 10) + 1, 8).unwrap()), None);
     }

@@ -120,8 +120,8 @@ impl Backend for Cuda {
         let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
         let mut child: Graph = null_mut();
         let inside = match kind {
-            // SAFETY: the node is a child graph node; writes the handle.
             NodeKind::Child => {
+                // SAFETY: the node is a child graph node; writes the handle.
                 ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
             }
             _ => None,

@@ -127,7 +127,7 @@ unsafe extern "C" fn decide(
     let ours = if gate::disabled() || from_vendor(return_address) || is_interposer(name, return_address) {
         None
     } else if let Some(row) = row {
-        driver::bind_at(found).then(|| row.hook)
+        driver::bind_at(found).then_some(row.hook)
     } else {
         hip_row.filter(|_| hip::holds(found))
     };

@@ -190,10 +190,8 @@ pub fn is_ours(address: usize) -> bool {
 pub fn symbol_after_us(name: &CStr) -> Option<usize> {
     let mut behind = false;
     for object in objects() {
-        if behind {
-            if let Some(address) = object.symbol(name) {
-                return Some(address);
-            }
+        if behind && let Some(address) = object.symbol(name) {
+            return Some(address);
         }
         behind |= object.holds(symbol_after_us as *const () as usize);
     }
@@ -306,10 +304,10 @@ impl Dynamic {
             }
             loop {
                 let entry = *chains.add((index - first) as usize);
-                if (entry | 1) == (hash | 1) {
-                    if let Some(address) = self.defined(index as usize, name) {
-                        return Some(address);
-                    }
+                if (entry | 1) == (hash | 1)
+                    && let Some(address) = self.defined(index as usize, name)
+                {
+                    return Some(address);
                 }
                 if entry & 1 == 1 {
                     return None;

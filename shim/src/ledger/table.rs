@@ -167,7 +167,7 @@ impl<T: Sealed> Table<T> {
     /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
     #[inline]
     pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset >= T::SEALED && offset % 8 == 0);
+        debug_assert!(offset >= T::SEALED && offset.is_multiple_of(8));
         &self.words(index)[offset / 8]
     }
 }

@@ -139,10 +139,10 @@ impl Shim {
 
     /// Marks an allocation as exported to other processes.
     pub fn exported(&self, addr: u64) {
-        if let Some(entry) = self.registry.allocations.get(Class::Address, addr).filter(|entry| entry.slot != NO_SLOT) {
-            if let Some(slot) = self.ledger.allocs.read(entry.slot).filter(|slot| slot.addr == addr) {
-                self.ledger.allocs.write(entry.slot, AllocSlot { flags: slot.flags | ALLOC_EXPORTED, ..slot });
-            }
+        if let Some(entry) = self.registry.allocations.get(Class::Address, addr).filter(|entry| entry.slot != NO_SLOT)
+            && let Some(slot) = self.ledger.allocs.read(entry.slot).filter(|slot| slot.addr == addr)
+        {
+            self.ledger.allocs.write(entry.slot, AllocSlot { flags: slot.flags | ALLOC_EXPORTED, ..slot });
         }
     }
 

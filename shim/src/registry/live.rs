@@ -50,6 +50,7 @@ impl<V: Copy> Live<V> {
     }
 
     /// Adds an entry unless its place is taken.
+    #[allow(clippy::result_unit_err)] // There is one way to fail, and the caller knows what it means.
     pub fn insert_if_absent(&self, class: Class, key: u64, value: V) -> Result<(), ()> {
         match self.map.entry((key, class)) {
             dashmap::Entry::Vacant(place) => {
