@@ -9,7 +9,7 @@ static OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 extern "C" fn at_load() {
-    OBJECTS.store(elf::objects().len(), Relaxed);
+    OBJECTS.store(elf::count(), Relaxed);
     if let Some((device, inode)) = crate::descriptor::identity(libc::STDERR_FILENO) {
         STDERR[0].store(device, Relaxed);
         STDERR[1].store(inode, Relaxed);

@@ -185,17 +185,69 @@ pub fn is_ours(address: usize) -> bool {
     (start..end).contains(&address)
 }
 
-/// Address of `name` in the first object after this library that defines it: what the loader
-/// would have bound a caller in the global scope to, had this library not been preloaded.
+/// Address of `name` in the first object after this library that defines it: what the loader would
+/// have bound a caller in the global scope to, had this library not been preloaded.
+///
+/// Called for the C library's own functions before anything else works, maybe inside somebody's
+/// allocator, maybe inside a checker that replaces `dl_iterate_phdr` and is not ready yet: calls
+/// nothing that can be replaced.
 pub fn symbol_after_us(name: &CStr) -> Option<usize> {
-    let mut behind = false;
-    for object in objects() {
-        if behind && let Some(address) = object.symbol(name) {
-            return Some(address);
-        }
-        behind |= object.holds(symbol_after_us as *const () as usize);
+    unsafe extern "C" {
+        /// The dynamic section of this library; the linker defines it in each.
+        #[link_name = "_DYNAMIC"]
+        static OURS: u8;
     }
-    None
+    let ours = &raw const OURS as usize;
+    let mut behind = first_objects().skip_while(|object| object.dynamic != ours);
+    behind.next()?;
+    behind.find_map(|object| object.symbol(name))
+}
+
+/// How many objects are loaded.
+pub fn count() -> usize {
+    first_objects().count()
+}
+
+/// Objects by the list that the loader keeps for debuggers, in the order of loading, without their
+/// paths and ranges. The list is not locked; those that the program began with stay.
+fn first_objects() -> impl Iterator<Item = Object> {
+    #[repr(C)]
+    struct LinkMap {
+        bias: usize,
+        name: *const c_char,
+        dynamic: usize,
+        next: *const LinkMap,
+    }
+    const DT_DEBUG: i64 = 21;
+    /// Offset of `r_map` in `struct r_debug` (link.h).
+    const R_MAP: usize = 8;
+    // SAFETY: the kernel gives the program's own headers, which stay mapped; the program's dynamic
+    // section holds the loader's record once it has started.
+    let mut next = unsafe {
+        let headers = libc::getauxval(libc::AT_PHDR) as *const libc::Elf64_Phdr;
+        let len = if headers.is_null() { 0 } else { libc::getauxval(libc::AT_PHNUM) as usize };
+        let headers = if len == 0 { &[] } else { std::slice::from_raw_parts(headers, len) };
+        let at = |kind| headers.iter().find(|header| header.p_type == kind).map(|header| header.p_vaddr as usize);
+        let bias = at(libc::PT_PHDR).map_or(0, |address| headers.as_ptr() as usize - address);
+        let program = at(libc::PT_DYNAMIC).map(|dynamic| Object {
+            path: Vec::new(),
+            bias,
+            start: 0,
+            end: 0,
+            dynamic: bias + dynamic,
+        });
+        let debug = program.as_ref().and_then(|object| Dynamic::entries(object).find(|[tag, _]| *tag == DT_DEBUG));
+        match debug {
+            Some([_, record]) if record != 0 => *((record as usize + R_MAP) as *const *const LinkMap),
+            _ => ptr::null(),
+        }
+    };
+    std::iter::from_fn(move || {
+        // SAFETY: a pointer of the loader's list, null at its end.
+        let map = unsafe { next.as_ref() }?;
+        next = map.next;
+        Some(Object { path: Vec::new(), bias: map.bias, start: 0, end: 0, dynamic: map.dynamic })
+    })
 }
 
 /// The tables of a dynamic section that a lookup needs.
