@@ -9,4 +9,7 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-fuse-ld=bfd");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--default-symver");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // What it calls of its own exports must be its own, as in the real runtime,
+    // not those of what is preloaded.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 }
