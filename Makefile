@@ -81,8 +81,8 @@ bench: build ## what the preload costs, against a driver that does nothing
 	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench $(PYTHON) cost.py
 gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
 	@rm -rf gpu-kit && mkdir gpu-kit
-	@cd $(built) && cp libgpumem.so gpumem conformance proof proof_demo \
-	    libcuda.so libcudart12.so libcudart13.so libamdhip64.a $(CURDIR)/gpu-kit/
+	@for f in libgpumem.so gpumem conformance proof proof_demo; do \
+	    strip --strip-debug -o gpu-kit/$$f $(built)/$$f && chmod 755 gpu-kit/$$f || exit 1; done
 	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/proof, gpu-kit/proof_demo"
 
 ##@ Install
