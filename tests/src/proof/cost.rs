@@ -8,7 +8,7 @@
 use super::{Bench, Measured};
 use crate::stage::checked;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What is recorded on its way: these have limits of their own.
@@ -47,45 +47,48 @@ fn figures(bench: &Bench<'_>, driver: Driver, args: &[&str], settings: &[(&str, 
     lines.map(|line| serde_json::from_str(line).map_err(|error| format!("cost: {error}: {line}"))).collect()
 }
 
-/// What one figure says, beside what the same figure says of a driver that does nothing.
-fn measured(figure: &Value, alone: &[Value]) -> Measured {
+fn measured(figure: &Value) -> Measured {
     let number = |name: &str| figure[name].as_f64().unwrap_or(f64::NAN);
-    let alone =
-        alone.iter().find(|other| other["cost"] == figure["cost"]).map_or(Value::Null, |of| of["added_ns"].clone());
     Measured {
         native: number("native_ns"),
         preloaded: number("preloaded_ns"),
         added: Some(number("added_ns")),
-        note: format!(
-            "{}: quartiles of what is added {}, {} calls; against a driver that does nothing, in warm caches: {alone} ns added",
-            figure["cost"].as_str().unwrap_or("?"),
-            figure["added_quartiles"],
-            figure["samples"]
-        ),
         ..Measured::default()
     }
 }
 
+/// What a figure of the real driver says, for the note.
+fn beside(figure: &Value) -> String {
+    let (added, quartiles, native) = (&figure["added_ns"], &figure["added_quartiles"], &figure["native_ns"]);
+    format!("against a driver that does nothing; against the GPU's own +{added} ns, quartiles {quartiles}, of {native}")
+}
+
 /// The call that gets slowest of those that the shim sees and lets pass.
 pub fn call(bench: &Bench<'_>) -> Result<Measured, String> {
-    let alone = figures(bench, &["calls"], &[], Some(&null_driver(bench)?))?;
-    let figures = figures(bench, &["calls"], &[], None)?;
-    let passing = figures.iter().filter(|figure| figure["cost"].as_str().is_some_and(|name| !RECORDED.contains(&name)));
-    let added = |measured: &Measured| measured.added.unwrap_or(f64::NAN);
-    let worst = passing.map(|figure| measured(figure, &alone)).max_by(|a, b| added(a).total_cmp(&added(b)));
-    worst.ok_or_else(|| "cost calls printed no figure".into())
+    let passing = |driver| -> Result<Vec<Value>, String> {
+        let mut all = figures(bench, driver, &["calls"], &[])?;
+        all.retain(|figure| figure["cost"].as_str().is_some_and(|name| !RECORDED.contains(&name)));
+        Ok(all)
+    };
+    let (null, real) = (passing(Driver::Null)?, passing(Driver::Real)?);
+    let added = |figure: &Value| figure["added_ns"].as_f64().unwrap_or(f64::INFINITY);
+    let worst = null.iter().max_by(|a, b| added(a).total_cmp(&added(b))).ok_or("cost calls printed no figure")?;
+    let same = real.iter().find(|figure| figure["cost"] == worst["cost"]).ok_or("cost calls differ between drivers")?;
+    Ok(Measured { note: format!("{} {}", worst["cost"], beside(same)), ..measured(worst) })
 }
 
 fn pair(bench: &Bench<'_>, depth: &str, stacks: &str) -> Result<Measured, String> {
-    let settings = [("GPUMEM_STACKS", stacks)];
-    let alone = figures(bench, &["pairs", depth], &settings, Some(&null_driver(bench)?))?;
-    // A pair takes 60 to 80 us on an H200 and varies by 3: enough blocks for a median to 40 ns.
-    let figures = figures(bench, &["pairs", depth], &[settings[0], ("COST_BLOCKS", "8001")], None)?;
-    let figure = figures.first().ok_or("cost pairs printed no figure")?;
-    if figure["hooked"] != true {
-        return Err("cuMemAlloc is not hooked: nothing was measured".into());
-    }
-    Ok(measured(figure, &alone))
+    let figure = |driver| -> Result<Value, String> {
+        let settings = [("GPUMEM_STACKS", stacks)];
+        let figure = figures(bench, driver, &["pairs", depth], &settings)?.into_iter().next();
+        let figure = figure.ok_or("cost pairs printed no figure")?;
+        if figure["hooked"] != true {
+            return Err("cuMemAlloc is not hooked: nothing was measured".into());
+        }
+        Ok(figure)
+    };
+    let (null, real) = (figure(Driver::Null)?, figure(Driver::Real)?);
+    Ok(Measured { note: beside(&real), ..measured(&null) })
 }
 
 /// An allocation and its free, without stacks.
