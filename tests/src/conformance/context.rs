@@ -4,7 +4,7 @@ use super::{Check, Checker, Done, cu, fixtures::*, ok, skip};
 use std::ptr::null_mut;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check::documented("context.none_is_current", none_is_current),
+    Check::measured("context.none_is_current", none_is_current),
     Check::documented("context.current_is_per_thread", current_is_per_thread),
     Check::documented("context.push_and_pop", push_and_pop),
     Check::documented("context.destroy_takes_its_memory", destroy_takes_its_memory),
@@ -24,7 +24,8 @@ fn none_is_current(t: &mut Checker) -> Done {
     };
     t.eq("cuCtxGetCurrent on a fresh thread", (got, none), (0, true));
     t.eq("cuMemAlloc there", alloc, 201);
-    t.eq("its out-parameter", p, 42);
+    // H200, driver 580.
+    t.eq("its out-parameter", p, 0);
     t.eq("cuCtxSynchronize there", sync, 201);
     Ok(())
 }

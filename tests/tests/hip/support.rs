@@ -14,6 +14,8 @@ pub struct Hip {
     /// libamdhip64.so.6, for LD_LIBRARY_PATH.
     pub stage: PathBuf,
     programs: PathBuf,
+    /// Programs of these tests alone; one may have the name of one in `programs`.
+    clients: PathBuf,
 }
 
 /// Everything, built if it was not, or is older than what it is made of.
@@ -59,11 +61,12 @@ pub fn hip() -> &'static Hip {
             "HIP=libamdhip64.so.6".to_owned(),
         ]);
         must(&mut make);
-        let clients = repository().join("tests/tests/hip");
-        let (linked, beside) = (format!("-L{}", stage.display()), format!("-L{}", programs.display()));
-        compile(&clients.join("libhipstub.c"), &programs.join("libhipstub.so"), &["-fPIC", "-shared"]);
-        let plugin = programs.join("libhipplugin.so");
-        compile(&clients.join("libhipplugin.c"), &plugin, &["-fPIC", "-shared", &linked, "-l:libamdhip64.so.6"]);
+        let (sources, clients) = (repository().join("tests/tests/hip"), own.join("clients"));
+        fs::create_dir_all(&clients).expect("a folder for the programs");
+        let (linked, beside) = (format!("-L{}", stage.display()), format!("-L{}", clients.display()));
+        compile(&sources.join("libhipstub.c"), &clients.join("libhipstub.so"), &["-fPIC", "-shared"]);
+        let plugin = clients.join("libhipplugin.so");
+        compile(&sources.join("libhipplugin.c"), &plugin, &["-fPIC", "-shared", &linked, "-l:libamdhip64.so.6"]);
         for (name, flags) in [
             ("lookup", &["-ldl"][..]),
             ("plugin", &["-ldl"]),
@@ -85,15 +88,17 @@ pub fn hip() -> &'static Hip {
                 ],
             ),
         ] {
-            compile(&clients.join(name).with_extension("c"), &programs.join(name), flags);
+            compile(&sources.join(name).with_extension("c"), &clients.join(name), flags);
         }
-        Hip { stage, programs }
+        Hip { stage, programs, clients }
     })
 }
 
 /// A program linked to the simulated HIP runtime.
 pub fn program(name: &str) -> Program {
-    command(hip().programs.join(name)).env("LD_LIBRARY_PATH", &hip().stage)
+    let client = hip().clients.join(name);
+    let path = if client.exists() { client } else { hip().programs.join(name) };
+    command(path).env("LD_LIBRARY_PATH", &hip().stage)
 }
 
 /// Compiles a C program, if its source or the declarations are newer than it.

@@ -43,8 +43,9 @@ cu! {
         out.set(made?)
     }
     Init cuGraphExecDestroy [cuGraphExecDestroy 10000] [] (c, h: H) { exec::destroy(h) }
+    /// Does not tell USE_NODE_PRIORITY (H200, driver 580).
     Init cuGraphExecGetFlags [cuGraphExecGetFlags 12000] [] (c, h: H, out: Out<u64>) {
-        out.set(lock().exec(h)?.flags)
+        out.set(lock().exec(h)?.flags & !exec::USE_NODE_PRIORITY)
     }
     Init cuGraphLaunch [cuGraphLaunch 10000] [cuGraphLaunch_ptsz 10000] (c, h: H, s: H) {
         exec::launch(h, c.stream(s)?)

@@ -76,9 +76,13 @@ fn host_pointer(ptr: u64) -> Result<u64> {
 }
 
 cu! {
-    Ctx cuMemAlloc [cuMemAlloc_v2 3020] [] (c, out: Out<u64>, size: usize) {
+    /// Sets its result to 0 when it is refused, without a current context too
+    /// (H200, driver 580).
+    Init cuMemAlloc [cuMemAlloc_v2 3020] [] (c, out: Out<u64>, size: usize) {
         out.need()?;
-        out.set(memory::alloc(c.ctx, size as u64)?)
+        out.put(0);
+        let ctx = context::require(&mut lock())?;
+        out.set(memory::alloc(ctx, size as u64)?)
     }
     Ctx cuMemAllocPitch [cuMemAllocPitch_v2 3020] []
     (c, out: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32) {

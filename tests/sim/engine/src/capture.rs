@@ -7,7 +7,7 @@ use crate::graph;
 use crate::handle::H;
 use crate::lifecycle::thread_id;
 use crate::machine::{Machine, lock};
-use crate::node::Kind;
+use crate::node::{Kind, attr};
 use crate::report;
 use crate::stream::Member;
 
@@ -124,12 +124,25 @@ pub fn active(m: &mut Machine, stream: H) -> Result<bool> {
     }
 }
 
+/// Data of an edge over which the second kernel may start before the first is
+/// over: out of the programmatic port, of the programmatic type.
+const PROGRAMMATIC: [u8; 8] = [1, 0, 1, 0, 0, 0, 0, 0];
+
 /// Adds a node after what the stream captured last.
 pub fn add(m: &mut Machine, stream: H, kind: Kind) -> Result<H> {
     let s = m.stream(stream)?;
     let member = s.capture.as_ref().ok_or(Error::ILLEGAL_STATE)?;
-    let (id, deps) = (member.capture, member.deps.clone());
+    let (id, mut deps) = (member.capture, member.deps.clone());
     let g = m.captures.get(&id).ok_or(Error::CAPTURE_INVALIDATED)?.graph;
+    if let Kind::Kernel(k) = &kind
+        && k.attrs.get(&attr::PROGRAMMATIC_SERIALIZATION).is_some_and(|v| v[0] != 0)
+    {
+        for (from, data) in &mut deps {
+            if matches!(graph::node(m, *from)?.kind, Kind::Kernel(_)) {
+                *data = PROGRAMMATIC;
+            }
+        }
+    }
     let node = graph::add_node(m, g, &deps, kind)?;
     if let Some(c) = m.stream(stream)?.capture.as_mut() {
         c.deps = vec![(node, [0; 8])];

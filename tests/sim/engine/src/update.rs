@@ -42,16 +42,16 @@ pub fn update(h: H, g: H) -> Result<Outcome> {
     Ok(Outcome { refusal: None })
 }
 
-/// What stays from the old exec: disabled nodes stay disabled, and a cluster
-/// that the new graph does not have any more silently stays.
+/// What stays from the old exec: disabled nodes stay disabled, and whatever
+/// cluster the new graph has, the old one silently stays.
 fn carry(old: &[ExecNode], new: &mut [ExecNode]) {
     for (o, n) in old.iter().zip(new) {
         n.enabled = o.enabled;
-        if let (Kind::Kernel(a), Kind::Kernel(b)) = (&o.step.kind, &mut n.step.kind)
-            && !b.attrs.contains_key(&attr::CLUSTER)
-            && let Some(cluster) = a.attrs.get(&attr::CLUSTER)
-        {
-            b.attrs.insert(attr::CLUSTER, *cluster);
+        if let (Kind::Kernel(a), Kind::Kernel(b)) = (&o.step.kind, &mut n.step.kind) {
+            match a.attrs.get(&attr::CLUSTER) {
+                Some(cluster) => b.attrs.insert(attr::CLUSTER, *cluster),
+                None => b.attrs.remove(&attr::CLUSTER),
+            };
         }
         carry(&o.child, &mut n.child);
     }

@@ -92,6 +92,20 @@ fn create_levels(ctx: H, top: Array, count: u32) -> Result<Vec<H>> {
     Ok(levels)
 }
 
+fn create_mipmapped(ctx: H, top: &Array3DDesc, levels: u32) -> Result<H> {
+    if !(1..=32).contains(&levels) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let levels = create_levels(ctx, array_of(top)?, levels)?;
+    let h = lock().handles.make("mipmapped array");
+    mipmaps(|list| list.insert(h, levels));
+    Ok(h)
+}
+
+fn destroy_mipmapped(h: H) -> Result {
+    destroy_levels(mipmaps(|list| list.remove(&h)).ok_or(Error::INVALID_VALUE)?)
+}
+
 hip! {
     Ctx hipArrayCreate [] (c, out: Out<H>, p: In<ArrayDesc>) {
         out.need()?;
@@ -117,20 +131,16 @@ hip! {
     Ctx hipFreeArray [] (c, h: H) { answer(reentry::array_destroy(h)) }
     Ctx hipMallocMipmappedArray [] (c, out: Out<H>, desc: In<ChannelDesc>, size: Extent, levels: u32, flags: u32) {
         out.need()?;
-        let top = array_of(&described(&desc.get()?, size, flags)?)?;
-        if !(1..=32).contains(&levels) {
-            return Err(Error::INVALID_VALUE);
-        }
-        let levels = create_levels(c.ctx, top, levels)?;
-        let h = lock().handles.make("mipmapped array");
-        mipmaps(|list| list.insert(h, levels));
-        out.set(h)
+        out.set(create_mipmapped(c.ctx, &described(&desc.get()?, size, flags)?, levels)?)
+    }
+    Ctx hipMipmappedArrayCreate [] (c, out: Out<H>, p: In<Array3DDesc>, levels: u32) {
+        out.need()?;
+        out.set(create_mipmapped(c.ctx, &p.get()?, levels)?)
     }
     Ctx hipGetMipmappedArrayLevel [] (c, out: Out<H>, h: H, level: u32) {
         let found = mipmaps(|list| list.get(&h).and_then(|levels| levels.get(level as usize)).copied());
         out.set(found.ok_or(Error::INVALID_VALUE)?)
     }
-    Ctx hipFreeMipmappedArray [] (c, h: H) {
-        destroy_levels(mipmaps(|list| list.remove(&h)).ok_or(Error::INVALID_VALUE)?)
-    }
+    Ctx hipFreeMipmappedArray [] (c, h: H) { destroy_mipmapped(h) }
+    Ctx hipMipmappedArrayDestroy [] (c, h: H) { destroy_mipmapped(h) }
 }

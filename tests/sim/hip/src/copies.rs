@@ -1,7 +1,7 @@
 //! Copies and memsets.
 
 use crate::abi::{Call, H, In};
-use crate::structs::{Memcpy3D, PitchedPtr};
+use crate::structs::{DrvMemcpy3D, DrvSide, Extent, Memcpy3D, PitchedPtr};
 use gpumem_sim_engine::copy::{copy_async, copy_sync, set};
 use gpumem_sim_engine::node::{Copy3D, Memset, Side, space};
 use gpumem_sim_engine::{Error, Result, lock};
@@ -67,6 +67,29 @@ pub fn copy3(p: &Memcpy3D) -> Result<Copy3D> {
         width: p.extent.width as u64 * elem,
         height: p.extent.height as u64,
         depth: p.extent.depth as u64,
+    })
+}
+
+/// The engine's copy of the driver-style descriptor, whose x counts bytes.
+pub fn drv_copy3(p: &DrvMemcpy3D) -> Result<Copy3D> {
+    let side = |s: &DrvSide| {
+        let (space, at) = match s.kind {
+            1 => (space::HOST, s.host),
+            2 => (space::DEVICE, s.device),
+            10 => (space::ARRAY, s.array as u64),
+            3 | 11 => (space::UNIFIED, s.device),
+            _ => return Err(Error::INVALID_VALUE),
+        };
+        let [x, y, z] = s.pos.map(|n| n as u64);
+        Ok(Side { space, at, x, y, z, pitch: s.pitch as u64, height: s.height as u64 })
+    };
+    let Extent { width, height, depth } = p.extent;
+    Ok(Copy3D {
+        src: side(&p.src)?,
+        dst: side(&p.dst)?,
+        width: width as u64,
+        height: height as u64,
+        depth: depth as u64,
     })
 }
 

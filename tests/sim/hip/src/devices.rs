@@ -118,6 +118,11 @@ hip! {
         context::reset_primary(device())?;
         context::set_current(0)
     }
+    Init hipDevicePrimaryCtxReset [] (c, dev: i32) {
+        check(dev)?;
+        context::reset_primary(dev)?;
+        if dev == device() { context::set_current(0) } else { Ok(()) }
+    }
     Any hipRuntimeGetVersion [] (c, out: Out<i32>) { out.set(VERSION) }
     Any hipDriverGetVersion [] (c, out: Out<i32>) { out.set(VERSION) }
     Init hipDeviceGetStreamPriorityRange [] (c, least: Out<i32>, greatest: Out<i32>) {

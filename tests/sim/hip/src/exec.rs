@@ -1,9 +1,13 @@
 //! Executable graphs.
 
 use crate::abi::{H, In, Out, answer};
-use crate::nodes::{any_kind, event_kind, host_kind, kernel_kind, mem_ops_kind, memcpy_1d, memcpy_kind, memset_kind};
+use crate::nodes::{
+    any_kind, drv_memcpy_kind, event_kind, host_kind, kernel_kind, mem_ops_kind, memcpy_1d, memcpy_kind, memset_kind,
+};
 use crate::reentry;
-use crate::structs::{HostNode, InstantiateParams, KernelNode, MemOpNode, Memcpy3D, MemsetNode, NodeParams};
+use crate::structs::{
+    DrvMemcpy3D, HostNode, InstantiateParams, KernelNode, MemOpNode, Memcpy3D, MemsetNode, NodeParams,
+};
 use gpumem_sim_engine::update::Refusal;
 use gpumem_sim_engine::{Error, Result, exec, lock, update};
 
@@ -19,6 +23,13 @@ fn number(why: Refusal) -> u32 {
 fn no_such_node(h: H) -> Result {
     lock().exec(h)?;
     Err(Error::INVALID_VALUE)
+}
+
+/// hipErrorInvalidSymbol: code objects are loaded as modules here, and none
+/// registers a variable of the program.
+fn no_such_symbol(h: H) -> Result {
+    lock().exec(h)?;
+    Err(Error(13))
 }
 
 hip! {
@@ -66,6 +77,24 @@ hip! {
     }
     Init hipGraphExecMemcpyNodeSetParams1D [] (c, h: H, node: H, dst: u64, src: u64, bytes: usize, kind: u32) {
         exec::set_node(h, node, memcpy_1d(dst, src, bytes, kind)?)
+    }
+    Init hipGraphExecMemcpyNodeSetParamsFromSymbol []
+    (c, h: H, node: H, dst: u64, symbol: usize, bytes: usize, offset: usize, kind: u32) {
+        let _ = (node, dst, symbol, bytes, offset, kind);
+        no_such_symbol(h)
+    }
+    Init hipGraphExecMemcpyNodeSetParamsToSymbol []
+    (c, h: H, node: H, symbol: usize, src: u64, bytes: usize, offset: usize, kind: u32) {
+        let _ = (node, symbol, src, bytes, offset, kind);
+        no_such_symbol(h)
+    }
+    Init hipDrvGraphExecMemcpyNodeSetParams [] (c, h: H, node: H, p: In<DrvMemcpy3D>, ctx: H) {
+        let _ = ctx;
+        exec::set_node(h, node, drv_memcpy_kind(&p.get()?)?)
+    }
+    Init hipDrvGraphExecMemsetNodeSetParams [] (c, h: H, node: H, p: In<MemsetNode>, ctx: H) {
+        let _ = ctx;
+        exec::set_node(h, node, memset_kind(&p.get()?)?)
     }
     Init hipGraphExecMemsetNodeSetParams [] (c, h: H, node: H, p: In<MemsetNode>) {
         exec::set_node(h, node, memset_kind(&p.get()?)?)

@@ -23,6 +23,12 @@ hip! {
     Ctx hipHostAlloc [] (c, out: Out<u64>, bytes: usize, flags: u32) {
         answer(reentry::host_malloc(out, bytes, flags))
     }
+    /// The same as hipHostMalloc, by a name of its own (ROCm 6.3).
+    Ctx hipExtHostAlloc [] (c, out: Out<u64>, bytes: usize, flags: u32) {
+        out.need()?;
+        let flags = flags_of(flags)?;
+        out.set(memory::alloc_host(c.ctx, bytes as u64, flags)?)
+    }
     Ctx hipMallocHost [] (c, out: Out<u64>, bytes: usize) { answer(reentry::host_malloc(out, bytes, 0)) }
     Ctx hipMemAllocHost [] (c, out: Out<u64>, bytes: usize) { answer(reentry::host_malloc(out, bytes, 0)) }
     /// Waits for the device first.

@@ -1,7 +1,8 @@
-//! Memory of other processes.
+//! Memory of other processes. That of other APIs, and of their pools, is not
+//! simulated: as on a device that cannot share it, those calls answer 801.
 
-use crate::abi::Out;
-use gpumem_sim_engine::{Error, ipc};
+use crate::abi::{H, Out};
+use gpumem_sim_engine::{Error, ipc, lock};
 
 /// Passed by value: 64 bytes.
 #[repr(C)]
@@ -21,4 +22,22 @@ hip! {
         out.set(ipc::open(c.ctx, key.0)?)
     }
     Ctx hipIpcCloseMemHandle [] (c, ptr: u64) { ipc::close(ptr) }
+    Ctx hipMemPoolImportPointer [] (c, out: Out<u64>, pool: H, data: usize) {
+        out.need()?;
+        lock().pool(pool)?;
+        if data == 0 { Err(Error::INVALID_VALUE) } else { Err(Error::NOT_SUPPORTED) }
+    }
+    Ctx hipImportExternalMemory [] (c, out: Out<H>, desc: usize) {
+        out.need()?;
+        if desc == 0 { Err(Error::INVALID_VALUE) } else { Err(Error::NOT_SUPPORTED) }
+    }
+    /// There is none that could be let go or looked at.
+    Ctx hipDestroyExternalMemory [] (c, h: H) {
+        let _ = h;
+        Err(Error::INVALID_VALUE)
+    }
+    Ctx hipExternalMemoryGetMappedBuffer [] (c, out: Out<u64>, h: H, desc: usize) {
+        let _ = (out, h, desc);
+        Err(Error::INVALID_VALUE)
+    }
 }

@@ -1,9 +1,11 @@
 //! Nodes of graphs: added, read, changed; one conversion per kind.
 
 use crate::abi::{H, In, Out};
-use crate::copies::{copy3, linear};
+use crate::copies::{copy3, drv_copy3, linear};
 use crate::modules::build;
-use crate::structs::{HostNode, KernelNode, MemAllocNode, MemOpNode, Memcpy3D, MemcpyNode, MemsetNode, NodeParams};
+use crate::structs::{
+    DrvMemcpy3D, HostNode, KernelNode, MemAllocNode, MemOpNode, Memcpy3D, MemcpyNode, MemsetNode, NodeParams,
+};
 use gpumem_sim_engine::exec::node_attrs;
 use gpumem_sim_engine::graph::{self, add_node};
 use gpumem_sim_engine::launch::Shape;
@@ -29,6 +31,10 @@ fn checked(c: Copy3D) -> Result<Kind> {
 
 pub fn memcpy_kind(p: &Memcpy3D) -> Result<Kind> {
     checked(copy3(p)?)
+}
+
+pub fn drv_memcpy_kind(p: &DrvMemcpy3D) -> Result<Kind> {
+    checked(drv_copy3(p)?)
 }
 
 pub fn memcpy_1d(dst: u64, src: u64, n: usize, kind: u32) -> Result<Kind> {

@@ -73,6 +73,15 @@ hip! {
         out.need()?;
         out.set(stream::create(c.ctx, flags, 0)?)
     }
+    /// Compute units are not simulated: the mask restricts nothing.
+    Ctx hipExtStreamCreateWithCUMask [] (c, out: Out<H>, words: u32, mask: In<u32>) {
+        out.need()?;
+        if words == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        mask.list(words as usize)?;
+        out.set(stream::create(c.ctx, 0, 0)?)
+    }
     Ctx hipStreamCreateWithPriority [] (c, out: Out<H>, flags: u32, priority: i32) {
         out.need()?;
         out.set(stream::create(c.ctx, flags, priority)?)

@@ -111,6 +111,30 @@ pub struct Memcpy3D {
     pub kind: u32,
 }
 
+/// One side of a HIP_MEMCPY3D (ROCm 6): bytes along x, a memory type, and the
+/// address or array that the type calls for.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct DrvSide {
+    pub pos: [usize; 3],
+    pub lod: usize,
+    pub kind: u32,
+    pub host: u64,
+    pub device: u64,
+    pub array: H,
+    pub pitch: usize,
+    pub height: usize,
+}
+
+/// HIP_MEMCPY3D.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct DrvMemcpy3D {
+    pub src: DrvSide,
+    pub dst: DrvSide,
+    pub extent: Extent,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct KernelNode {
@@ -204,6 +228,7 @@ const _: () = {
     assert!(size_of::<KernelNode>() == 64);
     assert!(size_of::<MemsetNode>() == 48);
     assert!(size_of::<Memcpy3D>() == 160);
+    assert!(size_of::<DrvMemcpy3D>() == 184);
     assert!(size_of::<InstantiateParams>() == 32);
     assert!(size_of::<PointerAttributes>() == 32);
     assert!(size_of::<NodeParams>() == 256);

@@ -76,13 +76,16 @@ fn update_has_the_measured_quirks() {
         g
     };
     let plain = r.chain(p, &[1]);
-    let x = exec::instantiate(r.ctx, with(attr::CLUSTER, 2), 0).unwrap();
-    assert!(update::update(x, plain).unwrap().refusal.is_none(), "says success");
-    let kept = match &lock().exec(x).unwrap().nodes[0].step.kind {
-        Kind::Kernel(k) => k.attrs.get(&attr::CLUSTER).map(|v| v[0]),
-        _ => None,
-    };
-    assert_eq!(kept, Some(2), "but keeps the old cluster");
+    for (from, to) in [(2, 0), (2, 4), (0, 2)] {
+        let sized = |n| if n == 0 { plain } else { with(attr::CLUSTER, n) };
+        let x = exec::instantiate(r.ctx, sized(from), 0).unwrap();
+        assert!(update::update(x, sized(to)).unwrap().refusal.is_none(), "says success");
+        let kept = match &lock().exec(x).unwrap().nodes[0].step.kind {
+            Kind::Kernel(k) => k.attrs.get(&attr::CLUSTER).map_or(0, |v| v[0]),
+            _ => panic!("a kernel"),
+        };
+        assert_eq!(kept, from, "but keeps the old cluster");
+    }
     let refusal = |x, g| update::update(x, g).unwrap().refusal.map(|r| r.0);
     let y = exec::instantiate(r.ctx, plain, 0).unwrap();
     assert_eq!(refusal(y, with(attr::COOPERATIVE, 1)), Some(update::Refusal::Attributes));
