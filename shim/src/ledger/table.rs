@@ -65,6 +65,11 @@ impl<T: Sealed> Table<T> {
         self.capacity
     }
 
+    /// Slots that were ever handed out: all that is certainly backed.
+    pub fn handed_out(&self) -> u64 {
+        self.next.load(Relaxed)
+    }
+
     /// A free slot; `None` if the table is full or the ledger cannot grow.
     #[inline]
     pub fn take(&self) -> Option<u32> {
