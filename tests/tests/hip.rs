@@ -154,6 +154,29 @@ fn t20_every_kind_is_counted_once() {
     }
 }
 
+/// Functions that few programs call: what they give is recorded, and what they answer as natively.
+#[test]
+fn t20_seldom_called_functions_are_counted() {
+    let (native, preloaded) = (program("newer").native().ok(), program("newer").preloaded().ok());
+    assert_eq!((&preloaded.out, preloaded.violations()), (&native.out, native.violations()));
+    let ledger = preloaded.ledger();
+    ledger.sound().complete();
+    for (kind, made, failed) in [
+        (AllocKind::Device, 2, 0),
+        (AllocKind::HostPinned, 1, 0),
+        (AllocKind::MipmappedArray, 1, 0),
+        (AllocKind::IpcImport, 0, 1),
+        (AllocKind::ExternalMemory, 0, 1),
+    ] {
+        assert_eq!(ledger.counter(counters::allocs(kind)), made, "{kind}");
+        assert_eq!(ledger.counter(counters::frees(kind)), made, "frees of {kind}");
+        assert_eq!(ledger.counter(counters::alloc_failures(kind)), failed, "failures of {kind}");
+    }
+    assert_eq!(ledger.counter(counters::NODE_SETS), 3);
+    assert_eq!(ledger.counter(counters::ENDED_WITH_CONTEXT), 1);
+    assert_eq!((ledger.snapshot.streams.len(), ledger.snapshot.execs.len()), (0, 0));
+}
+
 #[test]
 fn graphs_are_made_updated_and_gone() {
     same_in_all_ways(&program("hip_graphs")).ledger().balanced();

@@ -74,6 +74,7 @@ pub fn hip() -> &'static Hip {
             ("ipc", &[&linked, "-l:libamdhip64.so.6"]),
             ("threads", &[&linked, "-l:libamdhip64.so.6"]),
             ("reset", &[&linked, "-l:libamdhip64.so.6"]),
+            ("newer", &[&linked, "-l:libamdhip64.so.6"]),
             ("codes", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("reenter", &["-rdynamic", &linked, "-l:libamdhip64.so.6", "-ldl"]),
             (
