@@ -11,8 +11,6 @@ pub type Status = u32;
 pub const SUCCESS: Status = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`, `cudaErrorMemoryAllocation`, `hipErrorOutOfMemory`.
 pub const OUT_OF_MEMORY: Status = 2;
-/// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`, `hipErrorGraphExecUpdateFailure`.
-pub const GRAPH_EXEC_UPDATE_FAILURE: Status = 910;
 /// `…_SHARED_OBJECT_SYMBOL_NOT_FOUND`: what a hook answers when there is no real function behind it.
 pub const SYMBOL_NOT_FOUND: Status = 302;
 

@@ -24,7 +24,7 @@ const NOT_FOUND: usize = 1;
 ///
 /// # Safety
 /// As for `dlsym`; scopes that depend on the caller are those of this library.
-pub unsafe fn real_dlsym(handle: *mut c_void, name: &CStr) -> usize {
+unsafe fn real_dlsym(handle: *mut c_void, name: &CStr) -> usize {
     let real = slot(&REAL_DLSYM, c"dlsym");
     if real == 0 {
         return 0;
@@ -58,7 +58,8 @@ pub fn generation() -> usize {
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real_dlclose(handle) };
-    if UNLOADS.swap(elf::unloads(), Relaxed) != elf::unloads() {
+    let unloads = elf::unloads();
+    if UNLOADS.swap(unloads, Relaxed) != unloads {
         GENERATION.fetch_add(1, Relaxed);
         driver::unbind_if_gone();
         // Stacks forget the code that went.
@@ -124,7 +125,7 @@ unsafe extern "C" fn decide(
     if found == 0 {
         return NOT_FOUND;
     }
-    let ours = if gate::disabled() || from_vendor(return_address) || is_interposer(name, return_address) {
+    let ours = if gate::disabled() || must_find_the_real(name, return_address) {
         None
     } else if let Some(row) = row {
         driver::bind_at(found).then_some(row.hook)
@@ -170,7 +171,7 @@ fn we_are_next(name: &CStr, caller: usize) -> bool {
 }
 
 /// The symbol in the global scope behind us; 0 if there is none, and `dlerror` says so.
-pub fn next_behind(name: &CStr) -> usize {
+fn next_behind(name: &CStr) -> usize {
     // SAFETY: RTLD_NEXT from here is the global scope behind this library.
     let next = unsafe { real_dlsym(libc::RTLD_NEXT, name) };
     if elf::is_ours(next) { 0 } else { next }
@@ -190,7 +191,7 @@ fn real_behind(name: &CStr, caller: usize) -> usize {
 }
 
 /// The symbol in the caller's own dependencies; 0 if there is none or it is ours.
-pub fn through_caller(name: &CStr, caller: usize) -> usize {
+fn through_caller(name: &CStr, caller: usize) -> usize {
     let Some(path) = elf::object_at(caller).and_then(|object| std::ffi::CString::new(object.path).ok()) else {
         return 0;
     };
@@ -207,126 +208,83 @@ pub fn through_caller(name: &CStr, caller: usize) -> usize {
     }
 }
 
-/// Whether a lookup comes from a library that defines the name itself: an interposer behind us, which
-/// we call, and which must not find us.
-fn is_interposer(name: &CStr, return_address: usize) -> bool {
-    elf::object_at(return_address).is_some_and(|object| object.symbol(name).is_some())
-}
-
-/// Whether a lookup comes from a driver library, which must find its own functions.
-fn from_vendor(return_address: usize) -> bool {
+/// Whether a lookup comes from a library that must not find us: a driver's, looking for its own
+/// functions, or one that defines the name itself, an interposer behind us that we call.
+fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
     elf::object_at(return_address).is_some_and(|object| {
-        let name = object.file_name();
-        [&b"libcuda.so"[..], b"libnvidia-", b"libcudadebugger", b"libamdhip64", b"libhsa-runtime"]
+        let file = object.file_name();
+        let vendor = [&b"libcuda.so"[..], b"libnvidia-", b"libcudadebugger", b"libamdhip64", b"libhsa-runtime"]
             .iter()
-            .any(|vendor| name.starts_with(vendor))
+            .any(|vendor| file.starts_with(vendor));
+        vendor || object.symbol(name).is_some()
     })
 }
 
-// Stack on entry: [rsp] return address. Three pushes keep the arguments and align the stack.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    std::arch::naked_asm!(
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "mov rcx, [rsp + 24]",
-        "xor edx, edx",
-        "call {decide}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "cmp rax, 1",
-        "jb 2f",
-        "ja 3f",
-        "xor eax, eax",
-        "3: ret",
-        "2: mov rax, [rip + {real}]",
-        "jmp rax",
-        decide = sym decide,
-        real = sym REAL_DLSYM,
-    )
+/// A naked function that asks [`decide`] and else jumps to the real one. `$no_version` makes the third
+/// argument of `decide` null where the function has no version.
+macro_rules! lookup_door {
+    ($name:ident($($arg:ident: $ty:ty),*), $real:ident, $no_version:literal) => {
+        // Stack on entry: [rsp] return address. Three pushes keep the arguments and align the stack.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> *mut c_void {
+            std::arch::naked_asm!(
+                "endbr64",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "mov rcx, [rsp + 24]",
+                $no_version,
+                "call {decide}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "cmp rax, 1",
+                "jb 2f",
+                "ja 3f",
+                "xor eax, eax",
+                "3: ret",
+                "2: mov rax, [rip + {real}]",
+                "jmp rax",
+                decide = sym decide,
+                real = sym $real,
+            )
+        }
+
+        // x30 holds the return address; it and the arguments are kept over the call.
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> *mut c_void {
+            std::arch::naked_asm!(
+                "stp x29, x30, [sp, #-48]!",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "mov x29, sp",
+                $no_version,
+                "mov x3, x30",
+                "bl {decide}",
+                "mov x16, x0",
+                "ldp x0, x1, [sp, #16]",
+                "ldr x2, [sp, #32]",
+                "ldp x29, x30, [sp], #48",
+                "cmp x16, #1",
+                "b.lo 2f",
+                "csel x0, xzr, x16, eq",
+                "ret",
+                "2: adrp x16, {real}",
+                "ldr x16, [x16, :lo12:{real}]",
+                "br x16",
+                decide = sym decide,
+                real = sym $real,
+            )
+        }
+    };
 }
 
 #[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
-    std::arch::naked_asm!(
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "mov rcx, [rsp + 24]",
-        "call {decide}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "cmp rax, 1",
-        "jb 2f",
-        "ja 3f",
-        "xor eax, eax",
-        "3: ret",
-        "2: mov rax, [rip + {real}]",
-        "jmp rax",
-        decide = sym decide,
-        real = sym REAL_DLVSYM,
-    )
-}
-
-// x30 holds the return address; it and the arguments are kept over the call.
+lookup_door!(dlsym(handle: *mut c_void, name: *const c_char), REAL_DLSYM, "xor edx, edx");
 #[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    std::arch::naked_asm!(
-        "stp x29, x30, [sp, #-32]!",
-        "stp x0, x1, [sp, #16]",
-        "mov x29, sp",
-        "mov x2, xzr",
-        "mov x3, x30",
-        "bl {decide}",
-        "mov x16, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
-        "cmp x16, #1",
-        "b.lo 2f",
-        "csel x0, xzr, x16, eq",
-        "ret",
-        "2: adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "br x16",
-        decide = sym decide,
-        real = sym REAL_DLSYM,
-    )
-}
-
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
-    std::arch::naked_asm!(
-        "stp x29, x30, [sp, #-48]!",
-        "stp x0, x1, [sp, #16]",
-        "str x2, [sp, #32]",
-        "mov x29, sp",
-        "mov x3, x30",
-        "bl {decide}",
-        "mov x16, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldr x2, [sp, #32]",
-        "ldp x29, x30, [sp], #48",
-        "cmp x16, #1",
-        "b.lo 2f",
-        "csel x0, xzr, x16, eq",
-        "ret",
-        "2: adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "br x16",
-        decide = sym decide,
-        real = sym REAL_DLVSYM,
-    )
-}
+lookup_door!(dlsym(handle: *mut c_void, name: *const c_char), REAL_DLSYM, "mov x2, xzr");
+lookup_door!(dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char), REAL_DLVSYM, "");

@@ -42,8 +42,7 @@ macro_rules! emit {
 
         /// Names with the NUL that lookups want, in the order of [`Function`].
         const NAMES: [&CStr; Function::Count as usize] = [$(
-            // SAFETY: the literal ends with its only NUL.
-            unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+            c_name!($name),
         )*];
 
         /// All rows, in the order of [`Function`].
@@ -112,8 +111,7 @@ macro_rules! emit_calls {
 
         fn bind_calls(driver: &Object) {
             $(
-                // SAFETY: the literal ends with its only NUL.
-                let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
+                let name = c_name!($name);
                 CALLS.$name.store(driver.symbol(name).unwrap_or(0), Relaxed);
             )*
         }

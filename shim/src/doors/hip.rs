@@ -40,8 +40,7 @@ macro_rules! emit {
         const N: usize = Function::Count as usize;
 
         static NAMES: [&CStr; N] = [$(
-            // SAFETY: the literal ends with its only NUL.
-            unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+            c_name!($name),
         )*];
 
         /// Address of our function of this name.
@@ -97,8 +96,7 @@ macro_rules! emit_calls {
             pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
                 let mut real = CALLS.$name.load(Relaxed);
                 if real == 0 {
-                    // SAFETY: the literal ends with its only NUL.
-                    let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
+                    let name = c_name!($name);
                     let runtime = elf::objects().into_iter().find(|object| object.file_name().starts_with(FILE))?;
                     real = runtime.symbol(name)?;
                     CALLS.$name.store(real, Relaxed);

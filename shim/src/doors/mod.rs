@@ -6,6 +6,14 @@
 //! * [`hip`]: `hip*`, by export and by `dlsym`.
 //! * [`elf`]: loaded objects and their symbols, without `dlsym`.
 
+/// The name of a row as lookups want it.
+macro_rules! c_name {
+    ($name:ident) => {
+        // SAFETY: the literal ends with its only NUL.
+        unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
+    };
+}
+
 pub mod dl;
 pub mod driver;
 pub mod elf;

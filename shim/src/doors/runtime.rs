@@ -20,8 +20,7 @@ macro_rules! emit {
         const N: usize = Function::Count as usize;
 
         static NAMES: [&CStr; N] = [$(
-            // SAFETY: the literal ends with its only NUL.
-            unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) },
+            c_name!($name),
         )*];
 
         mod export {

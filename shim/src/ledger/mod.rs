@@ -54,7 +54,7 @@ live_fields! {
 
 /// All tables of a process.
 pub struct Ledger {
-    pub header: LiveHeader,
+    header: LiveHeader,
     pub allocs: Table<AllocSlot>,
     pub stacks: Table<StackSlot>,
     pub frames: Words,

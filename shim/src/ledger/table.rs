@@ -13,6 +13,20 @@ const NIL: u32 = u32::MAX;
 /// In place of a slot: the table was full when the thing was recorded. It is counted all the same.
 pub const NO_SLOT: u32 = u32::MAX;
 
+/// Writes a slot into its words: no valid check while it changes, the right one last.
+#[inline]
+fn publish<T: Sealed>(words: &[AtomicU64], slot: &T) {
+    let check = slot.seal();
+    let bytes = slot.as_bytes();
+    words[0].store(0, Relaxed);
+    std::sync::atomic::fence(Release);
+    for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)).skip(1) {
+        word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
+    }
+    let head = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default());
+    words[0].store((head & !0xffff_ffff) | u64::from(check), Release);
+}
+
 #[repr(align(64))]
 struct Head(AtomicU64);
 
@@ -126,16 +140,7 @@ impl<T: Sealed> Table<T> {
     /// Fills a slot that `take` gave, and makes it valid.
     #[inline]
     pub fn write(&self, index: u32, slot: T) {
-        let check = slot.seal();
-        let bytes = slot.as_bytes();
-        let words = self.words(index);
-        words[0].store(0, Relaxed);
-        std::sync::atomic::fence(Release);
-        for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)).skip(1) {
-            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
-        }
-        let head = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default());
-        words[0].store((head & !0xffff_ffff) | u64::from(check), Release);
+        publish(self.words(index), &slot);
     }
 
     /// What a slot holds. Only its owner may ask, or whoever can bear a mix of two writes.
@@ -202,20 +207,12 @@ impl<T: Sealed> Ring<T> {
     /// Writes what `make` gives for the next sequence number.
     pub fn push(&self, make: impl FnOnce(u64) -> T) {
         let seq = self.used.written().fetch_add(1, Relaxed);
-        let slot = make(seq);
-        let check = slot.seal();
         // SAFETY: the place is inside the ring, all of which is backed; slots are whole u64s.
         let words: &[AtomicU64] = unsafe {
             let at = self.base.add((seq % self.capacity) as usize * size_of::<T>());
             std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
         };
-        words[0].store(0, Release);
-        let bytes = slot.as_bytes();
-        for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)).skip(1) {
-            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
-        }
-        let head = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default());
-        words[0].store((head & !0xffff_ffff) | u64::from(check), Release);
+        publish(words, &make(seq));
     }
 }
 

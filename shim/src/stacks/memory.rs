@@ -21,10 +21,12 @@ impl Drop for KeepErrno {
 }
 
 /// What looking a rule up takes of the stack at most, bytes (20 KiB measured, release build).
+#[cfg(target_arch = "x86_64")]
 const ROOM: u64 = 28 << 10;
 
 /// Whether the calling thread's stack has room to look a rule up: programs have threads of 16 KiB.
 /// The main thread's stack grows on its own; what is below any other's is a guard page.
+#[cfg(target_arch = "x86_64")]
 pub(super) fn has_room_below() -> bool {
     // SAFETY: plain queries.
     if unsafe { libc::gettid() == libc::getpid() } {
