@@ -99,7 +99,8 @@ impl Interner {
     #[inline(never)]
     fn add(&self, hash: u64, add: impl FnOnce(u32) -> bool) -> Option<u32> {
         if self.len() >= self.capacity {
-            return None;
+            // The last place may have gone to this very stack since the caller looked.
+            return self.find(hash).ok();
         }
         let _adding = self.lock()?;
         let index = match self.find(hash) {
