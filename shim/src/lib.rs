@@ -16,6 +16,7 @@ pub mod control;
 pub mod descriptor;
 pub mod doors;
 pub mod gate;
+pub mod graphs;
 mod heap;
 pub mod hooks;
 pub mod ledger;
