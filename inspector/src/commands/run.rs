@@ -67,6 +67,7 @@ impl clap::Args for Settings {
                 Kind::Path => arg.value_name("PATH"),
                 Kind::Text => arg.value_name("TEXT"),
                 Kind::Choice(words) => arg.value_name(words.join("|")),
+                Kind::Time => arg.value_name("TIME"),
             };
             command = command.arg(arg);
         }

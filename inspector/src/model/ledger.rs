@@ -138,9 +138,8 @@ impl Ledger {
 
     /// What an allocation's flags say.
     pub fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
-        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_FREED_ASYNC, ALLOC_IN_CAPTURE};
-        let names =
-            [(ALLOC_FREED_ASYNC, "freed-async"), (ALLOC_EXPORTED, "exported"), (ALLOC_IN_CAPTURE, "in-capture")];
+        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE};
+        let names = [(ALLOC_EXPORTED, "exported"), (ALLOC_IN_CAPTURE, "in-capture")];
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }
 

@@ -53,13 +53,13 @@ counters! {
     GRAPHS_CREATED = 2, "graphs_created";
     /// Graphs destroyed.
     GRAPHS_DESTROYED = 3, "graphs_destroyed";
-    /// Execs instantiated.
+    /// Execs instantiated by the program.
     EXECS_CREATED = 4, "execs_created";
-    /// Execs destroyed.
+    /// Execs destroyed by the program.
     EXECS_DESTROYED = 5, "execs_destroyed";
     /// Instantiates that failed.
     INSTANTIATE_FAILURES = 6, "instantiate_failures";
-    /// Nanoseconds spent in successful instantiates.
+    /// Nanoseconds spent in instantiates of the program that succeeded.
     INSTANTIATE_NS = 7, "instantiate_ns";
     /// Graph launches that the driver accepted.
     LAUNCHES = 8, "launches";
@@ -81,17 +81,63 @@ counters! {
     DROPPED_RECORDS = 16, "dropped_records";
     /// Stacks cut at the configured depth.
     STACKS_CUT = 17, "stacks_cut";
-    /// Frees that were recorded although the allocation happened in a context since destroyed.
-    LATE_FREES = 18, "late_frees";
     /// Bookkeeping that panicked and was contained.
     PANICS = 19, "panics";
     /// Allocations that ended because their context was destroyed or reset.
     ENDED_WITH_CONTEXT = 20, "ended_with_context";
     /// Nodes in all graphs ever instantiated.
     NODES_INSTANTIATED = 21, "nodes_instantiated";
+    /// Exec handles of gpumem's own that were given out.
+    HANDLES_MADE = 22, "handles_made";
+    /// Exec handles of gpumem's own that were destroyed.
+    HANDLES_ENDED = 23, "handles_ended";
+    /// Handles that came to be pinned: the driver's own, or one real exec kept for good.
+    PINNED_MADE = 24, "pinned_made";
+    /// Pinned handles that were destroyed.
+    PINNED_ENDED = 25, "pinned_ended";
+    /// Real execs that the graph cache took up; those of pinned handles are not among them.
+    REAL_EXECS_MADE = 26, "real_execs_made";
+    /// Real execs that left the graph cache: destroyed, or pinned to their handle.
+    REAL_EXECS_ENDED = 27, "real_execs_ended";
+    /// Estimated host and device bytes of real execs that the graph cache took up.
+    REAL_BYTES_ADDED = 28, "real_bytes_added";
+    /// Estimated host and device bytes of real execs that left the graph cache.
+    REAL_BYTES_REMOVED = 29, "real_bytes_removed";
+    /// Host bytes of sources that came to be.
+    SOURCE_BYTES_ADDED = 30, "source_bytes_added";
+    /// Host bytes of sources that are gone.
+    SOURCE_BYTES_REMOVED = 31, "source_bytes_removed";
+    /// Real execs turned from one handle's graph into another's.
+    RETARGETS = 32, "retargets";
+    /// Nanoseconds spent in retargets that succeeded.
+    RETARGET_NS = 33, "retarget_ns";
+    /// Nodes set by retargets.
+    NODES_SET = 34, "nodes_set";
+    /// Real execs of destroyed handles that came to serve a new one.
+    RECYCLED = 35, "recycled";
+    /// Real execs that were taken from a living handle.
+    EVICTIONS = 36, "evictions";
+    /// Real execs instantiated above a bound, because none could be taken at that moment.
+    OVER_BOUND = 37, "over_bound";
+    /// Retargets that the driver refused, so that an instantiate took their place.
+    FALLBACK_INSTANTIATES = 38, "fallback_instantiates";
+    /// Launches that ran node by node, because no real exec could be had.
+    ONE_BY_ONE = 39, "one_by_one";
+    /// Nanoseconds that instantiates would have taken besides, estimated.
+    SAVED_NS = 40, "saved_ns";
+    /// Graphs folded to a recipe.
+    FOLDS = 41, "folds";
+    /// Folded graphs that were built again.
+    UNFOLDS = 42, "unfolds";
+    /// Times the graph cache was seen thrashing: execs go and come back at a bound.
+    THRASHES = 43, "thrashes";
+    /// Graph calls that ran out of memory and were tried again after memory was given back.
+    OOM_RETRIES = 44, "oom_retries";
+    /// Times the memory that the driver keeps for graphs was trimmed.
+    GRAPH_TRIMS = 45, "graph_trims";
 }
 
-const _: () = assert!(SCALARS + 32 <= PER_SHARD);
+const _: () = assert!(SCALARS + 64 <= PER_SHARD);
 
 #[cfg(test)]
 mod tests {

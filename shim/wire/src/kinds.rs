@@ -144,6 +144,75 @@ names! {
 }
 
 names! {
+    /// Where the real exec behind a handle is.
+    ExecState {
+        /// The handle is the driver's, or keeps one real exec for good; a [`Pinned`] says why.
+        Native = 0, "native";
+        /// A real exec is set to what the handle means: it holds it.
+        Resident = 1, "resident";
+        /// Only its source is kept; the next launch gets it a real exec.
+        Folded = 2, "folded";
+        /// Its context or module is gone: no launch can succeed.
+        Gone = 3, "gone";
+    }
+}
+
+names! {
+    /// Why a handle is not under the graph cache.
+    Pinned {
+        /// It is under it, or was never looked at (a ledger that only records).
+        None = 0, "none";
+        Off = 1, "off";
+        RecordOnly = 2, "record-only";
+        Interception = 3, "interception";
+        DeviceLaunch = 4, "device-launch";
+        MemoryNodes = 5, "memory-nodes";
+        EventNodes = 6, "event-nodes";
+        Conditional = 7, "conditional";
+        ExternalNodes = 8, "external-nodes";
+        UserObjects = 9, "user-objects";
+        DeviceUpdatable = 10, "device-updatable";
+        Contexts = 11, "contexts";
+        Parameters = 12, "parameters";
+        UnknownNode = 13, "unknown-node";
+        DriverUpdate = 14, "driver-update";
+        NodeSet = 15, "node-set";
+        UnknownCall = 16, "unknown-call";
+        IdAsked = 17, "id-asked";
+        Room = 18, "room";
+        Lookup = 19, "lookup";
+    }
+}
+
+impl Pinned {
+    /// The reason in words, to follow "pinned:".
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::None => "nothing pins it",
+            Self::Off => "the graph cache is off (GPUMEM_GRAPH_CACHE=0)",
+            Self::RecordOnly => "gpumem only records in this process",
+            Self::Interception => "not every call of this process reaches gpumem",
+            Self::DeviceLaunch => "instantiated to be launched from the device",
+            Self::MemoryNodes => "it has nodes that allocate or free memory",
+            Self::EventNodes => "it has nodes that record or wait for events",
+            Self::Conditional => "it has conditional nodes",
+            Self::ExternalNodes => "it has semaphore nodes or batches of memory operations",
+            Self::UserObjects => "its graph retains user objects",
+            Self::DeviceUpdatable => "it has kernel nodes that the device may update",
+            Self::Contexts => "its nodes are of several contexts",
+            Self::Parameters => "the parameters of a node cannot be read",
+            Self::UnknownNode => "it has a kind of node that gpumem does not know",
+            Self::DriverUpdate => "the program updated it to a graph of another class",
+            Self::NodeSet => "the program set a node to what a source cannot hold",
+            Self::UnknownCall => "its handle went to a function that gpumem does not know",
+            Self::IdAsked => "the program asked for its id",
+            Self::Room => "no handle was left",
+            Self::Lookup => "the driver lacks a function that the graph cache needs",
+        }
+    }
+}
+
+names! {
     /// Whose API a context belongs to.
     Vendor {
         Cuda = 1, "cuda";
@@ -228,6 +297,11 @@ mod tests {
         for &kind in AllocKind::ALL {
             assert_eq!(AllocKind::from_u8(kind as u8), Some(kind));
             assert_eq!(AllocKind::from_name(kind.name()), Some(kind));
+        }
+        for &pinned in Pinned::ALL {
+            assert_eq!(Pinned::from_u8(pinned as u8), Some(pinned));
+            let same = |other: &&Pinned| other.name() == pinned.name() || other.why() == pinned.why();
+            assert_eq!(Pinned::ALL.iter().filter(same).count(), 1, "{pinned} is told apart");
         }
         assert_eq!(AllocKind::from_u8(0), None, "0 marks an empty field and must never be a kind");
         let numbers: Vec<u8> = EventKind::ALL.iter().map(|&kind| kind as u8).collect();

@@ -13,12 +13,13 @@
 //! zeroes `check` first and sets it last, so that a slot caught half-written (by a copy, or by a
 //! SIGKILL) is seen as such. Fields behind the fixed part are counters that change on their own.
 
+use crate::kinds::{ExecState, Pinned};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -155,7 +156,7 @@ pub struct Header {
     pub cmdline: StrRef,
     /// Version of the shim, e.g. "0.1.0".
     pub shim_version: StrRef,
-    /// The effective settings, one `NAME=value` a line.
+    /// The variables that were set, one `NAME=value` a line; every other one has its default.
     pub settings: StrRef,
     /// Settings that were refused or are unknown, one line each.
     pub complaints: StrRef,
@@ -230,12 +231,10 @@ slot! {
     }
 }
 
-/// [`AllocSlot::flags`]: freed in stream order, the driver may still hold it.
-pub const ALLOC_FREED_ASYNC: u8 = 1;
 /// [`AllocSlot::flags`]: exported to another process.
-pub const ALLOC_EXPORTED: u8 = 2;
+pub const ALLOC_EXPORTED: u8 = 1;
 /// [`AllocSlot::flags`]: the allocation was made while a stream of the context captured.
-pub const ALLOC_IN_CAPTURE: u8 = 4;
+pub const ALLOC_IN_CAPTURE: u8 = 2;
 
 slot! {
     /// An interned call stack. The totals are not sealed.
@@ -287,7 +286,7 @@ slot! {
         serial: u64,
         /// Nodes when it came to be (captured, cloned) or was last instantiated.
         nodes: u64,
-        /// Estimated host bytes.
+        /// Estimated host bytes while the driver holds it.
         host_bytes: u64,
         tid: u32,
         tag: StrRef,
@@ -298,14 +297,17 @@ slot! {
         _pad1: u32,
         instantiates: u64,
         last_used_ns: u64,
-        _reserved: [u64; 2],
+        /// 0: the driver holds it. Otherwise it is folded, and the recipe that stands for it takes
+        /// this many host bytes.
+        folded_bytes: u64,
+        _reserved: u64,
     }
 }
 /// Bytes of [`GraphSlot`] that are sealed.
 pub const GRAPH_SEALED: usize = 64;
 
 slot! {
-    /// A live executable graph. The totals are not sealed.
+    /// A live executable graph, as the program holds it: a handle. The totals are not sealed.
     ExecSlot, 256 {
         check: u32,
         stack: StackRef,
@@ -315,9 +317,9 @@ slot! {
         /// Serial of the graph it was instantiated from, 0 if that was not recorded.
         graph_serial: u64,
         instantiate_ns: u64,
-        /// Estimated host bytes.
+        /// Estimated host bytes of a real exec for it. It holds them unless it is folded.
         host_bytes: u64,
-        /// Estimated device bytes.
+        /// Estimated device bytes of a real exec for it. It holds them unless it is folded.
         device_bytes: u64,
         /// Flags given to instantiate.
         flags: u64,
@@ -328,17 +330,49 @@ slot! {
         nodes_total: u32,
         /// Nodes by [`crate::kinds::NodeKind`], those of child graphs included.
         nodes: [u32; 16],
+        /// Fingerprint of its class: handles of one class can take over one another's real exec.
+        /// 0: it was never part of one.
+        class: u64,
         launches: u64,
         last_launch_ns: u64,
         updates: u64,
         failed_updates: u64,
         last_update_ns: u64,
         node_sets: u64,
-        _reserved: [u64; 7],
+        /// Bits 0 to 7 a [`crate::kinds::ExecState`], 8 to 15 a [`crate::kinds::Pinned`]; see
+        /// [`exec_state`].
+        state: u64,
+        /// Host bytes of the source that stands for it while it is folded; 0: it has none.
+        source_bytes: u64,
+        /// Launches that first turned another handle's real exec into this one's.
+        retargets: u64,
+        /// Real instantiates done for it.
+        instantiations: u64,
+        /// Times its real exec was taken away.
+        evictions: u64,
+        /// Time that instantiates for it would have taken besides, estimated, nanoseconds.
+        saved_ns: u64,
     }
 }
 /// Bytes of [`ExecSlot`] that are sealed.
-pub const EXEC_SEALED: usize = 152;
+pub const EXEC_SEALED: usize = 160;
+
+/// The word for [`ExecSlot::state`].
+pub const fn exec_state(state: ExecState, pinned: Pinned) -> u64 {
+    state as u64 | (pinned as u64) << 8
+}
+
+impl ExecSlot {
+    /// Where its real exec is; `None` for a number that this version does not know.
+    pub fn exec_state(&self) -> Option<ExecState> {
+        ExecState::from_u8(self.state as u8)
+    }
+
+    /// Why the handle is the driver's own or keeps its real exec to itself.
+    pub fn pinned(&self) -> Option<Pinned> {
+        Pinned::from_u8((self.state >> 8) as u8)
+    }
+}
 
 slot! {
     /// A context. Kept after it is gone, since records refer to it.
@@ -533,6 +567,17 @@ mod tests {
         assert_eq!(offset_of!(ExecSlot, launches), EXEC_SEALED);
         assert_eq!(offset_of!(ContextSlot, gone_ns), CONTEXT_SEALED);
         assert_eq!(offset_of!(StreamSlot, capturing_ns), STREAM_SEALED);
+    }
+
+    #[test]
+    fn the_state_of_an_exec_is_two_names_in_a_word() {
+        let slot = |state| ExecSlot { state, ..Default::default() };
+        assert_eq!((slot(0).exec_state(), slot(0).pinned()), (Some(ExecState::Native), Some(Pinned::None)));
+        let pinned = slot(exec_state(ExecState::Native, Pinned::EventNodes));
+        assert_eq!((pinned.exec_state(), pinned.pinned()), (Some(ExecState::Native), Some(Pinned::EventNodes)));
+        let folded = slot(exec_state(ExecState::Folded, Pinned::None) | 1 << 40);
+        assert_eq!((folded.exec_state(), folded.pinned()), (Some(ExecState::Folded), Some(Pinned::None)));
+        assert_eq!((slot(0xffff).exec_state(), slot(0xffff).pinned()), (None, None));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Kind {
     Count { min: u64, max: u64 },
     /// Bytes in these bounds, with a unit if wanted: see [`parse_size`].
     Size { min: u64, max: u64 },
+    /// A time with its unit: see [`parse_time`].
+    Time,
     /// One of these words.
     Choice(&'static [&'static str]),
 }
@@ -39,6 +41,7 @@ impl fmt::Display for Kind {
                 write!(f, "bytes, {} or more, as 4096, 64KiB, 256MiB, 1G", Bytes(min))
             }
             Self::Size { min, max } => write!(f, "bytes from {} to {}, as 64KiB or 256MiB", Bytes(min), Bytes(max)),
+            Self::Time => f.write_str("a time, as 500ms, 1s or 2m, or 0"),
             Self::Choice(words) => f.write_str(&words.join(", ")),
         }
     }
@@ -60,6 +63,7 @@ pub enum Value {
     Bool(bool),
     Text(String),
     Path(OsString),
+    /// A count, bytes, or nanoseconds.
     Number(u64),
     /// Index into [`Kind::Choice`].
     Choice(usize),
@@ -117,6 +121,7 @@ impl Setting {
             Kind::Path => None,
             Kind::Count { min, max } => within(text.trim().parse().ok()?, min, max),
             Kind::Size { min, max } => within(parse_size(text)?, min, max),
+            Kind::Time => parse_time(text).map(Value::Number),
             Kind::Choice(words) => {
                 words.iter().position(|word| word.eq_ignore_ascii_case(text.trim())).map(Value::Choice)
             }
@@ -152,6 +157,25 @@ pub fn parse_size(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(1 << shift)
+}
+
+/// Nanoseconds: digits, then ns, us, ms, s, m or h; a bare 0 needs no unit. `None` for anything else
+/// (a number alone could be meant in any unit), and for what is over 64 bits.
+pub fn parse_time(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..unit_at].parse().ok()?;
+    let unit = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
+        "" if number == 0 => 1,
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    number.checked_mul(unit)
 }
 
 /// Bytes as [`parse_size`] reads them back, in the largest unit that divides them.
@@ -278,6 +302,16 @@ settings! {
     tag: Option<String> = "GPUMEM_TAG", Kind::Text, "";
     /// The control thread: heartbeat, samples over time, commands from gpumem.
     control: bool = "GPUMEM_CONTROL", Kind::Bool, "1";
+    /// Real graph execs that the graph cache keeps at most; 0 turns the graph cache off.
+    graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512";
+    /// Host and device bytes that those execs may take, estimated; 0 sets no bound of bytes.
+    graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB";
+    /// How long an exec is not launched before another graph of its class may take it; 0 waits for a bound.
+    graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s";
+    /// Graphs that the program keeps are folded to a recipe while idle; 0 leaves them with the driver.
+    graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1";
+    /// HIP execs are retargeted as CUDA's are; 0 instantiates them anew instead.
+    hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0";
 }
 
 /// Variables that the inspector alone reads: name and meaning.
@@ -409,6 +443,28 @@ mod tests {
                 "GPUMEM_WHATEVER_THIS_IS is no variable of gpumem and does nothing",
             ]
         );
+    }
+
+    #[test]
+    fn times_have_a_unit_or_are_refused() {
+        let ms = 1_000_000;
+        for (text, ns) in [("0", 0), ("500ms", 500 * ms), ("1s", 1000 * ms), ("2 m", 120_000 * ms), ("3us", 3000)] {
+            assert_eq!(parse_time(text), Some(ns), "{text}");
+        }
+        for text in ["", "5", "-1s", "1.5s", "s", "1 2", "1d", "99999999999h"] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+        let (settings, complaints) = read(&[("GPUMEM_GRAPH_IDLE", "5")]);
+        assert_eq!(settings.graph_idle, 1000 * ms);
+        let line = "GPUMEM_GRAPH_IDLE=\"5\" is refused: allowed is a time, as 500ms, 1s or 2m, or 0; 1s is used";
+        assert_eq!(complaints, [line]);
+    }
+
+    #[test]
+    fn the_graph_cache_has_bounds_by_default() {
+        let (settings, _) = read(&[]);
+        assert_eq!((settings.graph_cache, settings.graph_cache_bytes), (512, 2 << 30));
+        assert_eq!((settings.graph_idle, settings.graph_fold, settings.hip_retarget), (1_000_000_000, true, false));
     }
 
     #[test]
