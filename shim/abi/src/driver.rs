@@ -127,7 +127,8 @@ macro_rules! driver_functions {
     } };
 }
 
-/// Driver functions that the shim calls itself: `symbol = sys (arguments);`.
+/// Driver functions that the shim calls itself: `symbol = sys (arguments);`. The driver's own, or another
+/// interposer's behind us, also where the symbol is a row above.
 #[macro_export]
 macro_rules! driver_calls {
     ($emit:path) => { $emit! {
@@ -142,8 +143,90 @@ macro_rules! driver_calls {
         cuMemPoolGetAttribute = cuMemPoolGetAttribute (pool: MemPool, attribute: c_int, value: *mut u64);
         cuDeviceGetGraphMemAttribute = cuDeviceGetGraphMemAttribute (device: Device, attribute: c_int, value: *mut u64);
         cuMemGetAddressRange_v2 = cuMemGetAddressRange_v2 (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
+
+        // Contexts, modules, functions.
+        cuCtxPushCurrent_v2 = cuCtxPushCurrent_v2 (ctx: Context);
+        cuCtxPopCurrent_v2 = cuCtxPopCurrent_v2 (ctx: *mut Context);
+        cuPointerGetAttributes = cuPointerGetAttributes (len: c_uint, attributes: *mut c_int, data: *mut Opaque, ptr: DevicePtr);
+        cuFuncGetAttribute = cuFuncGetAttribute (value: *mut c_int, attribute: c_int, function: Opaque);
+        cuFuncGetModule = cuFuncGetModule (module: *mut Opaque, function: Opaque);
+        cuFuncGetParamInfo = cuFuncGetParamInfo (function: Opaque, index: usize, offset: *mut usize, bytes: *mut usize);
+        cuKernelGetParamInfo = cuKernelGetParamInfo (kernel: Opaque, index: usize, offset: *mut usize, bytes: *mut usize);
+        cuKernelGetFunction = cuKernelGetFunction (function: *mut Opaque, kernel: Opaque);
+        cuKernelGetLibrary = cuKernelGetLibrary (library: *mut Opaque, kernel: Opaque);
+        cuLibraryGetModule = cuLibraryGetModule (module: *mut Opaque, library: Opaque);
+
+        // Streams, events, captures.
+        cuEventCreate = cuEventCreate (event: *mut Opaque, flags: c_uint);
+        cuEventRecord = cuEventRecord (event: Opaque, stream: Stream);
+        cuEventRecord_ptsz = cuEventRecord (event: Opaque, stream: Stream);
+        cuEventQuery = cuEventQuery (event: Opaque);
+        cuEventDestroy_v2 = cuEventDestroy_v2 (event: Opaque);
+        cuStreamWaitEvent = cuStreamWaitEvent (stream: Stream, event: Opaque, flags: c_uint);
+        cuStreamWaitEvent_ptsz = cuStreamWaitEvent (stream: Stream, event: Opaque, flags: c_uint);
+        cuStreamQuery = cuStreamQuery (stream: Stream);
+        cuStreamQuery_ptsz = cuStreamQuery (stream: Stream);
+        cuStreamIsCapturing = cuStreamIsCapturing (stream: Stream, status: *mut c_int);
+        cuStreamIsCapturing_ptsz = cuStreamIsCapturing (stream: Stream, status: *mut c_int);
+        cuThreadExchangeStreamCaptureMode = cuThreadExchangeStreamCaptureMode (mode: *mut c_int);
+
+        // Graphs and their nodes.
+        cuGraphCreate = cuGraphCreate (graph: *mut Graph, flags: c_uint);
+        cuGraphClone = cuGraphClone (clone: *mut Graph, original: Graph);
+        cuGraphDestroy = cuGraphDestroy (graph: Graph);
         cuGraphGetNodes = cuGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+        cuGraphGetEdges = none (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, len: *mut usize);
+        cuGraphGetEdges_v2 = cuGraphGetEdges_v2 (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, data: Opaque, len: *mut usize);
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
         cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
+        cuGraphKernelNodeGetParams_v2 = cuGraphKernelNodeGetParams_v2 (node: GraphNode, params: Opaque);
+        cuGraphKernelNodeGetAttribute = cuGraphKernelNodeGetAttribute (node: GraphNode, attribute: c_int, value: Opaque);
+        cuGraphKernelNodeSetAttribute = cuGraphKernelNodeSetAttribute (node: GraphNode, attribute: c_int, value: Opaque);
+        cuGraphMemcpyNodeGetParams = cuGraphMemcpyNodeGetParams (node: GraphNode, params: Opaque);
+        cuGraphMemsetNodeGetParams = cuGraphMemsetNodeGetParams (node: GraphNode, params: Opaque);
+        cuGraphHostNodeGetParams = cuGraphHostNodeGetParams (node: GraphNode, params: Opaque);
+        cuGraphAddKernelNode_v2 = cuGraphAddKernelNode_v2 (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
+        cuGraphAddMemcpyNode = cuGraphAddMemcpyNode (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque, ctx: Context);
+        cuGraphAddMemsetNode = cuGraphAddMemsetNode (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque, ctx: Context);
+        cuGraphAddHostNode = cuGraphAddHostNode (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
+        cuGraphAddEmptyNode = cuGraphAddEmptyNode (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize);
+        cuGraphAddDependencies = none (graph: Graph, from: *const GraphNode, to: *const GraphNode, len: usize);
+        cuGraphAddDependencies_v2 = cuGraphAddDependencies_v2 (graph: Graph, from: *const GraphNode, to: *const GraphNode, data: Opaque, len: usize);
+
+        // Executable graphs.
+        cuGraphInstantiateWithFlags = cuGraphInstantiateWithFlags (exec: *mut GraphExec, graph: Graph, flags: u64);
+        cuGraphExecDestroy = cuGraphExecDestroy (exec: GraphExec);
+        cuGraphLaunch = cuGraphLaunch (exec: GraphExec, stream: Stream);
+        cuGraphLaunch_ptsz = cuGraphLaunch (exec: GraphExec, stream: Stream);
+        cuGraphUpload = cuGraphUpload (exec: GraphExec, stream: Stream);
+        cuGraphUpload_ptsz = cuGraphUpload (exec: GraphExec, stream: Stream);
+        cuGraphExecGetFlags = cuGraphExecGetFlags (exec: GraphExec, flags: *mut u64);
+        cuGraphExecUpdate_v2 = cuGraphExecUpdate_v2 (exec: GraphExec, graph: Graph, info: Opaque);
+        cuGraphNodeSetEnabled = cuGraphNodeSetEnabled (exec: GraphExec, node: GraphNode, enabled: c_uint);
+        cuGraphExecKernelNodeSetParams_v2 = cuGraphExecKernelNodeSetParams_v2 (exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecMemcpyNodeSetParams = cuGraphExecMemcpyNodeSetParams (exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecMemsetNodeSetParams = cuGraphExecMemsetNodeSetParams (exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecHostNodeSetParams = cuGraphExecHostNodeSetParams (exec: GraphExec, node: GraphNode, params: Opaque);
+        cuDeviceGraphMemTrim = cuDeviceGraphMemTrim (device: Device);
+
+        // The work of a node by itself.
+        cuLaunchKernelEx = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);
+        cuLaunchKernelEx_ptsz = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);
+        cuLaunchHostFunc = cuLaunchHostFunc (stream: Stream, function: Opaque, data: Opaque);
+        cuLaunchHostFunc_ptsz = cuLaunchHostFunc (stream: Stream, function: Opaque, data: Opaque);
+        cuMemcpy3DAsync_v2 = cuMemcpy3DAsync_v2 (params: Opaque, stream: Stream);
+        cuMemcpy3DAsync_v2_ptsz = cuMemcpy3DAsync_v2 (params: Opaque, stream: Stream);
+        cuMemsetD8Async = cuMemsetD8Async (dst: DevicePtr, value: u8, len: usize, stream: Stream);
+        cuMemsetD8Async_ptsz = cuMemsetD8Async (dst: DevicePtr, value: u8, len: usize, stream: Stream);
+        cuMemsetD16Async = cuMemsetD16Async (dst: DevicePtr, value: u16, len: usize, stream: Stream);
+        cuMemsetD16Async_ptsz = cuMemsetD16Async (dst: DevicePtr, value: u16, len: usize, stream: Stream);
+        cuMemsetD32Async = cuMemsetD32Async (dst: DevicePtr, value: c_uint, len: usize, stream: Stream);
+        cuMemsetD32Async_ptsz = cuMemsetD32Async (dst: DevicePtr, value: c_uint, len: usize, stream: Stream);
+        cuMemsetD2D8Async = cuMemsetD2D8Async (dst: DevicePtr, pitch: usize, value: u8, width: usize, height: usize, stream: Stream);
+        cuMemsetD2D8Async_ptsz = cuMemsetD2D8Async (dst: DevicePtr, pitch: usize, value: u8, width: usize, height: usize, stream: Stream);
+        cuMemsetD2D16Async = cuMemsetD2D16Async (dst: DevicePtr, pitch: usize, value: u16, width: usize, height: usize, stream: Stream);
+        cuMemsetD2D16Async_ptsz = cuMemsetD2D16Async (dst: DevicePtr, pitch: usize, value: u16, width: usize, height: usize, stream: Stream);
+        cuMemsetD2D32Async = cuMemsetD2D32Async (dst: DevicePtr, pitch: usize, value: c_uint, width: usize, height: usize, stream: Stream);
+        cuMemsetD2D32Async_ptsz = cuMemsetD2D32Async (dst: DevicePtr, pitch: usize, value: c_uint, width: usize, height: usize, stream: Stream);
     } };
 }

@@ -105,7 +105,8 @@ macro_rules! hip_functions {
     } };
 }
 
-/// HIP functions that the shim calls itself: `symbol (arguments);`.
+/// HIP functions that the shim calls itself: `symbol (arguments);`. HIP's own, or another
+/// interposer's behind us, also where the symbol is a row above.
 #[macro_export]
 macro_rules! hip_calls {
     ($emit:path) => {
@@ -116,9 +117,25 @@ macro_rules! hip_calls {
             hipDeviceGetUuid (uuid: *mut [u8; 16], device: Device);
             hipDeviceTotalMem (bytes: *mut usize, device: Device);
             hipMemGetAddressRange (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
-        hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+            hipSetDevice (device: Device);
+            hipEventCreateWithFlags (event: *mut Opaque, flags: c_uint);
+            hipEventRecord (event: Opaque, stream: Stream);
+            hipEventQuery (event: Opaque);
+            hipEventDestroy (event: Opaque);
+            hipStreamWaitEvent (stream: Stream, event: Opaque, flags: c_uint);
+            hipStreamQuery (stream: Stream);
+            hipStreamIsCapturing (stream: Stream, status: *mut c_int);
+            hipThreadExchangeStreamCaptureMode (mode: *mut c_int);
+            hipGraphClone (clone: *mut Graph, original: Graph);
+            hipGraphDestroy (graph: Graph);
+            hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
             hipGraphNodeGetType (node: GraphNode, kind: *mut c_int);
             hipGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
+            hipGraphInstantiate (exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
+            hipGraphInstantiateWithFlags (exec: *mut GraphExec, graph: Graph, flags: u64);
+            hipGraphExecDestroy (exec: GraphExec);
+            hipGraphLaunch (exec: GraphExec, stream: Stream);
+            hipGraphExecUpdate (exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
         }
     };
 }

@@ -86,13 +86,12 @@ gpumem_abi::driver_functions!(emit);
 
 macro_rules! emit_calls {
     ($($name:ident = $sys:tt ($($arg:ident: $ty:ty),*);)*) => {
-        /// Driver functions that the shim calls itself; `None` where the driver lacks one.
-        #[derive(Default)]
         #[allow(non_snake_case)]
         struct Calls { $($name: AtomicUsize,)* }
 
         static CALLS: Calls = Calls { $($name: AtomicUsize::new(0),)* };
 
+        // Driver functions that the shim calls itself; `None` where the driver lacks one.
         $(
             #[allow(non_snake_case)]
             /// # Safety
@@ -109,11 +108,9 @@ macro_rules! emit_calls {
             }
         )*
 
-        fn bind_calls(driver: &Object) {
-            $(
-                let name = c_name!($name);
-                CALLS.$name.store(driver.symbol(name).unwrap_or(0), Relaxed);
-            )*
+        /// Fills the slots of these functions by their names.
+        fn bind_calls(find: impl Fn(&CStr) -> usize) {
+            $(CALLS.$name.store(find(c_name!($name)), Relaxed);)*
         }
     };
 }
@@ -135,6 +132,7 @@ pub fn unbind_if_gone() {
     for slot in REAL.iter().chain(&DRIVER) {
         slot.store(0, Relaxed);
     }
+    bind_calls(|_| 0);
 }
 
 /// Address of the driver's own function, 0 if there is no driver or it lacks the function.
@@ -176,13 +174,16 @@ fn bind(driver: &Object) {
     if BOUND.load(Acquire) {
         return;
     }
-    for ((real, own), name) in REAL.iter().zip(&DRIVER).zip(NAMES) {
-        let function = driver.symbol(name).unwrap_or(0);
-        own.store(function, Relaxed);
-        let interposer = elf::symbol_in_first_scope(name).filter(|&address| !driver.holds(address));
-        real.store(interposer.unwrap_or(function), Relaxed);
+    let scope = elf::FirstScope::behind_us();
+    // Another interposer behind us keeps its place, also for the calls that we make ourselves: handles
+    // that it gave out mean nothing to the driver.
+    let interposer = |name: &CStr| scope.symbol(name).filter(|&address| !driver.holds(address));
+    let own = |name: &CStr| driver.symbol(name).unwrap_or(0);
+    for ((real, slot), name) in REAL.iter().zip(&DRIVER).zip(NAMES) {
+        slot.store(own(name), Relaxed);
+        real.store(interposer(name).unwrap_or_else(|| own(name)), Relaxed);
     }
-    bind_calls(driver);
+    bind_calls(|name| interposer(name).unwrap_or_else(|| own(name)));
     BOUND_AT.store(driver.start, Relaxed);
     BOUND.store(true, Release);
 }

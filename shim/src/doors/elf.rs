@@ -81,13 +81,26 @@ pub fn symbol_in_scope_of(first: &Object, name: &CStr) -> Option<usize> {
     None
 }
 
-/// The first definition of `name` behind this library among the objects that the program began with,
-/// which are all in the global scope.
+/// The objects behind this library that the program began with, which are all in the global scope.
+pub struct FirstScope(Vec<Object>);
+
+impl FirstScope {
+    pub fn behind_us() -> Self {
+        let mut objects = objects();
+        objects.truncate(crate::load::objects());
+        let us = objects.iter().position(|object| is_ours(object.start));
+        Self(us.map_or_else(Vec::new, |us| objects.split_off(us + 1)))
+    }
+
+    /// The first definition of `name`.
+    pub fn symbol(&self, name: &CStr) -> Option<usize> {
+        self.0.iter().find_map(|object| object.symbol(name))
+    }
+}
+
+/// The first definition of `name` in [`FirstScope`].
 pub fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
-    let objects = objects();
-    let us = objects.iter().position(|object| is_ours(object.start))?;
-    let first = objects.get(us + 1..crate::load::objects().min(objects.len()))?;
-    first.iter().find_map(|object| object.symbol(name))
+    FirstScope::behind_us().symbol(name)
 }
 
 /// Objects in the order of loading; the program is first, preloaded ones follow.

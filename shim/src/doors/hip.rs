@@ -83,7 +83,6 @@ gpumem_abi::hip_functions!(emit);
 
 macro_rules! emit_calls {
     ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
-        #[derive(Default)]
         #[allow(non_snake_case)]
         struct Calls { $($name: AtomicUsize,)* }
 
@@ -96,9 +95,7 @@ macro_rules! emit_calls {
             pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
                 let mut real = CALLS.$name.load(Relaxed);
                 if real == 0 {
-                    let name = c_name!($name);
-                    let runtime = elf::objects().into_iter().find(|object| object.file_name().starts_with(FILE))?;
-                    real = runtime.symbol(name)?;
+                    real = own_or_interposer(c_name!($name))?;
                     CALLS.$name.store(real, Relaxed);
                 }
                 // SAFETY: the slot holds HIP's function of this name; the rest is the caller's promise.
@@ -112,6 +109,15 @@ macro_rules! emit_calls {
 gpumem_abi::hip_calls!(emit_calls);
 
 const FILE: &[u8] = b"libamdhip64.so";
+
+/// The HIP runtime's function, or another interposer's behind us.
+fn own_or_interposer(name: &CStr) -> Option<usize> {
+    let interposer = elf::symbol_in_first_scope(name).filter(|&address| !PROVIDERS.is_real(address));
+    interposer.or_else(|| {
+        let runtime = elf::objects().into_iter().find(|object| object.file_name().starts_with(FILE))?;
+        runtime.symbol(name)
+    })
+}
 
 static PROVIDERS: Providers<N> = Providers::new(&NAMES, FILE);
 
