@@ -7,6 +7,7 @@ use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::source::life::real_ns;
 use crate::view::table::{BAD, DIM, Side, Table, WARN, paint};
+use crate::view::text::count;
 use crate::view::units;
 use anstyle::Style;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity};
@@ -91,7 +92,10 @@ fn severity(event: &EventSlot) -> Severity {
     match EventKind::from_u8(event.kind) {
         Some(EventKind::Message) => u8::try_from(event.code).ok().and_then(Severity::from_u8).unwrap_or(Severity::Info),
         Some(EventKind::AllocFailed | EventKind::InstantiateFailed) => Severity::Error,
-        Some(EventKind::FreeFailed | EventKind::CaptureFailed) => Severity::Warning,
+        Some(EventKind::OomRetry) if event.code != 0 => Severity::Error,
+        Some(EventKind::FreeFailed | EventKind::CaptureFailed | EventKind::Thrash | EventKind::OomRetry) => {
+            Severity::Warning
+        }
         _ => Severity::Info,
     }
 }
@@ -132,6 +136,18 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
         Some(EventKind::CaptureFailed) => format!("on stream {a:#x} without a graph, error {code}"),
         Some(EventKind::PeakGrew) => format!("{} of device memory live", units::bytes(a)),
         Some(EventKind::FreeFailed) => format!("free of {a:#x} refused with error {code}"),
+        Some(EventKind::Thrash) => {
+            let to_raise = if words.is_empty() { String::new() } else { format!(": raise {words}") };
+            let execs = count(a, "real exec");
+            return format!(
+                "the graph cache takes execs that are wanted again, at {execs} of {}{to_raise}",
+                units::bytes(b)
+            );
+        }
+        Some(EventKind::OomRetry) => {
+            let then = if code == 0 { "succeeded".into() } else { format!("failed with error {code}") };
+            format!("a graph call ran out of memory, {} were given back, then it {then}", units::bytes(a))
+        }
     };
     match (said.is_empty(), words.is_empty()) {
         (true, _) => words,

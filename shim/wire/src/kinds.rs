@@ -276,6 +276,11 @@ names! {
         LibraryBound = 13, "library-bound";
         /// A free answered an error: `a` the pointer, `code` the driver's error.
         FreeFailed = 14, "free-failed";
+        /// The graph cache thrashes: `a` real execs of `b` bytes; `text` is the variable to raise.
+        Thrash = 15, "thrash";
+        /// A graph call ran out of memory and was tried again after `a` bytes were given back; `code`
+        /// is what the driver answered then.
+        OomRetry = 16, "oom-retry";
     }
 }
 

@@ -403,7 +403,9 @@ slot! {
         pool_bytes: u64,
         /// What the driver keeps for the memory nodes of graphs, when last looked at.
         graph_bytes: u64,
-        _reserved: u64,
+        /// Estimated device bytes of the real execs that the graph cache holds in this context, those
+        /// of no handle included; moves with the counters of real bytes.
+        exec_bytes: u64,
     }
 }
 /// Bytes of [`ContextSlot`] that are sealed.
