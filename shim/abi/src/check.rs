@@ -30,6 +30,7 @@ shape!(A B C);
 shape!(A B C D);
 shape!(A B C D E);
 shape!(A B C D E F);
+shape!(A B C D E F G);
 
 fn shape_of<F: Shape>(_: F) -> &'static [(usize, usize)] {
     F::SHAPE

@@ -94,6 +94,12 @@ macro_rules! driver_functions {
         cuStreamBeginCaptureToGraph_ptsz ["cuStreamBeginCaptureToGraph" 12030 ptds = cuStreamBeginCaptureToGraph] => capture::begin_to_graph(stream: Stream, graph: Graph, deps: Opaque, data: Opaque, len: usize, mode: c_int);
         cuStreamEndCapture ["cuStreamEndCapture" 10000 legacy = cuStreamEndCapture] => capture::end(stream: Stream, graph: *mut Graph);
         cuStreamEndCapture_ptsz ["cuStreamEndCapture" 10000 ptds = cuStreamEndCapture] => capture::end(stream: Stream, graph: *mut Graph);
+        cuStreamGetCaptureInfo ["cuStreamGetCaptureInfo" 10010 legacy = none] => graph_use::capture_info(stream: Stream, status: *mut c_int, id: *mut u64);
+        cuStreamGetCaptureInfo_ptsz ["cuStreamGetCaptureInfo" 10010 ptds = none] => graph_use::capture_info(stream: Stream, status: *mut c_int, id: *mut u64);
+        cuStreamGetCaptureInfo_v2 ["cuStreamGetCaptureInfo" 11030 legacy = none] => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
+        cuStreamGetCaptureInfo_v2_ptsz ["cuStreamGetCaptureInfo" 11030 ptds = none] => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
+        cuStreamGetCaptureInfo_v3 ["cuStreamGetCaptureInfo" 12030 legacy = cuStreamGetCaptureInfo_v3] => graph_use::capture_info_v3(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, data: *mut Opaque, len: *mut usize);
+        cuStreamGetCaptureInfo_v3_ptsz ["cuStreamGetCaptureInfo" 12030 ptds = cuStreamGetCaptureInfo_v3] => graph_use::capture_info_v3(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, data: *mut Opaque, len: *mut usize);
 
         // Graphs.
         cuGraphCreate ["cuGraphCreate" 10000 legacy = cuGraphCreate] => graph::create(graph: *mut Graph, flags: c_uint);
@@ -104,6 +110,14 @@ macro_rules! driver_functions {
         cuGraphInstantiateWithFlags ["cuGraphInstantiateWithFlags" 11040 legacy = cuGraphInstantiateWithFlags] => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
         cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" 12000 legacy = cuGraphInstantiateWithParams] => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
         cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" 12000 ptds = cuGraphInstantiateWithParams] => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
+        cuGraphGetNodes ["cuGraphGetNodes" 10000 legacy = cuGraphGetNodes] => graph_use::get_nodes(graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+        cuGraphAddChildGraphNode ["cuGraphAddChildGraphNode" 10000 legacy = cuGraphAddChildGraphNode] => graph_use::add_child(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, child: Graph);
+        cuGraphAddNode ["cuGraphAddNode" 12020 legacy = none] => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
+        cuGraphAddNode_v2 ["cuGraphAddNode" 12030 legacy = cuGraphAddNode_v2] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
+        cuGraphAddNode_v3 ["cuGraphAddNode" 13040 legacy = none] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
+        cuGraphNodeSetParams ["cuGraphNodeSetParams" 12020 legacy = cuGraphNodeSetParams] => graph_use::node_set_params(node: GraphNode, params: Opaque);
+        cuGraphNodeSetParams_v2 ["cuGraphNodeSetParams" 13040 legacy = none] => graph_use::node_set_params(node: GraphNode, params: Opaque);
+        cuGraphRetainUserObject ["cuGraphRetainUserObject" 11030 legacy = cuGraphRetainUserObject] => graph_use::retain_user_object(graph: Graph, object: Opaque, count: c_uint, flags: c_uint);
 
         // Executable graphs.
         cuGraphLaunch ["cuGraphLaunch" 10000 legacy = cuGraphLaunch] => exec::launch(exec: GraphExec, stream: Stream);
@@ -124,6 +138,15 @@ macro_rules! driver_functions {
         cuGraphExecExternalSemaphoresSignalNodeSetParams ["cuGraphExecExternalSemaphoresSignalNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresSignalNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphExecExternalSemaphoresWaitNodeSetParams ["cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresWaitNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphExecBatchMemOpNodeSetParams ["cuGraphExecBatchMemOpNodeSetParams" 11070 legacy = cuGraphExecBatchMemOpNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphUpload ["cuGraphUpload" 11010 legacy = cuGraphUpload] => graph_use::upload(exec: GraphExec, stream: Stream);
+        cuGraphUpload_ptsz ["cuGraphUpload" 11010 ptds = cuGraphUpload] => graph_use::upload(exec: GraphExec, stream: Stream);
+        cuGraphExecGetFlags ["cuGraphExecGetFlags" 12000 legacy = cuGraphExecGetFlags] => graph_use::get_flags(exec: GraphExec, flags: *mut u64);
+        cuGraphExecGetId ["cuGraphExecGetId" 13010 legacy = none] => graph_use::get_id(exec: GraphExec, id: *mut c_uint);
+        cuGraphNodeGetEnabled ["cuGraphNodeGetEnabled" 11060 legacy = cuGraphNodeGetEnabled] => graph_use::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);
+
+        // Code that graphs refer to.
+        cuModuleUnload ["cuModuleUnload" 2000 legacy = cuModuleUnload] => graph_use::module_unload(module: Opaque);
+        cuLibraryUnload ["cuLibraryUnload" 12000 legacy = cuLibraryUnload] => graph_use::library_unload(library: Opaque);
     } };
 }
 

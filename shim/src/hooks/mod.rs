@@ -15,6 +15,7 @@ pub mod capture;
 pub mod context;
 pub mod exec;
 pub mod graph;
+pub mod graph_use;
 pub mod host;
 pub mod ipc;
 pub mod memory;
