@@ -14,24 +14,46 @@ FIELDS = ("allocs", "frees", "bytes", "freed_bytes", "failures")
 SCALARS = ("unknown_frees", "free_failures", "graphs_created", "graphs_destroyed", "execs_created", "execs_destroyed",
            "instantiate_failures", "instantiate_ns", "launches", "launch_failures", "updates", "update_failures",
            "node_sets", "captures_begun", "captures_ended", "captures_failed", "dropped_records", "stacks_cut",
-           "late_frees", "panics", "ended_with_context", "nodes_instantiated")
+           None, "panics", "ended_with_context", "nodes_instantiated",
+           # of the graph cache
+           "handles_made", "handles_ended", "pinned_made", "pinned_ended", "real_execs_made", "real_execs_ended",
+           "real_bytes_added", "real_bytes_removed", "source_bytes_added", "source_bytes_removed", "retargets",
+           "retarget_ns", "nodes_set", "recycled", "evictions", "over_bound", "fallback_instantiates", "one_by_one",
+           "saved_ns", "folds", "unfolds", "thrashes", "oom_retries", "graph_trims")
 COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_sets"))
 PER_KIND, PER_SHARD = 24, 256
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
+VERSION = 2
 STATES = {1: "recording", 2: "stopped", 3: "exited"}
 MODES = {1: "active", 2: "record-only"}
 INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}
-STRINGS, COUNTERS = 4, 11
+STRINGS, EXECS, COUNTERS, EXEC_BYTES = 4, 7, 11, 256
+# The state of an exec, and what pins it.
+EXEC_STATES = {0: "native", 1: "resident", 2: "folded", 3: "gone"}
+PINNED = ("none", "off", "record-only", "interception", "device-launch", "memory-nodes", "event-nodes", "conditional",
+          "external-nodes", "user-objects", "device-updatable", "contexts", "parameters", "unknown-node", "driver-update",
+          "node-set", "unknown-call", "id-asked", "room", "lookup")
+
+
+def exec_of(slot):
+    """The fields of one exec's slot that are asked for here."""
+    state, source_bytes = struct.unpack_from("<QQ", slot, 208)
+    reason = state >> 8 & 255
+    return {
+        "nodes": struct.unpack_from("<I", slot, 84)[0], "class": struct.unpack_from("<Q", slot, 152)[0],
+        "launches": struct.unpack_from("<Q", slot, 160)[0], "source_bytes": source_bytes,
+        "state": EXEC_STATES.get(state & 255, "?"), "pinned": PINNED[reason] if reason < len(PINNED) else "?",
+    }
 
 
 class Ledger:
-    """What one ledger says: `interception`, `reason`, `state`, `mode`, `counts`, `live`."""
+    """What one ledger says: `interception`, `reason`, `state`, `mode`, `counts`, `execs`, `live`."""
 
     def __init__(self, path):
         with open(path, "rb") as file:
             data = file.read(4096)
-            if data[:8] != b"GPUMEM\x1aL" or struct.unpack_from("<I", data, 8)[0] != 1:
-                raise ValueError(f"{path} is no ledger of layout version 1")
+            if data[:8] != b"GPUMEM\x1aL" or struct.unpack_from("<I", data, 8)[0] != VERSION:
+                raise ValueError(f"{path} is no ledger of layout version {VERSION}")
             tables = {}
             for i in range(TABLES):
                 kind, _, offset, _, used, _ = struct.unpack_from("<IIQQQQ", data, TABLES_AT + i * TABLE_BYTES)
@@ -43,6 +65,9 @@ class Ledger:
             offset, used = tables[STRINGS]
             file.seek(offset)
             strings = file.read(used)
+            offset, used = tables[EXECS]
+            file.seek(offset)
+            execs = file.read(used * EXEC_BYTES)
         sums = [sum(words[i::PER_SHARD]) & (2**64 - 1) for i in range(PER_SHARD)]
         self.state = STATES.get(struct.unpack_from("<I", data, 80)[0], "?")
         self.mode = MODES.get(struct.unpack_from("<I", data, 84)[0], "?")
@@ -51,8 +76,10 @@ class Ledger:
         length = struct.unpack_from("<I", strings, at)[0] if at and at + 4 <= len(strings) else 0
         self.reason = strings[at + 4 : at + 4 + length].decode(errors="replace")
         self.counts = {f"{name}.{field}": sums[f * PER_KIND + k] for k, name in KINDS.items() for f, field in enumerate(FIELDS)}
-        self.counts.update({name: sums[len(FIELDS) * PER_KIND + i] for i, name in enumerate(SCALARS)})
+        self.counts.update({name: sums[len(FIELDS) * PER_KIND + i] for i, name in enumerate(SCALARS) if name})
         self.counts = {k: v for k, v in self.counts.items() if v}
+        slots = (execs[at : at + EXEC_BYTES] for at in range(0, len(execs), EXEC_BYTES))
+        self.execs = [exec_of(slot) for slot in slots if any(slot[:4])]
 
     def live(self):
         """What is not balanced: {"device": 2, "execs": 1}, without reservations of addresses left out."""
@@ -61,6 +88,24 @@ class Ledger:
         live["graphs"] = get("graphs_created", 0) - get("graphs_destroyed", 0)
         live["execs"] = get("execs_created", 0) - get("execs_destroyed", 0)
         return {k: v for k, v in live.items() if v}
+
+    def cache(self):
+        """What the graph cache holds: live handles by state and by what pins them, real execs, sources and their bytes."""
+        get = self.counts.get
+        tally = lambda name: {v: sum(e[name] == v for e in self.execs) for v in sorted({e[name] for e in self.execs})}
+        sources = [e for e in self.execs if e["source_bytes"]]
+        nodes, held = sum(e["nodes"] for e in sources), sum(e["source_bytes"] for e in sources)
+        return {
+            "states": tally("state"), "pinned": {k: v for k, v in tally("pinned").items() if k != "none"},
+            "classes": len({e["class"] for e in self.execs if e["class"]}),
+            "real_execs": get("real_execs_made", 0) - get("real_execs_ended", 0),
+            "real_mib": (get("real_bytes_added", 0) - get("real_bytes_removed", 0)) / 2**20,
+            "source_mib": (get("source_bytes_added", 0) - get("source_bytes_removed", 0)) / 2**20,
+            "source_nodes": nodes, "source_bytes_per_node": round(held / nodes, 1) if nodes else None,
+            **{k: get(k, 0) for k in ("handles_made", "real_execs_made", "retargets", "recycled", "evictions", "over_bound",
+                                      "fallback_instantiates", "one_by_one", "folds", "unfolds", "thrashes", "oom_retries",
+                                      "updates", "update_failures", "launches")},
+        }
 
     def trouble(self):
         """Counters that say the bookkeeping itself went wrong."""

@@ -19,6 +19,7 @@ static const char usage[] =
     "  --weights MIB    size of the weights (64)\n"
     "  --kv MIB         size of each slot's KV cache (8)\n"
     "  --never-evict    keep every graph, as llama.cpp did before April 2026\n"
+    "  --samples N      on the way of --iterations, print N lines about memory\n"
     "  --hold S         before freeing anything, print the counts and wait S seconds\n";
 
 /* What --flag may be, and where its value goes. */
@@ -27,7 +28,8 @@ static bool parse(int argc, char **argv, struct knobs *k) {
         {"--slots", &k->slots, 1, 256},         {"--shapes", &k->shapes, 1, 100000},
         {"--nodes", &k->nodes, 1, 100000},      {"--iterations", &k->iterations, 1, 100000000},
         {"--prefill", &k->prefill, 0, 100000},  {"--weights", &k->weights_mib, 1, 1 << 20},
-        {"--kv", &k->kv_mib, 1, 1 << 20}};
+        {"--kv", &k->kv_mib, 1, 1 << 20},
+        {"--samples", &k->samples, 0, 100000}};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--never-evict")) {
             k->never_evict = true;
@@ -52,7 +54,7 @@ static bool parse(int argc, char **argv, struct knobs *k) {
         if (!known) return false;
         i++;
     }
-    return true;
+    return k->samples <= k->iterations;
 }
 
 /* Each ubatch needs a workspace as long as the context so far, in two parts that

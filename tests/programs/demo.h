@@ -13,6 +13,7 @@ struct knobs {
     int prefill;      /* ubatches of the prefill */
     int weights_mib, kv_mib;
     bool never_evict; /* keep every graph, as llama.cpp did before April 2026 */
+    int samples;      /* lines that slot 0 prints about memory on the way */
 };
 
 static inline double now_s(void) {

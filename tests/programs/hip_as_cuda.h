@@ -4,6 +4,7 @@
 #pragma once
 #define cudaMalloc hipMalloc
 #define cudaFree hipFree
+#define cudaMemGetInfo hipMemGetInfo
 #define cudaMemsetAsync hipMemsetAsync
 #define cudaMemcpyAsync hipMemcpyAsync
 #define cudaGetLastError hipGetLastError
