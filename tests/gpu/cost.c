@@ -3,6 +3,7 @@
  * symbol table, past every hook), alternating, and the median of the differences is printed.
  *
  *     cost calls            calls that are passed through, and launches
+ *     cost graphs [NODES]   launches of one exec, of two by turns, and instantiate + destroy
  *     cost pairs [DEPTH]    cuMemAlloc + cuMemFree, from DEPTH frames down
  *     cost live N           N live allocations, then "ready", until stdin closes
  *
@@ -18,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "../programs/mix.h"
 
 typedef unsigned long long CUdeviceptr;
 typedef int (*get_proc_fn)(const char *, void **, int, uint64_t, int *);
@@ -58,11 +61,11 @@ static int each_library(struct dl_phdr_info *info, size_t size, void *data) {
 }
 static get_proc_fn hooked_get, real_get;
 
-struct way { int (*fn)(); };
+struct way { int (*fn)(); void *what; }; /* `what`: an exec or a graph, made by the same way */
 struct call { struct way hooked, real; int differs; };
 
 static struct call find(const char *name, int version) {
-    struct call call = {{NULL}, {NULL}, 0};
+    struct call call = {{NULL, NULL}, {NULL, NULL}, 0};
     if (hooked_get(name, (void **)&call.hooked.fn, version, 0, NULL)) call.hooked.fn = NULL;
     if (real_get(name, (void **)&call.real.fn, version, 0, NULL)) call.real.fn = NULL;
     call.differs = call.hooked.fn != call.real.fn;
@@ -137,7 +140,7 @@ static void measure(const struct job *job) {
 }
 
 /* ---- what is measured ---- */
-static void *stream, *function, *graph_exec;
+static void *stream, *function;
 static struct call synchronize;
 static size_t pair_bytes = 64 << 10;
 
@@ -151,10 +154,73 @@ BLOCK(stream_call, w->fn(stream))
 BLOCK(device_get, int d; w->fn(&d, 0))
 BLOCK(driver_version, int v; w->fn(&v))
 BLOCK(launch_kernel, must(w->fn(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel"))
-BLOCK(launch_graph, must(w->fn(graph_exec, stream), "cuGraphLaunch"))
+BLOCK(launch_graph, must(w->fn(w->what, stream), "cuGraphLaunch"))
+BLOCK(launch_two, must(w[0].fn(w[0].what, stream), "cuGraphLaunch"); must(w[1].fn(w[1].what, stream), "cuGraphLaunch"))
+BLOCK(make_and_destroy, void *e; must(w[0].fn(&e, w[0].what, 0ull), "cuGraphInstantiate"); must(w[1].fn(e), "cuGraphExecDestroy"))
 BLOCK(pair, CUdeviceptr p; must(w[0].fn(&p, pair_bytes), "cuMemAlloc"); must(w[1].fn(p), "cuMemFree"))
 
 static const char ptx[] = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+
+/* A graph of a chain of kernels, made by one way from beginning to end: handles that the shim gives out
+ * mean nothing to the driver. */
+static void *captured(int real, int nodes, uint64_t seed) {
+    struct call load = need("cuModuleLoadData", 2000), get = need("cuModuleGetFunction", 2000);
+    struct call begin = need("cuStreamBeginCapture", 10010), end = need("cuStreamEndCapture", 10000);
+    struct call launch = need("cuLaunchKernel", 4000), alloc = need("cuMemAlloc", 3020);
+    static void *module, *mix;
+    static CUdeviceptr result;
+    if (!mix) {
+        must(load.hooked.fn(&module, mix_ptx), "cuModuleLoadData");
+        must(get.hooked.fn(&mix, module, "mix"), "cuModuleGetFunction");
+        must(alloc.hooked.fn(&result, (size_t)8), "cuMemAlloc");
+    }
+#define BY(call) (real ? (call).real.fn : (call).hooked.fn)
+    must(BY(begin)(stream, 2), "cuStreamBeginCapture");
+    for (int i = 0; i < nodes; i++) {
+        struct mix m = mix_of((void *)(uintptr_t)result, seed, (uint64_t)i);
+        must(BY(launch)(mix, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&m}, NULL), "cuLaunchKernel");
+    }
+    void *graph;
+    must(BY(end)(stream, &graph), "cuStreamEndCapture");
+    return graph;
+}
+static void *instantiated(int real, int nodes, uint64_t seed) {
+    struct call instantiate = need("cuGraphInstantiate", 12000);
+    void *exec;
+    must(BY(instantiate)(&exec, captured(real, nodes, seed), 0ull), "cuGraphInstantiate");
+#undef BY
+    return exec;
+}
+
+/* One exec, launched over and over. */
+static void resident(const char *label, int nodes, int blocks, int per) {
+    struct call launch = need("cuGraphLaunch", 10000);
+    launch.hooked.what = instantiated(0, nodes, 1);
+    launch.real.what = instantiated(1, nodes, 1);
+    measure(&(struct job){label, launch_graph, sync_after, &launch.hooked, &launch.real, launch.differs, blocks, per});
+}
+/* Two execs of one class by turns: with GPUMEM_GRAPH_CACHE=1 each launch retargets first. */
+static void by_turns(const char *label, int nodes, int blocks) {
+    struct call launch = need("cuGraphLaunch", 10000);
+    struct way hooked[2] = {launch.hooked, launch.hooked}, real[2] = {launch.real, launch.real};
+    for (int i = 0; i < 2; i++) hooked[i].what = instantiated(0, nodes, (uint64_t)i), real[i].what = instantiated(1, nodes, (uint64_t)i);
+    measure(&(struct job){label, launch_two, sync_after, hooked, real, launch.differs, blocks, 1});
+}
+/* What a program does that keeps making graphs: the class is known after the first. */
+static void instantiating(const char *label, int nodes, int blocks) {
+    struct call make = need("cuGraphInstantiate", 12000), destroy = need("cuGraphExecDestroy", 10000);
+    struct way hooked[2] = {make.hooked, destroy.hooked}, real[2] = {make.real, destroy.real};
+    hooked[0].what = captured(0, nodes, 1);
+    real[0].what = captured(1, nodes, 1);
+    measure(&(struct job){label, make_and_destroy, NULL, hooked, real, make.differs, blocks, 1});
+}
+static void graphs(int nodes) {
+    int real = !dlsym(RTLD_DEFAULT, "null_driver"); /* a graph of a real driver takes a millisecond to run */
+    resident("cuGraphLaunch, 1 node", 1, 1001, 200);
+    resident("cuGraphLaunch, resident", nodes, 601, real ? 1 : 200);
+    by_turns("cuGraphLaunch, two by turns", nodes, 401);
+    instantiating("cuGraphInstantiate + cuGraphExecDestroy", nodes, 201);
+}
 
 static void calls(void) {
     struct call load = need("cuModuleLoadData", 2000), get = need("cuModuleGetFunction", 2000);
@@ -177,16 +243,7 @@ static void calls(void) {
         measure(&(struct job){list[i].label, list[i].block, list[i].after, &call.hooked, &call.real, call.differs,
                               list[i].blocks, list[i].per});
     }
-    /* A graph of one empty kernel, made through the shim so that the shim knows it. */
-    void *graph;
-    must(need("cuStreamBeginCapture", 10010).hooked.fn(stream, 2), "cuStreamBeginCapture");
-    must(need("cuLaunchKernel", 4000).hooked.fn(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel");
-    must(need("cuStreamEndCapture", 10000).hooked.fn(stream, &graph), "cuStreamEndCapture");
-    must(need("cuGraphInstantiateWithFlags", 11040).hooked.fn(&graph_exec, graph, 0ull), "cuGraphInstantiate");
-    struct call launch = need("cuGraphLaunch", 10000);
-    measure(&(struct job){"cuGraphLaunch", launch_graph, sync_after, &launch.hooked, &launch.real, launch.differs, 1001, 100});
-    must(need("cuGraphExecDestroy", 10000).hooked.fn(graph_exec), "cuGraphExecDestroy");
-    must(need("cuGraphDestroy", 10000).hooked.fn(graph), "cuGraphDestroy");
+    resident("cuGraphLaunch", 1, 1001, 200);
 }
 
 static void pairs(void) {
@@ -217,7 +274,7 @@ static __attribute__((noinline)) void deeper(int depth, void (*then)(void)) {
 
 int main(int argc, char **argv) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (argc < 2 || !driver) return fprintf(stderr, "cost: %s\n", argc < 2 ? "calls | pairs [DEPTH] | live N" : dlerror()), 2;
+    if (argc < 2 || !driver) return fprintf(stderr, "cost: %s\n", argc < 2 ? "calls | graphs [NODES] | pairs [DEPTH] | live N" : dlerror()), 2;
     hooked_get = (get_proc_fn)dlsym(driver, "cuGetProcAddress_v2");
     struct wanted wanted = {"cuGetProcAddress_v2", NULL};
     dl_iterate_phdr(each_library, &wanted);
@@ -232,8 +289,9 @@ int main(int argc, char **argv) {
     must(need("cuStreamCreate", 2000).hooked.fn(&stream, 1u), "cuStreamCreate");
     synchronize = need("cuStreamSynchronize", 2000);
     if (!strcmp(argv[1], "calls")) calls();
+    else if (!strcmp(argv[1], "graphs")) graphs(argc > 2 ? atoi(argv[2]) : 1000);
     else if (!strcmp(argv[1], "pairs")) deeper(argc > 2 ? atoi(argv[2]) : 0, pairs);
     else if (!strcmp(argv[1], "live") && argc > 2) live(atol(argv[2]));
-    else return fprintf(stderr, "cost: calls | pairs [DEPTH] | live N\n"), 2;
+    else return fprintf(stderr, "cost: calls | graphs [NODES] | pairs [DEPTH] | live N\n"), 2;
     return 0;
 }

@@ -2,6 +2,7 @@
 
   calls    ns added to calls that only pass through, to launches and graph launches
   pairs    ns added to cuMemAlloc + cuMemFree: without stacks, and with 32 frames
+  graphs   ns added to launches of a graph that is resident, to launches that retarget, to instantiates
   true     ms added to /bin/true
   live     reading the ledger of a process with 1 000 000 live allocations
 
@@ -15,7 +16,9 @@ import subprocess
 import sys
 import time
 
+from done import row
 from harness import BUILD, CLI, OUT, SO, WORK, environment, ledger_of, record, verdict
+from stats import Ledger
 
 GROUP = "cost"
 RECORDED = ("cuGraphLaunch", "cuMemAlloc+cuMemFree")
@@ -82,6 +85,29 @@ def pairs(device, env):
     return verdict(GROUP, f"pairs-{device}", problems, "limit 150 ns, 400 ns with 32 frames")
 
 
+def graphs(device, env):
+    """Launches of virtual handles: resident ones have a limit, what the others cost is printed."""
+    problems, more = [], {}
+    for setting in ("512", "1"):
+        name = f"graphs-{device}-cache{setting}"
+        for figure in cost(name, ["graphs", "1000"], env={"GPUMEM_GRAPH_CACHE": setting, **env}):
+            by_turns = "by turns" in figure["cost"]
+            if by_turns != (setting == "1"):  # with room for both, nothing is retargeted; with one, nothing else matters
+                continue
+            show(name, figure)
+            more[figure["cost"]] = figure
+            bound = figure["added_ns"] if device == "null" else figure["added_quartiles"][0]
+            if ("1 node" in figure["cost"] or "resident" in figure["cost"]) and bound > 50:
+                problems.append(f"{figure['cost']} +{figure['added_ns']} ns, limit 50")
+        for ledger in (WORK / f"cost-{name}" / "ledgers").glob("*.ledger"):
+            if not Ledger(ledger).counts.get("handles_made"):
+                problems.append(f"{name}: no handle was virtual, nothing was measured")
+    resident = more.get("cuGraphLaunch, resident")
+    if resident and device == "gpu":
+        row("resident", f"{resident['native_ns'] / 1e3:.2f} µs", f"{resident['added_ns']:+.0f} ns", not problems)
+    return verdict(GROUP, f"graphs-{device}", problems, "limit 50 ns for a launch of a resident exec", figures=more)
+
+
 def noise(device, env):
     """The same without the preload: both ways are the same function."""
     for figure in cost(f"noise-{device}", ["pairs", "0"], env=env, preload=False):
@@ -142,9 +168,9 @@ def live(device, env):
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    plan = [(f, "null", NULL) for f in (noise, disabled, calls, pairs, live)]
+    plan = [(f, "null", NULL) for f in (noise, disabled, calls, pairs, graphs, live)]
     if os.environ.get("HAVE_GPU", "1") == "1":
-        plan += [(f, "gpu", {}) for f in (noise, calls, pairs)]
+        plan += [(f, "gpu", {}) for f in (noise, calls, pairs, graphs)]
     plan.append((true, "", {}))
     results = []
     for step, device, env in plan:

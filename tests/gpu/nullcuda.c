@@ -10,21 +10,21 @@
 
 typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
-static int context, graph, exec_, module_, function_, stream_;
+static int context, module_, function_, stream_;
 static CUdeviceptr next_address = 0x700000000000ull, last_freed;
 
 #define API __attribute__((visibility("default")))
+API int null_driver = 1; /* its users can tell it from a real one */
 #define YES(name) API CUresult name(void) { return 0; }
 #define GIVES(name, what) \
     API CUresult name(void **out) { *out = &what; return 0; }
 
 YES(cuInit) YES(cuCtxSetCurrent) YES(cuCtxPushCurrent_v2) YES(cuCtxSynchronize) YES(cuStreamSynchronize)
-YES(cuStreamQuery) YES(cuStreamDestroy_v2) YES(cuLaunchKernel) YES(cuMemsetD8Async) YES(cuModuleUnload)
-YES(cuGraphLaunch) YES(cuGraphDestroy) YES(cuGraphExecDestroy) YES(cuDevicePrimaryCtxRelease_v2)
-YES(cuStreamBeginCapture_v2) YES(cuThreadExchangeStreamCaptureMode)
+YES(cuStreamQuery) YES(cuStreamDestroy_v2) YES(cuModuleUnload) YES(cuDevicePrimaryCtxRelease_v2)
+YES(cuThreadExchangeStreamCaptureMode)
 GIVES(cuCtxGetCurrent, context) GIVES(cuCtxPopCurrent_v2, context) GIVES(cuDevicePrimaryCtxRetain, context)
 GIVES(cuModuleLoadData, module_) GIVES(cuModuleGetFunction, function_) GIVES(cuStreamCreate, stream_)
-GIVES(cuGraphInstantiateWithFlags, exec_)
+#include "nullgraphs.h"
 
 API CUresult cuDriverGetVersion(int *v) { *v = 13000; return 0; }
 API CUresult cuDeviceGetCount(int *n) { *n = 1; return 0; }
@@ -38,9 +38,10 @@ API CUresult cuDeviceGetAttribute(int *v, int a, int d) { (void)a; (void)d; *v =
 API CUresult cuDeviceGetUuid_v2(void *u, int d) { (void)d; for (int i = 0; i < 16; i++) ((char *)u)[i] = (char)i; return 0; }
 API CUresult cuDevicePrimaryCtxGetState(int d, unsigned *flags, int *active) { (void)d; *flags = 0; *active = 1; return 0; }
 API CUresult cuMemGetInfo_v2(size_t *f, size_t *t) { *f = *t = (size_t)1 << 37; return 0; }
-API CUresult cuStreamIsCapturing(void *s, int *status) { (void)s; *status = 0; return 0; }
-API CUresult cuStreamEndCapture(void *s, void **g) { (void)s; *g = &graph; return 0; }
-API CUresult cuGraphGetNodes(void *g, void **nodes, size_t *n) { (void)g; (void)nodes; *n = 0; return 0; }
+API CUresult cuPointerGetAttributes(unsigned n, int *attributes, void **data, CUdeviceptr p) {
+    (void)n, (void)attributes, (void)data, (void)p;
+    return 1;
+}
 API CUresult cuPointerGetAttribute(unsigned *data, int attribute, CUdeviceptr p) {
     (void)p;
     *data = 2;
@@ -74,6 +75,7 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { last_freed = p; return 0; }
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain) X(cuModuleLoadData, cuModuleLoadData)         \
     X(cuModuleGetFunction, cuModuleGetFunction) X(cuStreamCreate, cuStreamCreate)                       \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                         \
+    Y(cuGraphInstantiate, cuGraphInstantiateWithFlags)                                                  \
     X(cuDriverGetVersion, cuDriverGetVersion) X(cuDeviceGetCount, cuDeviceGetCount)                     \
     X(cuDeviceGet, cuDeviceGet) X(cuCtxGetDevice, cuCtxGetDevice) X(cuCtxGetId, cuCtxGetId)             \
     X(cuDeviceGetName, cuDeviceGetName) X(cuDeviceTotalMem, cuDeviceTotalMem_v2)                        \
@@ -81,16 +83,35 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { last_freed = p; return 0; }
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState) X(cuMemGetInfo, cuMemGetInfo_v2)          \
     X(cuStreamIsCapturing, cuStreamIsCapturing) X(cuStreamEndCapture, cuStreamEndCapture)               \
     X(cuGraphGetNodes, cuGraphGetNodes) X(cuPointerGetAttribute, cuPointerGetAttribute)                 \
-    X(cuMemAlloc, cuMemAlloc_v2) X(cuMemFree, cuMemFree_v2)
+    X(cuMemAlloc, cuMemAlloc_v2) X(cuMemFree, cuMemFree_v2)                                             \
+    X(cuGraphCreate, cuGraphCreate) X(cuGraphClone, cuGraphClone)                                       \
+    X(cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams_v2)                                        \
+    X(cuGraphAddKernelNode, cuGraphAddKernelNode_v2) X(cuGraphNodeGetType, cuGraphNodeGetType)          \
+    X(cuGraphKernelNodeGetAttribute, cuGraphKernelNodeGetAttribute)                                     \
+    X(cuGraphKernelNodeSetAttribute, cuGraphKernelNodeSetAttribute)                                     \
+    X(cuFuncGetParamInfo, cuFuncGetParamInfo) X(cuKernelGetParamInfo, cuKernelGetParamInfo)             \
+    X(cuFuncGetAttribute, cuFuncGetAttribute) X(cuFuncGetModule, cuFuncGetModule)                       \
+    X(cuKernelGetFunction, cuKernelGetFunction) X(cuKernelGetLibrary, cuKernelGetLibrary)               \
+    X(cuLibraryGetModule, cuLibraryGetModule) X(cuGraphGetEdges, cuGraphGetEdges_v2)                    \
+    X(cuGraphExecUpdate, cuGraphExecUpdate_v2) X(cuGraphExecGetFlags, cuGraphExecGetFlags)              \
+    X(cuGraphUpload, cuGraphUpload) X(cuGraphNodeSetEnabled, cuGraphNodeSetEnabled)                     \
+    X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2)                                \
+    X(cuEventCreate, cuEventCreate) X(cuEventRecord, cuEventRecord) X(cuEventQuery, cuEventQuery)       \
+    X(cuEventDestroy, cuEventDestroy_v2) X(cuStreamWaitEvent, cuStreamWaitEvent)
+/* Y: a second name of what an X has. */
+#define Y(name, symbol)
 #define X(name, symbol) extern __typeof__(symbol) own_##symbol __attribute__((alias(#symbol), visibility("hidden")));
 NAMES(X)
 #undef X
+#undef Y
 
 API CUresult cuGetProcAddress_v2(const char *name, void **fn, int version, uint64_t flags, int *status) {
     static const struct { const char *name; void *fn; } table[] = {
 #define X(name, symbol) {#name, (void *)own_##symbol},
+#define Y X
         NAMES(X)
 #undef X
+#undef Y
     };
     (void)version;
     (void)flags;

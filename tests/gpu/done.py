@@ -1,0 +1,63 @@
+"""What the graph cache is to reach, and what was measured: one row a figure.
+
+    done.py RESULTS.jsonl...     the table of docs/performance.md, from what stages recorded
+
+A stage calls `row` with what it measured; it prints the row as Markdown and records it.
+"""
+import json
+import sys
+
+# key: what, to reach
+TABLE = {
+    "graphs-200": ("200 graphs × 1000 nodes of one topology, cap 16: host / device growth",
+                   "≤ 330 MB with the program's own graphs kept, ≤ 130 MB with them folded / ≤ 40 MiB"),
+    "graphs-10000": ("10 000 such graphs, cap 64, graphs destroyed after instantiate: host / device growth",
+                     "≤ 1.2 GB / ≤ 200 MiB, all launch correctly"),
+    "source-llama": ("source kept per node, llama.cpp", "≤ 60 B"),
+    "source-torch": ("source kept per node, PyTorch", "≤ 60 B"),
+    "instantiate": ("instantiate of a known class, 1000 nodes / until its first launch returns", "≤ 0.8 ms / ≤ 1.3 ms"),
+    "resident": ("launch of a resident exec, 1000 nodes, host call", "≤ +50 ns"),
+    "churn": ("ggml v0.9.11, 1000 keys × 400 nodes × 4 computes, cap 16: host / device growth, time per compute",
+              "≤ 1650 MiB with the program's own graphs kept, ≤ 450 MiB with them folded / ≤ 60 MiB, ≤ 1.6 ms"),
+    "torch-replay": ("round-robin replay of 200 PyTorch graphs, cap 32: time each; host, device growth",
+                     "≤ 1.05 × native; host ≤ 40 %, device ≤ 60 % of native's"),
+    "torch-host": ("the same at default caps: host time per replay", "≤ 1.02 × native"),
+    "llama-dense": ("llama-server, four clients, dense: tokens/s; growth of RSS", "≥ 0.99 × native; ≤ graphs off + 64 MiB"),
+    "llama-moe": ("llama-server, four clients, MoE: tokens/s; growth of RSS", "≥ 0.99 × native; ≤ graphs off + 64 MiB"),
+    "llama-cpumoe": ("llama-server, four clients, experts on the CPU: tokens/s; growth of RSS",
+                     "≥ 1.03 × native; ≤ graphs off + 64 MiB"),
+    "never-evicts": ("the demo that never evicts, 3 slots, second half of its run: host / device growth", "flat after warm-up"),
+    "torch-compile": ("torch.compile `mode=\"reduce-overhead\"` over 100 sizes: host / device growth", "no more, same results"),
+    "two-gpus": ("two GPUs, NCCL all-reduce inside graphs", "same results, no hang, bounded"),
+}
+
+
+def line(key, native, reached, ok):
+    what, target = TABLE[key]
+    return f"| {what} | {native} | {reached} | {target} | {'yes' if ok else '**no**'} |"
+
+
+def row(key, native, reached, ok):
+    """Prints and records one row: native's figure, ours, and whether the target is reached."""
+    from harness import record
+    record({"group": "done", "name": key, "native": native, "reached": reached, "ok": bool(ok)})
+    print(line(key, native, reached, ok), flush=True)
+    return bool(ok)
+
+
+def main():
+    found = {}
+    for path in sys.argv[1:]:
+        with open(path, encoding="utf-8") as file:
+            for text in file:
+                result = json.loads(text)
+                if result.get("group") == "done":
+                    found[result["name"]] = result
+    print("| | native | with gpumem | to reach | reached |\n|---|---|---|---|---|")
+    for key, (what, target) in TABLE.items():
+        seen = found.get(key)
+        print(line(key, seen["native"], seen["reached"], seen["ok"]) if seen else f"| {what} | | not measured | {target} | |")
+
+
+if __name__ == "__main__":
+    main()
