@@ -8,6 +8,7 @@ use clap::CommandFactory;
 use common::*;
 use gpumem_inspector::commands::doctor::CHECKS;
 use gpumem_inspector::failure::Code;
+use gpumem_wire::kinds::Pinned;
 use gpumem_wire::layout::{HEADER_BYTES, MAX_TABLES, TableKind, VERSION};
 use gpumem_wire::{counters, settings};
 use serde_json::Value;
@@ -204,6 +205,8 @@ fn kinds() -> String {
                 doc.push(plain(text));
             } else if let Some((_, value)) = line.trim_end_matches(';').split_once(" = ") {
                 let (number, name) = value.split_once(", ").unwrap();
+                let why = Pinned::from_name(name.trim_matches('"')).filter(|_| head.ends_with("Pinned"));
+                doc.extend(why.filter(|_| doc.is_empty()).map(|pinned| pinned.why().to_owned()));
                 rows.push([number.to_owned(), name.trim_matches('"').to_owned(), doc.join(" ")]);
                 doc.clear();
             }
@@ -220,7 +223,7 @@ fn kinds() -> String {
 }
 
 /// Objects whose keys are data, not fields.
-const MAPS: &[&str] = &["counters", "nodes", "environment", "samples"];
+const MAPS: &[&str] = &["counters", "nodes", "environment", "samples", "pinned_by"];
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
     match value {
@@ -250,6 +253,13 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
     std::fs::write(&empty, begin(me()).finish()).unwrap();
     std::fs::write(dir.path().join("1-1.ledger"), "x").unwrap();
     let file = file.to_str().unwrap();
+    let mut under = cache::cached(me());
+    cache::thrashing(&mut under, "GPUMEM_GRAPH_CACHE");
+    let under = {
+        let path = dir.path().join("under");
+        std::fs::write(&path, under.finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
     let dump = dir.path().join("dump");
     let library = dir.path().join("libgpumem.so");
     std::fs::write(&library, "").unwrap();
@@ -269,6 +279,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["allocs", file, "--by", "context"],
         &["allocs", file, "--all", "--stacks"],
         &["graphs", file, "--all", "--stacks"],
+        &["graphs", &under, "--all"],
         &["stats", file, "--samples"],
         &["events", file],
         &["top", file, "--count", "2", "--interval", "0.05"],

@@ -3,6 +3,7 @@
 
 mod common;
 use common::*;
+use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::*;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,8 @@ const VIEWS: &[&[&str]] = &[
     &["export", "--format", "json"],
     &["export", "--format", "csv"],
     &["export", "--format", "prometheus"],
+    &["graphs", "--by", "class"],
+    &["graphs", "--by", "state", "--pinned", "--all"],
 ];
 
 fn survives(dir: &Dir, file: &Path, what: &str) {
@@ -103,6 +106,7 @@ fn sealed_lies_are_survived() {
         used_ns: u64::MAX,
         live_bytes: u64::MAX,
         peak_bytes: u64::MAX,
+        exec_bytes: u64::MAX,
         vendor: 99,
         ..Default::default()
     }]);
@@ -129,12 +133,19 @@ fn sealed_lies_are_survived() {
         instantiate_ns: u64::MAX,
         context: 1,
         stack: 1,
+        class: u64::MAX,
+        state: u64::MAX,
+        source_bytes: u64::MAX,
+        retargets: u64::MAX,
+        instantiations: u64::MAX,
+        evictions: u64::MAX,
+        saved_ns: u64::MAX,
         ..Default::default()
     };
-    ledger.slots([exec, exec]);
+    ledger.slots((0..=5).map(|state| ExecSlot { state, ..exec }).chain([exec]));
     let graph =
         GraphSlot { host_bytes: u64::MAX, nodes: u64::MAX, instantiates: u64::MAX, stack: 1, ..Default::default() };
-    ledger.slots([graph, graph]);
+    ledger.slots([graph, GraphSlot { folded_bytes: u64::MAX, ..graph }]);
     ledger.slots([EventSlot {
         kind: 255,
         seq: u64::MAX,
@@ -147,6 +158,9 @@ fn sealed_lies_are_survived() {
         |seq, value| SampleSlot { seq, time_ns: seq, device_live: value, rss: u64::MAX - value, ..Default::default() };
     ledger.slots([sample(1, 0), sample(u64::MAX, u64::MAX)]);
     ledger.words(TableKind::Counters, &vec![u64::MAX; 1024]);
+    for index in [counters::HANDLES_MADE, counters::REAL_EXECS_MADE, counters::REAL_BYTES_ADDED, counters::THRASHES] {
+        cache::count(&mut ledger, index, u64::MAX / 2);
+    }
     let file = dir.path().join("lies");
     std::fs::write(&file, ledger.finish()).unwrap();
     survives(&dir, &file, "lies");

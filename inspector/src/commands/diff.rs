@@ -4,6 +4,7 @@ use super::Context;
 use crate::args::Target;
 use crate::failure::Result;
 use crate::model::allocs::Filter;
+use crate::model::cache::{self, Cache};
 use crate::model::changes::{self, Change, GraphChange, Match, minus};
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger};
@@ -55,6 +56,7 @@ struct Report {
 struct Side2 {
     process: Head,
     live: Live,
+    cache: Cache,
 }
 
 /// Runs the command.
@@ -72,7 +74,11 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let (allocs_total, graphs_total) = (allocs.len(), graphs.len());
     allocs.truncate(limit);
     graphs.truncate(limit);
-    let side = |ledger: &Ledger| Side2 { process: ledger.head(), live: totals::live(&ledger.snapshot) };
+    let side = |ledger: &Ledger| Side2 {
+        process: ledger.head(),
+        live: totals::live(&ledger.snapshot),
+        cache: cache::of(ledger),
+    };
     let (before, after) = (side(&before), side(&after));
     let report = Report {
         device_change: minus(after.live.device, before.live.device),
@@ -112,6 +118,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         units::signed_bytes(report.managed_change),
         units::signed(report.count_change),
     )?;
+    print_cache(out, &before.cache, &after.cache)?;
     let right = Side::Right;
     let mut table =
         Table::new(&[("growth", right), ("before", right), ("after", right), ("count", right), ("site", Side::Left)]);
@@ -145,6 +152,28 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ]);
     }
     section(out, &table, "graphs and execs are the same at every site", report.graphs_total - report.graphs.len())
+}
+
+/// What the graph cache held and did: real execs are of no one site, since they serve several.
+fn print_cache(out: &mut dyn Write, before: &Cache, after: &Cache) -> std::io::Result<()> {
+    if !before.seen() && !after.seen() {
+        return Ok(());
+    }
+    let change = |of: fn(&Cache) -> u64| minus(of(after), of(before));
+    let number = |of| units::signed(change(of));
+    writeln!(
+        out,
+        "graph cache: real execs {} (~{}, parked {}), handles {}, sources {}; retargets {}, instantiates {}, evictions {}, launches {}",
+        number(|cache| cache.real_execs),
+        units::signed_bytes(change(|cache| cache.real_bytes_estimated)),
+        number(|cache| cache.parked_execs),
+        number(|cache| cache.handles),
+        units::signed_bytes(change(|cache| cache.source_bytes)),
+        number(|cache| cache.retargets),
+        number(|cache| cache.instantiations),
+        number(|cache| cache.evictions),
+        number(|cache| cache.launches),
+    )
 }
 
 fn section(out: &mut dyn Write, table: &Table, same: &str, hidden: usize) -> std::io::Result<()> {

@@ -1,6 +1,8 @@
 //! One file per command. Each gathers a report from the model, then prints it as text or as JSON.
+//! [`cache`] is what several of them say of the graph cache.
 
 pub mod allocs;
+pub mod cache;
 pub mod clean;
 pub mod diff;
 pub mod doctor;

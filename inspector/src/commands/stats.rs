@@ -3,6 +3,7 @@
 use super::{Context, print_head};
 use crate::args::Target;
 use crate::failure::Result;
+use crate::model::cache::{self, Cache};
 use crate::model::totals::{self, COLUMNS, Device, Growth, Host, KindTotal, Live, OfProcess};
 use crate::model::{Head, Ledger};
 use crate::view::table::{DIM, HEAD, Side, Table, paint};
@@ -12,7 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Show totals per kind, counters, explained and unexplained memory, growth over time
+/// Show totals per kind, counters, explained and unexplained memory, the graph cache, growth over time
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -35,6 +36,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     device_of_process: Option<OfProcess>,
     host: Host,
+    cache: Cache,
     counters: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     growth: Option<GrowthReport>,
@@ -70,6 +72,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         device_of_process: totals::of_process(&ledger, &devices, nvml.as_ref()),
         devices,
         host: totals::host(&context.world, &ledger),
+        cache: cache::of(&ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
         growth: totals::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
             span_ns,
@@ -101,6 +104,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     print_kinds(out, &report.kinds)?;
     print_devices(out, report)?;
     print_host(out, &report.host)?;
+    super::cache::print_part(out, &report.cache)?;
     print_growth(out, report)?;
     print_counters(out, report, args)?;
     if args.samples {
@@ -147,7 +151,7 @@ fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> 
 }
 
 /// A value, its name, and a remark.
-fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -> std::io::Result<()> {
+pub fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -> std::io::Result<()> {
     writeln!(
         out,
         "  {value:>10}  {name}{}",
@@ -238,6 +242,9 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     line(out, &units::bytes(host.registered_bytes), "pinned, the program's own", "")?;
     line(out, &units::bytes(host.graph_bytes), "graphs", "estimated")?;
     line(out, &units::bytes(host.exec_bytes), "graph execs", "estimated")?;
+    if host.source_bytes > 0 {
+        line(out, &units::bytes(host.source_bytes), "sources of graph execs", "")?;
+    }
     if let (Some(unexplained), Some(rss)) = (host.unexplained_bytes, host.rss_bytes) {
         let remark = if host.explained_bytes > rss {
             "the estimates exceed what is resident"
@@ -282,7 +289,11 @@ fn print_counters(out: &mut dyn Write, report: &Report, args: &Args) -> std::io:
     for &(_, name, doc) in counters::ALL {
         let value = report.counters[name];
         if value > 0 || args.all {
-            let shown = if name.ends_with("_ns") { units::span(value) } else { units::number(value) };
+            let shown = match name {
+                _ if name.ends_with("_ns") => units::span(value),
+                _ if name.contains("_bytes_") => units::bytes(value),
+                _ => units::number(value),
+            };
             let name =
                 name.strip_suffix("_ns").map_or(name.to_owned(), |name| format!("{name} time")).replace('_', " ");
             line(out, &shown, &name, if args.all { doc.trim() } else { "" })?;

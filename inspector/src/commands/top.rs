@@ -4,6 +4,7 @@ use super::{Context, print_head};
 use crate::args::Target;
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Sort};
+use crate::model::cache::{self, Cache};
 use crate::model::changes::minus;
 use crate::model::sites::Sites;
 use crate::model::totals::{self, Live};
@@ -43,6 +44,7 @@ struct Report {
     live: Live,
     device_peak_bytes: u64,
     rss_bytes: Option<u64>,
+    cache: Cache,
     graphs: u64,
     execs: u64,
     graph_host_bytes_estimated: u64,
@@ -61,6 +63,10 @@ struct Rates {
     launches: f64,
     instantiates: f64,
     updates: f64,
+    /// By the graph cache.
+    retargets: f64,
+    real_instantiates: f64,
+    evictions: f64,
 }
 
 #[derive(Serialize)]
@@ -77,7 +83,7 @@ struct Site {
 /// What the next look compares with.
 struct Before {
     at: Instant,
-    counts: [u64; 5],
+    counts: [u64; 8],
     /// Bytes by stack: a site may have a longer name now, or be several.
     stacks: Vec<(StackRef, u64)>,
 }
@@ -143,12 +149,24 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
         snapshot.counter(counters::LAUNCHES),
         snapshot.counter(counters::EXECS_CREATED),
         snapshot.counter(counters::UPDATES),
+        snapshot.counter(counters::RETARGETS),
+        snapshot.counter(counters::REAL_EXECS_MADE),
+        snapshot.counter(counters::EVICTIONS),
     ];
     let now = Instant::now();
     let rates = before.map(|before| {
         let seconds = now.duration_since(before.at).as_secs_f64().max(1e-3);
         let rate = |index: usize| counts[index].saturating_sub(before.counts[index]) as f64 / seconds;
-        Rates { allocs: rate(0), frees: rate(1), launches: rate(2), instantiates: rate(3), updates: rate(4) }
+        Rates {
+            allocs: rate(0),
+            frees: rate(1),
+            launches: rate(2),
+            instantiates: rate(3),
+            updates: rate(4),
+            retargets: rate(5),
+            real_instantiates: rate(6),
+            evictions: rate(7),
+        }
     });
     let mut groups = allocs::group(ledger, &Filter::default(), By::Site, false);
     let names = Sites::of_allocs(ledger);
@@ -157,7 +175,8 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
         *earlier.entry(names.name(stack)).or_default() += bytes;
     }
     allocs::sort(&mut groups, Sort::Bytes);
-    let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(9).max(3));
+    let cache = cache::of(ledger);
+    let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(9 + super::cache::height(&cache)).max(3));
     let sites: Vec<Site> = groups
         .iter()
         .take(args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit }))
@@ -173,7 +192,7 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
             })
         })
         .collect();
-    let graphs = graphs::total(ledger);
+    let graphs = graphs::total(ledger, &cache);
     let by_stack = allocs::group(ledger, &Filter::default(), By::Stack, false);
     let stacks = by_stack.iter().map(|group| (group.stack, group.bytes)).collect();
     let report = Report {
@@ -184,6 +203,7 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
             .values()
             .fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
         rss_bytes: totals::host(&context.world, ledger).rss_bytes,
+        cache,
         graphs: graphs.graphs,
         execs: graphs.execs,
         graph_host_bytes_estimated: graphs.host_bytes,
@@ -214,9 +234,17 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
         units::bytes(report.graph_device_bytes_estimated),
         report.rss_bytes.map_or("?".into(), units::bytes),
     )?;
+    super::cache::print_head(out, &report.cache)?;
     let rates = report.rates.as_ref().map(|rates| {
+        let by_cache = match report.cache.seen() {
+            true => format!(
+                "; by the graph cache: {:.1} retargets, {:.1} instantiates, {:.1} evictions",
+                rates.retargets, rates.real_instantiates, rates.evictions
+            ),
+            false => String::new(),
+        };
         format!(
-            "per second: {:.0} allocations, {:.0} frees, {:.0} launches, {:.1} instantiates, {:.1} updates",
+            "per second: {:.0} allocations, {:.0} frees, {:.0} launches, {:.1} instantiates, {:.1} updates{by_cache}",
             rates.allocs, rates.frees, rates.launches, rates.instantiates, rates.updates
         )
     });

@@ -140,7 +140,11 @@ pub fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Ve
 
 /// Changes of graphs and execs, the largest growth first.
 pub fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphChange> {
-    let of = |of, ledger| graphs::group(ledger, graphs::By::Stack).into_iter().map(move |(_, group)| (of, group));
+    let of = |of, ledger| {
+        graphs::group(ledger, &graphs::Filter::default(), graphs::By::Stack)
+            .into_iter()
+            .map(move |(_, group)| (of, group))
+    };
     let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
     let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
     let names = Named::names([before, after], by, &stacks);

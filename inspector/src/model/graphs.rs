@@ -1,8 +1,9 @@
 //! Graphs and execs: per call site, and one by one.
 
 use super::Ledger;
+use super::cache::Cache;
 use super::sites::Sites;
-use gpumem_wire::kinds::NodeKind;
+use gpumem_wire::kinds::{ExecState, NodeKind, Pinned};
 use gpumem_wire::layout::{ExecSlot, GraphSlot, StackRef};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -23,7 +24,19 @@ pub struct Group {
     pub failed_updates: u64,
     pub node_sets: u64,
     pub instantiate_ns: u64,
-    /// Estimated.
+    /// Execs under the graph cache, by where their real exec is.
+    pub resident: u64,
+    pub folded: u64,
+    pub gone: u64,
+    /// Execs that are not under it, and why.
+    pub pinned: BTreeMap<&'static str, u64>,
+    pub source_bytes: u64,
+    pub hits: u64,
+    pub retargets: u64,
+    pub instantiations: u64,
+    pub evictions: u64,
+    pub saved_ns: u64,
+    /// Held now, sources included; estimated.
     pub host_bytes: u64,
     pub device_bytes: u64,
     pub oldest_ns: u64,
@@ -48,6 +61,10 @@ pub enum By {
     Tag,
     /// The context.
     Context,
+    /// The class: execs that can take over one another's real exec
+    Class,
+    /// Where the real exec is: resident, folded, gone, or native with the reason
+    State,
 }
 
 /// What a group has in common.
@@ -59,10 +76,109 @@ pub enum Key {
     Thread(u32),
     Tag(String),
     Context(u16),
+    /// The fingerprint of a class; `None` for graphs.
+    Class(Option<u64>),
+    /// The name of a state, and of what pins it; empty for graphs.
+    State(&'static str, &'static str),
+}
+
+/// Which execs to show; with any condition, graphs are left out.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only those that are not under the graph cache for a reason.
+    pub pinned: bool,
+    /// Only these states; empty: all.
+    pub states: Vec<ExecState>,
+}
+
+impl Filter {
+    /// True where every graph and exec fits.
+    pub fn is_open(&self) -> bool {
+        !self.pinned && self.states.is_empty()
+    }
+
+    /// True for an exec that fits.
+    pub fn fits(&self, exec: &ExecSlot) -> bool {
+        (!self.pinned || why_pinned(exec).is_some())
+            && (self.states.is_empty() || state(exec).is_some_and(|state| self.states.contains(&state)))
+    }
+}
+
+/// Where an exec's real exec is; `None` for a number that this version does not know.
+pub fn state(exec: &ExecSlot) -> Option<ExecState> {
+    exec.exec_state()
+}
+
+/// The name of [`state`].
+pub fn state_name(exec: &ExecSlot) -> &'static str {
+    state(exec).map_or("unknown", ExecState::name)
+}
+
+/// A class in sixteen hexadecimal digits.
+pub fn hex(class: u64) -> String {
+    format!("{class:016x}")
+}
+
+/// The class of an exec as [`hex`]; empty without one.
+pub fn class_name(exec: &ExecSlot) -> String {
+    if exec.class == 0 { String::new() } else { hex(exec.class) }
+}
+
+/// Why an exec is not under the graph cache; `None` if it is, or if nobody looked.
+pub fn why_pinned(exec: &ExecSlot) -> Option<Pinned> {
+    exec.pinned().filter(|&pinned| pinned != Pinned::None)
+}
+
+/// Bytes that an exec takes now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Of its real exec, if it has one; estimated.
+    pub host: u64,
+    /// Of its real exec, if it has one; estimated.
+    pub device: u64,
+    /// Host bytes of its source.
+    pub source: u64,
+}
+
+impl Held {
+    /// All host bytes.
+    pub fn host_all(self) -> u64 {
+        self.host.saturating_add(self.source)
+    }
+
+    /// Host and device bytes of the real exec.
+    pub fn real(self) -> u64 {
+        self.host.saturating_add(self.device)
+    }
+
+    /// All bytes.
+    pub fn all(self) -> u64 {
+        self.real().saturating_add(self.source)
+    }
+}
+
+/// What an exec takes now: one that is folded has its source alone.
+pub fn held(exec: &ExecSlot) -> Held {
+    let (host, device) = match state(exec) {
+        Some(ExecState::Folded | ExecState::Gone) => (0, 0),
+        Some(ExecState::Native | ExecState::Resident) | None => (exec.host_bytes, exec.device_bytes),
+    };
+    Held { host, device, source: exec.source_bytes }
+}
+
+/// Host bytes that a graph takes now: those of its recipe if it is folded.
+pub fn graph_held(graph: &GraphSlot) -> u64 {
+    if graph.folded_bytes != 0 { graph.folded_bytes } else { graph.host_bytes }
+}
+
+/// Launches of an exec under the graph cache that found its real exec ready; `None` for the others.
+pub fn hits(exec: &ExecSlot) -> Option<u64> {
+    let under = matches!(state(exec), Some(ExecState::Resident | ExecState::Folded | ExecState::Gone));
+    under.then(|| exec.launches.saturating_sub(exec.retargets).saturating_sub(exec.instantiations))
 }
 
 /// Groups, those with most memory first.
-pub fn group(ledger: &Ledger, by: By) -> Vec<(Key, Group)> {
+pub fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group)> {
     let sites = if by == By::Site { Sites::of_graphs(ledger) } else { Sites::default() };
     let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
     let key = |stack, tid, tag, context| match by {
@@ -71,14 +187,20 @@ pub fn group(ledger: &Ledger, by: By) -> Vec<(Key, Group)> {
         By::Thread => Key::Thread(tid),
         By::Tag => Key::Tag(ledger.snapshot.text(tag).into_owned()),
         By::Context => Key::Context(context),
+        By::Class => Key::Class(None),
+        By::State => Key::State("", ""),
     };
-    for graph in &ledger.snapshot.graphs {
+    for graph in ledger.snapshot.graphs.iter().filter(|_| filter.is_open()) {
         let group = groups.entry(key(graph.stack, graph.tid, graph.tag, graph.context)).or_default();
         group.add_graph(graph);
     }
-    for exec in &ledger.snapshot.execs {
-        let group = groups.entry(key(exec.stack, exec.tid, exec.tag, exec.context)).or_default();
-        group.add_exec(exec);
+    for exec in ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)) {
+        let key = match by {
+            By::Class => Key::Class(Some(exec.class)),
+            By::State => Key::State(state_name(exec), why_pinned(exec).map_or("", Pinned::name)),
+            _ => key(exec.stack, exec.tid, exec.tag, exec.context),
+        };
+        groups.entry(key).or_default().add_exec(exec);
     }
     if matches!(by, By::Site | By::Stack) {
         for (&stack, totals) in &ledger.snapshot.stacks {
@@ -95,9 +217,13 @@ pub fn group(ledger: &Ledger, by: By) -> Vec<(Key, Group)> {
     groups
 }
 
-/// All graphs and execs together.
-pub fn total(ledger: &Ledger) -> Group {
-    let mut total = Group::default();
+/// All graphs and execs together, with the real execs that are parked.
+pub fn total(ledger: &Ledger, cache: &Cache) -> Group {
+    let mut total = Group {
+        host_bytes: cache.parked_host_bytes_estimated,
+        device_bytes: cache.parked_device_bytes_estimated,
+        ..Group::default()
+    };
     ledger.snapshot.graphs.iter().for_each(|graph| total.add_graph(graph));
     ledger.snapshot.execs.iter().for_each(|exec| total.add_exec(exec));
     total
@@ -115,7 +241,7 @@ impl Group {
         self.seen(graph.stack, graph.time_ns);
         self.graphs += 1;
         self.graph_nodes = self.graph_nodes.saturating_add(graph.nodes);
-        self.host_bytes = self.host_bytes.saturating_add(graph.host_bytes);
+        self.host_bytes = self.host_bytes.saturating_add(graph_held(graph));
     }
 
     fn add_exec(&mut self, exec: &ExecSlot) {
@@ -130,8 +256,24 @@ impl Group {
         self.failed_updates = self.failed_updates.saturating_add(exec.failed_updates);
         self.node_sets = self.node_sets.saturating_add(exec.node_sets);
         self.instantiate_ns = self.instantiate_ns.saturating_add(exec.instantiate_ns);
-        self.host_bytes = self.host_bytes.saturating_add(exec.host_bytes);
-        self.device_bytes = self.device_bytes.saturating_add(exec.device_bytes);
+        match state(exec) {
+            Some(ExecState::Resident) => self.resident += 1,
+            Some(ExecState::Folded) => self.folded += 1,
+            Some(ExecState::Gone) => self.gone += 1,
+            Some(ExecState::Native) | None => {}
+        }
+        if let Some(reason) = why_pinned(exec) {
+            *self.pinned.entry(reason.name()).or_insert(0) += 1;
+        }
+        self.hits = self.hits.saturating_add(hits(exec).unwrap_or(0));
+        self.retargets = self.retargets.saturating_add(exec.retargets);
+        self.instantiations = self.instantiations.saturating_add(exec.instantiations);
+        self.evictions = self.evictions.saturating_add(exec.evictions);
+        self.saved_ns = self.saved_ns.saturating_add(exec.saved_ns);
+        let held = held(exec);
+        self.source_bytes = self.source_bytes.saturating_add(held.source);
+        self.host_bytes = self.host_bytes.saturating_add(held.host_all());
+        self.device_bytes = self.device_bytes.saturating_add(held.device);
     }
 }
 

@@ -10,6 +10,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef};
 use gpumem_wire::read::Snapshot;
+use gpumem_wire::settings::Settings;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -141,6 +142,13 @@ impl Ledger {
         use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE};
         let names = [(ALLOC_EXPORTED, "exported"), (ALLOC_IN_CAPTURE, "in-capture")];
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
+    }
+
+    /// The settings of the process: those that it was started with, else the defaults.
+    pub fn settings(&self) -> Settings {
+        let text = self.snapshot.text(self.snapshot.header.settings);
+        let given = text.lines().filter_map(|line| line.split_once('='));
+        Settings::read(given.map(|(name, value)| (name.into(), value.into()))).0
     }
 
     /// The process's name.

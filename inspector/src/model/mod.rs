@@ -2,12 +2,14 @@
 //!
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`allocs`]: live allocations in groups.
+//! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
 //! * [`graphs`]: graphs and execs, in groups and one by one.
 //! * [`sites`]: call sites, named so that they can be told apart.
 //! * [`totals`]: sums, the device's and the host's memory explained, growth.
 //! * [`changes`]: two snapshots compared.
 
 pub mod allocs;
+pub mod cache;
 pub mod changes;
 pub mod graphs;
 pub mod ledger;

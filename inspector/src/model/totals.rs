@@ -1,6 +1,7 @@
 //! Sums; what of the device's and the host's memory they explain; growth.
 
-use super::Ledger;
+use super::graphs::{graph_held, held};
+use super::{Ledger, cache};
 use crate::source::nvml::Nvml;
 use crate::source::process::Resident;
 use crate::source::world::World;
@@ -106,7 +107,7 @@ pub struct Device {
     /// Live recorded allocations of this process in device memory.
     pub tracked_bytes: u64,
     pub managed_bytes: u64,
-    /// Estimate for this process's graph execs.
+    /// Estimate for this process's graph execs, parked ones included.
     pub graph_bytes: u64,
     /// What the driver keeps for the default stream-ordered pool, beyond live stream-ordered
     /// allocations, by the last look; 0 if unknown or unused.
@@ -196,9 +197,10 @@ pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
             _ => {}
         }
     }
-    for exec in &snapshot.execs {
-        if let Some((device, _)) = of(exec.context).and_then(|key| devices.get_mut(&key)) {
-            device.graph_bytes = device.graph_bytes.saturating_add(exec.device_bytes);
+    let execs = snapshot.execs.iter().map(|exec| (exec.context, held(exec).device));
+    for (context, bytes) in execs.chain(cache::parked_device(ledger)) {
+        if let Some((device, _)) = of(context).and_then(|key| devices.get_mut(&key)) {
+            device.graph_bytes = device.graph_bytes.saturating_add(bytes);
         }
     }
     let finish = |(mut device, looks): (Device, Looks)| {
@@ -258,9 +260,11 @@ pub struct Host {
     pub pinned_bytes: u64,
     /// Memory of the program that is pinned.
     pub registered_bytes: u64,
-    /// Estimates.
+    /// Estimates: of graphs, folded or not; of real execs, parked ones included.
     pub graph_bytes: u64,
     pub exec_bytes: u64,
+    /// What stands for execs that have no real one at the moment, and may be kept for those that do.
+    pub source_bytes: u64,
     pub explained_bytes: u64,
     /// Everything else: the program's own memory, the driver's, caches.
     pub unexplained_bytes: Option<u64>,
@@ -284,9 +288,13 @@ pub fn host(world: &World, ledger: &Ledger) -> Host {
     };
     let (pinned_bytes, registered_bytes) = (sum(AllocKind::HostPinned), sum(AllocKind::HostRegistered));
     let fold = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0_u64, u64::saturating_add);
-    let graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(|graph| graph.host_bytes));
-    let exec_bytes = fold(&mut ledger.snapshot.execs.iter().map(|exec| exec.host_bytes));
-    let explained_bytes = fold(&mut [pinned_bytes, registered_bytes, graph_bytes, exec_bytes].into_iter());
+    let cache = cache::of(ledger);
+    let graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(graph_held));
+    let exec_bytes = fold(&mut ledger.snapshot.execs.iter().map(|exec| held(exec).host))
+        .saturating_add(cache.parked_host_bytes_estimated);
+    let source_bytes = cache.source_bytes;
+    let explained_bytes =
+        fold(&mut [pinned_bytes, registered_bytes, graph_bytes, exec_bytes, source_bytes].into_iter());
     let unexplained_bytes = rss_bytes.map(|rss| rss.saturating_sub(explained_bytes));
     Host {
         rss_bytes,
@@ -296,6 +304,7 @@ pub fn host(world: &World, ledger: &Ledger) -> Host {
         registered_bytes,
         graph_bytes,
         exec_bytes,
+        source_bytes,
         explained_bytes,
         unexplained_bytes,
     }

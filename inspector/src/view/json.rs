@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::io::Write;
 
 /// Changes whenever a field is renamed, removed or changes its meaning; new fields do not change it.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Envelope<'a, T> {

@@ -1,6 +1,8 @@
 //! Ledgers made by hand, and running `gpumem` on them.
 #![allow(dead_code)] // Each test binary uses its part.
 
+pub mod cache;
+
 use gpumem_inspector::compose::Composer;
 use gpumem_inspector::source::world::monotonic_ns;
 use gpumem_wire::counters;
@@ -53,7 +55,7 @@ impl Dir {
     pub fn json(&self, args: &[&str]) -> serde_json::Value {
         let out = self.ok(&[args, &["--json"]].concat());
         let value: serde_json::Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(value["schema_version"], 1);
+        assert_eq!(value["schema_version"], 2);
         assert_eq!(value["command"], args[0]);
         value
     }

@@ -317,9 +317,9 @@ slot! {
         /// Serial of the graph it was instantiated from, 0 if that was not recorded.
         graph_serial: u64,
         instantiate_ns: u64,
-        /// Estimated host bytes of a real exec for it. It holds them unless it is folded.
+        /// Estimated host bytes of a real exec for it, held while it is native or resident.
         host_bytes: u64,
-        /// Estimated device bytes of a real exec for it. It holds them unless it is folded.
+        /// Estimated device bytes of a real exec for it, held while it is native or resident.
         device_bytes: u64,
         /// Flags given to instantiate.
         flags: u64,
@@ -339,10 +339,10 @@ slot! {
         failed_updates: u64,
         last_update_ns: u64,
         node_sets: u64,
-        /// Bits 0 to 7 a [`crate::kinds::ExecState`], 8 to 15 a [`crate::kinds::Pinned`]; see
+        /// Bits 0 to 7: a [`crate::kinds::ExecState`]. Bits 8 to 15: a [`crate::kinds::Pinned`]. See
         /// [`exec_state`].
         state: u64,
-        /// Host bytes of the source that stands for it while it is folded; 0: it has none.
+        /// Host bytes that its source takes; 0: it has none. All that it holds while it is folded.
         source_bytes: u64,
         /// Launches that first turned another handle's real exec into this one's.
         retargets: u64,

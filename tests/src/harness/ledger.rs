@@ -186,6 +186,6 @@ pub fn gpumem(dir: &Path, args: &[&str]) -> Value {
     assert!(output.status.success(), "gpumem {args:?}: {}: {err}", output.status);
     let value: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("gpumem {args:?}: {error}"));
-    assert_eq!(value["schema_version"], 1);
+    assert_eq!(value["schema_version"], 2);
     value
 }

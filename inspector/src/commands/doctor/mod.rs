@@ -74,6 +74,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("ledger", "the process has written a readable ledger"),
     ("interception", "every call of the process is recorded"),
     ("mode", "the shim does more than record, where it may"),
+    ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),
     ("recording", "recording goes on"),
     ("dropped", "every record fitted into the ledger"),
     ("stacks", "every recorded call has a call stack"),

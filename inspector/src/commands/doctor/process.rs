@@ -1,7 +1,7 @@
 //! Checks of one process: is everything recorded, and if not, why.
 
 use super::{Finding, Severity, beyond_reach};
-use crate::model::Ledger;
+use crate::model::{Ledger, cache};
 use crate::source::ask::ask;
 use crate::source::choose;
 use crate::source::find::{Found, What};
@@ -79,6 +79,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
     let whole = choose::read(world, found);
     if let Ok(whole) = &whole {
         findings.push(stacks(whole));
+        findings.push(graph_cache(whole));
     }
     findings.extend(complaints(summary));
     findings.push(heartbeat(summary, status));
@@ -133,6 +134,31 @@ fn mode(summary: &Snapshot, mode: Option<Mode>) -> Finding {
                 .fix("GPUMEM_RECORD_ONLY=0 overrides it")
         }
         _ => Finding::new("mode", Severity::Ok, "active"),
+    }
+}
+
+/// Whether graph execs are bounded, and whether the bounds are too tight for the program.
+fn graph_cache(ledger: &Ledger) -> Finding {
+    let finding = |severity, text: String| Finding::new("graph-cache", severity, text);
+    let cache = cache::of(ledger);
+    if let Some(thrash) = &cache.thrash {
+        return finding(Severity::Warning, crate::commands::cache::thrash_words(thrash))
+            .fix(format!("start it with {}={}, if there is memory for that", thrash.raise, thrash.to));
+    }
+    let pid = ledger.head().pid;
+    match cache.state {
+        "off" if ledger.settings().graph_cache == 0 => finding(Severity::Info, format!("off: {}", cache.reason))
+            .fix("start it without GPUMEM_GRAPH_CACHE=0 to bound what graphs take"),
+        "off" => finding(Severity::Info, format!("off: {}", cache.reason)),
+        "pinned" => finding(Severity::Info, format!("{}: {}", cache.reason, cache.pinned_words()))
+            .fix(format!("gpumem graphs --pinned --all {pid} says which and why; they are as without gpumem")),
+        "unused" => finding(Severity::Ok, cache.reason),
+        _ if cache.one_by_one > 0 => {
+            let launches = text::count(cache.one_by_one, "launch");
+            finding(Severity::Warning, format!("{launches} ran node by node, since no real exec could be had"))
+                .fix("the device or the host was out of memory: gpumem stats says who holds it")
+        }
+        _ => finding(Severity::Ok, crate::commands::cache::lines(&cache).join("; ")),
     }
 }
 

@@ -5,17 +5,18 @@ mod text;
 use super::Context;
 use crate::args::Target;
 use crate::failure::Result;
-use crate::model::graphs::{self, By, Group, Key};
+use crate::model::cache::{self, Cache};
+use crate::model::graphs::{self, By, Filter, Group, Key};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::symbols::Frame;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::GraphOrigin;
+use gpumem_wire::kinds::{ExecState, GraphOrigin, Pinned};
 use gpumem_wire::layout::{ExecSlot, GraphSlot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Show graphs and execs: nodes, launches, updates, estimated memory, by call site
+/// Show graphs and execs: nodes, launches, updates, estimated memory, the graph cache, by call site
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -26,6 +27,12 @@ pub struct Args {
     /// Every graph and exec on a line of its own
     #[arg(long)]
     all: bool,
+    /// Only execs that are not under the graph cache, with the reason
+    #[arg(long)]
+    pinned: bool,
+    /// Only execs in this state (repeatable)
+    #[arg(long, value_name = "STATE", value_parser = state_parser())]
+    state: Vec<ExecState>,
     /// Rows to show; 0: all. 40 by default, in JSON all
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
@@ -34,9 +41,17 @@ pub struct Args {
     stacks: bool,
 }
 
+fn state_parser() -> impl clap::builder::TypedValueParser<Value = ExecState> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    let names: PossibleValuesParser = ExecState::ALL.iter().map(|state| state.name()).collect::<Vec<_>>().into();
+    // clap has refused every other name.
+    names.map(|name| ExecState::from_name(&name).unwrap_or(ExecState::Native))
+}
+
 #[derive(Serialize)]
 struct Report {
     process: Head,
+    cache: Cache,
     total: Row,
     counters: BTreeMap<&'static str, u64>,
     groups: Vec<Row>,
@@ -63,6 +78,16 @@ struct Row {
     failed_updates: u64,
     node_sets: u64,
     instantiate_ns: u64,
+    resident: u64,
+    folded: u64,
+    gone: u64,
+    pinned_by: BTreeMap<&'static str, u64>,
+    hits: u64,
+    retargets: u64,
+    instantiations: u64,
+    evictions: u64,
+    saved_ns: u64,
+    source_bytes: u64,
     host_bytes_estimated: u64,
     device_bytes_estimated: u64,
     oldest_age_ns: u64,
@@ -76,6 +101,8 @@ struct GraphRow {
     serial: u64,
     origin: &'static str,
     nodes: u64,
+    /// 0: the driver holds it.
+    folded_bytes: u64,
     host_bytes_estimated: u64,
     instantiates: u64,
     execs_live: u64,
@@ -96,6 +123,13 @@ struct ExecRow {
     graph_serial: u64,
     /// False: the graph that it was instantiated from is gone.
     graph_live: bool,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pinned: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pinned_why: Option<&'static str>,
+    /// Sixteen hexadecimal digits; empty without a class.
+    class: String,
     flags: u64,
     nodes_total: u64,
     nodes: BTreeMap<&'static str, u64>,
@@ -105,8 +139,18 @@ struct ExecRow {
     failed_updates: u64,
     node_sets: u64,
     instantiate_ns: u64,
+    /// Absent where the exec is not under the graph cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hits: Option<u64>,
+    retargets: u64,
+    instantiations: u64,
+    evictions: u64,
+    saved_ns: u64,
+    source_bytes: u64,
     host_bytes_estimated: u64,
     device_bytes_estimated: u64,
+    /// Host and device bytes of a real exec for it, whether it has one now or not.
+    real_bytes_estimated: u64,
     age_ns: u64,
     tid: u32,
     tag: String,
@@ -128,12 +172,15 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 fn report(args: &Args, ledger: &Ledger, limit: usize) -> Report {
-    let groups = graphs::group(ledger, args.by);
+    let filter = Filter { pinned: args.pinned, states: args.state.clone() };
+    let groups = graphs::group(ledger, &filter, args.by);
+    let cache = cache::of(ledger);
     let sites = if args.all || args.by == By::Stack { Sites::of_graphs(ledger) } else { Sites::default() };
     let counted = counters::ALL.iter().filter(|(index, ..)| GRAPH_COUNTERS.contains(index));
     Report {
         process: ledger.head(),
-        total: row(ledger, "total".into(), &graphs::total(ledger), false),
+        total: row(ledger, "total".into(), &graphs::total(ledger, &cache), false),
+        cache,
         counters: counted.map(|&(index, name, _)| (name, ledger.snapshot.counter(index))).collect(),
         groups_total: groups.len(),
         groups: groups
@@ -141,8 +188,8 @@ fn report(args: &Args, ledger: &Ledger, limit: usize) -> Report {
             .take(limit)
             .map(|(key, group)| row(ledger, key_text(ledger, &sites, key), group, args.stacks || args.by == By::Stack))
             .collect(),
-        graphs: args.all.then(|| graph_rows(ledger, &sites, limit, args.stacks)),
-        execs: args.all.then(|| exec_rows(ledger, &sites, limit, args.stacks)),
+        graphs: (args.all && filter.is_open()).then(|| graph_rows(ledger, &sites, limit, args.stacks)),
+        execs: args.all.then(|| exec_rows(ledger, &filter, &sites, limit, args.stacks)),
     }
 }
 
@@ -181,6 +228,16 @@ fn row(ledger: &Ledger, key: String, group: &Group, stack: bool) -> Row {
         failed_updates: group.failed_updates,
         node_sets: group.node_sets,
         instantiate_ns: group.instantiate_ns,
+        resident: group.resident,
+        folded: group.folded,
+        gone: group.gone,
+        pinned_by: group.pinned.clone(),
+        hits: group.hits,
+        retargets: group.retargets,
+        instantiations: group.instantiations,
+        evictions: group.evictions,
+        saved_ns: group.saved_ns,
+        source_bytes: group.source_bytes,
         host_bytes_estimated: group.host_bytes,
         device_bytes_estimated: group.device_bytes,
         oldest_age_ns: if group.graphs + group.execs == 0 { 0 } else { ledger.age(group.oldest_ns) },
@@ -201,19 +258,25 @@ fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
         Key::Tag(tag) => tag.clone(),
         Key::Context(0) => "(no context)".into(),
         Key::Context(context) => format!("context {context} on device {}", ledger.device(*context)),
+        Key::Class(None) | Key::State("", _) => "(graphs)".into(),
+        Key::Class(Some(0)) => "(no class)".into(),
+        Key::Class(Some(class)) => graphs::hex(*class),
+        Key::State(state, "") => (*state).to_owned(),
+        Key::State(state, pinned) => format!("{state}: {pinned}"),
     }
 }
 
 fn graph_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec<GraphRow> {
     let execs = graphs::execs_by_graph(ledger);
     let mut chosen: Vec<&GraphSlot> = ledger.snapshot.graphs.iter().collect();
-    chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(graph.host_bytes), graph.serial));
+    chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(graphs::graph_held(graph)), graph.serial));
     let row = |graph: &GraphSlot| GraphRow {
         handle: graph.handle,
         serial: graph.serial,
         origin: GraphOrigin::from_u8(graph.origin).map_or("unknown", GraphOrigin::name),
         nodes: graph.nodes,
-        host_bytes_estimated: graph.host_bytes,
+        folded_bytes: graph.folded_bytes,
+        host_bytes_estimated: graphs::graph_held(graph),
         instantiates: graph.instantiates,
         execs_live: execs.get(&graph.serial).map_or(0, Vec::len) as u64,
         age_ns: ledger.age(graph.time_ns),
@@ -227,16 +290,19 @@ fn graph_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec
     chosen.into_iter().take(limit).map(row).collect()
 }
 
-fn exec_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec<ExecRow> {
+fn exec_rows(ledger: &Ledger, filter: &Filter, sites: &Sites, limit: usize, stacks: bool) -> Vec<ExecRow> {
     let live: std::collections::HashSet<u64> = ledger.snapshot.graphs.iter().map(|graph| graph.serial).collect();
-    let mut chosen: Vec<&ExecSlot> = ledger.snapshot.execs.iter().collect();
-    let bytes = |exec: &ExecSlot| exec.host_bytes.saturating_add(exec.device_bytes);
-    chosen.sort_unstable_by_key(|exec| (std::cmp::Reverse(bytes(exec)), exec.serial));
+    let mut chosen: Vec<&ExecSlot> = ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)).collect();
+    chosen.sort_unstable_by_key(|exec| (std::cmp::Reverse(graphs::held(exec).all()), exec.serial));
     let row = |exec: &ExecSlot| ExecRow {
         handle: exec.handle,
         serial: exec.serial,
         graph_serial: exec.graph_serial,
         graph_live: live.contains(&exec.graph_serial),
+        state: graphs::state_name(exec),
+        pinned: graphs::why_pinned(exec).map(Pinned::name),
+        pinned_why: graphs::why_pinned(exec).map(Pinned::why),
+        class: graphs::class_name(exec),
         flags: exec.flags,
         nodes_total: u64::from(exec.nodes_total),
         nodes: graphs::by_name(&exec.nodes.map(u64::from)),
@@ -246,8 +312,15 @@ fn exec_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec<
         failed_updates: exec.failed_updates,
         node_sets: exec.node_sets,
         instantiate_ns: exec.instantiate_ns,
-        host_bytes_estimated: exec.host_bytes,
-        device_bytes_estimated: exec.device_bytes,
+        hits: graphs::hits(exec),
+        retargets: exec.retargets,
+        instantiations: exec.instantiations,
+        evictions: exec.evictions,
+        saved_ns: exec.saved_ns,
+        source_bytes: exec.source_bytes,
+        host_bytes_estimated: graphs::held(exec).host_all(),
+        device_bytes_estimated: graphs::held(exec).device,
+        real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
         age_ns: ledger.age(exec.time_ns),
         tid: exec.tid,
         tag: ledger.snapshot.text(exec.tag).into_owned(),

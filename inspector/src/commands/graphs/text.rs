@@ -2,11 +2,13 @@
 
 use super::{Args, ExecRow, GraphRow, Report};
 use crate::commands::allocs::stack_lines;
+use crate::commands::cache;
 use crate::commands::print_head;
 use crate::model::Ledger;
 use crate::model::graphs::By;
 use crate::view::table::{DIM, Side, Table, paint};
 use crate::view::{text, units};
+use gpumem_wire::kinds::ExecState;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -30,13 +32,15 @@ pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args)
     )?;
     writeln!(
         out,
-        "{}, {} ({} failed), {} ({} failed)\n",
+        "{}, {} ({} failed), {} ({} failed)",
         text::count(report.counters["launches"], "launch"),
         text::count(report.counters["updates"], "update"),
         units::number(report.counters["update_failures"]),
         text::count(report.counters["captures_begun"], "capture"),
         units::number(report.counters["captures_failed"]),
     )?;
+    cache::print_head(out, &report.cache)?;
+    writeln!(out)?;
     print_groups(out, report, args)?;
     if let Some(execs) = &report.execs {
         writeln!(out)?;
@@ -57,6 +61,8 @@ fn by(args: &Args) -> &'static str {
         By::Thread => "thread",
         By::Tag => "tag",
         By::Context => "context",
+        By::Class => "class",
+        By::State => "state",
     }
 }
 
@@ -82,11 +88,23 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("last launch", right),
         ("updates", right),
         ("failed", right),
+        ("resident", right),
+        ("folded", right),
+        ("sources", right),
+        ("hits", right),
+        ("retargets", right),
+        ("instantiated", right),
+        ("evicted", right),
+        ("saved", right),
         ("oldest", right),
         ("nodes of execs", Side::Left),
+        ("pinned", Side::Left),
         (by(args), Side::Left),
     ]);
     for row in &report.groups {
+        let virtual_execs = row.resident + row.folded + row.gone;
+        // What is not under the graph cache has none of its numbers.
+        let under = |n: u64| if virtual_execs > 0 { units::number(n) } else { String::new() };
         table.row([
             units::number(row.graphs),
             units::number(row.execs),
@@ -97,8 +115,17 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             if row.execs > 0 { age(row.last_launch_age_ns) } else { String::new() },
             units::number(row.updates),
             units::number(row.failed_updates),
+            under(row.resident),
+            under(row.folded),
+            if virtual_execs > 0 { units::bytes(row.source_bytes) } else { String::new() },
+            under(row.hits),
+            under(row.retargets),
+            under(row.instantiations),
+            under(row.evictions),
+            if row.saved_ns > 0 { units::span(row.saved_ns) } else { String::new() },
             units::span(row.oldest_age_ns),
             nodes(&row.nodes),
+            nodes(&row.pinned_by),
             row.key.clone(),
         ]);
         if !row.stack.is_empty() && (args.stacks || args.by == By::Stack) {
@@ -119,15 +146,23 @@ fn print_execs(out: &mut dyn Write, execs: &[ExecRow]) -> std::io::Result<()> {
     let right = Side::Right;
     let mut table = Table::new(&[
         ("exec", right),
+        ("state", Side::Left),
+        ("class", Side::Left),
         ("of graph", right),
         ("host~", right),
         ("device~", right),
+        ("source", right),
         ("made in", right),
         ("launches", right),
         ("last launch", right),
         ("updates", right),
         ("failed", right),
         ("sets", right),
+        ("hits", right),
+        ("retargets", right),
+        ("instantiated", right),
+        ("evicted", right),
+        ("saved", right),
         ("age", right),
         ("tag", Side::Left),
         ("nodes", Side::Left),
@@ -135,17 +170,33 @@ fn print_execs(out: &mut dyn Write, execs: &[ExecRow]) -> std::io::Result<()> {
     ]);
     for exec in execs {
         let gone = if exec.graph_live { "" } else { " (gone)" };
+        let state = match exec.pinned {
+            Some(pinned) => format!("{}: {pinned}", exec.state),
+            // Without a reason nobody looked: the process only records.
+            None if exec.state == ExecState::Native.name() => String::new(),
+            None => exec.state.to_owned(),
+        };
+        let under = |n: u64| if exec.hits.is_some() { units::number(n) } else { String::new() };
         table.row([
             format!("{:#x}", exec.handle),
+            state,
+            // Enough to tell classes of one process apart.
+            exec.class.chars().take(8).collect(),
             if exec.graph_serial == 0 { String::new() } else { format!("#{}{gone}", exec.graph_serial) },
             units::bytes(exec.host_bytes_estimated),
             units::bytes(exec.device_bytes_estimated),
+            if exec.source_bytes > 0 { units::bytes(exec.source_bytes) } else { String::new() },
             units::span(exec.instantiate_ns),
             units::number(exec.launches),
             age(exec.last_launch_age_ns),
             units::number(exec.updates),
             units::number(exec.failed_updates),
             units::number(exec.node_sets),
+            exec.hits.map(units::number).unwrap_or_default(),
+            under(exec.retargets),
+            under(exec.instantiations),
+            under(exec.evictions),
+            if exec.saved_ns > 0 { units::span(exec.saved_ns) } else { String::new() },
             units::span(exec.age_ns),
             exec.tag.clone(),
             nodes(&exec.nodes),
@@ -164,6 +215,7 @@ fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow]) -> std::io::Result<()>
         ("origin", Side::Left),
         ("nodes", right),
         ("host~", right),
+        ("folded", Side::Left),
         ("instantiated", right),
         ("execs", right),
         ("age", right),
@@ -178,6 +230,7 @@ fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow]) -> std::io::Result<()>
             graph.origin.to_owned(),
             units::number(graph.nodes),
             units::bytes(graph.host_bytes_estimated),
+            if graph.folded_bytes > 0 { "yes".into() } else { String::new() },
             units::number(graph.instantiates),
             units::number(graph.execs_live),
             units::span(graph.age_ns),

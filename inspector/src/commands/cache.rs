@@ -1,0 +1,200 @@
+//! The graph cache in words: for the head of `graphs` and `top`, and as a part of `stats`.
+
+use super::stats::line;
+use crate::model::cache::{Cache, Thrash};
+use crate::view::table::{HEAD, WARN, paint};
+use crate::view::text::{clean, count};
+use crate::view::units;
+use std::io::Write;
+
+/// "512" or "2.0 GiB"; what has no bound says so.
+fn bound(bound: u64, show: impl Fn(u64) -> String) -> String {
+    if bound == 0 { "no bound".into() } else { format!("at most {}", show(bound)) }
+}
+
+/// Real execs against their bounds: "7 real execs of at most 512, 70.0 MiB of at most 2.0 GiB".
+fn real(cache: &Cache) -> String {
+    format!(
+        "{} ({}), ~{} ({})",
+        count(cache.real_execs, "real exec"),
+        bound(cache.max_execs, units::number),
+        units::bytes(cache.real_bytes_estimated),
+        bound(cache.max_bytes, units::bytes)
+    )
+}
+
+/// The share of launches that found their exec ready; empty without launches.
+pub fn hit_rate(cache: &Cache) -> String {
+    units::percent(cache.hits, cache.launches)
+}
+
+/// What thrashes and what to set.
+pub fn thrash_words(thrash: &Thrash) -> String {
+    let last = thrash.last_age_ns.map(|age| format!(", last {} ago", units::span(age))).unwrap_or_default();
+    format!(
+        "the graph cache thrashed {}{last}: raise {}, as {}={}",
+        count(thrash.times, "time"),
+        thrash.raise,
+        thrash.raise,
+        thrash.to
+    )
+}
+
+/// A few lines for the head of a view; one where the cache is off, none where it was never needed.
+pub fn lines(cache: &Cache) -> Vec<String> {
+    if cache.state == "unused" && !cache.seen() {
+        return Vec::new();
+    }
+    if !cache.seen() {
+        let pinned = pinned(cache, "");
+        return vec![format!("graph cache {}: {}{pinned}", cache.state, clean(&cache.reason))];
+    }
+    let parked = match cache.parked_execs {
+        0 => String::new(),
+        n => format!(", {} of them parked", units::number(n)),
+    };
+    let gone = if cache.gone > 0 { format!(", {} gone", units::number(cache.gone)) } else { String::new() };
+    let mut lines = vec![
+        format!("graph cache {}: {}{parked}", cache.state, real(cache)),
+        format!(
+            "{}: {} resident, {} folded{gone}; sources {}{}",
+            count(cache.handles, "handle"),
+            units::number(cache.resident),
+            units::number(cache.folded),
+            units::bytes(cache.source_bytes),
+            pinned(cache, "; ")
+        ),
+    ];
+    let mean = match cache.retargets {
+        0 => String::new(),
+        _ => format!(" of {}", units::span(cache.retarget_mean_ns)),
+    };
+    let ready = match hit_rate(cache) {
+        rate if rate.is_empty() => String::new(),
+        rate => format!("{rate} of launches found their exec ready, "),
+    };
+    lines.push(format!(
+        "{ready}{}{mean}, {}, {}, {} saved",
+        count(cache.retargets, "retarget"),
+        count(cache.instantiations, "instantiate"),
+        count(cache.evictions, "eviction"),
+        units::span(cache.saved_ns)
+    ));
+    lines
+}
+
+fn pinned(cache: &Cache, before: &str) -> String {
+    match cache.pinned_words() {
+        words if words.is_empty() => String::new(),
+        words => {
+            format!("{}{} pinned ({words})", if before.is_empty() { "; " } else { before }, units::number(cache.pinned))
+        }
+    }
+}
+
+/// How many lines [`print_head`] writes.
+pub fn height(cache: &Cache) -> usize {
+    lines(cache).len() + usize::from(cache.thrash.is_some())
+}
+
+/// Prints [`lines`], and a warning where it thrashes.
+pub fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+    for line in lines(cache) {
+        writeln!(out, "{line}")?;
+    }
+    print_thrash(out, cache)
+}
+
+fn print_thrash(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+    match &cache.thrash {
+        Some(thrash) => writeln!(out, "{} {}", paint(WARN, "warning:"), thrash_words(thrash)),
+        None => Ok(()),
+    }
+}
+
+/// The part of `stats`; nothing where no exec was ever made.
+pub fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+    if cache.state == "unused" && !cache.seen() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", paint(HEAD, "graph cache"))?;
+    let reason = clean(&cache.reason).into_owned();
+    line(out, cache.state, if cache.state == "on" { "handles are gpumem's own" } else { "" }, &reason)?;
+    let n = units::number;
+    if cache.pinned > 0 {
+        line(out, &n(cache.pinned), "pinned handles", &cache.pinned_words())?;
+    }
+    if !cache.seen() {
+        return Ok(());
+    }
+    let states = format!(
+        "{} resident, {} folded, {} gone, in {}",
+        n(cache.resident),
+        n(cache.folded),
+        n(cache.gone),
+        classes(cache.classes)
+    );
+    line(out, &n(cache.handles), "virtual handles", &states)?;
+    line(out, &n(cache.real_execs), "real execs", &format!("{}, GPUMEM_GRAPH_CACHE", bound(cache.max_execs, n)))?;
+    if cache.parked_execs > 0 {
+        let bytes = units::bytes(cache.parked_host_bytes_estimated.saturating_add(cache.parked_device_bytes_estimated));
+        line(
+            out,
+            &n(cache.parked_execs),
+            "of them parked",
+            &format!("~{bytes}, of no handle, for the next of their class"),
+        )?;
+    }
+    let of = format!("{}, GPUMEM_GRAPH_CACHE_BYTES", bound(cache.max_bytes, units::bytes));
+    line(out, &units::bytes(cache.real_bytes_estimated), "real execs, host and device", &format!("estimated, {of}"))?;
+    line(out, &units::bytes(cache.source_bytes), "sources", "what is kept of every graph behind a handle")?;
+    if cache.folded_graphs > 0 || cache.folds > 0 {
+        let remark = format!(
+            "in {}; ever folded {}, built again {}",
+            units::bytes(cache.folded_graph_bytes),
+            n(cache.folds),
+            n(cache.unfolds)
+        );
+        line(out, &n(cache.folded_graphs), "graphs folded to recipes", &remark)?;
+    }
+    let rate = hit_rate(cache);
+    if !rate.is_empty() {
+        line(out, &rate, "hits", "launches that neither a retarget nor an instantiate came before")?;
+    }
+    let mean = if cache.retargets == 0 {
+        String::new()
+    } else {
+        format!("{} each, {} set", units::span(cache.retarget_mean_ns), count(cache.nodes_set, "node"))
+    };
+    line(out, &n(cache.retargets), "retargets", &mean)?;
+    let mut of = Vec::new();
+    for (times, what) in
+        [(cache.over_bound, "above a bound"), (cache.fallback_instantiates, "after a retarget that was refused")]
+    {
+        if times > 0 {
+            of.push(format!("{} {what}", n(times)));
+        }
+    }
+    line(out, &n(cache.instantiations), "instantiates", &of.join(", "))?;
+    line(
+        out,
+        &n(cache.evictions),
+        "evictions",
+        &format!("{} recycled after a destroy", count(cache.recycled, "exec")),
+    )?;
+    for (times, what, remark) in [
+        (cache.one_by_one, "launches node by node", "no real exec could be had"),
+        (cache.oom_retries, "retries after out-of-memory", ""),
+        (cache.graph_trims, "trims of the driver's graph memory", ""),
+    ] {
+        if times > 0 {
+            line(out, &n(times), what, remark)?;
+        }
+    }
+    line(out, &units::span(cache.saved_ns), "saved", "time of instantiates that were not needed, estimated")?;
+    print_thrash(out, cache)
+}
+
+fn classes(n: u64) -> String {
+    if n == 1 { "1 class".into() } else { format!("{} classes", units::number(n)) }
+}

@@ -1,0 +1,265 @@
+//! The graph cache: whether it is on, what it holds against its bounds, what it did, what it saved.
+
+use super::Ledger;
+use super::graphs::{held, state, why_pinned};
+use gpumem_wire::counters::{self as c};
+use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned};
+use gpumem_wire::layout::ContextRef;
+use gpumem_wire::settings::Settings;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The graph cache of a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cache {
+    /// `on`; `off`; `pinned`: on, and no live exec is under it; `unused`: nothing came to it so far.
+    pub state: &'static str,
+    /// Why it is not on, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The bounds in force; 0 bytes: none, 0 ns: no idle time.
+    pub max_execs: u64,
+    pub max_bytes: u64,
+    pub idle_ns: u64,
+    /// Live handles of gpumem's own, and those of them that are listed, by state.
+    pub handles: u64,
+    pub resident: u64,
+    pub folded: u64,
+    pub gone: u64,
+    /// Live pinned handles, and those of them that are listed, by the reason.
+    pub pinned: u64,
+    pub pinned_by: BTreeMap<&'static str, u64>,
+    /// Different classes of the listed handles.
+    pub classes: u64,
+    pub real_execs: u64,
+    pub real_bytes_estimated: u64,
+    /// Real execs of no handle, which the next instantiate of their class takes: in `real_execs`.
+    pub parked_execs: u64,
+    pub parked_host_bytes_estimated: u64,
+    pub parked_device_bytes_estimated: u64,
+    pub source_bytes: u64,
+    pub launches: u64,
+    /// Launches that neither a retarget nor an instantiate came before.
+    pub hits: u64,
+    pub retargets: u64,
+    /// Of one retarget, on average.
+    pub retarget_mean_ns: u64,
+    pub nodes_set: u64,
+    /// Real execs ever made.
+    pub instantiations: u64,
+    pub recycled: u64,
+    pub evictions: u64,
+    pub over_bound: u64,
+    pub fallback_instantiates: u64,
+    pub one_by_one: u64,
+    pub saved_ns: u64,
+    /// Graphs that are listed and folded, and what their recipes take.
+    pub folded_graphs: u64,
+    pub folded_graph_bytes: u64,
+    pub folds: u64,
+    pub unfolds: u64,
+    pub oom_retries: u64,
+    pub graph_trims: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thrash: Option<Thrash>,
+}
+
+/// Execs that are taken away and wanted again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Thrash {
+    pub times: u64,
+    /// Since the last one that the ring of events still holds.
+    pub last_age_ns: Option<u64>,
+    /// The variable to raise, and to what.
+    pub raise: &'static str,
+    pub to: String,
+}
+
+/// Variables that an event may name as the one to raise.
+const BOUNDS: [&str; 3] = ["GPUMEM_GRAPH_CACHE", "GPUMEM_GRAPH_CACHE_BYTES", "GPUMEM_GRAPH_IDLE"];
+
+/// The graph cache of a ledger's process.
+pub fn of(ledger: &Ledger) -> Cache {
+    let snapshot = &ledger.snapshot;
+    let counter = |index| snapshot.counter(index);
+    let balance = |made, ended| counter(made).saturating_sub(counter(ended));
+    let settings = ledger.settings();
+    let instantiations = counter(c::REAL_EXECS_MADE);
+    let retargets = counter(c::RETARGETS);
+    let launches = counter(c::LAUNCHES);
+    let mut cache = Cache {
+        max_execs: settings.graph_cache,
+        max_bytes: settings.graph_cache_bytes,
+        idle_ns: settings.graph_idle,
+        handles: balance(c::HANDLES_MADE, c::HANDLES_ENDED),
+        pinned: balance(c::PINNED_MADE, c::PINNED_ENDED),
+        real_execs: balance(c::REAL_EXECS_MADE, c::REAL_EXECS_ENDED),
+        real_bytes_estimated: balance(c::REAL_BYTES_ADDED, c::REAL_BYTES_REMOVED),
+        source_bytes: balance(c::SOURCE_BYTES_ADDED, c::SOURCE_BYTES_REMOVED),
+        launches,
+        hits: if counter(c::HANDLES_MADE) == 0 {
+            0
+        } else {
+            launches.saturating_sub(retargets).saturating_sub(instantiations)
+        },
+        retargets,
+        retarget_mean_ns: counter(c::RETARGET_NS).checked_div(retargets).unwrap_or(0),
+        nodes_set: counter(c::NODES_SET),
+        instantiations,
+        recycled: counter(c::RECYCLED),
+        evictions: counter(c::EVICTIONS),
+        over_bound: counter(c::OVER_BOUND),
+        fallback_instantiates: counter(c::FALLBACK_INSTANTIATES),
+        one_by_one: counter(c::ONE_BY_ONE),
+        saved_ns: counter(c::SAVED_NS),
+        folds: counter(c::FOLDS),
+        unfolds: counter(c::UNFOLDS),
+        oom_retries: counter(c::OOM_RETRIES),
+        graph_trims: counter(c::GRAPH_TRIMS),
+        ..Cache::default()
+    };
+    let mut classes = FxHashSet::default();
+    for exec in &snapshot.execs {
+        match state(exec) {
+            Some(ExecState::Resident) => cache.resident += 1,
+            Some(ExecState::Folded) => cache.folded += 1,
+            Some(ExecState::Gone) => cache.gone += 1,
+            Some(ExecState::Native) | None => {}
+        }
+        if let Some(reason) = why_pinned(exec) {
+            *cache.pinned_by.entry(reason.name()).or_insert(0) += 1;
+        }
+        if exec.class != 0 {
+            classes.insert(exec.class);
+        }
+    }
+    cache.classes = classes.len() as u64;
+    for graph in snapshot.graphs.iter().filter(|graph| graph.folded_bytes != 0) {
+        cache.folded_graphs += 1;
+        cache.folded_graph_bytes = cache.folded_graph_bytes.saturating_add(graph.folded_bytes);
+    }
+    parked(ledger, &mut cache);
+    (cache.state, cache.reason) = on(ledger, &settings, &cache);
+    cache.thrash = thrash(ledger, &cache);
+    cache
+}
+
+/// Real execs of no handle: those that there are, without those that resident handles hold.
+fn parked(ledger: &Ledger, cache: &mut Cache) {
+    cache.parked_execs = cache.real_execs.saturating_sub(cache.resident);
+    if cache.parked_execs == 0 {
+        return;
+    }
+    let sum = |sum: u64, bytes: u64| sum.saturating_add(bytes);
+    let resident = ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident)).map(held);
+    let parked = cache.real_bytes_estimated.saturating_sub(resident.map(|held| held.real()).fold(0, sum));
+    cache.parked_device_bytes_estimated = parked_device(ledger).into_values().fold(0, sum).min(parked);
+    cache.parked_host_bytes_estimated = parked - cache.parked_device_bytes_estimated;
+}
+
+/// Device bytes that real execs of no handle take, estimated, by context.
+pub fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
+    let (mut resident, mut residents) = (FxHashMap::default(), 0);
+    for exec in ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident)) {
+        let sum: &mut u64 = resident.entry(exec.context).or_default();
+        *sum = sum.saturating_add(exec.device_bytes);
+        residents += 1;
+    }
+    let counter = |index| ledger.snapshot.counter(index);
+    if counter(c::REAL_EXECS_MADE).saturating_sub(counter(c::REAL_EXECS_ENDED)) <= residents {
+        return FxHashMap::default();
+    }
+    let contexts = ledger.snapshot.contexts.iter();
+    contexts
+        .map(|(&context, slot)| (context, slot.exec_bytes.saturating_sub(resident.get(&context).copied().unwrap_or(0))))
+        .collect()
+}
+
+/// Reasons that hold for every exec of a process.
+const EVERYWHERE: [Pinned; 4] = [Pinned::Off, Pinned::RecordOnly, Pinned::Interception, Pinned::Lookup];
+
+/// Whether it is on, and why not.
+fn on(ledger: &Ledger, settings: &Settings, cache: &Cache) -> (&'static str, String) {
+    let header = &ledger.snapshot.header;
+    let text = |at| ledger.snapshot.text(at).into_owned();
+    let is = |number: u32, name: u8| number == u32::from(name);
+    let counted = |index| ledger.snapshot.counter(index) > 0;
+    if cache.handles > 0 {
+        return ("on", String::new());
+    }
+    if settings.graph_cache == 0 {
+        return ("off", "GPUMEM_GRAPH_CACHE=0".into());
+    }
+    if is(header.mode, Mode::RecordOnly as u8) {
+        return ("off", format!("record-only: {}", text(header.mode_reason)));
+    }
+    let mut reasons = ledger.snapshot.execs.iter().filter_map(why_pinned).peekable();
+    if let Some(&first) = reasons.peek() {
+        let everywhere = EVERYWHERE.contains(&first) && reasons.all(|reason| reason == first);
+        return match everywhere {
+            true if first == Pinned::Interception => ("off", partial(&text(header.interception_reason))),
+            true => ("off", first.why().to_owned()),
+            false => ("pinned", "every live exec is pinned".to_owned()),
+        };
+    }
+    if counted(c::HANDLES_MADE) {
+        return ("on", String::new());
+    }
+    if is(header.interception, Interception::Partial as u8) {
+        return ("off", partial(&text(header.interception_reason)));
+    }
+    let reason = if counted(c::EXECS_CREATED) { "no exec came under it" } else { "nothing was instantiated so far" };
+    ("unused", reason.into())
+}
+
+fn partial(reason: &str) -> String {
+    format!("interception is partial: {reason}").trim_end_matches([':', ' ']).to_owned()
+}
+
+/// Thrashing, and what would end it.
+fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
+    let times = Some(ledger.snapshot.counter(c::THRASHES)).filter(|&times| times > 0)?;
+    let last = ledger.snapshot.events.iter().rfind(|event| event.kind == EventKind::Thrash as u8);
+    let named = last.and_then(|event| {
+        let text = ledger.snapshot.text(event.text);
+        BOUNDS.iter().copied().find(|&bound| text == bound)
+    });
+    // Where the event is gone, the bound that is nearer.
+    let nearer = || {
+        let fill = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let by_count = fill(cache.real_execs, cache.max_execs) >= fill(cache.real_bytes_estimated, cache.max_bytes);
+        if by_count { BOUNDS[0] } else { BOUNDS[1] }
+    };
+    let raise = named.unwrap_or_else(nearer);
+    let to = match raise {
+        "GPUMEM_GRAPH_CACHE" => {
+            let wanted = cache.handles.max(cache.max_execs.saturating_mul(2)).min(65536);
+            wanted.checked_next_power_of_two().unwrap_or(65536).to_string()
+        }
+        "GPUMEM_GRAPH_CACHE_BYTES" => {
+            let folded = ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Folded));
+            let wanted = folded.fold(cache.real_bytes_estimated, |sum, exec| {
+                sum.saturating_add(exec.host_bytes.saturating_add(exec.device_bytes))
+            });
+            format!("{}GiB", wanted.max(cache.max_bytes.saturating_mul(2)).div_ceil(1 << 30).max(1))
+        }
+        _ => format!("{}s", cache.idle_ns.saturating_mul(10).div_ceil(1_000_000_000).max(1)),
+    };
+    Some(Thrash { times, last_age_ns: last.map(|event| ledger.age(event.time_ns)), raise, to })
+}
+
+impl Cache {
+    /// True where there is anything to show besides that it is off or unused.
+    pub fn seen(&self) -> bool {
+        self.state == "on" || self.instantiations > 0 || self.folds > 0 || self.folded_graphs > 0
+    }
+
+    /// Pinned handles in words: "3 event-nodes, 1 memory-nodes"; empty if there are none.
+    pub fn pinned_words(&self) -> String {
+        let mut reasons: Vec<_> = self.pinned_by.iter().collect();
+        reasons.sort_by_key(|&(name, &n)| (std::cmp::Reverse(n), name));
+        let words = reasons.iter().map(|(name, n)| format!("{} {name}", crate::view::units::number(**n)));
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
