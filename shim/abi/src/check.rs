@@ -6,9 +6,10 @@ use crate::types::*;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Size and alignment of each argument, then of the result.
+/// Size and alignment of each argument, then of the result; and the types of the arguments.
 trait Shape {
     const SHAPE: &'static [(usize, usize)];
+    fn types() -> Vec<&'static str>;
 }
 
 macro_rules! shape {
@@ -16,10 +17,16 @@ macro_rules! shape {
         impl<R, $($arg),*> Shape for unsafe fn($($arg),*) -> R {
             const SHAPE: &'static [(usize, usize)] =
                 &[$((size_of::<$arg>(), align_of::<$arg>()),)* (size_of::<R>(), align_of::<R>())];
+            fn types() -> Vec<&'static str> {
+                vec![$(std::any::type_name::<$arg>()),*]
+            }
         }
         impl<R, $($arg),*> Shape for unsafe extern "C" fn($($arg),*) -> R {
             const SHAPE: &'static [(usize, usize)] =
                 &[$((size_of::<$arg>(), align_of::<$arg>()),)* (size_of::<R>(), align_of::<R>())];
+            fn types() -> Vec<&'static str> {
+                vec![$(std::any::type_name::<$arg>()),*]
+            }
         }
     };
 }
@@ -34,6 +41,10 @@ shape!(A B C D E F G);
 
 fn shape_of<F: Shape>(_: F) -> &'static [(usize, usize)] {
     F::SHAPE
+}
+
+fn types_of<F: Shape>(_: F) -> Vec<&'static str> {
+    F::types()
 }
 
 /// The name a version suffix belongs to: what `cuGetProcAddress` is asked for.
@@ -70,6 +81,186 @@ fn driver_rows_have_the_abi_of_sys() {
         ($($name:ident = $sys:tt ($($arg:ident: $ty:ty),*);)*) => { $(same_shape!($name $sys ($($ty),*));)* };
     }
     driver_calls!(emit_calls);
+}
+
+/// A thunk is told how many arguments its function has; that the handles are among them, and which ones
+/// they are, is what makes the row readable.
+#[test]
+fn thunks_have_the_arguments_of_sys() {
+    use cudarc::driver::sys::*;
+    fn check(row: &str, sys: &str, names: &[&str], types: &[&str]) {
+        assert_eq!(row.strip_suffix("_ptsz").unwrap_or(row), sys);
+        for (name, ty) in names.iter().zip(types) {
+            let handle = match ty.rsplit("::").next().expect("a word") {
+                _ if !ty.starts_with("*mut ") || ty.starts_with("*mut *") => None,
+                "CUgraph_st" => Some("graph"),
+                "CUgraphExec_st" => Some("exec"),
+                _ => None,
+            };
+            let named = Some(*name).filter(|name| matches!(*name, "graph" | "exec"));
+            assert_eq!(named, handle, "{row}: {name} is a {ty}");
+        }
+    }
+    macro_rules! of_row {
+        ($row:ident none ($($arg:ident),*)) => {};
+        ($row:ident $sys:ident ($($arg:ident),*)) => {
+            check(
+                stringify!($row),
+                stringify!($sys),
+                &[$(stringify!($arg)),*],
+                // Does not compile with another number of arguments.
+                &types_of($sys as unsafe fn($(same_shape!(@any $arg)),*) -> _),
+            );
+        };
+        (@any $arg:ident) => { _ };
+    }
+    macro_rules! emit {
+        ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
+            $(of_row!($name $sys ($($arg),*));)*
+        };
+    }
+    graph_thunks!(emit);
+}
+
+/// Graph functions of cuda.h 11.8 to 13.5, by the names that the driver exports.
+const GRAPH_FUNCTIONS: &str = "
+    cuGraphAddBatchMemOpNode
+    cuGraphAddChildGraphNode
+    cuGraphAddDependencies
+    cuGraphAddDependencies_v2
+    cuGraphAddEmptyNode
+    cuGraphAddEventRecordNode
+    cuGraphAddEventWaitNode
+    cuGraphAddExternalSemaphoresSignalNode
+    cuGraphAddExternalSemaphoresWaitNode
+    cuGraphAddHostNode
+    cuGraphAddKernelNode
+    cuGraphAddKernelNode_v2
+    cuGraphAddMemAllocNode
+    cuGraphAddMemFreeNode
+    cuGraphAddMemcpyNode
+    cuGraphAddMemsetNode
+    cuGraphAddNode
+    cuGraphAddNode_v2
+    cuGraphAddNode_v3
+    cuGraphBatchMemOpNodeGetParams
+    cuGraphBatchMemOpNodeSetParams
+    cuGraphChildGraphNodeGetGraph
+    cuGraphClone
+    cuGraphConditionalHandleCreate
+    cuGraphCreate
+    cuGraphDebugDotPrint
+    cuGraphDestroy
+    cuGraphDestroyNode
+    cuGraphEventRecordNodeGetEvent
+    cuGraphEventRecordNodeSetEvent
+    cuGraphEventWaitNodeGetEvent
+    cuGraphEventWaitNodeSetEvent
+    cuGraphExecBatchMemOpNodeSetParams
+    cuGraphExecChildGraphNodeSetParams
+    cuGraphExecDestroy
+    cuGraphExecEventRecordNodeSetEvent
+    cuGraphExecEventWaitNodeSetEvent
+    cuGraphExecExternalSemaphoresSignalNodeSetParams
+    cuGraphExecExternalSemaphoresWaitNodeSetParams
+    cuGraphExecGetFlags
+    cuGraphExecGetId
+    cuGraphExecHostNodeSetParams
+    cuGraphExecKernelNodeSetParams
+    cuGraphExecKernelNodeSetParams_v2
+    cuGraphExecMemcpyNodeSetParams
+    cuGraphExecMemsetNodeSetParams
+    cuGraphExecNodeSetParams
+    cuGraphExecUpdate
+    cuGraphExecUpdate_v2
+    cuGraphExternalSemaphoresSignalNodeGetParams
+    cuGraphExternalSemaphoresSignalNodeSetParams
+    cuGraphExternalSemaphoresWaitNodeGetParams
+    cuGraphExternalSemaphoresWaitNodeSetParams
+    cuGraphGetEdges
+    cuGraphGetEdges_v2
+    cuGraphGetId
+    cuGraphGetNodes
+    cuGraphGetRootNodes
+    cuGraphHostNodeGetParams
+    cuGraphHostNodeSetParams
+    cuGraphInstantiate
+    cuGraphInstantiateWithFlags
+    cuGraphInstantiateWithParams
+    cuGraphInstantiateWithParams_ptsz
+    cuGraphInstantiate_v2
+    cuGraphKernelNodeCopyAttributes
+    cuGraphKernelNodeGetAttribute
+    cuGraphKernelNodeGetParams
+    cuGraphKernelNodeGetParams_v2
+    cuGraphKernelNodeSetAttribute
+    cuGraphKernelNodeSetParams
+    cuGraphKernelNodeSetParams_v2
+    cuGraphLaunch
+    cuGraphLaunch_ptsz
+    cuGraphMemAllocNodeGetParams
+    cuGraphMemFreeNodeGetParams
+    cuGraphMemcpyNodeGetParams
+    cuGraphMemcpyNodeSetParams
+    cuGraphMemsetNodeGetParams
+    cuGraphMemsetNodeSetParams
+    cuGraphNodeFindInClone
+    cuGraphNodeGetContainingGraph
+    cuGraphNodeGetDependencies
+    cuGraphNodeGetDependencies_v2
+    cuGraphNodeGetDependentNodes
+    cuGraphNodeGetDependentNodes_v2
+    cuGraphNodeGetEnabled
+    cuGraphNodeGetLocalId
+    cuGraphNodeGetParams
+    cuGraphNodeGetToolsId
+    cuGraphNodeGetType
+    cuGraphNodeSetEnabled
+    cuGraphNodeSetParams
+    cuGraphNodeSetParams_v2
+    cuGraphReleaseUserObject
+    cuGraphRemoveDependencies
+    cuGraphRemoveDependencies_v2
+    cuGraphRetainUserObject
+    cuGraphUpload
+    cuGraphUpload_ptsz
+";
+
+/// A handle of ours must not reach a function that does not know it.
+#[test]
+fn every_graph_function_has_a_row() {
+    let mut rows = Vec::new();
+    macro_rules! hooks {
+        ($($name:ident [$($key:tt)*] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+            rows.extend([$(stringify!($name)),*]);
+        };
+    }
+    driver_functions!(hooks);
+    macro_rules! thunks {
+        ($($name:ident [$($key:tt)*] ($($arg:ident),*);)*) => { rows.extend([$(stringify!($name)),*]); };
+    }
+    graph_thunks!(thunks);
+    let takes_graphs = |name: &&str| name.starts_with("cuGraph");
+    let mut rows: Vec<&str> = rows.into_iter().filter(takes_graphs).collect();
+    rows.sort_unstable();
+    let mut known: Vec<&str> = GRAPH_FUNCTIONS.split_whitespace().collect();
+    known.sort_unstable();
+    assert_eq!(rows, known, "each once, and no other");
+}
+
+#[test]
+fn hip_rows_are_unique() {
+    let mut rows = Vec::new();
+    macro_rules! hooks {
+        ($($name:ident => $($rest:ident)::*($($arg:ident: $ty:ty),*);)*) => { rows.extend([$(stringify!($name)),*]); };
+    }
+    hip_functions!(hooks);
+    macro_rules! thunks {
+        ($($name:ident ($($arg:ident),*);)*) => { rows.extend([$(stringify!($name)),*]); };
+    }
+    hip_graph_thunks!(thunks);
+    rows.sort_unstable();
+    assert!(rows.is_sorted_by(|one, next| one < next), "{rows:?}");
 }
 
 #[test]
@@ -111,4 +302,8 @@ fn rows_are_unique_and_their_base_names_fit() {
         )* };
     }
     driver_functions!(emit);
+    macro_rules! thunks {
+        ($($name:ident [$($key:tt)*] ($($arg:ident),*);)*) => { emit!($($name [$($key)*] => thunk($($arg: usize),*);)*); };
+    }
+    graph_thunks!(thunks);
 }

@@ -150,6 +150,83 @@ macro_rules! driver_functions {
     } };
 }
 
+/// Functions that take handles of graphs or of their nodes and carry no meaning of their own: they are
+/// passed on, with the real handles in place of ours.
+///
+/// `symbol ["base name" first-version flavour = sys] (arguments);`: as above, arguments by their names.
+/// Those called `graph` and `exec` are the handles that may be ours. Names from after 13.0 and their
+/// versions: cudarc's bindings, and what cudart 13.5 asks for.
+#[macro_export]
+macro_rules! graph_thunks {
+    ($emit:path) => { $emit! {
+        cuGraphAddBatchMemOpNode ["cuGraphAddBatchMemOpNode" 11070 legacy = cuGraphAddBatchMemOpNode] (node, graph, deps, len, params);
+        cuGraphAddDependencies ["cuGraphAddDependencies" 10000 legacy = none] (graph, from, to, len);
+        cuGraphAddDependencies_v2 ["cuGraphAddDependencies" 12030 legacy = cuGraphAddDependencies_v2] (graph, from, to, data, len);
+        cuGraphAddEmptyNode ["cuGraphAddEmptyNode" 10000 legacy = cuGraphAddEmptyNode] (node, graph, deps, len);
+        cuGraphAddEventRecordNode ["cuGraphAddEventRecordNode" 11010 legacy = cuGraphAddEventRecordNode] (node, graph, deps, len, event);
+        cuGraphAddEventWaitNode ["cuGraphAddEventWaitNode" 11010 legacy = cuGraphAddEventWaitNode] (node, graph, deps, len, event);
+        cuGraphAddExternalSemaphoresSignalNode ["cuGraphAddExternalSemaphoresSignalNode" 11020 legacy = cuGraphAddExternalSemaphoresSignalNode] (node, graph, deps, len, params);
+        cuGraphAddExternalSemaphoresWaitNode ["cuGraphAddExternalSemaphoresWaitNode" 11020 legacy = cuGraphAddExternalSemaphoresWaitNode] (node, graph, deps, len, params);
+        cuGraphAddHostNode ["cuGraphAddHostNode" 10000 legacy = cuGraphAddHostNode] (node, graph, deps, len, params);
+        cuGraphAddKernelNode ["cuGraphAddKernelNode" 10000 legacy = none] (node, graph, deps, len, params);
+        cuGraphAddKernelNode_v2 ["cuGraphAddKernelNode" 12000 legacy = cuGraphAddKernelNode_v2] (node, graph, deps, len, params);
+        cuGraphAddMemAllocNode ["cuGraphAddMemAllocNode" 11040 legacy = cuGraphAddMemAllocNode] (node, graph, deps, len, params);
+        cuGraphAddMemFreeNode ["cuGraphAddMemFreeNode" 11040 legacy = cuGraphAddMemFreeNode] (node, graph, deps, len, ptr);
+        cuGraphAddMemcpyNode ["cuGraphAddMemcpyNode" 10000 legacy = cuGraphAddMemcpyNode] (node, graph, deps, len, params, ctx);
+        cuGraphAddMemsetNode ["cuGraphAddMemsetNode" 10000 legacy = cuGraphAddMemsetNode] (node, graph, deps, len, params, ctx);
+        cuGraphBatchMemOpNodeGetParams ["cuGraphBatchMemOpNodeGetParams" 11070 legacy = cuGraphBatchMemOpNodeGetParams] (node, params);
+        cuGraphBatchMemOpNodeSetParams ["cuGraphBatchMemOpNodeSetParams" 11070 legacy = cuGraphBatchMemOpNodeSetParams] (node, params);
+        cuGraphChildGraphNodeGetGraph ["cuGraphChildGraphNodeGetGraph" 10000 legacy = cuGraphChildGraphNodeGetGraph] (node, out);
+        cuGraphConditionalHandleCreate ["cuGraphConditionalHandleCreate" 12030 legacy = cuGraphConditionalHandleCreate] (handle, graph, ctx, value, flags);
+        cuGraphDebugDotPrint ["cuGraphDebugDotPrint" 11030 legacy = cuGraphDebugDotPrint] (graph, path, flags);
+        cuGraphDestroyNode ["cuGraphDestroyNode" 10000 legacy = cuGraphDestroyNode] (node);
+        cuGraphEventRecordNodeGetEvent ["cuGraphEventRecordNodeGetEvent" 11010 legacy = cuGraphEventRecordNodeGetEvent] (node, event);
+        cuGraphEventRecordNodeSetEvent ["cuGraphEventRecordNodeSetEvent" 11010 legacy = cuGraphEventRecordNodeSetEvent] (node, event);
+        cuGraphEventWaitNodeGetEvent ["cuGraphEventWaitNodeGetEvent" 11010 legacy = cuGraphEventWaitNodeGetEvent] (node, event);
+        cuGraphEventWaitNodeSetEvent ["cuGraphEventWaitNodeSetEvent" 11010 legacy = cuGraphEventWaitNodeSetEvent] (node, event);
+        cuGraphExternalSemaphoresSignalNodeGetParams ["cuGraphExternalSemaphoresSignalNodeGetParams" 11020 legacy = cuGraphExternalSemaphoresSignalNodeGetParams] (node, params);
+        cuGraphExternalSemaphoresSignalNodeSetParams ["cuGraphExternalSemaphoresSignalNodeSetParams" 11020 legacy = cuGraphExternalSemaphoresSignalNodeSetParams] (node, params);
+        cuGraphExternalSemaphoresWaitNodeGetParams ["cuGraphExternalSemaphoresWaitNodeGetParams" 11020 legacy = cuGraphExternalSemaphoresWaitNodeGetParams] (node, params);
+        cuGraphExternalSemaphoresWaitNodeSetParams ["cuGraphExternalSemaphoresWaitNodeSetParams" 11020 legacy = cuGraphExternalSemaphoresWaitNodeSetParams] (node, params);
+        cuGraphGetEdges ["cuGraphGetEdges" 10000 legacy = none] (graph, from, to, len);
+        cuGraphGetEdges_v2 ["cuGraphGetEdges" 12030 legacy = cuGraphGetEdges_v2] (graph, from, to, data, len);
+        cuGraphGetId ["cuGraphGetId" 13010 legacy = none] (graph, id);
+        cuGraphGetRootNodes ["cuGraphGetRootNodes" 10000 legacy = cuGraphGetRootNodes] (graph, nodes, len);
+        cuGraphHostNodeGetParams ["cuGraphHostNodeGetParams" 10000 legacy = cuGraphHostNodeGetParams] (node, params);
+        cuGraphHostNodeSetParams ["cuGraphHostNodeSetParams" 10000 legacy = cuGraphHostNodeSetParams] (node, params);
+        cuGraphKernelNodeCopyAttributes ["cuGraphKernelNodeCopyAttributes" 11000 legacy = cuGraphKernelNodeCopyAttributes] (dst, src);
+        cuGraphKernelNodeGetAttribute ["cuGraphKernelNodeGetAttribute" 11000 legacy = cuGraphKernelNodeGetAttribute] (node, attribute, value);
+        cuGraphKernelNodeGetParams ["cuGraphKernelNodeGetParams" 10000 legacy = none] (node, params);
+        cuGraphKernelNodeGetParams_v2 ["cuGraphKernelNodeGetParams" 12000 legacy = cuGraphKernelNodeGetParams_v2] (node, params);
+        cuGraphKernelNodeSetAttribute ["cuGraphKernelNodeSetAttribute" 11000 legacy = cuGraphKernelNodeSetAttribute] (node, attribute, value);
+        cuGraphKernelNodeSetParams ["cuGraphKernelNodeSetParams" 10000 legacy = none] (node, params);
+        cuGraphKernelNodeSetParams_v2 ["cuGraphKernelNodeSetParams" 12000 legacy = cuGraphKernelNodeSetParams_v2] (node, params);
+        cuGraphMemAllocNodeGetParams ["cuGraphMemAllocNodeGetParams" 11040 legacy = cuGraphMemAllocNodeGetParams] (node, params);
+        cuGraphMemFreeNodeGetParams ["cuGraphMemFreeNodeGetParams" 11040 legacy = cuGraphMemFreeNodeGetParams] (node, ptr);
+        cuGraphMemcpyNodeGetParams ["cuGraphMemcpyNodeGetParams" 10000 legacy = cuGraphMemcpyNodeGetParams] (node, params);
+        cuGraphMemcpyNodeSetParams ["cuGraphMemcpyNodeSetParams" 10000 legacy = cuGraphMemcpyNodeSetParams] (node, params);
+        cuGraphMemsetNodeGetParams ["cuGraphMemsetNodeGetParams" 10000 legacy = cuGraphMemsetNodeGetParams] (node, params);
+        cuGraphMemsetNodeSetParams ["cuGraphMemsetNodeSetParams" 10000 legacy = cuGraphMemsetNodeSetParams] (node, params);
+        cuGraphNodeFindInClone ["cuGraphNodeFindInClone" 10000 legacy = cuGraphNodeFindInClone] (out, node, graph);
+        cuGraphNodeGetContainingGraph ["cuGraphNodeGetContainingGraph" 13010 legacy = none] (node, out);
+        cuGraphNodeGetDependencies ["cuGraphNodeGetDependencies" 10000 legacy = none] (node, deps, len);
+        cuGraphNodeGetDependencies_v2 ["cuGraphNodeGetDependencies" 12030 legacy = cuGraphNodeGetDependencies_v2] (node, deps, data, len);
+        cuGraphNodeGetDependentNodes ["cuGraphNodeGetDependentNodes" 10000 legacy = none] (node, nodes, len);
+        cuGraphNodeGetDependentNodes_v2 ["cuGraphNodeGetDependentNodes" 12030 legacy = cuGraphNodeGetDependentNodes_v2] (node, nodes, data, len);
+        cuGraphNodeGetLocalId ["cuGraphNodeGetLocalId" 13010 legacy = none] (node, id);
+        cuGraphNodeGetParams ["cuGraphNodeGetParams" 13020 legacy = none] (node, params);
+        cuGraphNodeGetToolsId ["cuGraphNodeGetToolsId" 13010 legacy = none] (node, id);
+        cuGraphNodeGetType ["cuGraphNodeGetType" 10000 legacy = cuGraphNodeGetType] (node, kind);
+        cuGraphReleaseUserObject ["cuGraphReleaseUserObject" 11030 legacy = cuGraphReleaseUserObject] (graph, object, count);
+        cuGraphRemoveDependencies ["cuGraphRemoveDependencies" 10000 legacy = none] (graph, from, to, len);
+        cuGraphRemoveDependencies_v2 ["cuGraphRemoveDependencies" 12030 legacy = cuGraphRemoveDependencies_v2] (graph, from, to, data, len);
+
+        // Captures into a graph that exists, in place of what it holds.
+        cuStreamBeginRecaptureToGraph ["cuStreamBeginRecaptureToGraph" 13030 legacy = none] (stream, mode, graph, callback, data);
+        cuStreamBeginRecaptureToGraph_ptsz ["cuStreamBeginRecaptureToGraph" 13030 ptds = none] (stream, mode, graph, callback, data);
+    } };
+}
+
 /// Driver functions that the shim calls itself: `symbol = sys (arguments);`. The driver's own, or another
 /// interposer's behind us, also where the symbol is a row above.
 #[macro_export]

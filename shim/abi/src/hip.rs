@@ -105,6 +105,82 @@ macro_rules! hip_functions {
     } };
 }
 
+/// Functions that take handles of graphs or of their nodes and carry no meaning of their own: they are
+/// passed on, with the real handles in place of ours. `symbol (arguments);`, arguments by their names;
+/// those called `graph` and `exec` are the handles that may be ours. Source: hip_runtime_api.h 5.7 to 6.3,
+/// and the symbols of libamdhip64 up to 6.4.
+#[macro_export]
+macro_rules! hip_graph_thunks {
+    ($emit:path) => { $emit! {
+        hipDrvGraphAddMemFreeNode (node, graph, deps, len, ptr);
+        hipDrvGraphAddMemcpyNode (node, graph, deps, len, params, ctx);
+        hipDrvGraphAddMemsetNode (node, graph, deps, len, params, ctx);
+        hipDrvGraphMemcpyNodeGetParams (node, params);
+        hipDrvGraphMemcpyNodeSetParams (node, params);
+        hipGraphAddBatchMemOpNode (node, graph, deps, len, params);
+        hipGraphAddChildGraphNode (node, graph, deps, len, graph);
+        hipGraphAddDependencies (graph, from, to, len);
+        hipGraphAddEmptyNode (node, graph, deps, len);
+        hipGraphAddEventRecordNode (node, graph, deps, len, event);
+        hipGraphAddEventWaitNode (node, graph, deps, len, event);
+        hipGraphAddExternalSemaphoresSignalNode (node, graph, deps, len, params);
+        hipGraphAddExternalSemaphoresWaitNode (node, graph, deps, len, params);
+        hipGraphAddHostNode (node, graph, deps, len, params);
+        hipGraphAddKernelNode (node, graph, deps, len, params);
+        hipGraphAddMemAllocNode (node, graph, deps, len, params);
+        hipGraphAddMemFreeNode (node, graph, deps, len, ptr);
+        hipGraphAddMemcpyNode (node, graph, deps, len, params);
+        hipGraphAddMemcpyNode1D (node, graph, deps, len, dst, src, bytes, kind);
+        hipGraphAddMemcpyNodeFromSymbol (node, graph, deps, len, dst, symbol, bytes, offset, kind);
+        hipGraphAddMemcpyNodeToSymbol (node, graph, deps, len, symbol, src, bytes, offset, kind);
+        hipGraphAddMemsetNode (node, graph, deps, len, params);
+        hipGraphAddNode (node, graph, deps, len, params);
+        hipGraphBatchMemOpNodeGetParams (node, params);
+        hipGraphBatchMemOpNodeSetParams (node, params);
+        hipGraphChildGraphNodeGetGraph (node, out);
+        hipGraphDebugDotPrint (graph, path, flags);
+        hipGraphDestroyNode (node);
+        hipGraphEventRecordNodeGetEvent (node, event);
+        hipGraphEventRecordNodeSetEvent (node, event);
+        hipGraphEventWaitNodeGetEvent (node, event);
+        hipGraphEventWaitNodeSetEvent (node, event);
+        hipGraphExecGetFlags (exec, flags);
+        hipGraphExternalSemaphoresSignalNodeGetParams (node, params);
+        hipGraphExternalSemaphoresSignalNodeSetParams (node, params);
+        hipGraphExternalSemaphoresWaitNodeGetParams (node, params);
+        hipGraphExternalSemaphoresWaitNodeSetParams (node, params);
+        hipGraphGetEdges (graph, from, to, len);
+        hipGraphGetNodes (graph, nodes, len);
+        hipGraphGetRootNodes (graph, nodes, len);
+        hipGraphHostNodeGetParams (node, params);
+        hipGraphHostNodeSetParams (node, params);
+        hipGraphKernelNodeCopyAttributes (src, dst);
+        hipGraphKernelNodeGetAttribute (node, attribute, value);
+        hipGraphKernelNodeGetParams (node, params);
+        hipGraphKernelNodeSetAttribute (node, attribute, value);
+        hipGraphKernelNodeSetParams (node, params);
+        hipGraphMemAllocNodeGetParams (node, params);
+        hipGraphMemFreeNodeGetParams (node, ptr);
+        hipGraphMemcpyNodeGetParams (node, params);
+        hipGraphMemcpyNodeSetParams (node, params);
+        hipGraphMemcpyNodeSetParams1D (node, dst, src, bytes, kind);
+        hipGraphMemcpyNodeSetParamsFromSymbol (node, dst, symbol, bytes, offset, kind);
+        hipGraphMemcpyNodeSetParamsToSymbol (node, symbol, src, bytes, offset, kind);
+        hipGraphMemsetNodeGetParams (node, params);
+        hipGraphMemsetNodeSetParams (node, params);
+        hipGraphNodeFindInClone (out, node, graph);
+        hipGraphNodeGetDependencies (node, deps, len);
+        hipGraphNodeGetDependentNodes (node, nodes, len);
+        hipGraphNodeGetEnabled (exec, node, enabled);
+        hipGraphNodeGetType (node, kind);
+        hipGraphNodeSetParams (node, params);
+        hipGraphReleaseUserObject (graph, object, count);
+        hipGraphRemoveDependencies (graph, from, to, len);
+        hipGraphRetainUserObject (graph, object, count, flags);
+        hipGraphUpload (exec, stream);
+    } };
+}
+
 /// HIP functions that the shim calls itself: `symbol (arguments);`. HIP's own, or another
 /// interposer's behind us, also where the symbol is a row above.
 #[macro_export]

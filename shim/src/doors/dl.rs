@@ -4,8 +4,8 @@
 //! caller's return address: glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from it, and a
 //! bystander's `dlsym(RTLD_NEXT, …)` behind an ordinary wrapper finds itself and recurses.
 
-use super::{driver, elf, hip, runtime};
-use crate::gate;
+use super::{driver, elf, hip, runtime, spare, thunk};
+use crate::{gate, graphs};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -104,8 +104,9 @@ unsafe extern "C" fn decide(
         CStr::from_ptr(name)
     };
     let row = driver::row_named(name.to_bytes());
-    let hip_row = hip::export_named(name.to_bytes());
-    if row.is_none() && hip_row.is_none() && !runtime::is_exported(name.to_bytes()) {
+    let is_hip = hip::export_named(name.to_bytes()).is_some();
+    let takes_graphs = thunk::is_graph_function(name.to_bytes());
+    if row.is_none() && !is_hip && !takes_graphs && !runtime::is_exported(name.to_bytes()) {
         return JUMP;
     }
     // Where our export is in the way, the answer is as if it were not there.
@@ -125,13 +126,19 @@ unsafe extern "C" fn decide(
     if found == 0 {
         return NOT_FOUND;
     }
-    let ours = if gate::disabled() || must_find_the_real(name, return_address) {
+    let passes = gate::disabled() || must_find_the_real(name, return_address);
+    let ours = if passes {
         None
     } else if let Some(row) = row {
-        driver::bind_at(found).then_some(row.hook)
+        (driver::bind_at(found) || driver::is_behind(row, found)).then_some(row.hook)
+    } else if name.to_bytes().starts_with(b"cu") {
+        (takes_graphs && driver::bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
     } else {
-        hip_row.filter(|_| hip::holds(found))
+        hip::ours(name.to_bytes(), found)
     };
+    if takes_graphs && ours.is_none() && !passes {
+        graphs::unknown_passed(&name.to_string_lossy());
+    }
     match ours {
         Some(hook) => {
             gate::door(gpumem_wire::layout::Door::Dlsym);
@@ -209,14 +216,19 @@ fn through_caller(name: &CStr, caller: usize) -> usize {
 }
 
 /// Whether a lookup comes from a library that must not find us: a driver's, looking for its own
-/// functions, or one that defines the name itself, an interposer behind us that we call.
+/// functions, or one that defines the name itself, an interposer behind us that we call. One that
+/// we do not call (a table of functions that a framework fills itself) finds ours.
 fn must_find_the_real(name: &CStr, return_address: usize) -> bool {
     elf::object_at(return_address).is_some_and(|object| {
         let file = object.file_name();
         let vendor = [&b"libcuda.so"[..], b"libnvidia-", b"libcudadebugger", b"libamdhip64", b"libhsa-runtime"]
             .iter()
             .any(|vendor| file.starts_with(vendor));
-        vendor || object.symbol(name).is_some()
+        let called = || {
+            !name.to_bytes().starts_with(b"cu")
+                || elf::symbol_in_first_scope(name).is_some_and(|found| object.holds(found))
+        };
+        vendor || (object.symbol(name).is_some() && called())
     })
 }
 

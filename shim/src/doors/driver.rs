@@ -1,6 +1,7 @@
 //! The CUDA driver: exported `cu*` functions, the real ones behind them, and the rows by name.
 
 use super::elf::{self, Object};
+use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
@@ -23,8 +24,10 @@ pub struct Row {
     pub since: u32,
     /// The flavour whose default stream is per thread.
     pub per_thread: bool,
-    /// Address of our function.
+    /// Address of our function: a hook's, or a thunk.
     pub hook: usize,
+    /// Whether it is a thunk.
+    pub thunk: bool,
 }
 
 macro_rules! emit {
@@ -35,28 +38,19 @@ macro_rules! emit {
         #[repr(usize)]
         pub enum Function { $($name,)* Count }
 
-        /// What our functions call: the driver's, or another interposer's behind us.
-        static REAL: [AtomicUsize; Function::Count as usize] =
-            [const { AtomicUsize::new(0) }; Function::Count as usize];
-        /// The driver's own, to know its answers by.
-        static DRIVER: [AtomicUsize; Function::Count as usize] =
-            [const { AtomicUsize::new(0) }; Function::Count as usize];
-
-        /// Names with the NUL that lookups want, in the order of [`Function`].
-        const NAMES: [&CStr; Function::Count as usize] = [$(
+        const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
             c_name!($name),
         )*];
 
-        /// All rows, in the order of [`Function`].
-        pub fn rows() -> &'static [Row; Function::Count as usize] {
-            static ROWS: once_cell::race::OnceBox<[Row; Function::Count as usize]> = once_cell::race::OnceBox::new();
-            ROWS.get_or_init(|| Box::new([$(Row {
+        fn hook_rows() -> Vec<Row> {
+            vec![$(Row {
                 name: stringify!($name),
                 base: $base,
                 since: $since,
                 per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
                 hook: export::$name as *const () as usize,
-            },)*]))
+                thunk: false,
+            },)*]
         }
 
         mod export {
@@ -85,6 +79,73 @@ macro_rules! emit {
     };
 }
 gpumem_abi::driver_functions!(emit);
+
+macro_rules! emit_thunks {
+    ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
+        /// Index of each thunk.
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[repr(usize)]
+        enum Thunk { $($name,)* Count }
+
+        const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
+            c_name!($name),
+        )*];
+
+        /// How many arguments each has.
+        static ARGS: [usize; Thunk::Count as usize] = [$(
+            [$(stringify!($arg)),*].len(),
+        )*];
+
+        fn thunk_rows() -> Vec<Row> {
+            vec![$(Row {
+                name: stringify!($name),
+                base: $base,
+                since: $since,
+                per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
+                hook: export_thunk::$name as *const () as usize,
+                thunk: true,
+            },)*]
+        }
+
+        mod export_thunk {
+            use super::{Thunk, through};
+            $(super::thunk::thunk!($name, Thunk::$name as usize, through);)*
+        }
+    };
+}
+gpumem_abi::graph_thunks!(emit_thunks);
+
+thunk::through!(through, enter);
+
+/// Where a thunk jumps.
+///
+/// # Safety
+/// Called by a thunk of the table, with the words that it keeps.
+unsafe extern "C" fn enter(index: usize, words: &mut Words, _: usize) -> usize {
+    thunk::pass(real_at(HOOKS + index), words, ARGS[index])
+}
+
+/// Functions with a hook come first, then those with a thunk.
+const HOOKS: usize = Function::Count as usize;
+const N: usize = HOOKS + Thunk::Count as usize;
+
+/// What our functions call: the driver's, or another interposer's behind us.
+static REAL: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
+/// The driver's own, to know its answers by.
+static DRIVER: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
+
+/// Names with the NUL that lookups want.
+const NAMES: [&CStr; N] = thunk::join(HOOK_NAMES, THUNK_NAMES);
+
+/// All rows, in the order of the slots.
+pub fn rows() -> &'static [Row] {
+    static ROWS: once_cell::race::OnceBox<Vec<Row>> = once_cell::race::OnceBox::new();
+    ROWS.get_or_init(|| {
+        let mut rows = hook_rows();
+        rows.append(&mut thunk_rows());
+        Box::new(rows)
+    })
+}
 
 macro_rules! emit_calls {
     ($($name:ident = $sys:tt ($($arg:ident: $ty:ty),*);)*) => {
@@ -140,12 +201,17 @@ pub fn unbind_if_gone() {
 /// Address of the driver's own function, 0 if there is no driver or it lacks the function.
 #[inline]
 pub fn real(function: Function) -> usize {
-    let real = REAL[function as usize].load(Relaxed);
-    if real != 0 { real } else { real_slow(function) }
+    real_at(function as usize)
+}
+
+#[inline]
+fn real_at(index: usize) -> usize {
+    let real = REAL[index].load(Relaxed);
+    if real != 0 { real } else { real_slow(index) }
 }
 
 #[cold]
-fn real_slow(function: Function) -> usize {
+fn real_slow(index: usize) -> usize {
     if !BOUND.load(Acquire) {
         // Called by name before anything was looked up: a program linked to the driver.
         if let Some(driver) = elf::objects().iter().find(|object| is_driver(object)) {
@@ -153,7 +219,7 @@ fn real_slow(function: Function) -> usize {
             gate::door(Door::DriverExport);
         }
     }
-    REAL[function as usize].load(Relaxed)
+    REAL[index].load(Relaxed)
 }
 
 /// Whether a file is the driver, by its name.
@@ -194,6 +260,11 @@ fn bind(driver: &Object) {
 pub fn real_of(row: &Row) -> usize {
     let index = rows().iter().position(|known| known.name == row.name);
     index.map_or(0, |index| REAL[index].load(Relaxed))
+}
+
+/// Whether our function of this row leads to an address: the driver's, or an interposer's.
+pub fn is_behind(row: &Row, address: usize) -> bool {
+    address != 0 && real_of(row) == address
 }
 
 /// The row of a symbol, as `dlsym` is asked for it.

@@ -4,8 +4,9 @@
 //! libamdhip64 calls its own exported names through the global scope and so comes back to us: a
 //! call made inside a call is passed on untouched.
 
-use super::elf;
 use super::providers::{LastCaller, Providers};
+use super::thunk::{self, Words};
+use super::{elf, spare};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{array, capture, context, exec, graph, host, ipc, memory, procaddr, process, stream, vmm};
@@ -37,16 +38,12 @@ macro_rules! emit {
         #[repr(usize)]
         enum Function { $($name,)* Count }
 
-        const N: usize = Function::Count as usize;
-
-        static NAMES: [&CStr; N] = [$(
+        const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
             c_name!($name),
         )*];
 
-        /// Address of our function of this name.
-        pub fn export_named(name: &[u8]) -> Option<usize> {
-            let index = NAMES.iter().position(|known| known.to_bytes() == name)?;
-            Some([$(export::$name as *const () as usize,)*][index])
+        fn hook(index: usize) -> usize {
+            [$(export::$name as *const () as usize,)*][index]
         }
 
         mod export {
@@ -80,6 +77,61 @@ macro_rules! emit {
     };
 }
 gpumem_abi::hip_functions!(emit);
+
+macro_rules! emit_thunks {
+    ($($name:ident ($($arg:ident),*);)*) => {
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[repr(usize)]
+        enum Thunk { $($name,)* Count }
+
+        const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
+            c_name!($name),
+        )*];
+
+        /// How many arguments each has.
+        static ARGS: [usize; Thunk::Count as usize] = [$(
+            [$(stringify!($arg)),*].len(),
+        )*];
+
+        fn thunk_at(index: usize) -> usize {
+            [$(export_thunk::$name as *const () as usize,)*][index]
+        }
+
+        mod export_thunk {
+            use super::{Thunk, through};
+            $(super::thunk::thunk!($name, Thunk::$name as usize, through);)*
+        }
+    };
+}
+gpumem_abi::hip_graph_thunks!(emit_thunks);
+
+thunk::through!(through, enter);
+
+/// Where a thunk jumps.
+///
+/// # Safety
+/// Called by a thunk of the table, with the words that it keeps on the caller's stack.
+unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> usize {
+    let real = real(caller, HOOKS + index);
+    // HIP calling itself: these handles are its own.
+    if gate::disabled() || INSIDE.get() > std::ptr::from_ref(words) as u64 {
+        return thunk::straight(real);
+    }
+    gate::door(Door::HipExport);
+    thunk::pass(real, words, ARGS[index])
+}
+
+/// Functions with a hook come first, then those with a thunk.
+const HOOKS: usize = Function::Count as usize;
+const N: usize = HOOKS + Thunk::Count as usize;
+
+static NAMES: [&CStr; N] = thunk::join(HOOK_NAMES, THUNK_NAMES);
+
+/// Address of our function of this name.
+pub fn export_named(name: &[u8]) -> Option<usize> {
+    let index = NAMES.iter().position(|known| known.to_bytes() == name)?;
+    Some(if index < HOOKS { hook(index) } else { thunk_at(index - HOOKS) })
+}
 
 macro_rules! emit_calls {
     ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
@@ -129,6 +181,14 @@ thread_local! {
 #[inline]
 fn real(caller: usize, index: usize) -> usize {
     LAST.with(|last| PROVIDERS.function(caller, last, index))
+}
+
+/// Our function for an answer of the HIP runtime to this name.
+pub fn ours(name: &[u8], answer: usize) -> Option<usize> {
+    if !holds(answer) {
+        return None;
+    }
+    export_named(name).or_else(|| thunk::is_graph_function(name).then(|| spare::of(answer, name)).flatten())
 }
 
 /// Whether an address is in the HIP runtime.

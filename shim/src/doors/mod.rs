@@ -4,6 +4,8 @@
 //! * [`driver`]: `cu*`, by export, by `dlsym` and by `cuGetProcAddress` (see [`crate::hooks::procaddr`]).
 //! * [`runtime`]: `cuda*`, by export only; what a program looks up itself still ends at the driver.
 //! * [`hip`]: `hip*`, by export and by `dlsym`.
+//! * [`thunk`], [`spare`]: functions without a hook that may be given a handle of ours; known ones by the
+//!   first two doors and by theirs, unknown ones by a pool.
 //! * [`elf`]: loaded objects and their symbols, without `dlsym`.
 
 /// The name of a row as lookups want it.
@@ -20,3 +22,5 @@ pub mod elf;
 pub mod hip;
 pub mod providers;
 pub mod runtime;
+pub mod spare;
+pub mod thunk;

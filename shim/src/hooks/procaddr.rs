@@ -3,7 +3,7 @@
 use super::written;
 use crate::call::Call;
 use crate::doors::driver::{self, Row};
-use crate::doors::hip;
+use crate::doors::{elf, hip, spare, thunk};
 use crate::gate;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
@@ -68,7 +68,8 @@ pub unsafe fn hip(
         }
         let (Some(answer), name) = (written(pfn), CStr::from_ptr(symbol).to_bytes()) else { return status };
         let twin = (flags & PER_THREAD != 0).then(|| hip::export_named(&[name, b"_spt"].concat())).flatten();
-        if let Some(ours) = twin.or_else(|| hip::export_named(name)).filter(|_| hip::holds(answer as usize)) {
+        let twin = twin.filter(|_| hip::holds(answer as usize));
+        if let Some(ours) = twin.or_else(|| hip::ours(name, answer as usize)) {
             *pfn = ours as *mut c_void;
             gate::door(Door::ProcAddress);
         }
@@ -89,9 +90,16 @@ unsafe fn answer(status: Status, symbol: *const c_char, pfn: *mut *mut c_void, v
     if real.is_null() {
         return;
     }
-    if let Some(row) = row_of(real as usize, name.to_bytes(), version as u32, flags) {
+    let (real, name) = (real as usize, name.to_bytes());
+    let row = row_of(real, name, version as u32, flags);
+    let ours = row.map(|row| row.hook).or_else(|| {
+        // Newer than the table: whatever it does, its handles must be the driver's.
+        let new = thunk::is_graph_function(name) && !elf::is_ours(real);
+        new.then(|| spare::of(real, name)).flatten()
+    });
+    if let Some(ours) = ours {
         // SAFETY: the program's out-parameter, which the driver has just written.
-        unsafe { *pfn = row.hook as *mut c_void };
+        unsafe { *pfn = ours as *mut c_void };
         gate::door(Door::ProcAddress);
     }
 }
@@ -105,8 +113,10 @@ fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static
         return None;
     }
     let row = driver::row_for(base, version, flags & PER_THREAD != 0);
-    let row = row.filter(|row| version <= NEWEST && driver::real_of(row) != 0);
-    if row.is_none() && version > NEWEST {
+    // The first version of a name is what the name was made for.
+    let row = row.filter(|row| version <= NEWEST.max(row.since) && driver::real_of(row) != 0);
+    let mut same = driver::rows().iter().filter(|row| row.base.as_bytes() == base);
+    if row.is_none() && version > NEWEST && same.any(|row| !row.thunk) {
         let name = String::from_utf8_lossy(base).into_owned();
         gate::record_if_started(|shim| {
             shim.went_past(&format!(

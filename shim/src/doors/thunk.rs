@@ -1,0 +1,383 @@
+//! Functions that take a graph handle and have no hook of their own: on the way to the real function,
+//! handles of ours become the real ones ([`crate::graphs::swap`]).
+//!
+//! A thunk knows nothing of its function but the name and how many arguments it has. It shows the six
+//! arguments that travel in integer registers to Rust, puts them back, and jumps: the real function sees
+//! the caller's return address, the stack and all other registers as they came. Arguments beyond the
+//! sixth are on the stack and stay as they are; no function has a handle there.
+//!
+//! The upper halves of vector registers wider than 128 bits are not kept: no function of these APIs has
+//! an argument there.
+
+use crate::gate;
+use gpumem_abi::types::{SYMBOL_NOT_FOUND, Status};
+
+/// The arguments that a thunk shows, in order.
+pub type Words = [usize; 6];
+
+/// Where a thunk goes when there is no real function.
+extern "C" fn absent() -> Status {
+    SYMBOL_NOT_FOUND
+}
+
+/// Where to jump with the arguments as they came.
+#[inline]
+pub fn straight(real: usize) -> usize {
+    if real == 0 { absent as *const () as usize } else { real }
+}
+
+/// Puts real handles among the first `args` words; where to jump. Registers beyond a function's
+/// arguments may hold a handle that was left there and must not count as used.
+#[inline]
+pub fn pass(real: usize, words: &mut Words, args: usize) -> usize {
+    if real == 0 || gate::disabled() {
+        return straight(real);
+    }
+    let mut seen = [0; 6];
+    let args = args.min(seen.len());
+    seen[..args].copy_from_slice(&words[..args]);
+    crate::graphs::swap(real, &mut seen);
+    words[..args].copy_from_slice(&seen[..args]);
+    real
+}
+
+/// Whether a function of this name may take a graph handle: what a thunk is for.
+pub fn is_graph_function(name: &[u8]) -> bool {
+    let begins = |start: &str| name.starts_with(start.as_bytes());
+    (begins("cuGraph") && !begins("cuGraphics"))
+        || (begins("hipGraph") && !begins("hipGraphics"))
+        || begins("hipDrvGraph")
+}
+
+/// The exported thunk of one function: its number, and the way through.
+macro_rules! thunk {
+    ($name:ident, $index:expr, $through:path) => {
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "endbr64",
+                "mov r11d, {index}",
+                "jmp {through}",
+                ".cfi_endproc",
+                index = const $index,
+                through = sym $through,
+            )
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "hint #34",
+                "mov w9, {index}",
+                "b {through}",
+                ".cfi_endproc",
+                index = const $index,
+                through = sym $through,
+            )
+        }
+    };
+}
+
+/// The way through for the thunks of one table: keeps the arguments, asks
+/// `$enter(index, words, return address)` where to jump, and jumps.
+macro_rules! through {
+    ($name:ident, $enter:path) => {
+        // r11 holds the thunk's number. The push aligns the stack to 16 bytes; 48 bytes of words and 128 of
+        // vector arguments keep it so.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "push rbp",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset rbp, -16",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                "sub rsp, 176",
+                "mov [rsp], rdi",
+                "mov [rsp + 8], rsi",
+                "mov [rsp + 16], rdx",
+                "mov [rsp + 24], rcx",
+                "mov [rsp + 32], r8",
+                "mov [rsp + 40], r9",
+                "movaps [rsp + 48], xmm0",
+                "movaps [rsp + 64], xmm1",
+                "movaps [rsp + 80], xmm2",
+                "movaps [rsp + 96], xmm3",
+                "movaps [rsp + 112], xmm4",
+                "movaps [rsp + 128], xmm5",
+                "movaps [rsp + 144], xmm6",
+                "movaps [rsp + 160], xmm7",
+                "mov edi, r11d",
+                "mov rsi, rsp",
+                "mov rdx, [rbp + 8]",
+                "call {enter}",
+                "mov r11, rax",
+                "movaps xmm0, [rsp + 48]",
+                "movaps xmm1, [rsp + 64]",
+                "movaps xmm2, [rsp + 80]",
+                "movaps xmm3, [rsp + 96]",
+                "movaps xmm4, [rsp + 112]",
+                "movaps xmm5, [rsp + 128]",
+                "movaps xmm6, [rsp + 144]",
+                "movaps xmm7, [rsp + 160]",
+                "mov rdi, [rsp]",
+                "mov rsi, [rsp + 8]",
+                "mov rdx, [rsp + 16]",
+                "mov rcx, [rsp + 24]",
+                "mov r8, [rsp + 32]",
+                "mov r9, [rsp + 40]",
+                "leave",
+                ".cfi_def_cfa rsp, 8",
+                ".cfi_restore rbp",
+                "jmp r11",
+                ".cfi_endproc",
+                enter = sym $enter,
+            )
+        }
+
+        // w9 holds the thunk's number, x30 the return address. Words are x0 to x5; x6, x7 and x8 (where a
+        // result goes) follow them, then 128 bytes of vector arguments.
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "stp x29, x30, [sp, #-224]!",
+                ".cfi_def_cfa_offset 224",
+                ".cfi_offset x29, -224",
+                ".cfi_offset x30, -216",
+                "mov x29, sp",
+                ".cfi_def_cfa_register x29",
+                "stp x0, x1, [sp, #16]",
+                "stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]",
+                "stp x6, x7, [sp, #64]",
+                "str x8, [sp, #80]",
+                "stp q0, q1, [sp, #96]",
+                "stp q2, q3, [sp, #128]",
+                "stp q4, q5, [sp, #160]",
+                "stp q6, q7, [sp, #192]",
+                "mov w0, w9",
+                "add x1, sp, #16",
+                "mov x2, x30",
+                "bl {enter}",
+                "mov x16, x0",
+                "ldp q0, q1, [sp, #96]",
+                "ldp q2, q3, [sp, #128]",
+                "ldp q4, q5, [sp, #160]",
+                "ldp q6, q7, [sp, #192]",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x2, x3, [sp, #32]",
+                "ldp x4, x5, [sp, #48]",
+                "ldp x6, x7, [sp, #64]",
+                "ldr x8, [sp, #80]",
+                "ldp x29, x30, [sp], #224",
+                ".cfi_def_cfa sp, 0",
+                ".cfi_restore x29",
+                ".cfi_restore x30",
+                "br x16",
+                ".cfi_endproc",
+                enter = sym $enter,
+            )
+        }
+    };
+}
+
+/// Two lists of names as one.
+pub const fn join<const A: usize, const B: usize, const N: usize>(
+    first: [&'static std::ffi::CStr; A],
+    second: [&'static std::ffi::CStr; B],
+) -> [&'static std::ffi::CStr; N] {
+    assert!(A + B == N);
+    let mut all = [c""; N];
+    let mut index = 0;
+    while index < N {
+        all[index] = if index < A { first[index] } else { second[index - A] };
+        index += 1;
+    }
+    all
+}
+
+pub(super) use {through, thunk};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    /// A stand-in for a handle of ours, and for the real one.
+    const OURS: usize = 0x5eed_0000_0000;
+    const REAL: usize = 0x7eed_0000_0000;
+    const INDEX: usize = 41;
+
+    static TARGET: AtomicUsize = AtomicUsize::new(0);
+    static CALLER: AtomicUsize = AtomicUsize::new(0);
+    static WALKED: AtomicBool = AtomicBool::new(false);
+
+    #[repr(align(16))]
+    struct Aligned([u8; 32]);
+
+    /// Spoils what a Rust function may spoil, and swaps.
+    unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> usize {
+        let local = Aligned([7; 32]);
+        assert_eq!(black_box(&local).0.as_ptr() as usize % 16, 0, "the stack is aligned");
+        // SAFETY: only writes registers that it names.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::asm!(
+                "pcmpeqd xmm0, xmm0", "pcmpeqd xmm1, xmm1", "pcmpeqd xmm2, xmm2", "pcmpeqd xmm3, xmm3",
+                "pcmpeqd xmm4, xmm4", "pcmpeqd xmm5, xmm5", "pcmpeqd xmm6, xmm6", "pcmpeqd xmm7, xmm7",
+                "mov edi, 1", "mov esi, 1", "mov edx, 1", "mov ecx, 1", "mov r8d, 1", "mov r9d, 1", "mov r10d, 1",
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("rdi") _, out("rsi") _, out("rdx") _, out("rcx") _, out("r8") _, out("r9") _, out("r10") _,
+            );
+        }
+        assert_eq!(index, INDEX);
+        CALLER.store(caller, Relaxed);
+        backtrace::trace(|frame| {
+            WALKED.fetch_or(is_in_call(frame.ip() as usize), Relaxed);
+            true
+        });
+        for word in words.iter_mut().filter(|word| **word == OURS) {
+            *word = REAL;
+        }
+        TARGET.load(Relaxed)
+    }
+
+    through!(through, enter);
+    thunk!(gpumem_test_thunk, INDEX, through);
+
+    type Wide = unsafe extern "C-unwind" fn(
+        usize,
+        usize,
+        usize,
+        usize,
+        usize,
+        usize,
+        usize,
+        usize,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+    ) -> u128;
+
+    fn wide() -> Wide {
+        // SAFETY: the thunk has the prototype of what it leads to.
+        unsafe { std::mem::transmute::<unsafe extern "C" fn(), Wide>(gpumem_test_thunk) }
+    }
+
+    #[allow(clippy::many_single_char_names)]
+    unsafe extern "C-unwind" fn target(
+        a: usize,
+        b: usize,
+        c: usize,
+        d: usize,
+        e: usize,
+        f: usize,
+        g: usize,
+        h: usize,
+        i: f64,
+        j: f64,
+        k: f64,
+        l: f64,
+        m: f64,
+        n: f64,
+        o: f64,
+        p: f64,
+        q: f64,
+    ) -> u128 {
+        assert_eq!([a, b, c, d, e, f], [1, REAL, 3, 4, REAL, 6]);
+        assert_eq!([g, h], [OURS, 8], "what is on the stack stays as it is");
+        assert_eq!([i, j, k, l, m, n, o, p, q], [1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5]);
+        if TARGET.load(Relaxed) == panicking as *const () as usize {
+            std::panic::resume_unwind(Box::new("thrown"));
+        }
+        (11 << 64) | 12
+    }
+
+    #[inline(never)]
+    unsafe extern "C-unwind" fn panicking(
+        a: usize,
+        b: usize,
+        c: usize,
+        d: usize,
+        e: usize,
+        f: usize,
+        g: usize,
+        h: usize,
+        i: f64,
+        j: f64,
+        k: f64,
+        l: f64,
+        m: f64,
+        n: f64,
+        o: f64,
+        p: f64,
+        q: f64,
+    ) -> u128 {
+        // SAFETY: has no preconditions.
+        unsafe { target(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q) }
+    }
+
+    #[inline(never)]
+    fn call() -> u128 {
+        // SAFETY: the targets have no preconditions.
+        unsafe { wide()(1, OURS, 3, 4, OURS, 6, OURS, 8, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5) }
+    }
+
+    fn is_in_call(address: usize) -> bool {
+        let start = call as *const () as usize;
+        (start..start + 1024).contains(&address)
+    }
+
+    /// All of it in one test: the target is shared.
+    #[test]
+    #[cfg_attr(target_arch = "aarch64", ignore = "eight integer arguments are in registers there")]
+    fn all_arguments_arrive_and_handles_are_swapped() {
+        TARGET.store(target as *const () as usize, Relaxed);
+        assert_eq!(call(), (11 << 64) | 12);
+        assert!(is_in_call(CALLER.load(Relaxed)), "the return address is the caller's");
+        assert!(WALKED.load(Relaxed), "a stack can be walked through a thunk");
+        // What the real function throws passes: no frame of the thunk is left.
+        TARGET.store(panicking as *const () as usize, Relaxed);
+        let thrown = std::panic::catch_unwind(call).expect_err("it throws");
+        assert_eq!(thrown.downcast_ref(), Some(&"thrown"));
+    }
+
+    #[test]
+    fn registers_beyond_the_arguments_do_not_count() {
+        assert_eq!(pass(0, &mut [1; 6], 6), absent as *const () as usize);
+        let mut words = [1, 2, 3, 4, 5, 6];
+        assert_eq!(pass(0x1000, &mut words, 9), 0x1000);
+        assert_eq!(words, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(absent(), SYMBOL_NOT_FOUND);
+    }
+
+    #[test]
+    fn names_of_graph_functions() {
+        for name in ["cuGraphLaunch", "cuGraphFutureThing_v7", "hipGraphUpload", "hipDrvGraphAddMemcpyNode"] {
+            assert!(is_graph_function(name.as_bytes()), "{name}");
+        }
+        for name in ["cuGraphicsMapResources", "cudaGraphLaunch", "hipGraphicsMapResources", "cuLaunchKernel", "cu"] {
+            assert!(!is_graph_function(name.as_bytes()), "{name}");
+        }
+    }
+}
