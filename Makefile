@@ -70,8 +70,8 @@ fmt: ## format the workspace
 ##@ On a GPU, and times
 test-gpu: build ## programs of all kinds on an NVIDIA GPU; STAGES="programs cost" runs some
 	tests/gpu/run.sh $(STAGES)
-bench-gpu: build ## what the preload costs, against the real driver
-	tests/gpu/run.sh cost
+bench-gpu: build ## what the preload costs, and what the graph cache saves, on an NVIDIA GPU; STAGES="churn llama" runs some
+	tests/gpu/run.sh $(or $(STAGES),bench)
 bench: build ## what the preload costs, against a driver that does nothing
 	@mkdir -p $(target)/bench/null
 	$(CC) -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/nullcuda.c -o $(target)/bench/null/libcuda.so.1
@@ -81,7 +81,8 @@ bench: build ## what the preload costs, against a driver that does nothing
 	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench $(PYTHON) cost.py
 gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
 	@rm -rf gpu-kit && mkdir gpu-kit
-	@for f in libgpumem.so gpumem conformance proof proof_demo; do \
+	@for f in libgpumem.so gpumem conformance differ proof proof_demo; do \
+	    [ -f $(built)/$$f ] || { echo "gpu-kit: $$f was not built, left out"; continue; }; \
 	    strip --strip-debug -o gpu-kit/$$f $(built)/$$f && chmod 755 gpu-kit/$$f || exit 1; done
 	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/proof, gpu-kit/proof_demo"
 

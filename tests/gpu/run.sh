@@ -1,16 +1,23 @@
 #!/usr/bin/env bash
 # What gpumem claims, on a real NVIDIA GPU: `make test-gpu` calls this.
 #
-#   tests/gpu/run.sh [STAGE...]      stages: programs observe conformance cost llama (default: all)
+#   tests/gpu/run.sh [STAGE...]
+#
+# Stages that hold something to its native behaviour: programs observe conformance differ (the default,
+# with cost and llama). Stages that measure: cost graphs manygraphs never-evicts churn replay compile
+# two-gpus llama (`bench` stands for all of these).
 #
 #   KIT=dir         holds libgpumem.so, gpumem and, if wanted, conformance   (default: target/release)
 #   OUT=dir         results.jsonl, logs, what people would see               (default: target/gpu-results)
 #   BUILD=dir       what is compiled here                                    (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stage llama
+#   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
+#   DIFFER_SEEDS=A..B                    seeds for the stage differ
 #
-# Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. A stage that cannot
-# run here says `skip` and why. Python packages that are missing skip their programs.
+# Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. What the graph cache is
+# held to is printed as rows of a table, and all of them again at the end ($OUT/done.md). A stage that
+# cannot run here says `skip` and why. Python packages that are missing skip their programs.
 set -u
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -20,7 +27,8 @@ export GPUMEM_SO=${GPUMEM_SO:-$KIT/libgpumem.so} GPUMEM_CLI=${GPUMEM_CLI:-$KIT/g
 export WORK=$BUILD/work
 PYTHON=${PYTHON:-python3}
 here=tests/gpu
-stages=${*:-programs observe conformance cost llama}
+stages=${*:-programs observe conformance differ cost llama}
+stages=${stages/#bench/cost graphs manygraphs never-evicts churn replay compile two-gpus llama}
 
 fail() { echo "FAIL $*"; failed=1; }
 failed=0
@@ -107,6 +115,21 @@ conformance() {
     done
     return $bad
 }
+differ() {
+    [ -x "$KIT/differ" ] || { echo "skip differ $KIT/differ is not there"; return 0; }
+    mkdir -p -m 700 "$WORK/differ"
+    local seeds=${DIFFER_SEEDS:-0..300}
+    if GPUMEM_DIR="$WORK/differ" timeout 400 "$KIT/differ" hunt --seeds "$seeds" --caps 1,2,8 --lib "$GPUMEM_SO" >"$OUT/differ-hunt.log" 2>&1; then
+        echo "ok   differ/hunt seeds $seeds: $(tail -1 "$OUT/differ-hunt.log" | cut -c1-150)"
+    else
+        echo "FAIL differ/hunt seeds $seeds, status $?: $(tail -3 "$OUT/differ-hunt.log" | tr '\n' ' ' | cut -c1-300)"
+        return 1
+    fi
+}
+churn() {
+    [ -n "${GRAPHCHURN:-}" ] || { echo "skip churn set GRAPHCHURN"; return 0; }
+    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/churn.py "$GRAPHCHURN"
+}
 llama() {
     [ -n "${LLAMA_SERVER:-}" ] && [ -n "${LLAMA_MODEL:-}" ] || { echo "skip llama set LLAMA_SERVER and LLAMA_MODEL"; return 0; }
     LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/llama.py "$LLAMA_SERVER" "$LLAMA_MODEL"
@@ -118,9 +141,22 @@ for name in $stages; do
     observe) stage observe "$PYTHON" $here/observe.py ;;
     cost) stage cost "$PYTHON" $here/cost.py ;;
     conformance) stage conformance conformance ;;
+    differ) stage differ differ ;;
+    graphs) stage graphs "$PYTHON" $here/graphmem.py 200 ;;
+    manygraphs) stage manygraphs "$PYTHON" $here/graphmem.py 10000 ;;
+    never-evicts) stage never-evicts "$PYTHON" $here/never_evicts.py ;;
+    churn) stage churn churn ;;
+    replay) stage replay "$PYTHON" $here/torch_graphs.py replay ;;
+    compile) stage compile "$PYTHON" $here/torch_graphs.py compile ;;
+    two-gpus) stage two-gpus "$PYTHON" $here/two_gpus.py ;;
     llama) stage llama llama ;;
     *) fail "setup no stage $name" ;;
     esac
 done
+if grep -q '"group": "done"' "$OUT/results.jsonl"; then
+    "$PYTHON" $here/done.py "$OUT/results.jsonl" >"$OUT/done.md"
+    echo "== what the graph cache is held to"
+    grep -v 'not measured' "$OUT/done.md"
+fi
 [ $failed = 0 ] && echo "test-gpu: all ok" || echo "test-gpu: something failed (see $OUT)"
 exit $failed

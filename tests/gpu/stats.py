@@ -50,6 +50,8 @@ class Ledger:
     """What one ledger says: `interception`, `reason`, `state`, `mode`, `counts`, `execs`, `live`."""
 
     def __init__(self, path):
+        if not path:
+            raise ValueError("no ledger was left")
         with open(path, "rb") as file:
             data = file.read(4096)
             if data[:8] != b"GPUMEM\x1aL" or struct.unpack_from("<I", data, 8)[0] != VERSION:

@@ -1,0 +1,109 @@
+"""PyTorch's CUDA graphs, natively and under the graph cache.
+
+    torch_graphs.py [replay | compile]...     TORCH_PAIRS=8
+
+  replay    200 graphs replayed by turns (py/graphs_round_robin.py): native, cap 32, default caps
+  compile   torch.compile over 100 sizes (py/compile_sizes.py): native, default caps
+"""
+import json
+import os
+import statistics
+import sys
+
+from done import row
+from harness import HERE, WORK, record, run, verdict
+from stats import Ledger
+
+GROUP = "torch"
+PAIRS = int(os.environ.get("TORCH_PAIRS", "8"))
+MODES = {"native": (False, {}), "cap32": (True, {"GPUMEM_GRAPH_CACHE": "32"}), "default": (True, {})}
+
+
+def one(name, script, mode, arguments=()):
+    preload, env = MODES[mode]
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(WORK / "inductor"), **env}
+    done = run(f"torch-{name}", mode, [sys.executable, HERE / "py" / script, *arguments], preload=preload, env=env, timeout=280)
+    lines = done.stdout.splitlines()
+    figures = next((json.loads(line) for line in reversed(lines) if line.startswith("{")), None)
+    if done.status or figures is None:
+        raise RuntimeError(f"{name} {mode}: status {done.status}: {done.stderr.strip()[-200:]} {figures or ''}")
+    figures["digest"] = next((line for line in lines if line.startswith("digest")), "no digest")
+    figures["seconds"] = round(done.seconds, 1)
+    if preload:
+        ledger = Ledger(done.ledger)
+        figures["cache"] = {"interception": ledger.interception, "trouble": ledger.trouble(), **ledger.cache()}
+    record({"group": GROUP, "name": name, "mode": mode, **figures})
+    text = ", ".join(f"{k} {v:.1f}" for k, v in figures.items() if isinstance(v, (int, float)))
+    cache = figures.get("cache")
+    more = f"; {cache['real_execs']} real execs, {cache['classes']} classes, {cache['states']}, {cache['pinned']}" if cache else ""
+    print(f"     {GROUP}/{name} {mode}: {text}{more}", flush=True)
+    return figures
+
+
+def pairs(name, script, modes, count):
+    """Runs of every mode, in turning order; and what is wrong with them."""
+    runs, problems = {mode: [] for mode in modes}, []
+    for pair in range(count):
+        for mode in modes if pair % 2 == 0 else reversed(modes):
+            runs[mode].append(one(name, script, mode))
+    for mode in modes:
+        for figures in runs[mode]:
+            if figures["digest"] != runs["native"][0]["digest"]:
+                problems.append(f"{mode}: other results than natively")
+            cache = figures.get("cache")
+            if not cache:
+                continue
+            problems += [f"{mode}: {text}" for text in cache["trouble"]]
+            if not cache["handles_made"]:
+                problems.append(f"{mode}: no handle was virtual ({cache['pinned']})")
+            if cache["interception"] != "complete":
+                problems.append(f"{mode}: interception {cache['interception']}")
+    return runs, sorted(set(problems))
+
+
+def median(runs, name):
+    return statistics.median(r[name] for r in runs)
+
+
+def ratio(runs, mode, name):
+    return statistics.median(b[name] / a[name] for a, b in zip(runs["native"], runs[mode]))
+
+
+def replay():
+    runs, problems = pairs("replay", "graphs_round_robin.py", list(MODES), PAIRS)
+    host, device = (median(runs["cap32"], k) / median(runs["native"], k) for k in ("host_mib", "device_mib"))
+    native, cap32 = (f"{median(runs[m], 'replay_us') / 1e3:.3f} ms; {median(runs[m], 'host_mib'):+.0f} MiB, {median(runs[m], 'device_mib'):+.0f} MiB"
+                     for m in ("native", "cap32"))
+    wall = ratio(runs, "cap32", "replay_us")
+    row("torch-replay", native, f"{wall:.3f} ×: {cap32} ({host:.0%}, {device:.0%})",
+        not problems and wall <= 1.05 and host <= 0.40 and device <= 0.60)
+    times = {name: ratio(runs, "default", name) for name in ("host_us", "replay_us")}
+    row("torch-host", f"{median(runs['native'], 'host_us'):.1f} µs", f"{times['host_us']:.3f} × (time per replay {times['replay_us']:.3f} ×)",
+        not problems and times["host_us"] <= 1.02)
+    each = runs["cap32"][-1]["cache"]["source_bytes_per_node"]
+    row("source-torch", "–", f"{each} B", each is not None and each <= 60)
+    grown = ", ".join(f"default caps {name} {median(runs['default'], name):+.0f}" for name in ("host_mib", "device_mib"))
+    return verdict(GROUP, "replay", problems, f"{PAIRS} pairs; {grown}; cap 32: {runs['cap32'][-1]['cache']}")
+
+
+def compile_sizes():
+    runs, problems = pairs("compile", "compile_sizes.py", ["native", "default"], min(PAIRS, 3))
+    grown = {m: [median(runs[m], k) for k in ("host_mib", "device_mib")] for m in runs}
+    texts = {m: f"{of[0]:.0f} / {of[1]:.0f} MiB" for m, of in grown.items()}
+    # The resident set of one and the same run differs by a few MiB.
+    row("torch-compile", texts["native"], texts["default"],
+        not problems and grown["default"][0] <= grown["native"][0] + 4 and grown["default"][1] <= grown["native"][1])
+    return verdict(GROUP, "compile", problems, f"{texts}; {runs['default'][-1]['cache']}")
+
+
+def main():
+    results = []
+    for name in sys.argv[1:] or ["replay", "compile"]:
+        try:
+            results.append({"replay": replay, "compile": compile_sizes}[name]())
+        except (RuntimeError, OSError, ValueError, TypeError) as error:
+            results.append(verdict(GROUP, name, [str(error)[:300]]))
+    sys.exit(0 if all(results) else 1)
+
+
+main()
