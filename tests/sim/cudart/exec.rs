@@ -16,7 +16,7 @@ rt! {
     Ctx cudaGraphExecGetFlags [] (rt, h: P, out: P) { rt.cuGraphExecGetFlags(h, out) }
     Ctx cudaGraphExecUpdate [] (rt, h: P, g: P, out: P) { rt.cuGraphExecUpdate(h, g, out) }
     Ctx cudaGraphExecKernelNodeSetParams [] (rt, h: P, node: P, p: P) {
-        let k = kernel_node(p)?;
+        let k = kernel_node(rt, p)?;
         rt.cuGraphExecKernelNodeSetParams(h, node, &raw const k as P)
     }
     Ctx cudaGraphExecMemcpyNodeSetParams [] (rt, h: P, node: P, p: P) {

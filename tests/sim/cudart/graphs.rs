@@ -4,10 +4,14 @@ use super::core::{ask, read, write};
 use super::driver::{P, Result, Rt};
 use super::params::{CuKernelNode, CuMemcpy3D, KernelNode, convert, copy2, copy3, unconvert};
 
-/// A kernel node's parameters for the driver.
-pub fn kernel_node(p: P) -> Result<CuKernelNode> {
+/// A kernel node's parameters for the driver, which takes a library's kernel in
+/// another place than a function.
+pub fn kernel_node(rt: Rt, p: P) -> Result<CuKernelNode> {
     let node: KernelNode = read(p)?;
-    Ok(CuKernelNode { node, kern: 0, ctx: 0 })
+    Ok(match ask::<P>(|f| rt.cuKernelGetFunction(f, node.func)) {
+        Ok(_) => CuKernelNode { node: KernelNode { func: 0, ..node }, kern: node.func, ctx: 0 },
+        Err(_) => CuKernelNode { node, kern: 0, ctx: 0 },
+    })
 }
 
 /// A linear copy for the driver.
@@ -19,11 +23,23 @@ pub fn context(rt: Rt) -> Result<P> {
     ask(|p| rt.cuCtxGetCurrent(p))
 }
 
-/// cudaGraphNodeParams has the driver's layout except for copies, whose
-/// parameters are converted; `call` gets the driver's form, whose body is
+#[repr(C)]
+struct KernelParams {
+    head: [u32; 4],
+    kernel: CuKernelNode,
+    rest: [u64; 21],
+}
+
+/// cudaGraphNodeParams has the driver's layout except for kernels and copies,
+/// whose parameters are converted; `call` gets the driver's form, whose body is
 /// copied back afterwards (an alloc node's address).
 pub fn with_params(rt: Rt, p: P, call: impl FnOnce(P) -> Result) -> Result {
     let kind: u32 = read(p)?;
+    if kind == 0 {
+        let (head, rest) = ([0; 4], [0; 21]);
+        let q = KernelParams { head, kernel: kernel_node(rt, p + 16)?, rest };
+        return call(&raw const q as P);
+    }
     if kind != 1 {
         return call(p);
     }
@@ -53,7 +69,7 @@ rt! {
     Ctx cudaGraphDestroyNode [] (rt, node: P) { rt.cuGraphDestroyNode(node) }
     Ctx cudaGraphDebugDotPrint [] (rt, g: P, path: P, flags: u32) { rt.cuGraphDebugDotPrint(g, path, flags) }
     Ctx cudaGraphAddKernelNode [] (rt, out: P, g: P, deps: P, n: usize, p: P) {
-        let k = kernel_node(p)?;
+        let k = kernel_node(rt, p)?;
         rt.cuGraphAddKernelNode(out, g, deps, n, &raw const k as P)
     }
     Ctx cudaGraphKernelNodeGetParams [] (rt, node: P, out: P) {
@@ -61,7 +77,7 @@ rt! {
         write(out, k.node)
     }
     Ctx cudaGraphKernelNodeSetParams [] (rt, node: P, p: P) {
-        let k = kernel_node(p)?;
+        let k = kernel_node(rt, p)?;
         rt.cuGraphKernelNodeSetParams(node, &raw const k as P)
     }
     Ctx cudaGraphKernelNodeGetAttribute [] (rt, node: P, id: u32, out: P) { rt.cuGraphKernelNodeGetAttribute(node, id, out) }

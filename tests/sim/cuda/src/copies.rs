@@ -95,11 +95,11 @@ fn array(h: H, x: usize) -> Side {
 fn memset(c: &Call, h: H, sync: bool, dst: u64, pitch: usize, value: u32, elem: u32, size: (usize, usize)) -> Result {
     let s = c.stream(h)?;
     let (width, height) = (size.0 as u64, size.1 as u64);
-    let pitch = if height <= 1 { width * elem as u64 } else { pitch as u64 };
-    set(s, Memset { dst, pitch, value, elem, width, height }, sync)
+    set(s, Memset { dst, pitch: pitch as u64, value, elem, width, height }, sync)
 }
 
 const D: u32 = space::DEVICE;
+const HOST: u32 = space::HOST;
 const U: u32 = space::UNIFIED;
 
 cu! {
@@ -110,19 +110,19 @@ cu! {
         copy_async(c.stream(h)?, linear((d, U), (s, U), n))
     }
     Ctx cuMemcpyHtoD [cuMemcpyHtoD_v2 3020] [cuMemcpyHtoD_v2_ptds 7000] (c, d: u64, s: u64, n: usize) {
-        copy_sync(c.stream(0)?, linear((d, D), (s, U), n))
+        copy_sync(c.stream(0)?, linear((d, D), (s, HOST), n))
     }
     Ctx cuMemcpyDtoH [cuMemcpyDtoH_v2 3020] [cuMemcpyDtoH_v2_ptds 7000] (c, d: u64, s: u64, n: usize) {
-        copy_sync(c.stream(0)?, linear((d, U), (s, D), n))
+        copy_sync(c.stream(0)?, linear((d, HOST), (s, D), n))
     }
     Ctx cuMemcpyDtoD [cuMemcpyDtoD_v2 3020] [cuMemcpyDtoD_v2_ptds 7000] (c, d: u64, s: u64, n: usize) {
         copy_sync(c.stream(0)?, linear((d, D), (s, D), n))
     }
     Ctx cuMemcpyHtoDAsync [cuMemcpyHtoDAsync_v2 3020] [cuMemcpyHtoDAsync_v2_ptsz 7000] (c, d: u64, s: u64, n: usize, h: H) {
-        copy_async(c.stream(h)?, linear((d, D), (s, U), n))
+        copy_async(c.stream(h)?, linear((d, D), (s, HOST), n))
     }
     Ctx cuMemcpyDtoHAsync [cuMemcpyDtoHAsync_v2 3020] [cuMemcpyDtoHAsync_v2_ptsz 7000] (c, d: u64, s: u64, n: usize, h: H) {
-        copy_async(c.stream(h)?, linear((d, U), (s, D), n))
+        copy_async(c.stream(h)?, linear((d, HOST), (s, D), n))
     }
     Ctx cuMemcpyDtoDAsync [cuMemcpyDtoDAsync_v2 3020] [cuMemcpyDtoDAsync_v2_ptsz 7000] (c, d: u64, s: u64, n: usize, h: H) {
         copy_async(c.stream(h)?, linear((d, D), (s, D), n))
@@ -188,12 +188,19 @@ cu! {
     Ctx cuMemsetD2D8 [cuMemsetD2D8_v2 3020] [cuMemsetD2D8_v2_ptds 7000] (c, d: u64, p: usize, v: u8, w: usize, n: usize) {
         memset(c, 0, true, d, p, v as u32, 1, (w, n))
     }
+    Ctx cuMemsetD2D16 [cuMemsetD2D16_v2 3020] [cuMemsetD2D16_v2_ptds 7000] (c, d: u64, p: usize, v: u16, w: usize, n: usize) {
+        memset(c, 0, true, d, p, v as u32, 2, (w, n))
+    }
     Ctx cuMemsetD2D32 [cuMemsetD2D32_v2 3020] [cuMemsetD2D32_v2_ptds 7000] (c, d: u64, p: usize, v: u32, w: usize, n: usize) {
         memset(c, 0, true, d, p, v, 4, (w, n))
     }
     Ctx cuMemsetD2D8Async [cuMemsetD2D8Async 3020] [cuMemsetD2D8Async_ptsz 7000]
     (c, d: u64, p: usize, v: u8, w: usize, n: usize, h: H) {
         memset(c, h, false, d, p, v as u32, 1, (w, n))
+    }
+    Ctx cuMemsetD2D16Async [cuMemsetD2D16Async 3020] [cuMemsetD2D16Async_ptsz 7000]
+    (c, d: u64, p: usize, v: u16, w: usize, n: usize, h: H) {
+        memset(c, h, false, d, p, v as u32, 2, (w, n))
     }
     Ctx cuMemsetD2D32Async [cuMemsetD2D32Async 3020] [cuMemsetD2D32Async_ptsz 7000]
     (c, d: u64, p: usize, v: u32, w: usize, n: usize, h: H) {

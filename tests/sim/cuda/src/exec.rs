@@ -6,18 +6,25 @@ use crate::structs::{
     HostNode, InstantiateParams, KernelNode, KernelNodeV1, MemOpNode, Memcpy3D, MemsetNode, NodeParams, UpdateResult,
 };
 use gpumem_sim_engine::node::Kind;
-use gpumem_sim_engine::update::Refusal;
-use gpumem_sim_engine::{Result, exec, lock, update};
+use gpumem_sim_engine::{Error, Result, exec, lock, update};
 
 fn outcome(h: H, g: H) -> Result<(UpdateResult, Result)> {
     let o = update::update(h, g)?;
-    let (result, error_node) = o.refusal.map_or((0, 0), |(r, n): (Refusal, H)| (r as u32, n));
-    Ok((UpdateResult { result, error_node, error_from: 0 }, o.error()))
+    let info = o.refusal.map_or(UpdateResult::default(), |r| UpdateResult {
+        result: r.why as u32,
+        error_node: r.node,
+        error_from: r.from,
+    });
+    Ok((info, o.error()))
 }
 
 cu! {
     Ctx cuGraphInstantiateWithFlags [cuGraphInstantiateWithFlags 11040] [] (c, out: Out<H>, g: H, flags: u64) {
         out.need()?;
+        // UPLOAD needs a stream, which only the form with parameters has.
+        if flags & 2 != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
         out.set(exec::instantiate(c.ctx, g, flags)?)
     }
     Ctx cuGraphInstantiate [cuGraphInstantiate_v2 11000, cuGraphInstantiate 10000] []
@@ -36,11 +43,10 @@ cu! {
         if p.flags & 2 != 0 {
             c.stream(p.stream)?;
         }
-        p.error_node = 0;
-        let made = exec::instantiate(c.ctx, g, p.flags);
-        p.result = made.is_err() as u32;
+        let made = exec::instantiate_or_why(c.ctx, g, p.flags);
+        (p.result, p.error_node) = made.as_ref().map_or_else(|why| (why.result, why.node), |_| (0, 0));
         params.set(p)?;
-        out.set(made?)
+        out.set(made.map_err(|why| why.error)?)
     }
     Init cuGraphExecDestroy [cuGraphExecDestroy 10000] [] (c, h: H) { exec::destroy(h) }
     /// Does not tell USE_NODE_PRIORITY (H200, driver 580).
@@ -56,7 +62,7 @@ cu! {
     }
     Init cuGraphExecUpdate [cuGraphExecUpdate_v2 12000] [] (c, h: H, g: H, out: Out<UpdateResult>) {
         let (info, result) = outcome(h, g)?;
-        out.set(info)?;
+        out.put(info);
         result
     }
     Init cuGraphExecUpdate [cuGraphExecUpdate 10020] [] (c, h: H, g: H, node: Out<H>, why: Out<u32>) {
@@ -66,35 +72,45 @@ cu! {
         result
     }
     Init cuGraphExecKernelNodeSetParams [cuGraphExecKernelNodeSetParams_v2 12000] [] (c, h: H, node: H, p: In<KernelNode>) {
+        lock().exec(h)?;
         exec::set_node(h, node, kernel_kind(&p.get()?)?)
     }
     Init cuGraphExecKernelNodeSetParams [cuGraphExecKernelNodeSetParams 10010] [] (c, h: H, node: H, p: In<KernelNodeV1>) {
+        lock().exec(h)?;
         exec::set_node(h, node, kernel_kind(&widen(p.get()?))?)
     }
     Init cuGraphExecMemcpyNodeSetParams [cuGraphExecMemcpyNodeSetParams 10020] [] (c, h: H, node: H, p: In<Memcpy3D>, ctx: H) {
+        lock().exec(h)?;
         let _ = ctx;
         exec::set_node(h, node, memcpy_kind(&p.get()?)?)
     }
     Init cuGraphExecMemsetNodeSetParams [cuGraphExecMemsetNodeSetParams 10020] [] (c, h: H, node: H, p: In<MemsetNode>, ctx: H) {
+        lock().exec(h)?;
         let _ = ctx;
         exec::set_node(h, node, memset_kind(&p.get()?)?)
     }
     Init cuGraphExecHostNodeSetParams [cuGraphExecHostNodeSetParams 10020] [] (c, h: H, node: H, p: In<HostNode>) {
+        lock().exec(h)?;
         exec::set_node(h, node, host_kind(&p.get()?)?)
     }
     Init cuGraphExecChildGraphNodeSetParams [cuGraphExecChildGraphNodeSetParams 11010] [] (c, h: H, node: H, g: H) {
+        lock().exec(h)?;
         exec::set_child(h, node, g)
     }
     Init cuGraphExecEventRecordNodeSetEvent [cuGraphExecEventRecordNodeSetEvent 11010] [] (c, h: H, node: H, e: H) {
+        lock().exec(h)?;
         exec::set_node(h, node, event_kind(e, true)?)
     }
     Init cuGraphExecEventWaitNodeSetEvent [cuGraphExecEventWaitNodeSetEvent 11010] [] (c, h: H, node: H, e: H) {
+        lock().exec(h)?;
         exec::set_node(h, node, event_kind(e, false)?)
     }
     Init cuGraphExecBatchMemOpNodeSetParams [cuGraphExecBatchMemOpNodeSetParams 11070] [] (c, h: H, node: H, p: In<MemOpNode>) {
+        lock().exec(h)?;
         exec::set_node(h, node, mem_ops_kind(&p.get()?)?)
     }
     Init cuGraphExecNodeSetParams [cuGraphExecNodeSetParams 12020] [] (c, h: H, node: H, p: In<NodeParams>) {
+        lock().exec(h)?;
         let mut p = p.get()?;
         if p.kind == 4 {
             return exec::set_child(h, node, p.body[0] as H);

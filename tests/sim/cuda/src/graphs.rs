@@ -1,9 +1,8 @@
 //! Graphs: made, cloned, wired, looked at.
 
 use crate::abi::{H, In, Out, Text};
-use gpumem_sim_engine::graph;
 use gpumem_sim_engine::node::Kind;
-use gpumem_sim_engine::{Error, Result, lock};
+use gpumem_sim_engine::{Error, Result, graph, lock, user_object};
 
 type Edge = [u8; 8];
 const PLAIN: Edge = [0; 8];
@@ -28,8 +27,8 @@ fn list(out: Out<H>, n: Out<usize>, values: Vec<H>) -> Result {
 fn edge_lists(nodes: Out<H>, edges: Out<Edge>, n: Out<usize>, values: Vec<(H, Edge)>) -> Result {
     let plain = edges.is_null() && values.iter().any(|(_, d)| *d != PLAIN);
     if plain && !nodes.is_null() {
-        // The old form cannot show data: CUDA_ERROR_LOSSY_QUERY.
-        return Err(Error(402));
+        // The old form cannot show data.
+        return Err(Error::LOSSY_QUERY);
     }
     if !nodes.is_null() && !edges.is_null() {
         edges.fill(n.get()?, values.iter().map(|v| v.1));
@@ -46,7 +45,7 @@ fn all_edges(g: H, from: Out<H>, to: Out<H>, data: Out<Edge>, n: Out<usize>) -> 
         return n.set(edges.len());
     }
     if data.is_null() && edges.iter().any(|e| e.2 != PLAIN) {
-        return Err(Error(402));
+        return Err(Error::LOSSY_QUERY);
     }
     let room = n.get()?;
     from.fill(room, edges.iter().map(|e| e.0));
@@ -154,21 +153,21 @@ cu! {
             return Err(Error::INVALID_VALUE);
         }
         out.need()?;
-        out.set(graph::create_object(destroy, data, refs)?)
+        out.set(user_object::create(destroy, data, refs)?)
     }
-    Init cuUserObjectRetain [cuUserObjectRetain 11030] [] (c, h: H, n: u32) { graph::retain_object(h, n) }
+    Init cuUserObjectRetain [cuUserObjectRetain 11030] [] (c, h: H, n: u32) { user_object::retain(h, n) }
     Init cuUserObjectRelease [cuUserObjectRelease 11030] [] (c, h: H, n: u32) {
         let mut m = lock();
         if !m.user_objects.contains_key(&h) {
             return Err(Error::INVALID_VALUE);
         }
-        graph::release_object(&mut m, h, n, None);
+        user_object::release(&mut m, h, n, None);
         Ok(())
     }
     Init cuGraphRetainUserObject [cuGraphRetainUserObject 11030] [] (c, g: H, h: H, n: u32, flags: u32) {
-        graph::retain_in_graph(g, h, n, flags & 1 != 0)
+        user_object::retain_in_graph(g, h, n, flags & 1 != 0)
     }
     Init cuGraphReleaseUserObject [cuGraphReleaseUserObject 11030] [] (c, g: H, h: H, n: u32) {
-        graph::release_in_graph(g, h, n)
+        user_object::release_in_graph(g, h, n)
     }
 }

@@ -4,7 +4,7 @@ use crate::abi::{Call, H, In, bytes_at};
 use crate::structs::{KernelNode, LaunchAttribute, LaunchConfig};
 use gpumem_sim_engine::launch::{Shape, kernel};
 use gpumem_sim_engine::node::{Attrs, Kernel, Kind, attr};
-use gpumem_sim_engine::{Error, Result, lock, stream};
+use gpumem_sim_engine::{Error, Result, attrs, capture, lock, stream};
 
 /// The packed block of `extra`, if there is one.
 fn extra_block(extra: usize) -> Result<Option<Vec<u8>>> {
@@ -38,10 +38,13 @@ fn build(shape: Shape, params: usize, extra: usize) -> Result<Kernel> {
 
 /// A kernel node's parameters into the engine's form.
 pub fn node_kernel(p: &KernelNode, ctx: H) -> Result<Kernel> {
-    let named = if p.v1.func != 0 { p.v1.func } else { p.kern };
     let ctx = if p.ctx != 0 { p.ctx } else { ctx };
-    let func = crate::modules::resolve(named, ctx)?;
     let v = &p.v1;
+    let func = if v.func != 0 { v.func } else { crate::modules::resolve(p.kern, ctx)? };
+    // Unlike a launch, a node takes no kernel for a function.
+    if lock().function(func)?.module == 0 {
+        return Err(Error::INVALID_HANDLE);
+    }
     let shape = Shape { func, grid: v.grid, block: v.block, shared: v.shared, attrs: Attrs::new() };
     build(shape, v.params, v.extra)
 }
@@ -49,8 +52,18 @@ pub fn node_kernel(p: &KernelNode, ctx: H) -> Result<Kernel> {
 fn launch(c: &Call, mut shape: Shape, s: H, params: usize, extra: usize) -> Result {
     let s = c.stream(s)?;
     shape.func = crate::modules::resolve(shape.func, c.ctx)?;
-    let k = build(shape, params, extra)?;
-    stream::submit(&mut lock(), s, Kind::Kernel(k)).map(drop)
+    // A policy for synchronising is no attribute of a launch.
+    if shape.attrs.contains_key(&3) {
+        return Err(Error::INVALID_VALUE);
+    }
+    let priority = lock().stream(s)?.priority;
+    shape.attrs = attrs::captured(shape.attrs, priority);
+    let k = build(shape, params, extra);
+    let mut m = lock();
+    if k == Err(Error::INVALID_CLUSTER_SIZE) {
+        capture::invalidate_of(&mut m, s);
+    }
+    stream::submit(&mut m, s, Kind::Kernel(k?)).map(drop)
 }
 
 fn flag_value(on: u32) -> [u8; 64] {

@@ -7,10 +7,10 @@ use crate::structs::{
     AccessDesc, HostNode, KernelNode, KernelNodeV1, Location, MemAllocNode, MemOpNode, MemOpParams, Memcpy3D,
     MemcpyNode, MemsetNode, NodeParams, PoolProps,
 };
-use gpumem_sim_engine::exec::node_attrs;
+use gpumem_sim_engine::exec::{node_attrs, node_kernel};
 use gpumem_sim_engine::graph::{self, add_node};
 use gpumem_sim_engine::node::{HostFn, Kind, Memset};
-use gpumem_sim_engine::{Error, Result, context, copy, lock, pool, work};
+use gpumem_sim_engine::{Error, Result, attrs, context, copy, lock, module, pool};
 
 type Edge = [u8; 8];
 
@@ -37,9 +37,12 @@ pub fn widen(v1: KernelNodeV1) -> KernelNode {
 }
 
 pub fn memcpy_kind(p: &Memcpy3D) -> Result<Kind> {
-    let kind = Kind::Memcpy(copy3(p)?);
-    work::check(&lock(), &kind)?;
-    Ok(kind)
+    let c = copy3(p)?;
+    if c.width == 0 || c.height == 0 || c.depth == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    copy::check(&lock(), &c)?;
+    Ok(Kind::Memcpy(c))
 }
 
 pub fn memset_kind(p: &MemsetNode) -> Result<Kind> {
@@ -105,9 +108,11 @@ fn kernel_params(node: H) -> Result<KernelNode> {
     let Kind::Kernel(k) = &n.kind else {
         return Err(Error::INVALID_VALUE);
     };
-    let params = if n.views.is_empty() { 0 } else { n.views.as_ptr() as usize };
-    let v1 = KernelNodeV1 { func: k.func, grid: k.grid, block: k.block, shared: k.shared, params, extra: 0 };
-    Ok(KernelNode { v1, kern: 0, ctx: 0 })
+    let (params, extra) = (n.views.params(), n.views.extra());
+    let (func, grid, block, shared) = (k.func, k.grid, k.block, k.shared);
+    let v1 = KernelNodeV1 { func, grid, block, shared, params, extra };
+    let ctx = m.functions.get(&func).and_then(|f| m.modules.get(&f.module)).map_or(0, |module| module.ctx);
+    Ok(KernelNode { v1, kern: module::kernel_of(&m, func), ctx })
 }
 
 fn alloc_params(node: H) -> Result<MemAllocNode> {
@@ -182,13 +187,14 @@ cu! {
     Init cuGraphKernelNodeSetParams [cuGraphKernelNodeSetParams 10000] [] (c, node: H, p: In<KernelNodeV1>) {
         graph::set_node(node, keep_attrs(node, kernel_kind(&widen(p.get()?))?)?)
     }
-    Init cuGraphKernelNodeGetAttribute [cuGraphKernelNodeGetAttribute 11000] [] (c, node: H, id: u32, out: Out<[u8; 64]>) {
-        out.set(node_attrs(&mut lock(), node)?.get(&id).copied().unwrap_or([0; 64]))
+    Init cuGraphKernelNodeGetAttribute [cuGraphKernelNodeGetAttribute 11000] [] (c, node: H, id: u32, out: Out<u8>) {
+        let value = attrs::get(node_kernel(&mut lock(), node)?, id)?;
+        out.need()?.fill(value.len(), value);
+        Ok(())
     }
     Init cuGraphKernelNodeSetAttribute [cuGraphKernelNodeSetAttribute 11000] [] (c, node: H, id: u32, value: In<[u8; 64]>) {
         let value = value.get()?;
-        node_attrs(&mut lock(), node)?.insert(id, value);
-        Ok(())
+        attrs::set(node_kernel(&mut lock(), node)?, id, value)
     }
     Init cuGraphKernelNodeCopyAttributes [cuGraphKernelNodeCopyAttributes 11000] [] (c, dst: H, src: H) {
         let mut m = lock();

@@ -129,7 +129,7 @@ pub fn active(m: &mut Machine, stream: H) -> Result<bool> {
 const PROGRAMMATIC: [u8; 8] = [1, 0, 1, 0, 0, 0, 0, 0];
 
 /// Adds a node after what the stream captured last.
-pub fn add(m: &mut Machine, stream: H, kind: Kind) -> Result<H> {
+pub fn add(m: &mut Machine, stream: H, mut kind: Kind) -> Result<H> {
     let s = m.stream(stream)?;
     let member = s.capture.as_ref().ok_or(Error::ILLEGAL_STATE)?;
     let (id, mut deps) = (member.capture, member.deps.clone());
@@ -142,6 +142,9 @@ pub fn add(m: &mut Machine, stream: H, kind: Kind) -> Result<H> {
                 *data = PROGRAMMATIC;
             }
         }
+    }
+    if let Kind::Kernel(k) = &mut kind {
+        k.attrs.remove(&attr::PROGRAMMATIC_SERIALIZATION);
     }
     let node = graph::add_node(m, g, &deps, kind)?;
     if let Some(c) = m.stream(stream)?.capture.as_mut() {

@@ -13,7 +13,8 @@ fn pageable(m: &Machine, s: &Side) -> bool {
     matches!(s.space, space::HOST | space::UNIFIED) && work::pageable(m, s.at)
 }
 
-fn check(m: &Machine, c: &Copy3D) -> Result {
+/// Whether there is something at both ends.
+pub fn check(m: &Machine, c: &Copy3D) -> Result {
     for s in [&c.src, &c.dst] {
         let bad = match s.space {
             space::HOST | space::UNIFIED => s.at == 0,

@@ -25,11 +25,14 @@ pub fn kernel(shape: Shape, packed: Option<Vec<u8>>, read: Option<&dyn Fn(usize,
     if threads > 1024 || grid[1] > 65535 || grid[2] > 65535 {
         return Err(Error::INVALID_VALUE);
     }
-    let (layout, most) = {
+    let (layout, load, most) = {
         let mut m = lock();
         let most = m.function_attribute(func, MAX_DYNAMIC_SHARED)?;
-        (m.function(func)?.layout.clone(), most)
+        let f = m.function(func)?;
+        (f.layout.clone(), f.load, most)
     };
+    crate::attrs::divides(grid, &attrs)?;
+    let is_packed = packed.is_some();
     if shared as i64 > most as i64 {
         return Err(Error::INVALID_VALUE);
     }
@@ -49,7 +52,7 @@ pub fn kernel(shape: Shape, packed: Option<Vec<u8>>, read: Option<&dyn Fn(usize,
         (None, None) if size == 0 => {}
         (None, None) => return Err(Error::INVALID_VALUE),
     }
-    Ok(Kernel { func, grid, block, shared, params: bytes.into(), layout, attrs })
+    Ok(Kernel { func, grid, block, shared, params: bytes.into(), layout, packed: is_packed, attrs, load })
 }
 
 const MAX_DYNAMIC_SHARED: u32 = 8;
@@ -64,7 +67,9 @@ impl Machine {
             (None, 4) => 32,       // registers
             (None, 5 | 6) => 90,   // PTX and binary version
             (None, 8) => 48 << 10, // dynamic shared memory
-            (None, _) => 0,
+            (None, 9) => -1,       // shared memory carveout: the driver's choice
+            (None, 0..=15) => 0,
+            _ => return Err(Error::INVALID_VALUE),
         })
     }
 }

@@ -10,6 +10,7 @@
 //! takes it only to look memory up, so a call that waits never holds it.
 
 pub mod arena;
+pub mod attrs;
 pub mod capture;
 pub mod config;
 pub mod context;
@@ -33,6 +34,7 @@ pub mod queue;
 pub mod report;
 pub mod stream;
 pub mod update;
+pub mod user_object;
 pub mod vmm;
 pub mod work;
 

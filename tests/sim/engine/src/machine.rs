@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::exec::Exec;
-use crate::graph::{Graph, UserObject};
+use crate::graph::Graph;
 use crate::handle::{H, Handles};
 use crate::memory::Alloc;
 use crate::module::{Function, Library, Module};
@@ -16,6 +16,7 @@ use crate::pool::Pool;
 use crate::queue::{Fence, Queue};
 use crate::report;
 use crate::stream::Stream;
+use crate::user_object::UserObject;
 use crate::vmm::{Physical, Reservation};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -75,6 +76,7 @@ pub struct Machine {
     pub graph_blocks: HashMap<u64, crate::pool::GraphBlock>,
     pub imports: HashMap<u64, crate::ipc::Import>,
     pub user_objects: HashMap<H, UserObject>,
+    pub unloaded: crate::module::Unloaded,
     pub captures: HashMap<u64, Capture>,
     pub allocs: BTreeMap<u64, Alloc>,
     pub threads: HashMap<u64, Thread>,
@@ -149,6 +151,7 @@ impl Machine {
             graph_blocks: HashMap::new(),
             imports: HashMap::new(),
             user_objects: HashMap::new(),
+            unloaded: HashMap::new(),
             captures: HashMap::new(),
             allocs: BTreeMap::new(),
             threads: HashMap::new(),
@@ -190,7 +193,8 @@ impl Machine {
         if self.handles.known(h) {
             report::violation("dead_handle", &format!("{kind} {h:#x} was destroyed"));
         }
-        Error::INVALID_HANDLE
+        // Graphs, their nodes and execs give 1, destroyed or NULL (H200, driver 580).
+        if kind.starts_with("graph") { Error::INVALID_VALUE } else { Error::INVALID_HANDLE }
     }
 
     /// Takes `bytes` of a device's memory, or gives out-of-memory.

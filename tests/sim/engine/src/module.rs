@@ -4,12 +4,16 @@ use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::memory;
+use crate::node::Kernel;
 use crate::ptx;
+use crate::report;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub struct Module {
     pub ctx: H,
+    /// What its functions' addresses are kept by when it goes.
+    image: u64,
     pub functions: Vec<H>,
     pub globals: HashMap<String, (u64, u64)>,
 }
@@ -19,6 +23,7 @@ pub struct Library {
     pub text: Arc<str>,
     pub modules: HashMap<H, H>,
     pub kernels: Vec<H>,
+    image: u64,
 }
 
 pub struct Function {
@@ -30,12 +35,36 @@ pub struct Function {
     pub library: H,
     pub layout: Arc<[(u32, u32)]>,
     pub attrs: HashMap<u32, i32>,
+    /// Never given before, unlike the function's address.
+    pub load: u64,
 }
 
-fn add_functions(m: &mut Machine, image: &ptx::Image, module: H, library: H) -> Vec<H> {
+/// Addresses of unloaded functions, by image and name: the next load of the
+/// same text gets them again, as it can on a real driver (10 addresses in 40
+/// loads on an H200).
+pub type Unloaded = HashMap<(u64, bool, String), Vec<H>>;
+
+fn hash(text: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn drop_functions(m: &mut Machine, list: Vec<H>, image: u64, kernels: bool) {
+    for h in list {
+        if let Some(f) = m.functions.remove(&h) {
+            m.unloaded.entry((image, kernels, f.name)).or_default().push(h);
+        }
+    }
+}
+
+fn add_functions(m: &mut Machine, image: &ptx::Image, hash: u64, module: H, library: H) -> Vec<H> {
     let mut list = Vec::new();
+    let load = m.id();
     for e in &image.entries {
-        let h = m.handles.make("function");
+        let back = m.unloaded.get_mut(&(hash, module == 0, e.name.clone())).and_then(Vec::pop);
+        let h = back.unwrap_or_else(|| m.handles.make("function"));
         let f = Function {
             name: e.name.clone(),
             c_name: std::ffi::CString::new(e.name.clone()).unwrap_or_default(),
@@ -43,6 +72,7 @@ fn add_functions(m: &mut Machine, image: &ptx::Image, module: H, library: H) -> 
             library,
             layout: e.params.clone().into(),
             attrs: HashMap::new(),
+            load,
         };
         m.functions.insert(h, f);
         list.push(h);
@@ -54,18 +84,18 @@ fn add_functions(m: &mut Machine, image: &ptx::Image, module: H, library: H) -> 
 pub fn load(ctx: H, text: &str) -> Result<H> {
     let image = ptx::parse(text).ok_or(Error::INVALID_IMAGE)?;
     let mut m = lock();
-    load_image(&mut m, ctx, &image, 0)
+    load_image(&mut m, ctx, &image, hash(text), 0)
 }
 
-fn load_image(m: &mut Machine, ctx: H, image: &ptx::Image, library: H) -> Result<H> {
+fn load_image(m: &mut Machine, ctx: H, image: &ptx::Image, hash: u64, library: H) -> Result<H> {
     let mut globals = HashMap::new();
     for v in &image.variables {
         let addr = memory::alloc_kind(m, ctx, v.size.max(1), memory::Kind::Device)?;
         globals.insert(v.name.clone(), (addr, v.size));
     }
     let h = m.handles.make("module");
-    let functions = add_functions(m, image, h, library);
-    m.modules.insert(h, Module { ctx, functions, globals });
+    let functions = add_functions(m, image, hash, h, library);
+    m.modules.insert(h, Module { ctx, image: hash, functions, globals });
     Ok(h)
 }
 
@@ -84,10 +114,7 @@ pub fn drop_module(m: &mut Machine, h: H) {
     for (addr, _) in module.globals.into_values() {
         memory::drop_alloc(m, addr);
     }
-    for f in module.functions {
-        m.functions.remove(&f);
-        m.handles.retire("function", f);
-    }
+    drop_functions(m, module.functions, module.image, false);
     m.handles.retire("module", h);
 }
 
@@ -105,8 +132,8 @@ pub fn load_library(text: &str) -> Result<H> {
     let image = ptx::parse(text).ok_or(Error::INVALID_IMAGE)?;
     let mut m = lock();
     let h = m.handles.make("library");
-    let kernels = add_functions(&mut m, &image, 0, h);
-    m.libraries.insert(h, Library { text: text.into(), modules: HashMap::new(), kernels });
+    let kernels = add_functions(&mut m, &image, hash(text), 0, h);
+    m.libraries.insert(h, Library { text: text.into(), modules: HashMap::new(), kernels, image: hash(text) });
     Ok(h)
 }
 
@@ -119,10 +146,7 @@ pub fn unload_library(h: H) -> Result {
     for module in l.modules.into_values() {
         drop_module(&mut m, module);
     }
-    for f in l.kernels {
-        m.functions.remove(&f);
-        m.handles.retire("function", f);
-    }
+    drop_functions(&mut m, l.kernels, l.image, true);
     m.handles.retire("library", h);
     Ok(())
 }
@@ -136,7 +160,7 @@ pub fn library_module(library: H, ctx: H) -> Result<H> {
     }
     let text = l.text.clone();
     let image = ptx::parse(&text).ok_or(Error::INVALID_IMAGE)?;
-    let module = load_image(&mut m, ctx, &image, library)?;
+    let module = load_image(&mut m, ctx, &image, hash(&text), library)?;
     m.library(library)?.modules.insert(ctx, module);
     Ok(module)
 }
@@ -152,7 +176,35 @@ pub fn kernel_function(kernel: H, ctx: H) -> Result<H> {
     let (library, name) = {
         let mut m = lock();
         let f = m.function(kernel)?;
+        if f.module != 0 {
+            return Err(Error::INVALID_HANDLE);
+        }
         (f.library, f.name.clone())
     };
     function(library_module(library, ctx)?, &name)
+}
+
+/// The kernel of a library that a function was made of; 0 if of a module.
+pub fn kernel_of(m: &Machine, func: H) -> H {
+    let Some(f) = m.functions.get(&func) else { return 0 };
+    let kernels = m.libraries.get(&f.library).map_or(&[][..], |l| &l.kernels);
+    let named = |h: &&H| m.functions.get(h).is_some_and(|k| k.name == f.name);
+    kernels.iter().find(named).copied().unwrap_or(0)
+}
+
+impl Machine {
+    /// Whether what a kernel was made of is still loaded. If not, whoever uses
+    /// it goes wrong: a real driver crashes, or runs what lies there now.
+    pub fn still_loaded(&self, k: &Kernel, what: &str) -> Result {
+        let now = self.functions.get(&k.func);
+        if now.is_some_and(|f| f.load == k.load) {
+            return Ok(());
+        }
+        let text = match now {
+            None => format!("{what} a kernel of an unloaded module"),
+            Some(f) => format!("{what} a kernel of an unloaded module; {} has its address now", f.name),
+        };
+        report::violation("unloaded_function", &text);
+        Err(Error::INVALID_HANDLE)
+    }
 }

@@ -57,6 +57,8 @@ pub mod attr {
     pub const CLUSTER: u32 = 4;
     pub const PROGRAMMATIC_SERIALIZATION: u32 = 6;
     pub const PRIORITY: u32 = 8;
+    /// NVLink-centric scheduling; can be set and not read.
+    pub const NVLINK_CENTRIC: u32 = 16;
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +71,12 @@ pub struct Kernel {
     pub params: Arc<[u8]>,
     /// Offset and size of each parameter.
     pub layout: Arc<[(u32, u32)]>,
+    /// Given as one packed block (`extra`); then it is read back as one.
+    pub packed: bool,
     pub attrs: Attrs,
+    /// The load of the module that `func` named: its address comes back after
+    /// an unload, for another function.
+    pub load: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,8 +138,14 @@ pub struct Copy3D {
 impl Copy3D {
     /// `n` bytes from `src` to `dst`, wherever those are.
     pub fn linear(dst: u64, src: u64, n: u64) -> Copy3D {
-        let side = |at| Side { space: space::UNIFIED, at, pitch: n, height: 1, ..Side::default() };
+        let side = |at| Side { space: space::UNIFIED, at, ..Side::default() };
         Copy3D { src: side(src), dst: side(dst), width: n, height: 1, depth: 1 }
+    }
+
+    /// One row of plain memory to another.
+    pub fn is_linear(&self) -> bool {
+        let plain = |s: &Side| s.space != space::ARRAY;
+        self.height <= 1 && self.depth <= 1 && plain(&self.src) && plain(&self.dst)
     }
 }
 
@@ -146,6 +159,8 @@ pub enum MemOp {
 pub type Edge = (H, [u8; 8]);
 
 pub struct Node {
+    /// Never given before: a handle's address may come back for another node.
+    pub id: u64,
     pub graph: H,
     pub kind: Kind,
     pub deps: Vec<Edge>,
@@ -154,6 +169,39 @@ pub struct Node {
     pub origin: H,
     /// Memory that it touches, as it was when the parameters were set.
     pub refs: Vec<Ref>,
-    /// Where each parameter of a kernel node lies, for those who ask.
-    pub views: Box<[usize]>,
+    pub views: Views,
+}
+
+/// What a kernel node's parameters look like to those who ask for them: lists
+/// that the driver owns, into its own copy of the values.
+#[derive(Default)]
+pub struct Views {
+    list: Box<[usize]>,
+    /// Bytes of the packed block; the list points at it.
+    size: Box<usize>,
+    packed: bool,
+}
+
+impl Views {
+    pub fn new(kind: &Kind) -> Views {
+        let Kind::Kernel(k) = kind else { return Views::default() };
+        let (at, size, packed) = (k.params.as_ptr() as usize, Box::new(k.params.len()), k.packed);
+        let list = match packed {
+            // In this order (H200, driver 580): CU_LAUNCH_PARAM_BUFFER_SIZE, _POINTER, _END.
+            true => vec![2, &raw const *size as usize, 1, at, 0],
+            false => k.layout.iter().map(|(off, _)| at + *off as usize).collect(),
+        };
+        Views { list: list.into(), size, packed }
+    }
+
+    /// `kernelParams`: NULL without parameters, and where they were packed.
+    pub fn params(&self) -> usize {
+        if self.packed || self.list.is_empty() { 0 } else { self.list.as_ptr() as usize }
+    }
+
+    /// `extra`: NULL unless they were packed.
+    pub fn extra(&self) -> usize {
+        debug_assert!(!self.packed || self.list[1] == &raw const *self.size as usize);
+        if self.packed { self.list.as_ptr() as usize } else { 0 }
+    }
 }

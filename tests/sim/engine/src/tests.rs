@@ -10,7 +10,7 @@ use crate::machine::{lock, stat};
 use crate::memory::{alloc, free};
 use crate::node::{Attrs, Copy3D, Kernel, Kind, Memset, attr};
 use crate::{Error, Result, capture, context, event, exec, graph, lifecycle, memory, module, pool};
-use crate::{report, stream, update, vmm};
+use crate::{report, stream, update, user_object, vmm};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 

@@ -2,11 +2,13 @@
 //! says it did. Measured on an H200 (driver 580, CUDA 13.0).
 
 use crate::error::{Error, Result};
-use crate::exec::{ExecNode, USE_NODE_PRIORITY, flatten};
+use crate::exec::{Body, ExecNode, USE_NODE_PRIORITY, flatten};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
-use crate::node::{Attrs, Copy3D, Kind, attr};
+use crate::node::{Attrs, Copy3D, Kind, Memset, attr};
+use crate::user_object;
 use crate::work;
+use std::collections::{HashMap, VecDeque};
 
 /// Why an update was refused, as CUgraphExecUpdateResult numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,82 +22,134 @@ pub enum Refusal {
     Attributes = 8,
 }
 
-/// Result of an update: the refusal with the new graph's node, if any.
+/// A refusal: the new graph's node, and where an edge is to blame the node that
+/// it comes from; 0 where there is none to name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    pub why: Refusal,
+    pub node: H,
+    pub from: H,
+}
+
+/// Result of an update.
 pub struct Outcome {
-    pub refusal: Option<(Refusal, H)>,
+    pub refusal: Option<Mismatch>,
+}
+
+impl Outcome {
+    /// 910 if it was refused.
+    pub fn error(&self) -> Result {
+        self.refusal.map_or(Ok(()), |_| Err(Error::EXEC_UPDATE_FAILURE))
+    }
+}
+
+/// Which node of the new body stands for each of the old one.
+pub struct Pairs {
+    with: Vec<usize>,
+    inside: HashMap<usize, Pairs>,
 }
 
 pub fn update(h: H, g: H) -> Result<Outcome> {
     let mut m = lock();
     m.exec(h)?;
-    let (mut new, map) = flatten(&mut m, g)?;
+    let (new, _) = flatten(&mut m, g)?;
+    let e = &m.execs[&h];
+    let pairs = match pair(&m, &e.body, &new, e.flags) {
+        Ok(pairs) => pairs,
+        Err(refusal) => return Ok(Outcome { refusal: Some(refusal) }),
+    };
+    // It holds what the new graph holds, and no longer what the old one held.
+    let objects = m.graph(g)?.user_objects.clone();
+    user_object::retain_all(&mut m, &objects);
     let e = m.exec(h)?;
-    let (old, flags) = (e.nodes.clone(), e.flags);
-    if let Err((refusal, index)) = compare(&m, &old, &new, flags) {
-        let node = map.iter().find(|(_, i)| **i == index).map_or(0, |(h, _)| *h);
-        return Ok(Outcome { refusal: Some((refusal, node)) });
-    }
-    carry(&old, &mut new);
-    let e = m.exec(h)?;
-    e.nodes = new;
+    carry(&mut e.body, new, &pairs);
     e.plan = None;
+    let (given_up, last) = (std::mem::replace(&mut e.user_objects, objects), e.last.clone());
+    for (object, count) in given_up {
+        user_object::release(&mut m, object, count, last.clone());
+    }
     Ok(Outcome { refusal: None })
 }
 
-/// What stays from the old exec: disabled nodes stay disabled, and whatever
-/// cluster the new graph has, the old one silently stays.
-fn carry(old: &[ExecNode], new: &mut [ExecNode]) {
-    for (o, n) in old.iter().zip(new) {
-        n.enabled = o.enabled;
+const NOBODY: usize = usize::MAX;
+
+/// Pairs the nodes breadth first, against the edges: from the sinks, the latest
+/// first, along each node's dependencies in their order.
+pub fn pair(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Result<Pairs, Mismatch> {
+    let refused = |why, node, from| Err(Mismatch { why, node, from });
+    if old.nodes.len() != new.nodes.len() || old.sinks.len() > new.sinks.len() {
+        return refused(Refusal::Topology, 0, 0);
+    }
+    if new.sinks.len() > old.sinks.len() {
+        let one_more = new.sinks[new.sinks.len() - 1 - old.sinks.len()];
+        return refused(Refusal::Topology, new.nodes[one_more].node, 0);
+    }
+    let (mut with, mut back) = (vec![NOBODY; old.nodes.len()], vec![NOBODY; old.nodes.len()]);
+    let (mut todo, mut inside) = (VecDeque::new(), HashMap::new());
+    for (o, n) in old.sinks.iter().rev().zip(new.sinks.iter().rev()) {
+        (with[*o], back[*n]) = (*n, *o);
+        todo.push_back((*o, *n));
+    }
+    while let Some((o, n)) = todo.pop_front() {
+        let (a, b) = (&old.nodes[o], &new.nodes[n]);
+        if a.deps.len() != b.deps.len() {
+            return refused(Refusal::Topology, b.node, 0);
+        }
+        if a.step.kind.number() != b.step.kind.number() {
+            return refused(Refusal::NodeType, b.node, 0);
+        }
+        check(m, &a.step.kind, &b.step.kind, flags).map_err(|why| Mismatch { why, node: b.node, from: 0 })?;
+        if let (Some(a), Some(b)) = (&a.child, &b.child) {
+            inside.insert(o, pair(m, a, b, flags)?);
+        }
+        for ((from_a, data_a), (from_b, data_b)) in a.deps.iter().zip(&b.deps) {
+            let together = with[*from_a] == *from_b;
+            let free = with[*from_a] == NOBODY && back[*from_b] == NOBODY;
+            if data_a != data_b || !(together || free) {
+                return refused(Refusal::Topology, b.node, new.nodes[*from_b].node);
+            }
+            if free {
+                (with[*from_a], back[*from_b]) = (*from_b, *from_a);
+                todo.push_back((*from_a, *from_b));
+            }
+        }
+    }
+    Ok(Pairs { with, inside })
+}
+
+/// What stays from the old exec: its nodes' places, what is disabled, and the
+/// cluster, whatever the new graph has.
+pub fn carry(old: &mut Body, new: Body, pairs: &Pairs) {
+    let mut new: Vec<Option<ExecNode>> = new.nodes.into_iter().map(Some).collect();
+    for (i, o) in old.nodes.iter_mut().enumerate() {
+        let Some(mut n) = new.get_mut(pairs.with[i]).and_then(Option::take) else { continue };
         if let (Kind::Kernel(a), Kind::Kernel(b)) = (&o.step.kind, &mut n.step.kind) {
             match a.attrs.get(&attr::CLUSTER) {
                 Some(cluster) => b.attrs.insert(attr::CLUSTER, *cluster),
                 None => b.attrs.remove(&attr::CLUSTER),
             };
         }
-        carry(&o.child, &mut n.child);
-    }
-}
-
-/// Pairs the nodes in order; the first that cannot be updated, by index.
-pub fn compare(
-    m: &Machine,
-    old: &[ExecNode],
-    new: &[ExecNode],
-    flags: u64,
-) -> std::result::Result<(), (Refusal, usize)> {
-    if old.len() != new.len() {
-        return Err((Refusal::Topology, usize::MAX));
-    }
-    for (i, (o, n)) in old.iter().zip(new).enumerate() {
-        if o.deps != n.deps {
-            return Err((Refusal::Topology, i));
+        o.step = n.step;
+        if let (Some(a), Some(b), Some(pairs)) = (&mut o.child, n.child, pairs.inside.get(&i)) {
+            carry(a, b, pairs);
         }
-        if o.step.kind.number() != n.step.kind.number() {
-            return Err((Refusal::NodeType, i));
-        }
-        check(m, &o.step.kind, &n.step.kind, flags).map_err(|r| (r, i))?;
-        compare(m, &o.child, &n.child, flags).map_err(|(r, _)| (r, i))?;
     }
-    Ok(())
 }
 
 fn check(m: &Machine, old: &Kind, new: &Kind, flags: u64) -> std::result::Result<(), Refusal> {
+    let allowed = |yes: bool, why| if yes { Ok(()) } else { Err(why) };
     match (old, new) {
         (Kind::Kernel(a), Kind::Kernel(b)) => {
-            if !m.functions.contains_key(&b.func) {
-                return Err(Refusal::Error);
-            }
-            let differs = |id: u32| value(&a.attrs, id) != value(&b.attrs, id);
-            if differs(attr::COOPERATIVE) || (flags & USE_NODE_PRIORITY != 0 && differs(attr::PRIORITY)) {
-                return Err(Refusal::Attributes);
-            }
-            Ok(())
+            // A real driver crashes here.
+            m.still_loaded(b, "an update reads").map_err(|_| Refusal::Error)?;
+            let same = |id: u32| value(&a.attrs, id) == value(&b.attrs, id);
+            let priority = flags & USE_NODE_PRIORITY == 0 || same(attr::PRIORITY);
+            allowed(same(attr::COOPERATIVE) && same(attr::NVLINK_CENTRIC) && priority, Refusal::Attributes)
         }
-        (Kind::Memcpy(a), Kind::Memcpy(b)) if !same_copy_shape(m, a, b) => Err(Refusal::Parameters),
-        (Kind::Memset(a), Kind::Memset(b)) if (a.height > 1) != (b.height > 1) => Err(Refusal::Parameters),
-        (Kind::MemAlloc(a), Kind::MemAlloc(b)) if a != b => Err(Refusal::NotSupported),
-        (Kind::MemFree(a), Kind::MemFree(b)) if a != b => Err(Refusal::NotSupported),
+        (Kind::Memcpy(a), Kind::Memcpy(b)) => allowed(a == b || may_become(m, a, b), Refusal::Parameters),
+        (Kind::Memset(a), Kind::Memset(b)) => allowed(may_set(a, b), Refusal::Parameters),
+        (Kind::MemAlloc(a), Kind::MemAlloc(b)) => allowed(a == b, Refusal::NotSupported),
+        (Kind::MemFree(a), Kind::MemFree(b)) => allowed(a == b, Refusal::NotSupported),
         _ => Ok(()),
     }
 }
@@ -105,24 +159,16 @@ fn value(attrs: &Attrs, id: u32) -> [u8; 64] {
     attrs.get(&id).copied().unwrap_or([0; 64])
 }
 
-/// Whether a copy keeps its direction and its number of dimensions.
-pub fn same_copy_shape(m: &Machine, a: &Copy3D, b: &Copy3D) -> bool {
-    let shape = |c: &Copy3D| {
-        let dims = if c.depth > 1 {
-            3
-        } else if c.height > 1 {
-            2
-        } else {
-            1
-        };
-        (work::is_host(m, &c.src), work::is_host(m, &c.dst), dims)
-    };
-    shape(a) == shape(b)
+/// Whether a copy of an exec may be changed into another: one row to one row,
+/// memory types as they were, no change between memory of the context and
+/// memory of none. Nothing of other copies may change, addresses included.
+pub fn may_become(m: &Machine, a: &Copy3D, b: &Copy3D) -> bool {
+    let side = |a, b| work::without_context(m, a) == work::without_context(m, b) && a.space == b.space;
+    a.is_linear() && b.is_linear() && side(&a.src, &b.src) && side(&a.dst, &b.dst)
 }
 
-impl Outcome {
-    /// 910 if it was refused.
-    pub fn error(&self) -> Result {
-        self.refusal.map_or(Ok(()), |_| Err(Error::EXEC_UPDATE_FAILURE))
-    }
+/// The same of memsets: of more than one row, address and value may change.
+pub fn may_set(a: &Memset, b: &Memset) -> bool {
+    let rows = |s: &Memset| (s.pitch, s.elem, s.width, s.height);
+    if a.height > 1 || b.height > 1 { rows(a) == rows(b) } else { true }
 }

@@ -59,9 +59,15 @@ fn extent(s: &Side, c: &Copy3D, m: &Machine) -> Option<(u64, u64)> {
         let a = m.arrays.get(&(s.at as H))?;
         return Some((a.addr, a.pitch() * a.height.max(1) * a.depth.max(1)));
     }
-    let plane = s.pitch * s.height.max(rows);
-    let start = s.at + s.x + s.y * s.pitch + s.z * plane;
-    Some((start, (slices - 1) * plane + (rows - 1) * s.pitch + c.width))
+    let pitch = row(s, c);
+    let plane = pitch * s.height.max(rows);
+    let start = s.at + s.x + s.y * pitch + s.z * plane;
+    Some((start, (slices - 1) * plane + (rows - 1) * pitch + c.width))
+}
+
+/// From one row to the next; without a pitch they follow one another.
+fn row(s: &Side, c: &Copy3D) -> u64 {
+    if s.pitch == 0 { c.width } else { s.pitch }
 }
 
 /// The memory that a piece of work touches: device memory, and host memory
@@ -143,13 +149,10 @@ pub fn perform(step: &Step, ctx: H) {
         }
         if let Kind::Kernel(k) = &step.kind {
             report::count("kernels", 1);
-            match m.functions.get(&k.func) {
-                Some(f) => native = kernels::native(&f.name),
-                None => {
-                    report::violation("dead_handle", "a kernel of an unloaded module was to run");
-                    return fault(&mut m, ctx);
-                }
+            if m.still_loaded(k, "a stream runs").is_err() {
+                return fault(&mut m, ctx);
             }
+            native = m.functions.get(&k.func).and_then(|f| kernels::native(&f.name));
         }
     }
     let ids: Vec<Option<u64>> = {
@@ -217,8 +220,9 @@ fn side(s: &Side, c: &Copy3D) -> (u64, u64, u64) {
         let plane = a.pitch() * a.height.max(1);
         return (host(a.addr) + s.x + s.y * a.pitch() + s.z * plane, a.pitch(), plane);
     }
-    let plane = s.pitch * s.height.max(c.height);
-    (host(s.at) + s.x + s.y * s.pitch + s.z * plane, s.pitch, plane)
+    let pitch = row(s, c);
+    let plane = pitch * s.height.max(c.height);
+    (host(s.at) + s.x + s.y * pitch + s.z * plane, pitch, plane)
 }
 
 fn copy(c: &Copy3D) {
@@ -309,11 +313,9 @@ pub fn pageable(m: &Machine, addr: u64) -> bool {
     !m.arena.contains(addr) && m.find(addr).is_none()
 }
 
-/// Whether copies from or to there are "host" for the graph's rules.
-pub fn is_host(m: &Machine, s: &Side) -> bool {
-    match s.space {
-        space::HOST => true,
-        space::DEVICE | space::ARRAY => false,
-        _ => m.find(s.at).map_or(!m.arena.contains(s.at), |(_, a)| a.kind.on_host() && a.kind != MemoryKind::Managed),
-    }
+/// Whether memory belongs to no context: stream-ordered, or mapped by hand. A
+/// copy node cannot change between such memory and other (H200, driver 580).
+pub fn without_context(m: &Machine, s: &Side) -> bool {
+    let of_no_context = |k: MemoryKind| matches!(k, MemoryKind::Pool(_) | MemoryKind::Mapped(_) | MemoryKind::Graph);
+    s.space != space::ARRAY && m.find(s.at).is_some_and(|(_, a)| of_no_context(a.kind))
 }

@@ -64,7 +64,7 @@ hip! {
     }
     Init hipGraphExecUpdate [] (c, h: H, g: H, node: Out<H>, why: Out<u32>) {
         let outcome = update::update(h, g)?;
-        let (result, at) = outcome.refusal.map_or((0, 0), |(r, n)| (number(r), n));
+        let (result, at) = outcome.refusal.map_or((0, 0), |r| (number(r.why), r.node));
         node.put(at);
         why.put(result);
         outcome.error()

@@ -1,9 +1,8 @@
 //! Graphs: made, cloned, wired, looked at.
 
 use crate::abi::{H, In, Out};
-use gpumem_sim_engine::graph;
 use gpumem_sim_engine::node::Kind;
-use gpumem_sim_engine::{Error, Result, lock};
+use gpumem_sim_engine::{Error, Result, graph, lock, user_object};
 
 const PLAIN: [u8; 8] = [0; 8];
 
@@ -92,19 +91,19 @@ hip! {
             return Err(Error::INVALID_VALUE);
         }
         out.need()?;
-        out.set(graph::create_object(destroy, data, refs)?)
+        out.set(user_object::create(destroy, data, refs)?)
     }
-    Init hipUserObjectRetain [] (c, h: H, n: u32) { graph::retain_object(h, n) }
+    Init hipUserObjectRetain [] (c, h: H, n: u32) { user_object::retain(h, n) }
     Init hipUserObjectRelease [] (c, h: H, n: u32) {
         let mut m = lock();
         if !m.user_objects.contains_key(&h) {
             return Err(Error::INVALID_VALUE);
         }
-        graph::release_object(&mut m, h, n, None);
+        user_object::release(&mut m, h, n, None);
         Ok(())
     }
     Init hipGraphRetainUserObject [] (c, g: H, h: H, n: u32, flags: u32) {
-        graph::retain_in_graph(g, h, n, flags & 1 != 0)
+        user_object::retain_in_graph(g, h, n, flags & 1 != 0)
     }
-    Init hipGraphReleaseUserObject [] (c, g: H, h: H, n: u32) { graph::release_in_graph(g, h, n) }
+    Init hipGraphReleaseUserObject [] (c, g: H, h: H, n: u32) { user_object::release_in_graph(g, h, n) }
 }

@@ -136,8 +136,8 @@ hip! {
         let mut m = lock();
         let n = graph::node(&mut m, node)?;
         let Kind::Kernel(k) = &n.kind else { return Err(Error::INVALID_VALUE) };
-        let params = if n.views.is_empty() { 0 } else { n.views.as_ptr() as usize };
-        out.set(KernelNode { block: k.block, extra: 0, func: k.func, grid: k.grid, params, shared: k.shared })
+        let (params, extra) = (n.views.params(), n.views.extra());
+        out.set(KernelNode { block: k.block, extra, func: k.func, grid: k.grid, params, shared: k.shared })
     }
     Init hipGraphKernelNodeSetParams [] (c, node: H, p: In<KernelNode>) {
         graph::set_node(node, keep_attrs(node, kernel_kind(&p.get()?)?)?)

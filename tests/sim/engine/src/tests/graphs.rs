@@ -80,13 +80,13 @@ fn update_has_the_measured_quirks() {
         let sized = |n| if n == 0 { plain } else { with(attr::CLUSTER, n) };
         let x = exec::instantiate(r.ctx, sized(from), 0).unwrap();
         assert!(update::update(x, sized(to)).unwrap().refusal.is_none(), "says success");
-        let kept = match &lock().exec(x).unwrap().nodes[0].step.kind {
+        let kept = match &lock().exec(x).unwrap().body.nodes[0].step.kind {
             Kind::Kernel(k) => k.attrs.get(&attr::CLUSTER).map_or(0, |v| v[0]),
             _ => panic!("a kernel"),
         };
         assert_eq!(kept, from, "but keeps the old cluster");
     }
-    let refusal = |x, g| update::update(x, g).unwrap().refusal.map(|r| r.0);
+    let refusal = |x, g| update::update(x, g).unwrap().refusal.map(|r| r.why);
     let y = exec::instantiate(r.ctx, plain, 0).unwrap();
     assert_eq!(refusal(y, with(attr::COOPERATIVE, 1)), Some(update::Refusal::Attributes));
     assert_eq!(refusal(y, with(attr::PRIORITY, 1)), None);
@@ -196,8 +196,8 @@ fn user_objects_die_with_the_last_reference() {
     let r = rig();
     let p = alloc(r.ctx, 4096).unwrap();
     let g = r.chain(p, &[1]);
-    let o = graph::create_object(died as *const () as usize, 0, 1).unwrap();
-    graph::retain_in_graph(g, o, 1, true).unwrap();
+    let o = user_object::create(died as *const () as usize, 0, 1).unwrap();
+    user_object::retain_in_graph(g, o, 1, true).unwrap();
     let x = exec::instantiate(r.ctx, g, 0).unwrap();
     graph::destroy(g).unwrap();
     let tail = lock().callbacks.tail();

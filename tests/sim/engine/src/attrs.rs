@@ -1,0 +1,71 @@
+//! Attributes of kernel nodes: which can be read and set, and what they are
+//! unless someone set them (H200, driver 580, CUDA 13.0).
+
+use crate::error::{Error, Result};
+use crate::node::{Attrs, Kernel, attr};
+
+/// Bytes of the value that is written to who asks; `None`: cannot be read.
+fn size(id: u32) -> Option<usize> {
+    Some(match id {
+        1 => 32,             // access policy window
+        2 | 5 | 8 | 10 => 4, // cooperative, cluster scheduling, priority, memory domain
+        4 => 12,             // cluster dimension
+        9 => 2,              // map of memory domains
+        13 => 16,            // updatable from the device
+        14 => 4,             // shared memory carveout
+        _ => return None,
+    })
+}
+
+/// The value of an attribute; 1 if there is none that can be read.
+pub fn get(k: &Kernel, id: u32) -> Result<Vec<u8>> {
+    let n = size(id).ok_or(Error::INVALID_VALUE)?;
+    let default = || {
+        let mut v = [0; 64];
+        // The remote domain is the second.
+        v[1] = (id == 9) as u8;
+        v
+    };
+    Ok(k.attrs.get(&id).copied().unwrap_or_else(default)[..n].to_vec())
+}
+
+/// Sets an attribute of a node. A cluster that does not divide the grid: 912.
+pub fn set(k: &mut Kernel, id: u32, value: [u8; 64]) -> Result {
+    if size(id).is_none() && id != attr::NVLINK_CENTRIC {
+        return Err(Error::INVALID_VALUE);
+    }
+    let mut attrs = k.attrs.clone();
+    attrs.insert(id, value);
+    divides(k.grid, &attrs)?;
+    k.attrs = attrs;
+    Ok(())
+}
+
+/// Whether the cluster divides the grid; 912 if not. None is one of zeroes. A
+/// preferred size (11) needs one that it can fall back to.
+pub fn divides(grid: [u32; 3], attrs: &Attrs) -> Result {
+    let Some(v) = attrs.get(&attr::CLUSTER) else {
+        return if attrs.contains_key(&11) { Err(Error::INVALID_CLUSTER_SIZE) } else { Ok(()) };
+    };
+    let size = |i: usize| u32::from_le_bytes([v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]]);
+    let fits = |i: usize| size(i) == 0 || grid[i].is_multiple_of(size(i));
+    if (0..3).all(fits) { Ok(()) } else { Err(Error::INVALID_CLUSTER_SIZE) }
+}
+
+/// What a launch's attributes come to in a node that captures it: its stream's
+/// priority, and clusters spread over the device unless it says otherwise.
+/// Those that only order the launch are no attributes of the node.
+pub fn captured(mut attrs: Attrs, priority: i32) -> Attrs {
+    let word = |n: u32| {
+        let mut v = [0; 64];
+        v[..4].copy_from_slice(&n.to_le_bytes());
+        v
+    };
+    attrs.entry(5).or_insert(word(1));
+    if priority != 0 {
+        attrs.entry(attr::PRIORITY).or_insert(word(priority as u32));
+    }
+    let more = [attr::PROGRAMMATIC_SERIALIZATION, 11, attr::NVLINK_CENTRIC];
+    attrs.retain(|id, _| size(*id).is_some() || more.contains(id));
+    attrs
+}
