@@ -8,12 +8,22 @@ use std::fmt::Write;
 /// One row of the table: symbol, base name, first version, flavour.
 type Row = (&'static str, &'static str, u32, &'static str);
 
-macro_rules! rows {
+macro_rules! hooks {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
-        const ROWS: &[Row] = &[$((stringify!($name), $base, $since, stringify!($flavour)),)*];
+        const HOOKS: &[Row] = &[$((stringify!($name), $base, $since, stringify!($flavour)),)*];
     };
 }
-gpumem_abi::driver_functions!(rows);
+gpumem_abi::driver_functions!(hooks);
+macro_rules! thunks {
+    ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
+        const THUNKS: &[Row] = &[$((stringify!($name), $base, $since, stringify!($flavour)),)*];
+    };
+}
+gpumem_abi::graph_thunks!(thunks);
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    HOOKS.iter().chain(THUNKS)
+}
 
 const OURS: &str = "libgpumem.so";
 const DRIVER: &str = "libcuda.so.1";
@@ -33,7 +43,7 @@ fn answers(text: &str) -> BTreeMap<String, Answer> {
 }
 
 fn is_ours(symbol: &str) -> bool {
-    ROWS.iter().any(|row| row.0 == symbol)
+    rows().any(|row| row.0 == symbol)
 }
 
 /// Asks natively and preloaded. Preloaded, each answer that is a function of the table is ours and
@@ -57,7 +67,7 @@ fn asked(questions: &str, env: &[(&str, &str)]) -> usize {
 
 /// Versions at which anything about a base name changes, and those around them.
 fn versions(base: &str) -> Vec<u32> {
-    let since = ROWS.iter().filter(|row| row.1 == base).map(|row| row.2);
+    let since = rows().filter(|row| row.1 == base).map(|row| row.2);
     let mut versions: Vec<u32> = since.flat_map(|since| [since - 1, since, since + 10]).collect();
     versions.extend([0, 2000, 10000, 11000, 11040, 12000, 12080, 13000]);
     versions.sort_unstable();
@@ -67,7 +77,7 @@ fn versions(base: &str) -> Vec<u32> {
 
 fn every_question(how: char) -> String {
     let mut questions = String::new();
-    for base in ROWS.iter().map(|row| row.1).collect::<std::collections::BTreeSet<_>>() {
+    for base in rows().map(|row| row.1).collect::<std::collections::BTreeSet<_>>() {
         for version in versions(base) {
             for flags in 0..3 {
                 writeln!(questions, "{how} {base} {version} {flags}").expect("a String");
@@ -94,10 +104,10 @@ fn t01_every_row_through_the_old_get_proc_address() {
 #[test]
 fn t01_every_row_by_name() {
     let mut questions = String::new();
-    for (name, ..) in ROWS {
+    for (name, ..) in rows() {
         writeln!(questions, "h {name}\nd {name}").expect("a String");
     }
-    assert!(asked(&questions, &[]) > ROWS.len());
+    assert!(asked(&questions, &[]) > rows().count());
 }
 
 /// T9: names and versions that nobody knows yet fall through to the driver's own answer.

@@ -9,12 +9,22 @@ use std::fmt::Write;
 /// Base name, first version and symbol of each row of the table.
 type Row = (&'static str, &'static str, u32);
 
-macro_rules! rows {
+macro_rules! hooks {
     ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
-        const ROWS: &[Row] = &[$((stringify!($name), $base, $since),)*];
+        const HOOKS: &[Row] = &[$((stringify!($name), $base, $since),)*];
     };
 }
-gpumem_abi::driver_functions!(rows);
+gpumem_abi::driver_functions!(hooks);
+macro_rules! thunks {
+    ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
+        const THUNKS: &[Row] = &[$((stringify!($name), $base, $since),)*];
+    };
+}
+gpumem_abi::graph_thunks!(thunks);
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    HOOKS.iter().chain(THUNKS)
+}
 
 /// T10: calls that went past the shim before it saw the first one: partial, and why.
 #[test]
@@ -69,7 +79,7 @@ fn t10_a_wrapper_that_goes_past_is_told() {
 #[test]
 fn t24_disabled_leaves_every_pointer_untouched() {
     let mut questions = String::new();
-    for (name, base, since) in ROWS {
+    for (name, base, since) in rows() {
         for (version, flags) in
             [since - 1, *since, 12000, 13000].iter().flat_map(|version| (0..3).map(move |flags| (version, flags)))
         {

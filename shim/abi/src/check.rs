@@ -279,6 +279,7 @@ fn structs_have_the_sizes_of_sys() {
     assert_eq!(size_of::<ArrayDescriptor>(), size_of::<sys::CUDA_ARRAY_DESCRIPTOR>());
     assert_eq!(size_of::<Array3dDescriptor>(), size_of::<sys::CUDA_ARRAY3D_DESCRIPTOR>());
     assert_eq!(size_of::<GraphInstantiateParams>(), size_of::<sys::CUDA_GRAPH_INSTANTIATE_PARAMS>());
+    assert_eq!(size_of::<GraphExecUpdateInfo>(), size_of::<sys::CUgraphExecUpdateResultInfo>());
     assert_eq!(size_of::<ExternalMemoryDesc>(), size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
     assert_eq!(size_of::<ExternalBufferDesc>(), size_of::<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>());
     assert_eq!(size_of::<MulticastProp>(), size_of::<sys::CUmulticastObjectProp>());

@@ -160,3 +160,12 @@ pub struct ChannelDesc {
     pub w: i32,
     pub kind: u32,
 }
+
+/// `CUgraphExecUpdateResultInfo`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GraphExecUpdateInfo {
+    pub result: i32,
+    pub error_node: GraphNode,
+    pub error_from_node: GraphNode,
+}

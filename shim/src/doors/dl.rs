@@ -119,6 +119,9 @@ unsafe extern "C" fn decide(
         // SAFETY: the lookup that the caller asked for, done once more by us.
         match unsafe { lookup(handle, name, version) } {
             0 => return JUMP,
+            // What comes before us natively does so here; that we look at ourselves first is the linker's
+            // -Bsymbolic.
+            found if elf::is_ours(found) && handle == libc::RTLD_DEFAULT && elf::is_before_us(name) => return JUMP,
             found if elf::is_ours(found) => (real_behind(name, return_address), true),
             found => (found, false),
         }

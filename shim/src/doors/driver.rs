@@ -212,14 +212,21 @@ fn real_at(index: usize) -> usize {
 
 #[cold]
 fn real_slow(index: usize) -> usize {
-    if !BOUND.load(Acquire) {
-        // Called by name before anything was looked up: a program linked to the driver.
-        if let Some(driver) = elf::objects().iter().find(|object| is_driver(object)) {
-            bind(driver);
-            gate::door(Door::DriverExport);
-        }
+    // Called by name before anything was looked up: a program linked to the driver.
+    if bind_if_loaded() {
+        gate::door(Door::DriverExport);
     }
     REAL[index].load(Relaxed)
+}
+
+/// Binds the driver if there is one and none was bound; whether it did.
+fn bind_if_loaded() -> bool {
+    if BOUND.load(Acquire) {
+        return false;
+    }
+    let objects = elf::objects();
+    let driver = objects.iter().find(|object| is_driver(object));
+    driver.inspect(|driver| bind(driver)).is_some()
 }
 
 /// Whether a file is the driver, by its name.
@@ -264,6 +271,7 @@ pub fn real_of(row: &Row) -> usize {
 
 /// Whether our function of this row leads to an address: the driver's, or an interposer's.
 pub fn is_behind(row: &Row, address: usize) -> bool {
+    bind_if_loaded();
     address != 0 && real_of(row) == address
 }
 

@@ -98,6 +98,11 @@ impl FirstScope {
     }
 }
 
+/// Whether an object before this library in the global scope defines `name`.
+pub fn is_before_us(name: &CStr) -> bool {
+    objects().iter().take_while(|object| !is_ours(object.start)).any(|object| object.symbol(name).is_some())
+}
+
 /// The first definition of `name` in [`FirstScope`].
 pub fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
     FirstScope::behind_us().symbol(name)

@@ -71,7 +71,12 @@ pub fn of(real: usize, name: &[u8]) -> Option<usize> {
     if index.is_none() {
         graphs::unknown_passed(&String::from_utf8_lossy(name));
     }
-    index.map(|index| pool as *const () as usize + index * STRIDE)
+    index.map(thunk_at)
+}
+
+fn thunk_at(index: usize) -> usize {
+    // The function's own symbol may lie before what its first line aligns.
+    (pool as *const () as usize).next_multiple_of(STRIDE) + index * STRIDE
 }
 
 /// The slot of this function, or the first free one, which is its own from then on.
@@ -119,9 +124,8 @@ mod tests {
     #[test]
     fn each_thunk_of_the_pool_passes_its_number() {
         for index in 0..SPARES {
-            let at = pool as *const () as usize + index * STRIDE;
             // SAFETY: the pool's own code, that many bytes of each thunk.
-            let code = unsafe { *(at as *const [u8; STRIDE]) };
+            let code = unsafe { *(thunk_at(index) as *const [u8; STRIDE]) };
             #[cfg(target_arch = "x86_64")]
             assert_eq!(code[4..10], [&[0x41, 0xbb][..], &(index as u32).to_le_bytes()].concat(), "mov r11d, {index}");
             #[cfg(target_arch = "aarch64")]
