@@ -5,6 +5,7 @@
 
 pub mod cost;
 pub mod demo;
+pub mod graphs;
 pub mod record;
 
 use crate::stage::{Device, Stage};
@@ -22,6 +23,10 @@ pub enum Limit {
     Exactly(f64),
     /// Preloaded is at most so much more than native.
     Added(f64),
+    /// Preloaded is at most this.
+    AtMost(f64),
+    /// Preloaded is at most so many times native.
+    Times(f64),
 }
 
 impl Limit {
@@ -30,6 +35,8 @@ impl Limit {
             Self::Same => measured.preloaded == measured.native,
             Self::Exactly(wanted) => measured.preloaded == wanted,
             Self::Added(most) => measured.added() <= most,
+            Self::AtMost(most) => measured.preloaded <= most,
+            Self::Times(most) => measured.ratio() <= most,
         }
     }
 }
@@ -40,6 +47,8 @@ impl std::fmt::Display for Limit {
             Self::Same => f.write_str("preloaded = native"),
             Self::Exactly(wanted) => write!(f, "preloaded = {wanted}"),
             Self::Added(most) => write!(f, "preloaded - native <= {most}"),
+            Self::AtMost(most) => write!(f, "preloaded <= {most}"),
+            Self::Times(most) => write!(f, "preloaded <= {most} x native"),
         }
     }
 }
@@ -52,6 +61,8 @@ pub struct Measured {
     /// Median of the differences of pairs, where it was measured in pairs; it says more than the
     /// difference of the two medians.
     pub added: Option<f64>,
+    /// Median of the ratios of pairs, likewise.
+    pub ratio: Option<f64>,
     /// What else there is to say; what is wrong, when something is.
     pub note: String,
     /// Something besides the figures went wrong: the claim does not hold.
@@ -61,6 +72,10 @@ pub struct Measured {
 impl Measured {
     fn added(&self) -> f64 {
         self.added.unwrap_or(self.preloaded - self.native)
+    }
+
+    fn ratio(&self) -> f64 {
+        self.ratio.unwrap_or(self.preloaded / self.native)
     }
 }
 
@@ -134,6 +149,54 @@ pub const CLAIMS: &[Claim] = &[
         needs_gpu: true,
         measure: cost::record_stacks,
     },
+    Claim {
+        name: "graphs.results_equal",
+        says: "random graph programs end with the same memory, codes and order",
+        unit: "random graph programs at caps of 1, 2 and 8",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: graphs::results_equal,
+    },
+    Claim {
+        name: "graphs.execs_bounded",
+        says: "a program that never evicts has no more real execs than the cap",
+        unit: "execs at the most",
+        limit: Limit::AtMost(graphs::CAP),
+        needs_gpu: false,
+        measure: graphs::execs_bounded,
+    },
+    Claim {
+        name: "graphs.host_growth",
+        says: "200 graphs of 1000 nodes at a cap of 16: what the process grows by",
+        unit: "MB",
+        limit: Limit::AtMost(130.0),
+        needs_gpu: true,
+        measure: graphs::host_growth,
+    },
+    Claim {
+        name: "graphs.device_growth",
+        says: "200 graphs of 1000 nodes at a cap of 16: what the device memory in use grows by",
+        unit: "MiB",
+        limit: Limit::AtMost(40.0),
+        needs_gpu: true,
+        measure: graphs::device_growth,
+    },
+    Claim {
+        name: "graphs.instantiate_ratio",
+        says: "an instantiate of a class that is known, 1000 nodes",
+        unit: "us an instantiate",
+        limit: Limit::Times(0.136),
+        needs_gpu: true,
+        measure: graphs::instantiate_ratio,
+    },
+    Claim {
+        name: "graphs.launch_ratio",
+        says: "a launch of an exec that is resident, 1000 nodes",
+        unit: "ns a call",
+        limit: Limit::Times(1.02),
+        needs_gpu: true,
+        measure: graphs::launch_ratio,
+    },
 ];
 
 /// What a measurement works with.
@@ -166,13 +229,13 @@ fn line(claim: &Claim, device: &Device, result: &Result<Measured, String>) -> (S
         n => json!((n * 10.0).round() / 10.0),
     };
     let skipped = claim.needs_gpu && matches!(device, Device::Simulator);
-    let (native, preloaded, added, holds, note) = match result {
-        _ if skipped => (Value::Null, Value::Null, None, None, "not measured on the simulator".to_owned()),
-        Err(why) => (Value::Null, Value::Null, None, Some(false), why.clone()),
+    let (native, preloaded, (added, ratio), holds, note) = match result {
+        _ if skipped => (Value::Null, Value::Null, (None, None), None, "not measured on the simulator".to_owned()),
+        Err(why) => (Value::Null, Value::Null, (None, None), Some(false), why.clone()),
         Ok(measured) => (
             number(measured.native),
             number(measured.preloaded),
-            measured.added,
+            (measured.added, measured.ratio),
             Some(!measured.broken && claim.limit.holds(measured)),
             measured.note.clone(),
         ),
@@ -187,6 +250,7 @@ fn line(claim: &Claim, device: &Device, result: &Result<Measured, String>) -> (S
         ("device", json!(device.to_string())),
     ];
     members.extend(added.map(|added| ("added", number(added))));
+    members.extend(ratio.map(|ratio| ("ratio", json!((ratio * 1e4).round() / 1e4))));
     if !note.is_empty() {
         members.push(("note", json!(note)));
     }
@@ -238,6 +302,11 @@ mod tests {
             (Limit::Added(15.0), measured(100.0, 115.0, None), true),
             (Limit::Added(15.0), measured(100.0, 116.0, None), false),
             (Limit::Added(15.0), measured(100.0, 130.0, Some(14.0)), true),
+            (Limit::AtMost(8.0), measured(120.0, 8.0, None), true),
+            (Limit::AtMost(8.0), measured(120.0, 9.0, None), false),
+            (Limit::Times(1.02), measured(100.0, 102.0, None), true),
+            (Limit::Times(1.02), measured(100.0, 103.0, None), false),
+            (Limit::Times(1.02), Measured { ratio: Some(1.01), ..measured(100.0, 110.0, None) }, true),
         ] {
             assert_eq!(limit.holds(&of), holds, "{limit} {of:?}");
         }

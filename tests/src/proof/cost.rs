@@ -28,13 +28,18 @@ fn compiled(bench: &Bench<'_>, source: &str, out: &str, args: &[&str]) -> Result
 
 /// The driver that a figure is taken against.
 #[derive(Clone, Copy, PartialEq)]
-enum Driver {
+pub(super) enum Driver {
     Null,
     Real,
 }
 
 /// The figures of one run of the program.
-fn figures(bench: &Bench<'_>, driver: Driver, args: &[&str], settings: &[(&str, &str)]) -> Result<Vec<Value>, String> {
+pub(super) fn figures(
+    bench: &Bench<'_>,
+    driver: Driver,
+    args: &[&str],
+    settings: &[(&str, &str)],
+) -> Result<Vec<Value>, String> {
     let program = compiled(bench, "cost.c", "cost", &["-fno-omit-frame-pointer", "-ldl"])?;
     let mut command = bench.stage.command(&program, Some(&bench.ledgers()))?;
     if driver == Driver::Null {
@@ -47,7 +52,7 @@ fn figures(bench: &Bench<'_>, driver: Driver, args: &[&str], settings: &[(&str, 
     lines.map(|line| serde_json::from_str(line).map_err(|error| format!("cost: {error}: {line}"))).collect()
 }
 
-fn measured(figure: &Value) -> Measured {
+pub(super) fn measured(figure: &Value) -> Measured {
     let number = |name: &str| figure[name].as_f64().unwrap_or(f64::NAN);
     Measured {
         native: number("native_ns"),
