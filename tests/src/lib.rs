@@ -1,6 +1,7 @@
 //! Suites that run against a CUDA driver, real or simulated.
 
 pub mod conformance;
+pub mod differ;
 pub mod harness;
 pub mod proof;
 pub mod stage;

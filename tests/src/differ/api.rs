@@ -1,0 +1,140 @@
+//! What a program asks of the driver, by the program's own names. The default of each is a driver that
+//! does nothing and never fails: programs are made on that one.
+
+use super::program::{How, Id, Mode};
+use super::work::{Kernel, Work};
+
+/// A driver's status; 0 is success.
+pub type Status = u32;
+
+/// A function that this driver does not have.
+pub const NO_FUNCTION: Status = 99_999;
+
+/// A status with what came out of the call, in words.
+pub type Told = (Status, String);
+
+pub trait Api: Clone + Send {
+    /// Called on every thread before anything else.
+    fn enter(&self) {}
+    /// Buffers as at the beginning of a program.
+    fn fresh(&mut self) {}
+
+    fn graph(&mut self, _g: Id) -> Status {
+        0
+    }
+    fn end_capture(&mut self, _g: Id, _s: usize) -> Status {
+        0
+    }
+    fn begin_capture(&mut self, _s: usize, _mode: Mode) -> Status {
+        0
+    }
+    fn clone_graph(&mut self, _g: Id, _from: Id) -> Status {
+        0
+    }
+    fn drop_graph(&mut self, _g: Id) -> Status {
+        0
+    }
+    /// Appends a node.
+    fn add(&mut self, _g: Id, _after: &[usize], _work: &Work) -> Status {
+        0
+    }
+    fn remove(&mut self, _g: Id, _n: usize) -> Status {
+        0
+    }
+    fn edge(&mut self, _g: Id, _from: usize, _to: usize, _on: bool) -> Status {
+        0
+    }
+    fn set(&mut self, _g: Id, _n: usize, _to: &Work) -> Status {
+        0
+    }
+    fn attributes(&mut self, _g: Id, _n: usize, _k: &Kernel) -> Status {
+        0
+    }
+    fn copy_attributes(&mut self, _g: Id, _n: usize, _from: usize) -> Status {
+        0
+    }
+    /// Everything about a graph, a line each; from then on its nodes, whose numbers these are, have handles.
+    fn query(&mut self, _g: Id, _nodes: &[usize]) -> Vec<String> {
+        Vec::new()
+    }
+    /// Whether the program has a handle of that node.
+    fn has_node(&self, _g: Id, _n: usize) -> bool {
+        true
+    }
+
+    fn instantiate(&mut self, _e: Id, _g: Id, _how: How, _flags: u64, _s: usize) -> Told {
+        (0, String::new())
+    }
+    fn update(&mut self, _e: Id, _g: Id, _v: u8) -> Told {
+        (0, String::new())
+    }
+    /// Of node `n` of graph `g`; `any`: by the function that takes nodes of all kinds.
+    fn set_exec(&mut self, _e: Id, _g: Id, _n: usize, _to: &Work, _any: bool) -> Status {
+        0
+    }
+    fn enable(&mut self, _e: Id, _g: Id, _n: usize, _on: bool) -> Status {
+        0
+    }
+    fn enabled(&mut self, _e: Id, _g: Id, _n: usize) -> Told {
+        (0, String::new())
+    }
+    fn flags(&mut self, _e: Id) -> Told {
+        (0, String::new())
+    }
+    fn upload(&mut self, _e: Id, _s: usize) -> Status {
+        0
+    }
+    fn launch(&mut self, _e: Id, _s: usize) -> Status {
+        0
+    }
+    fn drop_exec(&mut self, _e: Id) -> Status {
+        0
+    }
+
+    fn load(&mut self, _m: Id) -> Status {
+        0
+    }
+    fn unload(&mut self, _m: Id) -> Status {
+        0
+    }
+
+    /// Work put on a stream; `captured`: while that captures.
+    fn put(&mut self, _s: usize, _work: &Work, _captured: bool) -> Status {
+        0
+    }
+    fn record(&mut self, _ev: u8, _s: usize) -> Status {
+        0
+    }
+    fn wait(&mut self, _ev: u8, _s: usize) -> Status {
+        0
+    }
+    /// `s` waits for what is on `of`.
+    fn link(&mut self, _of: usize, _s: usize) -> Status {
+        0
+    }
+    fn sync(&mut self, _s: usize) -> Status {
+        0
+    }
+    fn sync_all(&mut self) -> Status {
+        0
+    }
+    /// What is in the buffers, a line each.
+    fn dump(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+    fn gate(&mut self, _s: usize) -> Status {
+        0
+    }
+    /// Whether the gate had opened by itself, because nothing went on for too long.
+    fn open(&mut self) -> bool {
+        false
+    }
+    /// Takes over the handles of these graphs and execs from another thread's copy.
+    fn take(&mut self, _from: &Self, _graphs: &[Id], _execs: &[Id]) {}
+}
+
+/// The driver that does nothing.
+#[derive(Clone, Default)]
+pub struct Dry;
+
+impl Api for Dry {}

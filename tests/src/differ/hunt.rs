@@ -1,0 +1,210 @@
+//! Many programs, each of a seed, until one differs; that one is made small.
+
+use super::child::Setup;
+use super::generate;
+use super::pair::{Difference, Pair, Verdict};
+use super::program::{Line, Op, Program};
+use super::random::Random;
+use super::shrink::shrink;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Programs that one process runs before another takes over: what one leaves behind in the cache the next
+/// one meets.
+const BATCH: u64 = 16;
+/// Runs of a program that may be spent on making it smaller.
+const PATIENCE: usize = 600;
+
+pub struct Hunt {
+    pub setup: Setup,
+    pub seeds: Range<u64>,
+    pub time: Duration,
+    /// Operations of a program, more or less.
+    pub length: usize,
+    /// Values of GPUMEM_GRAPH_CACHE; each seed has one of them.
+    pub caps: Vec<String>,
+    /// Differences after which it stops.
+    pub most: usize,
+}
+
+/// A difference and the smallest program that shows it.
+pub struct Found {
+    pub seed: u64,
+    pub program: Program,
+    pub difference: Difference,
+    /// Variables of the runs.
+    pub setting: String,
+}
+
+impl Found {
+    /// The file that `differ pair` takes.
+    pub fn file(&self) -> String {
+        let told = self.difference.to_string();
+        let told: String = told.lines().map(|line| format!("# {line}\n")).collect();
+        format!("# seed {}\n# {}\n{told}{}", self.seed, self.setting, self.program)
+    }
+}
+
+#[derive(Default)]
+pub struct Tally {
+    pub programs: u64,
+    pub operations: u64,
+    /// Programs that were not well defined, or did not run natively, with the reason.
+    pub ill: Vec<(u64, String)>,
+    pub found: Vec<Found>,
+    /// Differences that did not come again.
+    pub fleeting: Vec<(u64, String)>,
+}
+
+/// The variables of a batch, as its first seed decides: of both runs, and of the preloaded one.
+pub fn setting(seed: u64, caps: &[String]) -> [Vec<(String, String)>; 2] {
+    let mut random = Random::new(seed ^ 0xca9);
+    let mut both = Vec::new();
+    let mut preloaded = Vec::new();
+    let mut set = |list: &mut Vec<(String, String)>, name: &str, values: &[&str]| {
+        let value = *random.pick(values);
+        if !value.is_empty() {
+            list.push((name.into(), value.into()));
+        }
+    };
+    set(&mut both, "SIM_LAG_US", &["", "", "100", "500"]);
+    set(&mut both, "SIM_REUSE_HANDLES", &["", "1"]);
+    let caps: Vec<&str> = caps.iter().map(String::as_str).collect();
+    if !caps.is_empty() {
+        set(&mut preloaded, "GPUMEM_GRAPH_CACHE", &caps);
+    }
+    set(&mut preloaded, "GPUMEM_GRAPH_IDLE", &["", "0", "1ms"]);
+    set(&mut preloaded, "GPUMEM_GRAPH_FOLD", &["", "", "0"]);
+    set(&mut preloaded, "GPUMEM_GRAPH_CACHE_BYTES", &["", "", "64KiB", "0"]);
+    set(&mut preloaded, "GPUMEM_STACKS", &["0", ""]);
+    [both, preloaded]
+}
+
+impl Hunt {
+    /// Runs until the seeds or the time are at their end; `say` gets a line now and then.
+    ///
+    /// # Errors
+    /// When a process cannot be started.
+    pub fn run(&self, say: &mut dyn FnMut(String)) -> Result<Tally, String> {
+        let (begin, mut tally, mut told) = (Instant::now(), Tally::default(), Instant::now());
+        let mut first = self.seeds.start;
+        while first < self.seeds.end && begin.elapsed() < self.time && tally.found.len() < self.most {
+            let last = (first + BATCH - first % BATCH).min(self.seeds.end);
+            let setup = self.batch_setup(first);
+            let (mut pair, mut history) = (Pair::new(&setup), Vec::new());
+            for seed in first..last {
+                if begin.elapsed() > self.time || tally.found.len() >= self.most {
+                    break;
+                }
+                let program = generate::program(seed, self.length);
+                tally.programs += 1;
+                tally.operations += program.0.len() as u64;
+                match pair.run(&program)? {
+                    Verdict::Same => history.push(program),
+                    Verdict::Ill(why) => {
+                        say(format!("seed {seed}: {why}"));
+                        tally.ill.push((seed, why));
+                        (pair, history) = (Pair::new(&setup), Vec::new());
+                    }
+                    Verdict::Differs(difference) => {
+                        say(format!("seed {seed} ({}): {difference}", words(&setup)));
+                        self.pursue(seed, &setup, &history, program, *difference, &mut tally, say)?;
+                        (pair, history) = (Pair::new(&setup), Vec::new());
+                    }
+                }
+                if told.elapsed() > Duration::from_secs(10) {
+                    told = Instant::now();
+                    say(format!(
+                        "seed {seed}: {} programs, {} operations, {} differences, {} s",
+                        tally.programs,
+                        tally.operations,
+                        tally.found.len(),
+                        begin.elapsed().as_secs()
+                    ));
+                }
+            }
+            first = last;
+        }
+        Ok(tally)
+    }
+
+    fn batch_setup(&self, first: u64) -> Setup {
+        let [both, preloaded] = setting(first - first % BATCH, &self.caps);
+        let mut setup = self.setup.clone();
+        // What was asked for explicitly comes later and wins.
+        setup.both.splice(0..0, both);
+        setup.preloaded.splice(0..0, preloaded);
+        setup
+    }
+
+    fn pursue(
+        &self,
+        seed: u64,
+        setup: &Setup,
+        history: &[Program],
+        program: Program,
+        seen: Difference,
+        tally: &mut Tally,
+        say: &mut dyn FnMut(String),
+    ) -> Result<(), String> {
+        let separate = |list: &[Program]| {
+            let reset = || Line::from(Op::Reset);
+            Program(list.iter().flat_map(|p| p.0.iter().cloned().chain([reset()])).collect())
+        };
+        // Alone, or only after what the same processes ran before.
+        let mut all = history.to_vec();
+        all.push(program.clone());
+        let mut chosen = None;
+        for candidate in [program, separate(&all)] {
+            let hits = (0..4).filter(|_| differs(setup, &candidate).is_some()).count();
+            if hits > 0 {
+                chosen = Some((candidate, if hits == 4 { 1 } else { 8 / hits }));
+                break;
+            }
+        }
+        let Some((program, tries)) = chosen else {
+            say(format!("seed {seed}: did not differ again"));
+            tally.fleeting.push((seed, seen.what));
+            return Ok(());
+        };
+        say(format!("seed {seed}: making {} operations smaller", program.0.len()));
+        let (difference, program) = smallest(setup, &program, tries, seen);
+        tally.found.push(Found { seed, program, difference, setting: words(setup) });
+        Ok(())
+    }
+}
+
+fn words(setup: &Setup) -> String {
+    let all = setup.both.iter().chain(&setup.preloaded);
+    all.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// What differs in processes of its own.
+fn differs(setup: &Setup, program: &Program) -> Option<Difference> {
+    match Pair::new(setup).run(program) {
+        Ok(Verdict::Differs(difference)) => Some(*difference),
+        _ => None,
+    }
+}
+
+/// The smallest program that still differs in one of so many tries, and how it does.
+pub fn smallest(setup: &Setup, program: &Program, tries: usize, seen: Difference) -> (Difference, Program) {
+    let mut setup = setup.clone();
+    setup.limit = setup.limit.min(Duration::from_secs(12));
+    let (mut last, mut pair) = (seen, Pair::new(&setup));
+    let small = shrink(program, PATIENCE, &mut |candidate| {
+        // In processes that have run others before, and if it differs there, in fresh ones.
+        let quick = tries > 1 || !matches!(pair.run(candidate), Ok(Verdict::Same | Verdict::Ill(_)));
+        if quick {
+            pair = Pair::new(&setup);
+        }
+        match quick.then(|| (0..tries).find_map(|_| differs(&setup, candidate))).flatten() {
+            Some(difference) => {
+                last = difference;
+                true
+            }
+            None => false,
+        }
+    });
+    (last, small)
+}

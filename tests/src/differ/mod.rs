@@ -1,0 +1,28 @@
+//! The differential tester: random graph programs, each run natively and under the preload, have to
+//! answer the same.
+//!
+//! * [`work`], [`program`]: programs as data, one JSON object a line
+//! * [`order`], [`model`]: what is well defined
+//! * [`world`], [`blocks`]: runs a program, on the driver or dry
+//! * [`api`], [`real`], [`params`], [`query`]: the driver by the program's names
+//! * [`generate`]: makes programs
+//! * [`run`], [`child`], [`pair`]: runs programs in this process, in another, in two held against each other
+//! * [`hunt`], [`shrink`]: many seeds; what is left of a program that differs
+
+pub mod api;
+mod blocks;
+pub mod child;
+pub mod generate;
+pub mod hunt;
+pub mod model;
+pub mod order;
+pub mod pair;
+mod params;
+pub mod program;
+mod query;
+mod random;
+pub mod real;
+pub mod run;
+pub mod shrink;
+pub mod work;
+pub mod world;

@@ -1,0 +1,126 @@
+//! One program, natively and preloaded: what differs.
+
+use super::child::{Child, End, Ran, Setup};
+use super::program::Program;
+use std::fmt;
+
+/// What differs, the native run's first.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// In a few words, the same for the same kind of difference.
+    pub what: String,
+    pub native: Vec<String>,
+    pub preloaded: Vec<String>,
+    /// Where the traces part.
+    pub at: usize,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.what)?;
+        let from = self.at.saturating_sub(3);
+        for line in &self.native[from.min(self.native.len())..self.at.min(self.native.len())] {
+            writeln!(f, "            {line}")?;
+        }
+        for (name, trace) in [("native   ", &self.native), ("preloaded", &self.preloaded)] {
+            let shown = trace.iter().skip(self.at).take(3);
+            let lines: Vec<&str> = shown.map(String::as_str).collect();
+            writeln!(f, "  {name} {}", if lines.is_empty() { "(nothing more)" } else { lines[0] })?;
+            lines.iter().skip(1).try_for_each(|line| writeln!(f, "            {line}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Two processes that run the same programs.
+pub struct Pair {
+    setup: Setup,
+    native: Option<Child>,
+    preloaded: Option<Child>,
+}
+
+/// What came of a program.
+pub enum Verdict {
+    Same,
+    Differs(Box<Difference>),
+    /// The native run died, stood still, or broke a rule of the driver: the program is not well defined,
+    /// or the driver is not well.
+    Ill(String),
+}
+
+impl Pair {
+    pub fn new(setup: &Setup) -> Self {
+        Self { setup: setup.clone(), native: None, preloaded: None }
+    }
+
+    fn ready(slot: &mut Option<Child>, setup: &Setup, preload: bool) -> Result<(), String> {
+        if slot.is_none() {
+            *slot = Some(Child::start(setup, preload)?);
+        }
+        Ok(())
+    }
+
+    /// Runs one.
+    ///
+    /// # Errors
+    /// When a process cannot be started.
+    pub fn run(&mut self, program: &Program) -> Result<Verdict, String> {
+        self.run_two(program, program)
+    }
+
+    /// Runs `native` natively and `preloaded` preloaded.
+    ///
+    /// # Errors
+    /// When a process cannot be started.
+    pub fn run_two(&mut self, native: &Program, preloaded: &Program) -> Result<Verdict, String> {
+        Self::ready(&mut self.native, &self.setup, false)?;
+        Self::ready(&mut self.preloaded, &self.setup, true)?;
+        let (Some(first), Some(second)) = (&mut self.native, &mut self.preloaded) else {
+            return Err("not started".into());
+        };
+        first.give(native);
+        second.give(preloaded);
+        let (first, second) = (first.finish(), second.finish());
+        if first.end != End::Finished {
+            self.native = None;
+        }
+        if second.end != End::Finished {
+            self.preloaded = None;
+        }
+        Ok(judge(first, second))
+    }
+}
+
+fn judge(native: Ran, preloaded: Ran) -> Verdict {
+    let last = |ran: &Ran| ran.trace.last().cloned().unwrap_or_default();
+    match &native.end {
+        End::Finished => {}
+        End::Died(status, said) => return Verdict::Ill(format!("the native run ended with {status}: {said}")),
+        End::Stuck => return Verdict::Ill(format!("the native run stood still after: {}", last(&native))),
+    }
+    let same = native.trace.iter().zip(&preloaded.trace).take_while(|(a, b)| a == b).count();
+    let differs = |what: String| {
+        let (native, preloaded) = (native.trace.clone(), preloaded.trace.clone());
+        Verdict::Differs(Box::new(Difference { what, native, preloaded, at: same }))
+    };
+    match &preloaded.end {
+        End::Died(status, said) => return differs(format!("died: the preloaded run ended with {status}: {said}")),
+        End::Stuck => return differs("stuck: the preloaded run stood still".into()),
+        End::Finished if same < native.trace.len().max(preloaded.trace.len()) => {
+            return differs("answers differ".into());
+        }
+        End::Finished => {}
+    }
+    let mut left = native.violations.clone();
+    for violation in &preloaded.violations {
+        match left.iter().position(|other| other == violation) {
+            Some(i) => drop(left.swap_remove(i)),
+            None => return differs(format!("violation in the preloaded run alone: {violation}")),
+        }
+    }
+    let own = |violation: &&String| !violation.contains("capture_disturbed");
+    match native.violations.iter().find(own) {
+        Some(violation) => Verdict::Ill(format!("violation in the native run: {violation}")),
+        None => Verdict::Same,
+    }
+}

@@ -1,0 +1,562 @@
+//! The driver that the dynamic loader finds, by the program's names.
+
+use super::api::{Api, NO_FUNCTION, Status, Told};
+use super::params;
+use super::program::{BLOCKING, EVENTS, How, Id, LEGACY, Mode, STREAMS};
+use super::work::{Buf, Kernel, Work};
+use cudarc::driver::sys;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Calls a driver function; [`NO_FUNCTION`] if this driver does not have it.
+macro_rules! cu {
+    ($f:ident($($arg:expr),* $(,)?)) => {{
+        static THERE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        if *THERE.get_or_init(|| $crate::differ::real::has(stringify!($f))) {
+            // SAFETY: the handles are live (the model leaves out what would use others), or of another
+            // graph, which the driver answers with an error; pointers are to what outlives the call.
+            unsafe { cudarc::driver::sys::$f($($arg),*) as u32 }
+        } else {
+            $crate::differ::api::NO_FUNCTION
+        }
+    }};
+}
+pub(super) use cu;
+
+pub(super) fn has(name: &str) -> bool {
+    let name = std::ffi::CString::new(name).unwrap_or_default();
+    // SAFETY: only looked up, and as a plain address.
+    unsafe { sys::culib().get::<*const ()>(name.as_bytes_with_nul()) }.is_ok()
+}
+
+/// Functions that the headers of CUDA 13 no longer declare; the driver still has them.
+mod older {
+    use super::{NO_FUNCTION, Status, sys};
+    use sys::{CUgraph, CUgraphExec, CUgraphExecUpdateResult, CUgraphNode};
+
+    fn find<F: Copy>(name: &[u8]) -> Option<F> {
+        // SAFETY: `F` is the signature that the driver's headers before 12.0 give for the name.
+        unsafe { sys::culib().get::<F>(name) }.ok().map(|f| *f)
+    }
+
+    pub fn instantiate(exec: &mut CUgraphExec, graph: CUgraph, node: &mut CUgraphNode, log: &mut [i8; 64]) -> Status {
+        type F = unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUgraphNode, *mut i8, usize) -> u32;
+        let f = find::<F>(b"cuGraphInstantiate_v2\0");
+        // SAFETY: the graph is live; the log's size is right.
+        f.map_or(NO_FUNCTION, |f| unsafe { f(exec, graph, node, log.as_mut_ptr(), log.len()) })
+    }
+
+    pub fn update(
+        exec: CUgraphExec,
+        graph: CUgraph,
+        node: &mut CUgraphNode,
+        why: &mut CUgraphExecUpdateResult,
+    ) -> Status {
+        type F = unsafe extern "C" fn(CUgraphExec, CUgraph, *mut CUgraphNode, *mut CUgraphExecUpdateResult) -> u32;
+        let f = find::<F>(b"cuGraphExecUpdate\0");
+        // SAFETY: exec and graph are live.
+        f.map_or(NO_FUNCTION, |f| unsafe { f(exec, graph, node, why) })
+    }
+}
+
+/// Kernels whose first launches are done before the program runs: a lazily loaded one must not be loaded
+/// inside a capture.
+pub(super) const KERNELS: [&CStr; 4] = [c"gpumem_fill", c"gpumem_scale", c"gpumem_verify", c"gpumem_spin"];
+
+/// Writes how many blocks its cluster has; for devices that have clusters.
+const CLUSTER_PTX: &CStr = c"
+.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry cluster_size(.param .u64 out)
+{
+    .reg .b32 %n;
+    .reg .b64 %p;
+    ld.param.u64 %p, [out];
+    cvta.to.global.u64 %p, %p;
+    mov.u32 %n, %cluster_nctaid.x;
+    st.global.u32 [%p], %n;
+    ret;
+}";
+
+/// What host functions wrote.
+static LOGS: [Mutex<Vec<u32>>; Buf::LOGS as usize] = [const { Mutex::new(Vec::new()) }; Buf::LOGS as usize];
+
+fn log(i: usize) -> std::sync::MutexGuard<'static, Vec<u32>> {
+    LOGS[i].lock().unwrap_or_else(|held| held.into_inner())
+}
+
+/// Writes to a log; which, and what, is in the number that it is given.
+pub(super) extern "C" fn write_log(data: *mut c_void) {
+    log((data as usize >> 32) % usize::from(Buf::LOGS)).push(data as usize as u32);
+}
+
+/// Gates are numbered: the last that was closed, the last that was opened, the last that nobody opened
+/// in time.
+#[derive(Clone, Copy)]
+struct Gates {
+    closed: usize,
+    open: usize,
+    gave_up: usize,
+}
+
+static GATES: (Mutex<Gates>, Condvar) = (Mutex::new(Gates { closed: 0, open: 0, gave_up: 0 }), Condvar::new());
+/// Long enough for a loaded machine, short of the time that a program may take.
+const GATE_PATIENCE: Duration = Duration::from_secs(8);
+
+fn gates() -> std::sync::MutexGuard<'static, Gates> {
+    GATES.0.lock().unwrap_or_else(|held| held.into_inner())
+}
+
+extern "C" fn wait_at_gate(number: *mut c_void) {
+    let (number, begin) = (number as usize, std::time::Instant::now());
+    let mut gates = gates();
+    while gates.open < number {
+        let left = GATE_PATIENCE.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            gates.gave_up = number;
+            return;
+        }
+        gates = GATES.1.wait_timeout(gates, left).unwrap_or_else(|held| held.into_inner()).0;
+    }
+}
+
+/// What lives as long as the process.
+pub(super) struct Fixed {
+    ctx: usize,
+    pub device: Vec<u64>,
+    pub host: Vec<usize>,
+    streams: Vec<usize>,
+    events: Vec<usize>,
+    cluster: usize,
+    scratch: u64,
+    words: bool,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct GraphHandles {
+    pub graph: usize,
+    /// By their numbers; 0: the program has no handle of it.
+    pub nodes: Vec<usize>,
+}
+
+#[derive(Clone)]
+pub(super) struct Module {
+    handle: usize,
+    pub functions: [usize; 4],
+}
+
+#[derive(Clone)]
+pub struct Real {
+    pub(super) fixed: Arc<Fixed>,
+    pub(super) graphs: BTreeMap<Id, GraphHandles>,
+    execs: BTreeMap<Id, usize>,
+    pub(super) modules: BTreeMap<Id, Module>,
+}
+
+impl Real {
+    /// Opens the first device. `words`: dumps show every word.
+    ///
+    /// # Errors
+    /// Says which call gave what.
+    pub fn open(words: bool) -> Result<Self, String> {
+        crate::conformance::available()?;
+        let need =
+            |what: &str, status: Status| if status == 0 { Ok(()) } else { Err(format!("{what} gives {status}")) };
+        let mut ctx = null_mut();
+        need("cuDevicePrimaryCtxRetain", cu!(cuDevicePrimaryCtxRetain(&mut ctx, 0)))?;
+        need("cuCtxSetCurrent", cu!(cuCtxSetCurrent(ctx)))?;
+        let bytes = Buf::WORDS as usize * 4;
+        let (mut device, mut host) = (Vec::new(), Vec::new());
+        for _ in 0..=Buf::DEVICE {
+            let mut address = 0;
+            need("cuMemAlloc", cu!(cuMemAlloc_v2(&mut address, bytes)))?;
+            device.push(address);
+        }
+        let scratch = device.pop().unwrap_or(0);
+        for _ in 0..Buf::HOST {
+            let mut address = null_mut();
+            need("cuMemAllocHost", cu!(cuMemAllocHost_v2(&mut address, bytes)))?;
+            host.push(address as usize);
+        }
+        let (mut least, mut greatest) = (0, 0);
+        cu!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest));
+        let mut streams = vec![0; STREAMS];
+        for (s, slot) in streams.iter_mut().enumerate().take(LEGACY) {
+            let mut stream = null_mut();
+            let priority = if s == 1 { greatest } else { least };
+            let made = cu!(cuStreamCreateWithPriority(&mut stream, u32::from(s != BLOCKING), priority));
+            need("cuStreamCreateWithPriority", made)?;
+            *slot = stream as usize;
+        }
+        let mut events = vec![0; EVENTS];
+        for slot in &mut events {
+            let mut event = null_mut();
+            need("cuEventCreate", cu!(cuEventCreate(&mut event, 2)))?;
+            *slot = event as usize;
+        }
+        let (mut module, mut cluster) = (null_mut(), null_mut());
+        if cu!(cuModuleLoadData(&mut module, CLUSTER_PTX.as_ptr().cast())) == 0 {
+            cu!(cuModuleGetFunction(&mut cluster, module, c"cluster_size".as_ptr()));
+        }
+        let fixed =
+            Fixed { ctx: ctx as usize, device, host, streams, events, cluster: cluster as usize, scratch, words };
+        let mut real =
+            Self { fixed: fixed.into(), graphs: BTreeMap::new(), execs: BTreeMap::new(), modules: BTreeMap::new() };
+        need("loading the kernels", real.load(0))?;
+        let k = Kernel { grid: 1, block: 32, ..Kernel::default() };
+        if !cluster.is_null() {
+            need("the first launch", real.put(0, &Work::Cluster { b: Buf(0), k }, false))?;
+        }
+        need("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
+        real.fresh();
+        Ok(real)
+    }
+
+    pub(super) fn stream(&self, s: usize) -> sys::CUstream {
+        self.fixed.streams[s] as sys::CUstream
+    }
+
+    pub(super) fn event(&self, ev: u8) -> sys::CUevent {
+        self.fixed.events[usize::from(ev)] as sys::CUevent
+    }
+
+    pub(super) fn ctx(&self) -> sys::CUcontext {
+        self.fixed.ctx as sys::CUcontext
+    }
+
+    pub(super) fn function(&self, work: &Work) -> usize {
+        let of = |m: &Kernel, i: usize| self.modules.get(&m.m).map_or(0, |module| module.functions[i]);
+        match work {
+            Work::Fill { k, .. } => of(k, 0),
+            Work::Scale { k, .. } => of(k, 1),
+            Work::Verify { k, .. } => of(k, 2),
+            Work::Spin { k, .. } => of(k, 3),
+            Work::Cluster { .. } => self.fixed.cluster,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn address(&self, buf: Buf) -> u64 {
+        match buf.0 {
+            i if buf.is_device() => self.fixed.device[usize::from(i)],
+            i if !buf.is_log() => self.fixed.host[usize::from(i - Buf::DEVICE)] as u64,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn handle(&self, g: Id) -> sys::CUgraph {
+        self.graphs.get(&g).map_or(null_mut(), |graph| graph.graph as sys::CUgraph)
+    }
+
+    pub(super) fn node(&self, g: Id, n: usize) -> sys::CUgraphNode {
+        self.graphs.get(&g).and_then(|graph| graph.nodes.get(n)).map_or(null_mut(), |node| *node as sys::CUgraphNode)
+    }
+
+    fn exec(&self, e: Id) -> sys::CUgraphExec {
+        self.execs.get(&e).map_or(null_mut(), |exec| *exec as sys::CUgraphExec)
+    }
+
+    fn new_graph(&mut self, g: Id, graph: sys::CUgraph, status: Status) -> Status {
+        if status == 0 {
+            self.graphs.insert(g, GraphHandles { graph: graph as usize, nodes: Vec::new() });
+        }
+        status
+    }
+
+    /// A node of a graph, in words.
+    fn named(&self, g: Id, node: sys::CUgraphNode) -> String {
+        let nodes = self.graphs.get(&g).map(|graph| graph.nodes.as_slice()).unwrap_or_default();
+        match nodes.iter().position(|known| *known == node as usize) {
+            _ if node.is_null() => "no node".into(),
+            Some(n) => format!("node {n}"),
+            None if nodes.is_empty() => "a node".into(),
+            None => "a node that is not of it".into(),
+        }
+    }
+}
+
+impl Api for Real {
+    fn enter(&self) {
+        cu!(cuCtxSetCurrent(self.ctx()));
+    }
+
+    fn fresh(&mut self) {
+        for i in 0..Buf::COUNT {
+            let buf = Buf(i);
+            let words: Vec<u32> = (0..Buf::WORDS).map(|n| (n * 2 + 1) * (u32::from(i) * 2 + 3)).collect();
+            if buf.is_log() {
+                log(usize::from(i - Buf::DEVICE - Buf::HOST)).clear();
+            } else {
+                let bytes = words.len() * 4;
+                cu!(cuMemcpy(self.address(buf), words.as_ptr() as u64, bytes));
+            }
+        }
+        cu!(cuCtxSynchronize());
+    }
+
+    fn graph(&mut self, g: Id) -> Status {
+        let mut graph = null_mut();
+        let status = cu!(cuGraphCreate(&mut graph, 0));
+        self.new_graph(g, graph, status)
+    }
+
+    fn begin_capture(&mut self, s: usize, mode: Mode) -> Status {
+        use sys::CUstreamCaptureMode::*;
+        let mode = match mode {
+            Mode::Global => CU_STREAM_CAPTURE_MODE_GLOBAL,
+            Mode::ThreadLocal => CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            Mode::Relaxed => CU_STREAM_CAPTURE_MODE_RELAXED,
+        };
+        cu!(cuStreamBeginCapture_v2(self.stream(s), mode))
+    }
+
+    fn end_capture(&mut self, g: Id, s: usize) -> Status {
+        let mut graph = null_mut();
+        let status = cu!(cuStreamEndCapture(self.stream(s), &mut graph));
+        self.new_graph(g, graph, status)
+    }
+
+    fn clone_graph(&mut self, g: Id, from: Id) -> Status {
+        let mut graph = null_mut();
+        let status = cu!(cuGraphClone(&mut graph, self.handle(from)));
+        self.new_graph(g, graph, status)
+    }
+
+    fn drop_graph(&mut self, g: Id) -> Status {
+        let status = cu!(cuGraphDestroy(self.handle(g)));
+        if status == 0 {
+            self.graphs.remove(&g);
+        }
+        status
+    }
+
+    fn add(&mut self, g: Id, after: &[usize], work: &Work) -> Status {
+        let after: Vec<_> = after.iter().map(|n| self.node(g, *n)).collect();
+        let (status, node) = params::add(self, self.handle(g), &after, work);
+        if let Some(graph) = self.graphs.get_mut(&g)
+            && status == 0
+        {
+            graph.nodes.push(node as usize);
+        }
+        status
+    }
+
+    fn remove(&mut self, g: Id, n: usize) -> Status {
+        let status = cu!(cuGraphDestroyNode(self.node(g, n)));
+        if let Some(node) = self.graphs.get_mut(&g).and_then(|graph| graph.nodes.get_mut(n))
+            && status == 0
+        {
+            *node = 0;
+        }
+        status
+    }
+
+    fn edge(&mut self, g: Id, from: usize, to: usize, on: bool) -> Status {
+        let (graph, from, to) = (self.handle(g), self.node(g, from), self.node(g, to));
+        if on {
+            cu!(cuGraphAddDependencies_v2(graph, &from, &to, null(), 1))
+        } else {
+            cu!(cuGraphRemoveDependencies_v2(graph, &from, &to, null(), 1))
+        }
+    }
+
+    fn set(&mut self, g: Id, n: usize, to: &Work) -> Status {
+        params::set(self, self.node(g, n), to)
+    }
+
+    fn attributes(&mut self, g: Id, n: usize, k: &Kernel) -> Status {
+        params::attributes(self.node(g, n), k, true)
+    }
+
+    fn copy_attributes(&mut self, g: Id, n: usize, from: usize) -> Status {
+        cu!(cuGraphKernelNodeCopyAttributes(self.node(g, n), self.node(g, from)))
+    }
+
+    fn query(&mut self, g: Id, nodes: &[usize]) -> Vec<String> {
+        super::query::query(self, g, nodes)
+    }
+
+    fn has_node(&self, g: Id, n: usize) -> bool {
+        !self.node(g, n).is_null()
+    }
+
+    fn instantiate(&mut self, e: Id, g: Id, how: How, flags: u64, s: usize) -> Told {
+        let (mut exec, graph, mut told) = (null_mut(), self.handle(g), String::new());
+        let status = match how {
+            How::Flags => cu!(cuGraphInstantiateWithFlags(&mut exec, graph, flags)),
+            How::Log => {
+                let (mut node, mut log) = (null_mut(), [0; 64]);
+                older::instantiate(&mut exec, graph, &mut node, &mut log)
+            }
+            How::Params => {
+                let mut params = sys::CUDA_GRAPH_INSTANTIATE_PARAMS {
+                    flags,
+                    hUploadStream: self.stream(s),
+                    hErrNode_out: null_mut(),
+                    result_out: sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS,
+                };
+                let status = cu!(cuGraphInstantiateWithParams(&mut exec, graph, &mut params));
+                told = format!("{:?}, {}", params.result_out, self.named(g, params.hErrNode_out));
+                status
+            }
+        };
+        if status == 0 {
+            self.execs.insert(e, exec as usize);
+        }
+        (status, told)
+    }
+
+    fn update(&mut self, e: Id, g: Id, v: u8) -> Told {
+        let mut result = sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR;
+        let (exec, graph) = (self.exec(e), self.handle(g));
+        if v == 1 {
+            let mut node = null_mut();
+            let status = older::update(exec, graph, &mut node, &mut result);
+            return (status, format!("{result:?}, {}", self.named(g, node)));
+        }
+        let mut info = sys::CUgraphExecUpdateResultInfo { result, errorNode: null_mut(), errorFromNode: null_mut() };
+        let status = cu!(cuGraphExecUpdate_v2(exec, graph, &mut info));
+        (status, format!("{:?}, {}, {}", info.result, self.named(g, info.errorNode), self.named(g, info.errorFromNode)))
+    }
+
+    fn set_exec(&mut self, e: Id, g: Id, n: usize, to: &Work, any: bool) -> Status {
+        params::set_exec(self, self.exec(e), self.node(g, n), to, any)
+    }
+
+    fn enable(&mut self, e: Id, g: Id, n: usize, on: bool) -> Status {
+        cu!(cuGraphNodeSetEnabled(self.exec(e), self.node(g, n), on.into()))
+    }
+
+    fn enabled(&mut self, e: Id, g: Id, n: usize) -> Told {
+        let mut on = 7;
+        (cu!(cuGraphNodeGetEnabled(self.exec(e), self.node(g, n), &mut on)), on.to_string())
+    }
+
+    fn flags(&mut self, e: Id) -> Told {
+        let mut flags = 77;
+        (cu!(cuGraphExecGetFlags(self.exec(e), &mut flags)), flags.to_string())
+    }
+
+    fn upload(&mut self, e: Id, s: usize) -> Status {
+        cu!(cuGraphUpload(self.exec(e), self.stream(s)))
+    }
+
+    fn launch(&mut self, e: Id, s: usize) -> Status {
+        cu!(cuGraphLaunch(self.exec(e), self.stream(s)))
+    }
+
+    fn drop_exec(&mut self, e: Id) -> Status {
+        let status = cu!(cuGraphExecDestroy(self.exec(e)));
+        if status == 0 {
+            self.execs.remove(&e);
+        }
+        status
+    }
+
+    fn load(&mut self, m: Id) -> Status {
+        let mut module = null_mut();
+        let mut status = cu!(cuModuleLoadData(&mut module, gpumem_kernels::PTX.as_ptr().cast()));
+        let mut functions = [0; 4];
+        for (slot, name) in functions.iter_mut().zip(KERNELS) {
+            let mut function = null_mut();
+            if status == 0 {
+                status = cu!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+            }
+            *slot = function as usize;
+        }
+        if status == 0 {
+            self.modules.insert(m, Module { handle: module as usize, functions });
+            status = params::first_launches(self, m, self.fixed.scratch);
+        }
+        status
+    }
+
+    fn unload(&mut self, m: Id) -> Status {
+        let module = self.modules.remove(&m).map_or(0, |module| module.handle);
+        cu!(cuModuleUnload(module as sys::CUmodule))
+    }
+
+    fn put(&mut self, s: usize, work: &Work, captured: bool) -> Status {
+        params::put(self, s, work, captured)
+    }
+
+    fn record(&mut self, ev: u8, s: usize) -> Status {
+        cu!(cuEventRecord(self.event(ev), self.stream(s)))
+    }
+
+    fn wait(&mut self, ev: u8, s: usize) -> Status {
+        cu!(cuStreamWaitEvent(self.stream(s), self.event(ev), 0))
+    }
+
+    fn link(&mut self, of: usize, s: usize) -> Status {
+        let mut event = null_mut();
+        let mut status = cu!(cuEventCreate(&mut event, 2));
+        if status == 0 {
+            status = cu!(cuEventRecord(event, self.stream(of)));
+        }
+        if status == 0 {
+            status = cu!(cuStreamWaitEvent(self.stream(s), event, 0));
+        }
+        cu!(cuEventDestroy_v2(event));
+        status
+    }
+
+    fn sync(&mut self, s: usize) -> Status {
+        cu!(cuStreamSynchronize(self.stream(s)))
+    }
+
+    fn sync_all(&mut self) -> Status {
+        cu!(cuCtxSynchronize())
+    }
+
+    fn dump(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for buf in (0..Buf::COUNT).map(Buf) {
+            let words = if buf.is_log() {
+                log(usize::from(buf.0 - Buf::DEVICE - Buf::HOST)).clone()
+            } else {
+                let mut words = vec![0u32; Buf::WORDS as usize];
+                cu!(cuMemcpy(words.as_mut_ptr() as u64, self.address(buf), words.len() * 4));
+                words
+            };
+            let hash = words
+                .iter()
+                .fold(0xcbf2_9ce4_8422_2325u64, |hash, word| (hash ^ u64::from(*word)).wrapping_mul(0x100_0000_01b3));
+            let shown = if self.fixed.words || buf.is_log() { &words[..] } else { &words[..2] };
+            lines.push(format!("{buf}: {hash:016x} {shown:?}"));
+        }
+        lines
+    }
+
+    fn gate(&mut self, s: usize) -> Status {
+        gates().closed += 1;
+        let number = gates().closed;
+        cu!(cuLaunchHostFunc(self.stream(s), Some(wait_at_gate), number as *mut c_void))
+    }
+
+    fn open(&mut self) -> bool {
+        let mut gates = gates();
+        gates.open = gates.closed;
+        GATES.1.notify_all();
+        gates.gave_up == gates.closed
+    }
+
+    fn take(&mut self, from: &Self, graphs: &[Id], execs: &[Id]) {
+        for g in graphs {
+            match from.graphs.get(g) {
+                Some(graph) => drop(self.graphs.insert(*g, graph.clone())),
+                None => drop(self.graphs.remove(g)),
+            }
+        }
+        for e in execs {
+            match from.execs.get(e) {
+                Some(exec) => drop(self.execs.insert(*e, *exec)),
+                None => drop(self.execs.remove(e)),
+            }
+        }
+    }
+}

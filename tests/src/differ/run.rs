@@ -1,0 +1,85 @@
+//! Runs programs in this process, each operation on its thread, one after another.
+
+use super::api::Api;
+use super::program::{Op, Program, THREADS};
+use super::real::Real;
+use super::world::World;
+use std::io::{BufRead, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+type Turn<A> = (Box<World<A>>, Op);
+
+/// Threads that take turns with the one world there is.
+struct Threads<A: Api> {
+    turns: Vec<Sender<Turn<A>>>,
+    back: Receiver<Box<World<A>>>,
+}
+
+impl<A: Api + 'static> Threads<A> {
+    fn new(api: &A) -> Self {
+        let (done, back) = channel();
+        let start = |_| {
+            let (turn, turns) = channel::<Turn<A>>();
+            let (done, api) = (done.clone(), api.clone());
+            std::thread::spawn(move || {
+                api.enter();
+                for (mut world, op) in turns {
+                    world.run(&op);
+                    if done.send(world).is_err() {
+                        break;
+                    }
+                }
+            });
+            turn
+        };
+        Self { turns: (1..THREADS).map(start).collect(), back }
+    }
+
+    fn run(&self, mut world: Box<World<A>>, t: usize, op: &Op) -> Result<Box<World<A>>, String> {
+        match self.turns.get(t.wrapping_sub(1)) {
+            None => {
+                world.run(op);
+                Ok(world)
+            }
+            Some(thread) => {
+                thread.send((world, op.clone())).map_err(|_| format!("thread {t} has ended"))?;
+                self.back.recv().map_err(|_| format!("thread {t} has ended"))
+            }
+        }
+    }
+}
+
+/// Ends what a program printed.
+pub const END: &str = "== end";
+/// Ends a program that is read.
+pub const DOT: &str = ".";
+
+/// Runs the programs that `input` holds, each ended by a line of a dot, and prints what each call
+/// answered, as it goes.
+///
+/// # Errors
+/// When there is no device, a program cannot be read, or a thread is gone.
+pub fn serve(input: impl BufRead, mut out: impl Write, words: bool) -> Result<(), String> {
+    let real = Real::open(words)?;
+    let threads = Threads::new(&real);
+    let mut world = Box::new(World::new(real));
+    let mut text = String::new();
+    for line in input.lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        if line != DOT {
+            text += &line;
+            text.push('\n');
+            continue;
+        }
+        let program: Program = text.parse()?;
+        text.clear();
+        for (i, line) in program.0.iter().chain([&Op::Reset.into()]).enumerate() {
+            world = threads.run(world, line.t, &line.op)?;
+            let said: String = world.trace.drain(..).map(|said| format!("{i} {said}\n")).collect();
+            world.seen.clear();
+            out.write_all(said.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())?;
+        }
+        writeln!(out, "{END}").and_then(|()| out.flush()).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,495 @@
+//! Runs a program: leaves out what is not well defined, waits where accesses would race, and writes down
+//! what each call answered.
+
+use super::api::{Api, NO_FUNCTION, Status};
+use super::model::{Facts, Graph, Model, Node, before, races, racy};
+use super::order::{Clock, Touched, conflict, later};
+use super::program::{BLOCKING, Id, LEGACY, NewNode, Op, STREAMS};
+use super::work::Work;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest graph; makes the search for races cheap.
+pub const MOST_NODES: usize = 48;
+/// Graphs and execs that there may be at once.
+pub const MOST: usize = 96;
+
+/// An access of a race's side: what, and by which exec if by one.
+pub type Seen = (Touched, Option<Id>);
+
+#[derive(Clone)]
+pub struct World<A: Api> {
+    pub api: A,
+    pub model: Model,
+    /// What happened, a line a call.
+    pub trace: Vec<String>,
+    /// What was put on streams, kept for races only.
+    pub seen: Vec<Seen>,
+    /// Operations that were done, of those asked for.
+    pub done: usize,
+}
+
+impl<A: Api> World<A> {
+    pub fn new(api: A) -> Self {
+        Self { api, model: Model::new(), trace: Vec::new(), seen: Vec::new(), done: 0 }
+    }
+
+    pub fn say(&mut self, what: String, status: Status) -> bool {
+        let text = if status == NO_FUNCTION { "no such function".into() } else { status.to_string() };
+        self.trace.push(format!("{what} = {text}"));
+        status == 0
+    }
+
+    pub fn tell(&mut self, what: String, (status, told): (Status, String)) -> bool {
+        let done = self.say(what, status);
+        if let Some(line) = self.trace.last_mut()
+            && !told.is_empty()
+        {
+            line.push_str(", ");
+            line.push_str(&told);
+        }
+        done
+    }
+
+    /// Does one operation; false if it was left out.
+    pub fn run(&mut self, op: &Op) -> bool {
+        let done = self.run_op(op).is_some();
+        self.done += usize::from(done);
+        done
+    }
+
+    fn run_op(&mut self, op: &Op) -> Option<()> {
+        match op {
+            Op::Graph { g, nodes } => self.graph(*g, nodes),
+            Op::Capture { g, s, mode, body } => self.capture(*g, *s, *mode, body),
+            Op::Clone { g, from } => {
+                self.room(*g)?;
+                let nodes = self.model.graph(*from)?.nodes.clone();
+                let status = self.api.clone_graph(*g, *from);
+                if self.say(format!("clone g{from} as g{g}"), status) {
+                    self.made(*g, nodes);
+                }
+                Some(())
+            }
+            Op::Add { g, node } => self.add(*g, node),
+            Op::Remove { .. }
+            | Op::Edge { .. }
+            | Op::Set { .. }
+            | Op::Attributes { .. }
+            | Op::CopyAttributes { .. } => self.change(op),
+            Op::Query { g } => {
+                let nodes = &self.model.graph(*g)?.nodes;
+                let live: Vec<usize> = (0..nodes.len()).filter(|n| !nodes[*n].gone).collect();
+                let lines = self.api.query(*g, &live);
+                self.trace.extend(lines.into_iter().map(|line| format!("query g{g}: {line}")));
+                Some(())
+            }
+            Op::DropGraph { g } => {
+                self.model.graphs.get(g)?;
+                let status = self.api.drop_graph(*g);
+                if self.say(format!("destroy g{g}"), status) {
+                    self.model.graphs.remove(g);
+                }
+                Some(())
+            }
+            Op::Instantiate { e, g, how, flags, s } => {
+                let new = !self.model.execs.contains_key(e) && self.model.execs.len() < MOST && *s < STREAMS;
+                self.model.graph(*g).filter(|_| new)?;
+                let told = self.api.instantiate(*e, *g, *how, *flags, *s);
+                if self.tell(format!("instantiate g{g} as e{e} ({how:?}, flags {flags})"), told) {
+                    self.model.instantiated(*e, *g);
+                }
+                Some(())
+            }
+            Op::Update { e, g, v } => {
+                self.model.exec(*e)?;
+                self.model.graph(*g)?;
+                let told = self.api.update(*e, *g, *v);
+                if self.tell(format!("update e{e} from g{g} (v{v})"), told) {
+                    self.model.updated(*e, *g);
+                }
+                Some(())
+            }
+            Op::SetExec { .. } => self.set_exec(op),
+            Op::Enable { e, n, on } => {
+                let g = self.exec_node(*e, *n)?;
+                let status = self.api.enable(*e, g, *n, *on);
+                self.say(format!("e{e} node {n} enabled {on}"), status);
+                Some(())
+            }
+            Op::Enabled { e, n } => {
+                let g = self.exec_node(*e, *n)?;
+                let told = self.api.enabled(*e, g, *n);
+                self.tell(format!("e{e} node {n} enabled?"), told);
+                Some(())
+            }
+            Op::Flags { e } => {
+                self.model.exec(*e)?;
+                let told = self.api.flags(*e);
+                self.tell(format!("e{e} flags?"), told);
+                Some(())
+            }
+            Op::Upload { e, s } => {
+                self.model.exec(*e).filter(|_| self.free(*s))?;
+                let status = self.api.upload(*e, *s);
+                self.say(format!("upload e{e} on s{s}"), status);
+                Some(())
+            }
+            Op::Launch { e, s } => self.launch(*e, *s),
+            Op::DropExec { e } => {
+                self.model.execs.get(e)?;
+                let status = self.api.drop_exec(*e);
+                if self.say(format!("destroy e{e}"), status) {
+                    self.model.execs.remove(e);
+                }
+                Some(())
+            }
+            Op::Load { m } => {
+                (!self.model.modules.contains_key(m) && *m < 8 && self.all_free()).then_some(())?;
+                self.open();
+                let status = self.api.load(*m);
+                if self.say(format!("load m{m}"), status) {
+                    self.model.load(*m);
+                }
+                Some(())
+            }
+            Op::Unload { m } => {
+                (self.model.modules.contains_key(m) && *m > 0 && self.all_free()).then_some(())?;
+                self.sync_all();
+                let status = self.api.unload(*m);
+                self.say(format!("unload m{m}"), status);
+                self.model.modules.remove(m);
+                Some(())
+            }
+            Op::Do { s, work } => {
+                let facts = self.model.facts(work)?;
+                (self.free(*s) && !matches!(work, Work::Child { .. } | Work::Empty)).then_some(())?;
+                self.ready(*s, &Clock::default(), &facts)?;
+                let status = self.api.put(*s, work, false);
+                self.say(format!("{} on s{s}", text(work)), status);
+                match work {
+                    Work::Record { ev } => self.model.order.record((*ev).into(), *s),
+                    Work::Wait { ev } => self.model.order.wait((*ev).into(), *s),
+                    _ => drop(self.put(*s, &Clock::default(), &facts, None)),
+                }
+                Some(())
+            }
+            Op::Sync { s } => {
+                (*s < STREAMS && !self.model.capturing.contains(s)).then_some(())?;
+                self.all_free().then_some(()).or((*s < LEGACY).then_some(()))?;
+                self.sync(*s);
+                Some(())
+            }
+            Op::SyncAll => {
+                self.all_free().then_some(())?;
+                self.sync_all();
+                Some(())
+            }
+            Op::Dump => {
+                self.all_free().then_some(())?;
+                self.sync_all();
+                let lines = self.api.dump();
+                self.trace.extend(lines);
+                Some(())
+            }
+            Op::Gate { s } => {
+                (*s < BLOCKING && self.all_free() && !self.model.order.gated()).then_some(())?;
+                let status = self.api.gate(*s);
+                if self.say(format!("gate s{s}"), status) {
+                    self.model.order.close_gate(*s);
+                }
+                Some(())
+            }
+            Op::Open => self.open().then_some(()),
+            Op::Race { a, b } => self.race(a, b),
+            Op::Reset => {
+                self.all_free().then_some(())?;
+                self.reset();
+                Some(())
+            }
+        }
+    }
+
+    /// Whether there may be a graph of that number.
+    pub fn room(&self, g: Id) -> Option<()> {
+        (!self.model.graphs.contains_key(&g) && self.model.graphs.len() < MOST).then_some(())
+    }
+
+    pub fn made(&mut self, g: Id, nodes: Vec<Node>) {
+        let serial = self.model.serial();
+        self.model.graphs.insert(g, Graph { serial, nodes });
+    }
+
+    fn graph(&mut self, g: Id, nodes: &[NewNode]) -> Option<()> {
+        self.room(g)?;
+        let status = self.api.graph(g);
+        if self.say(format!("create g{g}"), status) {
+            self.made(g, Vec::new());
+            for node in nodes {
+                self.add(g, node);
+            }
+        }
+        Some(())
+    }
+
+    fn add(&mut self, g: Id, new: &NewNode) -> Option<()> {
+        let facts = self.model.facts(&new.work)?;
+        let nodes = &self.model.graph(g)?.nodes;
+        let own = matches!(new.work, Work::Child { g: child } if child == g);
+        (nodes.len() < MOST_NODES && !own).then_some(())?;
+        let there = |n: &usize| nodes.get(*n).is_some_and(|node| !node.gone);
+        let mut after: BTreeSet<usize> = new.after.iter().copied().filter(there).collect();
+        // Nothing beside it may touch what it touches.
+        for (n, node) in nodes.iter().enumerate().rev() {
+            if !node.gone
+                && conflict(&node.facts.touched, &facts.touched)
+                && !before(nodes, after.iter().copied()).contains(&n)
+            {
+                after.insert(n);
+            }
+        }
+        let mut work = new.work.clone();
+        if let Some(k) = work.kernel_mut() {
+            k.early = false;
+        }
+        let list: Vec<usize> = after.iter().copied().collect();
+        let status = self.api.add(g, &list, &work);
+        if self.say(format!("g{g} node {}: {} after {list:?}", nodes_of(&self.model, g), text(&work)), status) {
+            let graph = self.model.graphs.get_mut(&g)?;
+            graph.nodes.push(Node { work, after, facts, gone: false });
+        }
+        Some(())
+    }
+
+    fn change(&mut self, op: &Op) -> Option<()> {
+        match op {
+            Op::Remove { g, n } => {
+                self.model.node(*g, *n).filter(|_| self.api.has_node(*g, *n))?;
+                let mut nodes = self.model.graph(*g)?.nodes.clone();
+                nodes[*n].gone = true;
+                for node in &mut nodes {
+                    node.after.remove(n);
+                }
+                self.accept(*g, nodes, |api| api.remove(*g, *n), format!("g{g} remove node {n}"))
+            }
+            Op::Edge { g, from, to, on } => {
+                self.model.node(*g, *from).and(self.model.node(*g, *to))?;
+                (self.api.has_node(*g, *from) && self.api.has_node(*g, *to)).then_some(())?;
+                let mut nodes = self.model.graph(*g)?.nodes.clone();
+                (nodes[*to].after.contains(from) != *on).then_some(())?;
+                (!before(&nodes, [*from]).contains(to)).then_some(())?;
+                if *on {
+                    nodes[*to].after.insert(*from)
+                } else {
+                    nodes[*to].after.remove(from)
+                };
+                self.accept(*g, nodes, |api| api.edge(*g, *from, *to, *on), format!("g{g} edge {from} -> {to} {on}"))
+            }
+            Op::Set { g, n, to } => {
+                let old = self.model.node(*g, *n).filter(|_| self.api.has_node(*g, *n))?.work.clone();
+                let mut facts = self.model.facts(to)?;
+                (!matches!(to, Work::Child { .. } | Work::Empty)).then_some(())?;
+                let mut to = to.clone();
+                if let Some(k) = to.kernel_mut() {
+                    // Attributes of the node stay as they are.
+                    let kept = old.kernel().cloned().unwrap_or_default();
+                    (k.cluster, k.cooperative, k.priority, k.early) =
+                        (kept.cluster, kept.cooperative, kept.priority, false);
+                }
+                let mut nodes = self.model.graph(*g)?.nodes.clone();
+                if old.kind() != to.kind() {
+                    // Refused by the driver; it stays what it was.
+                    facts = nodes[*n].facts.clone();
+                } else {
+                    nodes[*n].work = to.clone();
+                }
+                nodes[*n].facts = facts;
+                self.accept(*g, nodes, |api| api.set(*g, *n, &to), format!("g{g} node {n} set {}", text(&to)))
+            }
+            Op::Attributes { g, n, k } => {
+                let mut nodes = self.model.graph(*g)?.nodes.clone();
+                self.model.node(*g, *n).filter(|_| self.api.has_node(*g, *n))?;
+                let own = nodes[*n].work.kernel_mut()?;
+                (own.cluster, own.cooperative, own.priority) = (k.cluster, k.cooperative, k.priority);
+                let what = format!(
+                    "g{g} node {n} cluster {} cooperative {} priority {}",
+                    k.cluster, k.cooperative, k.priority
+                );
+                self.accept(*g, nodes, |api| api.attributes(*g, *n, k), what)
+            }
+            Op::CopyAttributes { g, n, from } => {
+                let other = self.model.node(*g, *from).filter(|_| self.api.has_node(*g, *from))?.work.kernel()?.clone();
+                self.model.node(*g, *n).filter(|_| self.api.has_node(*g, *n))?;
+                let mut nodes = self.model.graph(*g)?.nodes.clone();
+                let own = nodes[*n].work.kernel_mut()?;
+                (own.cluster, own.cooperative, own.priority) = (other.cluster, other.cooperative, other.priority);
+                self.accept(
+                    *g,
+                    nodes,
+                    |api| api.copy_attributes(*g, *n, *from),
+                    format!("g{g} node {n} attributes of {from}"),
+                )
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes a change to a graph unless that would make it race with itself.
+    fn accept(&mut self, g: Id, nodes: Vec<Node>, call: impl FnOnce(&mut A) -> Status, what: String) -> Option<()> {
+        (!racy(&nodes)).then_some(())?;
+        let status = call(&mut self.api);
+        if self.say(what, status) {
+            self.model.graphs.get_mut(&g)?.nodes = nodes;
+        }
+        Some(())
+    }
+
+    /// The graph of an exec, if the program has a handle of that node of it.
+    fn exec_node(&self, e: Id, n: usize) -> Option<Id> {
+        let graph = self.model.graph_of(e)?;
+        let g = self.model.execs.get(&e)?.graph;
+        graph.nodes.get(n).filter(|node| !node.gone && self.model.usable(&node.facts))?;
+        self.api.has_node(g, n).then_some(g)
+    }
+
+    fn set_exec(&mut self, op: &Op) -> Option<()> {
+        let Op::SetExec { e, n, to, any, of } = op else { return None };
+        let facts = self.model.facts(to)?;
+        (!matches!(to, Work::Empty)).then_some(())?;
+        let g = match of {
+            Some(g) => {
+                self.model.node(*g, *n).filter(|_| self.api.has_node(*g, *n))?;
+                *g
+            }
+            None => self.exec_node(*e, *n)?,
+        };
+        let exec = self.model.exec(*e)?;
+        // A node made after the exec is none of its nodes.
+        let mut nodes = exec.nodes.clone()?;
+        let foreign = exec.graph != g || Some(exec.graph_serial) != self.model.graphs.get(&g).map(|g| g.serial);
+        let known = !foreign && nodes.get(*n).is_some_and(|node| !node.gone);
+        if known && nodes[*n].work.kind() == to.kind() {
+            (!races(&nodes, *n, &facts.touched)).then_some(())?;
+            nodes[*n].facts = facts;
+            nodes[*n].work = to.clone();
+        }
+        let status = self.api.set_exec(*e, g, *n, to, *any);
+        let what = format!("e{e} node {n} of g{g} set {}{}", text(to), if *any { " (any)" } else { "" });
+        if self.say(what, status) {
+            let exec = self.model.execs.get_mut(e)?;
+            exec.facts.add(&Facts::of(&nodes));
+            exec.facts.modules = Facts::of(&nodes).modules;
+            exec.nodes = Some(nodes);
+        }
+        Some(())
+    }
+
+    /// Whether work of the program may be put on this stream now.
+    pub fn free(&self, s: usize) -> bool {
+        let implicit = !self.model.capturing.is_empty() && s >= BLOCKING;
+        s < STREAMS && !self.model.capturing.contains(&s) && !implicit
+    }
+
+    pub fn all_free(&self) -> bool {
+        self.model.capturing.is_empty()
+    }
+
+    /// Makes the stream wait for all that this may not run beside.
+    fn ready(&mut self, s: usize, also: &Clock, facts: &Facts) -> Option<()> {
+        if (facts.waits || facts.host) && self.model.order.gated() && !self.all_free() {
+            return None;
+        }
+        if facts.waits {
+            self.open();
+        }
+        let missing = self.model.order.missing(s, also, &facts.touched);
+        (!missing.iter().any(|of| !self.free(*of))).then_some(())?;
+        for of in missing {
+            let status = self.api.link(of, s);
+            self.say(format!("s{s} waits for s{of}"), status);
+            self.model.order.link(of, s);
+        }
+        Some(())
+    }
+
+    fn put(&mut self, s: usize, also: &Clock, facts: &Facts, by: Option<Id>) -> Clock {
+        let clock = self.model.order.put(s, also, &facts.touched);
+        self.seen.push((facts.touched.clone(), by));
+        facts.records.iter().for_each(|ev| self.model.order.forget_event((*ev).into()));
+        if facts.host {
+            self.model.order.put_behind_gate(s);
+        }
+        clock
+    }
+
+    fn launch(&mut self, e: Id, s: usize) -> Option<()> {
+        let exec = self.model.exec(e).filter(|_| self.free(s))?;
+        let (facts, last) = (exec.facts.clone(), exec.last);
+        self.ready(s, &last, &facts)?;
+        let status = self.api.launch(e, s);
+        if self.say(format!("launch e{e} on s{s}"), status) {
+            let also = if facts.runs { last } else { Clock::default() };
+            let over = self.put(s, &also, &facts, Some(e));
+            if facts.runs
+                && let Some(exec) = self.model.execs.get_mut(&e)
+            {
+                later(&mut exec.last, &over);
+            }
+        }
+        Some(())
+    }
+
+    fn sync(&mut self, s: usize) {
+        if self.model.order.behind_gate(s) {
+            self.open();
+        }
+        let status = self.api.sync(s);
+        self.say(format!("synchronize s{s}"), status);
+        if status == 0 {
+            self.model.order.synced(s);
+        }
+    }
+
+    pub fn sync_all(&mut self) {
+        self.open();
+        let status = self.api.sync_all();
+        self.say("synchronize".into(), status);
+        self.model.order.all_synced();
+    }
+
+    /// Opens the gate if it is closed.
+    pub fn open(&mut self) -> bool {
+        let closed = self.model.order.open_gate();
+        if closed {
+            let stuck = self.api.open();
+            self.trace.push(if stuck { "open: something had stood still".into() } else { "open".into() });
+        }
+        closed
+    }
+
+    /// Destroys everything; what is left is as at the beginning.
+    pub fn reset(&mut self) {
+        self.sync_all();
+        let (execs, graphs) = (self.model.execs.keys().copied(), self.model.graphs.keys().copied());
+        let (execs, graphs): (Vec<_>, Vec<_>) = (execs.collect(), graphs.collect());
+        let modules: Vec<Id> = self.model.modules.keys().copied().filter(|m| *m > 0).collect();
+        let all = execs.into_iter().map(|e| Op::DropExec { e });
+        let all = all.chain(graphs.into_iter().map(|g| Op::DropGraph { g }));
+        for op in all.chain(modules.into_iter().map(|m| Op::Unload { m })) {
+            self.run_op(&op);
+        }
+        self.model = Model::new();
+        self.api.fresh();
+    }
+}
+
+fn nodes_of(model: &Model, g: Id) -> usize {
+    model.graphs.get(&g).map_or(0, |graph| graph.nodes.len())
+}
+
+/// Work as a program writes it.
+pub fn text(work: &Work) -> String {
+    serde_json::to_string(work).unwrap_or_default()
+}
+
+/// What each stream of a capture has captured last.
+pub type Ends = BTreeMap<usize, BTreeSet<usize>>;
