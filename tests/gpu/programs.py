@@ -53,6 +53,7 @@ ALL = [
     built("basic_static"),
     built("graphs"),
     built("graphs_static"),
+    built("graphmem", "--graphs", "40", "--nodes", "200"),
     built("captures"),
     built("threads", repeats=False),
     built("driver"),

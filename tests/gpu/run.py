@@ -18,7 +18,7 @@ from stats import KINDS, Ledger, differences, of_counter, of_inspector
 
 GROUP = "program"
 # Peaks depend on how threads meet, times on the day; addresses are the driver's choice.
-VOLATILE = re.compile(r'"(?:bytes_)?peak":\d+|"[a-z_]*(?:seconds|ms|_ns|per_second|_per_s)":[\d.e+-]+|0x[0-9a-f]{6,}')
+VOLATILE = re.compile(r'"(?:bytes_)?peak":\d+|"[a-z_]*(?:seconds|ms|_ns|_us|_mib|per_second|_per_s)":(?:[\d.e+-]+|\[[^]]*\])|0x[0-9a-f]{6,}')
 
 
 def stable(text):
