@@ -5,8 +5,10 @@
 //! reads as zeroes, so that the child starts as a process of its own, whatever locks its parent's
 //! threads held. (`vfork` children share the parent's memory and do no GPU calls.)
 
+use crate::graphs::cache::Cache;
 use crate::shim::Shim;
 use crate::threads;
+use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
@@ -19,6 +21,8 @@ struct Page {
     doors: AtomicU32,
     /// 1 once the driver's initialisation came through a door.
     initialised: AtomicU32,
+    /// Graph caches by vendor. They outlive a stop of the books: handles are in the program's hands.
+    caches: [AtomicPtr<Cache>; 2],
 }
 
 /// Nothing happened yet.
@@ -82,6 +86,7 @@ unsafe extern "C" fn wipe() {
         page.stage.store(IDLE, Relaxed);
         page.doors.store(0, Relaxed);
         page.initialised.store(0, Relaxed);
+        page.caches.iter().for_each(|cache| cache.store(std::ptr::null_mut(), Relaxed));
     }
 }
 
@@ -112,6 +117,30 @@ fn shim() -> Option<&'static Shim> {
     }
     // SAFETY: pages and shims are never freed once published.
     unsafe { (*page).shim.load(Acquire).as_ref() }
+}
+
+/// The graph cache of a vendor, if there is one.
+#[inline(always)]
+pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
+    let page = PAGE.load(Acquire);
+    if page.is_null() {
+        return None;
+    }
+    // SAFETY: pages and caches are never freed once published.
+    unsafe { (&(*page).caches)[vendor as usize - 1].load(Acquire).as_ref() }
+}
+
+/// Publishes a graph cache; the one that another thread published first, if so.
+pub fn set_cache(vendor: Vendor, made: Box<Cache>) -> &'static Cache {
+    let made: &'static Cache = Box::leak(made);
+    let Some(page) = page() else { return made };
+    let slot = &page.caches[vendor as usize - 1];
+    let ours = std::ptr::from_ref(made).cast_mut();
+    match slot.compare_exchange(std::ptr::null_mut(), ours, AcqRel, Acquire) {
+        Ok(_) => made,
+        // SAFETY: caches are never freed once published.
+        Err(first) => unsafe { &*first },
+    }
 }
 
 /// Keeps books: runs `f` with the shim, starting it if this is the process's first GPU call.

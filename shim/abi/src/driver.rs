@@ -109,7 +109,7 @@ macro_rules! driver_functions {
         cuGraphInstantiate_v2 ["cuGraphInstantiate" 11000 legacy = none] => graph::instantiate_log(exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
         cuGraphInstantiateWithFlags ["cuGraphInstantiateWithFlags" 11040 legacy = cuGraphInstantiateWithFlags] => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
         cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" 12000 legacy = cuGraphInstantiateWithParams] => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
-        cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" 12000 ptds = cuGraphInstantiateWithParams] => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
+        cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" 12000 ptds = cuGraphInstantiateWithParams] => graph::instantiate_params_ptsz(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
         cuGraphGetNodes ["cuGraphGetNodes" 10000 legacy = cuGraphGetNodes] => graph_use::get_nodes(graph: Graph, nodes: *mut GraphNode, len: *mut usize);
         cuGraphAddChildGraphNode ["cuGraphAddChildGraphNode" 10000 legacy = cuGraphAddChildGraphNode] => graph_use::add_child(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, child: Graph);
         cuGraphAddNode ["cuGraphAddNode" 12020 legacy = none] => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
@@ -121,28 +121,28 @@ macro_rules! driver_functions {
 
         // Executable graphs.
         cuGraphLaunch ["cuGraphLaunch" 10000 legacy = cuGraphLaunch] => exec::launch(exec: GraphExec, stream: Stream);
-        cuGraphLaunch_ptsz ["cuGraphLaunch" 10000 ptds = cuGraphLaunch] => exec::launch(exec: GraphExec, stream: Stream);
+        cuGraphLaunch_ptsz ["cuGraphLaunch" 10000 ptds = cuGraphLaunch] => exec::launch_ptsz(exec: GraphExec, stream: Stream);
         cuGraphExecDestroy ["cuGraphExecDestroy" 10000 legacy = cuGraphExecDestroy] => exec::destroy(exec: GraphExec);
         cuGraphExecUpdate ["cuGraphExecUpdate" 10020 legacy = none] => exec::update_v1(exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
         cuGraphExecUpdate_v2 ["cuGraphExecUpdate" 12000 legacy = cuGraphExecUpdate_v2] => exec::update(exec: GraphExec, graph: Graph, info: Opaque);
         cuGraphNodeSetEnabled ["cuGraphNodeSetEnabled" 11060 legacy = cuGraphNodeSetEnabled] => exec::set_enabled(exec: GraphExec, node: GraphNode, enabled: c_uint);
-        cuGraphExecNodeSetParams ["cuGraphExecNodeSetParams" 12020 legacy = cuGraphExecNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecKernelNodeSetParams ["cuGraphExecKernelNodeSetParams" 10010 legacy = none] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecKernelNodeSetParams_v2 ["cuGraphExecKernelNodeSetParams" 12000 legacy = cuGraphExecKernelNodeSetParams_v2] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecMemcpyNodeSetParams ["cuGraphExecMemcpyNodeSetParams" 10020 legacy = cuGraphExecMemcpyNodeSetParams] => exec::set_params_ctx(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
-        cuGraphExecMemsetNodeSetParams ["cuGraphExecMemsetNodeSetParams" 10020 legacy = cuGraphExecMemsetNodeSetParams] => exec::set_params_ctx(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
-        cuGraphExecHostNodeSetParams ["cuGraphExecHostNodeSetParams" 10020 legacy = cuGraphExecHostNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphExecChildGraphNodeSetParams ["cuGraphExecChildGraphNodeSetParams" 11010 legacy = cuGraphExecChildGraphNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, child: Graph);
+        cuGraphExecNodeSetParams ["cuGraphExecNodeSetParams" 12020 legacy = cuGraphExecNodeSetParams] => exec::set_any(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecKernelNodeSetParams ["cuGraphExecKernelNodeSetParams" 10010 legacy = none] => exec::set_kernel(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecKernelNodeSetParams_v2 ["cuGraphExecKernelNodeSetParams" 12000 legacy = cuGraphExecKernelNodeSetParams_v2] => exec::set_kernel_v2(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecMemcpyNodeSetParams ["cuGraphExecMemcpyNodeSetParams" 10020 legacy = cuGraphExecMemcpyNodeSetParams] => exec::set_memcpy(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecMemsetNodeSetParams ["cuGraphExecMemsetNodeSetParams" 10020 legacy = cuGraphExecMemsetNodeSetParams] => exec::set_memset(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
+        cuGraphExecHostNodeSetParams ["cuGraphExecHostNodeSetParams" 10020 legacy = cuGraphExecHostNodeSetParams] => exec::set_host(exec: GraphExec, node: GraphNode, params: Opaque);
+        cuGraphExecChildGraphNodeSetParams ["cuGraphExecChildGraphNodeSetParams" 11010 legacy = cuGraphExecChildGraphNodeSetParams] => exec::set_child(exec: GraphExec, node: GraphNode, child: Graph);
         cuGraphExecEventRecordNodeSetEvent ["cuGraphExecEventRecordNodeSetEvent" 11010 legacy = cuGraphExecEventRecordNodeSetEvent] => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
         cuGraphExecEventWaitNodeSetEvent ["cuGraphExecEventWaitNodeSetEvent" 11010 legacy = cuGraphExecEventWaitNodeSetEvent] => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
         cuGraphExecExternalSemaphoresSignalNodeSetParams ["cuGraphExecExternalSemaphoresSignalNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresSignalNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphExecExternalSemaphoresWaitNodeSetParams ["cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresWaitNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphExecBatchMemOpNodeSetParams ["cuGraphExecBatchMemOpNodeSetParams" 11070 legacy = cuGraphExecBatchMemOpNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        cuGraphUpload ["cuGraphUpload" 11010 legacy = cuGraphUpload] => graph_use::upload(exec: GraphExec, stream: Stream);
-        cuGraphUpload_ptsz ["cuGraphUpload" 11010 ptds = cuGraphUpload] => graph_use::upload(exec: GraphExec, stream: Stream);
-        cuGraphExecGetFlags ["cuGraphExecGetFlags" 12000 legacy = cuGraphExecGetFlags] => graph_use::get_flags(exec: GraphExec, flags: *mut u64);
-        cuGraphExecGetId ["cuGraphExecGetId" 13010 legacy = none] => graph_use::get_id(exec: GraphExec, id: *mut c_uint);
-        cuGraphNodeGetEnabled ["cuGraphNodeGetEnabled" 11060 legacy = cuGraphNodeGetEnabled] => graph_use::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);
+        cuGraphUpload ["cuGraphUpload" 11010 legacy = cuGraphUpload] => exec::upload(exec: GraphExec, stream: Stream);
+        cuGraphUpload_ptsz ["cuGraphUpload" 11010 ptds = cuGraphUpload] => exec::upload_ptsz(exec: GraphExec, stream: Stream);
+        cuGraphExecGetFlags ["cuGraphExecGetFlags" 12000 legacy = cuGraphExecGetFlags] => exec::get_flags(exec: GraphExec, flags: *mut u64);
+        cuGraphExecGetId ["cuGraphExecGetId" 13010 legacy = none] => exec::get_id(exec: GraphExec, id: *mut c_uint);
+        cuGraphNodeGetEnabled ["cuGraphNodeGetEnabled" 11060 legacy = cuGraphNodeGetEnabled] => exec::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);
 
         // Code that graphs refer to.
         cuModuleUnload ["cuModuleUnload" 2000 legacy = cuModuleUnload] => graph_use::module_unload(module: Opaque);

@@ -82,7 +82,7 @@ macro_rules! hip_functions {
         hipGraphInstantiateWithParams => graph::instantiate_hip_params(exec: *mut GraphExec, graph: Graph, params: *mut HipGraphInstantiateParams);
 
         hipGraphLaunch => exec::launch(exec: GraphExec, stream: Stream);
-        hipGraphLaunch_spt => exec::launch(exec: GraphExec, stream: Stream);
+        hipGraphLaunch_spt => exec::launch_ptsz(exec: GraphExec, stream: Stream);
         hipGraphExecDestroy => exec::destroy(exec: GraphExec);
         hipGraphExecUpdate => exec::update_v1(exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
         hipGraphNodeSetEnabled => exec::set_enabled(exec: GraphExec, node: GraphNode, enabled: c_uint);
@@ -96,7 +96,7 @@ macro_rules! hip_functions {
         hipDrvGraphExecMemsetNodeSetParams => exec::set_params_ctx(exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);
         hipGraphExecMemsetNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         hipGraphExecHostNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
-        hipGraphExecChildGraphNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, child: Graph);
+        hipGraphExecChildGraphNodeSetParams => exec::set_child(exec: GraphExec, node: GraphNode, child: Graph);
         hipGraphExecEventRecordNodeSetEvent => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
         hipGraphExecEventWaitNodeSetEvent => exec::set_params(exec: GraphExec, node: GraphNode, event: Opaque);
         hipGraphExecExternalSemaphoresSignalNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);

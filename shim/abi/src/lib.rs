@@ -7,7 +7,9 @@
 //! whose hook does not exist, or takes other arguments, does not compile.
 //!
 //! * [`driver_functions!`]: `cu*`, where CUDA's meaning lives.
-//! * [`driver_calls!`]: driver functions that the shim itself calls and does not intercept.
+//! * [`graph_thunks!`]: driver functions without a hook that may be given a graph handle of ours, and so
+//!   are passed on with the real one in its place; [`hip_graph_thunks!`]: HIP's.
+//! * [`driver_calls!`]: driver functions that the shim itself calls; [`hip_calls!`]: HIP's.
 //! * [`runtime_functions!`]: `cuda*`, which give the call site and carry no meaning of their own.
 //! * [`hip_functions!`]: `hip*`, hooked themselves, since HIP has no lower boundary.
 //!

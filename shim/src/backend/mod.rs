@@ -4,12 +4,15 @@
 //! touches a stream, so none can disturb a capture (measured on an H200, driver 580, in all modes).
 
 mod cuda;
+mod cuda_graphs;
+pub mod graphs;
 mod hip;
 
 pub use hip::context_of as hip_context;
 
 use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};
 use gpumem_wire::kinds::{NodeKind, Vendor};
+use gpumem_wire::settings::Settings;
 use std::collections::TryReserveError;
 
 /// A device, as its driver describes it.
@@ -52,6 +55,13 @@ pub fn of(vendor: Vendor) -> &'static dyn Backend {
     match vendor {
         Vendor::Cuda => &cuda::Cuda,
         Vendor::Hip => &hip::Hip,
+    }
+}
+
+/// The graph calls of a vendor, made once for the process.
+pub fn graph_calls(vendor: Vendor, _settings: &Settings) -> &'static dyn graphs::GraphCalls {
+    match vendor {
+        Vendor::Cuda | Vendor::Hip => Box::leak(Box::<cuda_graphs::CudaGraphs>::default()),
     }
 }
 

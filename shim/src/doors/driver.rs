@@ -179,6 +179,33 @@ macro_rules! emit_calls {
 }
 gpumem_abi::driver_calls!(emit_calls);
 
+/// Whether the driver has all that the graph cache cannot do without (12.4 has).
+pub fn has_graph_calls() -> bool {
+    let Calls {
+        cuFuncGetParamInfo,
+        cuGraphAddDependencies_v2,
+        cuGraphAddKernelNode_v2,
+        cuGraphExecKernelNodeSetParams_v2,
+        cuGraphGetEdges_v2,
+        cuGraphInstantiateWithFlags,
+        cuGraphKernelNodeGetParams_v2,
+        cuThreadExchangeStreamCaptureMode,
+        ..
+    } = &CALLS;
+    [
+        cuFuncGetParamInfo,
+        cuGraphAddDependencies_v2,
+        cuGraphAddKernelNode_v2,
+        cuGraphExecKernelNodeSetParams_v2,
+        cuGraphGetEdges_v2,
+        cuGraphInstantiateWithFlags,
+        cuGraphKernelNodeGetParams_v2,
+        cuThreadExchangeStreamCaptureMode,
+    ]
+    .into_iter()
+    .all(|slot| slot.load(Relaxed) != 0)
+}
+
 static BOUND: AtomicBool = AtomicBool::new(false);
 /// Where the driver that is bound begins.
 static BOUND_AT: AtomicUsize = AtomicUsize::new(0);

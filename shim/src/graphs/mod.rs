@@ -1,13 +1,130 @@
 //! The bounded graph cache.
+//!
+//! The program's exec handles are ours ([`handle`]). Behind each is what it means: a class
+//! ([`class`]) and its nodes' parameters, folded ([`records`]), or a private clone of its graph. Real
+//! execs ([`real`]) are few ([`cache`] bounds them), and a launch ([`launch`]) makes sure that one
+//! holds what the handle means: that is so already, or an exec of the class is *retargeted*, node by
+//! node, or one more is instantiated. Changes by the program are in [`change`], graph handles of ours
+//! in [`folded`], and what happens when contexts, streams and modules go in [`lives`].
+//!
+//! Nothing here knows a vendor; the calls are those of [`crate::backend::graphs`].
+
+pub mod cache;
+pub mod change;
+mod child;
+pub mod class;
+pub mod folded;
+pub mod handle;
+pub mod instantiate;
+pub mod launch;
+pub mod lives;
+pub mod real;
+pub mod records;
+
+use crate::backend::graphs::StreamArg;
+use crate::gate;
+use cache::Cache;
+use gpumem_abi::types::{Graph, GraphExec, Status};
+use gpumem_wire::kinds::{Pinned, Vendor};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+/// Where the ranges of exec and graph handles begin, by vendor. They outlive a fork: a child still
+/// has to know its parent's handles from the library's.
+static EXECS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static GRAPHS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Index of an exec handle of ours.
+#[inline(always)]
+pub fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
+    handle::index_in(&EXECS[vendor as usize - 1], exec as usize)
+}
+
+/// Whether a graph handle is ours.
+#[inline(always)]
+pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
+    handle::index_in(&GRAPHS[vendor as usize - 1], graph as usize).is_some()
+}
+
+/// The cache of a vendor, once there is one. A child of a fork has none.
+#[inline(always)]
+pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
+    gate::cache(vendor)
+}
+
+/// The cache of a vendor, made if the shim may do more than record.
+///
+/// # Errors
+/// Why handles are the library's own.
+pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+    let known = match cache(vendor) {
+        Some(cache) => cache,
+        None => {
+            let made = gate::record(|shim| {
+                shim.graph_cache(vendor, (&EXECS[vendor as usize - 1], &GRAPHS[vendor as usize - 1]))
+            });
+            gate::set_cache(vendor, made.unwrap_or(Err(Pinned::Off))?)
+        }
+    };
+    gate::record_if_started(|shim| shim.may_be_virtual()).unwrap_or(Err(Pinned::Off))?;
+    if known.open.load(Relaxed) { Ok(known) } else { Err(Pinned::UnknownCall) }
+}
+
+/// The cache of a vendor, made if handles may be ours.
+pub fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
+    cache(vendor).or_else(|| open(vendor).ok())
+}
+
+/// Uploads a handle of ours.
+pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
+    let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return launch::INVALID };
+    cache.with_real(index, None, |exec| cache.calls.upload(exec, to)).unwrap_or_else(|status| status)
+}
+
+/// The library's graph behind a handle, for calls that give out no node; the handle itself if it is
+/// the library's own, NULL if it is no good.
+pub fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
+    if !is_graph(vendor, graph) {
+        return graph;
+    }
+    cache(vendor).and_then(|cache| cache.unfolded(graph)).unwrap_or(std::ptr::null_mut())
+}
+
+/// The same, for any call.
+pub fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
+    if !is_graph(vendor, graph) {
+        return graph;
+    }
+    cache(vendor).and_then(|cache| cache.seen(graph)).unwrap_or(std::ptr::null_mut())
+}
 
 /// Puts the real handle in place of each word that is a handle of ours, before a function that has
 /// no hook of its own is called with them.
 #[inline]
 pub fn swap(real: usize, words: &mut [usize; 6]) {
-    let _ = (real, words);
+    let _ = real;
+    for vendor in [Vendor::Cuda, Vendor::Hip] {
+        for word in words.iter_mut() {
+            if is_graph(vendor, *word as Graph) {
+                *word = seen_graph(vendor, *word as Graph) as usize;
+            } else if let Some(index) = exec_index(vendor, *word as GraphExec) {
+                // What the function does with it is not known: no other exec may stand in any more.
+                let exec =
+                    cache(vendor).map(|cache| cache.with_real(index, Some(Pinned::UnknownCall), |exec| exec as usize));
+                *word = exec.and_then(Result::ok).unwrap_or(0);
+            }
+        }
+    }
 }
 
-/// A function that may take a handle of ours goes out without a thunk.
+/// A function that may take a handle of ours goes out without a thunk: from now on handles are the
+/// library's own.
 pub fn unknown_passed(name: &str) {
-    let _ = name;
+    for vendor in [Vendor::Cuda, Vendor::Hip] {
+        if let Some(cache) = cache(vendor) {
+            cache.open.store(false, Relaxed);
+        }
+    }
+    gate::record_if_started(|shim| {
+        shim.went_past(&format!("{name} is given to the program without a door of its own"))
+    });
 }

@@ -1,7 +1,9 @@
 //! Stream capture.
 
 use super::written;
+use crate::backend;
 use crate::call::Call;
+use crate::graphs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
 use std::ffi::c_int;
@@ -11,9 +13,17 @@ const GLOBAL: c_int = 0;
 /// `…_STREAM_CAPTURE_WRONG_THREAD`: the capture goes on.
 const WRONG_THREAD: Status = 908;
 
-fn begun(call: &Call, status: Status, stream: Stream, mode: c_int) -> Status {
+fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status) -> Status {
+    let cache = graphs::cache(call.vendor);
+    if let Some(cache) = cache {
+        cache.capture_begins();
+    }
+    let status = real();
     if status == SUCCESS {
         call.note(|shim| shim.capture_begun(call.vendor, stream as u64, mode));
+    }
+    if let Some(cache) = cache {
+        cache.capture_began();
     }
     status
 }
@@ -21,7 +31,7 @@ fn begun(call: &Call, status: Status, stream: Stream, mode: c_int) -> Status {
 /// The program begins a capture, in the form from before CUDA 10.1.
 pub unsafe fn begin_v1(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
     // SAFETY: the program's own call.
-    begun(&call, unsafe { real(stream) }, stream, GLOBAL)
+    begun(&call, stream, GLOBAL, || unsafe { real(stream) })
 }
 
 /// The program begins a capture.
@@ -32,7 +42,7 @@ pub unsafe fn begin(
     mode: c_int,
 ) -> Status {
     // SAFETY: the program's own call.
-    begun(&call, unsafe { real(stream, mode) }, stream, mode)
+    begun(&call, stream, mode, || unsafe { real(stream, mode) })
 }
 
 /// The program begins a capture into a graph of its own.
@@ -46,8 +56,9 @@ pub unsafe fn begin_to_graph(
     len: usize,
     mode: c_int,
 ) -> Status {
+    let graph = graphs::seen_graph(call.vendor, graph);
     // SAFETY: the program's own call.
-    begun(&call, unsafe { real(stream, graph, deps, data, len, mode) }, stream, mode)
+    begun(&call, stream, mode, || unsafe { real(stream, graph, deps, data, len, mode) })
 }
 
 /// The program ends a capture.
@@ -63,11 +74,16 @@ pub unsafe fn end(
         if status == WRONG_THREAD {
             return status;
         }
-        let made = written(graph).filter(|graph| status == SUCCESS && !graph.is_null());
+        let library = written(graph).filter(|graph| status == SUCCESS && !graph.is_null());
+        let nodes = library.and_then(|graph| backend::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
+        let made = library.map(|library| graphs::open(call.vendor).map_or(library, |cache| cache.captured(library)));
+        if let Some(made) = made {
+            *graph = made;
+        }
         call.note(|shim| {
             shim.capture_ended(call.vendor, stream as u64, made.map_or(0, |graph| graph as u64), status);
             if let Some(graph) = made {
-                shim.graph_made(&call, graph, GraphOrigin::Captured);
+                shim.graph_made(&call, graph, nodes, GraphOrigin::Captured);
             }
         });
         status

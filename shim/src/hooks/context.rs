@@ -3,6 +3,7 @@
 use super::written;
 use crate::backend;
 use crate::call::Call;
+use crate::graphs;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};
@@ -69,10 +70,18 @@ pub unsafe fn retain_primary(
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let handle = ctx as u64;
     let going = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
+    execs_go(&call, handle, false);
     // SAFETY: the program's own call.
     let status = unsafe { real(ctx) };
     ended(&call, status, going.map(|context| (handle, context)));
     status
+}
+
+/// The graph cache lets go of what is in a context.
+fn execs_go(call: &Call, context: u64, gone: bool) {
+    if let Some(cache) = graphs::cache(call.vendor) {
+        cache.context_going(context, gone);
+    }
 }
 
 /// Books the end of contexts that were taken out before it, or its failure.
@@ -97,6 +106,7 @@ pub unsafe fn release_primary(
         && call.note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
     if gone {
         let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
+        going.iter().for_each(|&(context, _)| execs_go(&call, context, true));
         ended(&call, status, going);
     }
     status
@@ -105,6 +115,7 @@ pub unsafe fn release_primary(
 /// The program resets a primary context, whoever holds it.
 pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
     let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
+    going.iter().for_each(|&(context, _)| execs_go(&call, context, false));
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
     ended(&call, status, going);
@@ -136,6 +147,7 @@ pub unsafe fn hip_reset_device(
 
 fn hip_going(call: &Call, device: Device) -> Option<(u64, ContextRef)> {
     let handle = backend::hip_context(device);
+    execs_go(call, handle, false);
     let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten()?;
     Some((handle, context))
 }

@@ -1,29 +1,84 @@
-//! Executable graphs: launched, updated, destroyed.
+//! Executable graphs: launched, updated, destroyed. Handles of ours go to the cache
+//! ([`crate::graphs`]), the library's own to the library.
 
+use crate::backend::graphs::{Setter, StreamArg};
 use crate::call::Call;
+use crate::graphs::change::{Change, Updated};
+use crate::graphs::{self, launch::Launch};
 use crate::registry::graphs::Update;
 use gpumem_abi::types::*;
+use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
+
+/// The answer for a handle of ours in a process that has no cache: a child of a fork, where nothing of
+/// the driver works.
+pub(super) const NOT_INITIALIZED: Status = 3;
+/// `cudaGraphExecUpdateSuccess`.
+const UPDATED: c_int = 0;
+
+#[inline(always)]
+unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+    if let Some(index) = graphs::exec_index(call.vendor, exec) {
+        let Some(cache) = graphs::cache(call.vendor) else { return NOT_INITIALIZED };
+        // SAFETY: the program's own call, on a real exec.
+        let (status, slot) = unsafe { cache.launch(real, index, to) };
+        call.note(|shim| shim.handle_launched(slot, status));
+        return status;
+    }
+    // SAFETY: the program's own call.
+    let status = unsafe { real(exec, to.stream) };
+    call.note(|shim| shim.launched(exec as u64, status));
+    status
+}
 
 /// The program launches a graph.
 #[inline]
-pub unsafe fn launch(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status,
-    exec: GraphExec,
-    stream: Stream,
-) -> Status {
+pub unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: the program's own call.
-    let status = unsafe { real(exec, stream) };
-    call.note(|shim| shim.launched(exec as u64, status));
-    status
+    unsafe { launch_on(call, real, exec, StreamArg { stream, per_thread: false }) }
+}
+
+/// As [`launch`], where the default stream is the thread's own.
+#[inline]
+pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+    // SAFETY: the program's own call.
+    unsafe { launch_on(call, real, exec, StreamArg { stream, per_thread: true }) }
+}
+
+/// The program uploads an exec before its first launch: also that makes a real one hold it.
+unsafe fn upload_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+    // SAFETY: the program's own call.
+    unsafe {
+        match graphs::exec_index(call.vendor, exec) {
+            Some(index) => graphs::cache(call.vendor).map_or(NOT_INITIALIZED, |cache| cache.launch(real, index, to).0),
+            None => real(exec, to.stream),
+        }
+    }
+}
+
+/// The program uploads an exec.
+pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+    // SAFETY: the program's own call.
+    unsafe { upload_on(call, real, exec, StreamArg { stream, per_thread: false }) }
+}
+
+/// As [`upload`], where the default stream is the thread's own.
+pub unsafe fn upload_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+    // SAFETY: the program's own call.
+    unsafe { upload_on(call, real, exec, StreamArg { stream, per_thread: true }) }
 }
 
 /// The program destroys an executable graph.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -> Status, exec: GraphExec) -> Status {
     let entry = call.note(|shim| shim.exec_going(exec as u64)).flatten();
-    // SAFETY: the program's own call.
-    let status = unsafe { real(exec) };
+    let status = match graphs::exec_index(call.vendor, exec) {
+        Some(index) => match graphs::cache(call.vendor) {
+            Some(cache) => cache.end_handle(index).err().unwrap_or(SUCCESS),
+            None => NOT_INITIALIZED,
+        },
+        // SAFETY: the program's own call.
+        None => unsafe { real(exec) },
+    };
     if let Some(entry) = entry {
         call.note(|shim| match status {
             SUCCESS => shim.exec_ended(entry),
@@ -33,15 +88,26 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -
     status
 }
 
-fn whole(call: &Call, status: Status, exec: GraphExec) -> Status {
+/// Updates a whole exec; `succeeded` fills the program's out-parameters where the library was not asked.
+fn whole(
+    call: &Call,
+    exec: GraphExec,
+    graph: Graph,
+    real: impl FnOnce(GraphExec, Graph) -> Status,
+    succeeded: impl FnOnce(),
+) -> Status {
+    let status = match (graphs::exec_index(call.vendor, exec), graphs::cache(call.vendor)) {
+        (Some(index), Some(cache)) => match cache.update(index, graph, real) {
+            Ok(Updated::Virtually) => {
+                succeeded();
+                SUCCESS
+            }
+            Ok(Updated::Really(status)) | Err(status) => status,
+        },
+        (Some(_), None) => NOT_INITIALIZED,
+        (None, _) => real(exec, graphs::library_graph(call.vendor, graph)),
+    };
     call.note(|shim| shim.updated(exec as u64, Update::Whole { status }));
-    status
-}
-
-fn node(call: &Call, status: Status, exec: GraphExec) -> Status {
-    if status == SUCCESS {
-        call.note(|shim| shim.updated(exec as u64, Update::Node));
-    }
     status
 }
 
@@ -54,8 +120,23 @@ pub unsafe fn update_v1(
     error_node: *mut GraphNode,
     result: *mut c_int,
 ) -> Status {
-    // SAFETY: the program's own call.
-    whole(&call, unsafe { real(exec, graph, error_node, result) }, exec)
+    // SAFETY: the program's own call, and its out-parameters where they are not NULL.
+    unsafe {
+        whole(
+            &call,
+            exec,
+            graph,
+            |exec, graph| real(exec, graph, error_node, result),
+            || {
+                if let Some(node) = error_node.as_mut() {
+                    *node = std::ptr::null_mut();
+                }
+                if let Some(result) = result.as_mut() {
+                    *result = UPDATED;
+                }
+            },
+        )
+    }
 }
 
 /// The program updates an exec from a graph.
@@ -66,8 +147,44 @@ pub unsafe fn update(
     graph: Graph,
     info: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call.
-    whole(&call, unsafe { real(exec, graph, info) }, exec)
+    let out = info.cast::<GraphExecUpdateInfo>();
+    // SAFETY: the program's own call, and its out-parameter; the driver leaves the padding alone
+    // (measured on an H200, driver 580).
+    unsafe {
+        whole(
+            &call,
+            exec,
+            graph,
+            |exec, graph| real(exec, graph, info),
+            || {
+                if let Some(out) = out.as_mut() {
+                    out.result = UPDATED;
+                    out.error_node = std::ptr::null_mut();
+                    out.error_from_node = std::ptr::null_mut();
+                }
+            },
+        )
+    }
+}
+
+/// Does something about one node of an exec.
+pub(super) fn node(
+    call: &Call,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    change: Change,
+    real: impl FnOnce(GraphExec, GraphNode) -> Status,
+) -> Status {
+    let changes = !matches!(change, Change::None);
+    let status = match (graphs::exec_index(call.vendor, exec), graphs::cache(call.vendor)) {
+        (Some(index), Some(cache)) => cache.node(index, graph_node, change, real).unwrap_or_else(|status| status),
+        (Some(_), None) => NOT_INITIALIZED,
+        (None, _) => real(exec, graph_node),
+    };
+    if status == SUCCESS && changes {
+        call.note(|shim| shim.updated(exec as u64, Update::Node));
+    }
+    status
 }
 
 /// The program switches a node on or off.
@@ -79,32 +196,114 @@ pub unsafe fn set_enabled(
     enabled: c_uint,
 ) -> Status {
     // SAFETY: the program's own call.
-    node(&call, unsafe { real(exec, graph_node, enabled) }, exec)
+    node(&call, exec, graph_node, Change::Enabled(enabled != 0), |exec, node| unsafe { real(exec, node, enabled) })
 }
 
-/// The program changes a node's parameters, child graph or event.
-pub unsafe fn set_params(
+/// The program asks whether a node is switched on.
+pub unsafe fn get_enabled(
     call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque) -> Status,
+    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, *mut c_uint) -> Status,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    enabled: *mut c_uint,
+) -> Status {
+    // SAFETY: the program's own call.
+    node(&call, exec, graph_node, Change::None, |exec, node| unsafe { real(exec, node, enabled) })
+}
+
+type SetParams = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque) -> Status;
+
+fn set_kind(
+    call: Call,
+    real: SetParams,
     exec: GraphExec,
     graph_node: GraphNode,
     params: Opaque,
+    kind: Option<(NodeKind, bool)>,
 ) -> Status {
+    let change = match kind {
+        // Only the driver's structs are known; HIP's handles hold clones.
+        Some((kind, v2)) if call.vendor == Vendor::Cuda => Change::Set(kind, Setter { params, context: 0, v2 }),
+        _ => Change::Other,
+    };
     // SAFETY: the program's own call.
-    node(&call, unsafe { real(exec, graph_node, params) }, exec)
+    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params) })
 }
 
-/// The program changes the parameters of a node that belongs to a context.
+/// The program changes a kernel node, in the form from before CUDA 12.
+pub unsafe fn set_kernel(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+    set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, false)))
+}
+
+/// The program changes a kernel node.
+pub unsafe fn set_kernel_v2(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+    set_kind(call, real, exec, node, params, Some((NodeKind::Kernel, true)))
+}
+
+/// The program changes a host node.
+pub unsafe fn set_host(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+    set_kind(call, real, exec, node, params, Some((NodeKind::Host, false)))
+}
+
+/// The program changes a node's parameters or event.
+pub unsafe fn set_params(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+    set_kind(call, real, exec, node, params, None)
+}
+
+/// The program changes a node's child graph.
+pub unsafe fn set_child(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, child: Graph) -> Status {
+    set_kind(call, real, exec, node, graphs::library_graph(call.vendor, child), None)
+}
+
+/// The program changes a node of any kind.
+pub unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
+    // SAFETY: the program's own parameters.
+    let mut copy = unsafe { super::graph_use::with_library_graph(call.vendor, params) };
+    let params = copy.as_mut().map_or(params, |copy| std::ptr::from_mut(copy).cast());
+    set_kind(call, real, exec, node, params, None)
+}
+
+type SetParamsCtx = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Context) -> Status;
+
+/// The program changes the parameters of a copy node.
+pub unsafe fn set_memcpy(
+    call: Call,
+    real: SetParamsCtx,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    params: Opaque,
+    ctx: Context,
+) -> Status {
+    let change = Change::Set(NodeKind::Memcpy, Setter { params, context: ctx as u64, v2: false });
+    // SAFETY: the program's own call.
+    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
+}
+
+/// The program changes the parameters of a memset node.
+pub unsafe fn set_memset(
+    call: Call,
+    real: SetParamsCtx,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    params: Opaque,
+    ctx: Context,
+) -> Status {
+    let change = Change::Set(NodeKind::Memset, Setter { params, context: ctx as u64, v2: false });
+    // SAFETY: the program's own call.
+    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
+}
+
+/// The program changes the parameters of a node that belongs to a context (HIP).
 pub unsafe fn set_params_ctx(
     call: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Context) -> Status,
+    real: SetParamsCtx,
     exec: GraphExec,
     graph_node: GraphNode,
     params: Opaque,
     ctx: Context,
 ) -> Status {
     // SAFETY: the program's own call.
-    node(&call, unsafe { real(exec, graph_node, params, ctx) }, exec)
+    node(&call, exec, graph_node, Change::Other, |exec, node| unsafe { real(exec, node, params, ctx) })
 }
 
 /// The program changes what a copy node copies (HIP).
@@ -119,7 +318,7 @@ pub unsafe fn set_copy(
     kind: c_int,
 ) -> Status {
     // SAFETY: the program's own call.
-    node(&call, unsafe { real(exec, graph_node, dst, src, bytes, kind) }, exec)
+    node(&call, exec, graph_node, Change::Other, |exec, node| unsafe { real(exec, node, dst, src, bytes, kind) })
 }
 
 /// The program changes what a node copies from or to a symbol (HIP).
@@ -134,6 +333,42 @@ pub unsafe fn set_symbol_copy(
     offset: usize,
     kind: c_int,
 ) -> Status {
-    // SAFETY: the program's own call.
-    node(&call, unsafe { real(exec, graph_node, first, second, bytes, offset, kind) }, exec)
+    node(&call, exec, graph_node, Change::Other, |exec, node| {
+        // SAFETY: the program's own call.
+        unsafe { real(exec, node, first, second, bytes, offset, kind) }
+    })
+}
+
+/// The program asks for the flags that an executable graph was instantiated with.
+pub unsafe fn get_flags(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(GraphExec, *mut u64) -> Status,
+    exec: GraphExec,
+    flags: *mut u64,
+) -> Status {
+    on_real(&call, exec, None, |exec| {
+        // SAFETY: the program's own call.
+        unsafe { real(exec, flags) }
+    })
+}
+
+/// The program asks for the number of an executable graph: that exec is its own from now on.
+pub unsafe fn get_id(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(GraphExec, *mut c_uint) -> Status,
+    exec: GraphExec,
+    id: *mut c_uint,
+) -> Status {
+    on_real(&call, exec, Some(Pinned::IdAsked), |exec| {
+        // SAFETY: the program's own call.
+        unsafe { real(exec, id) }
+    })
+}
+
+fn on_real(call: &Call, exec: GraphExec, why: Option<Pinned>, real: impl FnOnce(GraphExec) -> Status) -> Status {
+    match (graphs::exec_index(call.vendor, exec), graphs::cache(call.vendor)) {
+        (Some(index), Some(cache)) => cache.with_real(index, why, real).unwrap_or_else(|status| status),
+        (Some(_), None) => NOT_INITIALIZED,
+        (None, _) => real(exec),
+    }
 }

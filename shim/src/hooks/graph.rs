@@ -1,11 +1,17 @@
 //! Graphs: made, cloned, destroyed, instantiated.
 
+use super::exec::NOT_INITIALIZED;
 use super::written;
+use crate::backend::{self, graphs::StreamArg};
 use crate::call::Call;
-use crate::clock;
+use crate::ledger::table::NO_SLOT;
+use crate::{clock, graphs};
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::GraphOrigin;
+use gpumem_wire::kinds::{GraphOrigin, Pinned};
 use std::ffi::{c_char, c_uint};
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: u64 = 2;
 
 /// The program makes an empty graph.
 pub unsafe fn create(
@@ -18,7 +24,7 @@ pub unsafe fn create(
     unsafe {
         let status = real(graph, flags);
         if let Some(graph) = written(graph).filter(|_| status == SUCCESS) {
-            call.record(|shim| shim.graph_made(&call, graph, GraphOrigin::Created));
+            call.record(|shim| shim.graph_made(&call, graph, 0, GraphOrigin::Created));
         }
         status
     }
@@ -31,11 +37,25 @@ pub unsafe fn clone(
     clone: *mut Graph,
     original: Graph,
 ) -> Status {
+    if let Some((made, nodes)) =
+        graphs::cache(call.vendor).filter(|_| !clone.is_null()).and_then(|c| c.clone_folded(original))
+    {
+        // SAFETY: the program's out-parameter.
+        unsafe { *clone = made };
+        call.note(|shim| shim.graph_made(&call, made, nodes, GraphOrigin::Cloned));
+        return SUCCESS;
+    }
+    // With the clone the program can look for nodes of the original, and the other way round.
+    let original = graphs::seen_graph(call.vendor, original);
     // SAFETY: the program's own call; `clone` is its out-parameter.
     unsafe {
         let status = real(clone, original);
         if let Some(clone) = written(clone).filter(|_| status == SUCCESS) {
-            call.note(|shim| shim.graph_made(&call, clone, GraphOrigin::Cloned));
+            if let Some(cache) = graphs::cache(call.vendor) {
+                cache.inherits(original, clone);
+            }
+            let nodes = backend::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
+            call.note(|shim| shim.graph_made(&call, clone, nodes, GraphOrigin::Cloned));
         }
         status
     }
@@ -44,8 +64,22 @@ pub unsafe fn clone(
 /// The program destroys a graph.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> Status, graph: Graph) -> Status {
     let entry = call.note(|shim| shim.graph_going(graph)).flatten();
-    // SAFETY: the program's own call.
-    let status = unsafe { real(graph) };
+    let library = match (graphs::is_graph(call.vendor, graph), graphs::cache(call.vendor)) {
+        (false, cache) => {
+            if let Some(cache) = cache {
+                cache.forget_graph(graph);
+            }
+            Ok(Some(graph))
+        }
+        (true, Some(cache)) => cache.end_graph(graph),
+        (true, None) => Err(NOT_INITIALIZED),
+    };
+    let status = match library {
+        // SAFETY: the program's own call.
+        Ok(Some(library)) => unsafe { real(library) },
+        Ok(None) => SUCCESS,
+        Err(status) => status,
+    };
     if let Some(entry) = entry {
         call.note(|shim| match status {
             SUCCESS => shim.graph_ended(entry),
@@ -55,7 +89,8 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> St
     status
 }
 
-/// Runs an instantiate and records what came of it.
+/// Instantiates: a handle of ours where that is possible, else the library's exec by `real`.
+/// `Ok(exec)` says that it is ours, and that other out-parameters are not written yet.
 ///
 /// # Safety
 /// `exec` is the program's out-parameter of the call that `real` makes.
@@ -64,17 +99,40 @@ unsafe fn instantiated(
     exec: *mut GraphExec,
     graph: Graph,
     flags: u64,
-    real: impl FnOnce() -> Status,
-) -> Status {
+    real: impl FnOnce(Graph) -> Status,
+) -> Result<GraphExec, Status> {
     let start = clock::precise_ns();
-    let status = real();
+    let why = match graphs::open(call.vendor) {
+        Ok(cache) if !exec.is_null() && !graph.is_null() => {
+            let serial = call.note(|shim| shim.graph_serial(graph as u64)).flatten().unwrap_or(0);
+            match cache.instantiate_handle(graph, flags, serial) {
+                Ok(made) => {
+                    let took = clock::precise_ns() - start;
+                    let slot = call.note(|shim| shim.handle_made(call, &made, graph, flags, took));
+                    cache.listed(made.index, slot.unwrap_or(NO_SLOT));
+                    // SAFETY: as the caller promises.
+                    unsafe { *exec = made.handle };
+                    return Ok(made.handle);
+                }
+                Err(why) => why,
+            }
+        }
+        Ok(_) => Pinned::None,
+        Err(why) => why,
+    };
+    let library = graphs::library_graph(call.vendor, graph);
+    let status = real(library);
     let took = clock::precise_ns() - start;
     // SAFETY: as the caller promises.
     match unsafe { written(exec) }.filter(|_| status == SUCCESS) {
-        Some(exec) => call.note(|shim| shim.instantiated(call, exec as u64, graph, flags, took)),
+        Some(exec) => call.note(|shim| {
+            let nodes = backend::count_nodes(backend::of(call.vendor), library);
+            shim.instantiated(call, exec as u64, graph, nodes, flags, took);
+            shim.native_made(exec as u64, why);
+        }),
         None => call.note(|shim| shim.instantiate_failed(call, graph, status)),
     };
-    status
+    Err(status)
 }
 
 /// The program instantiates a graph, in the form from before CUDA 12.
@@ -87,8 +145,19 @@ pub unsafe fn instantiate_log(
     log: *mut c_char,
     log_bytes: usize,
 ) -> Status {
-    // SAFETY: the program's own call; `exec` is its out-parameter.
-    unsafe { instantiated(&call, exec, graph, 0, || real(exec, graph, error_node, log, log_bytes)) }
+    // SAFETY: the program's own call, and its out-parameters where they are not NULL.
+    unsafe {
+        let made = instantiated(&call, exec, graph, 0, |graph| real(exec, graph, error_node, log, log_bytes));
+        if made.is_ok() {
+            if let Some(node) = error_node.as_mut() {
+                *node = std::ptr::null_mut();
+            }
+            if let Some(log) = log.as_mut().filter(|_| log_bytes > 0) {
+                *log = 0;
+            }
+        }
+        made.err().unwrap_or(SUCCESS)
+    }
 }
 
 /// The program instantiates a graph.
@@ -99,36 +168,59 @@ pub unsafe fn instantiate(
     graph: Graph,
     flags: u64,
 ) -> Status {
+    // What the driver refuses here, it has to refuse itself.
+    let upload = flags & UPLOAD != 0;
     // SAFETY: the program's own call; `exec` is its out-parameter.
-    unsafe { instantiated(&call, exec, graph, flags, || real(exec, graph, flags)) }
-}
-
-/// The program instantiates a graph and may upload it.
-pub unsafe fn instantiate_params(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut GraphInstantiateParams) -> Status,
-    exec: *mut GraphExec,
-    graph: Graph,
-    params: *mut GraphInstantiateParams,
-) -> Status {
-    // SAFETY: the program's own call; `exec` is its out-parameter, `params` its parameter.
     unsafe {
-        let flags = if params.is_null() { 0 } else { (&raw const (*params).flags).read() };
-        instantiated(&call, exec, graph, flags, || real(exec, graph, params))
+        let real = |graph| real(exec, graph, flags);
+        if upload {
+            return real(graphs::library_graph(call.vendor, graph));
+        }
+        instantiated(&call, exec, graph, flags, real).err().unwrap_or(SUCCESS)
     }
 }
 
-/// As [`instantiate_params`], with HIP's order of fields.
-pub unsafe fn instantiate_hip_params(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut HipGraphInstantiateParams) -> Status,
-    exec: *mut GraphExec,
-    graph: Graph,
-    params: *mut HipGraphInstantiateParams,
-) -> Status {
-    // SAFETY: as in `instantiate_params`.
-    unsafe {
-        let flags = if params.is_null() { 0 } else { (&raw const (*params).flags).read() };
-        instantiated(&call, exec, graph, flags, || real(exec, graph, params))
-    }
+/// The two forms of the parameters differ in the order of their fields.
+macro_rules! instantiate_with_params {
+    ($(#[$doc:meta])* $name:ident, $params:ty, $per_thread:literal) => {
+        $(#[$doc])*
+        pub unsafe fn $name(
+            call: Call,
+            real: unsafe extern "C-unwind" fn(*mut GraphExec, Graph, *mut $params) -> Status,
+            exec: *mut GraphExec,
+            graph: Graph,
+            params: *mut $params,
+        ) -> Status {
+            // SAFETY: the program's own call; `exec` is its out-parameter, `params` its parameter.
+            unsafe {
+                let Some(given) = params.as_mut() else {
+                    return real(exec, graphs::library_graph(call.vendor, graph), params);
+                };
+                let (flags, stream) = (given.flags, given.upload_stream);
+                let made = match instantiated(&call, exec, graph, flags, |graph| real(exec, graph, params)) {
+                    Ok(made) => made,
+                    Err(status) => return status,
+                };
+                given.error_node_out = std::ptr::null_mut();
+                given.result_out = 0;
+                if flags & UPLOAD == 0 {
+                    return SUCCESS;
+                }
+                graphs::upload(call.vendor, made, StreamArg { stream, per_thread: $per_thread })
+            }
+        }
+    };
 }
+
+instantiate_with_params!(
+    /// The program instantiates a graph and may upload it.
+    instantiate_params, GraphInstantiateParams, false
+);
+instantiate_with_params!(
+    /// As [`instantiate_params`], where the default stream is the thread's own.
+    instantiate_params_ptsz, GraphInstantiateParams, true
+);
+instantiate_with_params!(
+    /// As [`instantiate_params`], with HIP's order of fields.
+    instantiate_hip_params, HipGraphInstantiateParams, false
+);

@@ -1,82 +1,51 @@
-//! What else programs do with graphs and executable graphs, and with the code that they refer to.
+//! What else programs do with graphs, and with the code that they refer to.
 
+use super::written;
+use crate::backend::graphs::Code;
 use crate::call::Call;
+use crate::graphs;
 use gpumem_abi::types::*;
+use gpumem_wire::kinds::Vendor;
 use std::ffi::{c_int, c_uint};
-
-/// The program uploads an executable graph before its first launch.
-pub unsafe fn upload(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status,
-    exec: GraphExec,
-    stream: Stream,
-) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(exec, stream) }
-}
-
-/// The program asks for the flags that an executable graph was instantiated with.
-pub unsafe fn get_flags(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, *mut u64) -> Status,
-    exec: GraphExec,
-    flags: *mut u64,
-) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(exec, flags) }
-}
-
-/// The program asks for the number of an executable graph.
-pub unsafe fn get_id(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, *mut c_uint) -> Status,
-    exec: GraphExec,
-    id: *mut c_uint,
-) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(exec, id) }
-}
-
-/// The program asks whether a node is switched on.
-pub unsafe fn get_enabled(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(GraphExec, GraphNode, *mut c_uint) -> Status,
-    exec: GraphExec,
-    node: GraphNode,
-    enabled: *mut c_uint,
-) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(exec, node, enabled) }
-}
 
 /// The program asks for the nodes of a graph.
 pub unsafe fn get_nodes(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(Graph, *mut GraphNode, *mut usize) -> Status,
     graph: Graph,
     nodes: *mut GraphNode,
     len: *mut usize,
 ) -> Status {
+    // Only the number: nobody gets a node.
+    let graph = match nodes.is_null() {
+        true => graphs::library_graph(call.vendor, graph),
+        false => graphs::seen_graph(call.vendor, graph),
+    };
     // SAFETY: the program's own call.
     unsafe { real(graph, nodes, len) }
 }
 
 /// The program gives a graph references to an object of its own.
 pub unsafe fn retain_user_object(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(Graph, Opaque, c_uint, c_uint) -> Status,
     graph: Graph,
     object: Opaque,
     count: c_uint,
     flags: c_uint,
 ) -> Status {
+    let graph = graphs::seen_graph(call.vendor, graph);
     // SAFETY: the program's own call.
-    unsafe { real(graph, object, count, flags) }
+    let status = unsafe { real(graph, object, count, flags) };
+    if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
+        cache.has_user_objects(graph);
+    }
+    status
 }
 
 /// The program adds a graph as a node of another.
 pub unsafe fn add_child(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Graph) -> Status,
     node: *mut GraphNode,
     graph: Graph,
@@ -84,13 +53,58 @@ pub unsafe fn add_child(
     len: usize,
     child: Graph,
 ) -> Status {
+    let (graph, child) = (graphs::seen_graph(call.vendor, graph), graphs::library_graph(call.vendor, child));
     // SAFETY: the program's own call.
-    unsafe { real(node, graph, deps, len, child) }
+    let status = unsafe { real(node, graph, deps, len, child) };
+    if let Some(cache) = graphs::cache(call.vendor).filter(|_| status == SUCCESS) {
+        cache.inherits(child, graph);
+    }
+    status
+}
+
+/// `CUgraphNodeParams`: its kind, and behind a gap a child graph's handle, for one of those.
+pub(super) type NodeParams = [u64; 32];
+const KIND: usize = 0;
+const CHILD: usize = 2;
+/// `CU_GRAPH_NODE_TYPE_GRAPH`.
+const CHILD_GRAPH: u32 = 4;
+
+/// A copy of parameters that name a graph of ours, with the library's graph in its place.
+///
+/// # Safety
+/// `params` is NULL or the program's `CUgraphNodeParams`.
+pub(super) unsafe fn with_library_graph(vendor: Vendor, params: Opaque) -> Option<NodeParams> {
+    let params = params.cast::<NodeParams>();
+    if params.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises; the kind says which fields are there.
+    unsafe {
+        if (&raw const (*params)[KIND]).cast::<u32>().read_unaligned() != CHILD_GRAPH {
+            return None;
+        }
+        let child = (&raw const (*params)[CHILD]).read_unaligned() as Graph;
+        let library = graphs::library_graph(vendor, child);
+        (library != child).then(|| {
+            let mut copy = params.read_unaligned();
+            copy[CHILD] = library as u64;
+            copy
+        })
+    }
+}
+
+/// # Safety
+/// As for [`with_library_graph`].
+unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnOnce(Graph, Opaque) -> Status) -> Status {
+    let graph = graphs::seen_graph(call.vendor, graph);
+    // SAFETY: as the caller promises.
+    let mut copy = unsafe { with_library_graph(call.vendor, params) };
+    real(graph, copy.as_mut().map_or(params, |copy| std::ptr::from_mut(copy).cast()))
 }
 
 /// The program adds a node of any kind.
 pub unsafe fn add_node(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, usize, Opaque) -> Status,
     node: *mut GraphNode,
     graph: Graph,
@@ -99,12 +113,12 @@ pub unsafe fn add_node(
     params: Opaque,
 ) -> Status {
     // SAFETY: the program's own call.
-    unsafe { real(node, graph, deps, len, params) }
+    unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, len, params)) }
 }
 
 /// As [`add_node`], with data for each edge.
 pub unsafe fn add_node_v2(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(*mut GraphNode, Graph, *const GraphNode, Opaque, usize, Opaque) -> Status,
     node: *mut GraphNode,
     graph: Graph,
@@ -114,18 +128,21 @@ pub unsafe fn add_node_v2(
     params: Opaque,
 ) -> Status {
     // SAFETY: the program's own call.
-    unsafe { real(node, graph, deps, data, len, params) }
+    unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, data, len, params)) }
 }
 
 /// The program changes a node of any kind.
 pub unsafe fn node_set_params(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(GraphNode, Opaque) -> Status,
     node: GraphNode,
     params: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(node, params) }
+    // SAFETY: the program's own call, and its parameters.
+    unsafe {
+        let mut copy = with_library_graph(call.vendor, params);
+        real(node, copy.as_mut().map_or(params, |copy| std::ptr::from_mut(copy).cast()))
+    }
 }
 
 /// The program asks whether a stream captures.
@@ -140,9 +157,26 @@ pub unsafe fn capture_info(
     unsafe { real(stream, status, id) }
 }
 
+/// The program has, or may have, nodes of a graph that is being captured.
+///
+/// # Safety
+/// `graph` is an out-parameter of a call that has just answered `status`.
+unsafe fn told(call: &Call, status: Status, graph: *mut Graph) {
+    // SAFETY: as the caller promises; nothing is written if nothing captures.
+    let Some(captured) = (unsafe { written(graph) }).filter(|graph| status == SUCCESS && !graph.is_null()) else {
+        return;
+    };
+    if let Some(cache) = graphs::cache_to_be(call.vendor) {
+        cache.given_out(captured);
+        // The program's own handle, if it captures into a graph of ours.
+        // SAFETY: as above.
+        unsafe { *graph = cache.handle_of(captured) };
+    }
+}
+
 /// As [`capture_info`]; also gives the graph that the capture makes, and its last nodes.
 pub unsafe fn capture_info_v2(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(
         Stream,
         *mut c_int,
@@ -158,13 +192,19 @@ pub unsafe fn capture_info_v2(
     deps: *mut *const GraphNode,
     len: *mut usize,
 ) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(stream, status, id, graph, deps, len) }
+    // SAFETY: the program's own call, and its out-parameters.
+    unsafe {
+        let mut ours = std::ptr::null_mut();
+        let out = if graph.is_null() { &mut ours } else { graph };
+        let result = real(stream, status, id, out, deps, len);
+        told(&call, result, out);
+        result
+    }
 }
 
 /// As [`capture_info_v2`]; also gives the data of the edges.
 pub unsafe fn capture_info_v3(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(
         Stream,
         *mut c_int,
@@ -182,18 +222,33 @@ pub unsafe fn capture_info_v3(
     data: *mut Opaque,
     len: *mut usize,
 ) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(stream, status, id, graph, deps, data, len) }
+    // SAFETY: the program's own call, and its out-parameters.
+    unsafe {
+        let mut ours = std::ptr::null_mut();
+        let out = if graph.is_null() { &mut ours } else { graph };
+        let result = real(stream, status, id, out, deps, data, len);
+        told(&call, result, out);
+        result
+    }
+}
+
+type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
+
+fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
+    if let Some(cache) = graphs::cache(call.vendor) {
+        cache.code_going(code);
+    }
+    real()
 }
 
 /// The program unloads a module.
-pub unsafe fn module_unload(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, module: Opaque) -> Status {
+pub unsafe fn module_unload(call: Call, real: Unload, module: Opaque) -> Status {
     // SAFETY: the program's own call.
-    unsafe { real(module) }
+    unload(&call, Code::Module(module), || unsafe { real(module) })
 }
 
 /// The program unloads a library.
-pub unsafe fn library_unload(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, library: Opaque) -> Status {
+pub unsafe fn library_unload(call: Call, real: Unload, library: Opaque) -> Status {
     // SAFETY: the program's own call.
-    unsafe { real(library) }
+    unload(&call, Code::Library(library), || unsafe { real(library) })
 }

@@ -2,6 +2,7 @@
 
 use super::written;
 use crate::call::Call;
+use crate::graphs;
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 
@@ -62,6 +63,9 @@ pub unsafe fn create_green(
 /// The program destroys a stream.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
     let entry = call.note(|shim| shim.stream_going(call.vendor, stream as u64)).flatten();
+    if let Some(cache) = graphs::cache(call.vendor).filter(|_| !stream.is_null()) {
+        cache.stream_going(stream);
+    }
     // SAFETY: the program's own call.
     let status = unsafe { real(stream) };
     if let Some(entry) = entry {

@@ -125,6 +125,11 @@ impl Shim {
         Some(slot)
     }
 
+    /// The reference of a context that was seen before.
+    pub fn known_context(&self, vendor: Vendor, handle: u64) -> Option<ContextRef> {
+        self.registry.contexts.map.get(&(vendor, handle)).map(|context| *context)
+    }
+
     /// Takes a context out before its real end: another thread may get the handle at once.
     pub fn context_going(&self, vendor: Vendor, handle: u64) -> Option<ContextRef> {
         let (_, context) = self.registry.contexts.map.remove(&(vendor, handle))?;

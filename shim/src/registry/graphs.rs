@@ -3,7 +3,6 @@
 use super::estimate::{EXEC_DEVICE_PER_NODE, EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use super::live::Class;
 use super::sites::Made;
-use crate::backend;
 use crate::call::Call;
 use crate::clock;
 use crate::ledger::table::NO_SLOT;
@@ -18,14 +17,14 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What is needed to find a graph's record.
 #[derive(Clone, Copy, Debug)]
 pub struct GraphEntry {
-    slot: u32,
-    serial: u64,
+    pub slot: u32,
+    pub serial: u64,
 }
 
 /// What is needed to find an exec's record.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecEntry {
-    slot: u32,
+    pub slot: u32,
     pub context: ContextRef,
 }
 
@@ -38,17 +37,13 @@ pub enum Update {
 
 impl Shim {
     /// A graph came to be.
-    pub fn graph_made(&'static self, call: &Call, handle: Graph, origin: GraphOrigin) {
+    pub fn graph_made(&'static self, call: &Call, handle: Graph, nodes: u64, origin: GraphOrigin) {
         let key = handle as u64;
         if origin == GraphOrigin::Captured && self.registry.graphs.get(Class::Graph, key).is_some() {
             return; // captured into a graph of the program's own
         }
         self.count(counters::GRAPHS_CREATED, 1);
         let stack = self.site(call.site(), Made::Graph);
-        let nodes = match origin {
-            GraphOrigin::Created => 0,
-            _ => backend::of(call.vendor).node_count(handle).unwrap_or(0) as u64,
-        };
         let serial = self.registry.serial();
         let slot = self.place(
             &self.ledger.graphs,
@@ -88,8 +83,15 @@ impl Shim {
     }
 
     /// An exec was instantiated, in `took_ns`.
-    pub fn instantiated(&'static self, call: &Call, exec: u64, graph: Graph, flags: u64, took_ns: u64) {
-        let nodes = backend::count_nodes(backend::of(call.vendor), graph);
+    pub fn instantiated(
+        &'static self,
+        call: &Call,
+        exec: u64,
+        graph: Graph,
+        nodes: [u32; 16],
+        flags: u64,
+        took_ns: u64,
+    ) {
         let total: u64 = nodes.iter().map(|&n| u64::from(n)).sum();
         self.count(counters::EXECS_CREATED, 1);
         self.count(counters::INSTANTIATE_NS, took_ns);
@@ -130,7 +132,7 @@ impl Shim {
     }
 
     /// A graph that the program built by hand has its nodes by now.
-    fn note_nodes(&self, graph: GraphEntry, nodes: u64) {
+    pub fn note_nodes(&self, graph: GraphEntry, nodes: u64) {
         let table = &self.ledger.graphs;
         table.field(graph.slot, offset_of!(GraphSlot, instantiates)).fetch_add(1, Relaxed);
         table.field(graph.slot, offset_of!(GraphSlot, last_used_ns)).store(clock::now_ns(), Relaxed);

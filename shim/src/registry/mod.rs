@@ -4,8 +4,10 @@
 //! * [`live`]: the maps.
 //! * [`sites`]: call stacks and the modules they lie in.
 //! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
+//! * [`cached`]: what the graph cache does.
 
 pub mod allocations;
+pub mod cached;
 pub mod contexts;
 pub mod estimate;
 pub mod graphs;

@@ -181,6 +181,7 @@ names! {
         IdAsked = 17, "id-asked";
         Room = 18, "room";
         Lookup = 19, "lookup";
+        CodeGone = 20, "code-gone";
     }
 }
 
@@ -208,6 +209,7 @@ impl Pinned {
             Self::IdAsked => "the program asked for its id",
             Self::Room => "no handle was left",
             Self::Lookup => "the driver lacks a function that the graph cache needs",
+            Self::CodeGone => "the program unloaded code that it runs",
         }
     }
 }

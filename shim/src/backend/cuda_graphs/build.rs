@@ -1,0 +1,259 @@
+//! Nodes given what records hold: in an exec, in a graph built anew, or straight on a stream.
+
+use super::functions::Functions;
+use super::layout::*;
+use super::read::kernel_parts;
+use super::shape::{Set, Shape};
+use crate::backend::graphs::StreamArg;
+use crate::doors::driver;
+use crate::graphs::records::Records;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::NodeKind;
+use std::ffi::c_void;
+use std::ptr::{from_mut, from_ref, null_mut};
+use zerocopy::FromBytes;
+
+/// `CUDA_ERROR_INVALID_VALUE`: a record that is not what its kind says.
+const INVALID: Status = 1;
+/// The driver lacks the function.
+const MISSING: Status = 500;
+
+fn opaque<T>(value: &mut T) -> Opaque {
+    from_mut(value).cast::<c_void>()
+}
+
+fn ok(status: Option<Status>) -> Result<(), Status> {
+    match status {
+        Some(SUCCESS) => Ok(()),
+        other => Err(other.unwrap_or(MISSING)),
+    }
+}
+
+/// Runs `f` with the addresses of a kernel's parameters, in the driver's form.
+fn with_values<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
+    let (head, values) = kernel_parts(record)?;
+    let function = functions.get(head.function, head.kernel)?;
+    // A function of a module that was loaded anew is another one; the old code is gone.
+    if function.generation != head.generation || values.len() < function.bytes as usize {
+        return None;
+    }
+    const FEW: usize = 32;
+    let mut few = [0_u64; FEW];
+    let mut many = Vec::new();
+    let addresses = match function.params.len() {
+        len @ ..=FEW => &mut few[..len],
+        len => {
+            many.resize(len, 0);
+            &mut many[..]
+        }
+    };
+    for (address, &(offset, _)) in addresses.iter_mut().zip(&function.params) {
+        *address = from_ref(&values[offset as usize]) as u64;
+    }
+    let mut params = KernelParams {
+        function: head.function,
+        grid: head.grid,
+        block: head.block,
+        shared_bytes: head.shared_bytes,
+        params: if function.params.is_empty() { 0 } else { addresses.as_ptr() as u64 },
+        kernel: head.kernel,
+        context: head.context,
+        ..Default::default()
+    };
+    Some(f(&mut params))
+}
+
+/// Gives a node of an exec what a record holds.
+pub fn set(functions: &Functions, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
+    // SAFETY: a live exec and a node of the graph it was instantiated from; each struct is as the
+    // function of its kind takes it.
+    let status = unsafe {
+        match kind {
+            NodeKind::Kernel => with_values(functions, record, |params| {
+                driver::cuGraphExecKernelNodeSetParams_v2(exec, node, opaque(params))
+            }),
+            NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {
+                driver::cuGraphExecMemcpyNodeSetParams(exec, node, opaque(&mut of.params), of.context as Context)
+            }),
+            NodeKind::Memset => SetRecord::read_from_bytes(record).ok().map(|mut of| {
+                driver::cuGraphExecMemsetNodeSetParams(exec, node, opaque(&mut of.params), of.context as Context)
+            }),
+            NodeKind::Host => HostParams::read_from_bytes(record)
+                .ok()
+                .map(|mut params| driver::cuGraphExecHostNodeSetParams(exec, node, opaque(&mut params))),
+            _ => Some(Some(SUCCESS)),
+        }
+    };
+    status.flatten().unwrap_or(INVALID)
+}
+
+/// A graph with these nodes and edges.
+pub fn build(functions: &Functions, shape: &Shape, records: &Records) -> Result<(Graph, Vec<GraphNode>), Status> {
+    let mut graph = null_mut();
+    // SAFETY: writes the handle.
+    ok(unsafe { driver::cuGraphCreate(&mut graph, 0) })?;
+    match fill(functions, graph, shape, records) {
+        Ok(nodes) => Ok((graph, nodes)),
+        Err(status) => {
+            // SAFETY: the graph just made, which nobody else knows.
+            let _ = unsafe { driver::cuGraphDestroy(graph) };
+            Err(status)
+        }
+    }
+}
+
+fn fill(functions: &Functions, graph: Graph, shape: &Shape, records: &Records) -> Result<Vec<GraphNode>, Status> {
+    let mut nodes = Vec::with_capacity(shape.nodes.len());
+    let mut plain: Option<Set> = None;
+    for (index, entry) in shape.nodes.iter().enumerate() {
+        let record = records.get(index);
+        let mut node = null_mut();
+        let none = std::ptr::null();
+        // SAFETY: the graph is alive; each struct is as the function of its kind takes it.
+        let status = unsafe {
+            match entry.kind {
+                NodeKind::Kernel => with_values(functions, record, |params| {
+                    driver::cuGraphAddKernelNode_v2(&mut node, graph, none, 0, opaque(params))
+                }),
+                NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {
+                    let context = of.context as Context;
+                    driver::cuGraphAddMemcpyNode(&mut node, graph, none, 0, opaque(&mut of.params), context)
+                }),
+                NodeKind::Memset => SetRecord::read_from_bytes(record).ok().map(|mut of| {
+                    let context = of.context as Context;
+                    driver::cuGraphAddMemsetNode(&mut node, graph, none, 0, opaque(&mut of.params), context)
+                }),
+                NodeKind::Host => HostParams::read_from_bytes(record)
+                    .ok()
+                    .map(|mut params| driver::cuGraphAddHostNode(&mut node, graph, none, 0, opaque(&mut params))),
+                NodeKind::Empty => Some(driver::cuGraphAddEmptyNode(&mut node, graph, none, 0)),
+                _ => None,
+            }
+        };
+        ok(status.flatten().or(Some(INVALID)))?;
+        if entry.kind == NodeKind::Kernel {
+            let set = shape.sets.get(usize::from(entry.set)).ok_or(INVALID)?;
+            // What a new node has by itself is asked once.
+            let plain = plain.get_or_insert_with(|| attributes_of(node, set));
+            give_attributes(node, set, plain)?;
+        }
+        nodes.push(node);
+    }
+    if !shape.edges.is_empty() {
+        let side = |index: u32| nodes[index as usize];
+        let from: Vec<_> = shape.edges.iter().map(|edge| side(edge.from)).collect();
+        let to: Vec<_> = shape.edges.iter().map(|edge| side(edge.to)).collect();
+        let mut data: Vec<u64> = shape.edges.iter().map(|edge| edge.data).collect();
+        // SAFETY: arrays of one length; the nodes are the graph's; edge data has 8 bytes.
+        ok(unsafe {
+            driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), data.as_mut_ptr().cast(), from.len())
+        })?;
+    }
+    Ok(nodes)
+}
+
+/// The attributes that a set names, as a node has them.
+fn attributes_of(node: GraphNode, set: &Set) -> Set {
+    let mut plain = Set::new();
+    for &(id, _) in set {
+        let mut value = AttributeValue::default();
+        // SAFETY: a kernel node; writes at most the 64 bytes of a value.
+        if unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } == Some(SUCCESS) {
+            plain.push((id, value));
+        }
+    }
+    plain
+}
+
+fn give_attributes(node: GraphNode, set: &Set, plain: &Set) -> Result<(), Status> {
+    for (id, value) in set.iter().filter(|attribute| !plain.contains(attribute)) {
+        let mut value = *value;
+        // SAFETY: a kernel node; reads the 64 bytes of a value.
+        ok(unsafe { driver::cuGraphKernelNodeSetAttribute(node, *id as i32, opaque(&mut value)) })?;
+    }
+    Ok(())
+}
+
+/// Does the work of a graph on a stream, node after node.
+pub fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[u32], to: StreamArg) -> Status {
+    let Some(order) = shape.in_order() else { return INVALID };
+    for index in order.into_iter().filter(|index| !disabled.contains(index)) {
+        let entry = shape.nodes[index as usize];
+        let set = shape.sets.get(usize::from(entry.set));
+        let status = run_node(functions, entry.kind, set, records.get(index as usize), to);
+        if status != SUCCESS {
+            return status;
+        }
+    }
+    SUCCESS
+}
+
+/// The legacy or the per-thread form of a function, by the program's own call.
+macro_rules! on {
+    ($to:ident, $legacy:ident / $twin:ident($($arg:expr),*)) => {
+        if $to.per_thread { driver::$twin($($arg),*) } else { driver::$legacy($($arg),*) }
+    };
+}
+
+fn run_node(functions: &Functions, kind: NodeKind, set: Option<&Set>, record: &[u8], to: StreamArg) -> Status {
+    let stream = to.stream;
+    // SAFETY: the same work as the graph's node, on the stream that the program launches the graph on.
+    let status = unsafe {
+        match kind {
+            NodeKind::Kernel => with_values(functions, record, |params| {
+                let attributes: Vec<LaunchAttribute> =
+                    set.into_iter().flatten().map(|&(id, value)| LaunchAttribute { id, pad: 0, value }).collect();
+                let mut config = LaunchConfig {
+                    grid: params.grid,
+                    block: params.block,
+                    shared_bytes: params.shared_bytes,
+                    stream,
+                    attributes: attributes.as_ptr(),
+                    len: attributes.len() as u32,
+                };
+                let function = if params.function != 0 { params.function } else { params.kernel } as Opaque;
+                let values = params.params as *mut Opaque;
+                on!(to, cuLaunchKernelEx / cuLaunchKernelEx_ptsz(opaque(&mut config), function, values, null_mut()))
+            }),
+            NodeKind::Memcpy => CopyRecord::read_from_bytes(record)
+                .ok()
+                .map(|mut of| on!(to, cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(opaque(&mut of.params), stream))),
+            NodeKind::Memset => SetRecord::read_from_bytes(record).ok().map(|of| memset(&of.params, to)),
+            NodeKind::Host => HostParams::read_from_bytes(record).ok().map(|params| {
+                let (function, data) = (params.function as Opaque, params.data as Opaque);
+                on!(to, cuLaunchHostFunc / cuLaunchHostFunc_ptsz(stream, function, data))
+            }),
+            NodeKind::Empty => Some(Some(SUCCESS)),
+            _ => None,
+        }
+    };
+    status.flatten().unwrap_or(INVALID)
+}
+
+/// # Safety
+/// The memory is the program's to set.
+unsafe fn memset(of: &SetParams, to: StreamArg) -> Option<Status> {
+    let (stream, dst, pitch) = (to.stream, of.dst, of.pitch as usize);
+    let (width, height) = (of.width as usize, of.height.max(1) as usize);
+    // SAFETY: as the caller promises.
+    unsafe {
+        match (of.element_bytes, height) {
+            (1, 1) => on!(to, cuMemsetD8Async / cuMemsetD8Async_ptsz(dst, of.value as u8, width, stream)),
+            (2, 1) => on!(to, cuMemsetD16Async / cuMemsetD16Async_ptsz(dst, of.value as u16, width, stream)),
+            (4, 1) => on!(to, cuMemsetD32Async / cuMemsetD32Async_ptsz(dst, of.value, width, stream)),
+            (1, _) => {
+                on!(to, cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(dst, pitch, of.value as u8, width, height, stream))
+            }
+            (2, _) => {
+                on!(
+                    to,
+                    cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(dst, pitch, of.value as u16, width, height, stream)
+                )
+            }
+            (4, _) => {
+                on!(to, cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(dst, pitch, of.value, width, height, stream))
+            }
+            _ => None,
+        }
+    }
+}

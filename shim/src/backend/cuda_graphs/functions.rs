@@ -1,0 +1,123 @@
+//! Kernels that graphs call: how their parameters lie, and which load of a module they are of.
+//!
+//! A function's address comes back when its module is unloaded and loaded again (JITs do that), so
+//! each load is a *generation*, which is part of every record that names the function.
+
+use crate::doors::driver;
+use dashmap::DashMap;
+use gpumem_abi::types::*;
+use rustc_hash::FxBuildHasher;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// More parameters than any kernel has.
+const MAX_PARAMS: usize = 4096;
+/// Largest parameter space, bytes (since CUDA 12.1).
+pub const MAX_PARAM_BYTES: usize = 32_764;
+
+/// Compile-time attributes that decide whether one kernel can stand in for another in an exec:
+/// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET` and the required cluster's width, height, depth.
+const TRAITS: [i32; 4] = [10, 11, 12, 13];
+
+/// A kernel.
+#[derive(Debug)]
+pub struct Function {
+    pub generation: u32,
+    /// Offset and bytes of each parameter.
+    pub params: Vec<(u32, u32)>,
+    /// Bytes of all parameters.
+    pub bytes: u32,
+    /// Its [`TRAITS`], packed.
+    pub traits: u32,
+    /// Module or library it came from; 0 if the driver does not say.
+    home: u64,
+}
+
+/// Kernels by handle.
+#[derive(Default)]
+pub struct Functions {
+    map: DashMap<u64, Arc<Function>, FxBuildHasher>,
+    generations: AtomicU32,
+}
+
+fn ok(status: Option<Status>) -> Option<()> {
+    (status == Some(SUCCESS)).then_some(())
+}
+
+impl Functions {
+    /// What is known of a kernel: by its function, or by its kernel handle where that is 0.
+    pub fn get(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
+        let key = if function != 0 { function } else { kernel };
+        if let Some(known) = self.map.get(&key) {
+            return Some(known.clone());
+        }
+        let made = Arc::new(self.ask(function, kernel)?);
+        Some(self.map.entry(key).or_insert(made).clone())
+    }
+
+    #[cold]
+    fn ask(&self, function: u64, kernel: u64) -> Option<Function> {
+        let (function, kernel) = (function as Opaque, kernel as Opaque);
+        let mut params = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: a live function or kernel; both numbers are written.
+            let status = unsafe {
+                match function.is_null() {
+                    false => driver::cuFuncGetParamInfo(function, params.len(), &mut offset, &mut size),
+                    true => driver::cuKernelGetParamInfo(kernel, params.len(), &mut offset, &mut size),
+                }
+            };
+            match status {
+                Some(SUCCESS) => {}
+                // One behind the last parameter.
+                Some(1) => break,
+                _ => return None,
+            }
+            let end = offset + size;
+            if end > MAX_PARAM_BYTES || params.len() == MAX_PARAMS {
+                return None;
+            }
+            bytes = bytes.max(end as u32);
+            params.push((offset as u32, size as u32));
+        }
+        let mut traits = 0_u32;
+        let mut home: Opaque = null_mut();
+        // SAFETY: a live function or kernel; each call writes its out-parameter.
+        unsafe {
+            let mut plain = function;
+            if plain.is_null() {
+                ok(driver::cuKernelGetFunction(&mut plain, kernel))?;
+                ok(driver::cuKernelGetLibrary(&mut home, kernel))?;
+            } else {
+                // Not known: it goes when any library goes.
+                let _ = driver::cuFuncGetModule(&mut home, function);
+            }
+            for attribute in TRAITS {
+                let mut value = 0;
+                // Drivers that do not know an attribute have no such kernels.
+                let _ = driver::cuFuncGetAttribute(&mut value, attribute, plain);
+                traits = (traits << 8) | (value as u32 & 0xff);
+            }
+        }
+        let generation = self.generations.fetch_add(1, Relaxed) + 1;
+        Some(Function { generation, params, bytes, traits, home: home as u64 })
+    }
+
+    /// Handles of the functions of these modules and libraries, and of those of which it is not known
+    /// where they are from.
+    pub fn of(&self, homes: &[u64]) -> Vec<u64> {
+        self.map.iter().filter(|entry| is_of(entry.value(), homes)).map(|entry| *entry.key()).collect()
+    }
+
+    /// Forgets those functions.
+    pub fn forget(&self, homes: &[u64]) {
+        self.map.retain(|_, function| !is_of(function, homes));
+    }
+}
+
+fn is_of(function: &Function, homes: &[u64]) -> bool {
+    function.home == 0 || homes.contains(&function.home)
+}

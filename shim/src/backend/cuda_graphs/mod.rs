@@ -1,0 +1,245 @@
+//! CUDA graphs for the cache: read into shape and records, and made of them again.
+
+mod build;
+mod functions;
+mod layout;
+mod read;
+mod shape;
+
+use super::graphs::{Code, Event, GraphCalls, Read, Reading, Setter, StreamArg};
+use crate::doors::driver;
+use crate::graphs::records::Records;
+use functions::Functions;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::{NodeKind, Pinned};
+use shape::Shape;
+use std::ptr::null_mut;
+
+/// The driver, and what it said of kernels.
+#[derive(Default)]
+pub struct CudaGraphs {
+    functions: Functions,
+}
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: i32 = 2;
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: u32 = 2;
+
+fn done(status: Option<Status>) -> Result<(), Status> {
+    match status {
+        Some(SUCCESS) => Ok(()),
+        other => Err(other.unwrap_or(SYMBOL_NOT_FOUND)),
+    }
+}
+
+/// What functions of this code name as their home.
+fn homes(code: Code) -> [u64; 2] {
+    match code {
+        Code::Module(module) => [module as u64; 2],
+        Code::Library(library) => {
+            let mut module = null_mut();
+            // SAFETY: a live library; writes the handle of its module in this context.
+            let known = unsafe { driver::cuLibraryGetModule(&mut module, library) } == Some(SUCCESS);
+            [library as u64, if known { module as u64 } else { library as u64 }]
+        }
+    }
+}
+
+impl GraphCalls for CudaGraphs {
+    fn ready(&self) -> Result<(), Pinned> {
+        if driver::has_graph_calls() { Ok(()) } else { Err(Pinned::Lookup) }
+    }
+
+    fn read(&self, graph: Graph, reading: &mut Reading) -> Result<Read, Pinned> {
+        read::read(&self.functions, graph, reading, &mut Shape::default())
+    }
+
+    unsafe fn record(&self, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
+        // SAFETY: the same promise.
+        unsafe { read::record(&self.functions, kind, params, out) }
+    }
+
+    fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
+        let mut clone = null_mut();
+        // SAFETY: a live graph; writes the handle.
+        done(unsafe { driver::cuGraphClone(&mut clone, graph) })?;
+        Ok(clone)
+    }
+
+    fn destroy_graph(&self, graph: Graph) {
+        // SAFETY: a graph that only the cache knows.
+        let _ = unsafe { driver::cuGraphDestroy(graph) };
+    }
+
+    fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>> {
+        let mut nodes = Vec::new();
+        read::nodes_of(graph, &mut nodes).ok()?;
+        Some(nodes)
+    }
+
+    fn child_graph(&self, node: GraphNode) -> Option<Graph> {
+        let mut graph = null_mut();
+        // SAFETY: a live node; another kind is refused.
+        done(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut graph) }).ok()?;
+        Some(graph)
+    }
+
+    fn build(&self, shape: &[u8], records: &Records) -> Result<(Graph, Vec<GraphNode>), Status> {
+        let shape = Shape::parse(shape).filter(|shape| shape.nodes.len() == records.len()).ok_or(1_u32)?;
+        build::build(&self.functions, &shape, records)
+    }
+
+    fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status> {
+        let mut exec = null_mut();
+        // SAFETY: a live graph; writes the handle.
+        done(unsafe { driver::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
+        Ok(exec)
+    }
+
+    fn destroy_exec(&self, exec: GraphExec) {
+        // SAFETY: an exec that only the cache knows; running launches of it go on.
+        let _ = unsafe { driver::cuGraphExecDestroy(exec) };
+    }
+
+    fn upload(&self, exec: GraphExec, to: StreamArg) -> Status {
+        // SAFETY: a live exec, the stream of the program's own call.
+        let status = unsafe {
+            match to.per_thread {
+                true => driver::cuGraphUpload_ptsz(exec, to.stream),
+                false => driver::cuGraphUpload(exec, to.stream),
+            }
+        };
+        status.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn set(&self, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
+        build::set(&self.functions, exec, node, kind, record)
+    }
+
+    fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status {
+        // SAFETY: a live exec and a node of the graph it was instantiated from.
+        unsafe { driver::cuGraphNodeSetEnabled(exec, node, u32::from(on)) }.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn run(&self, shape: &[u8], records: &Records, disabled: &[u32], stream: StreamArg) -> Status {
+        match Shape::parse(shape).filter(|shape| shape.nodes.len() == records.len()) {
+            Some(shape) => build::run(&self.functions, &shape, records, disabled, stream),
+            None => 1,
+        }
+    }
+
+    fn mark(&self, event: Option<Event>, to: StreamArg) -> Option<Event> {
+        // SAFETY: the event is ours, the stream one that the program uses now.
+        unsafe {
+            let event = match event {
+                Some(event) => event as Opaque,
+                None => {
+                    let mut event = null_mut();
+                    done(driver::cuEventCreate(&mut event, NO_TIMING)).ok()?;
+                    event
+                }
+            };
+            let recorded = match to.per_thread {
+                true => driver::cuEventRecord_ptsz(event, to.stream),
+                false => driver::cuEventRecord(event, to.stream),
+            };
+            if done(recorded).is_err() {
+                let _ = driver::cuEventDestroy_v2(event);
+                return None;
+            }
+            Some(event as Event)
+        }
+    }
+
+    fn done(&self, event: Event) -> bool {
+        // SAFETY: an event of ours.
+        unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
+    }
+
+    fn wait(&self, to: StreamArg, event: Event) -> Status {
+        let event = event as Opaque;
+        // SAFETY: an event of ours, the stream of the program's own call.
+        let status = unsafe {
+            match to.per_thread {
+                true => driver::cuStreamWaitEvent_ptsz(to.stream, event, 0),
+                false => driver::cuStreamWaitEvent(to.stream, event, 0),
+            }
+        };
+        status.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn drop_event(&self, event: Event) {
+        // SAFETY: an event of ours that nobody uses any more.
+        let _ = unsafe { driver::cuEventDestroy_v2(event as Opaque) };
+    }
+
+    fn captures(&self, to: StreamArg) -> bool {
+        let mut state = 0;
+        // SAFETY: the stream of the program's own call; writes the state.
+        let status = unsafe {
+            match to.per_thread {
+                true => driver::cuStreamIsCapturing_ptsz(to.stream, &mut state),
+                false => driver::cuStreamIsCapturing(to.stream, &mut state),
+            }
+        };
+        status != Some(SUCCESS) || state != 0
+    }
+
+    fn idle(&self, stream: StreamArg) -> bool {
+        // SAFETY: a stream that lives and does not capture.
+        let status = unsafe {
+            match stream.per_thread {
+                true => driver::cuStreamQuery_ptsz(stream.stream),
+                false => driver::cuStreamQuery(stream.stream),
+            }
+        };
+        status == Some(SUCCESS)
+    }
+
+    fn trim(&self) {
+        let mut device = 0;
+        // SAFETY: asks for the number; gives back what no graph uses.
+        unsafe {
+            if driver::cuCtxGetDevice(&mut device) == Some(SUCCESS) {
+                let _ = driver::cuDeviceGraphMemTrim(device);
+            }
+        }
+    }
+
+    fn functions_of(&self, code: Code) -> Vec<u64> {
+        self.functions.of(&homes(code))
+    }
+
+    fn forget(&self, code: Code) {
+        self.functions.forget(&homes(code));
+    }
+
+    fn relax(&self) -> i32 {
+        let mut mode = RELAXED;
+        // SAFETY: exchanges this thread's mode.
+        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        mode
+    }
+
+    fn unrelax(&self, before: i32) {
+        let mut mode = before;
+        // SAFETY: as above.
+        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    }
+
+    fn enter(&self, context: u64) -> bool {
+        let mut current = null_mut();
+        // SAFETY: writes the handle; the context is alive.
+        unsafe {
+            let same = driver::cuCtxGetCurrent(&mut current) == Some(SUCCESS) && current as u64 == context;
+            !same && driver::cuCtxPushCurrent_v2(context as Context) == Some(SUCCESS)
+        }
+    }
+
+    fn leave(&self) {
+        let mut context = null_mut();
+        // SAFETY: takes back what `enter` pushed.
+        let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
+    }
+}

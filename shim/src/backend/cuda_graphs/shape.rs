@@ -1,0 +1,226 @@
+//! The shape of a graph as bytes: written while a graph is read, parsed when one is built or run.
+//!
+//! ```text
+//! context u64, nodes u32, edges u32, sets u32
+//! per set: attributes u32, then per attribute: id u32, value 64 bytes
+//! per node: kind u8; a kernel: set u16, traits u32; a copy or memset: tag u64
+//! per edge: from u32, to u32, data u64
+//! ```
+
+use super::layout::AttributeValue;
+use gpumem_wire::kinds::NodeKind;
+
+/// Attributes that a kernel node can have; `CU_LAUNCH_ATTRIBUTE_*`.
+pub mod attribute {
+    pub const ACCESS_POLICY_WINDOW: u32 = 1;
+    pub const COOPERATIVE: u32 = 2;
+    pub const CLUSTER_DIMENSION: u32 = 4;
+    pub const CLUSTER_SCHEDULING: u32 = 5;
+    pub const PRIORITY: u32 = 8;
+    pub const SYNC_DOMAIN_MAP: u32 = 9;
+    pub const SYNC_DOMAIN: u32 = 10;
+    pub const PREFERRED_CLUSTER: u32 = 11;
+    pub const DEVICE_UPDATABLE: u32 = 13;
+    pub const CARVEOUT: u32 = 14;
+    pub const NVLINK_SCHEDULING: u32 = 16;
+
+    pub const ALL: [u32; 11] = [
+        ACCESS_POLICY_WINDOW,
+        COOPERATIVE,
+        CLUSTER_DIMENSION,
+        CLUSTER_SCHEDULING,
+        PRIORITY,
+        SYNC_DOMAIN_MAP,
+        SYNC_DOMAIN,
+        PREFERRED_CLUSTER,
+        DEVICE_UPDATABLE,
+        CARVEOUT,
+        NVLINK_SCHEDULING,
+    ];
+}
+
+/// Attributes of one kernel node: those that the driver told.
+pub type Set = Vec<(u32, AttributeValue)>;
+
+/// One edge: indexes of its nodes, and `CUgraphEdgeData`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    pub from: u32,
+    pub to: u32,
+    pub data: u64,
+}
+
+/// What the shape says of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub kind: NodeKind,
+    /// Kernels: index of the attributes.
+    pub set: u16,
+    /// Kernels: the function's traits; copies and memsets: what a setter cannot change of them.
+    pub tag: u64,
+}
+
+/// A shape, parsed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    pub context: u64,
+    pub sets: Vec<Set>,
+    pub nodes: Vec<Node>,
+    pub edges: Vec<Edge>,
+}
+
+impl Shape {
+    pub fn clear(&mut self) {
+        self.sets.clear();
+        self.nodes.clear();
+        self.edges.clear();
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&self.context.to_le_bytes());
+        for len in [self.nodes.len(), self.edges.len(), self.sets.len()] {
+            out.extend_from_slice(&(len as u32).to_le_bytes());
+        }
+        for set in &self.sets {
+            out.extend_from_slice(&(set.len() as u32).to_le_bytes());
+            for (id, value) in set {
+                out.extend_from_slice(&id.to_le_bytes());
+                value.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+            }
+        }
+        for node in &self.nodes {
+            out.push(node.kind as u8);
+            match node.kind {
+                NodeKind::Kernel => {
+                    out.extend_from_slice(&node.set.to_le_bytes());
+                    out.extend_from_slice(&(node.tag as u32).to_le_bytes());
+                }
+                NodeKind::Memcpy | NodeKind::Memset => out.extend_from_slice(&node.tag.to_le_bytes()),
+                _ => {}
+            }
+        }
+        for edge in &self.edges {
+            out.extend_from_slice(&edge.from.to_le_bytes());
+            out.extend_from_slice(&edge.to.to_le_bytes());
+            out.extend_from_slice(&edge.data.to_le_bytes());
+        }
+    }
+
+    /// `None` for bytes that [`Shape::write`] did not write.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut input = Input(bytes);
+        let context = input.u64()?;
+        let (nodes, edges, sets) = (input.u32()?, input.u32()?, input.u32()?);
+        let mut shape = Self { context, ..Self::default() };
+        for _ in 0..sets {
+            let mut set = Set::new();
+            for _ in 0..input.u32()? {
+                let id = input.u32()?;
+                let mut value = AttributeValue::default();
+                for word in &mut value {
+                    *word = input.u64()?;
+                }
+                set.push((id, value));
+            }
+            shape.sets.push(set);
+        }
+        for _ in 0..nodes {
+            let kind = NodeKind::from_u8(input.take::<1>()?[0])?;
+            let mut node = Node { kind, set: 0, tag: 0 };
+            match kind {
+                NodeKind::Kernel => {
+                    node.set = u16::from_le_bytes(input.take()?);
+                    node.tag = u64::from(input.u32()?);
+                }
+                NodeKind::Memcpy | NodeKind::Memset => node.tag = input.u64()?,
+                _ => {}
+            }
+            shape.nodes.push(node);
+        }
+        for _ in 0..edges {
+            shape.edges.push(Edge { from: input.u32()?, to: input.u32()?, data: input.u64()? });
+        }
+        let inside = shape.edges.iter().all(|edge| edge.from < nodes && edge.to < nodes);
+        (input.0.is_empty() && inside).then_some(shape)
+    }
+
+    /// Indexes of all nodes, each behind those that it depends on; `None` if the edges go in a circle.
+    pub fn in_order(&self) -> Option<Vec<u32>> {
+        let mut waits = vec![0_u32; self.nodes.len()];
+        let mut next: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
+        for edge in &self.edges {
+            waits[edge.to as usize] += 1;
+            next[edge.from as usize].push(edge.to);
+        }
+        let mut ready: std::collections::VecDeque<u32> =
+            (0..self.nodes.len() as u32).filter(|&node| waits[node as usize] == 0).collect();
+        let mut order = Vec::with_capacity(self.nodes.len());
+        while let Some(node) = ready.pop_front() {
+            order.push(node);
+            for &after in &next[node as usize] {
+                waits[after as usize] -= 1;
+                if waits[after as usize] == 0 {
+                    ready.push_back(after);
+                }
+            }
+        }
+        (order.len() == self.nodes.len()).then_some(order)
+    }
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Shape {
+        let kernel = Node { kind: NodeKind::Kernel, set: 1, tag: 7 };
+        let copy = Node { kind: NodeKind::Memcpy, set: 0, tag: u64::MAX };
+        let empty = Node { kind: NodeKind::Empty, set: 0, tag: 0 };
+        Shape {
+            context: 0x7f00_dead_0000,
+            sets: vec![vec![], vec![(4, [2, 1, 1, 0, 0, 0, 0, 0]), (8, [0; 8])]],
+            nodes: vec![empty, kernel, copy, kernel],
+            edges: vec![Edge { from: 3, to: 1, data: 0 }, Edge { from: 2, to: 3, data: 0x0100 }],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_parsed() {
+        let mut bytes = Vec::new();
+        for shape in [sample(), Shape::default()] {
+            shape.write(&mut bytes);
+            assert_eq!(Shape::parse(&bytes), Some(shape));
+        }
+        sample().write(&mut bytes);
+        for len in 0..bytes.len() {
+            assert_eq!(Shape::parse(&bytes[..len]), None, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn nodes_come_behind_those_they_depend_on() {
+        assert_eq!(sample().in_order(), Some(vec![0, 2, 3, 1]));
+        let mut circle = sample();
+        circle.edges.push(Edge { from: 1, to: 2, data: 0 });
+        assert_eq!(circle.in_order(), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! The real calls that the graph cache needs, behind one trait.
+
+use crate::graphs::records::Records;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::{NodeKind, Pinned};
+use rustc_hash::FxHashMap;
+
+/// A graph, taken apart. Used again from graph to graph.
+#[derive(Default)]
+pub struct Reading {
+    /// Handles of the nodes.
+    pub nodes: Vec<GraphNode>,
+    /// [`NodeKind`] of each.
+    pub kinds: Vec<u8>,
+    /// What makes an exec of another graph able to stand in for one of this: kinds, edges,
+    /// attributes, and all that no setter can change. The backend reads it back in
+    /// [`GraphCalls::build`].
+    pub shape: Vec<u8>,
+    /// What setters can change.
+    pub records: Records,
+    /// Index by handle.
+    pub index: FxHashMap<usize, u32>,
+}
+
+impl Reading {
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.kinds.clear();
+        self.shape.clear();
+        self.records.clear();
+        self.index.clear();
+    }
+
+    /// Nodes by kind.
+    pub fn counts(&self) -> [u32; 16] {
+        let mut counts = [0; 16];
+        self.kinds.iter().for_each(|&kind| counts[usize::from(kind) % 16] += 1);
+        counts
+    }
+}
+
+/// How a graph was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Whole: it can be built again from shape and records.
+    Whole,
+    /// Not in all parts: only a clone can stand for it.
+    CloneOnly,
+}
+
+/// A stream as the program named it: the handle, and whether the call was the per-thread twin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamArg {
+    pub stream: Stream,
+    pub per_thread: bool,
+}
+
+/// What a node setter was given.
+#[derive(Clone, Copy, Debug)]
+pub struct Setter {
+    pub params: Opaque,
+    /// Copies and memsets: the context.
+    pub context: u64,
+    /// Kernels: the struct is the one with a kernel handle.
+    pub v2: bool,
+}
+
+/// Code that is about to be unloaded.
+#[derive(Clone, Copy, Debug)]
+pub enum Code {
+    Module(Opaque),
+    Library(Opaque),
+}
+
+/// An event of ours.
+pub type Event = usize;
+
+/// What the cache asks of a vendor's library. Statuses are the library's own.
+pub trait GraphCalls: Send + Sync {
+    /// Whether all functions that the cache needs are there.
+    ///
+    /// # Errors
+    /// [`Pinned::Lookup`] if one is not.
+    fn ready(&self) -> Result<(), Pinned>;
+
+    /// Takes a graph apart.
+    ///
+    /// # Errors
+    /// Why no other exec can ever stand in for one of this graph.
+    fn read(&self, graph: Graph, reading: &mut Reading) -> Result<Read, Pinned>;
+
+    /// The record that a setter's parameters make, in `out`; whether the node can be held as a record.
+    ///
+    /// # Safety
+    /// `params` are those of a node setter for this kind that the library has accepted.
+    unsafe fn record(&self, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool;
+
+    /// # Errors
+    /// The library's.
+    fn clone_of(&self, graph: Graph) -> Result<Graph, Status>;
+    fn destroy_graph(&self, graph: Graph);
+    /// Handles of a graph's nodes.
+    fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>>;
+
+    /// The graph inside a child graph node; `None` for other nodes.
+    fn child_graph(&self, node: GraphNode) -> Option<Graph>;
+
+    /// A graph of this shape, and its nodes in the order of the records.
+    ///
+    /// # Errors
+    /// The library's, or 1 if the shape does not fit the records.
+    fn build(&self, shape: &[u8], records: &Records) -> Result<(Graph, Vec<GraphNode>), Status>;
+
+    /// # Errors
+    /// The library's.
+    fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status>;
+    fn destroy_exec(&self, exec: GraphExec);
+    fn upload(&self, exec: GraphExec, to: StreamArg) -> Status;
+
+    /// Gives a node of an exec what a record holds.
+    fn set(&self, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status;
+    fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status;
+
+    /// Does the work of a graph on a stream, node after node, without those that are `disabled`.
+    fn run(&self, shape: &[u8], records: &Records, disabled: &[u32], stream: StreamArg) -> Status;
+
+    /// An event that covers the work of a stream up to now.
+    fn mark(&self, event: Option<Event>, stream: StreamArg) -> Option<Event>;
+    /// Whether what an event covers is done.
+    fn done(&self, event: Event) -> bool;
+    /// Makes a stream wait for an event.
+    fn wait(&self, stream: StreamArg, event: Event) -> Status;
+    fn drop_event(&self, event: Event);
+    /// Whether a stream captures.
+    fn captures(&self, stream: StreamArg) -> bool;
+    /// Whether a stream has no work left.
+    fn idle(&self, stream: StreamArg) -> bool;
+
+    /// Gives memory of graphs back that is not in use.
+    fn trim(&self);
+
+    /// Handles of the functions that are known to be of this code, as records begin with them.
+    fn functions_of(&self, code: Code) -> Vec<u64>;
+    /// What was known of the functions of this code is not true any more.
+    fn forget(&self, code: Code);
+
+    /// Lets this thread make calls that a capture forbids; what [`GraphCalls::unrelax`] wants.
+    fn relax(&self) -> i32;
+    fn unrelax(&self, before: i32);
+    /// Makes a context current if it is not; whether it has to be left again.
+    fn enter(&self, context: u64) -> bool;
+    fn leave(&self);
+}

@@ -1,0 +1,261 @@
+//! The program changes an exec: as a whole, from a graph, or node by node.
+
+use super::cache::{Cache, Work};
+use super::handle::{Body, Handle, lock};
+use super::launch::INVALID;
+use super::real::{LOST, Lease};
+use crate::backend::graphs::{Read, Setter};
+use crate::gate;
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
+use gpumem_wire::kinds::{NodeKind, Pinned};
+use std::sync::atomic::Ordering::*;
+
+/// A handle that keeps more changes than this has them folded into its source.
+const MANY_CHANGES: usize = 64;
+
+/// How an update by the program went.
+pub enum Updated {
+    /// As a change of what the handle means; the library was not asked, or not about this exec.
+    Virtually,
+    /// The library decided.
+    Really(Status),
+}
+
+impl Cache {
+    /// The program updates a handle from a graph. `real` asks the library, with a real exec and graph.
+    ///
+    /// # Errors
+    /// A status for the program when the handle is no good.
+    pub fn update(
+        &self,
+        index: u32,
+        graph: Graph,
+        real: impl FnOnce(GraphExec, Graph) -> Status,
+    ) -> Result<Updated, Status> {
+        let handle = self.execs.get(index).ok_or(INVALID)?;
+        let mut body = lock(&handle.body);
+        if let Some(status) = body.ended {
+            return Err(status);
+        }
+        let class = body.class.clone().ok_or(INVALID)?;
+        if !body.owned && !class.alone {
+            let mode = self.calls.relax();
+            let same = self.with_work(|work| self.update_virtually(handle, &mut body, graph, work));
+            self.calls.unrelax(mode);
+            if same {
+                return Ok(Updated::Virtually);
+            }
+        }
+        // The library decides, on an exec that holds what the handle means.
+        let graph = self.unfolded(graph).ok_or(INVALID)?;
+        let lease = self.real_for(handle, &body)?;
+        let status = real(lease.real().exec(), graph);
+        if status == SUCCESS {
+            // It holds now what the library made of both, which no other exec may stand in for.
+            self.own(lease, index, handle, &mut body, Pinned::DriverUpdate);
+        } else {
+            self.publish(lease, index, handle);
+        }
+        Ok(Updated::Really(status))
+    }
+
+    /// Whether the graph is of the handle's class, and the handle means it from now on.
+    fn update_virtually(&self, handle: &Handle, body: &mut Body, graph: Graph, work: &mut Work) -> bool {
+        let Some(class) = body.class.clone() else { return false };
+        let folded = self.folded(graph);
+        let Ok((Read::Whole, Some(recipe))) = self.recipe_of(graph, folded, work) else { return false };
+        if !std::sync::Arc::ptr_eq(&recipe.shape, &class.shape) {
+            return false;
+        }
+        if body.source.as_ref() == Some(&recipe.source) && body.changes.is_empty() {
+            return true; // as right after instantiate
+        }
+        let (before, changes) = (body.source.replace(recipe.source), std::mem::take(&mut body.changes));
+        // The resident exec follows now, as it would in the library: launches stay short.
+        if let Some(mut lease) = handle.lease() {
+            let followed = self.unfold(body, work) && {
+                let disabled = body.disabled.clone();
+                self.alone_with_driver(body, || self.retarget(&mut lease, &mut work.target, &disabled)).is_ok()
+            };
+            if !followed {
+                // Half changed: it goes. What the library says of the update decides.
+                lease.real().owner.store(0, Relaxed);
+                handle.real.store(std::ptr::null_mut(), Release);
+                self.end(lease, false);
+                (body.source, body.changes) = (before, changes);
+                return false;
+            }
+        }
+        let slot = handle.slot.load(Relaxed);
+        let (was, now) = (before.map_or(0, |source| source.bytes()), super::instantiate::source_bytes(body));
+        gate::record_if_started(|shim| shim.source_changed(slot, was, now));
+        true
+    }
+
+    /// The handle's real exec, leased; made to hold what the handle means if there was none.
+    ///
+    /// # Errors
+    /// The library's, from instantiate.
+    fn real_for(&self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
+        match handle.lease() {
+            Some(lease) => Ok(lease),
+            None => self.alone_with_driver(body, || self.with_work(|work| self.hold(handle, body, LOST, work))),
+        }
+    }
+
+    fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
+        if handle.resident().is_none() {
+            let slot = handle.slot.load(Relaxed);
+            gate::record_if_started(|shim| shim.exec_resident(slot));
+        }
+        lease.give_to(index, handle);
+    }
+
+    /// An exec is this handle's for ever: nothing else may stand for what it holds.
+    pub(super) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
+        let real = lease.real();
+        lease.give_to(index, handle);
+        if !body.owned {
+            body.owned = true;
+            body.source = None;
+            real.class.store(0, Relaxed);
+            let (slot, bytes, context) =
+                (handle.slot.load(Relaxed), real.bytes.swap(0, Relaxed), real.context.load(Relaxed));
+            self.release(bytes);
+            gate::record_if_started(|shim| {
+                shim.real_ended(self.vendor, context, bytes, false);
+                shim.handle_pinned(slot, why);
+            });
+        }
+    }
+
+    /// Runs `f` with the handle's real exec, as its own for ever from now on if that is what `why` says.
+    ///
+    /// # Errors
+    /// A status for the program when there is no such exec.
+    pub fn with_real<R>(&self, index: u32, why: Option<Pinned>, f: impl FnOnce(GraphExec) -> R) -> Result<R, Status> {
+        let handle = self.execs.get(index).ok_or(INVALID)?;
+        let mut body = lock(&handle.body);
+        if let Some(status) = body.ended {
+            return Err(status);
+        }
+        body.class.as_ref().ok_or(INVALID)?;
+        let lease = self.real_for(handle, &body)?;
+        let result = f(lease.real().exec());
+        match why {
+            Some(why) => self.own(lease, index, handle, &mut body, why),
+            None => self.publish(lease, index, handle),
+        }
+        Ok(result)
+    }
+
+    /// The program sets, or asks about, one node. `real` does so with a real exec and its node.
+    /// `change` is what a handle remembers of it.
+    ///
+    /// # Errors
+    /// A status for the program when handle or node are no good.
+    pub fn node(
+        &self,
+        index: u32,
+        node: GraphNode,
+        change: Change,
+        real: impl FnOnce(GraphExec, GraphNode) -> Status,
+    ) -> Result<Status, Status> {
+        let handle = self.execs.get(index).ok_or(INVALID)?;
+        let mut body = lock(&handle.body);
+        if let Some(status) = body.ended {
+            return Err(status);
+        }
+        let class = body.class.clone().ok_or(INVALID)?;
+        let mut lease = self.real_for(handle, &body)?;
+        let template = lease.body().template.clone().ok_or(INVALID)?;
+        let at = self.place_of(&body, node);
+        let inside = || super::child::node_inside(self, body.graph.0 as Graph, node, template.graph);
+        let there =
+            at.and_then(|at| template.nodes.get(at as usize).copied()).or_else(|| class.alone.then(inside).flatten());
+        let Some(there) = there else {
+            self.publish(lease, index, handle);
+            return Err(INVALID);
+        };
+        let status = real(lease.real().exec(), there);
+        if status != SUCCESS || matches!(change, Change::None) {
+            self.publish(lease, index, handle);
+            return Ok(status);
+        }
+        let remembered = match (at, change) {
+            (Some(at), Change::Set(kind, setter)) => self.remember(&mut lease, &mut body, at, kind, setter),
+            (Some(at), Change::Enabled(on)) => {
+                for list in [&mut body.disabled, &mut lease.body().disabled] {
+                    list.retain(|&known| known != at);
+                    if !on {
+                        list.push(at);
+                    }
+                }
+                true
+            }
+            _ => false,
+        };
+        if remembered && !class.alone {
+            self.publish(lease, index, handle);
+        } else {
+            self.own(lease, index, handle, &mut body, Pinned::NodeSet);
+        }
+        Ok(status)
+    }
+
+    /// Keeps what a setter did; whether a source can hold it.
+    fn remember(&self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
+        let mut record = Vec::new();
+        // SAFETY: the library has just accepted these parameters for a node of this kind.
+        if !unsafe { self.calls.record(kind, setter, &mut record) } {
+            return false;
+        }
+        lease.body().content.replace(at as usize, &record);
+        body.changes.retain(|(known, _)| *known != at);
+        body.changes.push((at, record.into()));
+        if body.changes.len() > MANY_CHANGES {
+            self.with_work(|work| {
+                let base = body.class.as_ref().and_then(|class| class.shape.base(&mut work.scratch));
+                if let Some(base) = base {
+                    let source = super::records::Source::fold(&lease.body().content, Some(&base), &mut work.scratch);
+                    body.source = Some(source.into());
+                    body.changes.clear();
+                }
+            });
+        }
+        true
+    }
+
+    /// Index of one of the program's nodes among those of the graph that the handle came from.
+    fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
+        let (graph, serial) = body.graph;
+        // As in the library: nodes are known for as long as their graph is.
+        let alive = gate::record_if_started(|shim| shim.graph_serial(graph)).flatten();
+        if alive != Some(serial) {
+            return None;
+        }
+        if let Some(packed) = &body.nodes {
+            return self.with_work(|work| {
+                let mut handle = 0_u64;
+                let deltas = packed.unpacked(&mut work.scratch)?.as_chunks::<8>().0;
+                let found = deltas.iter().position(|delta| {
+                    handle = handle.wrapping_add(u64::from_le_bytes(*delta));
+                    handle == node as u64
+                });
+                found.map(|at| at as u32)
+            });
+        }
+        // A graph that was ours: its nodes are those of the real one that was built for the program.
+        let graph = self.unfolded(graph as Graph)?;
+        self.calls.nodes(graph)?.iter().position(|&known| known == node).map(|at| at as u32)
+    }
+}
+
+/// What a handle remembers of a call about one node.
+pub enum Change {
+    None,
+    Set(NodeKind, Setter),
+    Enabled(bool),
+    /// Something that no source can hold.
+    Other,
+}

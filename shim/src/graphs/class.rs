@@ -1,0 +1,134 @@
+//! What execs have in common: the shape of their graphs, and the flags they were instantiated with.
+
+use super::handle::lock;
+use super::records::{Packed, Records, Scratch, Source};
+use crate::backend::graphs::GraphCalls;
+use gpumem_abi::types::{Graph, GraphNode};
+use gpumem_wire::kinds::NodeKind;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// Graphs that differ in nothing but what setters can change.
+pub struct Shape {
+    /// Bytes of `Reading::shape`, packed: equal ones are equal shapes.
+    pub key: Packed,
+    pub kinds: Box<[u8]>,
+    /// The first graph of this shape: the others are kept as differences from it.
+    base: Source,
+    /// The same, unfolded, for as long as an exec of this shape is real.
+    unfolded: Mutex<Weak<Records>>,
+    pub context: u64,
+    /// Fingerprint, for people.
+    pub id: u64,
+    pub counts: [u32; 16],
+    /// Whether a graph built from its bytes reads the same.
+    pub rebuilds: OnceLock<bool>,
+}
+
+impl Shape {
+    pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], base: Source) -> Self {
+        Self {
+            key,
+            kinds: kinds.into(),
+            base,
+            unfolded: Mutex::default(),
+            context,
+            id,
+            counts,
+            rebuilds: OnceLock::new(),
+        }
+    }
+
+    /// The base, unfolded; `None` if its bytes are broken.
+    pub fn base(&self, scratch: &mut Scratch) -> Option<Arc<Records>> {
+        if let Some(known) = lock(&self.unfolded).upgrade() {
+            return Some(known);
+        }
+        let mut records = Records::default();
+        if !self.base.unfold(None, &mut records, scratch) {
+            return None;
+        }
+        let records = Arc::new(records);
+        *lock(&self.unfolded) = Arc::downgrade(&records);
+        Some(records)
+    }
+
+    /// Bytes that are kept for the shape.
+    pub fn bytes(&self) -> u64 {
+        self.key.bytes() + self.base.bytes() + self.kinds.len() as u64
+    }
+
+    pub fn kind(&self, node: usize) -> NodeKind {
+        self.kinds.get(node).and_then(|&kind| NodeKind::from_u8(kind)).unwrap_or(NodeKind::Other)
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.kinds.len()
+    }
+}
+
+/// Execs that may stand in for one another.
+pub struct Class {
+    pub shape: Arc<Shape>,
+    pub flags: u64,
+    /// The graph that its execs are instantiated from, while there are any.
+    template: Mutex<Weak<Template>>,
+    /// What the last instantiate took, ns.
+    pub instantiate_ns: AtomicU64,
+    /// Only a clone stands for the graph: one handle, nothing is shared.
+    pub alone: bool,
+}
+
+/// A real graph that execs are instantiated from: only its nodes are good for their setters.
+pub struct Template {
+    pub graph: Graph,
+    pub nodes: Box<[GraphNode]>,
+    /// What its nodes hold.
+    pub records: Arc<Records>,
+    /// Keeps the base unfolded.
+    _base: Arc<Records>,
+    calls: &'static dyn GraphCalls,
+}
+
+// SAFETY: handles are numbers; the library's functions may be called with them from any thread, one
+// at a time for one object, which the leases see to.
+unsafe impl Send for Template {}
+// SAFETY: as above.
+unsafe impl Sync for Template {}
+
+impl Template {
+    pub fn new(
+        graph: Graph,
+        nodes: Vec<GraphNode>,
+        records: Arc<Records>,
+        base: Arc<Records>,
+        calls: &'static dyn GraphCalls,
+    ) -> Self {
+        Self { graph, nodes: nodes.into(), records, _base: base, calls }
+    }
+}
+
+impl Drop for Template {
+    fn drop(&mut self) {
+        self.calls.destroy_graph(self.graph);
+    }
+}
+
+impl Class {
+    pub fn new(shape: Arc<Shape>, flags: u64, alone: bool) -> Self {
+        Self { shape, flags, template: Mutex::default(), instantiate_ns: AtomicU64::new(0), alone }
+    }
+
+    pub fn template(&self) -> Option<Arc<Template>> {
+        lock(&self.template).upgrade()
+    }
+
+    pub fn set_template(&self, template: &Arc<Template>) {
+        *lock(&self.template) = Arc::downgrade(template);
+    }
+
+    /// Notes what an instantiate took.
+    pub fn took(&self, ns: u64) {
+        self.instantiate_ns.store(ns, Relaxed);
+    }
+}

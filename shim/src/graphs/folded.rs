@@ -1,0 +1,215 @@
+//! Graph handles of ours: a captured graph that the program keeps but has no node of is held as a
+//! recipe while nobody looks, and built again when somebody does.
+
+use super::cache::Cache;
+use super::handle::{index_in, lock};
+use super::instantiate::Recipe;
+use super::records::Records;
+use crate::gate;
+use gpumem_abi::types::{Graph, Status};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::*;
+
+/// A graph as the program knows it.
+#[derive(Default)]
+pub struct GraphHandle {
+    body: Mutex<GraphBody>,
+}
+
+#[derive(Default)]
+struct GraphBody {
+    in_use: bool,
+    /// The library's graph, if there is one now.
+    real: Option<usize>,
+    /// A function that may give out its nodes has had it: it is never folded again.
+    seen: bool,
+    recipe: Option<Recipe>,
+}
+
+/// What is known of the library's own graphs.
+#[derive(Default)]
+pub struct Graphs {
+    /// Given out while they were captured: the program may hold their nodes.
+    given_out: FxHashSet<usize>,
+    /// Holding references to objects of the program.
+    user_objects: FxHashSet<usize>,
+    /// Index of the handle of each.
+    handles: FxHashMap<usize, u32>,
+}
+
+impl Cache {
+    /// Whether a graph handle is ours.
+    pub fn is_ours(&self, graph: Graph) -> bool {
+        self.graph_index(graph).is_some()
+    }
+
+    fn graph_index(&self, graph: Graph) -> Option<u32> {
+        index_in(self.graphs.start(), graph as usize)
+    }
+
+    /// A captured graph's handle: ours, unless the program has seen the graph already.
+    pub fn captured(&self, real: Graph) -> Graph {
+        let mut known = lock(&self.real_graphs);
+        let seen = known.given_out.remove(&(real as usize));
+        if let Some(&index) = known.handles.get(&(real as usize)) {
+            // Captured into a graph of the program's own.
+            return self.graphs.address(index);
+        }
+        if !self.fold || seen || !self.open.load(Relaxed) {
+            return real;
+        }
+        drop(known);
+        let Some((index, handle)) = self.graphs.take() else { return real };
+        *lock(&handle.body) = GraphBody { in_use: true, real: Some(real as usize), ..Default::default() };
+        lock(&self.real_graphs).handles.insert(real as usize, index);
+        self.graphs.address(index)
+    }
+
+    /// The program was told of a graph that is being captured.
+    pub fn given_out(&self, real: Graph) {
+        lock(&self.real_graphs).given_out.insert(real as usize);
+    }
+
+    /// The graph holds references to objects of the program.
+    pub fn has_user_objects(&self, real: Graph) {
+        lock(&self.real_graphs).user_objects.insert(real as usize);
+    }
+
+    pub fn holds_user_objects(&self, real: Graph) -> bool {
+        lock(&self.real_graphs).user_objects.contains(&(real as usize))
+    }
+
+    /// One graph came to hold what another holds: by a clone, or as its child.
+    pub fn inherits(&self, from: Graph, to: Graph) {
+        let mut known = lock(&self.real_graphs);
+        if known.user_objects.contains(&(from as usize)) {
+            known.user_objects.insert(to as usize);
+        }
+    }
+
+    /// What a graph of ours holds, if it is known.
+    pub fn folded(&self, graph: Graph) -> Option<Recipe> {
+        let handle = self.graphs.get(self.graph_index(graph)?)?;
+        let body = lock(&handle.body);
+        // A graph that somebody has seen may have been changed since.
+        body.recipe.clone().filter(|_| !body.seen)
+    }
+
+    /// The library's graph behind a handle, for calls that give no node out. `None` if it cannot be
+    /// built now.
+    pub fn unfolded(&self, graph: Graph) -> Option<Graph> {
+        self.library_graph(graph, false)
+    }
+
+    /// The same, for any call: the program may have its nodes from now on.
+    pub fn seen(&self, graph: Graph) -> Option<Graph> {
+        self.library_graph(graph, true)
+    }
+
+    fn library_graph(&self, graph: Graph, seen: bool) -> Option<Graph> {
+        let Some(index) = self.graph_index(graph) else { return Some(graph) };
+        let handle = self.graphs.get(index)?;
+        let mut body = lock(&handle.body);
+        if !body.in_use {
+            return None;
+        }
+        body.seen |= seen;
+        if let Some(real) = body.real {
+            return Some(real as Graph);
+        }
+        let recipe = body.recipe.as_ref()?;
+        let built = self.build(recipe)?;
+        body.real = Some(built as usize);
+        lock(&self.real_graphs).handles.insert(built as usize, index);
+        gate::record_if_started(|shim| shim.graph_unfolded(graph));
+        Some(built)
+    }
+
+    fn build(&self, recipe: &Recipe) -> Option<Graph> {
+        let mode = self.calls.relax();
+        let entered = self.calls.enter(recipe.shape.context);
+        let built = self.with_work(|work| {
+            let base = recipe.shape.base(&mut work.scratch)?;
+            let mut records = Records::default();
+            if !recipe.source.unfold(Some(&base), &mut records, &mut work.scratch) {
+                return None;
+            }
+            let shape = recipe.shape.key.unpacked(&mut work.scratch)?;
+            self.calls.build(shape, &records).ok()
+        });
+        if entered {
+            self.calls.leave();
+        }
+        self.calls.unrelax(mode);
+        built.map(|(graph, _)| graph)
+    }
+
+    /// What a graph of ours holds was read: the recipe stands for it from now on.
+    pub fn fold(&self, graph: Graph, recipe: &Recipe) {
+        let Some(handle) = self.graph_index(graph).and_then(|index| self.graphs.get(index)) else { return };
+        let mut body = lock(&handle.body);
+        if body.seen || !body.in_use {
+            return;
+        }
+        body.recipe = Some(recipe.clone());
+        let Some(real) = body.real.take() else { return };
+        drop(body);
+        lock(&self.real_graphs).handles.remove(&real);
+        self.calls.destroy_graph(real as Graph);
+        let bytes = recipe.source.bytes();
+        gate::record_if_started(|shim| shim.graph_folded(graph, bytes));
+    }
+
+    /// A graph of ours ends: the library's behind it, to be destroyed by the real function; `Ok(None)`
+    /// if there is none.
+    ///
+    /// # Errors
+    /// 1 if the handle is not in use.
+    pub fn end_graph(&self, graph: Graph) -> Result<Option<Graph>, Status> {
+        let index = self.graph_index(graph).ok_or(super::launch::INVALID)?;
+        let handle = self.graphs.get(index).ok_or(super::launch::INVALID)?;
+        let mut body = lock(&handle.body);
+        if !body.in_use {
+            return Err(super::launch::INVALID);
+        }
+        let body = std::mem::take(&mut *body);
+        if let Some(real) = body.real {
+            lock(&self.real_graphs).handles.remove(&real);
+            self.forget_graph(real as Graph);
+        }
+        self.graphs.give(index);
+        Ok(body.real.map(|real| real as Graph))
+    }
+
+    /// A graph of the library's is gone.
+    pub fn forget_graph(&self, real: Graph) {
+        let mut known = lock(&self.real_graphs);
+        known.user_objects.remove(&(real as usize));
+        known.given_out.remove(&(real as usize));
+    }
+
+    /// The program's handle of a library's graph.
+    pub fn handle_of(&self, real: Graph) -> Graph {
+        lock(&self.real_graphs).handles.get(&(real as usize)).map_or(real, |&index| self.graphs.address(index))
+    }
+
+    /// Clones a graph of ours without the library, if it is folded; the clone and its nodes' number.
+    pub fn clone_folded(&self, graph: Graph) -> Option<(Graph, u64)> {
+        let recipe = self.folded(graph)?;
+        let nodes = recipe.shape.nodes() as u64;
+        let (index, handle) = self.graphs.take()?;
+        *lock(&handle.body) = GraphBody { in_use: true, recipe: Some(recipe), ..Default::default() };
+        Some((self.graphs.address(index), nodes))
+    }
+
+    /// Recipes of a context that goes are good for nothing any more.
+    pub fn forget_recipes_of(&self, context: u64) {
+        for (_, handle) in self.graphs.all() {
+            let mut body = lock(&handle.body);
+            if body.recipe.as_ref().is_some_and(|recipe| recipe.shape.context == context) {
+                body.recipe = None;
+            }
+        }
+    }
+}

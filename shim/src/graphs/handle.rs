@@ -1,0 +1,215 @@
+//! Handles of ours: addresses in a reserved range, so that telling them from the driver's takes two
+//! comparisons, and what is behind each.
+//!
+//! Nothing can be read or written there. What is behind a handle is never freed, only used again,
+//! so that a program that uses a handle after its end reads what is there now and crashes nothing.
+
+use super::class::{Class, Template};
+use super::real::{Lane, Lease, Real};
+use super::records::{Packed, Source};
+use crate::backend::graphs::Event;
+use crate::ledger::table::NO_SLOT;
+use gpumem_abi::types::Status;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes between two handles.
+const STRIDE: usize = 64;
+/// Handles that a process can have at a time.
+const HANDLES: usize = 1 << 20;
+/// Slots that are made at a time.
+const CHUNK: usize = 1024;
+
+/// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's.
+pub struct Handles<T: 'static> {
+    start: &'static AtomicUsize,
+    chunks: [AtomicPtr<T>; HANDLES / CHUNK],
+    free: Mutex<Free>,
+}
+
+#[derive(Default)]
+struct Free {
+    made: usize,
+    /// Ended ones; the one that ended first is used first.
+    ended: std::collections::VecDeque<u32>,
+}
+
+/// Index of a handle if it lies in the range that begins at `start`.
+#[inline(always)]
+pub fn index_in(start: &AtomicUsize, handle: usize) -> Option<u32> {
+    let start = start.load(Relaxed);
+    let offset = handle.wrapping_sub(start);
+    (offset < HANDLES * STRIDE && start != 0).then_some((offset / STRIDE) as u32)
+}
+
+/// Locks, whatever a panic left behind: every holder leaves consistent data.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Default> Handles<T> {
+    /// `None` if the range cannot be reserved.
+    pub fn new(start: &'static AtomicUsize) -> Option<Self> {
+        if start.load(Acquire) == 0 {
+            // SAFETY: a new mapping that nothing can access and that takes no memory.
+            let at = unsafe {
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+                libc::mmap(null_mut(), HANDLES * STRIDE, libc::PROT_NONE, flags, -1, 0)
+            };
+            if at == libc::MAP_FAILED {
+                return None;
+            }
+            start.store(at as usize, Release);
+        }
+        Some(Self { start, chunks: [const { AtomicPtr::new(null_mut()) }; HANDLES / CHUNK], free: Mutex::default() })
+    }
+
+    /// Where the range begins.
+    pub fn start(&self) -> &AtomicUsize {
+        self.start
+    }
+
+    /// A handle that is not in use; `None` if there is none left.
+    pub fn take(&self) -> Option<(u32, &'static T)> {
+        let mut free = lock(&self.free);
+        if let Some(index) = free.ended.pop_front() {
+            return Some((index, self.get(index)?));
+        }
+        let index = free.made;
+        if index >= HANDLES {
+            return None;
+        }
+        let chunk = &self.chunks[index / CHUNK];
+        if chunk.load(Acquire).is_null() {
+            let slots: Box<[T]> = (0..CHUNK).map(|_| T::default()).collect();
+            chunk.store(Box::leak(slots).as_mut_ptr(), Release);
+        }
+        free.made += 1;
+        Some((index as u32, self.get(index as u32)?))
+    }
+
+    /// Gives a handle back.
+    pub fn give(&self, index: u32) {
+        lock(&self.free).ended.push_back(index);
+    }
+
+    /// What is behind a handle; `None` if it was never given out.
+    #[inline(always)]
+    pub fn get(&self, index: u32) -> Option<&'static T> {
+        let chunk = self.chunks.get(index as usize / CHUNK)?.load(Acquire);
+        // SAFETY: chunks have `CHUNK` slots and are never freed.
+        (!chunk.is_null()).then(|| unsafe { &*chunk.add(index as usize % CHUNK) })
+    }
+
+    /// The handle of an index, as the program has it.
+    pub fn address(&self, index: u32) -> *mut c_void {
+        (self.start.load(Relaxed) + index as usize * STRIDE) as *mut c_void
+    }
+
+    /// All that were ever given out.
+    pub fn all(&self) -> impl Iterator<Item = (u32, &'static T)> {
+        let made = lock(&self.free).made as u32;
+        (0..made).filter_map(|index| Some((index, self.get(index)?)))
+    }
+}
+
+/// An exec as the program knows it.
+pub struct Handle {
+    /// The real exec that holds what this handle means; null: none does now.
+    pub real: AtomicPtr<Real>,
+    /// Slot in the ledger.
+    pub slot: AtomicU32,
+    /// Held over the real calls that this handle's own launches and changes need.
+    pub body: Mutex<Body>,
+    /// The last launch on an exec that has left this handle since; never held over a real call.
+    pub pending: Mutex<Option<Pending>>,
+}
+
+/// What a handle means.
+#[derive(Default)]
+pub struct Body {
+    /// `None`: the handle is not in use.
+    pub class: Option<Arc<Class>>,
+    /// What its nodes hold; a class that is alone has its template instead.
+    pub source: Option<Arc<Source>>,
+    pub template: Option<Arc<Template>>,
+    /// Nodes that the program set since, by index.
+    pub changes: Vec<(u32, Box<[u8]>)>,
+    /// Nodes that the program switched off.
+    pub disabled: Vec<u32>,
+    /// Its exec is its own for ever.
+    pub owned: bool,
+    /// The graph it came from: handle and serial. Its nodes are what setters name.
+    pub graph: (u64, u64),
+    pub nodes: Option<Packed>,
+    /// Its context is gone; what calls with it answer.
+    pub ended: Option<Status>,
+}
+
+/// A launch whose end the next launch of the same handle has to wait for.
+pub struct Pending {
+    pub event: Event,
+    pub lane: Lane,
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self {
+            real: AtomicPtr::new(null_mut()),
+            slot: AtomicU32::new(NO_SLOT),
+            body: Mutex::default(),
+            pending: Mutex::default(),
+        }
+    }
+}
+
+impl Handle {
+    /// Its real exec, if it has one.
+    #[inline(always)]
+    pub fn resident(&self) -> Option<&'static Real> {
+        // SAFETY: real execs are never freed.
+        unsafe { self.real.load(Acquire).as_ref() }
+    }
+
+    /// Its real exec, leased; `None` if it has none. Waits for launches of this same handle only, as
+    /// they would wait for one another in the library.
+    pub fn lease(&self) -> Option<Lease> {
+        loop {
+            let real = self.resident()?;
+            match real.lease() {
+                Some(lease) if self.resident().is_some_and(|now| std::ptr::eq(now, real)) => return Some(lease),
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_told_from_other_addresses_and_used_again() {
+        static START: AtomicUsize = AtomicUsize::new(0);
+        assert_eq!(index_in(&START, 0), None);
+        let handles = Handles::<AtomicUsize>::new(&START).unwrap();
+        assert!(handles.get(0).is_none());
+        let (first, slot) = handles.take().unwrap();
+        slot.store(7, Relaxed);
+        let (second, _) = handles.take().unwrap();
+        assert_ne!(first, second);
+        let address = handles.address(second) as usize;
+        assert_eq!(index_in(&START, address), Some(second));
+        assert_eq!(index_in(&START, address + 1), Some(second), "addresses inside belong to the handle");
+        let start = START.load(Relaxed);
+        for other in [0, 1, start - 1, start + HANDLES * STRIDE, usize::MAX, &raw const slot as usize] {
+            assert_eq!(index_in(&START, other), None, "{other:#x}");
+        }
+        handles.give(first);
+        let (again, slot) = handles.take().unwrap();
+        assert_eq!((again, slot.load(Relaxed)), (first, 7));
+        assert_eq!(handles.all().count(), 2);
+    }
+}

@@ -1,0 +1,312 @@
+//! A handle comes to be, and ends.
+
+use super::cache::{Cache, Known, Work};
+use super::class::{Class, Shape, Template};
+use super::handle::{Body, lock};
+use super::records::{Packed, Records, Source};
+use crate::backend::graphs::{Read, Reading};
+use crate::clock;
+use crate::gate;
+use gpumem_abi::types::{Graph, GraphExec, Status};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::Pinned;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
+
+/// `…_DEVICE_LAUNCH`: the handle goes to kernels, which know nothing of ours.
+const DEVICE_LAUNCH: u64 = 4;
+/// `…_UPLOAD`: what is done once, and is no property of the exec.
+const UPLOAD: u64 = 2;
+
+/// A handle that was made.
+pub struct Made {
+    pub index: u32,
+    pub handle: GraphExec,
+    pub class: u64,
+    pub counts: [u32; 16],
+    pub source_bytes: u64,
+    /// Whether it has a real exec already: the first of its class.
+    pub resident: bool,
+    /// Estimated instantiate time saved, ns.
+    pub saved_ns: u64,
+}
+
+/// What a graph holds, apart from flags: what execs and folded graphs are made of.
+#[derive(Clone)]
+pub struct Recipe {
+    pub shape: Arc<Shape>,
+    pub source: Arc<Source>,
+}
+
+impl Cache {
+    /// A handle for an exec of this graph; the library is only called for the first of a class.
+    ///
+    /// # Errors
+    /// Why the handle has to be the library's own. An instantiate that failed is [`Pinned::None`]:
+    /// the library gives its own error for it.
+    pub fn instantiate_handle(&self, graph: Graph, flags: u64, graph_serial: u64) -> Result<Made, Pinned> {
+        if flags & DEVICE_LAUNCH != 0 {
+            return Err(Pinned::DeviceLaunch);
+        }
+        self.calls.ready()?;
+        let flags = flags & !UPLOAD;
+        let mode = self.calls.relax();
+        let made = self.with_work(|work| self.made(graph, flags, graph_serial, work));
+        self.calls.unrelax(mode);
+        made
+    }
+
+    fn made(&self, graph: Graph, flags: u64, graph_serial: u64, work: &mut Work) -> Result<Made, Pinned> {
+        let start = clock::precise_ns();
+        let folded = self.folded(graph);
+        let real_graph = || self.unfolded(graph).ok_or(Pinned::None);
+        let (class, recipe, nodes, template) = match self.recipe_of(graph, folded, work)? {
+            (Read::Whole, recipe) => {
+                let recipe = recipe.ok_or(Pinned::Parameters)?;
+                let class = self.class_of(&recipe.shape, flags);
+                let nodes = (!self.is_ours(graph)).then(|| pack_nodes(work));
+                (class, Some(recipe), nodes, None)
+            }
+            (Read::CloneOnly, _) => {
+                let template = Arc::new(self.cloned(real_graph()?, &Arc::default(), &Arc::default())?);
+                let (shape, _) = self.shape_of_reading(work, true);
+                (Arc::new(Class::new(shape, flags, true)), None, None, Some(template))
+            }
+        };
+        if let Some(template) = &template {
+            class.set_template(template);
+        }
+        let took = clock::precise_ns() - start;
+        let (index, handle) = self.execs.take().ok_or(Pinned::Room)?;
+        let first = class.instantiate_ns.load(Relaxed) == 0;
+        let mut lease = None;
+        if first {
+            // Errors appear where the program expects them.
+            let real = template.clone().map_or_else(|| self.first(&class, &recipe, graph, work), Ok);
+            match real.and_then(|template| self.first_exec(&class, template, work)) {
+                Ok(real) => lease = Some(real),
+                Err(why) => {
+                    self.execs.give(index);
+                    return Err(why);
+                }
+            }
+        }
+        let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
+        let source_bytes = recipe.as_ref().map_or(0, |recipe| recipe.source.bytes())
+            + nodes.as_ref().map_or(0, |nodes: &Packed| nodes.bytes());
+        let made = Made {
+            index,
+            handle: self.execs.address(index),
+            class: class.shape.id ^ flags,
+            counts: class.shape.counts,
+            source_bytes,
+            resident: lease.is_some(),
+            saved_ns: if first { 0 } else { saved_ns },
+        };
+        *lock(&handle.body) = Body {
+            class: Some(class),
+            source: recipe.map(|recipe| recipe.source),
+            template,
+            graph: (graph as u64, graph_serial),
+            nodes,
+            ..Body::default()
+        };
+        if let Some(lease) = lease {
+            lease.give_to(index, handle);
+        }
+        Ok(made)
+    }
+
+    /// What a graph holds: known if it is folded, else read.
+    ///
+    /// # Errors
+    /// Why no other exec can stand in for one of it.
+    pub fn recipe_of(
+        &self,
+        graph: Graph,
+        folded: Option<Recipe>,
+        work: &mut Work,
+    ) -> Result<(Read, Option<Recipe>), Pinned> {
+        if let Some(recipe) = folded {
+            return Ok((Read::Whole, Some(recipe)));
+        }
+        let real = self.unfolded(graph).ok_or(Pinned::None)?;
+        if self.holds_user_objects(real) {
+            return Err(Pinned::UserObjects);
+        }
+        match self.calls.read(real, &mut work.reading)? {
+            Read::CloneOnly => Ok((Read::CloneOnly, None)),
+            Read::Whole => {
+                let (shape, base) = self.shape_of_reading(work, false);
+                if !self.rebuilds(&shape, work) {
+                    return Ok((Read::CloneOnly, None));
+                }
+                let base = match base {
+                    true => None,
+                    false => shape.base(&mut work.scratch),
+                };
+                // The base itself, as a difference from itself.
+                let base = base.as_deref().unwrap_or(&work.reading.records);
+                let source = Source::fold(&work.reading.records, Some(base), &mut work.scratch);
+                let recipe = Recipe { shape, source: Arc::new(source) };
+                self.fold(graph, &recipe);
+                Ok((Read::Whole, Some(recipe)))
+            }
+        }
+    }
+
+    /// The shape of what was read; whether it is new, and what was read its base.
+    fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
+        let Reading { shape, kinds, records, .. } = &work.reading;
+        let mut hasher = DefaultHasher::new();
+        shape.hash(&mut hasher);
+        let id = hasher.finish();
+        let key = Packed::new(shape, &mut work.scratch);
+        if !alone && let Some(known) = self.shape_of(&key, id) {
+            return (known, false);
+        }
+        let context = shape.first_chunk().map_or(0, |context| u64::from_le_bytes(*context));
+        let base = if alone { Source::default() } else { Source::fold(records, None, &mut work.scratch) };
+        let made = Arc::new(Shape::new(key, id, kinds, context, work.reading.counts(), base));
+        if alone {
+            return (made, true);
+        }
+        let mut known = lock(&self.known);
+        known.forget_gone();
+        let same = known.shapes.entry(id).or_default();
+        // Another thread may have come first.
+        if let Some(first) = same.iter().filter_map(Weak::upgrade).find(|shape| shape.key == made.key) {
+            return (first, false);
+        }
+        same.push(Arc::downgrade(&made));
+        (made, true)
+    }
+
+    /// Whether a graph built from what was read reads the same, tried once for each shape: what does
+    /// not is kept as a clone.
+    fn rebuilds(&self, shape: &Shape, work: &mut Work) -> bool {
+        *shape.rebuilds.get_or_init(|| {
+            let Ok((graph, _)) = self.calls.build(&work.reading.shape, &work.reading.records) else { return false };
+            let mut again = Reading::default();
+            let read = self.calls.read(graph, &mut again);
+            self.calls.destroy_graph(graph);
+            let same = again.shape == work.reading.shape && again.records == work.reading.records;
+            read == Ok(Read::Whole) && same
+        })
+    }
+
+    fn class_of(&self, shape: &Arc<Shape>, flags: u64) -> Arc<Class> {
+        let mut known = lock(&self.known);
+        let entry = known.classes.entry((Arc::as_ptr(shape) as usize, flags)).or_default();
+        if let Some(class) = entry.upgrade().filter(|class| Arc::ptr_eq(&class.shape, shape)) {
+            return class;
+        }
+        let class = Arc::new(Class::new(shape.clone(), flags, false));
+        *entry = Arc::downgrade(&class);
+        class
+    }
+
+    /// The first template of a class: a clone of the program's graph.
+    fn first(
+        &self,
+        class: &Class,
+        recipe: &Option<Recipe>,
+        graph: Graph,
+        work: &mut Work,
+    ) -> Result<Arc<Template>, Pinned> {
+        let recipe = recipe.as_ref().ok_or(Pinned::None)?;
+        let base = class.shape.base(&mut work.scratch).ok_or(Pinned::None)?;
+        let mut records = Records::default();
+        if !recipe.source.unfold(Some(&base), &mut records, &mut work.scratch) {
+            return Err(Pinned::None);
+        }
+        let records = if records == *base { base.clone() } else { Arc::new(records) };
+        if self.folded(graph).is_some() {
+            let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(Pinned::None)?;
+            let (graph, nodes) = self.calls.build(shape, &records).map_err(|_| Pinned::None)?;
+            return Ok(Arc::new(Template::new(graph, nodes, records, base, self.calls)));
+        }
+        self.cloned(self.unfolded(graph).ok_or(Pinned::None)?, &records, &base).map(Arc::new)
+    }
+
+    /// A private clone. Clones keep the order of nodes (measured on an H200, driver 580).
+    fn cloned(&self, graph: Graph, records: &Arc<Records>, base: &Arc<Records>) -> Result<Template, Pinned> {
+        let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
+        let nodes = self.calls.nodes(clone).unwrap_or_default();
+        Ok(Template::new(clone, nodes, records.clone(), base.clone(), self.calls))
+    }
+
+    fn first_exec(
+        &self,
+        class: &Arc<Class>,
+        template: Arc<Template>,
+        work: &mut Work,
+    ) -> Result<super::real::Lease, Pinned> {
+        class.set_template(&template);
+        let native = |_: Status| Pinned::None;
+        let (lease, _) = self.acquire(class, super::real::LOST, work).map_err(native)?;
+        Ok(lease)
+    }
+
+    /// Tells a handle where the ledger has it.
+    pub fn listed(&self, index: u32, slot: u32) {
+        if let Some(handle) = self.execs.get(index) {
+            handle.slot.store(slot, Relaxed);
+        }
+    }
+
+    /// A handle ends.
+    ///
+    /// # Errors
+    /// 1 if it is not in use.
+    pub fn end_handle(&self, index: u32) -> Result<(), Status> {
+        let handle = self.execs.get(index).ok_or(super::launch::INVALID)?;
+        let mut guard = lock(&handle.body);
+        if guard.class.is_none() {
+            return Err(super::launch::INVALID);
+        }
+        let body = std::mem::take(&mut *guard);
+        self.alone_with_driver(&body, || self.part_for_ever(handle, &body));
+        drop(guard);
+        self.execs.give(index);
+        let bytes = source_bytes(&body);
+        gate::record_if_started(|shim| {
+            shim.count(counters::HANDLES_ENDED, 1);
+            shim.count(counters::SOURCE_BYTES_REMOVED, bytes);
+        });
+        Ok(())
+    }
+}
+
+/// Bytes that a handle's source takes.
+pub fn source_bytes(body: &Body) -> u64 {
+    let changes: usize = body.changes.iter().map(|(_, record)| record.len()).sum();
+    body.source.as_ref().map_or(0, |source| source.bytes())
+        + body.nodes.as_ref().map_or(0, Packed::bytes)
+        + changes as u64
+}
+
+/// The handles of the nodes just read, packed: they are a constant distance apart, mostly.
+fn pack_nodes(work: &mut Work) -> Packed {
+    let mut before = 0_u64;
+    let mut raw = Vec::with_capacity(work.reading.nodes.len() * 8);
+    for &node in &work.reading.nodes {
+        raw.extend_from_slice(&(node as u64).wrapping_sub(before).to_le_bytes());
+        before = node as u64;
+    }
+    Packed::new(&raw, &mut work.scratch)
+}
+
+impl Known {
+    /// Drops what nothing refers to any more, now and then.
+    fn forget_gone(&mut self) {
+        if self.shapes.len() > 64 && self.shapes.len().is_power_of_two() {
+            self.shapes.retain(|_, same| {
+                same.retain(|shape| shape.strong_count() > 0);
+                !same.is_empty()
+            });
+            self.classes.retain(|_, class| class.strong_count() > 0);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A handle is launched: on its resident exec, or on one that is made to hold what it means.
+
+use super::cache::{Cache, Found, Work, capturing};
+use super::handle::{Body, Handle, Pending, lock};
+use super::real::{Lane, Lease, lane_of};
+use super::records::Records;
+use crate::backend::graphs::StreamArg;
+use crate::clock;
+use crate::gate;
+use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
+use gpumem_wire::counters;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+/// `CUDA_ERROR_INVALID_VALUE`: what a call with a handle that is not in use answers (measured on an
+/// H200, driver 580).
+pub const INVALID: Status = 1;
+
+/// Launch and upload have one prototype.
+pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
+
+impl Cache {
+    /// Launches, or uploads, a handle.
+    ///
+    /// # Safety
+    /// `real` is the library's launch or upload, `to` the stream of the program's call.
+    #[inline]
+    pub unsafe fn launch(&self, real: Launch, index: u32, to: StreamArg) -> (Status, u32) {
+        let Some(handle) = self.execs.get(index) else { return (INVALID, crate::ledger::table::NO_SLOT) };
+        let slot = handle.slot.load(Relaxed);
+        if let Some(exec) = handle.resident().filter(|_| !self.pressed.load(Relaxed))
+            && exec.share()
+        {
+            // Looked at once more: before the lease it may have been taken away. On another lane than
+            // the last launch, the lane has to change, which is for one thread at a time.
+            let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
+            if same && exec.lane.load(Relaxed) == lane_of(to) {
+                exec.marked.store(false, Relaxed);
+                // SAFETY: the exec stays this handle's while the lease is shared.
+                let status = unsafe { real(exec.exec(), to.stream) };
+                exec.used_ns.store(clock::now_ns(), Relaxed);
+                exec.unshare();
+                return (status, slot);
+            }
+            exec.unshare();
+        }
+        // SAFETY: as the caller promises.
+        (unsafe { self.launch_leased(real, index, handle, to) }, slot)
+    }
+
+    /// # Safety
+    /// As for [`Cache::launch`].
+    #[cold]
+    unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
+        let body = lock(&handle.body);
+        if let Some(status) = body.ended {
+            return status;
+        }
+        if body.class.is_none() {
+            return INVALID;
+        }
+        let lane = lane_of(to);
+        let mut lease = match handle.lease() {
+            Some(lease) => lease,
+            None => {
+                let found =
+                    self.alone_with_driver(&body, || self.with_work(|work| self.hold(handle, &body, lane, work)));
+                match found {
+                    Ok(lease) => lease,
+                    Err(OUT_OF_MEMORY) => return self.one_by_one(handle, &body, to, lane),
+                    Err(status) => return status,
+                }
+            }
+        };
+        self.wait_for_pending(handle, to, lane);
+        // SAFETY: the exec is this thread's.
+        let mut status = unsafe { real(lease.real().exec(), to.stream) };
+        if status == OUT_OF_MEMORY {
+            self.alone_with_driver(&body, || self.relieve());
+            // SAFETY: as above.
+            status = unsafe { real(lease.real().exec(), to.stream) };
+            if status == OUT_OF_MEMORY && !body.owned {
+                status = self.one_by_one(handle, &body, to, lane);
+            }
+        }
+        let exec = lease.real();
+        exec.used_ns.store(clock::now_ns(), Relaxed);
+        if status == SUCCESS {
+            exec.lane.store(lane, Relaxed);
+            let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to);
+            exec.marked.store(marked, Relaxed);
+        }
+        let came = handle.resident().is_none();
+        lease.give_to(index, handle);
+        drop(lease);
+        drop(body);
+        if came {
+            let slot = handle.slot.load(Relaxed);
+            gate::record_if_started(|shim| shim.exec_resident(slot));
+        }
+        if self.over_bound() {
+            self.settle(lane);
+        }
+        status
+    }
+
+    /// Leaves an event behind the last launch, unless something captures.
+    fn mark(&self, lease: &mut Lease, to: StreamArg) -> bool {
+        let body = lease.body();
+        let event = body.event.take();
+        match self.undisturbed(|| self.calls.mark(event, to)) {
+            Some(marked) => {
+                body.event = marked;
+                marked.is_some()
+            }
+            None => {
+                body.event = event;
+                false
+            }
+        }
+    }
+
+    /// Makes the stream wait for this handle's last launch, if that was on another exec and lane.
+    fn wait_for_pending(&self, handle: &Handle, to: StreamArg, lane: Lane) {
+        let Some(Pending { event, lane: before }) = lock(&handle.pending).take() else { return };
+        // A stream that captures is not touched: its launch is refused.
+        if before != lane && !self.calls.done(event) && !(capturing() && self.calls.captures(to)) {
+            self.calls.wait(to, event);
+        }
+        self.calls.drop_event(event);
+    }
+
+    /// Runs `f` in the class's context, with calls allowed that a capture of this thread forbids.
+    pub fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
+        let context = body.class.as_ref().map_or(0, |class| class.shape.context);
+        let mode = self.calls.relax();
+        let entered = context != 0 && self.calls.enter(context);
+        let result = f();
+        if entered {
+            self.calls.leave();
+        }
+        self.calls.unrelax(mode);
+        result
+    }
+
+    /// What a handle means now, in `work.target`; whether that could be had.
+    pub fn unfold(&self, body: &Body, work: &mut Work) -> bool {
+        let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
+        let Some(base) = class.shape.base(&mut work.scratch) else { return false };
+        if !source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
+            return false;
+        }
+        body.changes.iter().for_each(|(node, record)| work.target.replace(*node as usize, record));
+        true
+    }
+
+    /// A real exec that holds what the handle means, leased and not yet given to it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn hold(&self, handle: &Handle, body: &Body, lane: Lane, work: &mut Work) -> Result<Lease, Status> {
+        let class = body.class.clone().ok_or(INVALID)?;
+        let slot = handle.slot.load(Relaxed);
+        let (mut lease, found) = self.acquire(&class, lane, work)?;
+        let new = found == Found::New;
+        let saved = class.instantiate_ns.load(Relaxed);
+        if new {
+            gate::record_if_started(|shim| shim.exec_made_for(slot));
+        }
+        if class.alone {
+            return Ok(lease);
+        }
+        let start = clock::precise_ns();
+        if !self.unfold(body, work) {
+            self.end(lease, false);
+            return Err(INVALID);
+        }
+        let set = match self.retarget(&mut lease, &mut work.target, &body.disabled) {
+            Ok(set) => set,
+            Err(_) => {
+                // It may be half of each now: it goes, and one of the template takes its place.
+                self.end(lease, false);
+                gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
+                lease = self.make_of(&class, body, work)?;
+                gate::record_if_started(|shim| shim.exec_made_for(slot));
+                return Ok(lease);
+            }
+        };
+        if !new {
+            let took = clock::precise_ns() - start;
+            gate::record_if_started(|shim| {
+                shim.retargeted(slot, took, set, saved.saturating_sub(took), found == Found::Parked)
+            });
+        }
+        Ok(lease)
+    }
+
+    /// Gives an exec the content of `target` (and gets the old one there); how many nodes were set.
+    ///
+    /// # Errors
+    /// The library's; the exec is then half one and half the other.
+    pub fn retarget(&self, lease: &mut Lease, target: &mut Records, disabled: &[u32]) -> Result<u64, Status> {
+        let exec = lease.real().exec();
+        let body = lease.body();
+        let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
+        let mut set = 0;
+        let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
+        for (index, &node) in template.nodes.iter().enumerate() {
+            let record = target.get(index);
+            if record != body.content.get(index) {
+                check(self.calls.set(exec, node, class.shape.kind(index), record))?;
+                set += 1;
+            }
+        }
+        let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
+        for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
+            check(self.calls.set_enabled(exec, node(index)?, true))?;
+        }
+        for &index in disabled.iter().filter(|index| !body.disabled.contains(index)) {
+            check(self.calls.set_enabled(exec, node(index)?, false))?;
+        }
+        body.disabled = disabled.to_vec();
+        std::mem::swap(&mut body.content, target);
+        Ok(set)
+    }
+
+    /// An exec of a graph built for this handle alone: no setter is needed.
+    fn make_of(&self, class: &Arc<super::class::Class>, body: &Body, work: &mut Work) -> Result<Lease, Status> {
+        if !self.unfold(body, work) {
+            return Err(INVALID);
+        }
+        let target = Arc::new(work.target.clone());
+        let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
+        let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(INVALID)?;
+        let (graph, nodes) = self.calls.build(shape, &target)?;
+        let template = Arc::new(super::class::Template::new(graph, nodes, target, base, self.calls));
+        let exec = self.calls.instantiate(template.graph, class.flags)?;
+        let bytes = self.estimate(&class.shape);
+        self.reserve(bytes, true);
+        let content = Records::clone(&template.records);
+        let mut lease = self.keep(class, template, exec, content, bytes);
+        let mut target = lease.body().content.clone();
+        self.retarget(&mut lease, &mut target, &body.disabled)?;
+        Ok(lease)
+    }
+
+    /// No memory for an exec: the nodes' work, one after the other, in the order of their edges.
+    fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, lane: Lane) -> Status {
+        self.wait_for_pending(handle, to, lane);
+        let status = self.with_work(|work| {
+            if !self.unfold(body, work) {
+                return OUT_OF_MEMORY;
+            }
+            let target = std::mem::take(&mut work.target);
+            let shape = body.class.as_ref().and_then(|class| class.shape.key.unpacked(&mut work.scratch));
+            let status = shape.map_or(OUT_OF_MEMORY, |shape| self.calls.run(shape, &target, &body.disabled, to));
+            work.target = target;
+            status
+        });
+        if status == SUCCESS {
+            gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
+            // Its next launch has to wait for this one, whatever exec it gets.
+            if let Some(event) = self.undisturbed(|| self.calls.mark(None, to)).flatten() {
+                let old = lock(&handle.pending).replace(Pending { event, lane });
+                if let Some(old) = old {
+                    self.calls.drop_event(old.event);
+                }
+            }
+        }
+        status
+    }
+
+    /// Parks the exec of a handle that ends, or destroys it if it was changed.
+    pub fn part_for_ever(&self, handle: &Handle, body: &Body) {
+        if let Some(lease) = handle.lease() {
+            let real = lease.real();
+            real.owner.store(0, Relaxed);
+            handle.real.store(std::ptr::null_mut(), Release);
+            let touched = body.owned || !body.changes.is_empty() || !body.disabled.is_empty();
+            let alone = body.class.as_ref().is_none_or(|class| class.alone);
+            if touched || alone {
+                self.end(lease, false);
+            }
+        }
+        if let Some(pending) = lock(&handle.pending).take() {
+            self.calls.drop_event(pending.event);
+        }
+    }
+}

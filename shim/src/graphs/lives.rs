@@ -1,0 +1,121 @@
+//! What execs depend on goes: contexts, streams, modules.
+
+use super::cache::Cache;
+use super::handle::lock;
+use super::real::{LOST, Lease, lane_of};
+use crate::backend::graphs::{Code, StreamArg};
+use gpumem_abi::types::{Status, Stream};
+use gpumem_wire::kinds::{NodeKind, Pinned};
+use std::sync::atomic::Ordering::*;
+
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: calls with an exec whose context is gone answer this. The
+/// driver itself crashes there (measured on an H200, driver 580).
+const CONTEXT_IS_DESTROYED: Status = 709;
+/// Looks at streams are short; a capture that begins does not wait for one longer than this.
+const MOST_SPINS: u32 = 100_000;
+
+impl Cache {
+    /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
+    ///
+    /// Once it is gone the driver crashes on anything that was in it (measured on an H200, driver
+    /// 580): what is left is forgotten then.
+    pub fn context_going(&self, context: u64, gone: bool) {
+        for (_, handle) in self.execs.all() {
+            // One that is being used meanwhile is the program's own race.
+            let Ok(mut body) = handle.body.try_lock() else { continue };
+            if body.class.as_ref().is_none_or(|class| class.shape.context != context) {
+                continue;
+            }
+            body.ended = Some(CONTEXT_IS_DESTROYED);
+            handle.real.store(std::ptr::null_mut(), Release);
+            let (pending, template) = (lock(&handle.pending).take(), body.template.take());
+            match pending {
+                Some(pending) if !gone => self.calls.drop_event(pending.event),
+                _ => {}
+            }
+            if gone {
+                std::mem::forget(template);
+            }
+        }
+        for real in self.reals() {
+            if real.in_use()
+                && real.context.load(Relaxed) == context
+                && let Some(lease) = real.lease()
+            {
+                self.end_in(lease, false, gone);
+            }
+        }
+        self.forget_recipes_of(context);
+    }
+
+    /// A stream is about to be destroyed: what was launched on it last needs an event to be known by.
+    pub fn stream_going(&self, stream: Stream) {
+        let to = StreamArg { stream, per_thread: false };
+        let lane = lane_of(to);
+        for real in self.reals() {
+            if real.lane.load(Relaxed) != lane || real.marked.load(Relaxed) {
+                continue;
+            }
+            let Some(mut lease) = real.lease() else { continue };
+            let event = lease.body().event.take();
+            let marked = self.undisturbed(|| self.calls.mark(event, to)).flatten();
+            lease.body().event = marked;
+            // Another stream may get the handle: only the event, if there is one, tells from now on.
+            real.marked.store(marked.is_some(), Relaxed);
+            real.lane.store(LOST, Relaxed);
+        }
+    }
+
+    /// Code is about to be unloaded. The library lets execs of it run on (measured on an H200, driver
+    /// 580), so those that hold it stay with their handles; nothing else can be made to hold it.
+    pub fn code_going(&self, code: Code) {
+        let functions = self.calls.functions_of(code);
+        if !functions.is_empty() {
+            let of_it = |lease: &mut Lease| {
+                let body = lease.body();
+                let head = |index| body.content.get(index).first_chunk().map(|head| u64::from_le_bytes(*head));
+                let kernel = |&index: &usize| {
+                    body.class.as_ref().is_some_and(|class| class.shape.kind(index) == NodeKind::Kernel)
+                };
+                (0..body.content.len())
+                    .filter(kernel)
+                    .any(|index| head(index).is_some_and(|head| functions.contains(&head)))
+            };
+            for (index, handle) in self.execs.all() {
+                // One that is being used meanwhile is the program's own race.
+                let Ok(mut body) = handle.body.try_lock() else { continue };
+                if body.owned || body.class.is_none() || handle.resident().is_none() {
+                    continue;
+                }
+                if let Some(mut lease) = handle.lease()
+                    && of_it(&mut lease)
+                {
+                    self.own(lease, index, handle, &mut body, Pinned::CodeGone);
+                }
+            }
+            for real in self.reals().into_iter().filter(|real| real.in_use() && real.owner.load(Relaxed) == 0) {
+                if let Some(mut lease) = real.lease().filter(|_| real.class.load(Relaxed) != 0)
+                    && of_it(&mut lease)
+                {
+                    self.end(lease, true);
+                }
+            }
+        }
+        self.calls.forget(code);
+    }
+
+    /// A capture is about to begin: until [`Cache::capture_began`], no stream is looked at.
+    pub fn capture_begins(&self) {
+        self.beginning.fetch_add(1, SeqCst);
+        let mut spins = 0;
+        while self.looking.load(SeqCst) != 0 && spins < MOST_SPINS {
+            std::hint::spin_loop();
+            spins += 1;
+        }
+    }
+
+    /// It did, and is counted by now, or it did not.
+    pub fn capture_began(&self) {
+        self.beginning.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,144 @@
+//! A real exec: who has it, what it holds, where it was launched last, and the lease on it.
+
+use super::class::{Class, Template};
+use super::handle::Handle;
+use super::records::Records;
+use crate::backend::graphs::{Event, StreamArg};
+use crate::threads;
+use gpumem_abi::types::{GraphExec, Stream};
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+
+/// Where something was launched: a stream, as a number that differs between streams. Default streams
+/// by their special handles; the per-thread one with the thread's number above it.
+pub type Lane = u64;
+/// Nothing is in flight.
+pub const NOWHERE: Lane = 0;
+/// On a stream that is gone, with nothing to tell when that ended.
+pub const LOST: Lane = u64::MAX;
+/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+const THREAD_SHIFT: u32 = 32;
+
+#[inline]
+pub fn lane_of(to: StreamArg) -> Lane {
+    match to.stream as u64 {
+        0 if !to.per_thread => LEGACY,
+        0 | PER_THREAD => PER_THREAD | u64::from(threads::tid(|_| {})) << THREAD_SHIFT,
+        stream => stream,
+    }
+}
+
+/// The stream of a lane, if this thread can name it.
+pub fn stream_of(lane: Lane) -> Option<StreamArg> {
+    let legacy = |stream: u64| Some(StreamArg { stream: stream as Stream, per_thread: false });
+    match lane {
+        NOWHERE | LOST => None,
+        lane if lane & 0xffff_ffff == PER_THREAD && lane >> THREAD_SHIFT != 0 => {
+            let ours = lane >> THREAD_SHIFT == u64::from(threads::tid(|_| {}));
+            if ours { legacy(PER_THREAD) } else { None }
+        }
+        lane => legacy(lane),
+    }
+}
+
+/// Bit of [`Real::lease`]: one thread has the exec for itself. Below it: launches going on.
+const EXCLUSIVE: u32 = 1 << 31;
+
+/// A real exec. Never freed, only used again.
+#[derive(Default)]
+pub struct Real {
+    lease: AtomicU32,
+    exec: AtomicUsize,
+    /// Index of its handle plus one; 0: parked.
+    pub owner: AtomicU32,
+    /// Address of its class; 0: it serves one handle for ever, or is not in use.
+    pub class: AtomicUsize,
+    pub context: AtomicU64,
+    /// Last launch, ns.
+    pub used_ns: AtomicU64,
+    /// Where the last launch may still run.
+    pub lane: AtomicU64,
+    /// Whether the body's event covers the last launch.
+    pub marked: AtomicBool,
+    /// Bytes that it is estimated to take on host and device.
+    pub bytes: AtomicU64,
+    body: UnsafeCell<Body>,
+}
+
+/// What only the holder of the lease may touch.
+#[derive(Default)]
+pub struct Body {
+    pub class: Option<Arc<Class>>,
+    pub template: Option<Arc<Template>>,
+    pub content: Records,
+    /// Nodes that are switched off.
+    pub disabled: Vec<u32>,
+    pub event: Option<Event>,
+}
+
+// SAFETY: `body` is only reached through a `Lease`, of which there is one at a time.
+unsafe impl Sync for Real {}
+
+impl Real {
+    pub fn exec(&self) -> GraphExec {
+        self.exec.load(Relaxed) as GraphExec
+    }
+
+    /// Joins the launches going on; `false` if someone has the exec for itself.
+    #[inline(always)]
+    pub fn share(&self) -> bool {
+        if self.lease.fetch_add(1, Acquire) & EXCLUSIVE == 0 {
+            return true;
+        }
+        self.lease.fetch_sub(1, Release);
+        false
+    }
+
+    #[inline(always)]
+    pub fn unshare(&self) {
+        self.lease.fetch_sub(1, Release);
+    }
+
+    /// Takes the exec for itself if nobody uses it.
+    pub fn lease(&'static self) -> Option<Lease> {
+        self.lease.compare_exchange(0, EXCLUSIVE, AcqRel, Relaxed).ok().map(|_| Lease(self))
+    }
+
+    pub fn in_use(&self) -> bool {
+        self.exec.load(Relaxed) != 0
+    }
+}
+
+/// The exec is this thread's.
+pub struct Lease(&'static Real);
+
+impl Lease {
+    pub fn real(&self) -> &'static Real {
+        self.0
+    }
+
+    pub fn body(&mut self) -> &mut Body {
+        // SAFETY: there is one lease at a time, and it is borrowed for as long as the body is.
+        unsafe { &mut *self.0.body.get() }
+    }
+
+    pub fn set_exec(&mut self, exec: GraphExec) {
+        self.0.exec.store(exec as usize, Relaxed);
+    }
+
+    /// Gives the exec to a handle.
+    pub fn give_to(&self, index: u32, handle: &Handle) {
+        self.0.owner.store(index + 1, Relaxed);
+        handle.real.store(std::ptr::from_ref(self.0).cast_mut(), Release);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Threads that looked meanwhile have added themselves and are about to leave.
+        self.0.lease.fetch_and(!EXCLUSIVE, Release);
+    }
+}

@@ -1,0 +1,250 @@
+//! What the graph cache does, for the books.
+
+use super::estimate::{EXEC_DEVICE_PER_NODE, EXEC_HOST_PER_NODE};
+use super::graphs::ExecEntry;
+use super::live::Class;
+use super::sites::Made;
+use crate::backend;
+use crate::call::Call;
+use crate::clock;
+use crate::graphs::cache::Cache;
+use crate::graphs::instantiate::Made as MadeHandle;
+use crate::ledger::table::NO_SLOT;
+use crate::shim::Shim;
+use gpumem_abi::types::{Graph, Status};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned, Vendor};
+use gpumem_wire::layout::*;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+impl Shim {
+    /// Makes the graph cache of a vendor.
+    ///
+    /// # Errors
+    /// [`Pinned::Off`] or [`Pinned::Room`].
+    pub fn graph_cache(
+        &self,
+        vendor: Vendor,
+        starts: (&'static AtomicUsize, &'static AtomicUsize),
+    ) -> Result<Box<Cache>, Pinned> {
+        if self.settings.graph_cache == 0 {
+            return Err(Pinned::Off);
+        }
+        let calls = backend::graph_calls(vendor, &self.settings);
+        Cache::new(vendor, calls, &self.settings, starts).map(Box::new).ok_or(Pinned::Room)
+    }
+
+    /// Whether handles may be ours now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_be_virtual(&self) -> Result<(), Pinned> {
+        let header = self.ledger.header();
+        if header.mode().load(Relaxed) != Mode::Active as u32 {
+            return Err(Pinned::RecordOnly);
+        }
+        match header.interception().load(Relaxed) == Interception::Complete as u32 {
+            true => Ok(()),
+            false => Err(Pinned::Interception),
+        }
+    }
+
+    /// Serial of a live graph.
+    pub fn graph_serial(&self, graph: u64) -> Option<u64> {
+        self.registry.graphs.get(Class::Graph, graph).map(|entry| entry.serial)
+    }
+
+    /// A handle of ours came to be.
+    pub fn handle_made(&'static self, call: &Call, made: &MadeHandle, graph: Graph, flags: u64, took_ns: u64) -> u32 {
+        let total: u64 = made.counts.iter().map(|&n| u64::from(n)).sum();
+        self.count(counters::EXECS_CREATED, 1);
+        self.count(counters::HANDLES_MADE, 1);
+        self.count(counters::INSTANTIATE_NS, took_ns);
+        self.count(counters::NODES_INSTANTIATED, total);
+        self.count(counters::SOURCE_BYTES_ADDED, made.source_bytes);
+        self.count(counters::SAVED_NS, made.saved_ns);
+        let stack = self.site(call.site(), Made::Exec);
+        let context = self.current_context(call.vendor);
+        let source = self.registry.graphs.get(Class::Graph, graph as u64);
+        if let Some(source) = source.filter(|source| source.slot != NO_SLOT) {
+            self.note_nodes(source, total);
+        }
+        let state = if made.resident { ExecState::Resident } else { ExecState::Folded };
+        let exec = ExecSlot {
+            stack,
+            handle: made.handle as u64,
+            class: made.class,
+            time_ns: clock::now_ns(),
+            serial: self.registry.serial(),
+            graph_serial: source.map_or(0, |source| source.serial),
+            instantiate_ns: took_ns,
+            host_bytes: total * EXEC_HOST_PER_NODE,
+            device_bytes: total * EXEC_DEVICE_PER_NODE,
+            flags,
+            tid: self.tid(),
+            tag: self.tag(),
+            context,
+            nodes_total: u32::try_from(total).unwrap_or(u32::MAX),
+            nodes: made.counts,
+            state: exec_state(state, Pinned::None),
+            source_bytes: made.source_bytes,
+            instantiations: u64::from(made.resident),
+            saved_ns: made.saved_ns,
+            ..Default::default()
+        };
+        let slot = self.place(&self.ledger.execs, exec);
+        let entry = ExecEntry { slot, context };
+        if let Some(old) = self.registry.execs.insert(Class::Exec, made.handle as u64, entry) {
+            self.exec_ended(old);
+        }
+        slot
+    }
+
+    fn exec_field(&self, slot: u32, offset: usize) -> Option<&AtomicU64> {
+        (slot != NO_SLOT).then(|| self.ledger.execs.field(slot, offset))
+    }
+
+    fn add_to_exec(&self, slot: u32, offset: usize, n: u64) {
+        if let Some(field) = self.exec_field(slot, offset) {
+            field.fetch_add(n, Relaxed);
+        }
+    }
+
+    fn set_exec(&self, slot: u32, offset: usize, value: u64) {
+        if let Some(field) = self.exec_field(slot, offset) {
+            field.store(value, Relaxed);
+        }
+    }
+
+    fn exec_is(&self, slot: u32, state: ExecState, pinned: Pinned) {
+        self.set_exec(slot, offset_of!(ExecSlot, state), exec_state(state, pinned));
+    }
+
+    /// A launch of a handle of ours returned.
+    #[inline]
+    pub fn handle_launched(&self, slot: u32, status: Status) {
+        if status != 0 {
+            self.count(counters::LAUNCH_FAILURES, 1);
+            return;
+        }
+        self.count(counters::LAUNCHES, 1);
+        if slot != NO_SLOT {
+            let field = |offset| self.ledger.execs.field(slot, offset);
+            field(offset_of!(ExecSlot, launches)).fetch_add(1, Relaxed);
+            field(offset_of!(ExecSlot, last_launch_ns)).store(clock::now_ns(), Relaxed);
+        }
+    }
+
+    /// A handle has a real exec now.
+    pub fn exec_resident(&self, slot: u32) {
+        self.exec_is(slot, ExecState::Resident, Pinned::None);
+    }
+
+    /// A real exec was taken from a handle.
+    pub fn exec_left(&self, slot: u32) {
+        self.exec_is(slot, ExecState::Folded, Pinned::None);
+        self.add_to_exec(slot, offset_of!(ExecSlot, evictions), 1);
+    }
+
+    /// A real exec was instantiated for a handle.
+    pub fn exec_made_for(&self, slot: u32) {
+        self.add_to_exec(slot, offset_of!(ExecSlot, instantiations), 1);
+    }
+
+    /// A real exec was made to hold what a handle means, in `took_ns`, by `set` node setters.
+    pub fn retargeted(&self, slot: u32, took_ns: u64, set: u64, saved_ns: u64, recycled: bool) {
+        self.count(counters::RETARGETS, 1);
+        self.count(counters::RETARGET_NS, took_ns);
+        self.count(counters::NODES_SET, set);
+        self.count(counters::RECYCLED, u64::from(recycled));
+        self.add_to_exec(slot, offset_of!(ExecSlot, retargets), 1);
+        self.add_to_exec(slot, offset_of!(ExecSlot, saved_ns), saved_ns);
+    }
+
+    /// A handle's exec is its own for ever.
+    pub fn handle_pinned(&self, slot: u32, why: Pinned) {
+        self.count(counters::PINNED_MADE, 1);
+        self.exec_is(slot, ExecState::Native, why);
+        if let Some(field) = self.exec_field(slot, offset_of!(ExecSlot, source_bytes)) {
+            self.count(counters::SOURCE_BYTES_REMOVED, field.swap(0, Relaxed));
+        }
+    }
+
+    /// An exec is the library's own, and why.
+    pub fn native_made(&self, exec: u64, why: Pinned) {
+        self.count(counters::PINNED_MADE, 1);
+        if let Some(entry) = self.registry.execs.get(Class::Exec, exec) {
+            self.exec_is(entry.slot, ExecState::Native, why);
+        }
+    }
+
+    /// What a handle's source takes has changed.
+    pub fn source_changed(&self, slot: u32, was: u64, now: u64) {
+        self.count(counters::SOURCE_BYTES_REMOVED, was);
+        self.count(counters::SOURCE_BYTES_ADDED, now);
+        self.set_exec(slot, offset_of!(ExecSlot, source_bytes), now);
+    }
+
+    /// Bytes of a real exec on the device.
+    fn on_device(bytes: u64) -> u64 {
+        bytes * EXEC_DEVICE_PER_NODE / (EXEC_HOST_PER_NODE + EXEC_DEVICE_PER_NODE)
+    }
+
+    fn exec_bytes_of(&self, vendor: Vendor, context: u64) -> Option<&AtomicU64> {
+        let context = self.known_context(vendor, context)?;
+        Some(self.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset_of!(ContextSlot, exec_bytes)))
+    }
+
+    /// A real exec came to be under the cache, in a context.
+    pub fn real_made(&self, vendor: Vendor, context: u64, bytes: u64) {
+        self.count(counters::REAL_EXECS_MADE, 1);
+        self.count(counters::REAL_BYTES_ADDED, bytes);
+        if let Some(of_context) = self.exec_bytes_of(vendor, context) {
+            of_context.fetch_add(Self::on_device(bytes), Relaxed);
+        }
+    }
+
+    /// A real exec left the cache.
+    pub fn real_ended(&self, vendor: Vendor, context: u64, bytes: u64, evicted: bool) {
+        self.count(counters::REAL_EXECS_ENDED, 1);
+        self.count(counters::REAL_BYTES_REMOVED, bytes);
+        self.count(counters::EVICTIONS, u64::from(evicted));
+        if let Some(of_context) = self.exec_bytes_of(vendor, context) {
+            of_context.fetch_sub(Self::on_device(bytes), Relaxed);
+        }
+    }
+
+    /// More than half of the launches find no exec and no room for one.
+    pub fn cache_thrashes(&self, by_count: bool, execs: u64, bytes: u64) {
+        self.count(counters::THRASHES, 1);
+        let variable = if by_count { "GPUMEM_GRAPH_CACHE" } else { "GPUMEM_GRAPH_CACHE_BYTES" };
+        let text = self.ledger.texts.intern(variable.as_bytes());
+        self.event(EventKind::Thrash, |event| {
+            event.a = execs;
+            event.b = bytes;
+            event.text = text;
+        });
+    }
+
+    fn graph_field(&self, graph: u64, offset: usize) -> Option<&AtomicU64> {
+        let entry = self.registry.graphs.get(Class::Graph, graph).filter(|entry| entry.slot != NO_SLOT)?;
+        Some(self.ledger.graphs.field(entry.slot, offset))
+    }
+
+    /// A graph is held as a recipe of this many bytes.
+    pub fn graph_folded(&self, graph: Graph, bytes: u64) {
+        self.count(counters::FOLDS, 1);
+        if let Some(field) = self.graph_field(graph as u64, offset_of!(GraphSlot, folded_bytes)) {
+            field.store(bytes.max(1), Relaxed);
+        }
+    }
+
+    /// A graph was built from its recipe.
+    pub fn graph_unfolded(&self, graph: Graph) {
+        self.count(counters::UNFOLDS, 1);
+        if let Some(field) = self.graph_field(graph as u64, offset_of!(GraphSlot, folded_bytes)) {
+            field.store(0, Relaxed);
+        }
+    }
+}
