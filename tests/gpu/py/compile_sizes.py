@@ -30,10 +30,9 @@ def main():
     arguments.add_argument("--replays", type=int, default=3)
     k = arguments.parse_args()
     torch.manual_seed(0)
-    torch._inductor.config.triton.cudagraph_dynamic_shape_warn_limit = None
     weights = [torch.randn(128, 128, device="cuda") / 12 for _ in range(12)]
 
-    @torch.compile(mode="reduce-overhead", dynamic=True)
+    @torch.compile(mode="reduce-overhead")
     def model(x):
         for w in weights:
             x = torch.nn.functional.gelu(x @ w).softmax(dim=-1) + x
@@ -41,6 +40,7 @@ def main():
 
     def visit(rows, times):
         x = torch.randn(rows, 128).cuda()
+        torch._dynamo.mark_dynamic(x, 0)
         for _ in range(times):
             torch.compiler.cudagraph_mark_step_begin()
             digest.add(model(x).cpu())
