@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-typedef void *CUgraph, *CUgraphNode;
+typedef void *CUgraph, *CUgraphNode, *CUstream;
 typedef struct {
     CUdeviceptr dst;
     size_t pitch;
@@ -25,6 +25,61 @@ CUresult cuGraphGetRootNodes(CUgraph, CUgraphNode *, size_t *);
 CUresult cuGraphNodeFindInClone(CUgraphNode *, CUgraphNode, CUgraph);
 CUresult cuGraphNodeGetDependencies(CUgraphNode, CUgraphNode *, size_t *);
 CUresult cuGraphDestroyNode(CUgraphNode);
+CUresult cuGraphDebugDotPrint(CUgraph, const char *, unsigned);
+
+CUresult cuStreamCreate(CUstream *, unsigned);
+CUresult cuStreamSynchronize(CUstream);
+CUresult cuStreamDestroy_v2(CUstream);
+CUresult cuStreamBeginCapture_v2(CUstream, int);
+CUresult cuStreamEndCapture(CUstream, CUgraph *);
+CUresult cuMemsetD32Async(CUdeviceptr, unsigned, size_t, CUstream);
+CUresult cuGraphInstantiateWithFlags(void **, CUgraph, uint64_t);
+CUresult cuGraphLaunch(void *, CUstream);
+CUresult cuGraphExecDestroy(void *);
+
+/* A graph that was captured and instantiated, so that its handle and the exec's may be
+ * other than the driver's: asked, changed, and what the exec still does. */
+static void captured(CUdeviceptr p) {
+    CUstream s;
+    CUgraph g, clone;
+    CUgraphNode nodes[4], to[4], more, found;
+    void *exec;
+    size_t n = 4;
+    unsigned word = 0;
+    OK(cuStreamCreate(&s, 1));
+    OK(cuStreamBeginCapture_v2(s, 0));
+    OK(cuMemsetD32Async(p, 5, 1024, s));
+    OK(cuMemsetD32Async(p, 6, 512, s));
+    OK(cuStreamEndCapture(s, &g));
+    OK(cuGraphInstantiateWithFlags(&exec, g, 0));
+    OK(cuGraphLaunch(exec, s));
+    OK(cuGraphGetRootNodes(g, nodes, &n));
+    EXPECT(n, 1);
+    n = 4;
+    OK(cuGraphGetEdges(g, nodes, to, &n));
+    EXPECT(n, 1);
+    OK(cuGraphAddEmptyNode(&more, g, to, 1));
+    n = 4;
+    OK(cuGraphGetEdges(g, nodes, to, &n));
+    EXPECT(n, 2);
+    OK(cuGraphClone(&clone, g));
+    OK(cuGraphNodeFindInClone(&found, more, clone));
+    EXPECT(cuGraphDebugDotPrint(g, "/dev/null", 0), 0);
+    OK(cuGraphDestroy(clone));
+    OK(cuGraphDestroy(g));
+    OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    OK(cuMemcpyDtoH_v2(&word, p, 4));
+    EXPECT(word, 6);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuStreamDestroy_v2(s));
+    did.captures++;
+    did.graphs_created += 2;
+    did.graphs_destroyed += 2;
+    did.execs_created++;
+    did.execs_destroyed++;
+    did.graph_launches += 2;
+}
 
 int main(void) {
     CUcontext ctx;
@@ -64,6 +119,7 @@ int main(void) {
     OK(cuGraphDestroy(clone));
     OK(cuGraphDestroy(g));
     did.graphs_created = did.graphs_destroyed = 2;
+    captured(p);
     OK(cuMemFree_v2(p));
     counted_free(DEVICE, 4096);
     return report("passed");
