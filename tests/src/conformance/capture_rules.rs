@@ -24,6 +24,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("capture.unjoined", unjoined),
     Check::documented("capture.fork_and_join", fork_and_join),
     Check::documented("capture.ended_by_other_thread", ended_by_other_thread),
+    Check::measured("capture.graph_calls", graph_calls),
+    Check::measured("capture.execs_made_and_destroyed", execs_made_and_destroyed),
 ];
 
 fn nothing_runs(t: &mut Checker) -> Done {
@@ -149,6 +151,81 @@ fn ended_by_other_thread(t: &mut Checker) -> Done {
                 cu!(cuGraphDestroy(g));
             }
         }
+    }
+    Ok(())
+}
+
+/// Reading, building, setting and updating other graphs disturbs no capture.
+fn graph_calls(t: &mut Checker) -> Done {
+    use super::graph::{add_fill, with_fill};
+    let (mem, graph) = (t.gpu.words(512)?, super::fixtures::Graph::new()?);
+    let node = add_fill(t, &graph, &[], &mem, 1)?;
+    let (exec, event, side) = (graph.instantiate()?, Ev::new()?, Strm::non_blocking()?);
+    for mode in MODES {
+        let capture = Capture::begin(t, mode)?;
+        let (mut n, mut kind, mut clone, mut list) =
+            (0, CHILD, null_mut(), super::graph::kernel_params(t, FILL, &mut []));
+        let got = [
+            with_fill(t, &mem, 2, |p| cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, node, p))),
+            cu!(cuGraphNodeSetEnabled(exec.e, node, 1)),
+            cu!(cuGraphKernelNodeGetParams_v2(node, &mut list)),
+            cu!(cuGraphGetNodes(graph.g, null_mut(), &mut n)),
+            cu!(cuGraphNodeGetType(node, &mut kind)),
+            cu!(cuFuncGetParamInfo(t.gpu.kernels.function(FILL), 0, &mut 0, &mut 0)),
+            cu!(cuGraphClone(&mut clone, graph.g)),
+            cu!(cuGraphDestroy(clone)),
+            exec.update(&graph).0,
+            cu!(cuGraphLaunch(exec.e, side.s)),
+            cu!(cuEventRecord(event.e, side.s)),
+            cu!(cuStreamWaitEvent(side.s, event.e, 0)),
+        ];
+        let other = super::fixtures::Graph::new()?;
+        add_fill(t, &other, &[], &mem, 3)?;
+        drop(other);
+        t.eq(&format!("calls in {mode:?}"), got, [0; 12]);
+        capture.end(t, "graph calls", 0)?;
+    }
+    Ok(())
+}
+
+const FILL: gpumem_kernels::Kernel = gpumem_kernels::Kernel::Fill;
+const CHILD: sys::CUgraphNodeType = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH;
+
+/// Execs are made and destroyed, and events and streams queried, only in relaxed
+/// mode, or where the thread has exchanged its mode for that.
+fn execs_made_and_destroyed(t: &mut Checker) -> Done {
+    let mem = t.gpu.words(512)?;
+    let (graph, event, side) = (super::fixtures::Graph::new()?, Ev::new()?, Strm::non_blocking()?);
+    super::graph::add_fill(t, &graph, &[], &mem, 1)?;
+    event.record(&side)?;
+    for mode in MODES {
+        let (want, end) = if mode == RELAXED { (0, 0) } else { (UNSUPPORTED, INVALIDATED) };
+        let mut e = null_mut();
+        let capture = Capture::begin(t, mode)?;
+        t.eq(&format!("instantiate in {mode:?}"), cu!(cuGraphInstantiateWithFlags(&mut e, graph.g, 0)), want);
+        capture.end(t, "instantiate", end)?;
+        if e.is_null() {
+            ok("instantiate", cu!(cuGraphInstantiateWithFlags(&mut e, graph.g, 0)))?;
+        }
+        let capture = Capture::begin(t, mode)?;
+        let destroyed = cu!(cuGraphExecDestroy(e));
+        t.eq(&format!("destroy in {mode:?}"), destroyed, want);
+        capture.end(t, "destroy", end)?;
+        if destroyed != 0 {
+            cu!(cuGraphExecDestroy(e));
+        }
+        let capture = Capture::begin(t, mode)?;
+        let mut own = RELAXED;
+        ok("exchange", cu!(cuThreadExchangeStreamCaptureMode(&mut own)))?;
+        let got = [
+            cu!(cuGraphInstantiateWithFlags(&mut e, graph.g, 0)),
+            cu!(cuGraphExecDestroy(e)),
+            event.query(),
+            cu!(cuStreamQuery(side.s)),
+        ];
+        ok("exchange", cu!(cuThreadExchangeStreamCaptureMode(&mut own)))?;
+        t.eq(&format!("with the mode exchanged, in {mode:?}"), got, [0; 4]);
+        capture.end(t, "calls with the mode exchanged", 0)?;
     }
     Ok(())
 }

@@ -220,6 +220,10 @@ impl Graph {
     pub fn nodes(&self) -> Result<Vec<sys::CUgraphNode>, Stop> {
         let mut n = 0;
         ok("cuGraphGetNodes", cu!(cuGraphGetNodes(self.g, null_mut(), &mut n)))?;
+        // Room for none is refused.
+        if n == 0 {
+            return Ok(Vec::new());
+        }
         let mut nodes = vec![null_mut(); n];
         ok("cuGraphGetNodes", cu!(cuGraphGetNodes(self.g, nodes.as_mut_ptr(), &mut n)))?;
         Ok(nodes)

@@ -9,6 +9,9 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("graph.memory_nodes", memory_nodes),
     Check::documented("graph.memory_nodes_one_exec", memory_nodes_one_exec),
     Check::documented("graph.user_object", user_object),
+    Check::measured("graph.user_object_of_clones_and_children", user_object_of_clones_and_children),
+    Check::measured("graph.user_object_through_an_update", user_object_through_an_update),
+    Check::measured("graph.user_object_while_running", user_object_while_running),
 ];
 
 const N: u64 = 2048;
@@ -65,15 +68,9 @@ extern "C" fn release(_object: *mut c_void) {
 /// An object that a graph holds lives as long as the graph or any exec of it; its
 /// destructor comes soon after, on a thread of the driver's.
 fn user_object(t: &mut Checker) -> Done {
-    use cudarc::driver::sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as NO_SYNC;
-    use cudarc::driver::sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as MOVE;
     let before = RELEASED.load(SeqCst);
-    let mut object = null_mut();
-    let made = cu!(cuUserObjectCreate(&mut object, null_mut(), Some(release), 1, NO_SYNC as u32));
-    ok("cuUserObjectCreate", made)?;
     let (graph, stream) = (Graph::new()?, Strm::non_blocking()?);
-    let kept = cu!(cuGraphRetainUserObject(graph.g, object, 1, MOVE as u32));
-    ok("cuGraphRetainUserObject", kept)?;
+    hold(&graph)?;
     let exec = graph.instantiate()?;
     drop(graph);
     exec.launch(&stream)?;
@@ -81,10 +78,88 @@ fn user_object(t: &mut Checker) -> Done {
     t.eq("destructor calls while an exec lives", RELEASED.load(SeqCst) - before, 0);
     drop(exec);
     ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
+    let gone = released(before + 1) - before;
+    t.eq("destructor calls once the exec is gone", gone, 1);
+    Ok(())
+}
+
+/// Gives the graph the only reference to a new object.
+fn hold(graph: &Graph) -> Done {
+    use cudarc::driver::sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as NO_SYNC;
+    use cudarc::driver::sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as MOVE;
+    let mut object = null_mut();
+    let made = cu!(cuUserObjectCreate(&mut object, null_mut(), Some(release), 1, NO_SYNC as u32));
+    ok("cuUserObjectCreate", made)?;
+    ok("cuGraphRetainUserObject", cu!(cuGraphRetainUserObject(graph.g, object, 1, MOVE as u32)))
+}
+
+/// How many destructors ran, once it is `want` or no more can be expected.
+fn released(want: u32) -> u32 {
     let asked = std::time::Instant::now();
-    while RELEASED.load(SeqCst) == before && asked.elapsed().as_secs() < 10 {
+    while RELEASED.load(SeqCst) < want && asked.elapsed().as_secs() < 10 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    t.eq("destructor calls once the exec is gone", RELEASED.load(SeqCst) - before, 1);
+    RELEASED.load(SeqCst)
+}
+
+/// How many ran that should not have: given some time, none.
+fn not_released(before: u32) -> u32 {
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    RELEASED.load(SeqCst) - before
+}
+
+fn user_object_of_clones_and_children(t: &mut Checker) -> Done {
+    let (before, graph, outer) = (RELEASED.load(SeqCst), Graph::new()?, Graph::new()?);
+    hold(&graph)?;
+    let (mut g, mut child) = (null_mut(), null_mut());
+    ok("cuGraphClone", cu!(cuGraphClone(&mut g, graph.g)))?;
+    let clone = Graph { g };
+    ok("child", cu!(cuGraphAddChildGraphNode(&mut child, outer.g, std::ptr::null(), 0, graph.g)))?;
+    drop(graph);
+    t.eq("destructor calls while a clone and a child live", not_released(before), 0);
+    drop(clone);
+    t.eq("while a child lives", not_released(before), 0);
+    drop(outer);
+    t.eq("when all are gone", released(before + 1) - before, 1);
+    Ok(())
+}
+
+/// An exec holds what the graph of its last update holds, and no more what it held
+/// before.
+fn user_object_through_an_update(t: &mut Checker) -> Done {
+    let (before, mem) = (RELEASED.load(SeqCst), t.gpu.words(N)?);
+    let graph = |held| -> Result<Graph, Stop> {
+        let graph = Graph::new()?;
+        super::graph::add_fill(t, &graph, &[], &mem, 1)?;
+        if held {
+            hold(&graph)?;
+        }
+        Ok(graph)
+    };
+    let (plain, holding, other) = (graph(false)?, graph(true)?, graph(false)?);
+    let exec = plain.instantiate()?;
+    let updated = exec.update(&holding).0;
+    drop(holding);
+    let kept = not_released(before);
+    let again = exec.update(&other).0;
+    let given_up = released(before + 1) - before;
+    t.eq("the updates", (updated, again), (0, 0));
+    t.eq("destructor calls after the update's graph is gone", kept, 0);
+    t.eq("after an update from another", given_up, 1);
+    Ok(())
+}
+
+/// An exec that is destroyed while it runs keeps the objects until it is done.
+fn user_object_while_running(t: &mut Checker) -> Done {
+    let (before, stream) = (RELEASED.load(SeqCst), Strm::non_blocking()?);
+    let graph = Graph::capture(&stream, || t.gpu.spin(&stream, 150))?;
+    hold(&graph)?;
+    let exec = graph.instantiate()?;
+    drop(graph);
+    exec.launch(&stream)?;
+    drop(exec);
+    t.eq("destructor calls while it runs", not_released(before), 0);
+    stream.sync()?;
+    t.eq("when it is done", released(before + 1) - before, 1);
     Ok(())
 }

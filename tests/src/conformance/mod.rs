@@ -9,14 +9,19 @@
 //! No check judges a time. What concerns time is told by order (was the event
 //! complete when the call returned?) or by a ratio of two times of one run.
 
+mod attributes;
 mod barrier;
 mod capture;
 mod capture_rules;
 mod context;
+mod copies;
 mod fixtures;
 mod graph;
 mod graph_holds;
+mod handles;
 mod memory;
+mod nodes;
+mod pairing;
 mod pointers;
 mod procaddr;
 mod serial;
@@ -88,9 +93,14 @@ pub fn all() -> Vec<Check> {
         capture_rules::CHECKS,
         graph::CHECKS,
         graph_holds::CHECKS,
+        nodes::CHECKS,
+        attributes::CHECKS,
+        handles::CHECKS,
         serial::CHECKS,
         update::CHECKS,
         update_kernel::CHECKS,
+        pairing::CHECKS,
+        copies::CHECKS,
         setters::CHECKS,
         procaddr::CHECKS,
         stream_ordered::CHECKS,

@@ -173,7 +173,7 @@ fn programmatic_edge_refused(t: &mut Checker) -> Done {
     Ok(())
 }
 
-fn compute_major(t: &Checker) -> Result<i32, Stop> {
+pub(super) fn compute_major(t: &Checker) -> Result<i32, Stop> {
     let id = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
     let mut major = 0;
     ok("cuDeviceGetAttribute", cu!(cuDeviceGetAttribute(&mut major, id, t.gpu.device)))?;

@@ -13,12 +13,16 @@ pub fn deps(nodes: In<H>, edges: In<Edge>, n: usize) -> Result<Vec<(H, Edge)>> {
     Ok(nodes.list(n)?.into_iter().zip(data).collect())
 }
 
-/// The usual pair: how many there are, or as many as fit, the rest zeroed.
+/// The usual pair: how many there are, or as many as fit, the rest zeroed. Room
+/// for none gives 1, also if there are none (H200, driver 580).
 fn list(out: Out<H>, n: Out<usize>, values: Vec<H>) -> Result {
     if out.is_null() {
         return n.set(values.len());
     }
     let room = n.get()?;
+    if room == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
     let have = values.len();
     out.fill(room, values.into_iter().chain(std::iter::repeat(0)));
     n.set(have.min(room))
@@ -48,6 +52,9 @@ fn all_edges(g: H, from: Out<H>, to: Out<H>, data: Out<Edge>, n: Out<usize>) -> 
         return Err(Error::LOSSY_QUERY);
     }
     let room = n.get()?;
+    if room == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
     from.fill(room, edges.iter().map(|e| e.0));
     to.fill(room, edges.iter().map(|e| e.1));
     if !data.is_null() {

@@ -23,6 +23,8 @@ pub struct Config {
     pub real_host_heap: bool,
     /// `SIM_REPORT`: file that violations are appended to, one JSON per line.
     pub report: Option<String>,
+    /// `SIM_STATS`: file that gets all numbers at exit, one JSON line per process.
+    pub stats: Option<String>,
     /// `SIM_LEAKS=1`: live allocations at exit are reported too. Default 0.
     pub leaks: bool,
     /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`.
@@ -61,6 +63,7 @@ impl Config {
             reuse_handles: number("SIM_REUSE_HANDLES", 0) != 0,
             real_host_heap: var("SIM_HOST_HEAP").is_some_and(|v| v == "real"),
             report: var("SIM_REPORT").filter(|v| !v.is_empty()),
+            stats: var("SIM_STATS").filter(|v| !v.is_empty()),
             leaks: number("SIM_LEAKS", 0) != 0,
             faults: parse_faults(&var("SIM_FAULT").unwrap_or_default()),
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,

@@ -31,6 +31,9 @@ const DEVICE_STEP: u64 = 2 << 20;
 pub const AUTO_FREE: u64 = 1;
 pub const DEVICE_LAUNCH: u64 = 4;
 pub const USE_NODE_PRIORITY: u64 = 8;
+/// Not the program's: HIP's copies are held to their number of rows alone, for
+/// nobody measured what else its runtime asks of them.
+pub const ANY_COPY: u64 = 1 << 32;
 
 pub struct Exec {
     pub flags: u64,
@@ -183,6 +186,7 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
         memory,
     };
     m.execs.insert(h, e);
+    m.peak_execs = m.peak_execs.max(m.execs.len() as u64);
     Ok(h)
 }
 
@@ -295,13 +299,14 @@ pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
     let mut m = lock();
     let refs = work::refs(&m, &kind);
     let old = slot(&mut m, h, node)?.step.kind.clone();
+    let flags = m.exec(h)?.flags;
     let fits = match (&old, &mut kind) {
         (Kind::Kernel(a), Kind::Kernel(b)) => {
             b.attrs = a.attrs.clone();
             crate::attrs::divides(b.grid, &b.attrs)?;
             true
         }
-        (Kind::Memcpy(a), Kind::Memcpy(b)) => crate::update::may_become(&m, a, b),
+        (Kind::Memcpy(a), Kind::Memcpy(b)) => crate::update::may_become(&m, a, b, flags),
         (Kind::Memset(a), Kind::Memset(b)) => crate::update::may_set(a, b),
         (Kind::MemAlloc(_) | Kind::MemFree(_), _) => false,
         (a, b) => a.number() == b.number(),

@@ -1,11 +1,13 @@
-//! Host versions of the kernels in `kernels/`, by name. A kernel with another
-//! name runs as a no-op in its place in the order.
+//! Host versions of the kernels in `kernels/`, and of the one with which the
+//! conformance suite asks for its cluster, by name. A kernel with another name
+//! runs as a no-op in its place in the order.
 
+use crate::node::{Kernel, attr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Runs a kernel on packed parameters; the function maps device addresses.
-pub type Native = fn(&[u8], fn(u64) -> u64);
+/// Runs a kernel; the function maps device addresses.
+pub type Native = fn(&Kernel, fn(u64) -> u64);
 
 fn u64_at(p: &[u8], off: usize) -> u64 {
     p.get(off..off + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap_or_default()))
@@ -23,6 +25,7 @@ pub fn ranges(name: &str, p: &[u8]) -> Vec<(u64, u64)> {
         "gpumem_verify" => vec![words(0, 8), (u64_at(p, 24), 8)],
         "gpumem_scale" => vec![words(0, 16), words(8, 16)],
         "gpumem_spin" if u64_at(p, 8) != 0 => vec![(u64_at(p, 8), 4)],
+        "cluster_size" => vec![(u64_at(p, 0), 4)],
         _ => Vec::new(),
     }
 }
@@ -33,13 +36,15 @@ pub fn native(name: &str) -> Option<Native> {
         "gpumem_verify" => Some(verify),
         "gpumem_scale" => Some(scale),
         "gpumem_spin" => Some(spin),
+        "cluster_size" => Some(cluster_size),
         _ => None,
     }
 }
 
 // Words are read and written volatile: another stream may race on purpose.
 
-fn fill(p: &[u8], host: fn(u64) -> u64) {
+fn fill(k: &Kernel, host: fn(u64) -> u64) {
+    let p = &k.params;
     let (at, n, value) = (host(u64_at(p, 0)) as *mut u32, u64_at(p, 8), u32_at(p, 16));
     for i in 0..n as usize {
         // SAFETY: the caller checked `ranges`.
@@ -47,7 +52,8 @@ fn fill(p: &[u8], host: fn(u64) -> u64) {
     }
 }
 
-fn verify(p: &[u8], host: fn(u64) -> u64) {
+fn verify(k: &Kernel, host: fn(u64) -> u64) {
+    let p = &k.params;
     let (at, n, value) = (host(u64_at(p, 0)) as *const u32, u64_at(p, 8), u32_at(p, 16));
     // SAFETY: the caller checked `ranges`.
     let wrong = (0..n as usize).filter(|i| unsafe { at.add(*i).read_volatile() } != value).count();
@@ -56,7 +62,8 @@ fn verify(p: &[u8], host: fn(u64) -> u64) {
     unsafe { (*counter).fetch_add(wrong as u64, Relaxed) };
 }
 
-fn scale(p: &[u8], host: fn(u64) -> u64) {
+fn scale(k: &Kernel, host: fn(u64) -> u64) {
+    let p = &k.params;
     let (dst, src) = (host(u64_at(p, 0)) as *mut u32, host(u64_at(p, 8)) as *const u32);
     let (n, factor) = (u64_at(p, 16), u32_at(p, 24));
     for i in 0..n as usize {
@@ -65,11 +72,19 @@ fn scale(p: &[u8], host: fn(u64) -> u64) {
     }
 }
 
-fn spin(p: &[u8], host: fn(u64) -> u64) {
+fn spin(k: &Kernel, host: fn(u64) -> u64) {
+    let p = &k.params;
     // Sleeping keeps the two cores of a test machine for others.
     std::thread::sleep(Duration::from_nanos(u64_at(p, 0).min(2_000_000_000)));
     if u64_at(p, 8) != 0 {
         // SAFETY: the caller checked `ranges`.
         unsafe { (host(u64_at(p, 8)) as *mut u32).write_volatile(1) }
     }
+}
+
+/// Writes how many blocks wide the cluster is; 1 without clusters.
+fn cluster_size(k: &Kernel, host: fn(u64) -> u64) {
+    let size = k.attrs.get(&attr::CLUSTER).map_or(0, |v| u32_at(v, 0)).max(1);
+    // SAFETY: the caller checked `ranges`.
+    unsafe { (host(u64_at(&k.params, 0)) as *mut u32).write_volatile(size) }
 }

@@ -17,6 +17,7 @@ static STATE: AtomicU8 = AtomicU8::new(FRESH);
 extern "C" fn at_exit() {
     if STATE.swap(EXITING, SeqCst) == READY {
         crate::machine::report_leaks();
+        crate::machine::write_stats();
     }
 }
 

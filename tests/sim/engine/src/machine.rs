@@ -85,6 +85,8 @@ pub struct Machine {
     pub host_heap: Vec<Vec<u8>>,
     /// Runs what the driver does on its own threads: user objects' destructors.
     pub callbacks: Arc<Queue>,
+    /// The most execs that ever lived at a time.
+    pub peak_execs: u64,
     next_id: u64,
 }
 
@@ -158,6 +160,7 @@ impl Machine {
             graph_host: Heap::default(),
             host_heap: Vec::new(),
             callbacks: Queue::new(),
+            peak_execs: 0,
             next_id: 1,
         };
         for ordinal in 0..c.devices {
@@ -270,28 +273,42 @@ lookups! {
     pools, pool, Pool, "memory pool";
 }
 
+/// Every number, by name.
+fn stats(m: &Machine) -> Vec<(&'static str, u64)> {
+    let device = |f: fn(&Device) -> u64| m.devices.iter().map(f).sum::<u64>();
+    let counted = || m.allocs.values().filter(|a| a.kind.counts());
+    vec![
+        ("violations", report::violations()),
+        ("device_used", device(|d| d.used)),
+        ("graph_device_live", device(|d| d.graphs.live)),
+        ("graph_device_held", device(|d| d.graphs.held)),
+        ("graph_host_live", m.graph_host.live),
+        ("graph_host_held", m.graph_host.held),
+        ("live_allocations", counted().count() as u64),
+        ("live_bytes", counted().map(|a| a.size).sum()),
+        ("live_graphs", m.graphs.len() as u64),
+        ("live_nodes", m.nodes.len() as u64),
+        ("live_execs", m.execs.len() as u64),
+        ("live_streams", m.streams.values().filter(|s| !s.builtin).count() as u64),
+        ("live_events", m.events.len() as u64),
+        ("live_modules", m.modules.len() as u64),
+        ("live_captures", m.captures.len() as u64),
+        ("live_user_objects", m.user_objects.len() as u64),
+        ("peak_execs", m.peak_execs),
+    ]
+}
+
 /// A number for tests, by name; `None` if there is no such number.
 pub fn stat(name: &str) -> Option<u64> {
-    let m = lock();
-    let device = |f: fn(&Device) -> u64| m.devices.iter().map(f).sum::<u64>();
-    Some(match name {
-        "violations" => report::violations(),
-        "device_used" => device(|d| d.used),
-        "graph_device_live" => device(|d| d.graphs.live),
-        "graph_device_held" => device(|d| d.graphs.held),
-        "graph_host_live" => m.graph_host.live,
-        "graph_host_held" => m.graph_host.held,
-        "live_allocations" => m.allocs.values().filter(|a| a.kind.counts()).count() as u64,
-        "live_bytes" => m.allocs.values().filter(|a| a.kind.counts()).map(|a| a.size).sum(),
-        "live_graphs" => m.graphs.len() as u64,
-        "live_nodes" => m.nodes.len() as u64,
-        "live_execs" => m.execs.len() as u64,
-        "live_streams" => m.streams.values().filter(|s| !s.builtin).count() as u64,
-        "live_events" => m.events.len() as u64,
-        "live_modules" => m.modules.len() as u64,
-        "live_captures" => m.captures.len() as u64,
-        _ => return None,
-    })
+    stats(&lock()).into_iter().find(|(n, _)| *n == name).map(|(_, v)| v)
+}
+
+/// With `SIM_STATS`: all numbers, now.
+pub fn write_stats() {
+    let Some(machine) = MACHINE.get() else { return };
+    if let Ok(m) = machine.try_lock() {
+        report::write_stats(&stats(&m));
+    }
 }
 
 /// With `SIM_LEAKS=1`: what is still allocated now.

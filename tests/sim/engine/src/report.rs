@@ -40,6 +40,21 @@ pub fn violation(kind: &str, text: &str) {
     let _ = std::io::stderr().write_all(format!("sim: violation: {kind}: {text}\n").as_bytes());
 }
 
+/// With `SIM_STATS`: appends these numbers and those counted, as one line.
+pub fn write_stats(numbers: &[(&str, u64)]) {
+    let Some(path) = &config().stats else { return };
+    let counted = STATS.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    let all = numbers.iter().map(|(n, v)| (n.to_string(), *v)).chain(counted);
+    let mut line = format!("{{\"pid\":{}", std::process::id());
+    for (name, value) in all {
+        let _ = write!(line, ",\"{name}\":{value}");
+    }
+    line += "}\n";
+    if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
 /// Adds to a named number that `stat` answers.
 pub fn count(name: &str, by: u64) {
     let mut stats = STATS.lock().unwrap_or_else(|e| e.into_inner());

@@ -2,7 +2,7 @@
 //! says it did. Measured on an H200 (driver 580, CUDA 13.0).
 
 use crate::error::{Error, Result};
-use crate::exec::{Body, ExecNode, USE_NODE_PRIORITY, flatten};
+use crate::exec::{ANY_COPY, Body, ExecNode, USE_NODE_PRIORITY, flatten};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::node::{Attrs, Copy3D, Kind, Memset, attr};
@@ -146,7 +146,7 @@ fn check(m: &Machine, old: &Kind, new: &Kind, flags: u64) -> std::result::Result
             let priority = flags & USE_NODE_PRIORITY == 0 || same(attr::PRIORITY);
             allowed(same(attr::COOPERATIVE) && same(attr::NVLINK_CENTRIC) && priority, Refusal::Attributes)
         }
-        (Kind::Memcpy(a), Kind::Memcpy(b)) => allowed(a == b || may_become(m, a, b), Refusal::Parameters),
+        (Kind::Memcpy(a), Kind::Memcpy(b)) => allowed(a == b || may_become(m, a, b, flags), Refusal::Parameters),
         (Kind::Memset(a), Kind::Memset(b)) => allowed(may_set(a, b), Refusal::Parameters),
         (Kind::MemAlloc(a), Kind::MemAlloc(b)) => allowed(a == b, Refusal::NotSupported),
         (Kind::MemFree(a), Kind::MemFree(b)) => allowed(a == b, Refusal::NotSupported),
@@ -162,7 +162,10 @@ fn value(attrs: &Attrs, id: u32) -> [u8; 64] {
 /// Whether a copy of an exec may be changed into another: one row to one row,
 /// memory types as they were, no change between memory of the context and
 /// memory of none. Nothing of other copies may change, addresses included.
-pub fn may_become(m: &Machine, a: &Copy3D, b: &Copy3D) -> bool {
+pub fn may_become(m: &Machine, a: &Copy3D, b: &Copy3D, flags: u64) -> bool {
+    if flags & ANY_COPY != 0 {
+        return (a.height > 1, a.depth > 1) == (b.height > 1, b.depth > 1);
+    }
     let side = |a, b| work::without_context(m, a) == work::without_context(m, b) && a.space == b.space;
     a.is_linear() && b.is_linear() && side(&a.src, &b.src) && side(&a.dst, &b.dst)
 }

@@ -179,7 +179,7 @@ fn run(kind: &Kind, native: Option<kernels::Native>) {
     match kind {
         Kind::Kernel(k) => {
             if let Some(run) = native {
-                run(&k.params, host);
+                run(k, host);
             }
         }
         Kind::Memcpy(c) => copy(c),

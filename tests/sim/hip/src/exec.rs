@@ -35,7 +35,9 @@ fn no_such_symbol(h: H) -> Result {
 hip! {
     Ctx hipGraphInstantiateWithFlags [] (c, out: Out<H>, g: H, flags: u64) {
         out.need()?;
-        out.set(exec::instantiate(c.ctx, g, flags)?)
+        let h = exec::instantiate(c.ctx, g, flags)?;
+        lock().exec(h)?.flags |= exec::ANY_COPY;
+        out.set(h)
     }
     Ctx hipGraphInstantiate [] (c, out: Out<H>, g: H, error_node: Out<H>, log: Out<u8>, size: usize) {
         error_node.put(0);
@@ -56,7 +58,7 @@ hip! {
         made
     }
     Init hipGraphExecDestroy [] (c, h: H) { exec::destroy(h) }
-    Init hipGraphExecGetFlags [] (c, h: H, out: Out<u64>) { out.set(lock().exec(h)?.flags) }
+    Init hipGraphExecGetFlags [] (c, h: H, out: Out<u64>) { out.set(lock().exec(h)?.flags & !exec::ANY_COPY) }
     Init hipGraphLaunch [hipGraphLaunch_spt] (c, h: H, s: H) { exec::launch(h, c.stream(s)?) }
     Init hipGraphUpload [] (c, h: H, s: H) {
         c.stream(s)?;
