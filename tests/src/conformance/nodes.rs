@@ -89,7 +89,7 @@ fn parameters_in_one_block(t: &mut Checker) -> Done {
     block[..8].copy_from_slice(&mem.p.to_le_bytes());
     block[8..16].copy_from_slice(&N.to_le_bytes());
     block[16..].copy_from_slice(&77u32.to_le_bytes());
-    let (pointer, bytes) = (1 as *mut c_void, 2 as *mut c_void);
+    let [pointer, bytes] = [1, 2].map(std::ptr::without_provenance_mut::<c_void>);
     let mut extra = [pointer, block.as_mut_ptr().cast(), bytes, (&raw mut size).cast(), null_mut()];
     let f = t.gpu.kernels.function(Kernel::Fill);
     let graph = Graph::capture(&stream, || {

@@ -25,6 +25,10 @@ pub struct Config {
     pub report: Option<String>,
     /// `SIM_STATS`: file that gets all numbers at exit, one JSON line per process.
     pub stats: Option<String>,
+    /// `SIM_THREADS=strict`: two threads in calls with one exec are a violation.
+    pub strict_threads: bool,
+    /// `SIM_SLOW_US`: how long such a call takes at least, microseconds. Default 0.
+    pub slow_us: u64,
     /// `SIM_LEAKS=1`: live allocations at exit are reported too. Default 0.
     pub leaks: bool,
     /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`.
@@ -64,6 +68,8 @@ impl Config {
             real_host_heap: var("SIM_HOST_HEAP").is_some_and(|v| v == "real"),
             report: var("SIM_REPORT").filter(|v| !v.is_empty()),
             stats: var("SIM_STATS").filter(|v| !v.is_empty()),
+            strict_threads: var("SIM_THREADS").is_some_and(|v| v == "strict"),
+            slow_us: number("SIM_SLOW_US", 0),
             leaks: number("SIM_LEAKS", 0) != 0,
             faults: parse_faults(&var("SIM_FAULT").unwrap_or_default()),
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,

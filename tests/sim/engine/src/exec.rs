@@ -4,6 +4,7 @@ use crate::capture;
 use crate::error::{Error, Result};
 use crate::graph;
 use crate::handle::H;
+use crate::inside;
 use crate::machine::{Machine, lock};
 use crate::node::{Attrs, Kernel, Kind};
 use crate::queue::Fence;
@@ -164,6 +165,7 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
     heap.live += device_bytes;
     heap.held += growth;
     m.host_heap_grow(host_bytes);
+    crate::report::count("graph_instantiations", 1);
     let user_objects = m.graph(g)?.user_objects.clone();
     user_object::retain_all(&mut m, &user_objects);
     let h = m.handles.make("graph exec");
@@ -192,6 +194,7 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
 
 /// Safe while it runs: what was launched keeps running.
 pub fn destroy(h: H) -> Result {
+    let _inside = inside::exec(h);
     let mut m = lock();
     m.exec(h)?;
     capture::forbid_unsafe(&mut m)?;
@@ -228,6 +231,7 @@ fn steps(body: &Body, out: &mut Vec<Step>) {
 /// Launches an exec. Launches of one exec run one after another, whatever
 /// their streams.
 pub fn launch(h: H, s: H) -> Result {
+    let _inside = inside::exec(h);
     let mut m = lock();
     m.exec(h)?;
     if capture::active(&mut m, s)? {
@@ -296,6 +300,7 @@ fn slot(m: &mut Machine, h: H, node: H) -> Result<&mut ExecNode> {
 
 /// Sets the parameters of one node of an exec; attributes of kernels stay.
 pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
+    let _inside = inside::exec(h);
     let mut m = lock();
     let refs = work::refs(&m, &kind);
     let old = slot(&mut m, h, node)?.step.kind.clone();
@@ -315,12 +320,14 @@ pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
         return Err(Error::INVALID_VALUE);
     }
     slot(&mut m, h, node)?.step = Step { kind, refs };
+    crate::report::count("graph_node_settings", 1);
     Ok(())
 }
 
 /// cuGraphExecChildGraphNodeSetParams: the child's parameters from a graph of
 /// the same topology; another gives 910.
 pub fn set_child(h: H, node: H, g: H) -> Result {
+    let _inside = inside::exec(h);
     let mut m = lock();
     let (new, _) = flatten(&mut m, g)?;
     let flags = m.exec(h)?.flags;
@@ -343,6 +350,7 @@ fn switch(m: &mut Machine, h: H, node: H) -> Result<&mut bool> {
 }
 
 pub fn set_enabled(h: H, node: H, enabled: bool) -> Result {
+    let _inside = inside::exec(h);
     *switch(&mut lock(), h, node)? = enabled;
     Ok(())
 }

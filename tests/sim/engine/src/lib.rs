@@ -20,6 +20,7 @@ pub mod event;
 pub mod exec;
 pub mod graph;
 pub mod handle;
+pub mod inside;
 pub mod ipc;
 pub mod kernels;
 pub mod launch;

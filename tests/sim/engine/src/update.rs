@@ -50,6 +50,8 @@ pub struct Pairs {
 }
 
 pub fn update(h: H, g: H) -> Result<Outcome> {
+    let _inside = crate::inside::exec(h);
+    crate::report::count("graph_updates", 1);
     let mut m = lock();
     m.exec(h)?;
     let (new, _) = flatten(&mut m, g)?;
