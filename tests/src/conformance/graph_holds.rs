@@ -1,6 +1,7 @@
 //! What graphs hold: memory of their own, and the program's objects.
 
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
+use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 pub(super) const CHECKS: &[Check] = &[
     Check::documented("graph.memory_nodes", memory_nodes),
     Check::documented("graph.memory_nodes_one_exec", memory_nodes_one_exec),
+    Check::documented("graph.conditional_node", conditional_node),
     Check::documented("graph.user_object", user_object),
     Check::measured("graph.user_object_of_clones_and_children", user_object_of_clones_and_children),
     Check::measured("graph.user_object_through_an_update", user_object_through_an_update),
@@ -161,5 +163,40 @@ fn user_object_while_running(t: &mut Checker) -> Done {
     t.eq("destructor calls while it runs", not_released(before), 0);
     stream.sync()?;
     t.eq("when it is done", released(before + 1) - before, 1);
+    Ok(())
+}
+
+/// A conditional node runs its body where the launch gives its condition a value,
+/// and owns the body's graph.
+fn conditional_node(t: &mut Checker) -> Done {
+    let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
+    for value in [0u32, 1] {
+        let (graph, mut handle, mut node) = (Graph::new()?, 0, null_mut());
+        // ASSIGN_DEFAULT
+        let made = cu!(cuGraphConditionalHandleCreate(&mut handle, graph.g, t.gpu.primary, value, 1));
+        if made == 801 {
+            return super::skip("the device has no conditional nodes");
+        }
+        ok("cuGraphConditionalHandleCreate", made)?;
+        // SAFETY: plain numbers and pointers; the kind is set next.
+        let mut params: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
+        params.type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        let form = sys::CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF;
+        let (size, list, ctx) = (1, null_mut(), t.gpu.primary);
+        let conditional = sys::CUDA_CONDITIONAL_NODE_PARAMS { handle, type_: form, size, phGraph_out: list, ctx };
+        params.__bindgen_anon_1.conditional = conditional;
+        let none = std::ptr::null();
+        ok("cuGraphAddNode", cu!(cuGraphAddNode_v2(&mut node, graph.g, none, none.cast(), 0, &mut params)))?;
+        // SAFETY: written by the call above: a list of one graph.
+        let body = unsafe { *params.__bindgen_anon_1.conditional.phGraph_out };
+        // Not ours to destroy.
+        let body = std::mem::ManuallyDrop::new(Graph { g: body });
+        super::graph::add_fill(t, &body, &[], &mem, 8)?;
+        t.eq("destroying the body", cu!(cuGraphDestroy(body.g)), 1);
+        let exec = graph.instantiate()?;
+        ok("cuMemsetD32Async", cu!(cuMemsetD32Async(mem.p, 9, N as usize, stream.s)))?;
+        exec.launch(&stream)?;
+        expect(t, &format!("the launch with {value}"), &stream, &mem, if value == 1 { 8 } else { 9 })?;
+    }
     Ok(())
 }

@@ -115,6 +115,9 @@ cu! {
         if p.kind == 4 {
             return exec::set_child(h, node, p.body[0] as H);
         }
+        if p.kind == 13 {
+            return Err(Error::NOT_SUPPORTED);
+        }
         let kind: Kind = any_kind(&mut p)?;
         exec::set_node(h, node, kind)
     }

@@ -4,8 +4,8 @@ use crate::abi::{H, In, Out};
 use crate::copies::{copy3, uncopy3};
 use crate::graphs::deps;
 use crate::structs::{
-    AccessDesc, HostNode, KernelNode, KernelNodeV1, Location, MemAllocNode, MemOpNode, MemOpParams, Memcpy3D,
-    MemcpyNode, MemsetNode, NodeParams, PoolProps,
+    AccessDesc, ConditionalNode, HostNode, KernelNode, KernelNodeV1, Location, MemAllocNode, MemOpNode, MemOpParams,
+    Memcpy3D, MemcpyNode, MemsetNode, NodeParams, PoolProps,
 };
 use gpumem_sim_engine::exec::{node_attrs, node_kernel};
 use gpumem_sim_engine::graph::{self, add_node};
@@ -134,7 +134,7 @@ fn event_of(node: H, record: bool) -> Result<H> {
 }
 
 /// Parameters of any kind, for cuGraphAddNode and the setters. An alloc node's
-/// address is written back.
+/// address and a conditional node's bodies are written back.
 pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
     let at = p.body.as_mut_ptr() as usize;
     match p.kind {
@@ -157,6 +157,15 @@ pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
         }
         11 => free_kind(p.body[0]),
         12 => mem_ops_kind(&In::at(at).get()?),
+        13 => {
+            let mut c: ConditionalNode = In::at(at).get()?;
+            let kind = graph::conditional(c.handle, c.form, c.size)?;
+            if let Kind::Conditional(made) = &kind {
+                c.graphs = made.bodies.as_ptr() as usize;
+            }
+            Out::at(at).set(c)?;
+            Ok(kind)
+        }
         _ => Err(Error::NOT_SUPPORTED),
     }
 }
@@ -291,6 +300,16 @@ cu! {
         let _ = In::<MemOpParams>::at(0).is_null();
         graph::set_node(node, mem_ops_kind(&p.get()?)?)
     }
+    Init cuGraphConditionalHandleCreate [cuGraphConditionalHandleCreate 12030] []
+    (c, out: Out<u64>, g: H, ctx: H, value: u32, flags: u32) {
+        let _ = ctx;
+        if flags > 1 {
+            return Err(Error::INVALID_VALUE);
+        }
+        out.need()?;
+        // Without ASSIGN_DEFAULT no launch gives it a value; it is 0 here.
+        out.set(graph::create_condition(g, if flags == 1 { value } else { 0 })?)
+    }
     Init cuGraphAddNode [cuGraphAddNode_v2 12030] []
     (c, out: Out<H>, g: H, d: In<H>, edges: In<Edge>, n: usize, p: Out<NodeParams>) {
         add_any(out, g, d, edges, n, p)
@@ -299,7 +318,11 @@ cu! {
         add_any(out, g, d, In::at(0), n, p)
     }
     Init cuGraphNodeSetParams [cuGraphNodeSetParams 12020] [] (c, node: H, p: In<NodeParams>) {
-        graph::set_node(node, keep_attrs(node, any_kind(&mut p.get()?)?)?)
+        let mut p = p.get()?;
+        if p.kind == 13 {
+            return Err(Error::NOT_SUPPORTED);
+        }
+        graph::set_node(node, keep_attrs(node, any_kind(&mut p)?)?)
     }
 }
 

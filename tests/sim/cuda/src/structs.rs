@@ -236,7 +236,19 @@ pub struct MemOpNode {
     pub flags: u32,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ConditionalNode {
+    pub handle: u64,
+    pub form: u32,
+    pub size: u32,
+    /// Written: where the list of body graphs is.
+    pub graphs: usize,
+    pub ctx: H,
+}
+
 same_size! {
+    ConditionalNode = sys::CUDA_CONDITIONAL_NODE_PARAMS;
     MemcpyNode = sys::CUDA_MEMCPY_NODE_PARAMS_st;
     MemOpNode = sys::CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st;
     Memcpy2D = sys::CUDA_MEMCPY2D_st;

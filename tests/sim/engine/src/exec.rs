@@ -83,8 +83,10 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
         map.insert(h, (n.id, vec![i]));
         let deps = n.deps.iter().map(|(d, data)| (index[d], *data)).collect();
         let step = Step { kind: n.kind.clone(), refs: n.refs.clone() };
-        let child = match step.kind {
+        let child = match &step.kind {
+            Kind::Conditional(c) => c.chosen().map(|g| flatten(m, g)).transpose()?.map(|(body, _)| body),
             Kind::Child(g) => {
+                let g = *g;
                 let (body, inner) = flatten(m, g)?;
                 map.extend(inner.into_iter().map(|(h, (id, path))| (h, (id, [vec![i], path].concat()))));
                 Some(body)

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
-use crate::node::{Edge, Kind, Node, Views};
+use crate::node::{Conditional, Edge, Kind, Node, Views};
 use crate::user_object;
 use crate::work;
 use std::collections::HashMap;
@@ -65,10 +65,38 @@ pub fn drop_graph(m: &mut Machine, h: H) {
 fn drop_node(m: &mut Machine, h: H) {
     let Some(n) = m.nodes.remove(&h) else { return };
     m.host_heap_shrink(HOST_PER_NODE);
-    if let Kind::Child(g) = n.kind {
-        drop_graph(m, g);
-    }
+    owned(&n.kind).iter().for_each(|g| drop_graph(m, *g));
     m.handles.retire("node", h);
+}
+
+/// The graphs that belong to a node.
+fn owned(kind: &Kind) -> &[H] {
+    match kind {
+        Kind::Child(g) => std::slice::from_ref(g),
+        Kind::Conditional(c) => &c.bodies,
+        _ => &[],
+    }
+}
+
+/// A condition of a graph, with the value that each launch gives it.
+pub fn create_condition(graph: H, value: u32) -> Result<u64> {
+    let mut m = lock();
+    m.graph(graph)?;
+    let handle = m.id();
+    m.conditions.insert(handle, value);
+    Ok(handle)
+}
+
+/// What a conditional node of `size` bodies is; the bodies are empty graphs.
+pub fn conditional(handle: u64, form: u32, size: u32) -> Result<Kind> {
+    let most = [2, 1, u32::MAX];
+    if form > 2 || size == 0 || size > most[form as usize] {
+        return Err(Error::INVALID_VALUE);
+    }
+    let mut m = lock();
+    let value = *m.conditions.get(&handle).ok_or(Error::INVALID_VALUE)?;
+    let bodies = (0..size).map(|_| create(&mut m)).collect();
+    Ok(Kind::Conditional(Conditional { handle, form, bodies, value }))
 }
 
 /// A node of the program's; unknown ones give 1.
@@ -89,8 +117,8 @@ pub fn add_node(m: &mut Machine, graph: H, deps: &[Edge], kind: Kind) -> Result<
     }
     let refs = work::refs(m, &kind);
     let h = m.handles.make("node");
-    if let Kind::Child(g) = kind {
-        m.graph(g)?.owner = h;
+    for g in owned(&kind) {
+        m.graph(*g)?.owner = h;
     }
     let (views, id) = (Views::new(&kind), m.id());
     m.nodes.insert(h, Node { id, graph, kind, deps: deps.to_vec(), outs: Vec::new(), origin: 0, refs, views });
@@ -174,6 +202,10 @@ pub fn copy(m: &mut Machine, from: H) -> Result<H> {
         let (kind, refs) = (n.kind.clone(), n.refs.clone());
         let kind = match kind {
             Kind::Child(g) => Kind::Child(copy(m, g)?),
+            Kind::Conditional(c) => {
+                let bodies = c.bodies.iter().map(|g| copy(m, *g)).collect::<Result<_>>()?;
+                Kind::Conditional(Conditional { bodies, ..c })
+            }
             k => k,
         };
         let new = add_node(m, to, &[], kind)?;

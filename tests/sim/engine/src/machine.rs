@@ -77,6 +77,8 @@ pub struct Machine {
     pub imports: HashMap<u64, crate::ipc::Import>,
     pub user_objects: HashMap<H, UserObject>,
     pub unloaded: crate::module::Unloaded,
+    /// Conditions of graphs, with the value that a launch begins with.
+    pub conditions: HashMap<u64, u32>,
     pub captures: HashMap<u64, Capture>,
     pub allocs: BTreeMap<u64, Alloc>,
     pub threads: HashMap<u64, Thread>,
@@ -154,6 +156,7 @@ impl Machine {
             imports: HashMap::new(),
             user_objects: HashMap::new(),
             unloaded: HashMap::new(),
+            conditions: HashMap::new(),
             captures: HashMap::new(),
             allocs: BTreeMap::new(),
             threads: HashMap::new(),

@@ -21,6 +21,8 @@ pub enum Kind {
     MemFree(u64),
     /// Waits for and writes of values in memory.
     MemOps(Vec<MemOp>),
+    /// Runs one of its body graphs, or none.
+    Conditional(Conditional),
     /// Copies bytes taken from pageable memory when the call was made.
     Staged {
         dst: u64,
@@ -45,6 +47,7 @@ impl Kind {
             Kind::MemAlloc(_) => 10,
             Kind::MemFree(_) | Kind::FreeAsync(_) => 11,
             Kind::MemOps(_) => 12,
+            Kind::Conditional(_) => 13,
         }
     }
 }
@@ -95,6 +98,32 @@ pub struct Memset {
     pub elem: u32,
     pub width: u64,
     pub height: u64,
+}
+
+/// Nothing here sets a condition while the graph runs: it keeps the value that a
+/// launch begins with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conditional {
+    pub handle: u64,
+    /// 0 if, 1 while, 2 switch.
+    pub form: u32,
+    /// Owned by the node; the program is shown this list.
+    pub bodies: Arc<[H]>,
+    pub value: u32,
+}
+
+impl Conditional {
+    /// The body that runs: of an "if" the second is its "else", and of a loop that
+    /// nothing would end one round.
+    pub fn chosen(&self) -> Option<H> {
+        let body = match (self.form, self.value) {
+            (0, 0) => 1,
+            (1, 0) => return None,
+            (2, value) => value as usize,
+            _ => 0,
+        };
+        self.bodies.get(body).copied()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -192,7 +192,7 @@ fn run(kind: &Kind, native: Option<kernels::Native>) {
         Kind::MemOps(ops) => ops.iter().for_each(mem_op),
         Kind::FreeAsync(ptr) | Kind::MemFree(ptr) => crate::pool::free_now(*ptr),
         Kind::MemAlloc(a) => crate::pool::graph_alloc_now(a),
-        Kind::Child(_) | Kind::Empty | Kind::EventRecord(_) | Kind::EventWait(_) => {}
+        Kind::Child(_) | Kind::Conditional(_) | Kind::Empty | Kind::EventRecord(_) | Kind::EventWait(_) => {}
     }
 }
 
