@@ -25,6 +25,7 @@ usage: differ gen --seed N [--length L]          prints a program
   --seconds S      hunt: at most (600)
   --length L       hunt: operations of a program, about (60)
   --caps A,B,...   hunt: values of GPUMEM_GRAPH_CACHE (1,2,8)
+  --without TEXT   hunt: leaves out operations whose text holds this; any number of them
   --most N         hunt: differences after which it stops (3)
   --out DIR        hunt: where small programs are put (.)
 ";
@@ -43,7 +44,7 @@ impl Arguments {
                 Some(name @ ("words" | "shrink")) => parsed.options.push((name.into(), String::new())),
                 Some(
                     name @ ("lib" | "env" | "both" | "times" | "seeds" | "seconds" | "length" | "caps" | "most" | "out"
-                    | "seed"),
+                    | "seed" | "without"),
                 ) => {
                     parsed.options.push((name.into(), args.next().ok_or(format!("--{name} needs a value"))?));
                 }
@@ -132,6 +133,7 @@ fn hunt(arguments: &Arguments) -> Result<bool, String> {
         length: arguments.number("length", 60)?,
         caps: arguments.all("caps").last().unwrap_or("1,2,8").split(',').map(str::to_owned).collect(),
         most: arguments.number("most", 3)?,
+        without: arguments.all("without").map(str::to_owned).collect(),
     };
     let tally = hunt.run(&mut |line| println!("{line}"))?;
     for found in &tally.found {

@@ -181,6 +181,7 @@ impl Side {
     fn of<A: Api>(world: &World<A>, ops: &[Op]) -> Side {
         let mut dry = World::new(Dry);
         dry.model = world.model.clone();
+        dry.model.doubt = true;
         let mut side = Side {
             streams: BTreeSet::new(),
             graphs: BTreeSet::new(),

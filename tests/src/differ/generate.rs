@@ -20,10 +20,13 @@ enum Kind {
     Modules,
     /// Two threads at once, and streams that are held up.
     Races,
+    /// Few execs, launched on all streams while these are slow.
+    Order,
     Mixed,
 }
 
-const KINDS: [Kind; 6] = [Kind::Churn, Kind::Updates, Kind::Setters, Kind::Modules, Kind::Races, Kind::Mixed];
+const KINDS: [Kind; 7] =
+    [Kind::Churn, Kind::Updates, Kind::Setters, Kind::Modules, Kind::Races, Kind::Order, Kind::Mixed];
 
 /// A shape: nodes as they are made, over buffers that are put in later.
 type Shape = Vec<NewNode>;
@@ -272,6 +275,9 @@ impl Maker {
     }
 
     fn stream(&mut self) -> usize {
+        if self.kind == Kind::Order {
+            return self.random.below(STREAMS);
+        }
         match self.random.below(12) {
             0 => LEGACY,
             1 => BLOCKING,
@@ -416,6 +422,7 @@ impl Maker {
             Kind::Setters => [10, 12, 25, 8, 33, 0, 0, 12],
             Kind::Modules => [18, 18, 25, 8, 5, 14, 0, 12],
             Kind::Races => [14, 16, 20, 5, 3, 0, 30, 12],
+            Kind::Order => [12, 16, 50, 5, 5, 0, 4, 12],
             Kind::Mixed => [18, 16, 25, 10, 12, 3, 4, 12],
         };
         match self.random.weighted(&weights) {
@@ -433,7 +440,15 @@ impl Maker {
                 let g = self.graph()?;
                 Some(self.instantiate(g))
             }
-            2 => Some(Op::Launch { e: self.exec()?, s: self.stream() }),
+            2 => {
+                // What is before it takes its time: who does not wait for it is found out.
+                if self.random.chance(if self.kind == Kind::Order { 25 } else { 4 }) {
+                    let us = 1000 + self.random.below(6000) as u32;
+                    let s = self.stream();
+                    self.push(Op::Do { s, work: Work::Spin { us, b: None, k: Kernel::default() } });
+                }
+                Some(Op::Launch { e: self.exec()?, s: self.stream() })
+            }
             3 => Some(Op::Update { e: self.exec()?, g: self.graph()?, v: 1 + u8::from(self.random.chance(70)) }),
             4 => match self.random.below(10) {
                 0..5 => self.set_exec(),

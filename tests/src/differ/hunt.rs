@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 /// one meets.
 const BATCH: u64 = 16;
 /// Runs of a program that may be spent on making it smaller.
-const PATIENCE: usize = 600;
+const PATIENCE: usize = 2000;
+/// Time that may be.
+const SHRINKING: Duration = Duration::from_secs(90);
 
 pub struct Hunt {
     pub setup: Setup,
@@ -25,6 +27,8 @@ pub struct Hunt {
     pub caps: Vec<String>,
     /// Differences after which it stops.
     pub most: usize,
+    /// Operations whose text holds one of these are left out: what is known to differ hides the rest.
+    pub without: Vec<String>,
 }
 
 /// A difference and the smallest program that shows it.
@@ -96,7 +100,13 @@ impl Hunt {
                 if begin.elapsed() > self.time || tally.found.len() >= self.most {
                     break;
                 }
-                let program = generate::program(seed, self.length);
+                let mut program = generate::program(seed, self.length);
+                if !self.without.is_empty() {
+                    program.0.retain(|line| {
+                        let text = serde_json::to_string(line).unwrap_or_default();
+                        !self.without.iter().any(|part| text.contains(part))
+                    });
+                }
                 tally.programs += 1;
                 tally.operations += program.0.len() as u64;
                 match pair.run(&program)? {
@@ -191,20 +201,24 @@ fn differs(setup: &Setup, program: &Program) -> Option<Difference> {
 pub fn smallest(setup: &Setup, program: &Program, tries: usize, seen: Difference) -> (Difference, Program) {
     let mut setup = setup.clone();
     setup.limit = setup.limit.min(Duration::from_secs(12));
-    let (mut last, mut pair) = (seen, Pair::new(&setup));
+    let mut last = seen;
+    // Each try in processes of its own, that were started during the one before: what an earlier one left
+    // in the cache would decide.
+    let mut next = Pair::new(&setup);
+    let begin = Instant::now();
     let small = shrink(program, PATIENCE, &mut |candidate| {
-        // In processes that have run others before, and if it differs there, in fresh ones.
-        let quick = tries > 1 || !matches!(pair.run(candidate), Ok(Verdict::Same | Verdict::Ill(_)));
-        if quick {
-            pair = Pair::new(&setup);
+        if begin.elapsed() > SHRINKING {
+            return false;
         }
-        match quick.then(|| (0..tries).find_map(|_| differs(&setup, candidate))).flatten() {
-            Some(difference) => {
-                last = difference;
-                true
+        for _ in 0..tries {
+            let mut pair = std::mem::replace(&mut next, Pair::new(&setup));
+            let _ = next.start();
+            if let Ok(Verdict::Differs(difference)) = pair.run(candidate) {
+                last = *difference;
+                return true;
             }
-            None => false,
         }
+        false
     });
     (last, small)
 }

@@ -104,6 +104,8 @@ pub struct Model {
     pub order: Order,
     /// Streams that capture.
     pub capturing: BTreeSet<usize>,
+    /// Updates may be refused: execs may still touch what they did before.
+    pub doubt: bool,
     serial: u32,
 }
 
@@ -246,7 +248,10 @@ impl Model {
     pub fn updated(&mut self, e: Id, g: Id) {
         let Some(graph) = self.graphs.get(&g).cloned() else { return };
         let Some(exec) = self.execs.get_mut(&e) else { return };
-        exec.facts = Facts::of(&graph.nodes);
+        let before = std::mem::replace(&mut exec.facts, Facts::of(&graph.nodes));
+        if self.doubt {
+            exec.facts.add(&before);
+        }
         exec.nodes = exec.nodes.take().and_then(|old| paired(&old, &graph.nodes));
     }
 }

@@ -60,6 +60,15 @@ impl Pair {
         Ok(())
     }
 
+    /// Starts the processes that do not run yet.
+    ///
+    /// # Errors
+    /// When one cannot be started.
+    pub fn start(&mut self) -> Result<(), String> {
+        Self::ready(&mut self.native, &self.setup, false)?;
+        Self::ready(&mut self.preloaded, &self.setup, true)
+    }
+
     /// Runs one.
     ///
     /// # Errors
@@ -73,8 +82,7 @@ impl Pair {
     /// # Errors
     /// When a process cannot be started.
     pub fn run_two(&mut self, native: &Program, preloaded: &Program) -> Result<Verdict, String> {
-        Self::ready(&mut self.native, &self.setup, false)?;
-        Self::ready(&mut self.preloaded, &self.setup, true)?;
+        self.start()?;
         let (Some(first), Some(second)) = (&mut self.native, &mut self.preloaded) else {
             return Err("not started".into());
         };

@@ -13,6 +13,9 @@ fn list(ask: impl Fn(*mut sys::CUgraphNode, *mut usize) -> u32) -> Result<Vec<us
         0 => {}
         status => return Err(status),
     }
+    if count == 0 {
+        return Ok(Vec::new());
+    }
     let mut nodes = vec![null_mut(); count];
     match ask(nodes.as_mut_ptr(), &mut count) {
         0 => Ok(nodes.into_iter().map(|node| node as usize).collect()),

@@ -1,7 +1,9 @@
 //! What is left of a program when all is taken out that the difference does not need.
 
-use super::program::{Op, Program, Step};
+use super::api::Dry;
+use super::program::{Line, Op, Program, Step};
 use super::work::{Kernel, Work};
+use super::world::World;
 
 /// The smallest program found for which `fails` still holds; `patience` runs are spent at most.
 pub fn shrink(program: &Program, patience: usize, fails: &mut dyn FnMut(&Program) -> bool) -> Program {
@@ -14,7 +16,11 @@ pub fn shrink(program: &Program, patience: usize, fails: &mut dyn FnMut(&Program
     loop {
         let before = best.clone();
         remove_lines(&mut best, &mut ask);
-        for candidates in [without_parts, simpler] {
+        let tidy = tidy(&best);
+        if tidy != best && ask(&tidy) {
+            best = tidy;
+        }
+        for candidates in [flatter, without_parts, simpler] {
             // After each that holds the list is another one.
             let mut at = 0;
             while let Some(candidate) = candidates(&best).into_iter().nth(at) {
@@ -39,6 +45,26 @@ fn remove_lines(best: &mut Program, fails: &mut dyn FnMut(&Program) -> bool) {
         }
         size /= 2;
     }
+}
+
+/// Without what is left out when it runs.
+fn tidy(program: &Program) -> Program {
+    let mut world = World::new(Dry);
+    Program(program.0.iter().filter(|line| world.run(&line.op)).cloned().collect())
+}
+
+/// Programs with one race less: what its threads do, one after another.
+fn flatter(program: &Program) -> Vec<Program> {
+    let races = program.0.iter().enumerate().filter_map(|(i, line)| match &line.op {
+        Op::Race { a, b } => Some((i, a.iter().chain(b).cloned().map(Line::from).collect::<Vec<_>>())),
+        _ => None,
+    });
+    let flat = |(i, ops): (usize, Vec<Line>)| {
+        let mut candidate = program.clone();
+        candidate.0.splice(i..=i, ops);
+        candidate
+    };
+    races.map(flat).collect()
 }
 
 /// Programs with one part of one operation less.

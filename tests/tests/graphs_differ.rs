@@ -1,0 +1,138 @@
+//! Random graph programs on the simulator: natively and under the preload they answer the same. And: the
+//! tester that says so finds what a broken interposer does wrong, and says it in a few operations.
+
+use gpumem_tests::differ::child::Setup;
+use gpumem_tests::differ::hunt::{Hunt, Tally};
+use gpumem_tests::differ::{generate, program::Program};
+use gpumem_tests::harness::artifacts;
+use gpumem_tests::harness::artifacts::repository;
+use gpumem_tests::harness::run::Scratch;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+fn setup(lib: &Path) -> Setup {
+    Setup {
+        exe: env!("CARGO_BIN_EXE_differ").into(),
+        lib: lib.to_owned(),
+        libraries: Some(artifacts().stage.clone().into()),
+        both: Vec::new(),
+        preloaded: Vec::new(),
+        limit: Duration::from_secs(30),
+        words: false,
+    }
+}
+
+fn hunt(setup: Setup, seeds: Range<u64>, time: Duration, caps: &[&str], most: usize) -> Tally {
+    let caps = caps.iter().map(|cap| (*cap).to_owned()).collect();
+    let hunt = Hunt { setup, seeds, time, length: 60, caps, most, without: Vec::new() };
+    hunt.run(&mut |line| println!("{line}")).expect("processes")
+}
+
+/// Nothing differs, and all programs were well defined.
+#[track_caller]
+fn the_same(tally: &Tally) {
+    for found in &tally.found {
+        println!("{}", found.file());
+    }
+    assert_eq!(tally.found.len(), 0, "programs that differ are printed above; `differ pair` runs them");
+    assert_eq!(tally.fleeting, []);
+    assert_eq!(tally.ill, [], "programs that the simulator itself does not like");
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[test]
+fn fixed_programs_answer_the_same() {
+    let tally = hunt(setup(&artifacts().shim), 0..160, LONG, &["1", "2", "8"], 1);
+    the_same(&tally);
+    assert_eq!(tally.programs, 160);
+    assert!(tally.operations > 5000, "{} operations", tally.operations);
+}
+
+#[test]
+fn fixed_programs_answer_the_same_within_the_default_bounds() {
+    let tally = hunt(setup(&artifacts().shim), 10_000..10_080, LONG, &[], 1);
+    the_same(&tally);
+    assert_eq!(tally.programs, 80);
+}
+
+/// GPUMEM_DIFFER_SECONDS of them, 10 if it is not set.
+#[test]
+fn fresh_programs_answer_the_same() {
+    let seconds = std::env::var("GPUMEM_DIFFER_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock");
+    let first = (now.as_micros() as u64 % 1_000_000_000) << 16;
+    println!("seeds {first}..");
+    the_same(&hunt(setup(&artifacts().shim), first..u64::MAX, Duration::from_secs(seconds), &["1", "2", "8"], 1));
+}
+
+/// Builds the interposer that does one thing wrong.
+fn broken(dir: &Path) -> PathBuf {
+    let (source, lib) = (repository().join("tests/src/differ/broken.c"), dir.join("libbroken.so"));
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    let status = cc.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&lib).arg(source).arg("-ldl").status();
+    assert!(status.expect("a C compiler").success());
+    lib
+}
+
+/// What is broken in this way is found among so many programs, and what is left of the program has no more
+/// than so many operations.
+#[track_caller]
+fn finds(what: &str, seeds: u64, most: usize) -> String {
+    let dir = Scratch::new();
+    let mut setup = setup(&broken(dir.path()));
+    setup.preloaded.push(("BROKEN".into(), what.into()));
+    setup.limit = Duration::from_secs(5);
+    let tally = hunt(setup, 0..seeds, LONG, &[], 1);
+    let found = tally.found.first().unwrap_or_else(|| panic!("{what}: nothing found in {seeds} programs"));
+    assert!(found.program.0.len() <= most, "{what}: not small:\n{}", found.file());
+    // What is printed can be read again.
+    assert_eq!(found.file().parse::<Program>().as_ref(), Ok(&found.program));
+    found.file()
+}
+
+#[test]
+fn an_update_that_does_nothing_is_found() {
+    assert!(finds("update", 100, 6).contains("\"op\":\"update\""));
+}
+
+#[test]
+fn a_setter_that_does_nothing_is_found() {
+    assert!(finds("setter", 100, 6).contains("\"op\":\"set_exec\""));
+}
+
+#[test]
+fn a_launch_on_another_stream_is_found() {
+    assert!(finds("order", 100, 8).contains("\"op\":\"launch\""));
+}
+
+#[test]
+fn another_exec_in_place_of_the_right_one_is_found() {
+    assert!(finds("share", 100, 8).contains("\"op\":\"launch\""));
+}
+
+#[test]
+fn another_error_code_is_found() {
+    assert!(finds("destroy", 20, 3).contains("answers differ"));
+}
+
+#[test]
+fn a_crash_is_found() {
+    assert!(finds("crash", 60, 4).contains("died"));
+}
+
+#[test]
+fn standing_still_is_found() {
+    assert!(finds("hang", 60, 4).contains("stood still"));
+}
+
+/// The same seed is the same program on every machine: what is reported by its seed can be made again.
+#[test]
+fn programs_are_read_as_they_are_printed() {
+    for seed in 0..200 {
+        let program = generate::program(seed, 60);
+        assert_eq!(program.to_string().parse::<Program>(), Ok(program));
+    }
+}
