@@ -53,6 +53,18 @@ API CUresult cuGraphAddKernelNode_v2(void **node, struct graph *g, void **before
     *node = add(g, n ? before[0] : NULL, from);
     return 0;
 }
+static CUresult add_edges(struct node **from, struct node **to, size_t n) {
+    for (size_t i = 0; i < n; i++) to[i]->before = from[i];
+    return 0;
+}
+API CUresult cuGraphAddDependencies(void *g, struct node **from, struct node **to, size_t n) {
+    (void)g;
+    return add_edges(from, to, n);
+}
+API CUresult cuGraphAddDependencies_v2(void *g, struct node **from, struct node **to, void *data, size_t n) {
+    (void)g, (void)data;
+    return add_edges(from, to, n);
+}
 API CUresult cuGraphClone(void **out, struct graph *from) {
     struct graph *g = *out = calloc(1, sizeof *g);
     for (size_t i = 0; i < from->n; i++) {
@@ -132,6 +144,5 @@ YES(cuGraphExecKernelNodeSetParams_v2) YES(cuGraphExecMemcpyNodeSetParams) YES(c
 YES(cuGraphExecHostNodeSetParams) YES(cuDeviceGraphMemTrim) YES(cuEventRecord) YES(cuEventQuery) YES(cuStreamWaitEvent)
 /* Of kinds of nodes that this driver has none of; a shim may ask for them before it begins. */
 YES(cuGraphMemcpyNodeGetParams) YES(cuGraphMemsetNodeGetParams) YES(cuGraphHostNodeGetParams) YES(cuGraphAddMemcpyNode)
-YES(cuGraphAddMemsetNode) YES(cuGraphAddHostNode) YES(cuGraphAddEmptyNode) YES(cuGraphAddDependencies)
-YES(cuGraphAddDependencies_v2) YES(cuLaunchKernelEx) YES(cuLaunchHostFunc) YES(cuMemcpy3DAsync_v2) YES(cuMemsetD8Async)
+YES(cuGraphAddMemsetNode) YES(cuGraphAddHostNode) YES(cuGraphAddEmptyNode) YES(cuLaunchKernelEx) YES(cuLaunchHostFunc) YES(cuMemcpy3DAsync_v2) YES(cuMemsetD8Async)
 YES(cuMemsetD16Async) YES(cuMemsetD32Async) YES(cuMemsetD2D8Async) YES(cuMemsetD2D16Async) YES(cuMemsetD2D32Async)
