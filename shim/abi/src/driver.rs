@@ -115,6 +115,7 @@ macro_rules! driver_functions {
         cuGraphAddNode ["cuGraphAddNode" 12020 legacy = none] => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         cuGraphAddNode_v2 ["cuGraphAddNode" 12030 legacy = cuGraphAddNode_v2] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
         cuGraphAddNode_v3 ["cuGraphAddNode" 13040 legacy = none] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
+        cuGraphKernelNodeSetAttribute ["cuGraphKernelNodeSetAttribute" 11000 legacy = cuGraphKernelNodeSetAttribute] => graph_use::set_attribute(node: GraphNode, attribute: c_int, value: Opaque);
         cuGraphNodeSetParams ["cuGraphNodeSetParams" 12020 legacy = cuGraphNodeSetParams] => graph_use::node_set_params(node: GraphNode, params: Opaque);
         cuGraphNodeSetParams_v2 ["cuGraphNodeSetParams" 13040 legacy = none] => graph_use::node_set_params(node: GraphNode, params: Opaque);
         cuGraphRetainUserObject ["cuGraphRetainUserObject" 11030 legacy = cuGraphRetainUserObject] => graph_use::retain_user_object(graph: Graph, object: Opaque, count: c_uint, flags: c_uint);
@@ -198,7 +199,6 @@ macro_rules! graph_thunks {
         cuGraphKernelNodeGetAttribute ["cuGraphKernelNodeGetAttribute" 11000 legacy = cuGraphKernelNodeGetAttribute] (node, attribute, value);
         cuGraphKernelNodeGetParams ["cuGraphKernelNodeGetParams" 10000 legacy = none] (node, params);
         cuGraphKernelNodeGetParams_v2 ["cuGraphKernelNodeGetParams" 12000 legacy = cuGraphKernelNodeGetParams_v2] (node, params);
-        cuGraphKernelNodeSetAttribute ["cuGraphKernelNodeSetAttribute" 11000 legacy = cuGraphKernelNodeSetAttribute] (node, attribute, value);
         cuGraphKernelNodeSetParams ["cuGraphKernelNodeSetParams" 10000 legacy = none] (node, params);
         cuGraphKernelNodeSetParams_v2 ["cuGraphKernelNodeSetParams" 12000 legacy = cuGraphKernelNodeSetParams_v2] (node, params);
         cuGraphMemAllocNodeGetParams ["cuGraphMemAllocNodeGetParams" 11040 legacy = cuGraphMemAllocNodeGetParams] (node, params);
@@ -277,6 +277,7 @@ macro_rules! driver_calls {
         cuGraphGetNodes = cuGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
         cuGraphGetEdges = none (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, len: *mut usize);
         cuGraphGetEdges_v2 = cuGraphGetEdges_v2 (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, data: Opaque, len: *mut usize);
+        cuGraphNodeGetDependencies_v2 = cuGraphNodeGetDependencies_v2 (node: GraphNode, deps: *mut GraphNode, data: Opaque, len: *mut usize);
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
         cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
         cuGraphKernelNodeGetParams_v2 = cuGraphKernelNodeGetParams_v2 (node: GraphNode, params: Opaque);

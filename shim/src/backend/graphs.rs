@@ -18,6 +18,8 @@ pub struct Reading {
     pub shape: Vec<u8>,
     /// What setters can change.
     pub records: Records,
+    /// Nodes that no other depends on.
+    pub sinks: u32,
     /// Index by handle.
     pub index: FxHashMap<usize, u32>,
 }
@@ -29,6 +31,7 @@ impl Reading {
         self.shape.clear();
         self.records.clear();
         self.index.clear();
+        self.sinks = 0;
     }
 
     /// Nodes by kind.
@@ -144,6 +147,12 @@ pub trait GraphCalls: Send + Sync {
     /// What was known of the functions of this code is not true any more.
     fn forget(&self, code: Code);
 
+    /// Whether the library tells what an attribute of a kernel node is.
+    fn tells(&self, node: GraphNode, attribute: u32) -> bool;
+    /// What the library says to a call that does nothing and that captures forbid as they forbid
+    /// instantiating and destroying: where the cache answers by itself, a capture is disturbed as it
+    /// would be.
+    fn allowed(&self) -> Status;
     /// Lets this thread make calls that a capture forbids; what [`GraphCalls::unrelax`] wants.
     fn relax(&self) -> i32;
     fn unrelax(&self, before: i32);

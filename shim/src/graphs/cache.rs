@@ -9,10 +9,10 @@ use crate::clock;
 use crate::gate;
 use gpumem_abi::types::{OUT_OF_MEMORY, Status};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::Vendor;
+use gpumem_wire::kinds::{Pinned, Vendor};
 use gpumem_wire::settings::Settings;
 use rustc_hash::FxHashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
 
 /// Bounds, as the user set them; 0: no such bound.
@@ -45,8 +45,8 @@ pub struct Cache {
     pub execs: Handles<Handle>,
     pub graphs: Handles<super::folded::GraphHandle>,
     pub fold: bool,
-    /// Whether new handles may be ours.
-    pub open: AtomicBool,
+    /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
+    closed: AtomicU8,
     /// Captures that are about to begin, and looks at streams that none may meet.
     pub beginning: AtomicU32,
     pub looking: AtomicU32,
@@ -118,7 +118,7 @@ impl Cache {
             execs: Handles::new(starts.0)?,
             graphs: Handles::new(starts.1)?,
             fold: settings.graph_fold,
-            open: AtomicBool::new(true),
+            closed: AtomicU8::new(0),
             beginning: AtomicU32::new(0),
             looking: AtomicU32::new(0),
             pressed: AtomicBool::new(false),
@@ -128,6 +128,22 @@ impl Cache {
             real_graphs: Mutex::default(),
             thrash: Thrash::default(),
         })
+    }
+
+    /// Whether new handles may be ours.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn is_open(&self) -> Result<(), Pinned> {
+        match self.closed.load(Relaxed) {
+            0 => Ok(()),
+            why => Err(Pinned::from_u8(why).unwrap_or(Pinned::UnknownCall)),
+        }
+    }
+
+    /// From now on new handles are the library's own.
+    pub fn close(&self, why: Pinned) {
+        self.closed.store(why as u8, Relaxed);
     }
 
     /// Runs `f` with buffers.
@@ -156,9 +172,10 @@ impl Cache {
     }
 
     /// Counts an exec that is about to be made, if there is room for it; without room if `over`.
-    pub fn reserve(&self, bytes: u64, over: bool) -> bool {
+    pub fn reserve(&self, (host, device): (u64, u64), over: bool) -> bool {
         let mut inner = lock(&self.inner);
         let Bounds { count, bytes: most, .. } = self.bounds;
+        let bytes = host + device;
         let room = (count == 0 || inner.count < count) && (most == 0 || inner.bytes + bytes <= most);
         if room || over {
             inner.count += 1;
@@ -169,10 +186,10 @@ impl Cache {
     }
 
     /// An exec is gone, or was not made after all.
-    pub fn release(&self, bytes: u64) {
+    pub fn release(&self, (host, device): (u64, u64)) {
         let mut inner = lock(&self.inner);
         inner.count -= 1;
-        inner.bytes -= bytes;
+        inner.bytes -= host + device;
         self.look_at_pressure(&inner);
     }
 
@@ -328,17 +345,16 @@ impl Cache {
     }
 
     /// Host and device bytes that an exec of this shape takes.
-    pub fn estimate(&self, shape: &Shape) -> u64 {
-        use crate::registry::estimate::{EXEC_DEVICE_PER_NODE, EXEC_HOST_PER_NODE};
-        shape.nodes() as u64 * (EXEC_HOST_PER_NODE + EXEC_DEVICE_PER_NODE)
+    pub fn estimate(&self, shape: &Shape) -> (u64, u64) {
+        crate::registry::estimate::exec_bytes(&shape.counts)
     }
 
     /// Instantiates one more exec, for which room is reserved.
-    fn make(&self, class: &Arc<Class>, bytes: u64, work: &mut Work) -> Result<Lease, Status> {
+    fn make(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
         self.instantiate(class, bytes, work).inspect_err(|_| self.release(bytes))
     }
 
-    fn instantiate(&self, class: &Arc<Class>, bytes: u64, work: &mut Work) -> Result<Lease, Status> {
+    fn instantiate(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
         let template = self.template(class, work)?;
         let start = clock::precise_ns();
         let exec = match self.calls.instantiate(template.graph, class.flags) {
@@ -360,7 +376,7 @@ impl Cache {
         template: Arc<Template>,
         exec: gpumem_abi::types::GraphExec,
         content: Records,
-        bytes: u64,
+        bytes: (u64, u64),
     ) -> Lease {
         let mut lease = self.slot();
         let real = lease.real();
@@ -375,7 +391,7 @@ impl Cache {
         real.lane.store(NOWHERE, Relaxed);
         real.marked.store(false, Relaxed);
         real.used_ns.store(clock::now_ns(), Relaxed);
-        real.bytes.store(bytes, Relaxed);
+        real.set_bytes(bytes);
         real.context.store(class.shape.context, Relaxed);
         real.class.store(Arc::as_ptr(class) as usize, Relaxed);
         lease.set_exec(exec);
@@ -417,7 +433,7 @@ impl Cache {
         real.owner.store(0, Relaxed);
         real.lane.store(NOWHERE, Relaxed);
         lease.set_exec(std::ptr::null_mut());
-        let bytes = real.bytes.swap(0, Relaxed);
+        let bytes = real.take_bytes();
         let context = real.context.swap(0, Relaxed);
         drop(lease);
         if gone {
@@ -435,7 +451,8 @@ impl Cache {
         }
     }
 
-    /// The template of a class: the one there is, or one built from the base.
+    /// The template of a class: the one there is, or one built of what the handle means, which
+    /// `work.target` holds.
     fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<Arc<Template>, Status> {
         if let Some(template) = class.template() {
             return Ok(template);
@@ -443,11 +460,21 @@ impl Cache {
         const INVALID: Status = 1;
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(INVALID)?;
-        let built = self.calls.build(shape, &base);
-        let (graph, nodes) = built?;
-        let template = Arc::new(Template::new(graph, nodes, base.clone(), base, self.calls));
+        let (graph, nodes) = self.calls.build(shape, &work.target)?;
+        let records = Arc::new(work.target.clone());
+        let template = Arc::new(Template::new(graph, nodes, records, base, self.calls));
         class.set_template(&template);
         Ok(template)
+    }
+
+    /// Templates that hold functions of code that goes are good for no more execs.
+    pub fn forget_templates(&self, of: impl Fn(&Class, &Records) -> bool) {
+        let classes: Vec<_> = lock(&self.known).classes.values().filter_map(Weak::upgrade).collect();
+        for class in classes {
+            if class.template().is_some_and(|template| of(&class, &template.records)) {
+                class.forget_template();
+            }
+        }
     }
 
     /// Memory is short: what nobody needs now goes.

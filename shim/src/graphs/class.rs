@@ -21,12 +21,14 @@ pub struct Shape {
     /// Fingerprint, for people.
     pub id: u64,
     pub counts: [u32; 16],
+    /// Nodes that no other depends on.
+    pub sinks: u32,
     /// Whether a graph built from its bytes reads the same.
     pub rebuilds: OnceLock<bool>,
 }
 
 impl Shape {
-    pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], base: Source) -> Self {
+    pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], sinks: u32, base: Source) -> Self {
         Self {
             key,
             kinds: kinds.into(),
@@ -35,6 +37,7 @@ impl Shape {
             context,
             id,
             counts,
+            sinks,
             rebuilds: OnceLock::new(),
         }
     }
@@ -125,6 +128,10 @@ impl Class {
 
     pub fn set_template(&self, template: &Arc<Template>) {
         *lock(&self.template) = Arc::downgrade(template);
+    }
+
+    pub fn forget_template(&self) {
+        *lock(&self.template) = Weak::new();
     }
 
     /// Notes what an instantiate took.

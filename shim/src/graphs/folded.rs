@@ -9,7 +9,6 @@ use crate::gate;
 use gpumem_abi::types::{Graph, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::*;
 
 /// A graph as the program knows it.
 #[derive(Default)]
@@ -56,7 +55,7 @@ impl Cache {
             // Captured into a graph of the program's own.
             return self.graphs.address(index);
         }
-        if !self.fold || seen || !self.open.load(Relaxed) {
+        if !self.fold || seen || self.is_open().is_err() {
             return real;
         }
         drop(known);

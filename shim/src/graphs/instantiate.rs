@@ -1,13 +1,14 @@
 //! A handle comes to be, and ends.
 
-use super::cache::{Cache, Known, Work};
+use super::cache::{Cache, Known, Work, capturing};
 use super::class::{Class, Shape, Template};
 use super::handle::{Body, lock};
+use super::real::LOST;
 use super::records::{Packed, Records, Source};
 use crate::backend::graphs::{Read, Reading};
 use crate::clock;
 use crate::gate;
-use gpumem_abi::types::{Graph, GraphExec, Status};
+use gpumem_abi::types::{Graph, GraphExec, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -50,6 +51,10 @@ impl Cache {
             return Err(Pinned::DeviceLaunch);
         }
         self.calls.ready()?;
+        // In a capture that forbids it, the library's own call says so.
+        if capturing() && self.calls.allowed() != SUCCESS {
+            return Err(Pinned::None);
+        }
         let flags = flags & !UPLOAD;
         let mode = self.calls.relax();
         let made = self.with_work(|work| self.made(graph, flags, graph_serial, work));
@@ -79,43 +84,39 @@ impl Cache {
         }
         let took = clock::precise_ns() - start;
         let (index, handle) = self.execs.take().ok_or(Pinned::Room)?;
-        let first = class.instantiate_ns.load(Relaxed) == 0;
-        let mut lease = None;
-        if first {
-            // Errors appear where the program expects them.
-            let real = template.clone().map_or_else(|| self.first(&class, &recipe, graph, work), Ok);
-            match real.and_then(|template| self.first_exec(&class, template, work)) {
-                Ok(real) => lease = Some(real),
-                Err(why) => {
-                    self.execs.give(index);
-                    return Err(why);
-                }
-            }
-        }
-        let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
         let source_bytes = recipe.as_ref().map_or(0, |recipe| recipe.source.bytes())
             + nodes.as_ref().map_or(0, |nodes: &Packed| nodes.bytes());
-        let made = Made {
-            index,
-            handle: self.execs.address(index),
-            class: class.shape.id ^ flags,
-            counts: class.shape.counts,
-            source_bytes,
-            resident: lease.is_some(),
-            saved_ns: if first { 0 } else { saved_ns },
-        };
-        *lock(&handle.body) = Body {
-            class: Some(class),
+        let mut body = lock(&handle.body);
+        *body = Body {
+            class: Some(class.clone()),
             source: recipe.map(|recipe| recipe.source),
             template,
             graph: (graph as u64, graph_serial),
             nodes,
             ..Body::default()
         };
-        if let Some(lease) = lease {
-            lease.give_to(index, handle);
+        let first = class.instantiate_ns.load(Relaxed) == 0;
+        if first {
+            // Errors appear where the program expects them.
+            match self.hold(handle, &body, LOST, work) {
+                Ok(lease) => lease.give_to(index, handle),
+                Err(_) => {
+                    *body = Body::default();
+                    self.execs.give(index);
+                    return Err(Pinned::None);
+                }
+            }
         }
-        Ok(made)
+        let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
+        Ok(Made {
+            index,
+            handle: self.execs.address(index),
+            class: class.shape.id ^ flags,
+            counts: class.shape.counts,
+            source_bytes,
+            resident: first,
+            saved_ns: if first { 0 } else { saved_ns },
+        })
     }
 
     /// What a graph holds: known if it is folded, else read.
@@ -166,9 +167,10 @@ impl Cache {
         if !alone && let Some(known) = self.shape_of(&key, id) {
             return (known, false);
         }
+        let sinks = work.reading.sinks;
         let context = shape.first_chunk().map_or(0, |context| u64::from_le_bytes(*context));
         let base = if alone { Source::default() } else { Source::fold(records, None, &mut work.scratch) };
-        let made = Arc::new(Shape::new(key, id, kinds, context, work.reading.counts(), base));
+        let made = Arc::new(Shape::new(key, id, kinds, context, work.reading.counts(), sinks, base));
         if alone {
             return (made, true);
         }
@@ -207,46 +209,11 @@ impl Cache {
         class
     }
 
-    /// The first template of a class: a clone of the program's graph.
-    fn first(
-        &self,
-        class: &Class,
-        recipe: &Option<Recipe>,
-        graph: Graph,
-        work: &mut Work,
-    ) -> Result<Arc<Template>, Pinned> {
-        let recipe = recipe.as_ref().ok_or(Pinned::None)?;
-        let base = class.shape.base(&mut work.scratch).ok_or(Pinned::None)?;
-        let mut records = Records::default();
-        if !recipe.source.unfold(Some(&base), &mut records, &mut work.scratch) {
-            return Err(Pinned::None);
-        }
-        let records = if records == *base { base.clone() } else { Arc::new(records) };
-        if self.folded(graph).is_some() {
-            let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(Pinned::None)?;
-            let (graph, nodes) = self.calls.build(shape, &records).map_err(|_| Pinned::None)?;
-            return Ok(Arc::new(Template::new(graph, nodes, records, base, self.calls)));
-        }
-        self.cloned(self.unfolded(graph).ok_or(Pinned::None)?, &records, &base).map(Arc::new)
-    }
-
     /// A private clone. Clones keep the order of nodes (measured on an H200, driver 580).
     fn cloned(&self, graph: Graph, records: &Arc<Records>, base: &Arc<Records>) -> Result<Template, Pinned> {
         let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
         let nodes = self.calls.nodes(clone).unwrap_or_default();
         Ok(Template::new(clone, nodes, records.clone(), base.clone(), self.calls))
-    }
-
-    fn first_exec(
-        &self,
-        class: &Arc<Class>,
-        template: Arc<Template>,
-        work: &mut Work,
-    ) -> Result<super::real::Lease, Pinned> {
-        class.set_template(&template);
-        let native = |_: Status| Pinned::None;
-        let (lease, _) = self.acquire(class, super::real::LOST, work).map_err(native)?;
-        Ok(lease)
     }
 
     /// Tells a handle where the ledger has it.
@@ -262,6 +229,12 @@ impl Cache {
     /// 1 if it is not in use.
     pub fn end_handle(&self, index: u32) -> Result<(), Status> {
         let handle = self.execs.get(index).ok_or(super::launch::INVALID)?;
+        if capturing() {
+            let status = self.calls.allowed();
+            if status != SUCCESS {
+                return Err(status);
+            }
+        }
         let mut guard = lock(&handle.body);
         if guard.class.is_none() {
             return Err(super::launch::INVALID);

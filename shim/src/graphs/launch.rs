@@ -20,7 +20,7 @@ pub const INVALID: Status = 1;
 pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
 impl Cache {
-    /// Launches, or uploads, a handle.
+    /// Launches, or uploads, a handle; the status, and its slot in the ledger.
     ///
     /// # Safety
     /// `real` is the library's launch or upload, `to` the stream of the program's call.
@@ -44,8 +44,12 @@ impl Cache {
             }
             exec.unshare();
         }
+        // What the driver allows in a capture of this thread is not less for what is done besides.
+        let mode = self.calls.relax();
         // SAFETY: as the caller promises.
-        (unsafe { self.launch_leased(real, index, handle, to) }, slot)
+        let status = unsafe { self.launch_leased(real, index, handle, to) };
+        self.calls.unrelax(mode);
+        (status, slot)
     }
 
     /// # Safety
@@ -161,6 +165,9 @@ impl Cache {
     pub fn hold(&self, handle: &Handle, body: &Body, lane: Lane, work: &mut Work) -> Result<Lease, Status> {
         let class = body.class.clone().ok_or(INVALID)?;
         let slot = handle.slot.load(Relaxed);
+        if !class.alone && !self.unfold(body, work) {
+            return Err(INVALID);
+        }
         let (mut lease, found) = self.acquire(&class, lane, work)?;
         let new = found == Found::New;
         let saved = class.instantiate_ns.load(Relaxed);
@@ -171,10 +178,6 @@ impl Cache {
             return Ok(lease);
         }
         let start = clock::precise_ns();
-        if !self.unfold(body, work) {
-            self.end(lease, false);
-            return Err(INVALID);
-        }
         let set = match self.retarget(&mut lease, &mut work.target, &body.disabled) {
             Ok(set) => set,
             Err(_) => {

@@ -1,10 +1,12 @@
 //! What execs depend on goes: contexts, streams, modules.
 
 use super::cache::Cache;
+use super::class::Class;
 use super::handle::lock;
 use super::real::{LOST, Lease, lane_of};
+use super::records::Records;
 use crate::backend::graphs::{Code, StreamArg};
-use gpumem_abi::types::{Status, Stream};
+use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
 
@@ -20,6 +22,7 @@ impl Cache {
     /// Once it is gone the driver crashes on anything that was in it (measured on an H200, driver
     /// 580): what is left is forgotten then.
     pub fn context_going(&self, context: u64, gone: bool) {
+        let mode = self.calls.relax();
         for (_, handle) in self.execs.all() {
             // One that is being used meanwhile is the program's own race.
             let Ok(mut body) = handle.body.try_lock() else { continue };
@@ -46,6 +49,7 @@ impl Cache {
             }
         }
         self.forget_recipes_of(context);
+        self.calls.unrelax(mode);
     }
 
     /// A stream is about to be destroyed: what was launched on it last needs an event to be known by.
@@ -71,37 +75,55 @@ impl Cache {
     pub fn code_going(&self, code: Code) {
         let functions = self.calls.functions_of(code);
         if !functions.is_empty() {
-            let of_it = |lease: &mut Lease| {
-                let body = lease.body();
-                let head = |index| body.content.get(index).first_chunk().map(|head| u64::from_le_bytes(*head));
-                let kernel = |&index: &usize| {
-                    body.class.as_ref().is_some_and(|class| class.shape.kind(index) == NodeKind::Kernel)
-                };
-                (0..body.content.len())
-                    .filter(kernel)
-                    .any(|index| head(index).is_some_and(|head| functions.contains(&head)))
-            };
-            for (index, handle) in self.execs.all() {
-                // One that is being used meanwhile is the program's own race.
-                let Ok(mut body) = handle.body.try_lock() else { continue };
-                if body.owned || body.class.is_none() || handle.resident().is_none() {
-                    continue;
-                }
-                if let Some(mut lease) = handle.lease()
-                    && of_it(&mut lease)
-                {
-                    self.own(lease, index, handle, &mut body, Pinned::CodeGone);
-                }
-            }
-            for real in self.reals().into_iter().filter(|real| real.in_use() && real.owner.load(Relaxed) == 0) {
-                if let Some(mut lease) = real.lease().filter(|_| real.class.load(Relaxed) != 0)
-                    && of_it(&mut lease)
-                {
-                    self.end(lease, true);
-                }
-            }
+            let mode = self.calls.relax();
+            self.functions_going(&functions);
+            self.calls.unrelax(mode);
         }
         self.calls.forget(code);
+    }
+
+    fn functions_going(&self, functions: &[u64]) {
+        let runs = |class: &Class, records: &Records| {
+            let head = |index| records.get(index).first_chunk().map(|head| u64::from_le_bytes(*head));
+            let kernel = |&index: &usize| class.shape.kind(index) == NodeKind::Kernel;
+            (0..records.len()).filter(kernel).any(|index| head(index).is_some_and(|head| functions.contains(&head)))
+        };
+        let holds = |lease: &mut Lease| {
+            let body = lease.body();
+            // What it was instantiated from counts too: its nodes may be set back.
+            let template = body.template.as_ref().map(|template| &*template.records);
+            body.class
+                .as_ref()
+                .is_some_and(|class| runs(class, &body.content) || template.is_some_and(|records| runs(class, records)))
+        };
+        for (index, handle) in self.execs.all() {
+            // One that is being used meanwhile is the program's own race.
+            let Ok(mut body) = handle.body.try_lock() else { continue };
+            if body.owned || body.class.is_none() || handle.resident().is_none() {
+                continue;
+            }
+            if let Some(mut lease) = handle.lease()
+                && holds(&mut lease)
+            {
+                self.own(lease, index, handle, &mut body, Pinned::CodeGone);
+            }
+        }
+        for real in self.reals().into_iter().filter(|real| real.in_use() && real.owner.load(Relaxed) == 0) {
+            if let Some(mut lease) = real.lease().filter(|_| real.class.load(Relaxed) != 0)
+                && holds(&mut lease)
+            {
+                self.end(lease, true);
+            }
+        }
+        self.forget_templates(runs);
+    }
+
+    /// An attribute was set. One that the library takes and does not tell would be lost on the way from
+    /// one graph to another.
+    pub fn attribute_set(&self, node: GraphNode, attribute: u32) {
+        if !self.calls.tells(node, attribute) {
+            self.close(Pinned::Parameters);
+        }
     }
 
     /// A capture is about to begin: until [`Cache::capture_began`], no stream is looked at.

@@ -26,7 +26,7 @@ use crate::gate;
 use cache::Cache;
 use gpumem_abi::types::{Graph, GraphExec, Status};
 use gpumem_wire::kinds::{Pinned, Vendor};
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::AtomicUsize;
 
 /// Where the ranges of exec and graph handles begin, by vendor. They outlive a fork: a child still
 /// has to know its parent's handles from the library's.
@@ -59,14 +59,14 @@ pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     let known = match cache(vendor) {
         Some(cache) => cache,
         None => {
-            let made = gate::record(|shim| {
+            let made = gate::record_if_started(|shim| {
                 shim.graph_cache(vendor, (&EXECS[vendor as usize - 1], &GRAPHS[vendor as usize - 1]))
             });
             gate::set_cache(vendor, made.unwrap_or(Err(Pinned::Off))?)
         }
     };
     gate::record_if_started(|shim| shim.may_be_virtual()).unwrap_or(Err(Pinned::Off))?;
-    if known.open.load(Relaxed) { Ok(known) } else { Err(Pinned::UnknownCall) }
+    known.is_open().map(|()| known)
 }
 
 /// The cache of a vendor, made if handles may be ours.
@@ -121,7 +121,7 @@ pub fn swap(real: usize, words: &mut [usize; 6]) {
 pub fn unknown_passed(name: &str) {
     for vendor in [Vendor::Cuda, Vendor::Hip] {
         if let Some(cache) = cache(vendor) {
-            cache.open.store(false, Relaxed);
+            cache.close(Pinned::UnknownCall);
         }
     }
     gate::record_if_started(|shim| {

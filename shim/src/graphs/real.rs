@@ -63,8 +63,9 @@ pub struct Real {
     pub lane: AtomicU64,
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
-    /// Bytes that it is estimated to take on host and device.
-    pub bytes: AtomicU64,
+    /// Bytes that it is estimated to take on the host, and on the device.
+    host_bytes: AtomicU64,
+    device_bytes: AtomicU64,
     body: UnsafeCell<Body>,
 }
 
@@ -105,6 +106,16 @@ impl Real {
     /// Takes the exec for itself if nobody uses it.
     pub fn lease(&'static self) -> Option<Lease> {
         self.lease.compare_exchange(0, EXCLUSIVE, AcqRel, Relaxed).ok().map(|_| Lease(self))
+    }
+
+    pub fn set_bytes(&self, (host, device): (u64, u64)) {
+        self.host_bytes.store(host, Relaxed);
+        self.device_bytes.store(device, Relaxed);
+    }
+
+    /// Host and device bytes, which are 0 from now on.
+    pub fn take_bytes(&self) -> (u64, u64) {
+        (self.host_bytes.swap(0, Relaxed), self.device_bytes.swap(0, Relaxed))
     }
 
     pub fn in_use(&self) -> bool {

@@ -131,6 +131,22 @@ pub unsafe fn add_node_v2(
     unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, data, len, params)) }
 }
 
+/// The program sets an attribute of a kernel node.
+pub unsafe fn set_attribute(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(GraphNode, c_int, Opaque) -> Status,
+    node: GraphNode,
+    attribute: c_int,
+    value: Opaque,
+) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(node, attribute, value) };
+    if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
+        cache.attribute_set(node, attribute as u32);
+    }
+    status
+}
+
 /// The program changes a node of any kind.
 pub unsafe fn node_set_params(
     call: Call,

@@ -1,6 +1,6 @@
 //! What the graph cache does, for the books.
 
-use super::estimate::{EXEC_DEVICE_PER_NODE, EXEC_HOST_PER_NODE};
+use super::estimate::exec_bytes;
 use super::graphs::ExecEntry;
 use super::live::Class;
 use super::sites::Made;
@@ -58,6 +58,7 @@ impl Shim {
     /// A handle of ours came to be.
     pub fn handle_made(&'static self, call: &Call, made: &MadeHandle, graph: Graph, flags: u64, took_ns: u64) -> u32 {
         let total: u64 = made.counts.iter().map(|&n| u64::from(n)).sum();
+        let (host_bytes, device_bytes) = exec_bytes(&made.counts);
         self.count(counters::EXECS_CREATED, 1);
         self.count(counters::HANDLES_MADE, 1);
         self.count(counters::INSTANTIATE_NS, took_ns);
@@ -79,8 +80,8 @@ impl Shim {
             serial: self.registry.serial(),
             graph_serial: source.map_or(0, |source| source.serial),
             instantiate_ns: took_ns,
-            host_bytes: total * EXEC_HOST_PER_NODE,
-            device_bytes: total * EXEC_DEVICE_PER_NODE,
+            host_bytes,
+            device_bytes,
             flags,
             tid: self.tid(),
             tag: self.tag(),
@@ -186,32 +187,27 @@ impl Shim {
         self.set_exec(slot, offset_of!(ExecSlot, source_bytes), now);
     }
 
-    /// Bytes of a real exec on the device.
-    fn on_device(bytes: u64) -> u64 {
-        bytes * EXEC_DEVICE_PER_NODE / (EXEC_HOST_PER_NODE + EXEC_DEVICE_PER_NODE)
-    }
-
     fn exec_bytes_of(&self, vendor: Vendor, context: u64) -> Option<&AtomicU64> {
         let context = self.known_context(vendor, context)?;
         Some(self.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset_of!(ContextSlot, exec_bytes)))
     }
 
     /// A real exec came to be under the cache, in a context.
-    pub fn real_made(&self, vendor: Vendor, context: u64, bytes: u64) {
+    pub fn real_made(&self, vendor: Vendor, context: u64, bytes: (u64, u64)) {
         self.count(counters::REAL_EXECS_MADE, 1);
-        self.count(counters::REAL_BYTES_ADDED, bytes);
+        self.count(counters::REAL_BYTES_ADDED, bytes.0 + bytes.1);
         if let Some(of_context) = self.exec_bytes_of(vendor, context) {
-            of_context.fetch_add(Self::on_device(bytes), Relaxed);
+            of_context.fetch_add(bytes.1, Relaxed);
         }
     }
 
     /// A real exec left the cache.
-    pub fn real_ended(&self, vendor: Vendor, context: u64, bytes: u64, evicted: bool) {
+    pub fn real_ended(&self, vendor: Vendor, context: u64, bytes: (u64, u64), evicted: bool) {
         self.count(counters::REAL_EXECS_ENDED, 1);
-        self.count(counters::REAL_BYTES_REMOVED, bytes);
+        self.count(counters::REAL_BYTES_REMOVED, bytes.0 + bytes.1);
         self.count(counters::EVICTIONS, u64::from(evicted));
         if let Some(of_context) = self.exec_bytes_of(vendor, context) {
-            of_context.fetch_sub(Self::on_device(bytes), Relaxed);
+            of_context.fetch_sub(bytes.1, Relaxed);
         }
     }
 

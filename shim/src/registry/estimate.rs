@@ -1,12 +1,22 @@
 //! What the driver takes for graphs, which no call tells.
 //!
-//! Measured on an H200, driver 580, CUDA 13.0, with captured chains of kernel nodes of 128 bytes of
-//! parameters: 1000 nodes take 995 KiB of host memory as a graph, and 5.8 MiB of host memory and
-//! 2.0 MiB of device memory as an exec; 200 nodes take a fifth of that.
+//! Measured on an H200, driver 580, CUDA 13.0, with 20 and more objects of 1000 nodes each: bytes for
+//! each node. The driver uses again what destroyed ones took, and gives nothing back.
 
-/// Host bytes of a graph for each of its nodes.
-pub const GRAPH_HOST_PER_NODE: u64 = 1019;
-/// Host bytes of an exec for each of its nodes.
-pub const EXEC_HOST_PER_NODE: u64 = 6082;
-/// Device bytes of an exec for each of its nodes.
-pub const EXEC_DEVICE_PER_NODE: u64 = 2097;
+use gpumem_wire::kinds::NodeKind;
+
+/// Host bytes of a graph for each of its nodes, of any kind.
+pub const GRAPH_HOST_PER_NODE: u64 = 1983;
+/// Host bytes of an exec for each kernel node.
+pub const EXEC_HOST_PER_NODE: u64 = 5877;
+/// Device bytes of an exec for each kernel or copy node; other kinds take none.
+const EXEC_DEVICE_PER_NODE: u64 = 2621;
+
+/// Host and device bytes of an exec with these nodes by kind.
+pub fn exec_bytes(counts: &[u32; 16]) -> (u64, u64) {
+    let of = |kind: NodeKind| u64::from(counts[kind as usize]);
+    let total: u64 = counts.iter().map(|&n| u64::from(n)).sum();
+    let (kernel, copy, empty) = (of(NodeKind::Kernel), of(NodeKind::Memcpy), of(NodeKind::Empty));
+    let host = kernel * EXEC_HOST_PER_NODE + copy * 6613 + empty * 2033 + (total - kernel - copy - empty) * 4044;
+    (host, (kernel + copy) * EXEC_DEVICE_PER_NODE)
+}

@@ -1,6 +1,6 @@
 //! Live graphs and executable graphs.
 
-use super::estimate::{EXEC_DEVICE_PER_NODE, EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
+use super::estimate::{GRAPH_HOST_PER_NODE, exec_bytes};
 use super::live::Class;
 use super::sites::Made;
 use crate::call::Call;
@@ -93,6 +93,7 @@ impl Shim {
         took_ns: u64,
     ) {
         let total: u64 = nodes.iter().map(|&n| u64::from(n)).sum();
+        let (host_bytes, device_bytes) = exec_bytes(&nodes);
         self.count(counters::EXECS_CREATED, 1);
         self.count(counters::INSTANTIATE_NS, took_ns);
         self.count(counters::NODES_INSTANTIATED, total);
@@ -115,8 +116,8 @@ impl Shim {
                 serial: self.registry.serial(),
                 graph_serial: source.map_or(0, |source| source.serial),
                 instantiate_ns: took_ns,
-                host_bytes: total * EXEC_HOST_PER_NODE,
-                device_bytes: total * EXEC_DEVICE_PER_NODE,
+                host_bytes,
+                device_bytes,
                 flags,
                 tid: self.tid(),
                 tag: self.tag(),

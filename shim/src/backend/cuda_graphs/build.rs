@@ -32,7 +32,7 @@ fn ok(status: Option<Status>) -> Result<(), Status> {
 /// Runs `f` with the addresses of a kernel's parameters, in the driver's form.
 fn with_values<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
     let (head, values) = kernel_parts(record)?;
-    let function = functions.get(head.function, head.kernel)?;
+    let function = functions.known(head.function, head.kernel)?;
     // A function of a module that was loaded anew is another one; the old code is gone.
     if function.generation != head.generation || values.len() < function.bytes as usize {
         return None;

@@ -56,6 +56,11 @@ impl Functions {
         Some(self.map.entry(key).or_insert(made).clone())
     }
 
+    /// The same, without asking the driver: of a function that may be gone.
+    pub fn known(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
+        self.map.get(&if function != 0 { function } else { kernel }).map(|known| known.clone())
+    }
+
     #[cold]
     fn ask(&self, function: u64, kernel: u64) -> Option<Function> {
         let (function, kernel) = (function as Opaque, kernel as Opaque);

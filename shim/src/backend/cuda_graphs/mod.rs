@@ -215,6 +215,23 @@ impl GraphCalls for CudaGraphs {
         self.functions.forget(&homes(code));
     }
 
+    fn tells(&self, node: GraphNode, attribute: u32) -> bool {
+        let mut value = layout::AttributeValue::default();
+        let out = (&raw mut value).cast();
+        // SAFETY: a live kernel node; writes at most the 64 bytes of a value.
+        let told = unsafe { driver::cuGraphKernelNodeGetAttribute(node, attribute as i32, out) };
+        shape::attribute::ALL.contains(&attribute) && told == Some(SUCCESS)
+    }
+
+    fn allowed(&self) -> Status {
+        type Free = unsafe extern "C-unwind" fn(DevicePtr) -> Status;
+        match driver::real(driver::Function::cuMemFree_v2) {
+            0 => SUCCESS,
+            // SAFETY: the slot holds cuMemFree_v2, for which 0 is nothing to free.
+            free => unsafe { std::mem::transmute::<usize, Free>(free)(0) },
+        }
+    }
+
     fn relax(&self) -> i32 {
         let mut mode = RELAXED;
         // SAFETY: exchanges this thread's mode.

@@ -263,7 +263,7 @@ fn tag_of_copy(params: &CopyParams, device: Device) -> u64 {
             side.kind != ARRAY && (x, y, z, lod) == (0, 0, 0, 0)
         });
     let places = sides.map(|side| place_of(if side.host != 0 && side.device == 0 { side.host } else { side.device }));
-    let plain = |place: u16| place == HOST || place == place_on(device);
+    let plain = |place: u16| place == HOST || place & !APART == place_on(device);
     let settable = flat && places.into_iter().all(plain);
     if settable {
         let kinds = u64::from(params.src.kind) << 8 | u64::from(params.dst.kind);
@@ -276,7 +276,7 @@ fn tag_of_copy(params: &CopyParams, device: Device) -> u64 {
 /// driver 580), so all of one is taken as fixed.
 fn tag_of_memset(params: &SetParams, device: Device) -> u64 {
     let place = place_of(params.dst);
-    if params.height <= 1 && place == place_on(device) {
+    if params.height <= 1 && place & !APART == place_on(device) {
         return u64::from(params.element_bytes) << 32 | u64::from(place) << 1;
     }
     hash(params.as_bytes()) | 1
@@ -288,6 +288,8 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Memory without a context.
+const APART: u16 = 1 << 13;
 /// Memory of the host.
 const HOST: u16 = 0x7fff;
 
@@ -296,18 +298,22 @@ fn place_on(device: Device) -> u16 {
     2 << 8 | (device as u16 & 0xff)
 }
 
-/// Kind and device of the memory at an address: registered host memory and unregistered differ.
+/// Kind and device of the memory at an address. Memory of pools and of the virtual memory calls has no
+/// context, and the driver keeps it apart in copies.
 fn place_of(address: u64) -> u16 {
-    let (mut kind, mut device, mut managed) = (0_u32, 0_i32, 0_u32);
-    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL, …_IS_MANAGED.
-    let mut ids = [2, 9, 8];
-    let mut out = [opaque(&mut kind), opaque(&mut device), opaque(&mut managed)];
-    // SAFETY: three attributes, each written to a value of its type; unknown addresses give zeroes.
-    let status = unsafe { driver::cuPointerGetAttributes(3, ids.as_mut_ptr(), out.as_mut_ptr(), address) };
+    let (mut kind, mut device, mut managed, mut context) = (0_u32, 0_i32, 0_u32, 0_u64);
+    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL, …_IS_MANAGED, …_CONTEXT.
+    let mut ids = [2, 9, 8, 1];
+    let mut out = [opaque(&mut kind), opaque(&mut device), opaque(&mut managed), opaque(&mut context)];
+    // SAFETY: four attributes, each written to a value of its type; unknown addresses give zeroes.
+    let status = unsafe { driver::cuPointerGetAttributes(4, ids.as_mut_ptr(), out.as_mut_ptr(), address) };
     match (status, kind) {
         // Registered or not makes no difference to a setter (measured on an H200, driver 580).
         (Some(SUCCESS), 0 | 1) if managed == 0 => HOST,
-        (Some(SUCCESS), kind) => ((managed as u16 & 1) << 12) | (kind as u16 & 0xf) << 8 | (device as u16 & 0xff),
+        (Some(SUCCESS), kind) => {
+            let apart = u16::from(context == 0) << 13 | (managed as u16 & 1) << 12;
+            apart | (kind as u16 & 0xf) << 8 | (device as u16 & 0xff)
+        }
         _ => HOST,
     }
 }
@@ -339,23 +345,42 @@ fn child(functions: &Functions, node: GraphNode, depth: u32) -> Result<(), Pinne
     Ok(())
 }
 
-fn edges(graph: Graph, reading: &Reading, shape: &mut Shape) -> Result<(), Pinned> {
+/// Edges by the node they lead to, in the order of its dependencies: by that order the driver pairs
+/// nodes in an update (measured on an H200, driver 580).
+fn edges(graph: Graph, reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
     let mut len = 0;
     // SAFETY: without arrays, only the count is written.
     ok(unsafe { driver::cuGraphGetEdges_v2(graph, null_mut(), null_mut(), null_mut(), &mut len) })?;
-    if len == 0 {
-        return Ok(());
-    }
     let (mut from, mut to) = (vec![null_mut(); len], vec![null_mut(); len]);
     let mut data = vec![[0_u8; EDGE_DATA]; len];
-    // SAFETY: writes at most `len` entries of each array.
-    ok(unsafe {
-        driver::cuGraphGetEdges_v2(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr().cast(), &mut len)
-    })?;
+    if len > 0 {
+        // SAFETY: writes at most `len` entries of each array.
+        ok(unsafe {
+            driver::cuGraphGetEdges_v2(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr().cast(), &mut len)
+        })?;
+    }
     let index = |node: GraphNode| reading.index.get(&(node as usize)).copied().ok_or(Pinned::UnknownNode);
     for ((from, to), data) in from.into_iter().zip(to).zip(data).take(len) {
         shape.edges.push(Edge { from: index(from)?, to: index(to)?, data: u64::from_le_bytes(data) });
     }
+    shape.edges.sort_by_key(|edge| edge.to);
+    let mut is_sink = vec![true; reading.nodes.len()];
+    shape.edges.iter().for_each(|edge| is_sink[edge.from as usize] = false);
+    let sinks = is_sink.iter().filter(|&&sink| sink).count() as u32;
+    // One dependency has no order.
+    for edges in shape.edges.chunk_by_mut(|a, b| a.to == b.to).filter(|edges| edges.len() > 1) {
+        let mut len = edges.len();
+        let (mut deps, mut data) = (vec![null_mut(); len], vec![[0_u8; EDGE_DATA]; len]);
+        let node = reading.nodes[edges[0].to as usize];
+        // SAFETY: a live node; writes at most `len` entries of each array.
+        ok(unsafe {
+            driver::cuGraphNodeGetDependencies_v2(node, deps.as_mut_ptr(), data.as_mut_ptr().cast(), &mut len)
+        })?;
+        for ((edge, dep), data) in edges.iter_mut().zip(deps).zip(data) {
+            (edge.from, edge.data) = (index(dep)?, u64::from_le_bytes(data));
+        }
+    }
+    reading.sinks = sinks;
     Ok(())
 }
 
