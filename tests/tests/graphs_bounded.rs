@@ -1,0 +1,66 @@
+//! A program that never evicts a graph, as llama.cpp once did: natively its execs only become more,
+//! under the graph cache there are never more real ones than its bound, by the ledger and by the driver.
+
+use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_wire::counters::{
+    EXECS_CREATED, EXECS_DESTROYED, HANDLES_MADE, OVER_BOUND, REAL_EXECS_ENDED, REAL_EXECS_MADE,
+};
+use serde_json::Value;
+
+const CAP: u64 = 8;
+
+/// Three slots that each go through 40 shapes and keep a graph for every one.
+fn never_evicts() -> Program {
+    let arguments =
+        "--slots 3 --never-evict --shapes 40 --nodes 6 --iterations 320 --samples 20 --prefill 1 --weights 1 --kv 1";
+    program("demo").args(arguments.split(' ')).env("GPUMEM_GRAPH_CACHE", CAP.to_string())
+}
+
+/// What the driver said of itself on the way.
+fn samples(ran: &Ran, name: &str) -> Vec<u64> {
+    let lines = ran.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let samples: Vec<u64> = lines.filter_map(|line| line[name].as_u64()).collect();
+    assert_eq!(samples.len(), 20, "{}", ran.out);
+    samples
+}
+
+#[test]
+fn real_execs_stay_within_the_bound() {
+    let native = samples(&never_evicts().native().ok(), "live_execs");
+    assert!(native.windows(2).all(|pair| pair[0] <= pair[1]), "natively nothing is evicted: {native:?}");
+    assert!(native[19] > 10 * CAP, "natively execs become many: {native:?}");
+
+    let ran = never_evicts().preloaded().ok();
+    let live = samples(&ran, "live_execs");
+    assert!(live.iter().all(|&live| live <= CAP), "live execs of the driver: {live:?}");
+    let ledger = ran.ledger();
+    ledger.sound().complete().balanced();
+    assert_eq!(ledger.counter(HANDLES_MADE), ledger.counter(EXECS_CREATED), "every handle is under the cache");
+    assert_eq!(ledger.counter(EXECS_CREATED), ledger.counter(EXECS_DESTROYED));
+    assert_eq!(ledger.counter(REAL_EXECS_MADE), ledger.counter(REAL_EXECS_ENDED), "and ends with the program");
+    assert_eq!(ledger.counter(OVER_BOUND), 0, "three slots hold three at a time");
+}
+
+/// The counters of a process that is killed in its work say how many real execs it had.
+#[test]
+fn a_killed_program_was_within_the_bound() {
+    let running = never_evicts().arg("--hold").arg("60").start(true);
+    running.says("holding");
+    running.signal(libc::SIGKILL);
+    let ran = running.finish();
+    let ledger = ran.ledger();
+    let held = ledger.counter(REAL_EXECS_MADE) - ledger.counter(REAL_EXECS_ENDED);
+    assert!((1..=CAP).contains(&held), "{held} real execs");
+    assert_eq!(ledger.counter(EXECS_CREATED) - ledger.counter(EXECS_DESTROYED), 120, "handles that the program holds");
+}
+
+/// What the driver keeps for graphs stops growing when the cache is full: it never gives back.
+#[test]
+fn driver_memory_is_flat_once_the_cache_is_full() {
+    for held in ["graph_host_held", "graph_device_held"] {
+        let [native, ours] = [never_evicts().native(), never_evicts().preloaded()].map(|ran| samples(&ran.ok(), held));
+        let grown = |of: &[u64]| of[19] - of[9];
+        assert!(grown(&native) > 0, "{held} natively: {native:?}");
+        assert!(grown(&ours) * 4 <= grown(&native), "{held}: {ours:?}, natively {native:?}");
+    }
+}
