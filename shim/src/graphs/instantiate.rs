@@ -51,10 +51,6 @@ impl Cache {
             return Err(Pinned::DeviceLaunch);
         }
         self.calls.ready()?;
-        // In a capture that forbids it, the library's own call says so.
-        if capturing() && self.calls.allowed() != SUCCESS {
-            return Err(Pinned::None);
-        }
         let flags = flags & !UPLOAD;
         let mode = self.calls.relax();
         let made = self.with_work(|work| self.made(graph, flags, graph_serial, work));
@@ -216,6 +212,21 @@ impl Cache {
         Ok(Template::new(clone, nodes, records.clone(), base.clone(), self.calls))
     }
 
+    /// Whether execs may be made and destroyed now: a capture that forbids it is disturbed, as it is by
+    /// the library's own call.
+    ///
+    /// # Errors
+    /// What the library answers then.
+    pub fn allowed(&self) -> Result<(), Status> {
+        match capturing() {
+            true => match self.calls.allowed() {
+                SUCCESS => Ok(()),
+                status => Err(status),
+            },
+            false => Ok(()),
+        }
+    }
+
     /// Tells a handle where the ledger has it.
     pub fn listed(&self, index: u32, slot: u32) {
         if let Some(handle) = self.execs.get(index) {
@@ -229,12 +240,7 @@ impl Cache {
     /// 1 if it is not in use.
     pub fn end_handle(&self, index: u32) -> Result<(), Status> {
         let handle = self.execs.get(index).ok_or(super::launch::INVALID)?;
-        if capturing() {
-            let status = self.calls.allowed();
-            if status != SUCCESS {
-                return Err(status);
-            }
-        }
+        self.allowed()?;
         let mut guard = lock(&handle.body);
         if guard.class.is_none() {
             return Err(super::launch::INVALID);

@@ -104,6 +104,10 @@ unsafe fn instantiated(
     let start = clock::precise_ns();
     let why = match graphs::open(call.vendor) {
         Ok(cache) if !exec.is_null() && !graph.is_null() => {
+            if let Err(status) = cache.allowed() {
+                call.note(|shim| shim.instantiate_failed(call, graph, status));
+                return Err(status);
+            }
             let serial = call.note(|shim| shim.graph_serial(graph as u64)).flatten().unwrap_or(0);
             match cache.instantiate_handle(graph, flags, serial) {
                 Ok(made) => {

@@ -113,7 +113,10 @@ impl Hunt {
                     Verdict::Same => history.push(program),
                     Verdict::Ill(why) => {
                         say(format!("seed {seed}: {why}"));
-                        tally.ill.push((seed, why));
+                        tally.ill.push((seed, why.clone()));
+                        if tally.ill.len() == 8 && tally.programs == 8 {
+                            return Err(format!("no program runs natively: {why}"));
+                        }
                         (pair, history) = (Pair::new(&setup), Vec::new());
                     }
                     Verdict::Differs(difference) => {
