@@ -49,9 +49,9 @@ cu! {
         out.set(made.map_err(|why| why.error)?)
     }
     Init cuGraphExecDestroy [cuGraphExecDestroy 10000] [] (c, h: H) { exec::destroy(h) }
-    /// Does not tell USE_NODE_PRIORITY (H200, driver 580).
+    /// Tells neither UPLOAD nor USE_NODE_PRIORITY (H200, driver 580).
     Init cuGraphExecGetFlags [cuGraphExecGetFlags 12000] [] (c, h: H, out: Out<u64>) {
-        out.set(lock().exec(h)?.flags & !exec::USE_NODE_PRIORITY)
+        out.set(lock().exec(h)?.flags & !(exec::UPLOAD | exec::USE_NODE_PRIORITY))
     }
     Init cuGraphLaunch [cuGraphLaunch 10000] [cuGraphLaunch_ptsz 10000] (c, h: H, s: H) {
         exec::launch(h, c.stream(s)?)

@@ -31,6 +31,8 @@ const DEVICE_STEP: u64 = 2 << 20;
 /// Instantiation flags.
 pub const AUTO_FREE: u64 = 1;
 pub const DEVICE_LAUNCH: u64 = 4;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+pub const UPLOAD: u64 = 2;
 pub const USE_NODE_PRIORITY: u64 = 8;
 /// Not the program's: HIP's copies are held to their number of rows alone, for
 /// nobody measured what else its runtime asks of them.
