@@ -73,19 +73,31 @@ macro_rules! hip_functions {
         hipStreamBeginCaptureToGraph => capture::begin_to_graph(stream: Stream, graph: Graph, deps: Opaque, data: Opaque, len: usize, mode: c_int);
         hipStreamEndCapture => capture::end(stream: Stream, graph: *mut Graph);
         hipStreamEndCapture_spt => capture::end(stream: Stream, graph: *mut Graph);
+        hipStreamGetCaptureInfo => graph_use::capture_info(stream: Stream, status: *mut c_int, id: *mut u64);
+        hipStreamGetCaptureInfo_spt => graph_use::capture_info(stream: Stream, status: *mut c_int, id: *mut u64);
+        hipStreamGetCaptureInfo_v2 => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
+        hipStreamGetCaptureInfo_v2_spt => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
+        hipModuleUnload => graph_use::module_unload(module: Opaque);
 
         hipGraphCreate => graph::create(graph: *mut Graph, flags: c_uint);
         hipGraphClone => graph::clone(clone: *mut Graph, original: Graph);
         hipGraphDestroy => graph::destroy(graph: Graph);
+        hipGraphGetNodes => graph_use::get_nodes(graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+        hipGraphRetainUserObject => graph_use::retain_user_object(graph: Graph, object: Opaque, count: c_uint, flags: c_uint);
+        hipGraphAddChildGraphNode => graph_use::add_child(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, child: Graph);
+        hipGraphAddNode => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         hipGraphInstantiate => graph::instantiate_log(exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
         hipGraphInstantiateWithFlags => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
         hipGraphInstantiateWithParams => graph::instantiate_hip_params(exec: *mut GraphExec, graph: Graph, params: *mut HipGraphInstantiateParams);
 
         hipGraphLaunch => exec::launch(exec: GraphExec, stream: Stream);
         hipGraphLaunch_spt => exec::launch_ptsz(exec: GraphExec, stream: Stream);
+        hipGraphUpload => exec::upload(exec: GraphExec, stream: Stream);
         hipGraphExecDestroy => exec::destroy(exec: GraphExec);
+        hipGraphExecGetFlags => exec::get_flags(exec: GraphExec, flags: *mut u64);
         hipGraphExecUpdate => exec::update_v1(exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
         hipGraphNodeSetEnabled => exec::set_enabled(exec: GraphExec, node: GraphNode, enabled: c_uint);
+        hipGraphNodeGetEnabled => exec::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);
         hipGraphExecNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         hipGraphExecKernelNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         hipGraphExecMemcpyNodeSetParams => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
@@ -119,7 +131,6 @@ macro_rules! hip_graph_thunks {
             hipDrvGraphMemcpyNodeGetParams (node, params);
             hipDrvGraphMemcpyNodeSetParams (node, params);
             hipGraphAddBatchMemOpNode (node, graph, deps, len, params);
-            hipGraphAddChildGraphNode (node, graph, deps, len, graph);
             hipGraphAddDependencies (graph, from, to, len);
             hipGraphAddEmptyNode (node, graph, deps, len);
             hipGraphAddEventRecordNode (node, graph, deps, len, event);
@@ -135,7 +146,6 @@ macro_rules! hip_graph_thunks {
             hipGraphAddMemcpyNodeFromSymbol (node, graph, deps, len, dst, symbol, bytes, offset, kind);
             hipGraphAddMemcpyNodeToSymbol (node, graph, deps, len, symbol, src, bytes, offset, kind);
             hipGraphAddMemsetNode (node, graph, deps, len, params);
-            hipGraphAddNode (node, graph, deps, len, params);
             hipGraphBatchMemOpNodeGetParams (node, params);
             hipGraphBatchMemOpNodeSetParams (node, params);
             hipGraphChildGraphNodeGetGraph (node, out);
@@ -145,13 +155,11 @@ macro_rules! hip_graph_thunks {
             hipGraphEventRecordNodeSetEvent (node, event);
             hipGraphEventWaitNodeGetEvent (node, event);
             hipGraphEventWaitNodeSetEvent (node, event);
-            hipGraphExecGetFlags (exec, flags);
             hipGraphExternalSemaphoresSignalNodeGetParams (node, params);
             hipGraphExternalSemaphoresSignalNodeSetParams (node, params);
             hipGraphExternalSemaphoresWaitNodeGetParams (node, params);
             hipGraphExternalSemaphoresWaitNodeSetParams (node, params);
             hipGraphGetEdges (graph, from, to, len);
-            hipGraphGetNodes (graph, nodes, len);
             hipGraphGetRootNodes (graph, nodes, len);
             hipGraphHostNodeGetParams (node, params);
             hipGraphHostNodeSetParams (node, params);
@@ -172,13 +180,10 @@ macro_rules! hip_graph_thunks {
             hipGraphNodeFindInClone (out, node, graph);
             hipGraphNodeGetDependencies (node, deps, len);
             hipGraphNodeGetDependentNodes (node, nodes, len);
-            hipGraphNodeGetEnabled (exec, node, enabled);
             hipGraphNodeGetType (node, kind);
             hipGraphNodeSetParams (node, params);
             hipGraphReleaseUserObject (graph, object, count);
             hipGraphRemoveDependencies (graph, from, to, len);
-            hipGraphRetainUserObject (graph, object, count, flags);
-            hipGraphUpload (exec, stream);
         }
     };
 }
@@ -194,6 +199,8 @@ macro_rules! hip_calls {
             hipDeviceGetName (name: *mut c_char, len: c_int, device: Device);
             hipDeviceGetUuid (uuid: *mut [u8; 16], device: Device);
             hipDeviceTotalMem (bytes: *mut usize, device: Device);
+            hipPeekAtLastError ();
+            hipGetLastError ();
             hipMemGetAddressRange (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
             hipSetDevice (device: Device);
             hipEventCreateWithFlags (event: *mut Opaque, flags: c_uint);
@@ -207,12 +214,13 @@ macro_rules! hip_calls {
             hipGraphClone (clone: *mut Graph, original: Graph);
             hipGraphDestroy (graph: Graph);
             hipGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
+            hipGraphGetEdges (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, len: *mut usize);
             hipGraphNodeGetType (node: GraphNode, kind: *mut c_int);
             hipGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
             hipGraphInstantiate (exec: *mut GraphExec, graph: Graph, error_node: *mut GraphNode, log: *mut c_char, log_bytes: usize);
             hipGraphInstantiateWithFlags (exec: *mut GraphExec, graph: Graph, flags: u64);
             hipGraphExecDestroy (exec: GraphExec);
-            hipGraphLaunch (exec: GraphExec, stream: Stream);
+            hipGraphUpload (exec: GraphExec, stream: Stream);
             hipGraphExecUpdate (exec: GraphExec, graph: Graph, error_node: *mut GraphNode, result: *mut c_int);
         }
     };

@@ -9,7 +9,8 @@ use super::thunk::{self, Words};
 use super::{elf, spare};
 use crate::call::Call;
 use crate::gate;
-use crate::hooks::{array, capture, context, exec, graph, host, ipc, memory, procaddr, process, stream, vmm};
+use crate::graphs;
+use crate::hooks::{array, capture, context, exec, graph, graph_use, host, ipc, memory, procaddr, process, stream, vmm};
 use crate::stacks::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
@@ -23,13 +24,36 @@ thread_local! {
     static INSIDE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Ends the call that it was made in.
-struct Inside;
+/// The call that it was made in; when that ends, what was there before is.
+struct Inside(u64);
+
+impl Inside {
+    /// A call begins at this stack pointer.
+    #[inline(always)]
+    fn at(sp: u64) -> Self {
+        let outer = INSIDE.replace(sp);
+        // Further down the stack than this call: it was left by `longjmp`.
+        Self(if outer > sp { outer } else { 0 })
+    }
+}
 
 impl Drop for Inside {
+    #[inline(always)]
     fn drop(&mut self) {
-        INSIDE.set(0);
+        INSIDE.set(self.0);
     }
+}
+
+/// Whether an argument is a handle of ours, which HIP itself never has: such a call is the program's,
+/// from something that HIP calls back.
+#[inline]
+fn is_ours<T>(argument: &T) -> bool {
+    if size_of::<T>() != size_of::<usize>() {
+        return false;
+    }
+    // SAFETY: as many bytes as a word has; arguments of that size are pointers and integers.
+    let word = unsafe { std::mem::transmute_copy::<T, usize>(argument) };
+    graphs::exec_index(Vendor::Hip, word as GraphExec).is_some()
 }
 
 macro_rules! emit {
@@ -62,12 +86,12 @@ macro_rules! emit {
                     let real = unsafe { std::mem::transmute::<usize, Real>(real) };
                     // A call further up the stack than the one remembered is not inside it: that one was
                     // left by `longjmp`.
-                    if gate::disabled() || INSIDE.get() > regs.sp {
+                    let nested = || INSIDE.get() > regs.sp && !(false $(|| is_ours(&$arg))*);
+                    if gate::disabled() || nested() {
                         // SAFETY: the program's own call, passed on as it came.
                         return unsafe { real($($arg),*) };
                     }
-                    INSIDE.set(regs.sp);
-                    let _inside = Inside;
+                    let _inside = Inside::at(regs.sp);
                     gate::door(Door::HipExport);
                     // SAFETY: the program's own call; hooks pass its arguments on as they came.
                     unsafe { $module::$hook(Call::new(Vendor::Hip, regs), real, $($arg),*) }
@@ -114,7 +138,8 @@ thunk::through!(through, enter);
 unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> usize {
     let real = real(caller, HOOKS + index);
     // HIP calling itself: these handles are its own.
-    if gate::disabled() || INSIDE.get() > std::ptr::from_ref(words) as u64 {
+    let nested = INSIDE.get() > std::ptr::from_ref(words) as u64;
+    if gate::disabled() || (nested && !words[..ARGS[index].min(words.len())].iter().any(is_ours)) {
         return thunk::straight(real);
     }
     gate::door(Door::HipExport);
@@ -145,11 +170,11 @@ macro_rules! emit_calls {
             /// # Safety
             /// As for HIP's function of this name.
             pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
-                let mut real = CALLS.$name.load(Relaxed);
-                if real == 0 {
-                    real = own_or_interposer(c_name!($name))?;
-                    CALLS.$name.store(real, Relaxed);
-                }
+                let real = resolved(&CALLS.$name, c_name!($name))?;
+                // What HIP calls of itself meanwhile is not the program's.
+                let mark = 0_u8;
+                let here = &raw const mark as u64;
+                let _inside = (INSIDE.get() < here).then(|| Inside::at(here));
                 // SAFETY: the slot holds HIP's function of this name; the rest is the caller's promise.
                 Some(unsafe {
                     std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(real)($($arg),*)
@@ -159,6 +184,30 @@ macro_rules! emit_calls {
     };
 }
 gpumem_abi::hip_calls!(emit_calls);
+
+/// Address of a function that the shim calls, looked up once.
+fn resolved(slot: &AtomicUsize, name: &CStr) -> Option<usize> {
+    match slot.load(Relaxed) {
+        0 => {
+            let found = own_or_interposer(name)?;
+            slot.store(found, Relaxed);
+            Some(found)
+        }
+        known => Some(known),
+    }
+}
+
+/// Whether HIP has all that the graph cache cannot do without (ROCm 5.2 has).
+pub fn has_graph_calls() -> bool {
+    macro_rules! all {
+        ($($name:ident)*) => { [$((&CALLS.$name, c_name!($name))),*] };
+    }
+    all![hipGetDevice hipSetDevice hipEventCreateWithFlags hipEventRecord hipEventQuery hipEventDestroy
+        hipStreamQuery hipStreamIsCapturing hipThreadExchangeStreamCaptureMode hipGraphClone hipGraphDestroy
+        hipGraphGetNodes hipGraphNodeGetType hipGraphInstantiate hipGraphExecDestroy]
+    .into_iter()
+    .all(|(slot, name)| resolved(slot, name).is_some())
+}
 
 const FILE: &[u8] = b"libamdhip64.so";
 

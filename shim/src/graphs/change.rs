@@ -67,9 +67,7 @@ impl Cache {
         if !std::sync::Arc::ptr_eq(&recipe.shape, &class.shape) {
             return false;
         }
-        // The library pairs nodes from the sinks on, in the order in which they became sinks, which
-        // nothing tells (measured on an H200, driver 580).
-        if class.shape.sinks > 1 && body.graph.0 != graph as u64 {
+        if !self.pairs_in_order(class.shape.sinks) {
             return false;
         }
         if body.source.as_ref() == Some(&recipe.source) && body.changes.is_empty() {
@@ -173,11 +171,13 @@ impl Cache {
         let class = body.class.clone().ok_or(INVALID)?;
         let mut lease = self.real_for(handle, &body)?;
         let template = lease.body().template.clone().ok_or(INVALID)?;
-        let at = self.place_of(&body, node);
-        let inside = || super::child::node_inside(self, body.graph.0 as Graph, node, template.graph);
-        let there =
-            at.and_then(|at| template.nodes.get(at as usize).copied()).or_else(|| class.alone.then(inside).flatten());
-        let Some(there) = there else {
+        let there = self.is_graph_alive(&body).then(|| {
+            let at = self.place_of(&body, node);
+            let inside = || super::child::node_inside(self, body.graph.0 as Graph, node, template.graph);
+            let there = at.and_then(|at| template.nodes.get(at as usize).copied());
+            there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
+        });
+        let Some((at, there)) = there.flatten() else {
             self.publish(lease, index, handle);
             return Err(INVALID);
         };
@@ -230,14 +230,14 @@ impl Cache {
         true
     }
 
+    /// As in the library: a graph's nodes are good for setters for as long as the graph is.
+    fn is_graph_alive(&self, body: &Body) -> bool {
+        let (graph, serial) = body.graph;
+        gate::record_if_started(|shim| shim.graph_serial(graph)).flatten() == Some(serial)
+    }
+
     /// Index of one of the program's nodes among those of the graph that the handle came from.
     fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
-        let (graph, serial) = body.graph;
-        // As in the library: nodes are known for as long as their graph is.
-        let alive = gate::record_if_started(|shim| shim.graph_serial(graph)).flatten();
-        if alive != Some(serial) {
-            return None;
-        }
         if let Some(packed) = &body.nodes {
             return self.with_work(|work| {
                 let mut handle = 0_u64;
@@ -250,7 +250,7 @@ impl Cache {
             });
         }
         // A graph that was ours: its nodes are those of the real one that was built for the program.
-        let graph = self.unfolded(graph as Graph)?;
+        let graph = self.unfolded(body.graph.0 as Graph)?;
         self.calls.nodes(graph)?.iter().position(|&known| known == node).map(|at| at as u32)
     }
 }

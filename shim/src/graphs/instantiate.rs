@@ -134,6 +134,7 @@ impl Cache {
         }
         match self.calls.read(real, &mut work.reading)? {
             Read::CloneOnly => Ok((Read::CloneOnly, None)),
+            Read::Whole if !self.pairs_in_order(work.reading.sinks) => Ok((Read::CloneOnly, None)),
             Read::Whole => {
                 let (shape, base) = self.shape_of_reading(work, false);
                 if !self.rebuilds(&shape, work) {

@@ -160,21 +160,22 @@ impl Hunt {
         tally: &mut Tally,
         say: &mut dyn FnMut(String),
     ) -> Result<(), String> {
-        let separate = |list: &[Program]| {
-            let reset = || Line::from(Op::Reset);
-            Program(list.iter().flat_map(|p| p.0.iter().cloned().chain([reset()])).collect())
-        };
-        // Alone, or only after what the same processes ran before.
+        // Alone, or only after what the same processes ran before; at once, or now and then.
         let mut all = history.to_vec();
         all.push(program.clone());
-        let mut chosen = None;
-        for candidate in [program, separate(&all)] {
-            let hits = (0..4).filter(|_| differs(setup, &candidate).is_some()).count();
-            if hits > 0 {
-                chosen = Some((candidate, if hits == 4 { 1 } else { 8 / hits }));
-                break;
-            }
-        }
+        let all = separate(&all);
+        let rare = |candidate: &Program, runs: usize| {
+            let mut pair = Pair::new(setup);
+            (1..=runs).find(|_| matches!(pair.run(candidate), Ok(Verdict::Differs(_))))
+        };
+        let always = [&program, &all].into_iter().find(|candidate| (0..3).all(|_| differs(setup, candidate).is_some()));
+        let chosen = match always {
+            Some(candidate) => Some((candidate.clone(), 1)),
+            None => match rare(&program, 150) {
+                Some(run) => Some((program, 4 * run.max(5))),
+                None => rare(&all, 20).map(|run| (all, 3 * run)),
+            },
+        };
         let Some((program, tries)) = chosen else {
             say(format!("seed {seed}: did not differ again"));
             tally.fleeting.push((seed, seen.what));
@@ -185,6 +186,12 @@ impl Hunt {
         tally.found.push(Found { seed, program, difference, setting: words(setup) });
         Ok(())
     }
+}
+
+/// Programs one after another as one, each from the beginning.
+fn separate(list: &[Program]) -> Program {
+    let reset = || Line::from(Op::Reset);
+    Program(list.iter().flat_map(|p| p.0.iter().cloned().chain([reset()])).collect())
 }
 
 fn words(setup: &Setup) -> String {
@@ -200,7 +207,8 @@ fn differs(setup: &Setup, program: &Program) -> Option<Difference> {
     }
 }
 
-/// The smallest program that still differs in one of so many tries, and how it does.
+/// The smallest program that still differs in one of so many tries, and how it does. Tries beyond the first
+/// are made by the same processes.
 pub fn smallest(setup: &Setup, program: &Program, tries: usize, seen: Difference) -> (Difference, Program) {
     let mut setup = setup.clone();
     setup.limit = setup.limit.min(Duration::from_secs(12));
@@ -213,12 +221,16 @@ pub fn smallest(setup: &Setup, program: &Program, tries: usize, seen: Difference
         if begin.elapsed() > SHRINKING {
             return false;
         }
+        let mut pair = std::mem::replace(&mut next, Pair::new(&setup));
+        let _ = next.start();
         for _ in 0..tries {
-            let mut pair = std::mem::replace(&mut next, Pair::new(&setup));
-            let _ = next.start();
-            if let Ok(Verdict::Differs(difference)) = pair.run(candidate) {
-                last = *difference;
-                return true;
+            match pair.run(candidate) {
+                Ok(Verdict::Same) => {}
+                Ok(Verdict::Differs(difference)) => {
+                    last = *difference;
+                    return true;
+                }
+                Ok(Verdict::Ill(_)) | Err(_) => return false,
             }
         }
         false

@@ -223,10 +223,16 @@ pub fn drop_exec(m: &mut Machine, h: H) {
     m.handles.retire("graph exec", h);
 }
 
+/// Memory is what is at the address when it runs: an exec that was set to an
+/// address is as good for what comes to lie there later.
 fn steps(body: &Body, out: &mut Vec<Step>) {
     for n in body.nodes.iter().filter(|n| n.enabled) {
         match &n.child {
-            None => out.push(n.step.clone()),
+            None => {
+                let mut step = n.step.clone();
+                step.refs.iter_mut().for_each(|r| r.id = 0);
+                out.push(step);
+            }
             Some(child) => steps(child, out),
         }
     }
