@@ -49,6 +49,8 @@ pub enum Read {
     Whole,
     /// Not in all parts: only a clone can stand for it.
     CloneOnly,
+    /// The same, and execs of one shape can be given one another's graphs by an update.
+    CloneShared,
 }
 
 /// A stream as the program named it: the handle, and whether the call was the per-thread twin.
@@ -78,6 +80,17 @@ pub enum Code {
 /// An event of ours.
 pub type Event = usize;
 
+/// What the cache may rely on.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways {
+    /// Graphs can be read whole, and so be folded.
+    pub folds: bool,
+    /// Launches of one exec run one after another, and go on when it is destroyed.
+    pub outlived: bool,
+    /// After an update by the program, a clone of the graph means what the exec does.
+    pub clones_follow: bool,
+}
+
 /// What the cache asks of a vendor's library. Statuses are the library's own.
 pub trait GraphCalls: Send + Sync {
     /// Whether all functions that the cache needs are there.
@@ -85,6 +98,11 @@ pub trait GraphCalls: Send + Sync {
     /// # Errors
     /// [`Pinned::Lookup`] if one is not.
     fn ready(&self) -> Result<(), Pinned>;
+
+    /// What the cache may rely on: by default what CUDA does.
+    fn ways(&self) -> Ways {
+        Ways { folds: true, outlived: true, clones_follow: false }
+    }
 
     /// Takes a graph apart.
     ///
@@ -118,6 +136,10 @@ pub trait GraphCalls: Send + Sync {
     /// The library's.
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status>;
     fn destroy_exec(&self, exec: GraphExec);
+    /// Gives an exec another graph as a whole, where [`Read::CloneShared`] says that it can be.
+    fn update(&self, _: GraphExec, _: Graph) -> Status {
+        SYMBOL_NOT_FOUND
+    }
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status;
 
     /// Gives a node of an exec what a record holds.

@@ -102,6 +102,9 @@ impl Backend for Hip {
             9 => NodeKind::SemaphoreWait,
             10 => NodeKind::MemAlloc,
             11 => NodeKind::MemFree,
+            // From and to a symbol.
+            12 | 13 => NodeKind::Memcpy,
+            14 => NodeKind::BatchMemOp,
             _ => NodeKind::Other,
         };
         let mut child: Graph = null_mut();

@@ -7,6 +7,7 @@ mod cuda;
 mod cuda_graphs;
 pub mod graphs;
 mod hip;
+mod hip_graphs;
 
 pub use hip::context_of as hip_context;
 
@@ -59,9 +60,10 @@ pub fn of(vendor: Vendor) -> &'static dyn Backend {
 }
 
 /// The graph calls of a vendor, made once for the process.
-pub fn graph_calls(vendor: Vendor, _settings: &Settings) -> &'static dyn graphs::GraphCalls {
+pub fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn graphs::GraphCalls {
     match vendor {
-        Vendor::Cuda | Vendor::Hip => Box::leak(Box::<cuda_graphs::CudaGraphs>::default()),
+        Vendor::Cuda => Box::leak(Box::<cuda_graphs::CudaGraphs>::default()),
+        Vendor::Hip => Box::leak(Box::new(hip_graphs::HipGraphs { retarget: settings.hip_retarget })),
     }
 }
 

@@ -10,7 +10,9 @@ use super::{elf, spare};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::hooks::{array, capture, context, exec, graph, graph_use, host, ipc, memory, procaddr, process, stream, vmm};
+use crate::hooks::{
+    array, capture, context, exec, graph, graph_use, host, ipc, memory, procaddr, process, stream, vmm,
+};
 use crate::stacks::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;

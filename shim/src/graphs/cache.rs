@@ -35,6 +35,8 @@ pub struct Work {
     pub reading: Reading,
     pub scratch: Scratch,
     pub target: Records,
+    /// The clone that stands for the handle, if its class has clones.
+    pub clone: Option<Arc<Template>>,
 }
 
 /// The graph cache of one vendor's library.
@@ -119,7 +121,7 @@ impl Cache {
             },
             execs: Handles::new(starts.0)?,
             graphs: Handles::new(starts.1)?,
-            fold: settings.graph_fold,
+            fold: settings.graph_fold && calls.ways().folds,
             closed: AtomicU8::new(0),
             removals: AtomicBool::new(false),
             beginning: AtomicU32::new(0),
@@ -153,6 +155,7 @@ impl Cache {
     pub fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
         let mut work = lock(&self.works).pop().unwrap_or_default();
         let result = f(&mut work);
+        work.clone = None;
         let mut works = lock(&self.works);
         // As many as threads usually meet here.
         if works.len() < 4 {
@@ -217,10 +220,13 @@ impl Cache {
             return None;
         }
         let last = real.lane.load(Relaxed);
+        if !self.earlier_over(&mut lease) {
+            return None;
+        }
         let pending = match last {
             NOWHERE => false,
             _ if self.is_over(&mut lease, last) => false,
-            _ if last != lane => return None,
+            _ if last != lane || !self.calls.ways().outlived => return None,
             _ => {
                 if !real.marked.load(Relaxed) {
                     let body = lease.body();
@@ -286,7 +292,7 @@ impl Cache {
         let now = clock::now_ns();
         let age = |real: &Real| now.saturating_sub(real.used_ns.load(Relaxed));
         let cold = |real: &Real| self.bounds.idle_ns != 0 && age(real) > self.bounds.idle_ns;
-        let ours = if class.alone { Vec::new() } else { self.candidates(key) };
+        let ours = if class.shared { self.candidates(key) } else { Vec::new() };
         let mut tries = MAX_TRIES;
         let mut attempt = |real: &'static Real| {
             tries = tries.checked_sub(1)?;
@@ -357,6 +363,13 @@ impl Cache {
         self.instantiate(class, bytes, work).inspect_err(|_| self.release(bytes))
     }
 
+    /// The same, whatever the bounds say.
+    pub(super) fn make_over(&self, class: &Arc<Class>, work: &mut Work) -> Result<Lease, Status> {
+        let bytes = self.estimate(&class.shape);
+        self.reserve(bytes, true);
+        self.make(class, bytes, work)
+    }
+
     fn instantiate(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
         let template = self.template(class, work)?;
         let start = clock::precise_ns();
@@ -385,6 +398,7 @@ impl Cache {
         let real = lease.real();
         *lease.body() = real::Body {
             class: Some(class.clone()),
+            holds: Arc::downgrade(&template),
             template: Some(template),
             content,
             event: lease.body().event.take(),
@@ -443,9 +457,7 @@ impl Cache {
             std::mem::forget(body);
         } else {
             self.calls.destroy_exec(exec);
-            if let Some(event) = body.event {
-                self.calls.drop_event(event);
-            }
+            body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
         }
         lock(&self.inner).unused.push(real);
         if counted {
@@ -457,6 +469,9 @@ impl Cache {
     /// The template of a class: the one there is, or one built of what the handle means, which
     /// `work.target` holds.
     fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<Arc<Template>, Status> {
+        if class.alone {
+            return work.clone.clone().ok_or(super::launch::INVALID);
+        }
         if let Some(template) = class.template() {
             return Ok(template);
         }

@@ -48,9 +48,9 @@ impl Cache {
         }
         // The library decides, on an exec that holds what the handle means.
         let graph = self.unfolded(graph).ok_or(INVALID)?;
-        let lease = self.real_for(handle, &body)?;
+        let mut lease = self.real_for(handle, &body)?;
         let status = real(lease.real().exec(), graph);
-        if status == SUCCESS {
+        if status == SUCCESS && !self.clone_follows(&mut lease, &mut body, graph) {
             // It holds now what the library made of both, which no other exec may stand in for.
             self.own(lease, index, handle, &mut body, Pinned::DriverUpdate);
         } else {

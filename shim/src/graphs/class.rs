@@ -78,8 +78,10 @@ pub struct Class {
     template: Mutex<Weak<Template>>,
     /// What the last instantiate took, ns.
     pub instantiate_ns: AtomicU64,
-    /// Only a clone stands for the graph: one handle, nothing is shared.
+    /// Only a clone stands for the graph.
     pub alone: bool,
+    /// Execs of it may go from one handle to another.
+    pub shared: bool,
 }
 
 /// A real graph that execs are instantiated from: only its nodes are good for their setters.
@@ -119,7 +121,13 @@ impl Drop for Template {
 
 impl Class {
     pub fn new(shape: Arc<Shape>, flags: u64, alone: bool) -> Self {
-        Self { shape, flags, template: Mutex::default(), instantiate_ns: AtomicU64::new(0), alone }
+        let (template, instantiate_ns) = (Mutex::default(), AtomicU64::new(0));
+        Self { shape, flags, template, instantiate_ns, alone, shared: !alone }
+    }
+
+    /// A class of clones whose execs go from one to another by an update.
+    pub fn of_clones(shape: Arc<Shape>, flags: u64) -> Self {
+        Self { shared: true, ..Self::new(shape, flags, true) }
     }
 
     pub fn template(&self) -> Option<Arc<Template>> {

@@ -65,19 +65,21 @@ impl Cache {
         let (class, recipe, nodes, template) = match self.recipe_of(graph, folded, work)? {
             (Read::Whole, recipe) => {
                 let recipe = recipe.ok_or(Pinned::Parameters)?;
-                let class = self.class_of(&recipe.shape, flags);
+                let class = self.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
                 let nodes = (!self.is_ours(graph)).then(|| pack_nodes(work));
                 (class, Some(recipe), nodes, None)
             }
-            (Read::CloneOnly, _) => {
+            (read, _) => {
                 let template = Arc::new(self.cloned(real_graph()?, &Arc::default(), &Arc::default())?);
-                let (shape, _) = self.shape_of_reading(work, true);
-                (Arc::new(Class::new(shape, flags, true)), None, None, Some(template))
+                let shared = read == Read::CloneShared;
+                let (shape, _) = self.shape_of_reading(work, !shared);
+                let class = match shared {
+                    true => self.class_of(&shape, flags, Class::of_clones),
+                    false => Arc::new(Class::new(shape, flags, true)),
+                };
+                (class, None, None, Some(template))
             }
         };
-        if let Some(template) = &template {
-            class.set_template(template);
-        }
         let took = clock::precise_ns() - start;
         let (index, handle) = self.execs.take().ok_or(Pinned::Room)?;
         let source_bytes = recipe.as_ref().map_or(0, |recipe| recipe.source.bytes())
@@ -133,7 +135,7 @@ impl Cache {
             return Err(Pinned::UserObjects);
         }
         match self.calls.read(real, &mut work.reading)? {
-            Read::CloneOnly => Ok((Read::CloneOnly, None)),
+            read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
             Read::Whole if !self.pairs_in_order(work.reading.sinks) => Ok((Read::CloneOnly, None)),
             Read::Whole => {
                 let (shape, base) = self.shape_of_reading(work, false);
@@ -195,19 +197,19 @@ impl Cache {
         })
     }
 
-    fn class_of(&self, shape: &Arc<Shape>, flags: u64) -> Arc<Class> {
+    fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
         let mut known = lock(&self.known);
         let entry = known.classes.entry((Arc::as_ptr(shape) as usize, flags)).or_default();
         if let Some(class) = entry.upgrade().filter(|class| Arc::ptr_eq(&class.shape, shape)) {
             return class;
         }
-        let class = Arc::new(Class::new(shape.clone(), flags, false));
+        let class = Arc::new(new(shape.clone(), flags));
         *entry = Arc::downgrade(&class);
         class
     }
 
     /// A private clone. Clones keep the order of nodes (measured on an H200, driver 580).
-    fn cloned(&self, graph: Graph, records: &Arc<Records>, base: &Arc<Records>) -> Result<Template, Pinned> {
+    pub(super) fn cloned(&self, graph: Graph, records: &Arc<Records>, base: &Arc<Records>) -> Result<Template, Pinned> {
         let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
         let nodes = self.calls.nodes(clone).unwrap_or_default();
         Ok(Template::new(clone, nodes, records.clone(), base.clone(), self.calls))

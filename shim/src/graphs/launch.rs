@@ -90,6 +90,7 @@ impl Cache {
         let exec = lease.real();
         exec.used_ns.store(clock::now_ns(), Relaxed);
         if status == SUCCESS {
+            self.leaves_lane(&mut lease, lane);
             exec.lane.store(lane, Relaxed);
             let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to);
             exec.marked.store(marked, Relaxed);
@@ -102,8 +103,11 @@ impl Cache {
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| shim.exec_resident(slot));
         }
-        if self.over_bound() {
+        // After a launch that failed nothing may be asked: its error is the thread's last.
+        if status == SUCCESS && self.over_bound() {
+            let mode = self.calls.relax();
             self.settle(lane);
+            self.calls.unrelax(mode);
         }
         status
     }
@@ -168,6 +172,7 @@ impl Cache {
         if !class.alone && !self.unfold(body, work) {
             return Err(INVALID);
         }
+        work.clone = body.template.clone();
         let (mut lease, found) = self.acquire(&class, lane, work)?;
         let new = found == Found::New;
         let saved = class.instantiate_ns.load(Relaxed);
@@ -175,7 +180,7 @@ impl Cache {
             gate::record_if_started(|shim| shim.exec_made_for(slot));
         }
         if class.alone {
-            return Ok(lease);
+            return self.hold_clone(lease, found, &class, slot, work);
         }
         let start = clock::precise_ns();
         let set = match self.retarget(&mut lease, &mut work.target, &body.disabled) {
@@ -280,7 +285,7 @@ impl Cache {
             real.owner.store(0, Relaxed);
             handle.real.store(std::ptr::null_mut(), Release);
             let touched = body.owned || !body.changes.is_empty() || !body.disabled.is_empty();
-            let alone = body.class.as_ref().is_none_or(|class| class.alone);
+            let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             if touched || alone {
                 self.end(lease, false);
             }

@@ -13,6 +13,7 @@ pub mod cache;
 pub mod change;
 mod child;
 pub mod class;
+mod clones;
 pub mod folded;
 pub mod handle;
 pub mod instantiate;

@@ -7,7 +7,7 @@ use crate::backend::graphs::{Event, StreamArg};
 use crate::threads;
 use gpumem_abi::types::{GraphExec, Stream};
 use std::cell::UnsafeCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Where something was launched: a stream, as a number that differs between streams. Default streams
@@ -78,6 +78,12 @@ pub struct Body {
     /// Nodes that are switched off.
     pub disabled: Vec<u32>,
     pub event: Option<Event>,
+    /// The clone that it holds now, if its class has clones.
+    pub holds: Weak<Template>,
+    /// Launches on other lanes before the last one, where those of one exec are not ordered.
+    pub earlier: Vec<Event>,
+    /// Such a launch that nothing tells the end of.
+    pub unknown: bool,
 }
 
 // SAFETY: `body` is only reached through a `Lease`, of which there is one at a time.

@@ -1,0 +1,324 @@
+//! HIP graphs for the cache.
+//!
+//! HIP does not tell how a kernel's parameters lie, so a private clone stands for each graph: its exec
+//! can be destroyed and instantiated again, and no other exec stands in for it unless that is asked for
+//! (`GPUMEM_HIP_RETARGET=1`: by hipGraphExecUpdate). What is said of HIP here is what ROCm 5.2 to 6.3
+//! do by their sources; it was run against a simulation, and not on a device.
+
+use super::graphs::{Code, Event, GraphCalls, Read, Reading, Setter, StreamArg, Ways};
+use super::hip::Hip;
+use super::{Backend, buffer, hip_context};
+use crate::doors::hip;
+use crate::graphs::records::Records;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::{NodeKind, Pinned};
+use std::cell::Cell;
+use std::ptr::null_mut;
+
+/// The HIP runtime.
+pub struct HipGraphs {
+    /// Whether an exec may be given another graph of its class.
+    pub retarget: bool,
+}
+
+/// `hipStreamCaptureModeRelaxed`.
+const RELAXED: i32 = 2;
+/// `hipEventDisableTiming`.
+const NO_TIMING: u32 = 2;
+/// `hipErrorNotReady`.
+const NOT_READY: Status = 600;
+/// `hipErrorNotSupported`.
+const NOT_SUPPORTED: Status = 801;
+/// `hipStreamLegacy`, which HIP has since 6.3 only; NULL is the same stream in all functions but the
+/// `_spt` ones, which are not called here.
+const LEGACY: Stream = 1 as Stream;
+/// `hipStreamPerThread`: what NULL means to an `_spt` function.
+const PER_THREAD: Stream = 2 as Stream;
+/// Child graphs inside child graphs are followed this deep.
+const MAX_DEPTH: u32 = 16;
+
+thread_local! {
+    /// The device to go back to.
+    static BEFORE: Cell<Device> = const { Cell::new(0) };
+}
+
+fn done(status: Option<Status>) -> Result<(), Status> {
+    match status {
+        Some(SUCCESS) => Ok(()),
+        other => Err(other.unwrap_or(SYMBOL_NOT_FOUND)),
+    }
+}
+
+/// The stream, in the one way that every version takes.
+fn stream_of(to: StreamArg) -> Stream {
+    match to.stream {
+        stream if stream.is_null() && to.per_thread => PER_THREAD,
+        LEGACY => null_mut(),
+        stream => stream,
+    }
+}
+
+/// The answer of a query. "Not ready" becomes the thread's last error before HIP 7: the program did not
+/// ask and must not find it.
+fn is_over(status: Option<Status>) -> bool {
+    // SAFETY: both only look at this thread's last error.
+    unsafe {
+        if status == Some(NOT_READY) && hip::hipPeekAtLastError() == Some(NOT_READY) {
+            let _ = hip::hipGetLastError();
+        }
+    }
+    status == Some(SUCCESS)
+}
+
+/// Why a node keeps its graph from being cloned and instantiated again.
+fn pinned(kind: NodeKind) -> Option<Pinned> {
+    use NodeKind::*;
+    match kind {
+        Kernel | Memcpy | Memset | Host | Child | Empty => None,
+        EventWait | EventRecord => Some(Pinned::EventNodes),
+        MemAlloc | MemFree => Some(Pinned::MemoryNodes),
+        SemaphoreSignal | SemaphoreWait | BatchMemOp => Some(Pinned::ExternalNodes),
+        Conditional => Some(Pinned::Conditional),
+        Other => Some(Pinned::UnknownNode),
+    }
+}
+
+fn nodes_of(graph: Graph) -> Option<Vec<GraphNode>> {
+    let mut nodes = buffer(Hip.node_count(graph)?).ok()?;
+    let len = Hip.nodes(graph, &mut nodes)?;
+    nodes.truncate(len);
+    Some(nodes)
+}
+
+/// Adds a graph's kinds, those inside child graphs behind its own.
+fn kinds(nodes: &[GraphNode], out: &mut Vec<u8>, depth: u32) -> Result<(), Pinned> {
+    let mut children = Vec::new();
+    for &node in nodes {
+        let (kind, child) = Hip.node_kind(node).ok_or(Pinned::UnknownNode)?;
+        if let Some(why) = pinned(kind) {
+            return Err(why);
+        }
+        out.push(kind as u8);
+        children.extend(child);
+    }
+    if depth == MAX_DEPTH && !children.is_empty() {
+        return Err(Pinned::UnknownNode);
+    }
+    for child in children {
+        kinds(&nodes_of(child).ok_or(Pinned::UnknownNode)?, out, depth + 1)?;
+    }
+    Ok(())
+}
+
+/// Adds the edges, by the places of their nodes and in HIP's order, which is the one that it pairs nodes
+/// by in an update.
+fn edges(graph: Graph, reading: &mut Reading) -> Option<()> {
+    let mut len = 0;
+    // SAFETY: without arrays, only the count is written.
+    done(unsafe { hip::hipGraphGetEdges(graph, null_mut(), null_mut(), &mut len) }).ok()?;
+    let (mut from, mut to) = (buffer(len).ok()?, buffer(len).ok()?);
+    if len > 0 {
+        // SAFETY: writes at most `len` entries of each array.
+        done(unsafe { hip::hipGraphGetEdges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut len) }).ok()?;
+    }
+    for (at, &node) in reading.nodes.iter().enumerate() {
+        reading.index.insert(node as usize, at as u32);
+    }
+    let mut is_sink = vec![true; reading.nodes.len()];
+    for (from, to) in from.iter().zip(&to).take(len) {
+        let place = |node: &GraphNode| reading.index.get(&(*node as usize)).copied();
+        let (from, to) = (place(from)?, place(to)?);
+        is_sink[from as usize] = false;
+        reading.shape.extend_from_slice(&from.to_le_bytes());
+        reading.shape.extend_from_slice(&to.to_le_bytes());
+    }
+    reading.sinks = is_sink.iter().filter(|&&sink| sink).count() as u32;
+    Some(())
+}
+
+impl GraphCalls for HipGraphs {
+    fn ready(&self) -> Result<(), Pinned> {
+        if hip::has_graph_calls() { Ok(()) } else { Err(Pinned::Lookup) }
+    }
+
+    /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by
+    /// their streams only.
+    fn ways(&self) -> Ways {
+        Ways { folds: false, outlived: false, clones_follow: true }
+    }
+
+    fn read(&self, graph: Graph, reading: &mut Reading) -> Result<Read, Pinned> {
+        reading.clear();
+        let context = Hip.current_context().ok_or(Pinned::Contexts)?;
+        reading.nodes = nodes_of(graph).ok_or(Pinned::UnknownNode)?;
+        kinds(&reading.nodes, &mut reading.kinds, 0)?;
+        reading.shape.extend_from_slice(&context.to_le_bytes());
+        reading.shape.extend_from_slice(&(reading.nodes.len() as u64).to_le_bytes());
+        reading.shape.extend_from_slice(&reading.kinds);
+        let known = edges(graph, reading).is_some();
+        // Updates of child graphs are not relied on.
+        let plain = reading.kinds.len() == reading.nodes.len();
+        Ok(if self.retarget && known && plain { Read::CloneShared } else { Read::CloneOnly })
+    }
+
+    unsafe fn record(&self, _: NodeKind, _: Setter, _: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
+        let mut clone = null_mut();
+        // SAFETY: a live graph; writes the handle.
+        done(unsafe { hip::hipGraphClone(&mut clone, graph) })?;
+        Ok(clone)
+    }
+
+    fn destroy_graph(&self, graph: Graph) {
+        // SAFETY: a graph that only the cache knows.
+        let _ = unsafe { hip::hipGraphDestroy(graph) };
+    }
+
+    fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>> {
+        nodes_of(graph)
+    }
+
+    fn child_graph(&self, node: GraphNode) -> Option<Graph> {
+        Hip.node_kind(node)?.1
+    }
+
+    /// Not from parameters: clones stand for graphs.
+    fn build(&self, _: &[u8], _: &Records) -> Result<(Graph, Vec<GraphNode>), Status> {
+        Err(NOT_SUPPORTED)
+    }
+
+    fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status> {
+        let mut exec = null_mut();
+        // SAFETY: a live graph; writes the handle.
+        let status = unsafe { hip::hipGraphInstantiateWithFlags(&mut exec, graph, flags) };
+        // SAFETY: as above; the other out-parameters are optional.
+        let mut old = || unsafe { hip::hipGraphInstantiate(&mut exec, graph, null_mut(), null_mut(), 0) };
+        done(if status.is_none() && flags == 0 { old() } else { status })?;
+        Ok(exec)
+    }
+
+    fn destroy_exec(&self, exec: GraphExec) {
+        // SAFETY: an exec that only the cache knows; nothing of it runs, or the program destroys it.
+        let _ = unsafe { hip::hipGraphExecDestroy(exec) };
+    }
+
+    fn update(&self, exec: GraphExec, graph: Graph) -> Status {
+        let (mut node, mut result) = (null_mut(), 0);
+        // SAFETY: a live exec that does not run and a live graph; writes both.
+        unsafe { hip::hipGraphExecUpdate(exec, graph, &mut node, &mut result) }.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn upload(&self, exec: GraphExec, to: StreamArg) -> Status {
+        // SAFETY: a live exec, the stream of the program's own call.
+        unsafe { hip::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn set(&self, _: GraphExec, _: GraphNode, _: NodeKind, _: &[u8]) -> Status {
+        NOT_SUPPORTED
+    }
+
+    fn set_enabled(&self, _: GraphExec, _: GraphNode, _: bool) -> Status {
+        NOT_SUPPORTED
+    }
+
+    /// What a failed instantiate answered stays the answer: nodes cannot be run one by one.
+    fn run(&self, _: &[u8], _: &Records, _: &[u32], _: StreamArg) -> Status {
+        OUT_OF_MEMORY
+    }
+
+    fn mark(&self, event: Option<Event>, to: StreamArg) -> Option<Event> {
+        // SAFETY: the event is ours, the stream one that the program uses now.
+        unsafe {
+            let event = match event {
+                Some(event) => event as Opaque,
+                None => {
+                    let mut event = null_mut();
+                    done(hip::hipEventCreateWithFlags(&mut event, NO_TIMING)).ok()?;
+                    event
+                }
+            };
+            if done(hip::hipEventRecord(event, stream_of(to))).is_err() {
+                let _ = hip::hipEventDestroy(event);
+                return None;
+            }
+            Some(event as Event)
+        }
+    }
+
+    fn done(&self, event: Event) -> bool {
+        // SAFETY: an event of ours.
+        is_over(unsafe { hip::hipEventQuery(event as Opaque) })
+    }
+
+    fn wait(&self, to: StreamArg, event: Event) -> Status {
+        // SAFETY: an event of ours, the stream of the program's own call.
+        unsafe { hip::hipStreamWaitEvent(stream_of(to), event as Opaque, 0) }.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn drop_event(&self, event: Event) {
+        // SAFETY: an event of ours that nobody uses any more.
+        let _ = unsafe { hip::hipEventDestroy(event as Opaque) };
+    }
+
+    fn captures(&self, to: StreamArg) -> bool {
+        let mut state = 0;
+        // SAFETY: the stream of the program's own call; writes the state.
+        let status = unsafe { hip::hipStreamIsCapturing(stream_of(to), &mut state) };
+        status != Some(SUCCESS) || state != 0
+    }
+
+    fn idle(&self, stream: StreamArg) -> bool {
+        // SAFETY: a stream that lives and does not capture.
+        is_over(unsafe { hip::hipStreamQuery(stream_of(stream)) })
+    }
+
+    /// HIP's graphs without memory nodes keep none.
+    fn trim(&self) {}
+
+    /// A launch of a kernel whose module is gone is the program's own error: nothing is held that could
+    /// outlast it.
+    fn functions_of(&self, _: Code) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn forget(&self, _: Code) {}
+
+    /// Clones copy all that HIP keeps of a kernel node.
+    fn tells(&self, _: GraphNode, _: u32) -> bool {
+        true
+    }
+
+    /// HIP instantiates and destroys during captures.
+    fn allowed(&self) -> Status {
+        SUCCESS
+    }
+
+    fn relax(&self) -> i32 {
+        let mut mode = RELAXED;
+        // SAFETY: exchanges this thread's mode.
+        let _ = unsafe { hip::hipThreadExchangeStreamCaptureMode(&mut mode) };
+        mode
+    }
+
+    fn unrelax(&self, before: i32) {
+        let mut mode = before;
+        // SAFETY: as above.
+        let _ = unsafe { hip::hipThreadExchangeStreamCaptureMode(&mut mode) };
+    }
+
+    /// Contexts here are devices; one is entered at a time, since no clone is built in another's.
+    fn enter(&self, context: u64) -> bool {
+        let Some(device) = Hip.current_device().filter(|&device| hip_context(device) != context) else { return false };
+        BEFORE.set(device);
+        // SAFETY: a device that an exec was instantiated on.
+        unsafe { hip::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) }
+    }
+
+    fn leave(&self) {
+        // SAFETY: the device that was this thread's before.
+        let _ = unsafe { hip::hipSetDevice(BEFORE.get()) };
+    }
+}

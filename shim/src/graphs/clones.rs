@@ -1,0 +1,113 @@
+//! Handles that a private clone of their graph stands for, and execs whose launches the library does not
+//! order: they are taken from nobody while something of theirs may run.
+
+use super::cache::{Cache, Found, Work};
+use super::class::{Class, Template};
+use super::handle::Body;
+use super::real::{Lane, Lease, NOWHERE, stream_of};
+use super::records::Packed;
+use crate::backend::graphs::Read;
+use crate::clock;
+use crate::gate;
+use gpumem_abi::types::{Graph, SUCCESS, Status};
+use gpumem_wire::counters;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+impl Cache {
+    /// Makes an exec of a class of clones hold the clone in `work`.
+    ///
+    /// # Errors
+    /// The library's, from instantiate.
+    pub(super) fn hold_clone(
+        &self,
+        mut lease: Lease,
+        found: Found,
+        class: &Arc<Class>,
+        slot: u32,
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
+        let clone = work.clone.clone().ok_or(super::launch::INVALID)?;
+        if found == Found::New || lease.body().holds.as_ptr() == Arc::as_ptr(&clone) {
+            return Ok(lease);
+        }
+        let start = clock::precise_ns();
+        if self.calls.update(lease.real().exec(), clone.graph) != SUCCESS {
+            // It may be half of each now: it goes, and one of the clone takes its place.
+            self.end(lease, false);
+            gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
+            let lease = self.make_over(class, work)?;
+            gate::record_if_started(|shim| shim.exec_made_for(slot));
+            return Ok(lease);
+        }
+        lease.body().holds = Arc::downgrade(&clone);
+        let (took, nodes) = (clock::precise_ns() - start, class.shape.nodes() as u64);
+        let saved = class.instantiate_ns.load(Relaxed).saturating_sub(took);
+        gate::record_if_started(|shim| shim.retargeted(slot, took, nodes, saved, found == Found::Parked));
+        Ok(lease)
+    }
+
+    /// The library has updated an exec from a graph: whether a clone of that stands for the handle now.
+    pub(super) fn clone_follows(&self, lease: &mut Lease, body: &mut Body, graph: Graph) -> bool {
+        if body.owned || !self.calls.ways().clones_follow {
+            return false;
+        }
+        let mode = self.calls.relax();
+        let clone = self.with_work(|work| self.same_clone(body, graph, work));
+        self.calls.unrelax(mode);
+        let Some(clone) = clone else { return false };
+        lease.body().holds = Arc::downgrade(&clone);
+        body.template = Some(clone);
+        true
+    }
+
+    /// A clone of a graph that has the handle's shape.
+    fn same_clone(&self, body: &Body, graph: Graph, work: &mut Work) -> Option<Arc<Template>> {
+        let class = body.class.as_ref().filter(|class| class.alone)?;
+        let read = self.calls.read(graph, &mut work.reading).ok()?;
+        if read == Read::Whole || Packed::new(&work.reading.shape, &mut work.scratch) != class.shape.key {
+            return None;
+        }
+        self.cloned(graph, &Arc::default(), &Arc::default()).ok().map(Arc::new)
+    }
+
+    /// An exec was launched on a lane: if its last launch was on another, remembers what tells the end
+    /// of that.
+    pub(super) fn leaves_lane(&self, lease: &mut Lease, lane: Lane) {
+        let real = lease.real();
+        let before = real.lane.load(Relaxed);
+        if before == lane || before == NOWHERE || self.calls.ways().outlived {
+            return;
+        }
+        let event = match real.marked.load(Relaxed) {
+            true => lease.body().event.take(),
+            false => {
+                let stream = stream_of(before);
+                stream.and_then(|stream| self.undisturbed(|| self.calls.mark(None, stream)).flatten())
+            }
+        };
+        match event {
+            Some(event) => lease.body().earlier.push(event),
+            None => lease.body().unknown = true,
+        }
+        // Not more than the lanes in use.
+        self.forget_over(lease);
+    }
+
+    /// Whether all launches on other lanes than the last are over.
+    pub(super) fn earlier_over(&self, lease: &mut Lease) -> bool {
+        self.forget_over(lease);
+        let body = lease.body();
+        body.earlier.is_empty() && !body.unknown
+    }
+
+    fn forget_over(&self, lease: &mut Lease) {
+        lease.body().earlier.retain(|&event| {
+            let over = self.calls.done(event);
+            if over {
+                self.calls.drop_event(event);
+            }
+            !over
+        });
+    }
+}
