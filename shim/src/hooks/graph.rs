@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::{clock, graphs};
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::{GraphOrigin, Pinned};
+use gpumem_wire::kinds::{GraphOrigin, Pinned, Vendor};
 use std::ffi::{c_char, c_uint};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
@@ -152,7 +152,8 @@ pub unsafe fn instantiate_log(
     // SAFETY: the program's own call, and its out-parameters where they are not NULL.
     unsafe {
         let made = instantiated(&call, exec, graph, 0, |graph| real(exec, graph, error_node, log, log_bytes));
-        if made.is_ok() {
+        // HIP leaves both alone.
+        if made.is_ok() && call.vendor == Vendor::Cuda {
             if let Some(node) = error_node.as_mut() {
                 *node = std::ptr::null_mut();
             }

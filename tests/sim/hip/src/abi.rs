@@ -56,8 +56,8 @@ impl Row {
         if self.need == Need::Ctx { current() } else { Ok(0) }
     }
 
-    /// Runs a body; what it fails with becomes the thread's last error.
-    /// Nothing unwinds out of it.
+    /// Runs a body; what it answers becomes the thread's last error, success
+    /// and "not ready" too (ROCm before 7). Nothing unwinds out of it.
     pub fn enter(&self, body: impl FnOnce(&Call) -> Result) -> u32 {
         let run = || {
             let ctx = self.admit()?;
@@ -71,9 +71,7 @@ impl Row {
                 Error::UNKNOWN.0
             }
         };
-        if code != 0 && code != Error::NOT_READY.0 {
-            LAST.set(code);
-        }
+        LAST.set(code);
         code
     }
 }

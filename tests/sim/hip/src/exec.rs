@@ -8,8 +8,38 @@ use crate::reentry;
 use crate::structs::{
     DrvMemcpy3D, HostNode, InstantiateParams, KernelNode, MemOpNode, Memcpy3D, MemsetNode, NodeParams,
 };
+use gpumem_sim_engine::queue::Fence;
 use gpumem_sim_engine::update::Refusal;
-use gpumem_sim_engine::{Error, Result, exec, lock, update};
+use gpumem_sim_engine::{Error, Result, exec, lock, report, update};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Launches of each exec that may still run.
+static RUNNING: Mutex<BTreeMap<H, Vec<Fence>>> = Mutex::new(BTreeMap::new());
+
+/// Unlike CUDA's, launches of one exec are ordered by their streams alone.
+fn launch(h: H, s: H) -> Result {
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    lock().exec(h)?.last = None;
+    exec::launch(h, s)?;
+    let last = lock().exec(h)?.last.clone();
+    let fences = running.entry(h).or_default();
+    fences.retain(|f| !f.reached());
+    fences.extend(last);
+    Ok(())
+}
+
+/// Before ROCm 6 what an exec still uses goes with it.
+fn destroy(h: H) -> Result {
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let fences = running.get(&h).map_or(&[][..], Vec::as_slice);
+    if fences.iter().any(|f| !f.reached()) {
+        report::violation("exec_in_use", "hipGraphExecDestroy of an exec that runs");
+    }
+    exec::destroy(h)?;
+    running.remove(&h);
+    Ok(())
+}
 
 /// HIP's number of a refusal; it has none for attributes.
 fn number(why: Refusal) -> u32 {
@@ -40,10 +70,7 @@ hip! {
         out.set(h)
     }
     Ctx hipGraphInstantiate [] (c, out: Out<H>, g: H, error_node: Out<H>, log: Out<u8>, size: usize) {
-        error_node.put(0);
-        if size > 0 {
-            log.put(0);
-        }
+        let _ = (error_node, log, size);
         answer(reentry::instantiate_with_flags(out, g, 0))
     }
     Ctx hipGraphInstantiateWithParams [] (c, out: Out<H>, g: H, params: Out<InstantiateParams>) {
@@ -57,9 +84,9 @@ hip! {
         params.set(p)?;
         made
     }
-    Init hipGraphExecDestroy [] (c, h: H) { exec::destroy(h) }
+    Init hipGraphExecDestroy [] (c, h: H) { destroy(h) }
     Init hipGraphExecGetFlags [] (c, h: H, out: Out<u64>) { out.set(lock().exec(h)?.flags & !exec::ANY_COPY) }
-    Init hipGraphLaunch [hipGraphLaunch_spt] (c, h: H, s: H) { exec::launch(h, c.stream(s)?) }
+    Init hipGraphLaunch [hipGraphLaunch_spt] (c, h: H, s: H) { launch(h, c.stream(s)?) }
     Init hipGraphUpload [] (c, h: H, s: H) {
         c.stream(s)?;
         lock().exec(h).map(|_| ())
