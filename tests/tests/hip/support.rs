@@ -75,6 +75,7 @@ pub fn hip() -> &'static Hip {
             ("threads", &[&linked, "-l:libamdhip64.so.6"]),
             ("reset", &[&linked, "-l:libamdhip64.so.6"]),
             ("newer", &[&linked, "-l:libamdhip64.so.6"]),
+            ("execs", &["-rdynamic", &linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("codes", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("reenter", &["-rdynamic", &linked, "-l:libamdhip64.so.6", "-ldl"]),
             (

@@ -1,0 +1,199 @@
+//! The graph cache with HIP: fewer real execs than handles, and a program that cannot tell. An exec is
+//! taken only when nothing of it runs; the simulated library reports one that is destroyed while it does.
+
+#[path = "hip/support.rs"]
+mod support;
+
+use gpumem_tests::harness::{Ledger, Program, Ran};
+use gpumem_wire::counters::*;
+use gpumem_wire::kinds::Pinned;
+use serde_json::Value;
+
+fn execs(mode: &str) -> Program {
+    support::program("execs").arg(mode)
+}
+
+fn bounded(mode: &str, count: u64) -> Program {
+    execs(mode).env("GPUMEM_GRAPH_CACHE", count.to_string())
+}
+
+/// A number that the program printed.
+#[track_caller]
+fn said(ran: &Ran, name: &str) -> u64 {
+    let mut lines = ran.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.find_map(|line| line[name].as_u64()).unwrap_or_else(|| panic!("{name} in {}", ran.out))
+}
+
+/// Runs it both ways: no mistake of the program's, none of ours, and a ledger that counts the same.
+#[track_caller]
+fn both(program: &Program) -> (Ran, Ran) {
+    let (native, ours) = (program.native().ok(), program.preloaded().ok());
+    assert_eq!(ours.violations(), [""; 0], "{program:?}");
+    assert_eq!(ours.ours(), [""; 0], "nothing of ours on stderr");
+    ours.ledger().sound().complete();
+    (native, ours)
+}
+
+/// Handles, real execs made, and those ended.
+fn execs_of(ledger: &Ledger) -> [u64; 3] {
+    [HANDLES_MADE, REAL_EXECS_MADE, REAL_EXECS_ENDED].map(|counter| ledger.counter(counter))
+}
+
+#[test]
+fn execs_stay_within_the_bound_and_results_are_right() {
+    let (native, ours) = both(&bounded("rounds", 4));
+    assert_eq!((said(&native, "most"), said(&ours, "most")), (24, 4));
+    assert_eq!((said(&native, "end"), said(&ours, "end")), (0, 0));
+    let ledger = ours.ledger();
+    ledger.agrees_with(&ours.json()).balanced();
+    let [handles, made, ended] = execs_of(&ledger);
+    assert_eq!(handles, 24);
+    assert_eq!(made, ended);
+    assert!(made > 24, "each of four rounds makes anew what the one before ended: {made}");
+    assert_eq!(ledger.counter(EVICTIONS), made - 4);
+    assert_eq!((ledger.counter(OVER_BOUND), ledger.counter(RETARGETS)), (0, 0));
+}
+
+#[test]
+fn without_a_bound_that_is_reached_every_handle_has_its_exec() {
+    let (_, ours) = both(&execs("rounds"));
+    assert_eq!(said(&ours, "most"), 24);
+    let ledger = ours.ledger();
+    assert_eq!(execs_of(&ledger), [24, 24, 24]);
+    assert_eq!(ledger.counter(EVICTIONS), 0);
+}
+
+#[test]
+fn off_is_native() {
+    let (native, ours) = both(&bounded("rounds", 0));
+    assert_eq!(said(&native, "most"), said(&ours, "most"));
+    let ledger = ours.ledger();
+    ledger.agrees_with(&ours.json()).balanced();
+    assert_eq!(execs_of(&ledger), [0, 0, 0]);
+    let live = bounded("reset", 0).preloaded().ok().ledger();
+    assert_eq!(live.snapshot.execs.len(), 4);
+    assert!(live.snapshot.execs.iter().all(|exec| exec.pinned() == Some(Pinned::Off)), "{:?}", live.snapshot.execs);
+}
+
+/// What runs is not touched: the bound is exceeded instead, and kept again when all is over.
+#[test]
+fn what_runs_is_not_taken() {
+    for lag in ["0", "20000"] {
+        let (_, ours) = both(&bounded("busy", 2).env("SIM_LAG_US", lag));
+        assert!(said(&ours, "idle") <= 2, "{}", ours.out);
+        if lag != "0" {
+            assert_eq!(said(&ours, "busy"), 6, "all of them run");
+            assert_ne!(ours.ledger().counter(OVER_BOUND), 0);
+        }
+    }
+}
+
+/// HIP orders launches by their streams alone: one that is over tells nothing of an earlier one on
+/// another stream.
+#[test]
+fn a_launch_on_another_stream_counts_too() {
+    for lag in ["0", "2000"] {
+        let (_, ours) = both(&bounded("lanes", 2).env("SIM_LAG_US", lag));
+        assert!((1..=2).contains(&said(&ours, "idle")), "{}", ours.out);
+        assert_ne!(ours.ledger().counter(EVICTIONS), 0);
+    }
+}
+
+/// A node that was set or switched off belongs to one handle, whose exec stays.
+#[test]
+fn changed_handles_keep_their_execs() {
+    let (_, ours) = both(&bounded("changes", 3));
+    let ledger = ours.ledger();
+    ledger.agrees_with(&ours.json()).balanced();
+    // Two that are changed, and three for all others.
+    assert_eq!(said(&ours, "changed"), 5);
+    assert_ne!(ledger.counter(EVICTIONS), 0);
+}
+
+/// An update by the program is no reason to keep an exec: a clone of the new graph stands for it.
+#[test]
+fn updated_handles_are_bounded_too() {
+    let (_, ours) = both(&bounded("updates", 3));
+    assert!(said(&ours, "updated") <= 3, "{}", ours.out);
+    let ledger = ours.ledger();
+    ledger.agrees_with(&ours.json()).balanced();
+    assert_eq!(ledger.counter(UPDATES), 36);
+    assert_ne!(ledger.counter(EVICTIONS), 0);
+}
+
+/// What nobody wanted for ten times the idle time makes way for what comes.
+#[test]
+fn idle_execs_make_way() {
+    let (native, ours) = both(&execs("idle").env("GPUMEM_GRAPH_IDLE", "20ms"));
+    assert_eq!((said(&native, "before"), said(&native, "after")), (8, 16));
+    assert_eq!((said(&ours, "before"), said(&ours, "after")), (8, 8));
+    assert_ne!(ours.ledger().counter(EVICTIONS), 0);
+    let never = execs("idle").env("GPUMEM_GRAPH_IDLE", "0").preloaded().ok();
+    assert_eq!(said(&never, "after"), 16);
+}
+
+#[test]
+fn a_reset_ends_what_was_there() {
+    let (_, ours) = both(&bounded("reset", 2));
+    let ledger = ours.ledger();
+    assert_eq!(ledger.counter(HANDLES_MADE), 8);
+    assert!(said(&ours, "after") <= 2, "{}", ours.out);
+}
+
+#[test]
+fn execs_come_back_on_their_device() {
+    let (_, ours) = both(&bounded("devices", 3).env("SIM_DEVICES", "2"));
+    assert!(said(&ours, "devices") <= 3, "{}", ours.out);
+    ours.ledger().balanced();
+}
+
+#[test]
+fn t21_a_child_of_a_fork_can_do_nothing_with_handles() {
+    let (_, ours) = both(&bounded("forks", 2));
+    ours.ledger().balanced();
+}
+
+#[test]
+fn threads_on_their_own_default_streams() {
+    for cap in [2, 3, 512] {
+        let (_, ours) = both(&bounded("threads", cap));
+        ours.ledger().balanced();
+    }
+}
+
+/// T20: the library calls itself, also for calls of ours, and something between calls back in.
+#[test]
+fn t20_nested_calls_are_told_apart() {
+    let (_, ours) = both(&bounded("nested", 2));
+    let ledger = ours.ledger();
+    ledger.agrees_with(&ours.json()).balanced();
+    assert_eq!(ledger.counter(HANDLES_MADE), 4);
+    assert_eq!(ledger.counter(EXECS_CREATED), 5, "the one with an event is the library's own");
+}
+
+/// On request, an exec goes from one handle to another by hipGraphExecUpdate.
+#[test]
+fn execs_are_retargeted_on_request() {
+    let (_, ours) = both(&bounded("rounds", 4).env("GPUMEM_HIP_RETARGET", "1"));
+    assert_eq!(said(&ours, "most"), 4);
+    let ledger = ours.ledger();
+    ledger.agrees_with(&ours.json()).balanced();
+    assert_eq!(ledger.counter(REAL_EXECS_MADE), 4, "never another");
+    assert_ne!(ledger.counter(RETARGETS), 0);
+    assert_eq!(ledger.counter(FALLBACK_INSTANTIATES), 0);
+    for mode in ["busy", "lanes", "changes", "updates", "idle", "reset", "forks", "threads"] {
+        let program = bounded(mode, 3).env("GPUMEM_HIP_RETARGET", "1").env("SIM_LAG_US", "500");
+        both(&program);
+    }
+}
+
+/// An update that the library refuses leaves an exec that may be half of each: another takes its place.
+#[test]
+fn a_retarget_that_is_refused_is_made_anew() {
+    let program = bounded("rounds", 4).env("GPUMEM_HIP_RETARGET", "1");
+    let ours = program.env("SIM_FAULT", "hipGraphExecUpdate:3=910,hipGraphExecUpdate:7=910").preloaded().ok();
+    let ledger = ours.ledger();
+    ledger.agrees_with(&ours.json()).complete().balanced();
+    assert_eq!(ledger.counter(FALLBACK_INSTANTIATES), 2);
+    assert_eq!(ledger.counter(REAL_EXECS_MADE), 6);
+}
