@@ -96,6 +96,7 @@ fn a_launch_on_another_stream_counts_too() {
         let (_, ours) = both(&bounded("lanes", 2).env("SIM_LAG_US", lag));
         assert!((1..=2).contains(&said(&ours, "idle")), "{}", ours.out);
         assert_ne!(ours.ledger().counter(EVICTIONS), 0);
+        both(&execs("lanes").env("SIM_LAG_US", lag));
     }
 }
 
@@ -134,10 +135,12 @@ fn idle_execs_make_way() {
 
 #[test]
 fn a_reset_ends_what_was_there() {
-    let (_, ours) = both(&bounded("reset", 2));
-    let ledger = ours.ledger();
-    assert_eq!(ledger.counter(HANDLES_MADE), 8);
-    assert!(said(&ours, "after") <= 2, "{}", ours.out);
+    for lag in ["0", "20000"] {
+        let (_, ours) = both(&bounded("reset", 2).env("SIM_LAG_US", lag));
+        let ledger = ours.ledger();
+        assert_eq!(ledger.counter(HANDLES_MADE), 8);
+        assert!(said(&ours, "after") <= 2, "{}", ours.out);
+    }
 }
 
 #[test]
@@ -169,6 +172,26 @@ fn t20_nested_calls_are_told_apart() {
     ledger.agrees_with(&ours.json()).balanced();
     assert_eq!(ledger.counter(HANDLES_MADE), 4);
     assert_eq!(ledger.counter(EXECS_CREATED), 5, "the one with an event is the library's own");
+}
+
+/// A workload as llama-server's that keeps a graph for every shape.
+#[test]
+fn a_program_that_never_evicts_is_bounded() {
+    let arguments =
+        "--slots 3 --never-evict --shapes 40 --nodes 6 --iterations 320 --samples 20 --prefill 1 --weights 1 --kv 1";
+    let demo = support::program("hip_demo").args(arguments.split(' ')).env("GPUMEM_GRAPH_CACHE", "8");
+    for retarget in ["0", "1"] {
+        let (native, ours) = both(&demo.clone().env("GPUMEM_HIP_RETARGET", retarget));
+        let samples = |ran: &Ran| -> Vec<u64> {
+            let lines = ran.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.filter_map(|line| line["live_execs"].as_u64()).collect()
+        };
+        let (native, live) = (samples(&native), samples(&ours));
+        assert!(native.iter().any(|&live| live > 80), "{native:?}");
+        assert_eq!(live.len(), 20);
+        assert!(live.iter().all(|&live| live <= 8), "{live:?}");
+        ours.ledger().balanced();
+    }
 }
 
 /// On request, an exec goes from one handle to another by hipGraphExecUpdate.

@@ -265,7 +265,7 @@ impl Cache {
     }
 
     /// Whether the last launch of an exec is known to be over.
-    fn is_over(&self, lease: &mut Lease, lane: Lane) -> bool {
+    pub(super) fn is_over(&self, lease: &mut Lease, lane: Lane) -> bool {
         if lease.real().marked.load(Relaxed) {
             return lease.body().event.is_some_and(|event| self.calls.done(event));
         }

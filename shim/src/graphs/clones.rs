@@ -101,6 +101,12 @@ impl Cache {
         body.earlier.is_empty() && !body.unknown
     }
 
+    /// Whether nothing of an exec runs.
+    pub(super) fn known_over(&self, lease: &mut Lease) -> bool {
+        let lane = lease.real().lane.load(Relaxed);
+        self.earlier_over(lease) && (lane == NOWHERE || self.is_over(lease, lane))
+    }
+
     fn forget_over(&self, lease: &mut Lease) {
         lease.body().earlier.retain(|&event| {
             let over = self.calls.done(event);

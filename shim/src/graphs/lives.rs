@@ -43,9 +43,11 @@ impl Cache {
         for real in self.reals() {
             if real.in_use()
                 && real.context.load(Relaxed) == context
-                && let Some(lease) = real.lease()
+                && let Some(mut lease) = real.lease()
             {
-                self.end_in(lease, false, gone);
+                // The program's own call ends what runs; until then its exec has to be there.
+                let runs = !gone && !self.calls.ways().outlived && !self.known_over(&mut lease);
+                self.end_in(lease, false, gone || runs);
             }
         }
         self.forget_recipes_of(context);

@@ -248,6 +248,7 @@ static void idle(void) {
 static void reset(void) {
     for (int i = 0; i < 4; i++) make(&all[i], 700 + i);
     for (int i = 0; i < 4; i++) launch_and_check(&all[i], s1);
+    for (int i = 0; i < 4; i++) launch(&all[i], i % 2 ? s1 : s2); /* a reset while they run */
     OK(hipDeviceReset());
     OK(hipStreamCreateWithFlags(&s1, hipStreamNonBlocking));
     for (int i = 0; i < 4; i++) EXPECT(hipGraphLaunch(all[i].exec, s1) != 0, 1);
@@ -274,6 +275,7 @@ static void devices(void) {
             EXPECT(device, 0);
         }
     say_live("devices");
+    EXPECT(stat_of("graph_launches_elsewhere"), 0);
     for (int i = 0; i < 12; i++) end(&all[i]);
     OK(hipStreamDestroy(there));
 }

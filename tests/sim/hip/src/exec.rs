@@ -17,10 +17,18 @@ use std::sync::{Mutex, PoisonError};
 /// Launches of each exec that may still run.
 static RUNNING: Mutex<BTreeMap<H, Vec<Fence>>> = Mutex::new(BTreeMap::new());
 
-/// Unlike CUDA's, launches of one exec are ordered by their streams alone.
+/// Unlike CUDA's, launches of one exec are ordered by their streams alone. One on
+/// another device than it was instantiated on is slower.
 fn launch(h: H, s: H) -> Result {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    lock().exec(h)?.last = None;
+    let mut m = lock();
+    let ctx = m.stream(s)?.ctx;
+    let device = m.device_of(ctx)?;
+    let exec = m.exec(h)?;
+    exec.last = None;
+    let elsewhere = exec.device != device;
+    drop(m);
+    report::count("graph_launches_elsewhere", elsewhere.into());
     exec::launch(h, s)?;
     let last = lock().exec(h)?.last.clone();
     let fences = running.entry(h).or_default();
