@@ -240,6 +240,13 @@ impl Cache {
         Some(lease)
     }
 
+    /// Takes an exec that is known not to run, to destroy it. Instantiating waits for destroyed execs
+    /// that still run, when it needs their memory (measured on an H200, driver 580: after nine of 400
+    /// nodes each), and the program may be what lets them end.
+    pub fn take_idle(&self, real: &'static Real) -> Option<Lease> {
+        self.take(real, LOST)
+    }
+
     /// Ends the bond between an exec and its handle.
     fn part(&self, lease: &mut Lease, pending: bool, lane: Lane) {
         let real = lease.real();
@@ -305,7 +312,7 @@ impl Cache {
         }
         let bytes = self.estimate(&class.shape);
         if self.reserve(bytes, false) {
-            self.make_way_for_growth(key, lane, age);
+            self.make_way_for_growth(key, age);
             return self.make(class, bytes, work).map(|lease| (lease, Found::New));
         }
         let all = self.candidates(0);
@@ -313,7 +320,7 @@ impl Cache {
         self.missed();
         // Another class's cold exec first; then our own oldest; then anyone's.
         let cold_other = all.iter().copied().filter(of_others).find(|real| cold(real) || real.owner.load(Relaxed) == 0);
-        if let Some((lease, _)) = cold_other.and_then(&mut attempt) {
+        if let Some(lease) = cold_other.and_then(|real| self.take_idle(real)) {
             self.end(lease, true);
             if self.reserve(bytes, false) {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
@@ -322,8 +329,8 @@ impl Cache {
         if let Some(lease) = ours.iter().copied().find_map(&mut attempt) {
             return Ok(lease);
         }
-        for real in all.iter().copied().filter(of_others) {
-            if let Some((lease, _)) = attempt(real) {
+        for real in all.iter().copied().filter(of_others).take(MAX_TRIES) {
+            if let Some(lease) = self.take_idle(real) {
                 self.end(lease, true);
                 if self.reserve(bytes, false) {
                     return self.make(class, bytes, work).map(|lease| (lease, Found::New));
@@ -339,7 +346,7 @@ impl Cache {
 
     /// Before another exec is made: one that nobody has wanted for long goes, so that the library can
     /// use its memory again. It never gives any back.
-    fn make_way_for_growth(&self, key: usize, lane: Lane, age: impl Fn(&Real) -> u64) {
+    fn make_way_for_growth(&self, key: usize, age: impl Fn(&Real) -> u64) {
         if self.bounds.idle_ns == 0 {
             return;
         }
@@ -348,7 +355,7 @@ impl Cache {
             let limit = if real.owner.load(Relaxed) == 0 { self.bounds.idle_ns } else { long };
             real.class.load(Relaxed) != key && age(real) > limit
         };
-        if let Some(lease) = self.candidates(0).into_iter().find(goes).and_then(|real| self.take(real, lane)) {
+        if let Some(lease) = self.candidates(0).into_iter().find(goes).and_then(|real| self.take_idle(real)) {
             self.end(lease, true);
         }
     }
@@ -498,8 +505,7 @@ impl Cache {
     /// Memory is short: what nobody needs now goes.
     pub fn relieve(&self) {
         for real in self.candidates(0) {
-            // No lane: only what is known to be over.
-            if let Some(lease) = self.take(real, LOST) {
+            if let Some(lease) = self.take_idle(real) {
                 self.end(lease, true);
             }
         }
@@ -511,12 +517,12 @@ impl Cache {
     }
 
     /// Back under the bounds after they were exceeded.
-    pub fn settle(&self, lane: Lane) {
+    pub fn settle(&self) {
         for real in self.candidates(0) {
             if !self.over_bound() {
                 return;
             }
-            if let Some(lease) = self.take(real, lane) {
+            if let Some(lease) = self.take_idle(real) {
                 self.end(lease, true);
             }
         }

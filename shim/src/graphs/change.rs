@@ -2,6 +2,7 @@
 
 use super::cache::{Cache, Work};
 use super::handle::{Body, Handle, lock};
+use super::instantiate::place_in;
 use super::launch::INVALID;
 use super::real::{LOST, Lease};
 use crate::backend::graphs::{Read, Setter};
@@ -238,20 +239,11 @@ impl Cache {
 
     /// Index of one of the program's nodes among those of the graph that the handle came from.
     fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
-        if let Some(packed) = &body.nodes {
-            return self.with_work(|work| {
-                let mut handle = 0_u64;
-                let deltas = packed.unpacked(&mut work.scratch)?.as_chunks::<8>().0;
-                let found = deltas.iter().position(|delta| {
-                    handle = handle.wrapping_add(u64::from_le_bytes(*delta));
-                    handle == node as u64
-                });
-                found.map(|at| at as u32)
-            });
+        match &body.nodes {
+            Some(packed) => self.with_work(|work| place_in(packed, node, &mut work.scratch)),
+            // It was folded: its nodes are those of the graph that was built for the program since.
+            None => self.place_in_unfolded(body.graph.0 as Graph, node),
         }
-        // A graph that was ours: its nodes are those of the real one that was built for the program.
-        let graph = self.unfolded(body.graph.0 as Graph)?;
-        self.calls.nodes(graph)?.iter().position(|&known| known == node).map(|at| at as u32)
     }
 }
 

@@ -3,10 +3,10 @@
 
 use super::cache::Cache;
 use super::handle::{index_in, lock};
-use super::instantiate::Recipe;
-use super::records::Records;
+use super::instantiate::{Recipe, pack, place_in};
+use super::records::{Packed, Records};
 use crate::gate;
-use gpumem_abi::types::{Graph, Status};
+use gpumem_abi::types::{Graph, GraphNode, Status};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Mutex;
 
@@ -24,6 +24,8 @@ struct GraphBody {
     /// A function that may give out its nodes has had it: it is never folded again.
     seen: bool,
     recipe: Option<Recipe>,
+    /// Nodes of the graph as it was built of the recipe.
+    nodes: Option<Packed>,
 }
 
 /// What is known of the library's own graphs.
@@ -118,14 +120,15 @@ impl Cache {
             return Some(real as Graph);
         }
         let recipe = body.recipe.as_ref()?;
-        let built = self.build(recipe)?;
+        let (built, nodes) = self.build(recipe)?;
         body.real = Some(built as usize);
+        body.nodes = Some(self.with_work(|work| pack(&nodes, &mut work.scratch)));
         lock(&self.real_graphs).handles.insert(built as usize, index);
         gate::record_if_started(|shim| shim.graph_unfolded(graph));
         Some(built)
     }
 
-    fn build(&self, recipe: &Recipe) -> Option<Graph> {
+    fn build(&self, recipe: &Recipe) -> Option<(Graph, Vec<GraphNode>)> {
         let mode = self.calls.relax();
         let entered = self.calls.enter(recipe.shape.context);
         let built = self.with_work(|work| {
@@ -141,7 +144,7 @@ impl Cache {
             self.calls.leave();
         }
         self.calls.unrelax(mode);
-        built.map(|(graph, _)| graph)
+        built
     }
 
     /// What a graph of ours holds was read: the recipe stands for it from now on.
@@ -191,6 +194,13 @@ impl Cache {
     /// The program's handle of a library's graph.
     pub fn handle_of(&self, real: Graph) -> Graph {
         lock(&self.real_graphs).handles.get(&(real as usize)).map_or(real, |&index| self.graphs.address(index))
+    }
+
+    /// The place of a node in the graph as it was built of its recipe.
+    pub fn place_in_unfolded(&self, graph: Graph, node: GraphNode) -> Option<u32> {
+        let handle = self.graphs.get(self.graph_index(graph)?)?;
+        let body = lock(&handle.body);
+        self.with_work(|work| place_in(body.nodes.as_ref()?, node, &mut work.scratch))
     }
 
     /// Clones a graph of ours without the library, if it is folded; the clone and its nodes' number.

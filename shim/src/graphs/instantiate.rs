@@ -4,11 +4,11 @@ use super::cache::{Cache, Known, Work, capturing};
 use super::class::{Class, Shape, Template};
 use super::handle::{Body, lock};
 use super::real::LOST;
-use super::records::{Packed, Records, Source};
+use super::records::{Packed, Records, Scratch, Source};
 use crate::backend::graphs::{Read, Reading};
 use crate::clock;
 use crate::gate;
-use gpumem_abi::types::{Graph, GraphExec, SUCCESS, Status};
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -62,12 +62,11 @@ impl Cache {
         let start = clock::precise_ns();
         let folded = self.folded(graph);
         let real_graph = || self.unfolded(graph).ok_or(Pinned::None);
-        let (class, recipe, nodes, template) = match self.recipe_of(graph, folded, work)? {
+        let (class, recipe, template) = match self.recipe_of(graph, folded, work)? {
             (Read::Whole, recipe) => {
                 let recipe = recipe.ok_or(Pinned::Parameters)?;
                 let class = self.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
-                let nodes = (!self.is_ours(graph)).then(|| pack_nodes(work));
-                (class, Some(recipe), nodes, None)
+                (class, Some(recipe), None)
             }
             (read, _) => {
                 let template = Arc::new(self.cloned(real_graph()?, &Arc::default(), &Arc::default())?);
@@ -77,9 +76,11 @@ impl Cache {
                     true => self.class_of(&shape, flags, Class::of_clones),
                     false => Arc::new(Class::new(shape, flags, true)),
                 };
-                (class, None, None, Some(template))
+                (class, None, Some(template))
             }
         };
+        // Setters name the nodes that the graph has now; of a folded one nobody has any.
+        let nodes = self.folded(graph).is_none().then(|| pack_nodes(work));
         let took = clock::precise_ns() - start;
         let (index, handle) = self.execs.take().ok_or(Pinned::Room)?;
         let source_bytes = recipe.as_ref().map_or(0, |recipe| recipe.source.bytes())
@@ -271,13 +272,29 @@ pub fn source_bytes(body: &Body) -> u64 {
 
 /// The handles of the nodes just read, packed: they are a constant distance apart, mostly.
 fn pack_nodes(work: &mut Work) -> Packed {
+    pack(&work.reading.nodes, &mut work.scratch)
+}
+
+/// Handles of nodes, packed.
+pub fn pack(nodes: &[GraphNode], scratch: &mut Scratch) -> Packed {
     let mut before = 0_u64;
-    let mut raw = Vec::with_capacity(work.reading.nodes.len() * 8);
-    for &node in &work.reading.nodes {
+    let mut raw = Vec::with_capacity(nodes.len() * 8);
+    for &node in nodes {
         raw.extend_from_slice(&(node as u64).wrapping_sub(before).to_le_bytes());
         before = node as u64;
     }
-    Packed::new(&raw, &mut work.scratch)
+    Packed::new(&raw, scratch)
+}
+
+/// The place of a node among packed ones.
+pub fn place_in(packed: &Packed, node: GraphNode, scratch: &mut Scratch) -> Option<u32> {
+    let mut handle = 0_u64;
+    let deltas = packed.unpacked(scratch)?.as_chunks::<8>().0;
+    let found = deltas.iter().position(|delta| {
+        handle = handle.wrapping_add(u64::from_le_bytes(*delta));
+        handle == node as u64
+    });
+    found.map(|at| at as u32)
 }
 
 impl Known {

@@ -16,14 +16,14 @@ use std::sync::atomic::Ordering::*;
 /// H200, driver 580).
 pub const INVALID: Status = 1;
 
-/// Launch and upload have one prototype.
+/// The library's launch.
 pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
 impl Cache {
-    /// Launches, or uploads, a handle; the status, and its slot in the ledger.
+    /// Launches a handle; the status, and its slot in the ledger.
     ///
     /// # Safety
-    /// `real` is the library's launch or upload, `to` the stream of the program's call.
+    /// `real` is the library's launch, `to` the stream of the program's call.
     #[inline]
     pub unsafe fn launch(&self, real: Launch, index: u32, to: StreamArg) -> (Status, u32) {
         let Some(handle) = self.execs.get(index) else { return (INVALID, crate::ledger::table::NO_SLOT) };
@@ -106,7 +106,7 @@ impl Cache {
         // After a launch that failed nothing may be asked: its error is the thread's last.
         if status == SUCCESS && self.over_bound() {
             let mode = self.calls.relax();
-            self.settle(lane);
+            self.settle();
             self.calls.unrelax(mode);
         }
         status

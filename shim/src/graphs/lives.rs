@@ -6,6 +6,7 @@ use super::handle::lock;
 use super::real::{LOST, Lease, lane_of};
 use super::records::Records;
 use crate::backend::graphs::{Code, StreamArg};
+use crate::clock;
 use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
@@ -13,8 +14,9 @@ use std::sync::atomic::Ordering::*;
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: calls with an exec whose context is gone answer this. The
 /// driver itself crashes there (measured on an H200, driver 580).
 const CONTEXT_IS_DESTROYED: Status = 709;
-/// Looks at streams are short; a capture that begins does not wait for one longer than this.
-const MOST_SPINS: u32 = 100_000;
+/// Looks at streams do not wait for anything; a thread that is descheduled in one is waited for this
+/// long by a capture that begins.
+const LONGEST_LOOK_NS: u64 = 1_000_000_000;
 
 impl Cache {
     /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
@@ -143,10 +145,9 @@ impl Cache {
     /// A capture is about to begin: until [`Cache::capture_began`], no stream is looked at.
     pub fn capture_begins(&self) {
         self.beginning.fetch_add(1, SeqCst);
-        let mut spins = 0;
-        while self.looking.load(SeqCst) != 0 && spins < MOST_SPINS {
-            std::hint::spin_loop();
-            spins += 1;
+        let start = clock::precise_ns();
+        while self.looking.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_LOOK_NS {
+            std::thread::yield_now();
         }
     }
 

@@ -7,8 +7,8 @@ use crate::backend::graphs::{Event, StreamArg};
 use crate::threads;
 use gpumem_abi::types::{GraphExec, Stream};
 use std::cell::UnsafeCell;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Weak};
 
 /// Where something was launched: a stream, as a number that differs between streams. Default streams
 /// by their special handles; the per-thread one with the thread's number above it.

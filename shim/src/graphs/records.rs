@@ -2,8 +2,7 @@
 //!
 //! A record's meaning is the backend's. Here records are only compared and folded: each is taken as
 //! its difference from the record at the same place in the shape's base, or from an earlier record
-//! of the same length and beginning (the same kernel, in another layer), and LZ4 packs the rest,
-//! which is nearly all zeroes.
+//! of the same length and beginning (the same kernel, in another layer), and LZ4 packs the rest.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -142,6 +141,35 @@ const LOOK_BACK: usize = 64;
 /// Records begin with what they call: kernels with the function.
 const HEAD: usize = 8;
 
+/// Bytes of a word: most of what differs is a pointer.
+const WORD: usize = 8;
+
+/// Appends how a record differs from a model of the same length: a bit for each word that does, then
+/// those words, as their difference. Most words are the same, and so never reach LZ4.
+fn push_difference(record: &[u8], model: &[u8], out: &mut Vec<u8>) {
+    let bits = out.len();
+    out.resize(bits + record.len().div_ceil(WORD).div_ceil(8), 0);
+    for (index, (a, b)) in record.chunks(WORD).zip(model.chunks(WORD)).enumerate() {
+        if a != b {
+            out[bits + index / 8] |= 1 << (index % 8);
+            out.extend(a.iter().zip(b).map(|(a, b)| a ^ b));
+        }
+    }
+}
+
+/// Turns the model in `record` into what differs from it; what is left of `body`.
+fn take_difference<'a>(record: &mut [u8], body: &'a [u8]) -> Option<&'a [u8]> {
+    let (bits, mut body) = body.split_at_checked(record.len().div_ceil(WORD).div_ceil(8))?;
+    for (index, word) in record.chunks_mut(WORD).enumerate() {
+        if bits[index / 8] & (1 << (index % 8)) != 0 {
+            let (difference, rest) = body.split_at_checked(word.len())?;
+            word.iter_mut().zip(difference).for_each(|(byte, difference)| *byte ^= difference);
+            body = rest;
+        }
+    }
+    Some(body)
+}
+
 impl Source {
     /// Folds records against a base (none: the base itself).
     pub fn fold(records: &Records, base: Option<&Records>, scratch: &mut Scratch) -> Self {
@@ -174,16 +202,12 @@ impl Source {
         let mut words = list.chunks_exact(2).map(|word| u16::from_le_bytes([word[0], word[1]]));
         for index in 0..nodes {
             let record = records.get(index);
-            let model = match raw[index] {
-                AS_BASE => base.map_or(&[][..], |base| base.get(index)),
+            match raw[index] {
+                AS_BASE => push_difference(record, base.map_or(&[], |base| base.get(index)), &mut raw),
                 code => match (code, words.next().unwrap_or(0)) {
-                    (AS_EARLIER, back) => records.get(index - usize::from(back)),
-                    _ => &[],
+                    (AS_EARLIER, back) => push_difference(record, records.get(index - usize::from(back)), &mut raw),
+                    _ => raw.extend_from_slice(record),
                 },
-            };
-            match model.is_empty() {
-                true => raw.extend_from_slice(record),
-                false => raw.extend(record.iter().zip(model).map(|(a, b)| a ^ b)),
             }
         }
         let packed = Packed::new(&raw, scratch);
@@ -204,31 +228,26 @@ impl Source {
         let mut words = list.chunks_exact(2).map(|word| usize::from(u16::from_le_bytes([word[0], word[1]])));
         for (index, &code) in codes.iter().enumerate() {
             let start = out.bytes.len();
-            let (model, len) = match code {
-                AS_BASE => {
-                    let model = base.map_or(&[][..], |base| base.get(index));
-                    (Some(model), model.len())
-                }
+            match code {
+                AS_BASE => out.bytes.extend_from_slice(base.map_or(&[], |base| base.get(index))),
                 AS_EARLIER => {
                     let Some(range) = words.next().and_then(|back| out.range(index.checked_sub(back)?)) else {
                         return false;
                     };
-                    let len = range.len();
                     out.bytes.extend_from_within(range);
-                    (None, len)
                 }
                 _ => {
-                    let Some(len) = words.next() else { return false };
-                    out.bytes.resize(start + len, 0);
-                    (None, len)
+                    let Some((record, rest)) = words.next().and_then(|len| body.split_at_checked(len)) else {
+                        return false;
+                    };
+                    out.bytes.extend_from_slice(record);
+                    body = rest;
                 }
-            };
-            if let Some(model) = model {
-                out.bytes.extend_from_slice(model);
             }
-            let Some((difference, rest)) = body.split_at_checked(len) else { return false };
-            body = rest;
-            out.bytes[start..].iter_mut().zip(difference).for_each(|(byte, difference)| *byte ^= difference);
+            if code == AS_BASE || code == AS_EARLIER {
+                let Some(rest) = take_difference(&mut out.bytes[start..], body) else { return false };
+                body = rest;
+            }
             out.ends.push(out.bytes.len() as u32);
         }
         true

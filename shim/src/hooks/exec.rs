@@ -45,27 +45,12 @@ pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Str
     unsafe { launch_on(call, real, exec, StreamArg { stream, per_thread: true }) }
 }
 
-/// The program uploads an exec before its first launch: also that makes a real one hold it.
-unsafe fn upload_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
-    // SAFETY: the program's own call.
-    unsafe {
-        match graphs::exec_index(call.vendor, exec) {
-            Some(index) => graphs::cache(call.vendor).map_or(NOT_INITIALIZED, |cache| cache.launch(real, index, to).0),
-            None => real(exec, to.stream),
-        }
-    }
-}
-
-/// The program uploads an exec.
+/// The program uploads an exec. Its launches neither wait for that nor are they waited for.
 pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { upload_on(call, real, exec, StreamArg { stream, per_thread: false }) }
-}
-
-/// As [`upload`], where the default stream is the thread's own.
-pub unsafe fn upload_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { upload_on(call, real, exec, StreamArg { stream, per_thread: true }) }
+    on_real(&call, exec, None, |exec| {
+        // SAFETY: the program's own call.
+        unsafe { real(exec, stream) }
+    })
 }
 
 /// The program destroys an executable graph.

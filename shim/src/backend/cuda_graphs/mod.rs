@@ -220,7 +220,9 @@ impl GraphCalls for CudaGraphs {
         let out = (&raw mut value).cast();
         // SAFETY: a live kernel node; writes at most the 64 bytes of a value.
         let told = unsafe { driver::cuGraphKernelNodeGetAttribute(node, attribute as i32, out) };
-        shape::attribute::ALL.contains(&attribute) && told == Some(SUCCESS)
+        let asked =
+            shape::attribute::OF_NODES.contains(&attribute) || shape::attribute::OF_FUNCTIONS.contains(&attribute);
+        asked && told == Some(SUCCESS)
     }
 
     fn allowed(&self) -> Status {

@@ -2,7 +2,7 @@
 
 use super::functions::{Function, Functions, MAX_PARAM_BYTES};
 use super::layout::*;
-use super::shape::{Edge, Node, Shape, attribute};
+use super::shape::{Edge, Node, Set, Shape, attribute};
 use crate::backend::graphs::{Read, Reading, Setter};
 use crate::doors::driver;
 use gpumem_abi::types::*;
@@ -118,11 +118,30 @@ fn kind_of(node: GraphNode) -> Result<NodeKind, Pinned> {
     u8::try_from(kind).ok().and_then(NodeKind::from_u8).ok_or(Pinned::UnknownNode)
 }
 
-/// What the last kernel was: neighbours are often alike.
+/// What the last kernel was, since neighbours are often alike, and what the functions have.
 #[derive(Default)]
 struct Last {
     function: Option<((u64, u64), Arc<Function>)>,
     set: usize,
+    asked: Set,
+    of_functions: Vec<((u64, u64), Arc<Set>)>,
+}
+
+/// Appends the attributes of a node that the driver tells.
+fn ask(node: GraphNode, ids: &[u32], set: &mut Set) -> Result<(), Pinned> {
+    for &id in ids.iter().filter(|&id| UNKNOWN.load(Relaxed) & (1 << id) == 0) {
+        let mut value = AttributeValue::default();
+        // SAFETY: a kernel node; writes at most the 64 bytes of a value.
+        if unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } == Some(SUCCESS) {
+            if id == attribute::DEVICE_UPDATABLE && value[0] as u32 != 0 {
+                return Err(Pinned::DeviceUpdatable);
+            }
+            set.push((id, value));
+        } else {
+            UNKNOWN.fetch_or(1 << id, Relaxed);
+        }
+    }
+    Ok(())
 }
 
 /// Attributes that this driver does not tell of kernel nodes: asking costs 1.3 µs each time, where the
@@ -153,24 +172,23 @@ fn kernel(
     }
     entry.tag = u64::from(function.traits);
     last.function = Some((key, function));
-    // Kernels of a graph have few different sets of attributes; each is compared with the last one
-    // while it is read, since most are the same.
-    let mut set = Vec::with_capacity(attribute::ALL.len());
-    for id in attribute::ALL.into_iter().filter(|id| UNKNOWN.load(Relaxed) & (1 << id) == 0) {
-        let mut value = AttributeValue::default();
-        // SAFETY: a kernel node; writes at most the 64 bytes of a value.
-        if unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } == Some(SUCCESS) {
-            if id == attribute::DEVICE_UPDATABLE && value[0] as u32 != 0 {
-                return Err(Pinned::DeviceUpdatable);
-            }
-            set.push((id, value));
-        } else {
-            UNKNOWN.fetch_or(1 << id, Relaxed);
+    let of_function = match last.of_functions.iter().find(|(known, _)| *known == key) {
+        Some((_, known)) => known.clone(),
+        None => {
+            let mut set = Set::new();
+            ask(node, &attribute::OF_FUNCTIONS, &mut set)?;
+            let set = Arc::new(set);
+            last.of_functions.push((key, set.clone()));
+            set
         }
-    }
-    if shape.sets.get(last.set) != Some(&set) {
-        last.set = shape.sets.iter().position(|known| *known == set).unwrap_or_else(|| {
-            shape.sets.push(set);
+    };
+    last.asked.clear();
+    ask(node, &attribute::OF_NODES, &mut last.asked)?;
+    last.asked.extend_from_slice(&of_function);
+    // Kernels of a graph have few different sets of attributes, and neighbours mostly the same.
+    if shape.sets.get(last.set) != Some(&last.asked) {
+        last.set = shape.sets.iter().position(|known| *known == last.asked).unwrap_or_else(|| {
+            shape.sets.push(last.asked.clone());
             shape.sets.len() - 1
         });
     }
@@ -227,20 +245,17 @@ pub unsafe fn kernel_record(params: &KernelParams, function: &Function, bytes: &
 /// # Safety
 /// `extra` is null or a list as `cuLaunchKernel` takes it.
 unsafe fn packed(mut extra: *const *const c_void) -> Option<(*const u8, usize)> {
-    const END: usize = 0;
-    const BUFFER: usize = 1;
-    const BYTES: usize = 2;
     if extra.is_null() {
         return None;
     }
     let (mut buffer, mut len) = (null_mut(), 0);
-    // SAFETY: the list ends with END; keys come with a value each.
+    // SAFETY: the list ends with its own key; keys come with a value each.
     unsafe {
         for _ in 0..8 {
             match extra.read() as usize {
-                END => break,
-                BUFFER => buffer = extra.add(1).read().cast_mut(),
-                BYTES => len = extra.add(1).read().cast::<usize>().read(),
+                EXTRA_END => break,
+                EXTRA_BUFFER => buffer = extra.add(1).read().cast_mut(),
+                EXTRA_BYTES => len = extra.add(1).read().cast::<usize>().read(),
                 _ => return None,
             }
             extra = extra.add(2);

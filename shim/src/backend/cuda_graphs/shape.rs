@@ -24,16 +24,16 @@ pub mod attribute {
     pub const CARVEOUT: u32 = 14;
     pub const NVLINK_SCHEDULING: u32 = 16;
 
-    pub const ALL: [u32; 11] = [
+    /// What each node is asked for.
+    pub const OF_NODES: [u32; 4] = [COOPERATIVE, CLUSTER_DIMENSION, PRIORITY, DEVICE_UPDATABLE];
+    /// Hints to the scheduler and the caches, which change no result: one node of each function in a
+    /// graph is asked.
+    pub const OF_FUNCTIONS: [u32; 7] = [
         ACCESS_POLICY_WINDOW,
-        COOPERATIVE,
-        CLUSTER_DIMENSION,
         CLUSTER_SCHEDULING,
-        PRIORITY,
         SYNC_DOMAIN_MAP,
         SYNC_DOMAIN,
         PREFERRED_CLUSTER,
-        DEVICE_UPDATABLE,
         CARVEOUT,
         NVLINK_SCHEDULING,
     ];
