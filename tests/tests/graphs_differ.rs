@@ -2,8 +2,10 @@
 //! tester that says so finds what a broken interposer does wrong, and says it in a few operations.
 
 use gpumem_tests::differ::child::Setup;
+use gpumem_tests::differ::generate;
 use gpumem_tests::differ::hunt::{Hunt, Tally};
-use gpumem_tests::differ::{generate, program::Program};
+use gpumem_tests::differ::pair::{Pair, Verdict};
+use gpumem_tests::differ::program::{Line, Op, Program};
 use gpumem_tests::harness::artifacts;
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
@@ -125,7 +127,17 @@ fn a_crash_is_found() {
 
 #[test]
 fn standing_still_is_found() {
-    assert!(finds("hang", 60, 4).contains("stood still"));
+    let dir = Scratch::new();
+    let mut setup = setup(&broken(dir.path()));
+    setup.preloaded.push(("BROKEN".into(), "hang".into()));
+    setup.limit = Duration::from_secs(4);
+    let update = |line: &Line| matches!(line.op, Op::Update { .. });
+    let mut programs = (0..).map(|seed| generate::program(seed, 60));
+    let program = programs.find(|program| program.0.iter().any(update)).expect("one that updates");
+    match Pair::new(&setup).run(&program).expect("processes") {
+        Verdict::Differs(difference) => assert!(difference.what.contains("stood still"), "{difference}"),
+        Verdict::Same | Verdict::Ill(_) => panic!("not found"),
+    }
 }
 
 /// The same seed is the same program on every machine: what is reported by its seed can be made again.

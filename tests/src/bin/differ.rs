@@ -12,13 +12,14 @@ use std::time::Duration;
 
 const USAGE: &str = "\
 usage: differ gen --seed N [--length L]          prints a program
-       differ exec FILE [--words]                runs it on the driver found here, prints what it answers
+       differ exec FILE [--words] [--clock]      runs it on the driver found here, prints what it answers
        differ pair FILE --lib PATH [OPTIONS]     runs it natively and preloaded, prints what differs
        differ hunt --lib PATH [OPTIONS]          does so for many seeds
   --lib PATH       libgpumem.so
   --env K=V        a variable of the preloaded run; any number of them
   --both K=V       a variable of both runs
   --words          memory contents in full
+  --clock          exec: operations that take a millisecond say so
   --times N        pair: so many times, until it differs (1)
   --shrink         pair: prints the smallest program that differs
   --seeds A..B     hunt: which (0..1000000)
@@ -41,7 +42,7 @@ impl Arguments {
         let (mut parsed, mut args) = (Self::default(), args);
         while let Some(arg) = args.next() {
             match arg.strip_prefix("--") {
-                Some(name @ ("words" | "shrink")) => parsed.options.push((name.into(), String::new())),
+                Some(name @ ("words" | "shrink" | "clock")) => parsed.options.push((name.into(), String::new())),
                 Some(
                     name @ ("lib" | "env" | "both" | "times" | "seeds" | "seconds" | "length" | "caps" | "most" | "out"
                     | "seed" | "without"),
@@ -162,11 +163,12 @@ fn main() -> ExitCode {
         }
         "exec" => {
             let text = format!("{}.\n", arguments.program()?);
-            run::serve(Cursor::new(text), std::io::stdout().lock(), arguments.has("words")).map(|()| true)
+            run::serve(Cursor::new(text), std::io::stdout().lock(), arguments.has("words"), arguments.has("clock"))
+                .map(|()| true)
         }
         "serve" => {
             let input = BufReader::new(std::io::stdin());
-            run::serve(input, std::io::stdout().lock(), arguments.has("words")).map(|()| true)
+            run::serve(input, std::io::stdout().lock(), arguments.has("words"), false).map(|()| true)
         }
         "pair" => pair(&arguments),
         "hunt" => hunt(&arguments),

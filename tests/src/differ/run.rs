@@ -6,6 +6,7 @@ use super::real::Real;
 use super::world::World;
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 type Turn<A> = (Box<World<A>>, Op);
 
@@ -55,11 +56,11 @@ pub const END: &str = "== end";
 pub const DOT: &str = ".";
 
 /// Runs the programs that `input` holds, each ended by a line of a dot, and prints what each call
-/// answered, as it goes.
+/// answered, as it goes. `clock`: operations that take a millisecond say so.
 ///
 /// # Errors
 /// When there is no device, a program cannot be read, or a thread is gone.
-pub fn serve(input: impl BufRead, mut out: impl Write, words: bool) -> Result<(), String> {
+pub fn serve(input: impl BufRead, mut out: impl Write, words: bool, clock: bool) -> Result<(), String> {
     let real = Real::open(words)?;
     let threads = Threads::new(&real);
     let mut world = Box::new(World::new(real));
@@ -74,7 +75,11 @@ pub fn serve(input: impl BufRead, mut out: impl Write, words: bool) -> Result<()
         let program: Program = text.parse()?;
         text.clear();
         for (i, line) in program.0.iter().chain([&Op::Reset.into()]).enumerate() {
+            let begin = Instant::now();
             world = threads.run(world, line.t, &line.op)?;
+            if clock && begin.elapsed() > Duration::from_millis(1) {
+                world.trace.push(format!("took {} ms", begin.elapsed().as_millis()));
+            }
             let said: String = world.trace.drain(..).map(|said| format!("{i} {said}\n")).collect();
             world.seen.clear();
             out.write_all(said.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())?;
