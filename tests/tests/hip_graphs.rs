@@ -150,6 +150,14 @@ fn execs_come_back_on_their_device() {
     ours.ledger().balanced();
 }
 
+/// NULL names another stream on each device.
+#[test]
+fn default_streams_of_devices_are_told_apart() {
+    let (_, ours) = both(&bounded("defaults", 8).env("SIM_DEVICES", "2"));
+    assert!(said(&ours, "defaults") <= 8, "{}", ours.out);
+    assert_ne!(ours.ledger().counter(EVICTIONS), 0);
+}
+
 #[test]
 fn t21_a_child_of_a_fork_can_do_nothing_with_handles() {
     let (_, ours) = both(&bounded("forks", 2));

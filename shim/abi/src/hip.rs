@@ -196,6 +196,7 @@ macro_rules! hip_calls {
         $emit! {
             hipRuntimeGetVersion (version: *mut c_int);
             hipGetDevice (device: *mut Device);
+            hipGetDeviceCount (count: *mut c_int);
             hipDeviceGetName (name: *mut c_char, len: c_int, device: Device);
             hipDeviceGetUuid (uuid: *mut [u8; 16], device: Device);
             hipDeviceTotalMem (bytes: *mut usize, device: Device);
@@ -209,6 +210,7 @@ macro_rules! hip_calls {
             hipEventDestroy (event: Opaque);
             hipStreamWaitEvent (stream: Stream, event: Opaque, flags: c_uint);
             hipStreamQuery (stream: Stream);
+            hipStreamGetDevice (stream: Stream, device: *mut Device);
             hipStreamIsCapturing (stream: Stream, status: *mut c_int);
             hipThreadExchangeStreamCaptureMode (mode: *mut c_int);
             hipGraphClone (clone: *mut Graph, original: Graph);

@@ -58,6 +58,14 @@ pub enum Read {
 pub struct StreamArg {
     pub stream: Stream,
     pub per_thread: bool,
+    /// Which device's default stream it is, plus one; 0: what the handle says is enough.
+    pub device: u8,
+}
+
+impl StreamArg {
+    pub const fn new(stream: Stream, per_thread: bool) -> Self {
+        Self { stream, per_thread, device: 0 }
+    }
 }
 
 /// What a node setter was given.

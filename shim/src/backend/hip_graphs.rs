@@ -14,6 +14,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::cell::Cell;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// The HIP runtime.
 pub struct HipGraphs {
@@ -25,8 +26,6 @@ pub struct HipGraphs {
 const RELAXED: i32 = 2;
 /// `hipEventDisableTiming`.
 const NO_TIMING: u32 = 2;
-/// `hipErrorNotReady`.
-const NOT_READY: Status = 600;
 /// `hipErrorNotSupported`.
 const NOT_SUPPORTED: Status = 801;
 /// `hipStreamLegacy`, which HIP has since 6.3 only; NULL is the same stream in all functions but the
@@ -58,16 +57,69 @@ fn stream_of(to: StreamArg) -> Stream {
     }
 }
 
-/// The answer of a query. "Not ready" becomes the thread's last error before HIP 7: the program did not
-/// ask and must not find it.
-fn is_over(status: Option<Status>) -> bool {
+/// Devices, asked for once: each has default streams of its own, which have the same names.
+fn devices() -> i32 {
+    static DEVICES: AtomicI32 = AtomicI32::new(0);
+    let mut count = DEVICES.load(Relaxed);
+    if count == 0 {
+        // SAFETY: writes the number.
+        let _ = unsafe { hip::hipGetDeviceCount(&mut count) };
+        DEVICES.store(count, Relaxed);
+    }
+    count
+}
+
+/// A default stream with its device, where there are several.
+#[inline]
+pub fn named(to: StreamArg) -> StreamArg {
+    if to.stream > PER_THREAD || devices() < 2 {
+        return to;
+    }
+    let device = Hip.current_device().and_then(|device| u8::try_from(device + 1).ok()).unwrap_or(0);
+    StreamArg { device, ..to }
+}
+
+/// Runs `f` with a device current.
+fn on<R>(device: Option<Device>, f: impl FnOnce() -> R) -> R {
+    let current = Hip.current_device();
+    let Some(device) = device.filter(|&device| Some(device) != current) else { return f() };
+    // SAFETY: a device of this process, and the one that was current before.
+    unsafe {
+        let set = hip::hipSetDevice(device) == Some(SUCCESS);
+        let result = f();
+        if let Some(current) = current.filter(|_| set) {
+            let _ = hip::hipSetDevice(current);
+        }
+        result
+    }
+}
+
+/// Runs `f` where this stream has this name.
+fn at<R>(to: StreamArg, f: impl FnOnce(Stream) -> R) -> R {
+    on((to.device != 0).then(|| Device::from(to.device) - 1), || f(stream_of(to)))
+}
+
+/// The answer of a question that the program did not ask: before HIP 7 "not ready" becomes the thread's
+/// last error, as refusals do in all versions, and the program must not find it.
+fn is_ok(status: Option<Status>) -> bool {
     // SAFETY: both only look at this thread's last error.
     unsafe {
-        if status == Some(NOT_READY) && hip::hipPeekAtLastError() == Some(NOT_READY) {
+        if status != Some(SUCCESS) && hip::hipPeekAtLastError() == status {
             let _ = hip::hipGetLastError();
         }
     }
     status == Some(SUCCESS)
+}
+
+/// An event on the device of a stream: on others it cannot be recorded.
+fn new_event(stream: Stream) -> Option<Event> {
+    let (mut device, mut event) = (0, null_mut());
+    // SAFETY: a live stream; writes the number.
+    let known = is_ok(unsafe { hip::hipStreamGetDevice(stream, &mut device) });
+    on(known.then_some(device), || {
+        // SAFETY: writes the handle.
+        is_ok(unsafe { hip::hipEventCreateWithFlags(&mut event, NO_TIMING) }).then_some(event as Event)
+    })
 }
 
 /// Why a node keeps its graph from being cloned and instantiated again.
@@ -230,32 +282,27 @@ impl GraphCalls for HipGraphs {
     }
 
     fn mark(&self, event: Option<Event>, to: StreamArg) -> Option<Event> {
-        // SAFETY: the event is ours, the stream one that the program uses now.
-        unsafe {
-            let event = match event {
-                Some(event) => event as Opaque,
-                None => {
-                    let mut event = null_mut();
-                    done(hip::hipEventCreateWithFlags(&mut event, NO_TIMING)).ok()?;
-                    event
+        at(to, |stream| {
+            let record = |event: Event| {
+                // SAFETY: the event is ours, the stream one that the program uses now.
+                let recorded = is_ok(unsafe { hip::hipEventRecord(event as Opaque, stream) });
+                if !recorded {
+                    self.drop_event(event);
                 }
+                recorded.then_some(event)
             };
-            if done(hip::hipEventRecord(event, stream_of(to))).is_err() {
-                let _ = hip::hipEventDestroy(event);
-                return None;
-            }
-            Some(event as Event)
-        }
+            event.and_then(record).or_else(|| new_event(stream).and_then(record))
+        })
     }
 
     fn done(&self, event: Event) -> bool {
         // SAFETY: an event of ours.
-        is_over(unsafe { hip::hipEventQuery(event as Opaque) })
+        is_ok(unsafe { hip::hipEventQuery(event as Opaque) })
     }
 
     fn wait(&self, to: StreamArg, event: Event) -> Status {
         // SAFETY: an event of ours, the stream of the program's own call.
-        unsafe { hip::hipStreamWaitEvent(stream_of(to), event as Opaque, 0) }.unwrap_or(SYMBOL_NOT_FOUND)
+        at(to, |stream| unsafe { hip::hipStreamWaitEvent(stream, event as Opaque, 0) }).unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn drop_event(&self, event: Event) {
@@ -266,13 +313,13 @@ impl GraphCalls for HipGraphs {
     fn captures(&self, to: StreamArg) -> bool {
         let mut state = 0;
         // SAFETY: the stream of the program's own call; writes the state.
-        let status = unsafe { hip::hipStreamIsCapturing(stream_of(to), &mut state) };
+        let status = at(to, |stream| unsafe { hip::hipStreamIsCapturing(stream, &mut state) });
         status != Some(SUCCESS) || state != 0
     }
 
     fn idle(&self, stream: StreamArg) -> bool {
         // SAFETY: a stream that lives and does not capture.
-        is_over(unsafe { hip::hipStreamQuery(stream_of(stream)) })
+        at(stream, |stream| is_ok(unsafe { hip::hipStreamQuery(stream) }))
     }
 
     /// HIP's graphs without memory nodes keep none.

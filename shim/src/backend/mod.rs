@@ -67,6 +67,15 @@ pub fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn graphs::
     }
 }
 
+/// A stream of the program's, apart from those of the same name.
+#[inline]
+pub fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg {
+    match vendor {
+        Vendor::Cuda => to,
+        Vendor::Hip => hip_graphs::named(to),
+    }
+}
+
 /// Child graphs are counted this deep.
 const MAX_DEPTH: u32 = 16;
 

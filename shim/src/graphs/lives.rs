@@ -58,7 +58,7 @@ impl Cache {
 
     /// A stream is about to be destroyed: what was launched on it last needs an event to be known by.
     pub fn stream_going(&self, stream: Stream) {
-        let to = StreamArg { stream, per_thread: false };
+        let to = StreamArg::new(stream, false);
         let lane = lane_of(to);
         for real in self.reals() {
             if real.lane.load(Relaxed) != lane || real.marked.load(Relaxed) {

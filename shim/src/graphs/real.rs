@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Arc, Weak};
 
 /// Where something was launched: a stream, as a number that differs between streams. Default streams
-/// by their special handles; the per-thread one with the thread's number above it.
+/// by their special handles, with the device's number above it where the vendor's devices have one
+/// each, and the thread's number above that of a per-thread one.
 pub type Lane = u64;
 /// Nothing is in flight.
 pub const NOWHERE: Lane = 0;
@@ -20,27 +21,34 @@ pub const LOST: Lane = u64::MAX;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
+/// Handles of streams are addresses of objects: no other lane has these bits.
+const SPECIAL: u64 = 3;
+const DEVICE_SHIFT: u32 = 8;
 const THREAD_SHIFT: u32 = 32;
 
 #[inline]
 pub fn lane_of(to: StreamArg) -> Lane {
+    let device = u64::from(to.device) << DEVICE_SHIFT;
     match to.stream as u64 {
-        0 if !to.per_thread => LEGACY,
-        0 | PER_THREAD => PER_THREAD | u64::from(threads::tid(|_| {})) << THREAD_SHIFT,
+        0 if !to.per_thread => LEGACY | device,
+        LEGACY => LEGACY | device,
+        0 | PER_THREAD => PER_THREAD | device | u64::from(threads::tid(|_| {})) << THREAD_SHIFT,
         stream => stream,
     }
 }
 
 /// The stream of a lane, if this thread can name it.
 pub fn stream_of(lane: Lane) -> Option<StreamArg> {
-    let legacy = |stream: u64| Some(StreamArg { stream: stream as Stream, per_thread: false });
+    let device = (lane >> DEVICE_SHIFT) as u8;
+    let special = |stream: u64| Some(StreamArg { device, ..StreamArg::new(stream as Stream, false) });
     match lane {
         NOWHERE | LOST => None,
-        lane if lane & 0xffff_ffff == PER_THREAD && lane >> THREAD_SHIFT != 0 => {
+        lane if lane & SPECIAL == PER_THREAD => {
             let ours = lane >> THREAD_SHIFT == u64::from(threads::tid(|_| {}));
-            if ours { legacy(PER_THREAD) } else { None }
+            if ours { special(PER_THREAD) } else { None }
         }
-        lane => legacy(lane),
+        lane if lane & SPECIAL == LEGACY => special(LEGACY),
+        lane => Some(StreamArg::new(lane as Stream, false)),
     }
 }
 

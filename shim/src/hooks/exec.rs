@@ -1,6 +1,7 @@
 //! Executable graphs: launched, updated, destroyed. Handles of ours go to the cache
 //! ([`crate::graphs`]), the library's own to the library.
 
+use crate::backend;
 use crate::backend::graphs::{Setter, StreamArg};
 use crate::call::Call;
 use crate::graphs::change::{Change, Updated};
@@ -21,7 +22,7 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
     if let Some(index) = graphs::exec_index(call.vendor, exec) {
         let Some(cache) = graphs::cache(call.vendor) else { return NOT_INITIALIZED };
         // SAFETY: the program's own call, on a real exec.
-        let (status, slot) = unsafe { cache.launch(real, index, to) };
+        let (status, slot) = unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
         call.note(|shim| shim.handle_launched(slot, status));
         return status;
     }
@@ -35,14 +36,14 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
 #[inline]
 pub unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: the program's own call.
-    unsafe { launch_on(call, real, exec, StreamArg { stream, per_thread: false }) }
+    unsafe { launch_on(call, real, exec, StreamArg::new(stream, false)) }
 }
 
 /// As [`launch`], where the default stream is the thread's own.
 #[inline]
 pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: the program's own call.
-    unsafe { launch_on(call, real, exec, StreamArg { stream, per_thread: true }) }
+    unsafe { launch_on(call, real, exec, StreamArg::new(stream, true)) }
 }
 
 /// The program uploads an exec. Its launches neither wait for that nor are they waited for.

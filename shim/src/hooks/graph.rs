@@ -211,7 +211,7 @@ macro_rules! instantiate_with_params {
                 if flags & UPLOAD == 0 {
                     return SUCCESS;
                 }
-                graphs::upload(call.vendor, made, StreamArg { stream, per_thread: $per_thread })
+                graphs::upload(call.vendor, made, StreamArg::new(stream, $per_thread))
             }
         }
     };

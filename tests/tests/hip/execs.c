@@ -280,6 +280,30 @@ static void devices(void) {
     OK(hipStreamDestroy(there));
 }
 
+/* Default streams have one name on all devices. What the other device's holds up is not over. */
+static void defaults(void) {
+    static atomic_int go;
+    OK(hipSetDevice(1));
+    for (int i = 0; i < 4; i++) make(&all[i], 1200 + i);
+    OK(hipLaunchHostFunc(NULL, until, &go));
+    for (int i = 0; i < 4; i++) launch(&all[i], NULL);
+    OK(hipSetDevice(0));
+    for (int i = 4; i < 14; i++) make(&all[i], 1200 + i);
+    for (int round = 0; round < 2; round++)
+        for (int i = 4; i < 14; i++) {
+            launch(&all[i], NULL);
+            OK(hipStreamSynchronize(NULL));
+        }
+    atomic_store(&go, 1);
+    OK(hipSetDevice(1));
+    OK(hipDeviceSynchronize());
+    for (int i = 0; i < 14; i++) holds(&all[i], 1200 + i);
+    OK(hipSetDevice(0));
+    for (int i = 4; i < 14; i++) launch_and_check(&all[i], NULL);
+    say_live("defaults");
+    for (int i = 0; i < 14; i++) end(&all[i]);
+}
+
 /* A child has its parent's handles and can do nothing with them. */
 static void forks(void) {
     for (int i = 0; i < 4; i++) make(&all[i], 900 + i);
@@ -366,7 +390,7 @@ static void nested(void) {
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } modes[] = {
         {"rounds", rounds}, {"busy", busy}, {"lanes", lanes}, {"changes", changes}, {"updates", updates}, {"idle", idle},
-        {"reset", reset}, {"devices", devices}, {"forks", forks}, {"threads", threads}, {"nested", nested},
+        {"reset", reset}, {"devices", devices}, {"defaults", defaults}, {"forks", forks}, {"threads", threads}, {"nested", nested},
     };
     const char *mode = argc > 1 ? argv[1] : "";
     OK(hipStreamCreateWithFlags(&s1, hipStreamNonBlocking));
