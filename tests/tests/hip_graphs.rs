@@ -150,6 +150,30 @@ fn execs_come_back_on_their_device() {
     ours.ledger().balanced();
 }
 
+/// Child graphs are cloned with the graph around them.
+#[test]
+fn graphs_with_child_graphs_are_bounded() {
+    for retarget in ["0", "1"] {
+        let (_, ours) = both(&bounded("children", 2).env("GPUMEM_HIP_RETARGET", retarget));
+        // Two, and one whose inner node was set.
+        assert!(said(&ours, "children") <= 3, "{}", ours.out);
+        assert_eq!(ours.ledger().counter(HANDLES_MADE), 6);
+        assert_eq!(ours.ledger().counter(RETARGETS), 0, "updates of child graphs are not relied on");
+    }
+}
+
+/// What a clone cannot stand for is the library's own, with the reason in the ledger.
+#[test]
+fn kinds_that_cannot_be_cloned_are_pinned() {
+    both(&bounded("kinds", 2));
+    let ledger = bounded("kinds", 2).env("KEEP", "1").preloaded().ok().ledger();
+    let mut execs: Vec<_> = ledger.snapshot.execs.iter().collect();
+    execs.sort_by_key(|exec| exec.serial);
+    let why: Vec<_> = execs.iter().take(6).filter_map(|exec| exec.pinned()).collect();
+    use Pinned::*;
+    assert_eq!(why, [MemoryNodes, EventNodes, ExternalNodes, UserObjects, None, None]);
+}
+
 /// NULL names another stream on each device.
 #[test]
 fn default_streams_of_devices_are_told_apart() {

@@ -12,6 +12,7 @@ use crate::doors::hip;
 use crate::graphs::records::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
+use once_cell::race::OnceBool;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -190,7 +191,8 @@ fn edges(graph: Graph, reading: &mut Reading) -> Option<()> {
 
 impl GraphCalls for HipGraphs {
     fn ready(&self) -> Result<(), Pinned> {
-        if hip::has_graph_calls() { Ok(()) } else { Err(Pinned::Lookup) }
+        static READY: OnceBool = OnceBool::new();
+        if READY.get_or_init(hip::has_graph_calls) { Ok(()) } else { Err(Pinned::Lookup) }
     }
 
     /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by

@@ -63,7 +63,7 @@ impl Cache {
 
     /// A clone of a graph that has the handle's shape.
     fn same_clone(&self, body: &Body, graph: Graph, work: &mut Work) -> Option<Arc<Template>> {
-        let class = body.class.as_ref().filter(|class| class.alone)?;
+        let class = body.class.as_ref().filter(|class| class.alone && !self.holds_user_objects(graph))?;
         let read = self.calls.read(graph, &mut work.reading).ok()?;
         if read == Read::Whole || Packed::new(&work.reading.shape, &mut work.scratch) != class.shape.key {
             return None;

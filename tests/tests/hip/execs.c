@@ -20,6 +20,11 @@ hipError_t hipGraphExecGetFlags(hipGraphExec_t, unsigned long long *);
 hipError_t hipGraphNodeGetEnabled(hipGraphExec_t, hipGraphNode_t, unsigned *);
 hipError_t hipGraphExecHostNodeSetParams(hipGraphExec_t, hipGraphNode_t, const hipHostNodeParams *);
 
+hipError_t hipGraphChildGraphNodeGetGraph(hipGraphNode_t, hipGraph_t *);
+hipError_t hipGraphAddBatchMemOpNode(hipGraphNode_t *, hipGraph_t, const hipGraphNode_t *, size_t, const void *);
+hipError_t hipUserObjectCreate(void **, void *, void (*)(void *), unsigned, unsigned);
+hipError_t hipGraphRetainUserObject(hipGraph_t, void *, unsigned, unsigned);
+
 enum { MAX = 64, WORDS = 32 };
 /* A graph sets every word of its block to its number, and copies them behind that. */
 typedef struct {
@@ -280,6 +285,92 @@ static void devices(void) {
     OK(hipStreamDestroy(there));
 }
 
+/* Graphs with child graphs, whose inner nodes are set too. */
+static void children(void) {
+    unsigned *blocks;
+    hipGraph_t inner, outer[6], embedded;
+    hipGraphNode_t child[6], leaf, node;
+    hipGraphExec_t e[6];
+    size_t len = 1;
+    OK(hipMalloc((void **)&blocks, 6 * 64));
+    for (int i = 0; i < 6; i++) {
+        hipMemsetParams p = {.dst = blocks + 16 * i, .elementSize = 4, .height = 1, .pitch = 4, .value = 1300 + i, .width = 1};
+        OK(hipGraphCreate(&inner, 0));
+        OK(hipGraphAddMemsetNode(&leaf, inner, NULL, 0, &p));
+        OK(hipGraphCreate(&outer[i], 0));
+        OK(hipGraphAddChildGraphNode(&child[i], outer[i], NULL, 0, inner));
+        OK(hipGraphAddMemcpyNode1D(&node, outer[i], &child[i], 1, blocks + 16 * i + 1, blocks + 16 * i, 4, hipMemcpyDeviceToDevice));
+        OK(hipGraphDestroy(inner));
+        OK(hipGraphInstantiate(&e[i], outer[i], NULL, NULL, 0));
+    }
+    OK(hipGraphChildGraphNodeGetGraph(child[0], &embedded));
+    OK(hipGraphGetNodes(embedded, &leaf, &len));
+    hipMemsetParams p = {.dst = blocks, .elementSize = 4, .height = 1, .pitch = 4, .value = 99, .width = 1};
+    OK(hipGraphExecMemsetNodeSetParams(e[0], leaf, &p));
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 6; i++) {
+            unsigned got[2];
+            OK(hipMemset(blocks + 16 * i, 0, 64));
+            OK(hipDeviceSynchronize());
+            OK(hipGraphLaunch(e[i], s1));
+            OK(hipStreamSynchronize(s1));
+            OK(hipMemcpy(got, blocks + 16 * i, sizeof got, hipMemcpyDeviceToHost));
+            EXPECT(got[0], i ? 1300 + i : 99);
+            EXPECT(got[1], i ? 1300 + i : 99);
+        }
+    say_live("children");
+    for (int i = 0; i < 6; i++) {
+        OK(hipGraphExecDestroy(e[i]));
+        OK(hipGraphDestroy(outer[i]));
+    }
+    OK(hipFree(blocks));
+}
+
+static int dropped;
+static void drop(void *unused) {
+    (void)unused;
+    dropped++;
+}
+/* What cannot be cloned and instantiated again is the library's own: one of each kind, kept. */
+static void kinds(void) {
+    hipGraph_t g[5];
+    hipGraphNode_t x, y;
+    hipGraphExec_t e[5];
+    hipEvent_t event;
+    void *object;
+    unsigned *word;
+    OK(hipMalloc((void **)&word, 64));
+    OK(hipEventCreate(&event));
+    for (int i = 0; i < 5; i++) {
+        OK(hipGraphCreate(&g[i], 0));
+        OK(hipGraphAddEmptyNode(&x, g[i], NULL, 0));
+    }
+    hipMemAllocNodeParams p = {.poolProps = {.allocType = 1, .location = {1, 0}}, .bytesize = 4096};
+    OK(hipGraphAddMemAllocNode(&x, g[0], NULL, 0, &p));
+    OK(hipGraphAddMemFreeNode(&y, g[0], &x, 1, p.dptr));
+    OK(hipGraphAddEventRecordNode(&x, g[1], NULL, 0, event));
+    struct { int op; uint64_t address, value; unsigned flags; uint64_t alias, rest; } write = {2, (uint64_t)word, 7, 0, 0, 0};
+    struct { void *ctx; unsigned count; void *list; unsigned flags; } ops = {NULL, 1, &write, 0};
+    OK(hipGraphAddBatchMemOpNode(&x, g[2], NULL, 0, &ops));
+    OK(hipUserObjectCreate(&object, NULL, drop, 1, 1));
+    OK(hipGraphRetainUserObject(g[3], object, 1, 1)); /* the graph's reference from now on */
+    for (int i = 0; i < 5; i++) {
+        OK(hipGraphInstantiate(&e[i], g[i], NULL, NULL, 0));
+        for (int round = 0; round < 2; round++) OK(hipGraphLaunch(e[i], s1));
+        OK(hipStreamSynchronize(s1));
+    }
+    OK(hipGraphDestroy(g[3]));
+    EXPECT(dropped, 0);
+    for (int i = 0; i < 12; i++) make(&all[i], 1400 + i);
+    for (int i = 0; i < 12; i++) launch_and_check(&all[i], s1);
+    EXPECT(dropped, 0); /* its exec holds it */
+    if (getenv("KEEP")) return;
+    for (int i = 0; i < 12; i++) end(&all[i]);
+    for (int i = 0; i < 5; i++) OK(hipGraphExecDestroy(e[i]));
+    usleep(50000);
+    EXPECT(dropped, 1);
+}
+
 /* Default streams have one name on all devices. What the other device's holds up is not over. */
 static void defaults(void) {
     static atomic_int go;
@@ -390,7 +481,7 @@ static void nested(void) {
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } modes[] = {
         {"rounds", rounds}, {"busy", busy}, {"lanes", lanes}, {"changes", changes}, {"updates", updates}, {"idle", idle},
-        {"reset", reset}, {"devices", devices}, {"defaults", defaults}, {"forks", forks}, {"threads", threads}, {"nested", nested},
+        {"reset", reset}, {"devices", devices}, {"children", children}, {"kinds", kinds}, {"defaults", defaults}, {"forks", forks}, {"threads", threads}, {"nested", nested},
     };
     const char *mode = argc > 1 ? argv[1] : "";
     OK(hipStreamCreateWithFlags(&s1, hipStreamNonBlocking));
