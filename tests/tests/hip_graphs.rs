@@ -9,8 +9,10 @@ use gpumem_wire::counters::*;
 use gpumem_wire::kinds::Pinned;
 use serde_json::Value;
 
+/// A program in one of its modes: `execs` has those that are about launches, `handles` all others.
 fn execs(mode: &str) -> Program {
-    support::program("execs").arg(mode)
+    let launches = ["rounds", "busy", "lanes", "changes", "updates", "idle"].contains(&mode);
+    support::program(if launches { "execs" } else { "handles" }).arg(mode)
 }
 
 fn bounded(mode: &str, count: u64) -> Program {

@@ -75,7 +75,8 @@ pub fn hip() -> &'static Hip {
             ("threads", &[&linked, "-l:libamdhip64.so.6"]),
             ("reset", &[&linked, "-l:libamdhip64.so.6"]),
             ("newer", &[&linked, "-l:libamdhip64.so.6"]),
-            ("execs", &["-rdynamic", &linked, "-l:libamdhip64.so.6", "-ldl"]),
+            ("execs", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
+            ("handles", &["-rdynamic", &linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("codes", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("reenter", &["-rdynamic", &linked, "-l:libamdhip64.so.6", "-ldl"]),
             (
@@ -106,7 +107,8 @@ pub fn program(name: &str) -> Program {
 /// Compiles a C program, if its source or the declarations are newer than it.
 pub fn compile(source: &Path, out: &Path, flags: &[&str]) {
     let declarations = repository().join("tests/programs");
-    let inputs = [source, &declarations.join("hip_min.h"), &declarations.join("count.h")];
+    let shared = repository().join("tests/tests/hip/execs.h");
+    let inputs = [source, &declarations.join("hip_min.h"), &declarations.join("count.h"), &shared];
     if !inputs.iter().any(|input| newer(input, out)) {
         return;
     }
