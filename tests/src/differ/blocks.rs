@@ -1,7 +1,7 @@
 //! Operations that hold others: captures, and races of two threads.
 
-use super::api::{Api, Dry};
-use super::model::{Model, Node, before};
+use super::api::{Api, Dry, Status};
+use super::model::{Facts, Model, Node, before};
 use super::order::conflict;
 use super::program::{BLOCKING, Id, LEGACY, Mode, Op, STREAMS, Step};
 use super::work::Work;
@@ -20,7 +20,20 @@ impl<A: Api> World<A> {
         let (mut nodes, mut ends) = (Vec::new(), Ends::from([(s, BTreeSet::new())]));
         for step in body {
             match step {
-                Step::Do { on, work } => drop(self.captured(&mut nodes, &mut ends, s, *on, work)),
+                Step::Do { on, work } => {
+                    if let Some(facts) = self.model.facts(work) {
+                        self.captured(&mut nodes, &mut ends, (s, *on), work, facts, |api, work| {
+                            api.put(*on, work, true)
+                        });
+                    }
+                }
+                Step::Launch { on, launch: e } => {
+                    if let Some(exec) = self.model.exec(*e) {
+                        let (work, facts) = (Work::Child { g: exec.graph }, exec.facts.clone());
+                        let what = |api: &mut A, _: &Work| api.launch(*e, *on);
+                        self.captured(&mut nodes, &mut ends, (s, *on), &work, facts, what);
+                    }
+                }
                 Step::Join { join, from } if join != from && ends.contains_key(join) && ends.contains_key(from) => {
                     self.join(&mut ends, *from, *join);
                 }
@@ -47,13 +60,20 @@ impl<A: Api> World<A> {
     }
 
     /// Work on a stream that captures, or does from now on.
-    fn captured(&mut self, nodes: &mut Vec<Node>, ends: &mut Ends, origin: usize, s: usize, work: &Work) -> Option<()> {
-        let facts = self.model.facts(work)?;
-        let fits = s < LEGACY && nodes.len() < MOST_NODES && !matches!(work, Work::Child { .. } | Work::Empty);
-        fits.then_some(())?;
+    fn captured(
+        &mut self,
+        nodes: &mut Vec<Node>,
+        ends: &mut Ends,
+        (origin, s): (usize, usize),
+        work: &Work,
+        facts: Facts,
+        put: impl FnOnce(&mut A, &Work) -> Status,
+    ) -> Option<()> {
+        (s < LEGACY && nodes.len() < MOST_NODES && !matches!(work, Work::Empty)).then_some(())?;
         if !ends.contains_key(&s) {
             let status = self.api.link(origin, s);
-            self.say(format!("s{s} forks from s{origin}"), status);
+            // Not part of a capture that has ended already, it would run at once.
+            self.say(format!("s{s} forks from s{origin}"), status).then_some(())?;
             self.model.capturing.insert(s);
             ends.insert(s, ends[&origin].clone());
         }
@@ -70,7 +90,7 @@ impl<A: Api> World<A> {
             let alone = ends[&s].iter().all(|n| matches!(nodes[*n].work, Work::Spin { b: None, .. }));
             k.early &= alone && ends[&s].len() == 1;
         }
-        let status = self.api.put(s, &work, true);
+        let status = put(&mut self.api, &work);
         if self.say(format!("captured on s{s}: {}", text(&work)), status) {
             nodes.push(Node { work, after: ends[&s].clone(), facts, gone: false });
             ends.insert(s, BTreeSet::from([nodes.len() - 1]));
@@ -211,6 +231,10 @@ impl Side {
                     match step {
                         Step::Do { on, .. } => drop(self.streams.insert(*on)),
                         Step::Other { meanwhile } => self.note(meanwhile, model),
+                        Step::Launch { on, launch } => {
+                            self.launched.insert(*launch);
+                            self.streams.insert(*on);
+                        }
                         Step::Join { .. } => {}
                     }
                 }

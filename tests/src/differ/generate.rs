@@ -316,6 +316,15 @@ impl Maker {
         if self.random.chance(50) {
             self.bodies.push(body.clone());
         }
+        if self.random.chance(3) {
+            let (b, v) = (self.device(), self.value());
+            body.push(Step::Do { on: s, work: Work::Temporary { b, v, n: 16 } });
+        }
+        if self.random.chance(1)
+            && let Some(launch) = self.exec()
+        {
+            body.push(Step::Launch { on: s, launch });
+        }
         if self.random.chance(20) {
             let meanwhile = self.beside();
             let at = self.random.below(body.len() + 1);
@@ -405,6 +414,11 @@ impl Maker {
                     // As ggml does: an update right after.
                     let g = self.world.model.execs.get(&e).map_or(0, |exec| exec.graph);
                     self.push(Op::Update { e, g, v: 2 });
+                }
+                if self.random.chance(15) {
+                    // As PyTorch does: the graph goes at once.
+                    let g = self.world.model.execs.get(&e).map_or(0, |exec| exec.graph);
+                    self.push(Op::DropGraph { g });
                 }
                 if self.random.chance(60) {
                     let s = self.stream();
@@ -511,7 +525,13 @@ impl Maker {
                     (_, _, e) => {
                         let g = next.1 + side as Id;
                         next.1 += 2;
-                        ops.push(Op::Graph { g, nodes: self.dressed() });
+                        ops.push(if self.random.chance(35) {
+                            let mode = *self.random.pick(&[Mode::Relaxed, Mode::ThreadLocal]);
+                            let body = self.dressed().into_iter().map(|node| Step::Do { on: s, work: node.work });
+                            Op::Capture { g, s, mode, body: body.collect() }
+                        } else {
+                            Op::Graph { g, nodes: self.dressed() }
+                        });
                         match e {
                             Some(e) if self.random.chance(30) => Op::Update { e, g, v: 2 },
                             _ => {

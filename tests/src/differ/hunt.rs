@@ -73,6 +73,7 @@ pub fn setting(seed: u64, caps: &[String]) -> [Vec<(String, String)>; 2] {
     };
     set(&mut both, "SIM_LAG_US", &["", "", "100", "500"]);
     set(&mut both, "SIM_REUSE_HANDLES", &["", "1"]);
+    set(&mut both, "DIFFER_RUNTIME", &["", "", "1"]);
     let caps: Vec<&str> = caps.iter().map(String::as_str).collect();
     if !caps.is_empty() {
         set(&mut preloaded, "GPUMEM_GRAPH_CACHE", &caps);

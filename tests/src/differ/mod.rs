@@ -4,7 +4,7 @@
 //! * [`work`], [`program`]: programs as data, one JSON object a line
 //! * [`order`], [`model`]: what is well defined
 //! * [`world`], [`blocks`]: runs a program, on the driver or dry
-//! * [`api`], [`real`], [`params`], [`query`]: the driver by the program's names
+//! * [`api`], [`real`], [`params`], [`query`], [`runtime`]: the driver by the program's names
 //! * [`generate`]: makes programs
 //! * [`run`], [`child`], [`pair`]: runs programs in this process, in another, in two held against each other
 //! * [`hunt`], [`shrink`]: many seeds; what is left of a program that differs
@@ -23,6 +23,7 @@ mod query;
 mod random;
 pub mod real;
 pub mod run;
+mod runtime;
 pub mod shrink;
 pub mod work;
 pub mod world;

@@ -204,6 +204,10 @@ impl Model {
                 touch(*b, true);
                 b.is_device() && whole(*size) && pitch % size == 0 && rows(*w * *size, *h, *pitch)
             }
+            Work::Temporary { b, n, .. } => {
+                touch(*b, true);
+                b.is_device() && *n > 0 && fits(*n, 0)
+            }
             Work::Host { log, .. } => {
                 touch(*log, true);
                 facts.host = true;

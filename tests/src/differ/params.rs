@@ -280,12 +280,28 @@ pub fn put(real: &Real, s: usize, work: &Work, captured: bool) -> Status {
                 (_, h) => cu!(cuMemsetD2D32Async(p.dst, p.pitch, p.value, p.width, h, stream)),
             }
         }
+        Work::Temporary { b, v, n } => temporary(real.address(*b), *v, *n as usize, stream),
         Work::Host { .. } => host(work).map_or(BAD, |p| cu!(cuLaunchHostFunc(stream, p.fn_, p.userData))),
         Work::Record { ev } => cu!(cuEventRecordWithFlags(real.event(*ev), stream, captured.into())),
         Work::Wait { ev } => cu!(cuStreamWaitEvent(stream, real.event(*ev), captured.into())),
         Work::Empty | Work::Child { .. } => BAD,
         _ => with_kernel(real, work, |p| launch(p, work.kernel(), stream)).unwrap_or(BAD),
     }
+}
+
+/// Memory that is there for four operations; the first that fails says why.
+fn temporary(to: u64, v: u32, n: usize, stream: sys::CUstream) -> Status {
+    let mut address = 0;
+    let mut status = cu!(cuMemAllocAsync(&mut address, n * 4, stream));
+    if status == 0 {
+        status = cu!(cuMemsetD32Async(address, v, n, stream));
+        if status == 0 {
+            status = cu!(cuMemcpyDtoDAsync_v2(to, address, n * 4, stream));
+        }
+        let freed = cu!(cuMemFreeAsync(address, stream));
+        status = if status == 0 { freed } else { status };
+    }
+    status
 }
 
 fn launch(p: &sys::CUDA_KERNEL_NODE_PARAMS, k: Option<&Kernel>, stream: sys::CUstream) -> Status {

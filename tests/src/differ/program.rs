@@ -60,6 +60,8 @@ pub enum Step {
         #[serde(flatten)]
         work: Work,
     },
+    /// A launch that is captured.
+    Launch { on: usize, launch: Id },
     /// `join` waits for what `from` has captured so far.
     Join { join: usize, from: usize },
     /// Anything that is not part of the capture.

@@ -3,6 +3,7 @@
 use super::api::{Api, NO_FUNCTION, Status, Told};
 use super::params;
 use super::program::{BLOCKING, EVENTS, How, Id, LEGACY, Mode, STREAMS};
+use super::runtime::Runtime;
 use super::work::{Buf, Kernel, Work};
 use cudarc::driver::sys;
 use std::collections::BTreeMap;
@@ -25,6 +26,17 @@ macro_rules! cu {
     }};
 }
 pub(super) use cu;
+
+/// Calls a function by its runtime name if programs come by that door, else by its driver name.
+macro_rules! by_door {
+    ($real:ident, $name:ident($($arg:expr),*), $else:expr) => {
+        match $real.fixed.runtime {
+            // SAFETY: as for the driver's function; the same handles.
+            Some(runtime) => unsafe { (runtime.$name)($($arg),*) },
+            None => $else,
+        }
+    };
+}
 
 pub(super) fn has(name: &str) -> bool {
     let name = std::ffi::CString::new(name).unwrap_or_default();
@@ -134,6 +146,7 @@ pub(super) struct Fixed {
     cluster: usize,
     scratch: u64,
     words: bool,
+    runtime: Option<Runtime>,
 }
 
 #[derive(Clone, Default)]
@@ -202,8 +215,17 @@ impl Real {
         if cu!(cuModuleLoadData(&mut module, CLUSTER_PTX.as_ptr().cast())) == 0 {
             cu!(cuModuleGetFunction(&mut cluster, module, c"cluster_size".as_ptr()));
         }
-        let fixed =
-            Fixed { ctx: ctx as usize, device, host, streams, events, cluster: cluster as usize, scratch, words };
+        let fixed = Fixed {
+            ctx: ctx as usize,
+            device,
+            host,
+            streams,
+            events,
+            cluster: cluster as usize,
+            scratch,
+            words,
+            runtime: Runtime::open(),
+        };
         let mut real =
             Self { fixed: fixed.into(), graphs: BTreeMap::new(), execs: BTreeMap::new(), modules: BTreeMap::new() };
         need("loading the kernels", real.load(0))?;
@@ -315,8 +337,13 @@ impl Api for Real {
     }
 
     fn end_capture(&mut self, g: Id, s: usize) -> Status {
-        let mut graph = null_mut();
-        let status = cu!(cuStreamEndCapture(self.stream(s), &mut graph));
+        let mut graph: sys::CUgraph = null_mut();
+        let stream = self.stream(s);
+        let status = by_door!(
+            self,
+            end_capture(stream.cast(), (&raw mut graph).cast()),
+            cu!(cuStreamEndCapture(stream, &mut graph))
+        );
         self.new_graph(g, graph, status)
     }
 
@@ -327,7 +354,8 @@ impl Api for Real {
     }
 
     fn drop_graph(&mut self, g: Id) -> Status {
-        let status = cu!(cuGraphDestroy(self.handle(g)));
+        let graph = self.handle(g);
+        let status = by_door!(self, destroy_graph(graph.cast()), cu!(cuGraphDestroy(graph)));
         if status == 0 {
             self.graphs.remove(&g);
         }
@@ -385,9 +413,14 @@ impl Api for Real {
     }
 
     fn instantiate(&mut self, e: Id, g: Id, how: How, flags: u64, s: usize) -> Told {
-        let (mut exec, graph, mut told) = (null_mut(), self.handle(g), String::new());
+        let (graph, mut told) = (self.handle(g), String::new());
+        let mut exec: sys::CUgraphExec = null_mut();
         let status = match how {
-            How::Flags => cu!(cuGraphInstantiateWithFlags(&mut exec, graph, flags)),
+            How::Flags => by_door!(
+                self,
+                instantiate((&raw mut exec).cast(), graph.cast(), flags),
+                cu!(cuGraphInstantiateWithFlags(&mut exec, graph, flags))
+            ),
             How::Log => {
                 let (mut node, mut log) = (null_mut(), [0; 64]);
                 older::instantiate(&mut exec, graph, &mut node, &mut log)
@@ -419,7 +452,11 @@ impl Api for Real {
             return (status, format!("{result:?}, {}", self.named(g, node)));
         }
         let mut info = sys::CUgraphExecUpdateResultInfo { result, errorNode: null_mut(), errorFromNode: null_mut() };
-        let status = cu!(cuGraphExecUpdate_v2(exec, graph, &mut info));
+        let status = by_door!(
+            self,
+            update(exec.cast(), graph.cast(), (&raw mut info).cast()),
+            cu!(cuGraphExecUpdate_v2(exec, graph, &mut info))
+        );
         (status, format!("{:?}, {}, {}", info.result, self.named(g, info.errorNode), self.named(g, info.errorFromNode)))
     }
 
@@ -442,15 +479,18 @@ impl Api for Real {
     }
 
     fn upload(&mut self, e: Id, s: usize) -> Status {
-        cu!(cuGraphUpload(self.exec(e), self.stream(s)))
+        let (exec, stream) = (self.exec(e), self.stream(s));
+        by_door!(self, upload(exec.cast(), stream.cast()), cu!(cuGraphUpload(exec, stream)))
     }
 
     fn launch(&mut self, e: Id, s: usize) -> Status {
-        cu!(cuGraphLaunch(self.exec(e), self.stream(s)))
+        let (exec, stream) = (self.exec(e), self.stream(s));
+        by_door!(self, launch(exec.cast(), stream.cast()), cu!(cuGraphLaunch(exec, stream)))
     }
 
     fn drop_exec(&mut self, e: Id) -> Status {
-        let status = cu!(cuGraphExecDestroy(self.exec(e)));
+        let exec = self.exec(e);
+        let status = by_door!(self, destroy_exec(exec.cast()), cu!(cuGraphExecDestroy(exec)));
         if status == 0 {
             self.execs.remove(&e);
         }

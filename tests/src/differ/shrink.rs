@@ -203,7 +203,7 @@ fn works(op: &mut Op) -> Vec<&mut Work> {
             .flat_map(|step| match step {
                 Step::Do { work, .. } => vec![work],
                 Step::Other { meanwhile } => works(meanwhile),
-                Step::Join { .. } => Vec::new(),
+                Step::Join { .. } | Step::Launch { .. } => Vec::new(),
             })
             .collect(),
         Op::Add { node, .. } => vec![&mut node.work],

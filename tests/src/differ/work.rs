@@ -177,6 +177,13 @@ pub enum Work {
         h: u32,
         pitch: u32,
     },
+    /// Allocates `n` words in the stream's order, sets them to `v`, copies them to `b`, frees them; in a
+    /// capture these are four nodes.
+    Temporary {
+        b: Buf,
+        v: u32,
+        n: u32,
+    },
     /// A host function writes `v` to the log.
     Host {
         log: Buf,
@@ -209,6 +216,7 @@ impl Work {
             Self::Empty => 5,
             Self::Wait { .. } => 6,
             Self::Record { .. } => 7,
+            Self::Temporary { .. } => 10,
         }
     }
 
@@ -237,7 +245,11 @@ impl Work {
     /// The buffers it names, to be replaced by others.
     pub fn bufs_mut(&mut self) -> Vec<&mut Buf> {
         match self {
-            Self::Fill { b, .. } | Self::Cluster { b, .. } | Self::Set { b, .. } | Self::Set2 { b, .. } => vec![b],
+            Self::Fill { b, .. }
+            | Self::Cluster { b, .. }
+            | Self::Set { b, .. }
+            | Self::Set2 { b, .. }
+            | Self::Temporary { b, .. } => vec![b],
             Self::Scale { d, s, .. } | Self::Copy { d, s, .. } | Self::Copy2 { d, s, .. } => vec![d, s],
             Self::Verify { b, m, .. } => vec![b, m],
             Self::Spin { b, .. } => b.iter_mut().collect(),

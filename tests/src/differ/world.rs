@@ -234,7 +234,8 @@ impl<A: Api> World<A> {
     fn add(&mut self, g: Id, new: &NewNode) -> Option<()> {
         let facts = self.model.facts(&new.work)?;
         let nodes = &self.model.graph(g)?.nodes;
-        let own = matches!(new.work, Work::Child { g: child } if child == g);
+        let own =
+            matches!(new.work, Work::Child { g: child } if child == g) || matches!(new.work, Work::Temporary { .. });
         (nodes.len() < MOST_NODES && !own).then_some(())?;
         let there = |n: &usize| nodes.get(*n).is_some_and(|node| !node.gone);
         let mut after: BTreeSet<usize> = new.after.iter().copied().filter(there).collect();
@@ -287,7 +288,7 @@ impl<A: Api> World<A> {
             Op::Set { g, n, to } => {
                 let old = self.model.node(*g, *n).filter(|_| self.api.has_node(*g, *n))?.work.clone();
                 let mut facts = self.model.facts(to)?;
-                (!matches!(to, Work::Child { .. } | Work::Empty)).then_some(())?;
+                (!matches!(to, Work::Child { .. } | Work::Empty | Work::Temporary { .. })).then_some(())?;
                 let mut to = to.clone();
                 if let Some(k) = to.kernel_mut() {
                     // Attributes of the node stay as they are.
@@ -354,7 +355,7 @@ impl<A: Api> World<A> {
     fn set_exec(&mut self, op: &Op) -> Option<()> {
         let Op::SetExec { e, n, to, any, of } = op else { return None };
         let facts = self.model.facts(to)?;
-        (!matches!(to, Work::Empty)).then_some(())?;
+        (!matches!(to, Work::Empty | Work::Temporary { .. })).then_some(())?;
         let g = match of {
             Some(g) => {
                 self.model.node(*g, *n).filter(|_| self.api.has_node(*g, *n))?;
