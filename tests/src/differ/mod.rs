@@ -3,18 +3,23 @@
 //!
 //! * [`work`], [`program`]: programs as data, one JSON object a line
 //! * [`order`], [`model`]: what is well defined
-//! * [`world`], [`blocks`]: runs a program, on the driver or dry
-//! * [`api`], [`real`], [`params`], [`query`], [`runtime`]: the driver by the program's names
-//! * [`generate`]: makes programs
+//! * [`world`], [`change`], [`blocks`]: runs a program, on the driver or dry
+//! * [`api`], [`real`], [`open`], [`params`], [`query`], [`runtime`], [`older`], [`host`]: the driver by the
+//!   program's names
+//! * [`generate`], [`shapes`]: makes programs
 //! * [`run`], [`child`], [`pair`]: runs programs in this process, in another, in two held against each other
 //! * [`hunt`], [`shrink`]: many seeds; what is left of a program that differs
 
 pub mod api;
 mod blocks;
+mod change;
 pub mod child;
 pub mod generate;
+mod host;
 pub mod hunt;
 pub mod model;
+mod older;
+mod open;
 pub mod order;
 pub mod pair;
 mod params;
@@ -24,6 +29,7 @@ mod random;
 pub mod real;
 pub mod run;
 mod runtime;
+mod shapes;
 pub mod shrink;
 pub mod work;
 pub mod world;

@@ -1,8 +1,9 @@
 //! Work as the driver's functions take it: as nodes, as their new parameters, on a stream.
 
 use super::api::Status;
+use super::host::write_log;
 use super::program::Id;
-use super::real::{Real, cu, write_log};
+use super::real::{Real, cu};
 use super::work::{Buf, Kernel, Work};
 use cudarc::driver::sys::{self, CUgraphNodeType as Type, CUlaunchAttributeID as Attribute, CUmemorytype};
 use std::ffi::c_void;

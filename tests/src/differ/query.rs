@@ -180,7 +180,7 @@ fn memset(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
 fn host(node: sys::CUgraphNode) -> Result<String, u32> {
     let mut p = sys::CUDA_HOST_NODE_PARAMS { fn_: None, userData: null_mut() };
     ok(cu!(cuGraphHostNodeGetParams(node, &mut p)))?;
-    let ours = p.fn_.is_some_and(|f| f as usize == super::real::write_log as *const () as usize);
+    let ours = p.fn_.is_some_and(|f| f as usize == super::host::write_log as *const () as usize);
     Ok(format!("host function {} {:#x}", if ours { "log" } else { "?" }, p.userData as usize))
 }
 

@@ -1,16 +1,16 @@
 //! The driver that the dynamic loader finds, by the program's names.
 
-use super::api::{Api, NO_FUNCTION, Status, Told};
-use super::params;
-use super::program::{BLOCKING, EVENTS, How, Id, LEGACY, Mode, STREAMS};
+use super::api::{Api, Status, Told};
+use super::host::{gates, log, wait_at_gate};
+use super::program::{How, Id, Mode};
 use super::runtime::Runtime;
 use super::work::{Buf, Kernel, Work};
+use super::{older, params};
 use cudarc::driver::sys;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// Calls a driver function; [`NO_FUNCTION`] if this driver does not have it.
 macro_rules! cu {
@@ -44,109 +44,24 @@ pub(super) fn has(name: &str) -> bool {
     unsafe { sys::culib().get::<*const ()>(name.as_bytes_with_nul()) }.is_ok()
 }
 
-/// Functions that the headers of CUDA 13 no longer declare; the driver still has them.
-mod older {
-    use super::{NO_FUNCTION, Status, sys};
-    use sys::{CUgraph, CUgraphExec, CUgraphExecUpdateResult, CUgraphNode};
-
-    fn find<F: Copy>(name: &[u8]) -> Option<F> {
-        // SAFETY: `F` is the signature that the driver's headers before 12.0 give for the name.
-        unsafe { sys::culib().get::<F>(name) }.ok().map(|f| *f)
-    }
-
-    pub fn instantiate(exec: &mut CUgraphExec, graph: CUgraph, node: &mut CUgraphNode, log: &mut [i8; 64]) -> Status {
-        type F = unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUgraphNode, *mut i8, usize) -> u32;
-        let f = find::<F>(b"cuGraphInstantiate_v2\0");
-        // SAFETY: the graph is live; the log's size is right.
-        f.map_or(NO_FUNCTION, |f| unsafe { f(exec, graph, node, log.as_mut_ptr(), log.len()) })
-    }
-
-    pub fn update(
-        exec: CUgraphExec,
-        graph: CUgraph,
-        node: &mut CUgraphNode,
-        why: &mut CUgraphExecUpdateResult,
-    ) -> Status {
-        type F = unsafe extern "C" fn(CUgraphExec, CUgraph, *mut CUgraphNode, *mut CUgraphExecUpdateResult) -> u32;
-        let f = find::<F>(b"cuGraphExecUpdate\0");
-        // SAFETY: exec and graph are live.
-        f.map_or(NO_FUNCTION, |f| unsafe { f(exec, graph, node, why) })
-    }
-}
-
 /// Kernels whose first launches are done before the program runs: a lazily loaded one must not be loaded
 /// inside a capture.
 pub(super) const KERNELS: [&CStr; 4] = [c"gpumem_fill", c"gpumem_scale", c"gpumem_verify", c"gpumem_spin"];
 
-/// Writes how many blocks its cluster has; for devices that have clusters.
-const CLUSTER_PTX: &CStr = c"
-.version 7.8
-.target sm_90
-.address_size 64
-.visible .entry cluster_size(.param .u64 out)
-{
-    .reg .b32 %n;
-    .reg .b64 %p;
-    ld.param.u64 %p, [out];
-    cvta.to.global.u64 %p, %p;
-    mov.u32 %n, %cluster_nctaid.x;
-    st.global.u32 [%p], %n;
-    ret;
-}";
-
-/// What host functions wrote.
-static LOGS: [Mutex<Vec<u32>>; Buf::LOGS as usize] = [const { Mutex::new(Vec::new()) }; Buf::LOGS as usize];
-
-fn log(i: usize) -> std::sync::MutexGuard<'static, Vec<u32>> {
-    LOGS[i].lock().unwrap_or_else(|held| held.into_inner())
-}
-
-/// Writes to a log; which, and what, is in the number that it is given.
-pub(super) extern "C" fn write_log(data: *mut c_void) {
-    log((data as usize >> 32) % usize::from(Buf::LOGS)).push(data as usize as u32);
-}
-
-/// Gates are numbered: the last that was closed, the last that was opened, the last that nobody opened
-/// in time.
-#[derive(Clone, Copy)]
-struct Gates {
-    closed: usize,
-    open: usize,
-    gave_up: usize,
-}
-
-static GATES: (Mutex<Gates>, Condvar) = (Mutex::new(Gates { closed: 0, open: 0, gave_up: 0 }), Condvar::new());
-/// Long enough for a loaded machine, short of the time that a program may take.
-const GATE_PATIENCE: Duration = Duration::from_secs(8);
-
-fn gates() -> std::sync::MutexGuard<'static, Gates> {
-    GATES.0.lock().unwrap_or_else(|held| held.into_inner())
-}
-
-extern "C" fn wait_at_gate(number: *mut c_void) {
-    let (number, begin) = (number as usize, std::time::Instant::now());
-    let mut gates = gates();
-    while gates.open < number {
-        let left = GATE_PATIENCE.saturating_sub(begin.elapsed());
-        if left.is_zero() {
-            gates.gave_up = number;
-            return;
-        }
-        gates = GATES.1.wait_timeout(gates, left).unwrap_or_else(|held| held.into_inner()).0;
-    }
-}
-
 /// What lives as long as the process.
 pub(super) struct Fixed {
-    ctx: usize,
+    pub ctx: usize,
     pub device: Vec<u64>,
     pub host: Vec<usize>,
-    streams: Vec<usize>,
-    events: Vec<usize>,
-    cluster: usize,
-    scratch: u64,
-    words: bool,
-    runtime: Option<Runtime>,
+    pub streams: Vec<usize>,
+    pub events: Vec<usize>,
+    /// The function that tells the size of its cluster, where there are clusters.
+    pub cluster: usize,
+    /// Memory that no program uses.
+    pub scratch: u64,
+    /// Dumps show every word.
+    pub words: bool,
+    pub runtime: Option<Runtime>,
 }
 
 #[derive(Clone, Default)]
@@ -166,78 +81,11 @@ pub(super) struct Module {
 pub struct Real {
     pub(super) fixed: Arc<Fixed>,
     pub(super) graphs: BTreeMap<Id, GraphHandles>,
-    execs: BTreeMap<Id, usize>,
+    pub(super) execs: BTreeMap<Id, usize>,
     pub(super) modules: BTreeMap<Id, Module>,
 }
 
 impl Real {
-    /// Opens the first device. `words`: dumps show every word.
-    ///
-    /// # Errors
-    /// Says which call gave what.
-    pub fn open(words: bool) -> Result<Self, String> {
-        crate::conformance::available()?;
-        let need =
-            |what: &str, status: Status| if status == 0 { Ok(()) } else { Err(format!("{what} gives {status}")) };
-        let mut ctx = null_mut();
-        need("cuDevicePrimaryCtxRetain", cu!(cuDevicePrimaryCtxRetain(&mut ctx, 0)))?;
-        need("cuCtxSetCurrent", cu!(cuCtxSetCurrent(ctx)))?;
-        let bytes = Buf::WORDS as usize * 4;
-        let (mut device, mut host) = (Vec::new(), Vec::new());
-        for _ in 0..=Buf::DEVICE {
-            let mut address = 0;
-            need("cuMemAlloc", cu!(cuMemAlloc_v2(&mut address, bytes)))?;
-            device.push(address);
-        }
-        let scratch = device.pop().unwrap_or(0);
-        for _ in 0..Buf::HOST {
-            let mut address = null_mut();
-            need("cuMemAllocHost", cu!(cuMemAllocHost_v2(&mut address, bytes)))?;
-            host.push(address as usize);
-        }
-        let (mut least, mut greatest) = (0, 0);
-        cu!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest));
-        let mut streams = vec![0; STREAMS];
-        for (s, slot) in streams.iter_mut().enumerate().take(LEGACY) {
-            let mut stream = null_mut();
-            let priority = if s == 1 { greatest } else { least };
-            let made = cu!(cuStreamCreateWithPriority(&mut stream, u32::from(s != BLOCKING), priority));
-            need("cuStreamCreateWithPriority", made)?;
-            *slot = stream as usize;
-        }
-        let mut events = vec![0; EVENTS];
-        for slot in &mut events {
-            let mut event = null_mut();
-            need("cuEventCreate", cu!(cuEventCreate(&mut event, 2)))?;
-            *slot = event as usize;
-        }
-        let (mut module, mut cluster) = (null_mut(), null_mut());
-        if cu!(cuModuleLoadData(&mut module, CLUSTER_PTX.as_ptr().cast())) == 0 {
-            cu!(cuModuleGetFunction(&mut cluster, module, c"cluster_size".as_ptr()));
-        }
-        let fixed = Fixed {
-            ctx: ctx as usize,
-            device,
-            host,
-            streams,
-            events,
-            cluster: cluster as usize,
-            scratch,
-            words,
-            runtime: Runtime::open(),
-        };
-        let mut real =
-            Self { fixed: fixed.into(), graphs: BTreeMap::new(), execs: BTreeMap::new(), modules: BTreeMap::new() };
-        need("loading the kernels", real.load(0))?;
-        let k = Kernel { grid: 1, block: 32, ..Kernel::default() };
-        if !cluster.is_null() {
-            need("the first launch", real.put(0, &Work::Cluster { b: Buf(0), k }, false))?;
-        }
-        need("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
-        real.fresh();
-        Ok(real)
-    }
-
     pub(super) fn stream(&self, s: usize) -> sys::CUstream {
         self.fixed.streams[s] as sys::CUstream
     }
@@ -581,7 +429,7 @@ impl Api for Real {
     fn open(&mut self) -> bool {
         let mut gates = gates();
         gates.open = gates.closed;
-        GATES.1.notify_all();
+        super::host::GATES.1.notify_all();
         gates.gave_up == gates.closed
     }
 

@@ -2,16 +2,22 @@
 
 use std::ffi::{CStr, c_void};
 
+type OfExec = unsafe extern "C" fn(*mut c_void) -> u32;
+type OfTwo = unsafe extern "C" fn(*mut c_void, *mut c_void) -> u32;
+type Instantiate = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, u64) -> u32;
+type Update = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> u32;
+type EndCapture = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> u32;
+
 /// Set by [`VARIABLE`]: execs are made, launched, updated and destroyed through libcudart.
 #[derive(Clone, Copy)]
 pub struct Runtime {
-    pub instantiate: unsafe extern "C" fn(*mut *mut c_void, *mut c_void, u64) -> u32,
-    pub update: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> u32,
-    pub launch: unsafe extern "C" fn(*mut c_void, *mut c_void) -> u32,
-    pub upload: unsafe extern "C" fn(*mut c_void, *mut c_void) -> u32,
-    pub destroy_exec: unsafe extern "C" fn(*mut c_void) -> u32,
-    pub destroy_graph: unsafe extern "C" fn(*mut c_void) -> u32,
-    pub end_capture: unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> u32,
+    pub instantiate: Instantiate,
+    pub update: Update,
+    pub launch: OfTwo,
+    pub upload: OfTwo,
+    pub destroy_exec: OfExec,
+    pub destroy_graph: OfExec,
+    pub end_capture: EndCapture,
 }
 
 /// Names it.
@@ -29,20 +35,20 @@ impl Runtime {
         // SAFETY: the library is open; names end in a zero.
         let find = |name: &CStr| Some(unsafe { libc::dlsym(library, name.as_ptr()) }).filter(|found| !found.is_null());
         macro_rules! function {
-            ($name:literal) => {
+            ($name:literal as $type:ty) => {
                 // SAFETY: the signature that the runtime's headers since 12.0 give for the name; handles and
                 // enumerations as pointers and numbers of their size.
-                unsafe { std::mem::transmute::<*mut c_void, _>(find($name)?) }
+                unsafe { std::mem::transmute::<*mut c_void, $type>(find($name)?) }
             };
         }
         Some(Self {
-            instantiate: function!(c"cudaGraphInstantiateWithFlags"),
-            update: function!(c"cudaGraphExecUpdate"),
-            launch: function!(c"cudaGraphLaunch"),
-            upload: function!(c"cudaGraphUpload"),
-            destroy_exec: function!(c"cudaGraphExecDestroy"),
-            destroy_graph: function!(c"cudaGraphDestroy"),
-            end_capture: function!(c"cudaStreamEndCapture"),
+            instantiate: function!(c"cudaGraphInstantiateWithFlags" as Instantiate),
+            update: function!(c"cudaGraphExecUpdate" as Update),
+            launch: function!(c"cudaGraphLaunch" as OfTwo),
+            upload: function!(c"cudaGraphUpload" as OfTwo),
+            destroy_exec: function!(c"cudaGraphExecDestroy" as OfExec),
+            destroy_graph: function!(c"cudaGraphDestroy" as OfExec),
+            end_capture: function!(c"cudaStreamEndCapture" as EndCapture),
         })
     }
 }

@@ -1,0 +1,49 @@
+//! What runs on the host in a stream's order: the functions that write logs, and those that hold a stream
+//! up.
+
+use super::work::Buf;
+use std::ffi::c_void;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+/// What host functions wrote.
+static LOGS: [Mutex<Vec<u32>>; Buf::LOGS as usize] = [const { Mutex::new(Vec::new()) }; Buf::LOGS as usize];
+
+pub fn log(i: usize) -> std::sync::MutexGuard<'static, Vec<u32>> {
+    LOGS[i].lock().unwrap_or_else(|held| held.into_inner())
+}
+
+/// Writes to a log; which, and what, is in the number that it is given.
+pub extern "C" fn write_log(data: *mut c_void) {
+    log((data as usize >> 32) % usize::from(Buf::LOGS)).push(data as usize as u32);
+}
+
+/// Gates are numbered: the last that was closed, the last that was opened, the last that nobody opened
+/// in time.
+#[derive(Clone, Copy)]
+pub struct Gates {
+    pub closed: usize,
+    pub open: usize,
+    pub gave_up: usize,
+}
+
+pub static GATES: (Mutex<Gates>, Condvar) = (Mutex::new(Gates { closed: 0, open: 0, gave_up: 0 }), Condvar::new());
+/// Long enough for a loaded machine, short of the time that a program may take.
+const GATE_PATIENCE: Duration = Duration::from_secs(8);
+
+pub fn gates() -> std::sync::MutexGuard<'static, Gates> {
+    GATES.0.lock().unwrap_or_else(|held| held.into_inner())
+}
+
+pub extern "C" fn wait_at_gate(number: *mut c_void) {
+    let (number, begin) = (number as usize, std::time::Instant::now());
+    let mut gates = gates();
+    while gates.open < number {
+        let left = GATE_PATIENCE.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            gates.gave_up = number;
+            return;
+        }
+        gates = GATES.1.wait_timeout(gates, left).unwrap_or_else(|held| held.into_inner()).0;
+    }
+}

@@ -1,0 +1,23 @@
+//! Functions that the headers of CUDA 13 no longer declare; the driver still has them.
+
+use super::api::{NO_FUNCTION, Status};
+use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUgraphExecUpdateResult, CUgraphNode};
+
+fn find<F: Copy>(name: &[u8]) -> Option<F> {
+    // SAFETY: `F` is the signature that the driver's headers before 12.0 give for the name.
+    unsafe { sys::culib().get::<F>(name) }.ok().map(|f| *f)
+}
+
+pub fn instantiate(exec: &mut CUgraphExec, graph: CUgraph, node: &mut CUgraphNode, log: &mut [i8; 64]) -> Status {
+    type F = unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUgraphNode, *mut i8, usize) -> u32;
+    let f = find::<F>(b"cuGraphInstantiate_v2\0");
+    // SAFETY: the graph is live; the log's size is right.
+    f.map_or(NO_FUNCTION, |f| unsafe { f(exec, graph, node, log.as_mut_ptr(), log.len()) })
+}
+
+pub fn update(exec: CUgraphExec, graph: CUgraph, node: &mut CUgraphNode, why: &mut CUgraphExecUpdateResult) -> Status {
+    type F = unsafe extern "C" fn(CUgraphExec, CUgraph, *mut CUgraphNode, *mut CUgraphExecUpdateResult) -> u32;
+    let f = find::<F>(b"cuGraphExecUpdate\0");
+    // SAFETY: exec and graph are live.
+    f.map_or(NO_FUNCTION, |f| unsafe { f(exec, graph, node, why) })
+}
