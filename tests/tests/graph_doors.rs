@@ -96,6 +96,6 @@ fn hip_functions_are_found() {
         ours += expected.matches("libgpumem.so").count();
         assert_eq!(*after, expected);
     }
-    assert!(ours > 60, "only {ours} answers were ours");
+    assert!(ours > 50, "only {ours} answers were ours");
     assert_eq!(lookup.env("GPUMEM_DISABLE", "1").preloaded().ok().out.lines().collect::<Vec<_>>(), native);
 }
