@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A program in one of its modes: `execs` has those that are about launches, `handles` all others.
 fn execs(mode: &str) -> Program {
-    let launches = ["rounds", "busy", "lanes", "changes", "updates", "idle"].contains(&mode);
+    let launches = ["rounds", "busy", "lanes", "changes", "updates", "idle", "any"].contains(&mode);
     support::program(if launches { "execs" } else { "handles" }).arg(mode)
 }
 
@@ -150,6 +150,24 @@ fn execs_come_back_on_their_device() {
     let (_, ours) = both(&bounded("devices", 3).env("SIM_DEVICES", "2"));
     assert!(said(&ours, "devices") <= 3, "{}", ours.out);
     ours.ledger().balanced();
+}
+
+/// Random programs that know what each of their blocks must hold.
+#[test]
+fn anything_in_any_order() {
+    for seed in 1..=6 {
+        for (cap, lag, retarget) in [(1, "0", "0"), (3, "200", "0"), (6, "0", "1"), (2, "200", "1")] {
+            let program = bounded("any", cap).env("SEED", seed.to_string());
+            let program = program.env("SIM_LAG_US", lag).env("GPUMEM_HIP_RETARGET", retarget);
+            let ours = program.preloaded().ok();
+            assert_eq!(ours.violations(), [""; 0], "{program:?}");
+            ours.ledger().agrees_with(&ours.json()).complete().balanced();
+            // Those of handles that ended wait for others.
+            assert!(said(&ours, "end") <= if retarget == "1" { cap } else { 0 }, "{}", ours.out);
+        }
+    }
+    let native = execs("any").env("SEED", "1").native().ok();
+    assert_eq!(native.violations(), [""; 0]);
 }
 
 /// Child graphs are cloned with the graph around them.

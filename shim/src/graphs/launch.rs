@@ -1,6 +1,7 @@
 //! A handle is launched: on its resident exec, or on one that is made to hold what it means.
 
 use super::cache::{Cache, Found, Work, capturing};
+use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
 use super::real::{Lane, Lease, lane_of};
 use super::records::Records;
@@ -66,15 +67,11 @@ impl Cache {
         let lane = lane_of(to);
         let mut lease = match handle.lease() {
             Some(lease) => lease,
-            None => {
-                let found =
-                    self.alone_with_driver(&body, || self.with_work(|work| self.hold(handle, &body, lane, work)));
-                match found {
-                    Ok(lease) => lease,
-                    Err(OUT_OF_MEMORY) => return self.one_by_one(handle, &body, to, lane),
-                    Err(status) => return status,
-                }
-            }
+            None => match self.alone_with_driver(&body, || self.held(handle, &body, lane)) {
+                Ok(lease) => lease,
+                Err(OUT_OF_MEMORY) => return self.one_by_one(handle, &body, to, lane),
+                Err(status) => return status,
+            },
         };
         self.wait_for_pending(handle, to, lane);
         // SAFETY: the exec is this thread's.
@@ -160,6 +157,14 @@ impl Cache {
         }
         body.changes.iter().for_each(|(node, record)| work.target.replace(*node as usize, record));
         true
+    }
+
+    /// As [`Cache::hold`], contained.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn held(&self, handle: &Handle, body: &Body, lane: Lane) -> Result<Lease, Status> {
+        contained(self, || self.with_work(|work| self.hold(handle, body, lane, work)))?
     }
 
     /// A real exec that holds what the handle means, leased and not yet given to it.
@@ -286,7 +291,7 @@ impl Cache {
             handle.real.store(std::ptr::null_mut(), Release);
             let touched = body.owned || !body.changes.is_empty() || !body.disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
-            if touched || alone {
+            if touched || alone || self.over_bound() {
                 self.end(lease, false);
             }
         }

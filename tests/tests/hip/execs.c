@@ -158,9 +158,103 @@ static void idle(void) {
     for (int i = 0; i < 16; i++) end(&all[i]);
 }
 
+/* Anything in any order, by the numbers of SEED; what each handle's block must hold is known throughout. */
+static unsigned dice(unsigned n) {
+    static uint64_t x;
+    if (!x) x = strtoull(getenv("SEED"), NULL, 10) * 2654435761u + 88172645463325252ull;
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    return (x >> 20) % n;
+}
+static struct { unsigned last; bool runs; } is[MAX];
+static void settle(void) {
+    OK(hipDeviceSynchronize());
+    for (int i = 0; i < 24; i++) {
+        if (all[i].exec && is[i].runs) holds(&all[i], is[i].last);
+        is[i].runs = false;
+    }
+}
+static void launch_any(int i) {
+    hipStream_t streams[] = {s1, s2, NULL};
+    /* Launches on several streams have no order: only equal ones may meet. */
+    if (is[i].runs && is[i].last != all[i].number) settle();
+    launch(&all[i], streams[dice(3)]);
+    is[i].runs = true, is[i].last = all[i].number;
+}
+static void any(void) {
+    hipGraphNode_t node;
+    int result;
+    unsigned number = 5000;
+    for (int step = 0; step < 600; step++) {
+        int i = dice(24);
+        one *o = &all[i];
+        if (!o->exec) {
+            make(o, number++);
+            is[i].runs = false;
+            continue;
+        }
+        switch (dice(16)) {
+        case 0:
+            settle();
+            end(o);
+            memset(o, 0, sizeof *o);
+            break;
+        case 1: {
+            one next = {.graph = graph_of(o->block, number, &next.set)};
+            if (is[i].runs) settle();
+            OK(hipGraphExecUpdate(o->exec, next.graph, &node, &result));
+            did.exec_updates++;
+            o->number = number++;
+            graph_gone(&next);
+            break;
+        }
+        case 2: {
+            hipMemsetParams p = {.dst = o->block, .elementSize = 4, .height = 1, .pitch = WORDS * 4, .value = number, .width = WORDS};
+            if (dice(3) || is[i].runs) break; /* seldom: its exec stays for good */
+            OK(hipGraphExecMemsetNodeSetParams(o->exec, o->set, &p));
+            o->number = number++;
+            break;
+        }
+        case 3:
+            settle();
+            break;
+        case 4: { /* a capture that nothing may disturb, with launches meanwhile */
+            hipGraph_t g;
+            settle();
+            OK(hipStreamBeginCapture(s2, hipStreamCaptureModeRelaxed));
+            OK(hipMemsetAsync(o->block, 0, 4, s2));
+            for (int n = dice(4); n >= 0; n--) {
+                int other = dice(24);
+                if (all[other].exec) launch(&all[other], s1), is[other].runs = true, is[other].last = all[other].number;
+            }
+            OK(hipStreamEndCapture(s2, &g));
+            OK(hipGraphDestroy(g));
+            did.captures++;
+            did.graphs_created++;
+            did.graphs_destroyed++;
+            break;
+        }
+        case 5: {
+            hipStream_t s;
+            if (is[i].runs) settle();
+            OK(hipStreamCreateWithFlags(&s, hipStreamNonBlocking));
+            launch(o, s);
+            is[i].runs = true, is[i].last = o->number;
+            OK(hipStreamDestroy(s));
+            break;
+        }
+        default:
+            launch_any(i);
+        }
+    }
+    settle();
+    for (int i = 0; i < 24; i++)
+        if (all[i].exec) end(&all[i]);
+    say_live("end");
+}
+
 int main(int argc, char **argv) {
     static const mode modes[] = {
-        {"rounds", rounds}, {"busy", busy}, {"lanes", lanes}, {"changes", changes}, {"updates", updates}, {"idle", idle},
+        {"rounds", rounds}, {"busy", busy}, {"lanes", lanes}, {"changes", changes}, {"updates", updates}, {"idle", idle}, {"any", any},
     };
     return run("execs", argc, argv, modes, sizeof modes / sizeof *modes);
 }
