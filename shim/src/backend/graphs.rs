@@ -20,6 +20,8 @@ pub struct Reading {
     pub records: Records,
     /// Nodes that no other depends on.
     pub sinks: u32,
+    /// Fingerprint of what kinds of things are in the shape, whatever their number and order.
+    pub features: u64,
     /// Index by handle.
     pub index: FxHashMap<usize, u32>,
 }

@@ -75,6 +75,8 @@ struct Inner {
 /// Shapes and classes by what they are.
 #[derive(Default)]
 pub struct Known {
+    /// Whether graphs with these features can be built again.
+    pub rebuilds: FxHashMap<u64, bool>,
     pub shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
     pub classes: FxHashMap<(usize, u64), Weak<Class>>,
 }

@@ -1,6 +1,7 @@
 //! The program changes an exec: as a whole, from a graph, or node by node.
 
 use super::cache::{Cache, Work};
+use super::contained;
 use super::handle::{Body, Handle, lock};
 use super::instantiate::place_in;
 use super::launch::INVALID;
@@ -41,9 +42,9 @@ impl Cache {
         let class = body.class.clone().ok_or(INVALID)?;
         if !body.owned && !class.alone {
             let mode = self.calls.relax();
-            let same = self.with_work(|work| self.update_virtually(handle, &mut body, graph, work));
+            let same = contained(self, || self.with_work(|work| self.update_virtually(handle, &mut body, graph, work)));
             self.calls.unrelax(mode);
-            if same {
+            if same? {
                 return Ok(Updated::Virtually);
             }
         }
@@ -103,7 +104,7 @@ impl Cache {
     fn real_for(&self, handle: &Handle, body: &Body) -> Result<Lease, Status> {
         match handle.lease() {
             Some(lease) => Ok(lease),
-            None => self.alone_with_driver(body, || self.with_work(|work| self.hold(handle, body, LOST, work))),
+            None => self.alone_with_driver(body, || self.held(handle, body, LOST)),
         }
     }
 

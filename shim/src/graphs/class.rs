@@ -6,7 +6,7 @@ use crate::backend::graphs::GraphCalls;
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Graphs that differ in nothing but what setters can change.
 pub struct Shape {
@@ -23,23 +23,11 @@ pub struct Shape {
     pub counts: [u32; 16],
     /// Nodes that no other depends on.
     pub sinks: u32,
-    /// Whether a graph built from its bytes reads the same.
-    pub rebuilds: OnceLock<bool>,
 }
 
 impl Shape {
     pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], sinks: u32, base: Source) -> Self {
-        Self {
-            key,
-            kinds: kinds.into(),
-            base,
-            unfolded: Mutex::default(),
-            context,
-            id,
-            counts,
-            sinks,
-            rebuilds: OnceLock::new(),
-        }
+        Self { key, kinds: kinds.into(), base, unfolded: Mutex::default(), context, id, counts, sinks }
     }
 
     /// The base, unfolded; `None` if its bytes are broken.

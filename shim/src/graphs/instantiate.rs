@@ -2,6 +2,7 @@
 
 use super::cache::{Cache, Known, Work, capturing};
 use super::class::{Class, Shape, Template};
+use super::contained;
 use super::handle::{Body, lock};
 use super::real::LOST;
 use super::records::{Packed, Records, Scratch, Source};
@@ -53,9 +54,9 @@ impl Cache {
         self.calls.ready()?;
         let flags = flags & !UPLOAD;
         let mode = self.calls.relax();
-        let made = self.with_work(|work| self.made(graph, flags, graph_serial, work));
+        let made = contained(self, || self.with_work(|work| self.made(graph, flags, graph_serial, work)));
         self.calls.unrelax(mode);
-        made
+        made.unwrap_or(Err(Pinned::None))
     }
 
     fn made(&self, graph: Graph, flags: u64, graph_serial: u64, work: &mut Work) -> Result<Made, Pinned> {
@@ -140,7 +141,7 @@ impl Cache {
             Read::Whole if !self.pairs_in_order(work.reading.sinks) => Ok((Read::CloneOnly, None)),
             Read::Whole => {
                 let (shape, base) = self.shape_of_reading(work, false);
-                if !self.rebuilds(&shape, work) {
+                if base && !self.rebuilds(work) {
                     return Ok((Read::CloneOnly, None));
                 }
                 let base = match base {
@@ -185,17 +186,21 @@ impl Cache {
         (made, true)
     }
 
-    /// Whether a graph built from what was read reads the same, tried once for each shape: what does
-    /// not is kept as a clone.
-    fn rebuilds(&self, shape: &Shape, work: &mut Work) -> bool {
-        *shape.rebuilds.get_or_init(|| {
-            let Ok((graph, _)) = self.calls.build(&work.reading.shape, &work.reading.records) else { return false };
-            let mut again = Reading::default();
-            let read = self.calls.read(graph, &mut again);
-            self.calls.destroy_graph(graph);
-            let same = again.shape == work.reading.shape && again.records == work.reading.records;
-            read == Ok(Read::Whole) && same
-        })
+    /// Whether a graph built from what was read reads the same, tried once for each set of features:
+    /// what does not is kept as a clone.
+    fn rebuilds(&self, work: &mut Work) -> bool {
+        let features = work.reading.features;
+        if let Some(&known) = lock(&self.known).rebuilds.get(&features) {
+            return known;
+        }
+        let Ok((graph, _)) = self.calls.build(&work.reading.shape, &work.reading.records) else { return false };
+        let mut again = Reading::default();
+        let read = self.calls.read(graph, &mut again);
+        self.calls.destroy_graph(graph);
+        let same = again.shape == work.reading.shape && again.records == work.reading.records;
+        let rebuilds = read == Ok(Read::Whole) && same;
+        lock(&self.known).rebuilds.insert(features, rebuilds);
+        rebuilds
     }
 
     fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {

@@ -26,7 +26,9 @@ use crate::backend::graphs::StreamArg;
 use crate::gate;
 use cache::Cache;
 use gpumem_abi::types::{Graph, GraphExec, Status};
-use gpumem_wire::kinds::{Pinned, Vendor};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{Pinned, Severity, Vendor};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 
 /// Where the ranges of exec and graph handles begin, by vendor. They outlive a fork: a child still
@@ -73,6 +75,23 @@ pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 /// The cache of a vendor, made if handles may be ours.
 pub fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
     cache(vendor).or_else(|| open(vendor).ok())
+}
+
+/// `CUDA_ERROR_UNKNOWN`, the answer where bookkeeping failed and the library was not asked.
+const UNKNOWN: Status = 999;
+
+/// Contains a panic of ours: new handles are the library's own from then on.
+pub(crate) fn contained<R>(cache: &Cache, f: impl FnOnce() -> R) -> Result<R, Status> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        // The payload is leaked on purpose: dropping it could panic once more.
+        std::mem::forget(panic);
+        cache.close(Pinned::Off);
+        gate::record_if_started(|shim| {
+            shim.count(counters::PANICS, 1);
+            shim.message(Severity::Error, "the graph cache failed (a bug in gpumem: please report it) and is off");
+        });
+        UNKNOWN
+    })
 }
 
 /// Uploads a handle of ours.

@@ -58,7 +58,12 @@ pub unsafe fn begin_to_graph(
 ) -> Status {
     let graph = graphs::seen_graph(call.vendor, graph);
     // SAFETY: the program's own call.
-    begun(&call, stream, mode, || unsafe { real(stream, graph, deps, data, len, mode) })
+    let status = begun(&call, stream, mode, || unsafe { real(stream, graph, deps, data, len, mode) });
+    if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
+        // It has the graph, and may have its nodes.
+        cache.given_out(graph);
+    }
+    status
 }
 
 /// The program ends a capture.

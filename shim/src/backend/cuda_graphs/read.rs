@@ -82,6 +82,7 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
     }
     edges(graph, reading, shape)?;
     shape.write(&mut reading.shape);
+    reading.features = shape.features();
     Ok(whole)
 }
 

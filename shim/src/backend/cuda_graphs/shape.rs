@@ -9,6 +9,8 @@
 
 use super::layout::AttributeValue;
 use gpumem_wire::kinds::NodeKind;
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
 
 /// Attributes that a kernel node can have; `CU_LAUNCH_ATTRIBUTE_*`.
 pub mod attribute {
@@ -143,6 +145,18 @@ impl Shape {
         }
         let inside = shape.edges.iter().all(|edge| edge.from < nodes && edge.to < nodes);
         (input.0.is_empty() && inside).then_some(shape)
+    }
+
+    /// Fingerprint of the kinds of nodes, their attributes, and the kinds of edges: whether a graph can
+    /// be built again depends on these and on nothing else of its shape.
+    pub fn features(&self) -> u64 {
+        let kinds = self.nodes.iter().fold(0_u32, |kinds, node| kinds | 1 << (node.kind as u32 % 32));
+        let mut edges: Vec<u64> = self.edges.iter().map(|edge| edge.data).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let mut hasher = FxHasher::default();
+        (self.context, kinds, &self.sets, edges).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Indexes of all nodes, each behind those that it depends on; `None` if the edges go in a circle.
