@@ -1,7 +1,8 @@
 //! Handles that a private clone of their graph stands for, and execs whose launches the library does not
 //! order: they are taken from nobody while something of theirs may run.
 
-use super::cache::{Cache, Found, Work};
+use super::cache::{Cache, Work};
+use super::choose::Found;
 use super::class::{Class, Template};
 use super::handle::Body;
 use super::real::{Lane, Lease, NOWHERE, stream_of};

@@ -1,6 +1,7 @@
 //! A handle is launched: on its resident exec, or on one that is made to hold what it means.
 
-use super::cache::{Cache, Found, Work, capturing};
+use super::cache::{Cache, Work, capturing};
+use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
 use super::real::{Lane, Lease, lane_of};

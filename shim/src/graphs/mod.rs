@@ -2,7 +2,8 @@
 //!
 //! The program's exec handles are ours ([`handle`]). Behind each is what it means: a class
 //! ([`class`]) and its nodes' parameters, folded ([`records`]), or a private clone of its graph. Real
-//! execs ([`real`]) are few ([`cache`] bounds them), and a launch ([`launch`]) makes sure that one
+//! execs ([`real`]) are few ([`cache`] bounds them, [`choose`] says which one serves, [`make`] makes
+//! them), and a launch ([`launch`]) makes sure that one
 //! holds what the handle means: that is so already, or an exec of the class is *retargeted*, node by
 //! node, or one more is instantiated. Changes by the program are in [`change`], graph handles of ours
 //! in [`folded`], and what happens when contexts, streams and modules go in [`lives`].
@@ -12,6 +13,7 @@
 pub mod cache;
 pub mod change;
 mod child;
+pub mod choose;
 pub mod class;
 mod clones;
 pub mod folded;
@@ -19,6 +21,7 @@ pub mod handle;
 pub mod instantiate;
 pub mod launch;
 pub mod lives;
+pub mod make;
 pub mod real;
 pub mod records;
 

@@ -191,9 +191,9 @@ impl Source {
             earlier.map_or((AS_IS, record.len()), |back| (AS_EARLIER, back))
         };
         let mut list = Vec::new();
-        for index in 0..nodes {
+        for (index, code_of) in raw.iter_mut().enumerate() {
             let (code, word) = like(index);
-            raw[index] = code;
+            *code_of = code;
             if code != AS_BASE {
                 list.extend_from_slice(&(word as u16).to_le_bytes());
             }

@@ -3,6 +3,7 @@
 mod build;
 mod functions;
 mod layout;
+mod places;
 mod read;
 mod shape;
 

@@ -1,0 +1,246 @@
+//! Which real exec a handle gets: one that is parked or cold, a new one, or somebody else's.
+
+use super::cache::{Cache, Work, capturing};
+use super::class::Class;
+use super::handle::{Pending, lock};
+use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
+use crate::clock;
+use crate::gate;
+use gpumem_abi::types::Status;
+use gpumem_wire::counters;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+/// Destroying an exec and instantiating it again costs about ten times a retarget, so it has to be
+/// idle for this many times as long before another class gets its room.
+const COLD_TIMES: u64 = 10;
+/// Candidates that are asked whether they still run, before the bound is exceeded instead.
+const MAX_TRIES: usize = 8;
+
+/// A look every so many launches that were no hit.
+const THRASH_WINDOW: u64 = 256;
+/// Said at most once in this time, ns.
+const THRASH_EVERY_NS: u64 = 60_000_000_000;
+
+/// How an exec came to a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Just instantiated.
+    New,
+    /// The exec of a handle that was destroyed.
+    Parked,
+    /// Taken from another handle.
+    Taken,
+}
+
+impl Cache {
+    /// Real execs of a class (all, for 0), the least recently used first; parked ones before others.
+    pub(super) fn candidates(&self, class: usize) -> Vec<&'static Real> {
+        let inner = lock(&self.inner);
+        let of_class = |real: &&&Real| match real.class.load(Relaxed) {
+            0 => false,
+            its => class == 0 || its == class,
+        };
+        let mut found: Vec<_> = inner.reals.iter().filter(|real| real.in_use()).filter(of_class).copied().collect();
+        drop(inner);
+        found.sort_by_cached_key(|real| (real.owner.load(Relaxed) != 0, real.used_ns.load(Relaxed)));
+        found
+    }
+
+    /// Takes an exec from whoever has it, if its last launch is over or ran on this same lane.
+    ///
+    /// The handle that had it remembers the launch that may still run.
+    pub fn take(&self, real: &'static Real, lane: Lane) -> Option<Lease> {
+        let mut lease = real.lease()?;
+        if !real.in_use() || real.class.load(Relaxed) == 0 {
+            return None;
+        }
+        let last = real.lane.load(Relaxed);
+        if !self.earlier_over(&mut lease) {
+            return None;
+        }
+        let pending = match last {
+            NOWHERE => false,
+            _ if self.is_over(&mut lease, last) => false,
+            _ if last != lane || !self.calls.ways().outlived => return None,
+            _ => {
+                if !real.marked.load(Relaxed) {
+                    let body = lease.body();
+                    body.event = self.calls.mark(body.event.take(), real::stream_of(last)?);
+                    body.event?;
+                }
+                true
+            }
+        };
+        self.part(&mut lease, pending, last);
+        Some(lease)
+    }
+
+    /// Takes an exec that is known not to run, to destroy it. Instantiating waits for destroyed execs
+    /// that still run, when it needs their memory (measured on an H200, driver 580: after nine of 400
+    /// nodes each), and the program may be what lets them end.
+    pub fn take_idle(&self, real: &'static Real) -> Option<Lease> {
+        self.take(real, LOST)
+    }
+
+    /// Ends the bond between an exec and its handle.
+    fn part(&self, lease: &mut Lease, pending: bool, lane: Lane) {
+        let real = lease.real();
+        let owner = real.owner.swap(0, Relaxed);
+        let handle = owner.checked_sub(1).and_then(|index| self.execs.get(index));
+        if let Some(handle) = handle {
+            handle.real.store(std::ptr::null_mut(), Release);
+            let slot = handle.slot.load(Relaxed);
+            gate::record_if_started(|shim| shim.exec_left(slot));
+            if pending {
+                let event = lease.body().event.take();
+                let old = match event {
+                    Some(event) => lock(&handle.pending).replace(Pending { event, lane }),
+                    None => None,
+                };
+                if let Some(old) = old {
+                    self.calls.drop_event(old.event);
+                }
+            }
+        }
+        real.marked.store(false, Relaxed);
+        real.lane.store(if pending { lane } else { NOWHERE }, Relaxed);
+    }
+
+    /// Whether the last launch of an exec is known to be over.
+    pub(super) fn is_over(&self, lease: &mut Lease, lane: Lane) -> bool {
+        if lease.real().marked.load(Relaxed) {
+            return lease.body().event.is_some_and(|event| self.calls.done(event));
+        }
+        let Some(stream) = real::stream_of(lane) else { return false };
+        self.undisturbed(|| self.calls.idle(stream)).unwrap_or(false)
+    }
+
+    /// Runs a look at a stream if nothing captures; captures that begin wait for it.
+    pub fn undisturbed<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
+        self.looking.fetch_add(1, SeqCst);
+        let free = self.beginning.load(SeqCst) == 0 && !capturing();
+        let result = free.then(look);
+        self.looking.fetch_sub(1, SeqCst);
+        result
+    }
+
+    /// A real exec for a class, leased: one that is parked, cold or the least recently used, else a
+    /// new one.
+    ///
+    /// # Errors
+    /// The library's, from instantiate.
+    pub fn acquire(&self, class: &Arc<Class>, lane: Lane, work: &mut Work) -> Result<(Lease, Found), Status> {
+        let key = Arc::as_ptr(class) as usize;
+        let now = clock::now_ns();
+        let age = |real: &Real| now.saturating_sub(real.used_ns.load(Relaxed));
+        let cold = |real: &Real| self.bounds.idle_ns != 0 && age(real) > self.bounds.idle_ns;
+        let ours = if class.shared { self.candidates(key) } else { Vec::new() };
+        let mut tries = MAX_TRIES;
+        let mut attempt = |real: &'static Real| {
+            tries = tries.checked_sub(1)?;
+            let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
+            self.take(real, lane).map(|lease| (lease, found))
+        };
+        let free = |real: &&'static Real| real.owner.load(Relaxed) == 0 || cold(real);
+        if let Some(lease) = ours.iter().copied().filter(free).find_map(&mut attempt) {
+            return Ok(lease);
+        }
+        let bytes = self.estimate(&class.shape);
+        if self.reserve(bytes, false) {
+            self.make_way_for_growth(key, age);
+            return self.make(class, bytes, work).map(|lease| (lease, Found::New));
+        }
+        let all = self.candidates(0);
+        let of_others = |real: &&'static Real| real.class.load(Relaxed) != key;
+        self.missed();
+        // Another class's cold exec first; then our own oldest; then anyone's.
+        let cold_other = all.iter().copied().filter(of_others).find(|real| cold(real) || real.owner.load(Relaxed) == 0);
+        if let Some(lease) = cold_other.and_then(|real| self.take_idle(real)) {
+            self.end(lease, true);
+            if self.reserve(bytes, false) {
+                return self.make(class, bytes, work).map(|lease| (lease, Found::New));
+            }
+        }
+        if let Some(lease) = ours.iter().copied().find_map(&mut attempt) {
+            return Ok(lease);
+        }
+        for real in all.iter().copied().filter(of_others).take(MAX_TRIES) {
+            if let Some(lease) = self.take_idle(real) {
+                self.end(lease, true);
+                if self.reserve(bytes, false) {
+                    return self.make(class, bytes, work).map(|lease| (lease, Found::New));
+                }
+            }
+        }
+        // Nobody waits for what runs: over the bound, and back when something is over.
+        if !self.reserve(bytes, true) {
+            gate::record_if_started(|shim| shim.count(counters::OVER_BOUND, 1));
+        }
+        self.make(class, bytes, work).map(|lease| (lease, Found::New))
+    }
+
+    /// Before another exec is made: one that nobody has wanted for long goes, so that the library can
+    /// use its memory again. It never gives any back.
+    fn make_way_for_growth(&self, key: usize, age: impl Fn(&Real) -> u64) {
+        if self.bounds.idle_ns == 0 {
+            return;
+        }
+        let long = self.bounds.idle_ns.saturating_mul(COLD_TIMES);
+        let goes = |real: &&'static Real| {
+            let limit = if real.owner.load(Relaxed) == 0 { self.bounds.idle_ns } else { long };
+            real.class.load(Relaxed) != key && age(real) > limit
+        };
+        if let Some(lease) = self.candidates(0).into_iter().find(goes).and_then(|real| self.take_idle(real)) {
+            self.end(lease, true);
+        }
+    }
+
+    /// Back under the bounds after they were exceeded.
+    pub fn settle(&self) {
+        for real in self.candidates(0) {
+            if !self.over_bound() {
+                return;
+            }
+            if let Some(lease) = self.take_idle(real) {
+                self.end(lease, true);
+            }
+        }
+    }
+
+    /// Memory is short: what nobody needs now goes.
+    pub fn relieve(&self) {
+        for real in self.candidates(0) {
+            if let Some(lease) = self.take_idle(real) {
+                self.end(lease, true);
+            }
+        }
+        self.calls.trim();
+        gate::record_if_started(|shim| {
+            shim.count(counters::OOM_RETRIES, 1);
+            shim.count(counters::GRAPH_TRIMS, 1);
+        });
+    }
+
+    /// A launch found no exec of its own and no room for one.
+    pub(super) fn missed(&self) {
+        let misses = self.thrash.misses.fetch_add(1, Relaxed) + 1;
+        if !misses.is_multiple_of(THRASH_WINDOW) {
+            return;
+        }
+        let launches = gate::record_if_started(|shim| shim.ledger.counter(counters::LAUNCHES)).unwrap_or(0);
+        let before = self.thrash.launches.swap(launches, Relaxed);
+        let (now, said) = (clock::now_ns(), self.thrash.said_ns.load(Relaxed));
+        // More than half of the launches since the last look.
+        if launches.wrapping_sub(before) >= 2 * THRASH_WINDOW || (said != 0 && now - said < THRASH_EVERY_NS) {
+            return;
+        }
+        self.thrash.said_ns.store(now, Relaxed);
+        let (count, bytes) = {
+            let inner = lock(&self.inner);
+            (inner.count, inner.bytes)
+        };
+        let by_count = self.bounds.count != 0 && count >= self.bounds.count;
+        gate::record_if_started(|shim| shim.cache_thrashes(by_count, count, bytes));
+    }
+}

@@ -1,0 +1,156 @@
+//! A real exec is made, and destroyed.
+
+use super::cache::{Cache, Work};
+use super::class::{Class, Shape, Template};
+use super::handle::lock;
+use super::real::{self, Lease, NOWHERE, Real};
+use super::records::Records;
+use crate::clock;
+use crate::gate;
+use gpumem_abi::types::{OUT_OF_MEMORY, Status};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
+
+impl Cache {
+    /// Host and device bytes that an exec of this shape takes.
+    pub fn estimate(&self, shape: &Shape) -> (u64, u64) {
+        crate::registry::estimate::exec_bytes(&shape.counts)
+    }
+
+    /// Instantiates one more exec, for which room is reserved.
+    pub(super) fn make(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
+        self.instantiate(class, bytes, work).inspect_err(|_| self.release(bytes))
+    }
+
+    /// The same, whatever the bounds say.
+    pub(super) fn make_over(&self, class: &Arc<Class>, work: &mut Work) -> Result<Lease, Status> {
+        let bytes = self.estimate(&class.shape);
+        self.reserve(bytes, true);
+        self.make(class, bytes, work)
+    }
+
+    fn instantiate(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
+        let template = self.template(class, work)?;
+        let start = clock::precise_ns();
+        let exec = match self.calls.instantiate(template.graph, class.flags) {
+            Err(OUT_OF_MEMORY) => {
+                self.relieve();
+                self.calls.instantiate(template.graph, class.flags)?
+            }
+            other => other?,
+        };
+        class.took(clock::precise_ns() - start);
+        let content = Records::clone(&template.records);
+        Ok(self.keep(class, template, exec, content, bytes))
+    }
+
+    /// Puts an exec just instantiated among the others; its room is reserved.
+    pub fn keep(
+        &self,
+        class: &Arc<Class>,
+        template: Arc<Template>,
+        exec: gpumem_abi::types::GraphExec,
+        content: Records,
+        bytes: (u64, u64),
+    ) -> Lease {
+        let mut lease = self.slot();
+        let real = lease.real();
+        *lease.body() = real::Body {
+            class: Some(class.clone()),
+            holds: Arc::downgrade(&template),
+            template: Some(template),
+            content,
+            event: lease.body().event.take(),
+            ..Default::default()
+        };
+        real.owner.store(0, Relaxed);
+        real.lane.store(NOWHERE, Relaxed);
+        real.marked.store(false, Relaxed);
+        real.used_ns.store(clock::now_ns(), Relaxed);
+        real.set_bytes(bytes);
+        real.context.store(class.shape.context, Relaxed);
+        real.class.store(Arc::as_ptr(class) as usize, Relaxed);
+        lease.set_exec(exec);
+        let context = class.shape.context;
+        gate::record_if_started(|shim| shim.real_made(self.vendor, context, bytes));
+        lease
+    }
+
+    /// A place for a real exec, leased.
+    pub(super) fn slot(&self) -> Lease {
+        loop {
+            let unused = lock(&self.inner).unused.pop();
+            let real = unused.unwrap_or_else(|| {
+                let real: &'static Real = Box::leak(Box::default());
+                lock(&self.inner).reals.push(real);
+                real
+            });
+            // A thread may look at a place that is not in use, for a moment.
+            if let Some(lease) = real.lease() {
+                return lease;
+            }
+            lock(&self.inner).unused.push(real);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Destroys a real exec. Launches of it that run go on.
+    pub fn end(&self, lease: Lease, evicted: bool) {
+        self.end_in(lease, evicted, false);
+    }
+
+    /// The same; if its context is gone already, without calls to the library.
+    pub fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
+        let real = lease.real();
+        let exec = real.exec();
+        let body = std::mem::take(lease.body());
+        // One that its handle owns is not among those that are counted.
+        let counted = real.class.swap(0, Relaxed) != 0;
+        real.owner.store(0, Relaxed);
+        real.lane.store(NOWHERE, Relaxed);
+        lease.set_exec(std::ptr::null_mut());
+        let bytes = real.take_bytes();
+        let context = real.context.swap(0, Relaxed);
+        drop(lease);
+        if gone {
+            std::mem::forget(body);
+        } else {
+            self.calls.destroy_exec(exec);
+            body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
+        }
+        lock(&self.inner).unused.push(real);
+        if counted {
+            self.release(bytes);
+            gate::record_if_started(|shim| shim.real_ended(self.vendor, context, bytes, evicted));
+        }
+    }
+
+    /// The template of a class: the one there is, or one built of what the handle means, which
+    /// `work.target` holds.
+    pub(super) fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<Arc<Template>, Status> {
+        if class.alone {
+            return work.clone.clone().ok_or(super::launch::INVALID);
+        }
+        if let Some(template) = class.template() {
+            return Ok(template);
+        }
+        const INVALID: Status = 1;
+        let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
+        let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(INVALID)?;
+        let (graph, nodes) = self.calls.build(shape, &work.target)?;
+        let records = Arc::new(work.target.clone());
+        let template = Arc::new(Template::new(graph, nodes, records, base, self.calls));
+        class.set_template(&template);
+        Ok(template)
+    }
+
+    /// Templates that hold functions of code that goes are good for no more execs.
+    pub fn forget_templates(&self, of: impl Fn(&Class, &Records) -> bool) {
+        let classes: Vec<_> = lock(&self.known).classes.values().filter_map(Weak::upgrade).collect();
+        for class in classes {
+            if class.template().is_some_and(|template| of(&class, &template.records)) {
+                class.forget_template();
+            }
+        }
+    }
+}
