@@ -30,7 +30,12 @@ fn with_kernel<R>(real: &Real, work: &Work, f: impl FnOnce(&mut sys::CUDA_KERNEL
     let block = if single { 1 } else { k.block.max(1).max(if k.block == 0 { 64 } else { 1 }) };
     let grid = if k.grid > 0 { k.grid } else { words.div_ceil(block.max(64)).max(k.cluster).max(1) };
     let grid = if single { k.cluster.max(1) } else { grid.next_multiple_of(k.cluster.max(1)) };
+    let mut buffer = if k.packed { packed(work, &values) } else { Vec::new() };
+    let mut size = buffer.len();
     let mut list: Vec<*mut c_void> = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
+    // CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, then the end.
+    let (pointer, bytes) = (buffer.as_mut_ptr().cast::<c_void>(), (&raw mut size).cast::<c_void>());
+    let mut extra = [1 as *mut c_void, pointer, 2 as *mut c_void, bytes, null_mut()];
     let mut params = sys::CUDA_KERNEL_NODE_PARAMS {
         func: real.function(work) as sys::CUfunction,
         gridDimX: grid,
@@ -40,12 +45,29 @@ fn with_kernel<R>(real: &Real, work: &Work, f: impl FnOnce(&mut sys::CUDA_KERNEL
         blockDimY: 1,
         blockDimZ: 1,
         sharedMemBytes: k.shared,
-        kernelParams: list.as_mut_ptr(),
-        extra: null_mut(),
+        kernelParams: if k.packed { null_mut() } else { list.as_mut_ptr() },
+        extra: if k.packed { extra.as_mut_ptr() } else { null_mut() },
         kern: null_mut(),
         ctx: null_mut(),
     };
     Some(f(&mut params))
+}
+
+/// A kernel's parameters by name of its work, each at a multiple of its size.
+fn packed(work: &Work, values: &[u64]) -> Vec<u8> {
+    let sizes: &[usize] = match work {
+        Work::Fill { .. } => &[8, 8, 4],
+        Work::Scale { .. } => &[8, 8, 8, 4],
+        Work::Verify { .. } => &[8, 8, 4, 8],
+        Work::Spin { .. } => &[8, 8],
+        _ => &[8],
+    };
+    let mut bytes = Vec::new();
+    for (value, size) in values.iter().zip(sizes) {
+        bytes.resize(bytes.len().next_multiple_of(*size), 0);
+        bytes.extend_from_slice(&value.to_le_bytes()[..*size]);
+    }
+    bytes
 }
 
 /// A copy's parameters; `Copy` is one row.
@@ -243,7 +265,7 @@ fn set_any(real: &Real, exec: sys::CUgraphExec, node: sys::CUgraphNode, to: &Wor
                     blockDimZ: 1,
                     sharedMemBytes: p.sharedMemBytes,
                     kernelParams: p.kernelParams,
-                    extra: null_mut(),
+                    extra: p.extra,
                     kern: null_mut(),
                     ctx: null_mut(),
                 };
@@ -330,7 +352,7 @@ fn launch(p: &sys::CUDA_KERNEL_NODE_PARAMS, k: Option<&Kernel>, stream: sys::CUs
         }
     }
     if attributes.is_empty() {
-        let (list, extra) = (p.kernelParams, null_mut());
+        let (list, extra) = (p.kernelParams, p.extra);
         return cu!(cuLaunchKernel(p.func, p.gridDimX, 1, 1, p.blockDimX, 1, 1, p.sharedMemBytes, stream, list, extra));
     }
     let config = sys::CUlaunchConfig {
@@ -345,7 +367,7 @@ fn launch(p: &sys::CUDA_KERNEL_NODE_PARAMS, k: Option<&Kernel>, stream: sys::CUs
         attrs: attributes.as_mut_ptr(),
         numAttrs: attributes.len() as u32,
     };
-    cu!(cuLaunchKernelEx(&config, p.func, p.kernelParams, null_mut()))
+    cu!(cuLaunchKernelEx(&config, p.func, p.kernelParams, p.extra))
 }
 
 /// Launches each kernel of a module once, on memory that no program uses.

@@ -108,7 +108,8 @@ fn kernel(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
     // SAFETY: plain numbers and pointers.
     let mut p: sys::CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
     ok(cu!(cuGraphKernelNodeGetParams_v2(node, &mut p)))?;
-    let shape = format!("grid {} block {} shared {}", p.gridDimX, p.blockDimX, p.sharedMemBytes);
+    let form = if p.kernelParams.is_null() { " packed" } else { "" };
+    let shape = format!("grid {} block {} shared {}{form}", p.gridDimX, p.blockDimX, p.sharedMemBytes);
     let mut known =
         real.modules.iter().flat_map(|(m, module)| module.functions.iter().enumerate().map(move |(i, f)| (*m, i, *f)));
     let Some((m, i, _)) = known.find(|(_, _, function)| *function == p.func as usize) else {
@@ -118,13 +119,19 @@ fn kernel(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
         [&[true, false, false][..], &[true, true, false, false], &[true, false, false, true], &[false, true]][i];
     let sizes: &[usize] = [&[8, 8, 4][..], &[8, 8, 8, 4], &[8, 8, 4, 8], &[8, 8]][i];
     let mut values = Vec::new();
+    let buffer = packed(&p);
     for (n, (pointer, size)) in pointers.iter().zip(sizes).enumerate() {
-        if p.kernelParams.is_null() {
+        let at = if !p.kernelParams.is_null() {
+            // SAFETY: the driver's list has a pointer for each parameter.
+            unsafe { *p.kernelParams.add(n) }
+        } else if let Some(buffer) = buffer {
+            // SAFETY: the driver's buffer holds all parameters, each at a multiple of its size.
+            unsafe { buffer.byte_add(offset_of(sizes, n)) }
+        } else {
             break;
-        }
-        // SAFETY: the driver's list has a pointer for each parameter, to as many bytes as it has.
+        };
+        // SAFETY: as many bytes as the parameter has.
         let value = unsafe {
-            let at = *p.kernelParams.add(n);
             if *size == 8 { at.cast::<u64>().read_unaligned() } else { at.cast::<u32>().read_unaligned().into() }
         };
         values.push(if *pointer { place(real, value) } else { value.to_string() });
@@ -147,6 +154,22 @@ fn kernel(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
     }
     let name = KERNELS[i].to_string_lossy();
     Ok(format!("{name} of m{m} {shape} ({}){attributes}", values.join(", ")))
+}
+
+fn offset_of(sizes: &[usize], n: usize) -> usize {
+    sizes[..n].iter().fold(0usize, |at, size| at.next_multiple_of(*size) + size).next_multiple_of(sizes[n])
+}
+
+/// The packed parameters of a node that has them so.
+fn packed(p: &sys::CUDA_KERNEL_NODE_PARAMS) -> Option<*mut std::ffi::c_void> {
+    if p.extra.is_null() {
+        return None;
+    }
+    // SAFETY: pairs of a number and a pointer, at most two, up to a zero; 1 is the buffer's.
+    unsafe {
+        let pairs = [(*p.extra, *p.extra.add(1)), (*p.extra.add(2), *p.extra.add(3))];
+        pairs.into_iter().find(|(what, _)| *what as usize == 1).map(|(_, buffer)| buffer)
+    }
 }
 
 fn memcpy(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {

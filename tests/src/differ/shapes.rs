@@ -31,6 +31,9 @@ impl Maker {
         if r.chance(6) {
             k.cooperative = true;
         }
+        if r.chance(5) {
+            k.packed = true;
+        }
         if r.chance(6) {
             k.priority = -(r.below(3) as i32);
         }

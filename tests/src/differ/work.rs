@@ -90,6 +90,9 @@ pub struct Kernel {
     pub cooperative: bool,
     #[serde(skip_serializing_if = "zero")]
     pub priority: i32,
+    /// Parameters as one packed buffer, not one by one.
+    #[serde(skip_serializing_if = "zero")]
+    pub packed: bool,
     /// May start before the kernel in front of it has ended (captures only).
     #[serde(skip_serializing_if = "zero")]
     pub early: bool,
