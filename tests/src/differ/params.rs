@@ -35,7 +35,8 @@ fn with_kernel<R>(real: &Real, work: &Work, f: impl FnOnce(&mut sys::CUDA_KERNEL
     let mut list: Vec<*mut c_void> = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
     // CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE, then the end.
     let (pointer, bytes) = (buffer.as_mut_ptr().cast::<c_void>(), (&raw mut size).cast::<c_void>());
-    let mut extra = [1 as *mut c_void, pointer, 2 as *mut c_void, bytes, null_mut()];
+    let number = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
+    let mut extra = [number(1), pointer, number(2), bytes, null_mut()];
     let mut params = sys::CUDA_KERNEL_NODE_PARAMS {
         func: real.function(work) as sys::CUfunction,
         gridDimX: grid,
