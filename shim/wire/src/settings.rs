@@ -310,7 +310,7 @@ settings! {
     graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s";
     /// Graphs that the program keeps are folded to a recipe while idle; 0 leaves them with the driver.
     graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1";
-    /// HIP execs are retargeted as CUDA's are; 0 instantiates them anew instead.
+    /// HIP execs are retargeted too, by hipGraphExecUpdate; 0 instantiates them anew instead.
     hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0";
 }
 
