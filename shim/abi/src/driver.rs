@@ -115,9 +115,6 @@ macro_rules! driver_functions {
         cuGraphAddNode ["cuGraphAddNode" 12020 legacy = none] => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         cuGraphAddNode_v2 ["cuGraphAddNode" 12030 legacy = cuGraphAddNode_v2] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
         cuGraphAddNode_v3 ["cuGraphAddNode" 13040 legacy = none] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
-        cuGraphDestroyNode ["cuGraphDestroyNode" 10000 legacy = cuGraphDestroyNode] => graph_use::destroy_node(node: GraphNode);
-        cuGraphRemoveDependencies ["cuGraphRemoveDependencies" 10000 legacy = none] => graph_use::remove_dependencies(graph: Graph, from: *const GraphNode, to: *const GraphNode, len: usize);
-        cuGraphRemoveDependencies_v2 ["cuGraphRemoveDependencies" 12030 legacy = cuGraphRemoveDependencies_v2] => graph_use::remove_dependencies_v2(graph: Graph, from: *const GraphNode, to: *const GraphNode, data: Opaque, len: usize);
         cuGraphKernelNodeSetAttribute ["cuGraphKernelNodeSetAttribute" 11000 legacy = cuGraphKernelNodeSetAttribute] => graph_use::set_attribute(node: GraphNode, attribute: c_int, value: Opaque);
         cuGraphNodeSetParams ["cuGraphNodeSetParams" 12020 legacy = cuGraphNodeSetParams] => graph_use::node_set_params(node: GraphNode, params: Opaque);
         cuGraphNodeSetParams_v2 ["cuGraphNodeSetParams" 13040 legacy = none] => graph_use::node_set_params(node: GraphNode, params: Opaque);
@@ -182,6 +179,9 @@ macro_rules! graph_thunks {
         cuGraphBatchMemOpNodeSetParams ["cuGraphBatchMemOpNodeSetParams" 11070 legacy = cuGraphBatchMemOpNodeSetParams] (node, params);
         cuGraphChildGraphNodeGetGraph ["cuGraphChildGraphNodeGetGraph" 10000 legacy = cuGraphChildGraphNodeGetGraph] (node, out);
         cuGraphConditionalHandleCreate ["cuGraphConditionalHandleCreate" 12030 legacy = cuGraphConditionalHandleCreate] (handle, graph, ctx, value, flags);
+        cuGraphDestroyNode ["cuGraphDestroyNode" 10000 legacy = cuGraphDestroyNode] (node);
+        cuGraphRemoveDependencies ["cuGraphRemoveDependencies" 10000 legacy = none] (graph, from, to, len);
+        cuGraphRemoveDependencies_v2 ["cuGraphRemoveDependencies" 12030 legacy = cuGraphRemoveDependencies_v2] (graph, from, to, data, len);
         cuGraphDebugDotPrint ["cuGraphDebugDotPrint" 11030 legacy = cuGraphDebugDotPrint] (graph, path, flags);
         cuGraphEventRecordNodeGetEvent ["cuGraphEventRecordNodeGetEvent" 11010 legacy = cuGraphEventRecordNodeGetEvent] (node, event);
         cuGraphEventRecordNodeSetEvent ["cuGraphEventRecordNodeSetEvent" 11010 legacy = cuGraphEventRecordNodeSetEvent] (node, event);

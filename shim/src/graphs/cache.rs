@@ -40,8 +40,6 @@ pub struct Cache {
     pub fold: bool,
     /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
     closed: AtomicU8,
-    /// Something was removed from a graph.
-    pub removals: AtomicBool,
     /// Captures that are about to begin, and looks at streams that none may meet.
     pub beginning: AtomicU32,
     pub looking: AtomicU32,
@@ -101,7 +99,6 @@ impl Cache {
             graphs: Handles::new(starts.1)?,
             fold: settings.graph_fold && calls.ways().folds,
             closed: AtomicU8::new(0),
-            removals: AtomicBool::new(false),
             beginning: AtomicU32::new(0),
             looking: AtomicU32::new(0),
             pressed: AtomicBool::new(false),

@@ -21,13 +21,11 @@ pub struct Shape {
     /// Fingerprint, for people.
     pub id: u64,
     pub counts: [u32; 16],
-    /// Nodes that no other depends on.
-    pub sinks: u32,
 }
 
 impl Shape {
-    pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], sinks: u32, base: Source) -> Self {
-        Self { key, kinds: kinds.into(), base, unfolded: Mutex::default(), context, id, counts, sinks }
+    pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], base: Source) -> Self {
+        Self { key, kinds: kinds.into(), base, unfolded: Mutex::default(), context, id, counts }
     }
 
     /// The base, unfolded; `None` if its bytes are broken.

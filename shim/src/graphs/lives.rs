@@ -122,18 +122,6 @@ impl Cache {
         self.forget_templates(runs);
     }
 
-    /// A node or an edge was removed from some graph. The library pairs the nodes of two graphs from
-    /// the sinks on, in the order in which they became sinks; only where nothing was ever removed is
-    /// that the order of the nodes (measured on an H200, driver 580).
-    pub fn removed(&self) {
-        self.removals.store(true, Relaxed);
-    }
-
-    /// Whether the order of a shape's sinks is known.
-    pub fn pairs_in_order(&self, sinks: u32) -> bool {
-        sinks <= 1 || !self.removals.load(Relaxed)
-    }
-
     /// An attribute was set. One that the library takes and does not tell would be lost on the way from
     /// one graph to another.
     pub fn attribute_set(&self, node: GraphNode, attribute: u32) {

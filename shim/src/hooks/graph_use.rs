@@ -131,53 +131,6 @@ pub unsafe fn add_node_v2(
     unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, data, len, params)) }
 }
 
-/// Removals change an order that the driver goes by and does not tell.
-fn removed(call: &Call) {
-    if let Some(cache) = graphs::cache_to_be(call.vendor) {
-        cache.removed();
-    }
-}
-
-/// The program removes a node from its graph.
-pub unsafe fn destroy_node(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(GraphNode) -> Status,
-    node: GraphNode,
-) -> Status {
-    removed(&call);
-    // SAFETY: the program's own call.
-    unsafe { real(node) }
-}
-
-/// The program removes edges.
-pub unsafe fn remove_dependencies(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Graph, *const GraphNode, *const GraphNode, usize) -> Status,
-    graph: Graph,
-    from: *const GraphNode,
-    to: *const GraphNode,
-    len: usize,
-) -> Status {
-    removed(&call);
-    // SAFETY: the program's own call.
-    unsafe { real(graphs::seen_graph(call.vendor, graph), from, to, len) }
-}
-
-/// The program removes edges, naming their data.
-pub unsafe fn remove_dependencies_v2(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Graph, *const GraphNode, *const GraphNode, Opaque, usize) -> Status,
-    graph: Graph,
-    from: *const GraphNode,
-    to: *const GraphNode,
-    data: Opaque,
-    len: usize,
-) -> Status {
-    removed(&call);
-    // SAFETY: the program's own call.
-    unsafe { real(graphs::seen_graph(call.vendor, graph), from, to, data, len) }
-}
-
 /// The program sets an attribute of a kernel node.
 pub unsafe fn set_attribute(
     call: Call,

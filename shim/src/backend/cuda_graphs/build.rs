@@ -3,7 +3,7 @@
 use super::functions::{Function, Functions};
 use super::layout::*;
 use super::read::kernel_parts;
-use super::shape::{Set, Shape};
+use super::shape::{PACKED, Set, Shape};
 use crate::backend::graphs::StreamArg;
 use crate::doors::driver;
 use crate::graphs::records::Records;
@@ -130,9 +130,15 @@ fn fill(functions: &Functions, graph: Graph, shape: &Shape, records: &Records) -
         // SAFETY: the graph is alive; each struct is as the function of its kind takes it.
         let status = unsafe {
             match entry.kind {
-                NodeKind::Kernel => with_values(functions, record, |params| {
-                    driver::cuGraphAddKernelNode_v2(&mut node, graph, none, 0, opaque(params))
-                }),
+                NodeKind::Kernel => {
+                    let add = |params: &mut KernelParams| {
+                        driver::cuGraphAddKernelNode_v2(&mut node, graph, none, 0, opaque(params))
+                    };
+                    match entry.tag & PACKED {
+                        0 => with_values(functions, record, add),
+                        _ => with_buffer(functions, record, add),
+                    }
+                }
                 NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {
                     let context = of.context as Context;
                     driver::cuGraphAddMemcpyNode(&mut node, graph, none, 0, opaque(&mut of.params), context)

@@ -3,7 +3,7 @@
 use super::functions::{Function, Functions, MAX_PARAM_BYTES};
 use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
-use super::shape::{Edge, Node, Set, Shape, attribute};
+use super::shape::{Edge, Node, PACKED, Set, Shape, attribute};
 use crate::backend::graphs::{Read, Reading, Setter};
 use crate::doors::driver;
 use gpumem_abi::types::*;
@@ -171,7 +171,8 @@ fn kernel(
     if !fits {
         return Err(Pinned::Parameters);
     }
-    entry.tag = u64::from(function.traits);
+    let packed = if params.params == 0 && params.extra != 0 { PACKED } else { 0 };
+    entry.tag = u64::from(function.traits) | packed;
     last.function = Some((key, function));
     let of_function = match last.of_functions.iter().find(|(known, _)| *known == key) {
         Some((_, known)) => known.clone(),

@@ -52,13 +52,16 @@ pub struct Edge {
     pub data: u64,
 }
 
+/// The kernel's parameters were given in one buffer, and are read back so. Traits leave the bit free.
+pub const PACKED: u64 = 1 << 31;
+
 /// What the shape says of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     pub kind: NodeKind,
     /// Kernels: index of the attributes.
     pub set: u16,
-    /// Kernels: the function's traits; copies and memsets: what a setter cannot change of them.
+    /// Kernels: the function's traits, and [`PACKED`]; copies and memsets: what a setter cannot change of them.
     pub tag: u64,
 }
 
