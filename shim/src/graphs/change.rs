@@ -89,8 +89,8 @@ impl Cache {
             }
         }
         let slot = handle.slot.load(Relaxed);
-        let (was, now) = (before.map_or(0, |source| source.bytes()), super::instantiate::source_bytes(body));
-        gate::record_if_started(|shim| shim.source_changed(slot, was, now));
+        let bytes = super::instantiate::source_bytes(body);
+        gate::record_if_started(|shim| shim.source_is(slot, bytes));
         true
     }
 
@@ -199,6 +199,10 @@ impl Cache {
             _ => false,
         };
         if remembered && !class.alone {
+            if !body.owned {
+                let (slot, bytes) = (handle.slot.load(Relaxed), super::instantiate::source_bytes(&body));
+                gate::record_if_started(|shim| shim.source_is(slot, bytes));
+            }
             self.publish(lease, index, handle);
         } else {
             self.own(lease, index, handle, &mut body, Pinned::NodeSet);

@@ -9,6 +9,7 @@ use super::records::{Packed, Records, Scratch, Source};
 use crate::backend::graphs::{Read, Reading};
 use crate::clock;
 use crate::gate;
+use crate::ledger::table::NO_SLOT;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
@@ -258,11 +259,11 @@ impl Cache {
         let body = std::mem::take(&mut *guard);
         self.alone_with_driver(&body, || self.part_for_ever(handle, &body));
         drop(guard);
+        let slot = handle.slot.swap(NO_SLOT, Relaxed);
         self.execs.give(index);
-        let bytes = source_bytes(&body);
         gate::record_if_started(|shim| {
             shim.count(counters::HANDLES_ENDED, 1);
-            shim.count(counters::SOURCE_BYTES_REMOVED, bytes);
+            shim.source_is(slot, 0);
         });
         Ok(())
     }

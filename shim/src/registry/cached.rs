@@ -63,7 +63,6 @@ impl Shim {
         self.count(counters::HANDLES_MADE, 1);
         self.count(counters::INSTANTIATE_NS, took_ns);
         self.count(counters::NODES_INSTANTIATED, total);
-        self.count(counters::SOURCE_BYTES_ADDED, made.source_bytes);
         self.count(counters::SAVED_NS, made.saved_ns);
         let stack = self.site(call.site(), Made::Exec);
         let context = self.current_context(call.vendor);
@@ -89,12 +88,12 @@ impl Shim {
             nodes_total: u32::try_from(total).unwrap_or(u32::MAX),
             nodes: made.counts,
             state: exec_state(state, Pinned::None),
-            source_bytes: made.source_bytes,
             instantiations: u64::from(made.resident),
             saved_ns: made.saved_ns,
             ..Default::default()
         };
         let slot = self.place(&self.ledger.execs, exec);
+        self.source_is(slot, made.source_bytes);
         let entry = ExecEntry { slot, context };
         if let Some(old) = self.registry.execs.insert(Class::Exec, made.handle as u64, entry) {
             self.exec_ended(old);
@@ -167,9 +166,7 @@ impl Shim {
     pub fn handle_pinned(&self, slot: u32, why: Pinned) {
         self.count(counters::PINNED_MADE, 1);
         self.exec_is(slot, ExecState::Native, why);
-        if let Some(field) = self.exec_field(slot, offset_of!(ExecSlot, source_bytes)) {
-            self.count(counters::SOURCE_BYTES_REMOVED, field.swap(0, Relaxed));
-        }
+        self.source_is(slot, 0);
     }
 
     /// An exec is the library's own, and why.
@@ -180,11 +177,12 @@ impl Shim {
         }
     }
 
-    /// What a handle's source takes has changed.
-    pub fn source_changed(&self, slot: u32, was: u64, now: u64) {
-        self.count(counters::SOURCE_BYTES_REMOVED, was);
-        self.count(counters::SOURCE_BYTES_ADDED, now);
-        self.set_exec(slot, offset_of!(ExecSlot, source_bytes), now);
+    /// What a handle's source takes now. What has no slot is not counted.
+    pub fn source_is(&self, slot: u32, bytes: u64) {
+        if let Some(field) = self.exec_field(slot, offset_of!(ExecSlot, source_bytes)) {
+            self.count(counters::SOURCE_BYTES_ADDED, bytes);
+            self.count(counters::SOURCE_BYTES_REMOVED, field.swap(bytes, Relaxed));
+        }
     }
 
     fn exec_bytes_of(&self, vendor: Vendor, context: u64) -> Option<&AtomicU64> {
