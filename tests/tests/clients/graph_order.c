@@ -1,0 +1,192 @@
+/* Execs on several streams and in several threads. `graph_order MODE`:
+ *   streams    one handle on two streams runs in the order of its launches
+ *   evicted    likewise, while its exec has gone to another handle in between
+ *   gate       handles of one class do not wait for one another
+ *   threads    each thread launches handles of one class and finds its own values
+ *   destroyed  a thread launches while the graphs of its execs are changed and destroyed */
+#include "graph.h"
+
+/* Three nodes: wait, log, fill. One class, whatever the letter. */
+static Exec logged(Stream s, unsigned us, char letter, CUdeviceptr p, unsigned value) {
+    capture_begin(s);
+    spin(s, us);
+    OK(cuLaunchHostFunc(s, event, (void *)(intptr_t)letter));
+    fill(s, p, value);
+    Graph g = capture_end(s);
+    Exec e = exec_of(g);
+    graph_end(g);
+    return e;
+}
+
+static void streams(bool evicted) {
+    CUdeviceptr p = words_new();
+    Stream one = stream_new(), two = stream_new();
+    Exec a = logged(one, 3000, 'a', p, 1), b = logged(one, 1, 'b', p, 2);
+    for (int round = 0; round < 6; round++) {
+        memset(events, 0, sizeof events);
+        spin(one, 20000);
+        launch(a, one);
+        if (evicted) launch(b, one); /* on the same stream: it may have a's exec at once */
+        launch(a, two);              /* behind the first, which waits behind the spin */
+        OK(cuLaunchHostFunc(two, event, (void *)'.'));
+        wait_for(two);
+        /* Both launches of `a` are over now, or the order was lost. */
+        char *first = strchr(events, 'a'), *last = strrchr(events, 'a');
+        EXPECT(first != NULL && last > first, 1);
+        wait_for(one);
+        wait_for(two);
+        EXPECT(strlen(events), evicted ? 4 : 3);
+    }
+    exec_end(a);
+    exec_end(b);
+    EXPECT(word_of(p) > 0, 1);
+}
+
+static atomic_bool entered, opened;
+static void gate(void *unused) {
+    (void)unused;
+    entered = true;
+    while (!opened) usleep(200);
+}
+static Exec gated(Stream s, void (*f)(void *), void *data, CUdeviceptr p, unsigned value) {
+    capture_begin(s);
+    OK(cuLaunchHostFunc(s, f, data));
+    fill(s, p, value);
+    Graph g = capture_end(s);
+    Exec e = exec_of(g);
+    graph_end(g);
+    return e;
+}
+static void behind_a_gate(void) {
+    CUdeviceptr p = words_new(), q = words_new();
+    Stream one = stream_new(), two = stream_new();
+    Exec a = gated(one, gate, NULL, p, 5), b = gated(two, event, (void *)'b', q, 6);
+    Exec c = gated(two, event, (void *)'c', q, 7);
+    alarm(20); /* standing still is an end, too */
+    launch(a, one);
+    while (!entered) usleep(200);
+    launch(b, two);
+    wait_for(two);
+    EXPECT(word_of(q), 6);
+    launch(c, two);
+    wait_for(two);
+    EXPECT(word_of(q), 7);
+    EXPECT(cuStreamQuery(one), 600);
+    EXPECT(strcmp(events, "bc"), 0);
+    opened = true;
+    wait_for(one);
+    EXPECT(word_of(p), 5);
+    for (int i = 0; i < 3; i++) { /* nothing runs any more: back under the bound */
+        launch(b, two);
+        launch(c, two);
+        wait_for(two);
+    }
+    say_live_execs();
+    exec_end(a);
+    exec_end(b);
+    exec_end(c);
+}
+
+enum { ROUNDS = 150, HANDLES = 3 };
+static void *values(void *arg) {
+    unsigned base = 1000 * (unsigned)(intptr_t)arg;
+    OK(cuCtxSetCurrent(context));
+    Stream s = stream_new();
+    CUdeviceptr a = words_new(), b = words_new();
+    Exec e[HANDLES];
+    for (unsigned i = 0; i < HANDLES; i++) e[i] = pair_exec(s, a, base + i, b, base + 500 + i);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        unsigned i = round % HANDLES;
+        if (round % 7 == 3) {
+            Graph g = pair_graph(s, a, base + i, b, base + 100 + round);
+            UpdateInfo info;
+            OK(cuGraphExecUpdate_v2(e[i], g, &info));
+            did.exec_updates++;
+            launch(e[i], s);
+            wait_for(s);
+            EXPECT(word_of(b), base + 100 + round);
+            graph_end(g);
+            g = pair_graph(s, a, base + i, b, base + 500 + i);
+            OK(cuGraphExecUpdate_v2(e[i], g, &info));
+            did.exec_updates++;
+            graph_end(g);
+        }
+        if (round % 11 == 5) {
+            exec_end(e[i]);
+            e[i] = pair_exec(s, a, base + i, b, base + 500 + i);
+        }
+        launch(e[i], s);
+        wait_for(s);
+        EXPECT(word_of(a), base + i);
+        EXPECT(word_of(b), base + 500 + i);
+    }
+    for (int i = 0; i < HANDLES; i++) exec_end(e[i]);
+    return NULL;
+}
+static void threads(void) {
+    pthread_t t[3];
+    for (intptr_t i = 0; i < 3; i++)
+        if (pthread_create(&t[i], NULL, values, (void *)(i + 1))) exit(2);
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+}
+
+static Exec both[2];
+static CUdeviceptr first, second;
+static atomic_int launched;
+static atomic_bool stop;
+static void *launches(void *unused) {
+    (void)unused;
+    OK(cuCtxSetCurrent(context));
+    Stream s = stream_new();
+    while (!stop) {
+        for (unsigned i = 0; i < 2; i++) {
+            launch(both[i], s);
+            wait_for(s);
+            EXPECT(word_of(first), 10 + i);
+            EXPECT(word_of(second), 20 + i);
+        }
+        launched++;
+    }
+    return NULL;
+}
+static void destroyed(void) {
+    first = words_new();
+    second = words_new();
+    for (int round = 0; round < 40; round++) {
+        Graph g[2];
+        Node n[2][2];
+        for (unsigned i = 0; i < 2; i++) {
+            g[i] = graph_new();
+            n[i][0] = add_fill(g[i], NULL, first, 10 + i);
+            n[i][1] = add_fill(g[i], &n[i][0], second, 20 + i);
+            both[i] = exec_of(g[i]);
+        }
+        stop = false;
+        launched = 0;
+        pthread_t t;
+        if (pthread_create(&t, NULL, launches, NULL)) exit(2);
+        while (launched < 1) usleep(50);
+        for (unsigned i = 0; i < 2; i++) {
+            OK(cuGraphKernelNodeSetParams_v2(n[i][1], fill_node(second, 99)));
+            add_fill(g[i], &n[i][1], first, 98);
+            graph_end(g[i]);
+        }
+        int seen = launched;
+        while (launched < seen + 2) usleep(50);
+        stop = true;
+        pthread_join(t, NULL);
+        for (int i = 0; i < 2; i++) exec_end(both[i]);
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    begin();
+    if (!strcmp(mode, "streams")) streams(false);
+    else if (!strcmp(mode, "evicted")) streams(true);
+    else if (!strcmp(mode, "gate")) behind_a_gate();
+    else if (!strcmp(mode, "threads")) threads();
+    else if (!strcmp(mode, "destroyed")) destroyed();
+    else return 2;
+    return report(mode);
+}

@@ -1,0 +1,301 @@
+//! What can go wrong when few real execs stand for many handles, one test for each: the client does it,
+//! natively and preloaded, with room for one exec and for two, with and without folded graphs. It judges
+//! its own results; the tests judge what the cache says of itself.
+
+use gpumem_tests::harness::{Ledger, Program, Ran, client};
+use gpumem_wire::counters::*;
+
+fn order(mode: &str) -> Program {
+    client("graph_order").arg(mode)
+}
+
+fn handles(mode: &str) -> Program {
+    client("graph_handles").arg(mode)
+}
+
+fn code(mode: &str) -> Program {
+    client("graph_code").arg(mode).env("SIM_REUSE_HANDLES", "1")
+}
+
+fn lives(mode: &str) -> Program {
+    client("graph_lives").arg(mode)
+}
+
+/// With room for so many execs.
+fn bounded(program: &Program, cap: u32) -> Program {
+    program.clone().env("GPUMEM_GRAPH_CACHE", cap.to_string())
+}
+
+/// Runs it preloaded with caps of one and two, with and without folding; no run may show a difference.
+#[track_caller]
+fn hazard(program: &Program) -> Vec<Ran> {
+    let native = program.native().ok();
+    let mut all = Vec::new();
+    for (cap, fold) in [(1, "0"), (1, "1"), (2, "0"), (2, "1")] {
+        let ran = bounded(program, cap).env("GPUMEM_GRAPH_FOLD", fold).preloaded().ok();
+        assert_eq!(rules(&ran), rules(&native), "cap {cap}, fold {fold}");
+        assert_eq!(ran.ours(), [""; 0], "cap {cap}, fold {fold}");
+        let ledger = ran.ledger();
+        ledger.agrees_with(&ran.json()).complete();
+        nothing_left(&ledger);
+        all.push(ran);
+    }
+    all
+}
+
+/// The same of a program that prints the same in each run.
+#[track_caller]
+fn same(program: &Program) -> Vec<Ran> {
+    let (native, all) = (program.native().ok(), hazard(program));
+    for ran in &all {
+        assert_eq!(ran.out, native.out);
+    }
+    all
+}
+
+fn count(ran: &Ran, counter: usize) -> u64 {
+    ran.ledger().counter(counter)
+}
+
+/// Handles, those that are pinned among them, are over when the program says so.
+#[track_caller]
+fn nothing_left(ledger: &Ledger) {
+    let left = |made, ended| ledger.counter(made) - ledger.counter(ended);
+    let held = left(EXECS_CREATED, EXECS_DESTROYED);
+    assert!(left(HANDLES_MADE, HANDLES_ENDED) <= held, "handles left");
+    assert!(left(PINNED_MADE, PINNED_ENDED) <= held, "pinned handles left");
+    if held == 0 {
+        assert_eq!(left(SOURCE_BYTES_ADDED, SOURCE_BYTES_REMOVED), 0, "bytes of sources left");
+    }
+}
+
+/// Which rules of the driver were broken, without the handles.
+fn rules(ran: &Ran) -> Vec<String> {
+    let text = |line: &String| Some(line.split_once(",\"text\"")?.0.to_owned());
+    ran.violations().iter().map(|line| text(line).unwrap_or_default()).collect()
+}
+
+/// Real execs that the driver had when the program asked it.
+fn live_execs(ran: &Ran) -> u64 {
+    let line = ran.err.lines().find_map(|line| line.strip_prefix("live_execs ")).expect("what the driver has");
+    line.parse().expect("a number")
+}
+
+/// Launches of one handle on two streams, as events or the exec itself order them.
+#[test]
+fn two_streams_and_one_handle_keep_their_order() {
+    for lag in ["0", "200"] {
+        same(&order("streams").env("SIM_LAG_US", lag));
+    }
+}
+
+/// Between the two launches the exec serves another handle: the second must wait for an event.
+#[test]
+fn order_outlives_an_eviction() {
+    for lag in ["0", "200"] {
+        for ran in &same(&order("evicted").env("SIM_LAG_US", lag))[..2] {
+            assert!(count(ran, RETARGETS) >= 6, "the exec went over in each round");
+        }
+    }
+}
+
+/// A host function holds the exec of one handle, and opens only after others have run.
+#[test]
+fn handles_that_share_an_exec_do_not_wait_for_each_other() {
+    let all = same(&order("gate"));
+    for ran in &all[..2] {
+        assert!(count(ran, OVER_BOUND) >= 1, "room for one, which was blocked");
+        assert_eq!(live_execs(ran), 1, "and back under the bound");
+    }
+    assert!(all[2..].iter().all(|ran| live_execs(ran) <= 2));
+}
+
+/// Each thread finds what its own handles mean, whoever has their execs; no exec is used by two threads at
+/// a time.
+#[test]
+fn threads_retarget_and_launch() {
+    for slow in ["0", "100"] {
+        for ran in &same(&order("threads").env("SIM_THREADS", "strict").env("SIM_SLOW_US", slow)) {
+            assert!(count(ran, RETARGETS) > 100, "{}", count(ran, RETARGETS));
+        }
+    }
+}
+
+/// The graphs are changed and destroyed while a thread launches what was instantiated from them.
+#[test]
+fn a_graph_changes_and_goes_while_another_thread_launches() {
+    for ran in &hazard(&order("destroyed"))[..2] {
+        assert!(count(ran, RETARGETS) > 40);
+    }
+}
+
+/// The address of a function is that of the function of the load before.
+#[test]
+fn a_module_comes_back_at_its_old_address() {
+    same(&code("reload"));
+    // With room for all: none of the parked ones may come back.
+    code("reload").preloaded().ok().ledger().sound();
+}
+
+/// An exec's nodes keep their cluster through every setter and update.
+#[test]
+fn clusters_do_not_pass_to_those_that_have_none() {
+    for ran in same(&code("cluster")) {
+        assert!(count(&ran, PINNED_MADE) >= 1, "what the driver made of the update is for that handle alone");
+    }
+}
+
+#[test]
+fn a_disabled_node_does_not_outlive_its_handle() {
+    for ran in &same(&handles("disabled"))[..2] {
+        assert!(count(ran, RETARGETS) > 0, "the exec went from one to the other");
+    }
+    handles("disabled").preloaded().ok();
+}
+
+/// Verdicts are the driver's, whether it was asked or not.
+#[test]
+fn updates_across_classes_are_the_drivers() {
+    for ran in same(&handles("update")) {
+        assert_eq!((count(&ran, UPDATE_FAILURES), count(&ran, UPDATES)), (3, 4));
+    }
+}
+
+#[test]
+fn execs_of_destroyed_handles_serve_new_ones() {
+    let recycled = handles("recycled");
+    for ran in same(&recycled) {
+        assert!(live_execs(&ran) <= 2);
+    }
+    let ran = recycled.preloaded().ok();
+    assert!(count(&ran, RECYCLED) >= 40, "{}", count(&ran, RECYCLED));
+    assert_eq!((count(&ran, REAL_EXECS_MADE), count(&ran, OVER_BOUND)), (2, 0), "as many as live at a time");
+}
+
+/// Below the bound, too, a handle that has long been idle gives its exec away, and gets one again.
+#[test]
+fn an_idle_exec_serves_another_handle() {
+    let idle = handles("idle");
+    same(&idle);
+    let ran = idle.clone().env("GPUMEM_GRAPH_IDLE", "20ms").preloaded().ok();
+    assert_eq!((live_execs(&ran), count(&ran, REAL_EXECS_MADE), count(&ran, RETARGETS)), (1, 1, 2));
+    for never in ["0", "10s"] {
+        let ran = idle.clone().env("GPUMEM_GRAPH_IDLE", never).preloaded().ok();
+        assert_eq!((live_execs(&ran), count(&ran, REAL_EXECS_MADE), count(&ran, RETARGETS)), (2, 2, 0), "{never}");
+    }
+}
+
+/// The program instantiated while there was memory; at its launches, where the cache has to, there is none.
+#[test]
+fn out_of_memory_at_launch_is_not_seen() {
+    let memory = handles("memory").env("SIM_DEVICE_MEM", "128M");
+    memory.native().ok();
+    for cap in [1, 2, 512] {
+        for fold in ["0", "1"] {
+            let ran = bounded(&memory, cap).env("GPUMEM_GRAPH_FOLD", fold).preloaded().ok();
+            assert_eq!(ran.violations(), [""; 0]);
+            nothing_left(&ran.ledger());
+        }
+    }
+}
+
+/// The one exec runs and no other can be had: the nodes run one by one, in the order of their edges,
+/// without those that are switched off.
+#[test]
+fn without_execs_nodes_run_one_by_one() {
+    let nodes = handles("nodes");
+    same(&nodes);
+    let faults: Vec<_> = (2..100).map(|call| format!("cuGraphInstantiateWithFlags:{call}=2")).collect();
+    let native = nodes.native().ok();
+    for fold in ["0", "1"] {
+        let starved = bounded(&nodes, 1).env("GPUMEM_GRAPH_FOLD", fold).env("SIM_FAULT", faults.join(","));
+        let ran = starved.preloaded().ok();
+        assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
+        assert!(count(&ran, ONE_BY_ONE) >= 15 && count(&ran, OOM_RETRIES) >= 15, "{}", count(&ran, ONE_BY_ONE));
+        ran.ledger().agrees_with(&ran.json()).complete();
+        nothing_left(&ran.ledger());
+    }
+}
+
+/// A function that knows no handles of ours gets the exec itself, and no other stands in for it any more.
+#[test]
+fn an_exec_that_others_know_is_pinned() {
+    for ran in same(&handles("unknown")) {
+        assert_eq!(count(&ran, PINNED_MADE), 1);
+    }
+}
+
+/// T18: an exec that holds objects of the program is its handle's own: they go when it does.
+#[test]
+fn t18_user_objects_are_released_when_the_program_expects_it() {
+    for ran in same(&lives("objects")) {
+        assert!(count(&ran, PINNED_MADE) >= 2, "both execs of the graph with an object");
+    }
+}
+
+#[test]
+fn graphs_inside_graphs_are_set_and_launched() {
+    for ran in &same(&lives("child"))[..2] {
+        assert!(count(ran, EVICTIONS) > 0);
+    }
+}
+
+/// The driver crashes on execs of a context that is gone; handles of ours do not, and those of the next
+/// context work.
+#[test]
+fn contexts_and_devices_go_with_live_handles() {
+    for mode in ["context", "reset"] {
+        for (cap, fold) in [(1, "0"), (1, "1"), (512, "0"), (512, "1")] {
+            let ran = bounded(&lives(mode), cap).env("GPUMEM_GRAPH_FOLD", fold).preloaded().ok();
+            ran.ledger().sound().complete();
+            assert_eq!(ran.ours(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn a_child_of_fork_leaves_with_live_handles() {
+    same(&lives("fork"));
+}
+
+#[test]
+fn a_process_ends_with_live_handles() {
+    for ran in same(&lives("exit")) {
+        assert_eq!(count(&ran, HANDLES_MADE), 3);
+    }
+    // Destroyed by code that runs behind all else, when even the driver may be gone.
+    let late = lives("exit").arg("destroyed");
+    let native = late.native().ok();
+    for cap in [1, 512] {
+        let ran = bounded(&late, cap).preloaded().ok();
+        assert_eq!((&ran.out, ran.violations(), ran.ours().len()), (&native.out, native.violations(), 0));
+        ran.ledger().sound();
+    }
+}
+
+/// Off: what the program has are the driver's own.
+#[test]
+fn without_the_cache_execs_are_the_drivers() {
+    for program in [handles("recycled"), handles("update"), lives("objects"), lives("child"), order("threads")] {
+        let (native, ran) = (program.native().ok(), bounded(&program, 0).preloaded().ok());
+        assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
+        let ledger = ran.ledger();
+        ledger.agrees_with(&ran.json()).complete();
+        assert_eq!((ledger.counter(HANDLES_MADE), ledger.counter(REAL_EXECS_MADE), ledger.counter(FOLDS)), (0, 0, 0));
+    }
+}
+
+/// The line at exit says how many handles, how many real execs, how many bytes.
+#[test]
+fn the_summary_tells_of_the_cache() {
+    let ran = bounded(&handles("recycled"), 1).env("GPUMEM_SUMMARY", "1").preloaded().ok();
+    let said = ran.ours().concat();
+    let of = |counter| count(&ran, counter);
+    for part in [
+        format!("graph cache: {} handles on {} real execs", of(HANDLES_MADE), of(REAL_EXECS_MADE)),
+        format!("{} retargets", of(RETARGETS)),
+        "MiB".to_owned(),
+    ] {
+        assert!(said.contains(&part), "{part} in {said}");
+    }
+}
