@@ -178,6 +178,8 @@ pub trait GraphCalls: Send + Sync {
     fn functions_of(&self, code: Code) -> Vec<u64>;
     /// What was known of the functions of this code is not true any more.
     fn forget(&self, code: Code);
+    /// A context is gone, and the functions in it.
+    fn context_gone(&self) {}
 
     /// Whether the library tells what an attribute of a kernel node is.
     fn tells(&self, node: GraphNode, attribute: u32) -> bool;

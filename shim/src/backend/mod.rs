@@ -71,7 +71,7 @@ pub fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn graphs::
 #[inline]
 pub fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg {
     match vendor {
-        Vendor::Cuda => to,
+        Vendor::Cuda => cuda_graphs::named(to),
         Vendor::Hip => hip_graphs::named(to),
     }
 }

@@ -3,7 +3,7 @@
 use super::cache::{Cache, Work};
 use super::contained;
 use super::handle::{Body, Handle, lock};
-use super::instantiate::place_in;
+use super::instantiate::{place_in, source_bytes};
 use super::launch::INVALID;
 use super::real::{LOST, Lease};
 use crate::backend::graphs::{Read, Setter};
@@ -89,7 +89,7 @@ impl Cache {
             }
         }
         let slot = handle.slot.load(Relaxed);
-        let bytes = super::instantiate::source_bytes(body);
+        let bytes = source_bytes(body);
         gate::record_if_started(|shim| shim.source_is(slot, bytes));
         true
     }
@@ -120,6 +120,7 @@ impl Cache {
         if !body.owned {
             body.owned = true;
             body.source = None;
+            body.changes.clear();
             real.class.store(0, Relaxed);
             let (slot, bytes, context) = (handle.slot.load(Relaxed), real.take_bytes(), real.context.load(Relaxed));
             self.release(bytes);
@@ -200,7 +201,7 @@ impl Cache {
         };
         if remembered && !class.alone {
             if !body.owned {
-                let (slot, bytes) = (handle.slot.load(Relaxed), super::instantiate::source_bytes(&body));
+                let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(&body));
                 gate::record_if_started(|shim| shim.source_is(slot, bytes));
             }
             self.publish(lease, index, handle);
@@ -236,7 +237,8 @@ impl Cache {
     /// As in the library: a graph's nodes are good for setters for as long as the graph is.
     fn is_graph_alive(&self, body: &Body) -> bool {
         let (graph, serial) = body.graph;
-        gate::record_if_started(|shim| shim.graph_serial(graph)).flatten() == Some(serial)
+        let Some(serial) = serial else { return true };
+        gate::record_if_started(|shim| shim.graph_serial(graph)).is_none_or(|now| now == Some(serial))
     }
 
     /// Index of one of the program's nodes among those of the graph that the handle came from.

@@ -62,11 +62,16 @@ impl Cache {
         let pending = match last {
             NOWHERE => false,
             _ if self.is_over(&mut lease, last) => false,
-            _ if last != lane || !self.calls.ways().outlived => return None,
+            _ if last != lane || last == LOST || !self.calls.ways().outlived => return None,
             _ => {
                 if !real.marked.load(Relaxed) {
                     let body = lease.body();
-                    body.event = self.calls.mark(body.event.take(), real::stream_of(last)?);
+                    // The stream is that of this very launch: it lives, and if it captures that fails.
+                    let stream = real::stream_of(last)?;
+                    if capturing() && self.calls.captures(stream) {
+                        return None;
+                    }
+                    body.event = self.calls.mark(body.event.take(), stream);
                     body.event?;
                 }
                 true

@@ -203,15 +203,6 @@ impl Cache {
         self.with_work(|work| place_in(body.nodes.as_ref()?, node, &mut work.scratch))
     }
 
-    /// Clones a graph of ours without the library, if it is folded; the clone and its nodes' number.
-    pub fn clone_folded(&self, graph: Graph) -> Option<(Graph, u64)> {
-        let recipe = self.folded(graph)?;
-        let nodes = recipe.shape.nodes() as u64;
-        let (index, handle) = self.graphs.take()?;
-        *lock(&handle.body) = GraphBody { in_use: true, recipe: Some(recipe), ..Default::default() };
-        Some((self.graphs.address(index), nodes))
-    }
-
     /// Recipes of a context that goes are good for nothing any more.
     pub fn forget_recipes_of(&self, context: u64) {
         for (_, handle) in self.graphs.all() {

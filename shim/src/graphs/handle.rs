@@ -61,7 +61,10 @@ impl<T: Default> Handles<T> {
             if at == libc::MAP_FAILED {
                 return None;
             }
-            start.store(at as usize, Release);
+            if start.compare_exchange(0, at as usize, AcqRel, Acquire).is_err() {
+                // SAFETY: another thread was faster; this range was never used.
+                unsafe { libc::munmap(at, HANDLES * STRIDE) };
+            }
         }
         Some(Self { start, chunks: [const { AtomicPtr::new(null_mut()) }; HANDLES / CHUNK], free: Mutex::default() })
     }
@@ -141,8 +144,9 @@ pub struct Body {
     pub disabled: Vec<u32>,
     /// Its exec is its own for ever.
     pub owned: bool,
-    /// The graph it came from: handle and serial. Its nodes are what setters name.
-    pub graph: (u64, u64),
+    /// The graph it came from: handle, and serial where the books have it. Its nodes are what setters
+    /// name.
+    pub graph: (u64, Option<u64>),
     pub nodes: Option<Packed>,
     /// Its context is gone; what calls with it answer.
     pub ended: Option<Status>,

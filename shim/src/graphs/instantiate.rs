@@ -19,6 +19,8 @@ use std::sync::{Arc, Weak};
 
 /// `…_DEVICE_LAUNCH`: the handle goes to kernels, which know nothing of ours.
 const DEVICE_LAUNCH: u64 = 4;
+/// Sets of features that are remembered.
+const MOST_FEATURES: usize = 1024;
 /// `…_UPLOAD`: what is done once, and is no property of the exec.
 const UPLOAD: u64 = 2;
 
@@ -48,7 +50,7 @@ impl Cache {
     /// # Errors
     /// Why the handle has to be the library's own. An instantiate that failed is [`Pinned::None`]:
     /// the library gives its own error for it.
-    pub fn instantiate_handle(&self, graph: Graph, flags: u64, graph_serial: u64) -> Result<Made, Pinned> {
+    pub fn instantiate_handle(&self, graph: Graph, flags: u64, graph_serial: Option<u64>) -> Result<Made, Pinned> {
         if flags & DEVICE_LAUNCH != 0 {
             return Err(Pinned::DeviceLaunch);
         }
@@ -60,7 +62,7 @@ impl Cache {
         made.unwrap_or(Err(Pinned::None))
     }
 
-    fn made(&self, graph: Graph, flags: u64, graph_serial: u64, work: &mut Work) -> Result<Made, Pinned> {
+    fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<Made, Pinned> {
         let start = clock::precise_ns();
         let folded = self.folded(graph);
         let real_graph = || self.unfolded(graph).ok_or(Pinned::None);
@@ -201,7 +203,11 @@ impl Cache {
         self.calls.destroy_graph(graph);
         let same = again.shape == work.reading.shape && again.records == work.reading.records;
         let rebuilds = read == Ok(Read::Whole) && same;
-        lock(&self.known).rebuilds.insert(features, rebuilds);
+        let mut known = lock(&self.known);
+        if known.rebuilds.len() >= MOST_FEATURES {
+            known.rebuilds.clear();
+        }
+        known.rebuilds.insert(features, rebuilds);
         rebuilds
     }
 
@@ -258,8 +264,8 @@ impl Cache {
         }
         let body = std::mem::take(&mut *guard);
         self.alone_with_driver(&body, || self.part_for_ever(handle, &body));
-        drop(guard);
         let slot = handle.slot.swap(NO_SLOT, Relaxed);
+        drop(guard);
         self.execs.give(index);
         gate::record_if_started(|shim| {
             shim.count(counters::HANDLES_ENDED, 1);

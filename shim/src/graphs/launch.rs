@@ -254,8 +254,13 @@ impl Cache {
         let content = Records::clone(&template.records);
         let mut lease = self.keep(class, template, exec, content, bytes);
         let mut target = lease.body().content.clone();
-        self.retarget(&mut lease, &mut target, &body.disabled)?;
-        Ok(lease)
+        match self.retarget(&mut lease, &mut target, &body.disabled) {
+            Ok(_) => Ok(lease),
+            Err(status) => {
+                self.end(lease, false);
+                Err(status)
+            }
+        }
     }
 
     /// No memory for an exec: the nodes' work, one after the other, in the order of their edges.

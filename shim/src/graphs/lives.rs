@@ -1,6 +1,6 @@
 //! What execs depend on goes: contexts, streams, modules.
 
-use super::cache::Cache;
+use super::cache::{Cache, capturing};
 use super::class::Class;
 use super::handle::lock;
 use super::real::{LOST, Lease, lane_of};
@@ -43,35 +43,55 @@ impl Cache {
             }
         }
         for real in self.reals() {
-            if real.in_use()
-                && real.context.load(Relaxed) == context
-                && let Some(mut lease) = real.lease()
-            {
+            if !real.in_use() || real.context.load(Relaxed) != context {
+                continue;
+            }
+            // Somebody may look at it just now.
+            let start = clock::precise_ns();
+            let lease = loop {
+                match real.lease() {
+                    None if clock::precise_ns() - start < LONGEST_LOOK_NS => std::thread::yield_now(),
+                    lease => break lease,
+                }
+            };
+            if let Some(mut lease) = lease {
                 // The program's own call ends what runs; until then its exec has to be there.
                 let runs = !gone && !self.calls.ways().outlived && !self.known_over(&mut lease);
                 self.end_in(lease, false, gone || runs);
             }
         }
         self.forget_recipes_of(context);
+        self.calls.context_gone();
         self.calls.unrelax(mode);
     }
 
-    /// A stream is about to be destroyed: what was launched on it last needs an event to be known by.
+    /// A stream is about to be destroyed: what was launched on it last needs an event to be known by,
+    /// since another stream may get the handle. Until [`Cache::stream_gone`], no stream is looked at.
     pub fn stream_going(&self, stream: Stream) {
         let to = StreamArg::new(stream, false);
         let lane = lane_of(to);
+        self.no_more_looks();
         for real in self.reals() {
-            if real.lane.load(Relaxed) != lane || real.marked.load(Relaxed) {
+            if real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_err() || real.marked.load(Relaxed) {
                 continue;
             }
-            let Some(mut lease) = real.lease() else { continue };
-            let event = lease.body().event.take();
-            let marked = self.undisturbed(|| self.calls.mark(event, to)).flatten();
-            lease.body().event = marked;
-            // Another stream may get the handle: only the event, if there is one, tells from now on.
-            real.marked.store(marked.is_some(), Relaxed);
-            real.lane.store(LOST, Relaxed);
+            // Without an event it counts as running until it is launched again.
+            if let Some(mut lease) = real.lease().filter(|_| !capturing()) {
+                let event = lease.body().event.take();
+                lease.body().event = self.calls.mark(event, to);
+                real.marked.store(lease.body().event.is_some(), Relaxed);
+            }
         }
+        for (_, handle) in self.execs.all() {
+            if let Some(pending) = lock(&handle.pending).as_mut().filter(|pending| pending.lane == lane) {
+                pending.lane = LOST;
+            }
+        }
+    }
+
+    /// It is destroyed.
+    pub fn stream_gone(&self) {
+        self.beginning.fetch_sub(1, SeqCst);
     }
 
     /// Code is about to be unloaded. The library lets execs of it run on (measured on an H200, driver
@@ -132,6 +152,11 @@ impl Cache {
 
     /// A capture is about to begin: until [`Cache::capture_began`], no stream is looked at.
     pub fn capture_begins(&self) {
+        self.no_more_looks();
+    }
+
+    /// Keeps threads from looking at streams, and waits for those that do.
+    fn no_more_looks(&self) {
         self.beginning.fetch_add(1, SeqCst);
         let start = clock::precise_ns();
         while self.looking.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_LOOK_NS {

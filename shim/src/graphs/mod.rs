@@ -103,6 +103,14 @@ pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     cache.with_real(index, None, |exec| cache.calls.upload(exec, to)).unwrap_or_else(|status| status)
 }
 
+/// The program's handle of a graph that was captured: new ones are ours only while handles may be.
+pub fn captured(vendor: Vendor, library: Graph) -> Graph {
+    match open(vendor) {
+        Ok(cache) => cache.captured(library),
+        Err(_) => cache(vendor).map_or(library, |cache| cache.handle_of(library)),
+    }
+}
+
 /// The library's graph behind a handle, for calls that give out no node; the handle itself if it is
 /// the library's own, NULL if it is no good.
 pub fn library_graph(vendor: Vendor, graph: Graph) -> Graph {

@@ -81,7 +81,7 @@ pub unsafe fn end(
         }
         let library = written(graph).filter(|graph| status == SUCCESS && !graph.is_null());
         let nodes = library.and_then(|graph| backend::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
-        let made = library.map(|library| graphs::open(call.vendor).map_or(library, |cache| cache.captured(library)));
+        let made = library.map(|library| graphs::captured(call.vendor, library));
         if let Some(made) = made {
             *graph = made;
         }

@@ -37,14 +37,6 @@ pub unsafe fn clone(
     clone: *mut Graph,
     original: Graph,
 ) -> Status {
-    if let Some((made, nodes)) =
-        graphs::cache(call.vendor).filter(|_| !clone.is_null()).and_then(|c| c.clone_folded(original))
-    {
-        // SAFETY: the program's out-parameter.
-        unsafe { *clone = made };
-        call.note(|shim| shim.graph_made(&call, made, nodes, GraphOrigin::Cloned));
-        return SUCCESS;
-    }
     // With the clone the program can look for nodes of the original, and the other way round.
     let original = graphs::seen_graph(call.vendor, original);
     // SAFETY: the program's own call; `clone` is its out-parameter.
@@ -108,7 +100,7 @@ unsafe fn instantiated(
                 call.note(|shim| shim.instantiate_failed(call, graph, status));
                 return Err(status);
             }
-            let serial = call.note(|shim| shim.graph_serial(graph as u64)).flatten().unwrap_or(0);
+            let serial = call.note(|shim| shim.graph_serial(graph as u64)).flatten();
             match cache.instantiate_handle(graph, flags, serial) {
                 Ok(made) => {
                     let took = clock::precise_ns() - start;

@@ -63,11 +63,15 @@ pub unsafe fn create_green(
 /// The program destroys a stream.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
     let entry = call.note(|shim| shim.stream_going(call.vendor, stream as u64)).flatten();
-    if let Some(cache) = graphs::cache(call.vendor).filter(|_| !stream.is_null()) {
+    let cache = graphs::cache(call.vendor).filter(|_| !stream.is_null());
+    if let Some(cache) = cache {
         cache.stream_going(stream);
     }
     // SAFETY: the program's own call.
     let status = unsafe { real(stream) };
+    if let Some(cache) = cache {
+        cache.stream_gone();
+    }
     if let Some(entry) = entry {
         call.note(|shim| shim.stream_destroyed(call.vendor, stream as u64, entry, status));
     }

@@ -105,8 +105,19 @@ impl Shim {
         });
     }
 
+    /// What a capturing stream is known by: per-thread default streams have one name in all threads,
+    /// and no other default stream can capture.
+    fn capture_key(&self, stream: u64) -> u64 {
+        const PER_THREAD: u64 = 2;
+        match stream {
+            0 | PER_THREAD => PER_THREAD | u64::from(self.tid()) << 32,
+            stream => stream,
+        }
+    }
+
     /// A capture began.
     pub fn capture_begun(&self, vendor: Vendor, stream: u64, mode: i32) {
+        let stream = self.capture_key(stream);
         self.count(counters::CAPTURES_BEGUN, 1);
         self.registry.streams.capturing.fetch_add(1, Relaxed);
         // Default streams, and those from before the shim, are known while they capture only.
@@ -124,6 +135,7 @@ impl Shim {
     /// The program ended a capture: with a graph, or with an error. An error without a capture in
     /// progress is the program's mistake and no capture.
     pub fn capture_ended(&self, vendor: Vendor, stream: u64, graph: u64, status: Status) {
+        let stream = self.capture_key(stream);
         let streams = &self.registry.streams;
         let Some(entry) = streams.map.get(&(vendor, stream)).map(|entry| *entry).filter(|entry| entry.capturing) else {
             return;

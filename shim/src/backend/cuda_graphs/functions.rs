@@ -30,8 +30,8 @@ pub struct Function {
     pub bytes: u32,
     /// Its [`TRAITS`], packed.
     pub traits: u32,
-    /// Module or library it came from; 0 if the driver does not say.
-    home: u64,
+    /// Module and library that it came from; 0: none, or the driver does not say.
+    homes: [u64; 2],
 }
 
 /// Kernels by handle.
@@ -89,16 +89,17 @@ impl Functions {
             params.push((offset as u32, size as u32));
         }
         let mut traits = 0_u32;
-        let mut home: Opaque = null_mut();
+        let (mut module, mut library): (Opaque, Opaque) = (null_mut(), null_mut());
         // SAFETY: a live function or kernel; each call writes its out-parameter.
         unsafe {
             let mut plain = function;
             if plain.is_null() {
                 ok(driver::cuKernelGetFunction(&mut plain, kernel))?;
-                ok(driver::cuKernelGetLibrary(&mut home, kernel))?;
-            } else {
-                // Not known: it goes when any library goes.
-                let _ = driver::cuFuncGetModule(&mut home, function);
+            }
+            // Not known: it goes when any code goes.
+            let _ = driver::cuFuncGetModule(&mut module, plain);
+            if !kernel.is_null() {
+                let _ = driver::cuKernelGetLibrary(&mut library, kernel);
             }
             for attribute in TRAITS {
                 let mut value = 0;
@@ -108,21 +109,26 @@ impl Functions {
             }
         }
         let generation = self.generations.fetch_add(1, Relaxed) + 1;
-        Some(Function { generation, params, bytes, traits, home: home as u64 })
+        Some(Function { generation, params, bytes, traits, homes: [module as u64, library as u64] })
     }
 
-    /// Handles of the functions of these modules and libraries, and of those of which it is not known
-    /// where they are from.
-    pub fn of(&self, homes: &[u64]) -> Vec<u64> {
-        self.map.iter().filter(|entry| is_of(entry.value(), homes)).map(|entry| *entry.key()).collect()
+    /// Handles of the functions of a module or library, and of those of which it is not known where
+    /// they are from.
+    pub fn of(&self, home: u64) -> Vec<u64> {
+        self.map.iter().filter(|entry| is_of(entry.value(), home)).map(|entry| *entry.key()).collect()
     }
 
     /// Forgets those functions.
-    pub fn forget(&self, homes: &[u64]) {
-        self.map.retain(|_, function| !is_of(function, homes));
+    pub fn forget(&self, home: u64) {
+        self.map.retain(|_, function| !is_of(function, home));
+    }
+
+    /// Forgets all: a context takes its functions with it, and their addresses come back.
+    pub fn forget_all(&self) {
+        self.map.clear();
     }
 }
 
-fn is_of(function: &Function, homes: &[u64]) -> bool {
-    function.home == 0 || homes.contains(&function.home)
+fn is_of(function: &Function, home: u64) -> bool {
+    function.homes == [0; 2] || function.homes.contains(&home)
 }

@@ -35,16 +35,31 @@ fn done(status: Option<Status>) -> Result<(), Status> {
 }
 
 /// What functions of this code name as their home.
-fn homes(code: Code) -> [u64; 2] {
+fn home(code: Code) -> u64 {
     match code {
-        Code::Module(module) => [module as u64; 2],
-        Code::Library(library) => {
-            let mut module = null_mut();
-            // SAFETY: a live library; writes the handle of its module in this context.
-            let known = unsafe { driver::cuLibraryGetModule(&mut module, library) } == Some(SUCCESS);
-            [library as u64, if known { module as u64 } else { library as u64 }]
-        }
+        Code::Module(code) | Code::Library(code) => code as u64,
     }
+}
+
+/// A stream of the program's call, with its device where its name is not enough: default streams have
+/// one name in all contexts.
+pub fn named(to: StreamArg) -> StreamArg {
+    /// `CU_STREAM_PER_THREAD`, the last of the special handles.
+    const LAST_SPECIAL: usize = 2;
+    let mut device = 0;
+    // SAFETY: writes the number.
+    if to.stream as usize > LAST_SPECIAL || unsafe { driver::cuCtxGetDevice(&mut device) } != Some(SUCCESS) {
+        return to;
+    }
+    StreamArg { device: u8::try_from(device + 1).unwrap_or(0), ..to }
+}
+
+/// Whether a default stream named on a device can be named here: it is another on each.
+fn is_here(to: StreamArg) -> bool {
+    let mut device = 0;
+    // SAFETY: writes the number.
+    to.device == 0
+        || unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS) && device + 1 == i32::from(to.device)
 }
 
 impl GraphCalls for CudaGraphs {
@@ -131,6 +146,12 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn mark(&self, event: Option<Event>, to: StreamArg) -> Option<Event> {
+        if !is_here(to) {
+            if let Some(event) = event {
+                self.drop_event(event);
+            }
+            return None;
+        }
         // SAFETY: the event is ours, the stream one that the program uses now.
         unsafe {
             let event = match event {
@@ -188,6 +209,9 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn idle(&self, stream: StreamArg) -> bool {
+        if !is_here(stream) {
+            return false;
+        }
         // SAFETY: a stream that lives and does not capture.
         let status = unsafe {
             match stream.per_thread {
@@ -209,11 +233,11 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn functions_of(&self, code: Code) -> Vec<u64> {
-        self.functions.of(&homes(code))
+        self.functions.of(home(code))
     }
 
     fn forget(&self, code: Code) {
-        self.functions.forget(&homes(code));
+        self.functions.forget(home(code));
     }
 
     fn tells(&self, node: GraphNode, attribute: u32) -> bool {
@@ -233,6 +257,10 @@ impl GraphCalls for CudaGraphs {
             // SAFETY: the slot holds cuMemFree_v2, for which 0 is nothing to free.
             free => unsafe { std::mem::transmute::<usize, Free>(free)(0) },
         }
+    }
+
+    fn context_gone(&self) {
+        self.functions.forget_all();
     }
 
     fn relax(&self) -> i32 {

@@ -3,6 +3,7 @@
 use super::layout::*;
 use crate::doors::driver;
 use gpumem_abi::types::*;
+use gpumem_wire::kinds::Pinned;
 use std::hash::Hasher;
 use std::ptr::from_mut;
 use zerocopy::IntoBytes;
@@ -15,8 +16,11 @@ fn opaque<T>(value: &mut T) -> Opaque {
 const ARRAY: u32 = 3;
 
 /// What no setter can change of a copy: the kinds of memory and their devices; all of it, for copies
-/// that are not one-dimensional or that touch arrays or another device.
-pub fn tag_of_copy(params: &CopyParams, device: Device) -> u64 {
+/// that are not one-dimensional or that touch arrays.
+///
+/// # Errors
+/// [`Pinned::Contexts`] where the memory is another device's.
+pub fn tag_of_copy(params: &CopyParams, device: Device) -> Result<u64, Pinned> {
     let sides = [&params.src, &params.dst];
     let flat = params.height == 1
         && params.depth <= 1
@@ -26,22 +30,31 @@ pub fn tag_of_copy(params: &CopyParams, device: Device) -> u64 {
         });
     let places = sides.map(|side| place_of(if side.host != 0 && side.device == 0 { side.host } else { side.device }));
     let plain = |place: u16| place == HOST || place & !APART == place_on(device);
+    if places.into_iter().any(|place| is_elsewhere(place, device)) {
+        return Err(Pinned::Contexts);
+    }
     let settable = flat && places.into_iter().all(plain);
     if settable {
         let kinds = u64::from(params.src.kind) << 8 | u64::from(params.dst.kind);
-        return u64::from(places[0]) << 48 | u64::from(places[1]) << 32 | kinds << 1;
+        return Ok(u64::from(places[0]) << 48 | u64::from(places[1]) << 32 | kinds << 1);
     }
-    hash(params.as_bytes()) | 1
+    Ok(hash(params.as_bytes()) | 1)
 }
 
 /// As [`tag_of_copy`]: of a 2D memset a setter changes address and value only (measured on an H200,
 /// driver 580), so all of one is taken as fixed.
-pub fn tag_of_memset(params: &SetParams, device: Device) -> u64 {
+///
+/// # Errors
+/// As there.
+pub fn tag_of_memset(params: &SetParams, device: Device) -> Result<u64, Pinned> {
     let place = place_of(params.dst);
-    if params.height <= 1 && place & !APART == place_on(device) {
-        return u64::from(params.element_bytes) << 32 | u64::from(place) << 1;
+    if is_elsewhere(place, device) {
+        return Err(Pinned::Contexts);
     }
-    hash(params.as_bytes()) | 1
+    if params.height <= 1 && place & !APART == place_on(device) {
+        return Ok(u64::from(params.element_bytes) << 32 | u64::from(place) << 1);
+    }
+    Ok(hash(params.as_bytes()) | 1)
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -54,6 +67,11 @@ fn hash(bytes: &[u8]) -> u64 {
 const APART: u16 = 1 << 13;
 /// Memory of the host.
 const HOST: u16 = 0x7fff;
+
+/// Plain memory of another device: the node may belong to another context, which nothing tells.
+fn is_elsewhere(place: u16, device: Device) -> bool {
+    place != HOST && place & !APART & 0xff00 == place_on(device) & 0xff00 && place & 0xff != place_on(device) & 0xff
+}
 
 fn place_on(device: Device) -> u16 {
     // Plain device memory: type 2, not managed.

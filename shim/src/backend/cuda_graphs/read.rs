@@ -48,18 +48,14 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
         match kind {
             NodeKind::Kernel => kernel(functions, node, &mut reading.records, shape, &mut entry, &mut last)?,
             NodeKind::Memcpy => {
-                let mut params = CopyParams::default();
-                // SAFETY: a copy node; writes the struct.
-                ok(unsafe { driver::cuGraphMemcpyNodeGetParams(node, opaque(&mut params)) })?;
-                entry.tag = tag_of_copy(&params, device);
+                let params = copy_params(node)?;
+                entry.tag = tag_of_copy(&params, device)?;
                 let record = CopyRecord { context: shape.context, params };
                 reading.records.push(|bytes| bytes.extend_from_slice(record.as_bytes()));
             }
             NodeKind::Memset => {
-                let mut params = SetParams::default();
-                // SAFETY: a memset node; writes the struct.
-                ok(unsafe { driver::cuGraphMemsetNodeGetParams(node, opaque(&mut params)) })?;
-                entry.tag = tag_of_memset(&params, device);
+                let params = memset_params(node)?;
+                entry.tag = tag_of_memset(&params, device)?;
                 let record = SetRecord { context: shape.context, params };
                 reading.records.push(|bytes| bytes.extend_from_slice(record.as_bytes()));
             }
@@ -71,7 +67,7 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
             }
             NodeKind::Empty => reading.records.push(|_| {}),
             NodeKind::Child => {
-                child(functions, node, 0)?;
+                child(functions, node, (shape.context, device), 0)?;
                 whole = Read::CloneOnly;
                 reading.records.push(|_| {});
             }
@@ -94,6 +90,20 @@ fn pinned_by(kind: NodeKind) -> Pinned {
         NodeKind::SemaphoreSignal | NodeKind::SemaphoreWait | NodeKind::BatchMemOp => Pinned::ExternalNodes,
         _ => Pinned::UnknownNode,
     }
+}
+
+fn copy_params(node: GraphNode) -> Result<CopyParams, Pinned> {
+    let mut params = CopyParams::default();
+    // SAFETY: a copy node; writes the struct.
+    ok(unsafe { driver::cuGraphMemcpyNodeGetParams(node, opaque(&mut params)) })?;
+    Ok(params)
+}
+
+fn memset_params(node: GraphNode) -> Result<SetParams, Pinned> {
+    let mut params = SetParams::default();
+    // SAFETY: a memset node; writes the struct.
+    ok(unsafe { driver::cuGraphMemsetNodeGetParams(node, opaque(&mut params)) })?;
+    Ok(params)
 }
 
 /// Handles of a graph's nodes.
@@ -128,18 +138,19 @@ struct Last {
     of_functions: Vec<((u64, u64), Arc<Set>)>,
 }
 
-/// Appends the attributes of a node that the driver tells.
+/// Appends attributes of a node.
 fn ask(node: GraphNode, ids: &[u32], set: &mut Set) -> Result<(), Pinned> {
     for &id in ids.iter().filter(|&id| UNKNOWN.load(Relaxed) & (1 << id) == 0) {
         let mut value = AttributeValue::default();
         // SAFETY: a kernel node; writes at most the 64 bytes of a value.
-        if unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } == Some(SUCCESS) {
-            if id == attribute::DEVICE_UPDATABLE && value[0] as u32 != 0 {
+        match unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } {
+            Some(SUCCESS) if id == attribute::DEVICE_UPDATABLE && value[0] as u32 != 0 => {
                 return Err(Pinned::DeviceUpdatable);
             }
-            set.push((id, value));
-        } else {
-            UNKNOWN.fetch_or(1 << id, Relaxed);
+            Some(SUCCESS) => set.push((id, value)),
+            // Not one that this driver has for nodes, for good.
+            Some(1) if attribute::OF_FUNCTIONS.contains(&id) => drop(UNKNOWN.fetch_or(1 << id, Relaxed)),
+            _ => return Err(Pinned::Parameters),
         }
     }
     Ok(())
@@ -160,6 +171,9 @@ fn kernel(
     let mut params = KernelParams::default();
     // SAFETY: a kernel node; writes the struct.
     ok(unsafe { driver::cuGraphKernelNodeGetParams_v2(node, opaque(&mut params)) })?;
+    if params.context != 0 && params.context != shape.context {
+        return Err(Pinned::Contexts);
+    }
     let key = (params.function, params.kernel);
     let function = match &last.function {
         Some((same, function)) if *same == key => function.clone(),
@@ -267,7 +281,7 @@ unsafe fn packed(mut extra: *const *const c_void) -> Option<(*const u8, usize)> 
 }
 
 /// Looks into a child graph: a clone of it must be able to stand for it.
-fn child(functions: &Functions, node: GraphNode, depth: u32) -> Result<(), Pinned> {
+fn child(functions: &Functions, node: GraphNode, at: (u64, Device), depth: u32) -> Result<(), Pinned> {
     let mut graph = null_mut();
     // SAFETY: a child graph node; writes the handle.
     ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut graph) })?;
@@ -276,7 +290,8 @@ fn child(functions: &Functions, node: GraphNode, depth: u32) -> Result<(), Pinne
     }
     let mut nodes = Vec::new();
     nodes_of(graph, &mut nodes)?;
-    let (mut records, mut shape) = (crate::graphs::records::Records::default(), Shape::default());
+    let (mut records, mut shape) =
+        (crate::graphs::records::Records::default(), Shape { context: at.0, ..Shape::default() });
     for node in nodes {
         let kind = kind_of(node)?;
         match kind {
@@ -285,8 +300,10 @@ fn child(functions: &Functions, node: GraphNode, depth: u32) -> Result<(), Pinne
                 records.clear();
                 kernel(functions, node, &mut records, &mut shape, &mut entry, &mut Last::default())?;
             }
-            NodeKind::Memcpy | NodeKind::Memset | NodeKind::Host | NodeKind::Empty => {}
-            NodeKind::Child => child(functions, node, depth + 1)?,
+            NodeKind::Memcpy => drop(tag_of_copy(&copy_params(node)?, at.1)?),
+            NodeKind::Memset => drop(tag_of_memset(&memset_params(node)?, at.1)?),
+            NodeKind::Host | NodeKind::Empty => {}
+            NodeKind::Child => child(functions, node, at, depth + 1)?,
             other => return Err(pinned_by(other)),
         }
     }
