@@ -30,10 +30,15 @@ profile := --profile $(if $(filter debug,$(PROFILE)),dev,$(PROFILE))
 sims    := -p gpumem-sim-cuda -p gpumem-sim-cudart12 -p gpumem-sim-cudart13 -p gpumem-sim-hip
 
 ##@ Build
-all: build ## release builds of libgpumem.so and gpumem, in target/release
+all: build ## release builds of libgpumem.so, gpumem and what gpumem selftest runs, in target/release
 build:
 	$(CARGO) build --release -p gpumem-shim -p gpumem-inspector
 	@echo "built $(release)/libgpumem.so and $(release)/gpumem"
+	$(selftest_build) || $(selftest_missing)
+# What `gpumem selftest` runs on the CUDA driver; all else does without.
+selftest_programs := conformance differ
+selftest_build = $(CARGO) build --release -p gpumem-tests $(addprefix --bin ,$(selftest_programs))
+selftest_missing = echo "gpumem selftest goes without its programs: they were not built" >&2
 
 # Also what looks for a GPU and runs programs, and the simulator for where there is none.
 build-tests:
@@ -83,7 +88,7 @@ gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: ther
 	@rm -rf gpu-kit && mkdir gpu-kit
 	@for f in libgpumem.so gpumem conformance differ proof proof_demo; do \
 	    strip --strip-debug -o gpu-kit/$$f $(built)/$$f && chmod 755 gpu-kit/$$f || exit 1; done
-	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/proof, gpu-kit/proof_demo"
+	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/gpumem selftest, gpu-kit/proof, gpu-kit/proof_demo"
 
 ##@ Install
 # The same tree that `make install` puts under PREFIX, in $(1).
@@ -92,6 +97,9 @@ define put_files
 	    $(1)/share/zsh/site-functions $(1)/share/fish/vendor_completions.d $(1)/share/doc/gpumem
 	install -m 644 $(2)/libgpumem.so $(1)/lib/libgpumem.so
 	install -m 755 $(2)/gpumem $(1)/bin/gpumem
+	for f in $(selftest_programs); do \
+	    [ -f $(2)/$$f ] || { $(selftest_missing); continue; }; \
+	    install -d $(1)/libexec/gpumem && install -m 755 $(2)/$$f $(1)/libexec/gpumem/gpumem-$$f || exit 1; done
 	install -m 644 shim/include/gpumem.h $(1)/include/gpumem.h
 	install -m 644 LICENSE-MIT LICENSE-APACHE README.md $(1)/share/doc/gpumem/
 	$(3) man --out $(1)/share/man/man1
@@ -108,7 +116,7 @@ uninstall: ## removes what install put there
 	rm -f $(root)/lib/libgpumem.so $(root)/bin/gpumem $(root)/include/gpumem.h $(root)/share/man/man1/gpumem.1 \
 	    $(root)/share/man/man1/gpumem-*.1 $(root)/share/bash-completion/completions/gpumem \
 	    $(root)/share/zsh/site-functions/_gpumem $(root)/share/fish/vendor_completions.d/gpumem.fish
-	rm -rf $(root)/share/doc/gpumem
+	rm -rf $(root)/share/doc/gpumem $(root)/libexec/gpumem
 
 # Built by zig's linker against an old glibc; both packages come from PyPI into a venv of their own.
 GLIBC_FLOOR ?= 2.28
@@ -121,10 +129,11 @@ $(zig_venv)/bin/cargo-zigbuild:
 	$(zig_venv)/bin/python -m pip install --quiet --disable-pip-version-check 'cargo-zigbuild==0.23.4' 'ziglang==0.15.2'
 dist: $(zig_venv)/bin/cargo-zigbuild ## dist/gpumem-VERSION-x86_64-linux.tar.gz, for glibc 2.28 and later
 	PATH=$(zig_venv)/bin:$$PATH $(CARGO) zigbuild --release --target $(dist_target).$(GLIBC_FLOOR) -p gpumem-shim -p gpumem-inspector
+	PATH=$(zig_venv)/bin:$$PATH $(CARGO) zigbuild --release --target $(dist_target).$(GLIBC_FLOOR) -p gpumem-tests $(addprefix --bin ,$(selftest_programs))
 	@rm -rf $(target)/dist && mkdir -p dist $(target)/dist/stripped
-	@for f in libgpumem.so gpumem; do strip --strip-unneeded -o $(target)/dist/stripped/$$f $(dist_built)/$$f || exit 1; done
+	@for f in libgpumem.so gpumem $(selftest_programs); do strip --strip-unneeded -o $(target)/dist/stripped/$$f $(dist_built)/$$f || exit 1; done
 	@$(call put_files,$(target)/dist/$(dist_name),$(target)/dist/stripped,$(dist_built)/gpumem)
-	@$(MAKE) check-glibc FILES="$(target)/dist/$(dist_name)/lib/libgpumem.so $(target)/dist/$(dist_name)/bin/gpumem"
+	@$(MAKE) check-glibc FILES="$(addprefix $(target)/dist/$(dist_name)/,lib/libgpumem.so bin/gpumem $(addprefix libexec/gpumem/gpumem-,$(selftest_programs)))"
 	tar -C $(target)/dist --owner=0 --group=0 --sort=name -czf dist/$(dist_name).tar.gz $(dist_name)
 	@ls -l dist/$(dist_name).tar.gz
 # The newest glibc that any symbol of FILES asks for.

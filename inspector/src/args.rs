@@ -78,6 +78,7 @@ pub enum Command {
     Export(commands::export::Args),
     Clean(commands::clean::Args),
     Doctor(commands::doctor::Args),
+    Selftest(commands::selftest::Args),
     Completions(commands::generate::Completions),
     Man(commands::generate::Man),
 }

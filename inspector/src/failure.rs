@@ -9,7 +9,7 @@ pub enum Code {
     Ok = 0,
     /// Something is wrong with a file, a permission, the system.
     Error = 1,
-    /// The command line is wrong.
+    /// The command line is wrong; `selftest`: it could not run.
     Usage = 2,
     /// There is nothing to look at.
     Nothing = 3,
@@ -27,8 +27,11 @@ impl Code {
     /// Every code with its meaning, as the documentation lists them.
     pub const ALL: &'static [(Code, &'static str)] = &[
         (Code::Ok, "all went well"),
-        (Code::Error, "an error: a damaged file, no permission, a check of doctor with severity error"),
-        (Code::Usage, "wrong usage"),
+        (
+            Code::Error,
+            "an error: a damaged file, no permission, a check of doctor with severity error, a failure in selftest",
+        ),
+        (Code::Usage, "wrong usage; selftest: it could not run"),
         (Code::Nothing, "nothing found: no such process, no ledger, a process without the shim"),
         (Code::Several, "several processes fit; name one"),
         (Code::RunFailed, "run: gpumem failed before the command was started"),

@@ -262,8 +262,10 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
     };
     let dump = dir.path().join("dump");
     let library = dir.path().join("libgpumem.so");
-    std::fs::write(&library, "").unwrap();
+    let checks = [("a", "ok"), ("b", "skip"), ("c", "fail")].map(|(name, result)| selftest::said(name, result));
+    selftest::pretend(dir.path(), &checks.join(";"), "true", selftest::ONE_DIFFERS);
     let library = library.to_str().unwrap();
+    let kept = dir.path().join("kept");
     // A control socket that takes the mark.
     let listener = std::os::unix::net::UnixListener::bind(dir.path().join(me().socket_name())).unwrap();
     std::thread::spawn(move || {
@@ -290,6 +292,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["clean", "--dry-run"],
         &["doctor"],
         &["run", "--lib", library, "--print-env", "--", "true"],
+        &["selftest", "--lib", library, "--keep", kept.to_str().unwrap()],
     ] {
         let answer = dir.gpumem(&[&["--json"], args].concat());
         assert!(!answer.out.is_empty(), "{args:?}: {}", answer.err);

@@ -14,6 +14,7 @@ pub mod graphs;
 pub mod mark;
 pub mod ps;
 pub mod run;
+pub mod selftest;
 pub mod stats;
 pub mod top;
 
@@ -73,6 +74,7 @@ fn dispatch(args: Args) -> Result<()> {
         Command::Export(export) => export::run(export, &context("export")),
         Command::Clean(clean) => clean::run(clean, &context("clean")),
         Command::Doctor(doctor) => doctor::run(doctor, &context("doctor")),
+        Command::Selftest(selftest) => selftest::run(selftest, &context("selftest")),
         Command::Completions(completions) => generate::completions(completions),
         Command::Man(man) => generate::man(man),
     }

@@ -201,7 +201,7 @@ fn places() -> Vec<PathBuf> {
 }
 
 /// Ours first, then what was to be preloaded anyway.
-fn preload(lib: &Path) -> Result<OsString> {
+pub(super) fn preload(lib: &Path) -> Result<OsString> {
     let text = lib.to_string_lossy();
     // The loader splits at spaces and colons and knows no quoting.
     if text.contains([' ', ':', '$']) {

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 pub mod cache;
+pub mod selftest;
 
 use gpumem_inspector::compose::Composer;
 use gpumem_inspector::source::world::monotonic_ns;

@@ -6,9 +6,10 @@ use gpumem_tests::conformance::{self, Check, Outcome, Source};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: conformance [--filter TEXT]... [--except TEXT]... [--json] [--list] [--help]
+usage: conformance [--filter TEXT]... [--except TEXT]... [--after NAME] [--json] [--list] [--help]
   --filter TEXT  only checks whose name contains TEXT; any of several
   --except TEXT  not those whose name contains TEXT; any of several
+  --after NAME   only those behind the check of this name: goes on where one ended the process
   --json         one JSON object per check
   --list         print the names and where each rule comes from, run nothing
 ";
@@ -16,6 +17,7 @@ usage: conformance [--filter TEXT]... [--except TEXT]... [--json] [--list] [--he
 struct Options {
     filters: Vec<String>,
     exceptions: Vec<String>,
+    after: Option<String>,
     json: bool,
     list: bool,
     /// One check, in this process: how those that need their own are run.
@@ -23,7 +25,8 @@ struct Options {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { filters: Vec::new(), exceptions: Vec::new(), json: false, list: false, one: None };
+    let mut options =
+        Options { filters: Vec::new(), exceptions: Vec::new(), after: None, json: false, list: false, one: None };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--json" => options.json = true,
@@ -32,6 +35,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--except" => {
                 options.exceptions.push(args.next().ok_or("--except needs a text")?);
             }
+            "--after" => options.after = Some(args.next().ok_or("--after needs a name")?),
             "--one" => options.one = Some(args.next().ok_or("--one needs a name")?),
             "--help" | "-h" => return Err(String::new()),
             other => return Err(format!("unknown argument {other}")),
@@ -114,6 +118,16 @@ fn main() -> ExitCode {
     let wanted =
         |c: &Check| (options.filters.is_empty() || named(&options.filters, c)) && !named(&options.exceptions, c);
     let mut checks = conformance::all();
+    if let Some(name) = &options.after {
+        let Some(at) = checks.iter().position(|c| c.name == name) else {
+            eprintln!("conformance: no check is named {name}; --list prints them");
+            return ExitCode::from(2);
+        };
+        checks.drain(..=at);
+        if checks.is_empty() {
+            return ExitCode::SUCCESS;
+        }
+    }
     match &options.one {
         Some(name) => checks.retain(|c| c.name == name),
         None => checks.retain(wanted),

@@ -29,6 +29,7 @@ usage: differ gen --seed N [--length L]          prints a program
   --without TEXT   hunt: leaves out operations whose text holds this; any number of them
   --most N         hunt: differences after which it stops (3)
   --out DIR        hunt: where small programs are put (.)
+  --json           hunt: what came of it as one JSON object; all else goes to stderr
 ";
 
 #[derive(Default)]
@@ -42,7 +43,9 @@ impl Arguments {
         let (mut parsed, mut args) = (Self::default(), args);
         while let Some(arg) = args.next() {
             match arg.strip_prefix("--") {
-                Some(name @ ("words" | "shrink" | "clock")) => parsed.options.push((name.into(), String::new())),
+                Some(name @ ("words" | "shrink" | "clock" | "json")) => {
+                    parsed.options.push((name.into(), String::new()))
+                }
                 Some(
                     name @ ("lib" | "env" | "both" | "times" | "seeds" | "seconds" | "length" | "caps" | "most" | "out"
                     | "seed" | "without"),
@@ -136,19 +139,33 @@ fn hunt(arguments: &Arguments) -> Result<bool, String> {
         most: arguments.number("most", 3)?,
         without: arguments.all("without").map(str::to_owned).collect(),
     };
-    let tally = hunt.run(&mut |line| println!("{line}"))?;
+    let json = arguments.has("json");
+    let mut say = |line: String| if json { eprintln!("{line}") } else { println!("{line}") };
+    let tally = hunt.run(&mut say)?;
+    let mut files = Vec::new();
     for found in &tally.found {
         let file = out.join(format!("differ-{}.json", found.seed));
         std::fs::write(&file, found.file()).map_err(|error| format!("{}: {error}", file.display()))?;
-        println!("\n{}:\n{}", file.display(), found.file());
+        say(format!("\n{}:\n{}", file.display(), found.file()));
+        files.push(serde_json::json!({ "file": file, "what": found.difference.to_string() }));
     }
     let (ill, fleeting) = (tally.ill.len(), tally.fleeting.len());
-    println!(
+    say(format!(
         "{} programs, {} operations: {} differ, {fleeting} differed once, {ill} not judged",
         tally.programs,
         tally.operations,
         tally.found.len()
-    );
+    ));
+    if json {
+        let why = |list: &[(u64, String)]| -> Vec<String> {
+            list.iter().map(|(seed, why)| format!("seed {seed}: {why}")).collect()
+        };
+        let answer = serde_json::json!({
+            "programs": tally.programs, "operations": tally.operations, "differ": files,
+            "fleeting": why(&tally.fleeting), "ill": why(&tally.ill),
+        });
+        println!("{answer}");
+    }
     Ok(tally.found.is_empty() && fleeting == 0)
 }
 

@@ -1,0 +1,224 @@
+//! On the CUDA driver: the conformance suite natively and preloaded, and the differential tester, which
+//! does both itself. They are programs of their own, installed beside gpumem.
+
+use super::suite::{Check, Outcome, Suite, Told, Under, command, ledger, watch};
+use super::{Advice, Failed, Part, Section, Setup};
+use crate::failure::Result;
+use gpumem_wire::kinds::{Interception, Mode};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The differential tester takes this long after its time is over: it makes failing programs small,
+/// three of them, for a minute and a half each.
+const AFTERWARDS: Duration = Duration::from_secs(330);
+const ACTIVE: (&str, &str) = ("GPUMEM_RECORD_ONLY", "0");
+const CACHE_OFF: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "0");
+
+/// What the differential tester answers.
+#[derive(Deserialize)]
+struct Answer {
+    programs: u64,
+    differ: Vec<Differs>,
+    fleeting: Vec<String>,
+    ill: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Differs {
+    file: PathBuf,
+    what: String,
+}
+
+/// A program of the selftest: in `libexec/gpumem` where libgpumem.so or gpumem is installed, under its
+/// short name beside them in a build directory.
+fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
+    let exe = std::env::current_exe().ok();
+    let mut places = Vec::new();
+    for dir in [Some(lib), exe.as_deref()].into_iter().flatten().filter_map(Path::parent) {
+        // Elsewhere a program of such a name may be anybody's.
+        if dir.join("libgpumem.so").is_file() {
+            places.push(dir.join(name));
+        }
+        let above = dir.ancestors().skip(1).take(2);
+        places.extend(above.map(|up| up.join("libexec/gpumem").join(format!("gpumem-{name}"))));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    places.retain(|path| seen.insert(path.clone()));
+    places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        let searched: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+        format!("the CUDA driver: the program {name} is not installed ({})", searched.join(", "))
+    })
+}
+
+/// Runs everything; inside, why it cannot run here.
+///
+/// # Errors
+/// When no directory can be made for a part.
+pub fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
+    let programs = helper("conformance", &setup.lib).and_then(|first| Ok((first, helper("differ", &setup.lib)?)));
+    let (conformance, differ) = match programs {
+        Ok(programs) => programs,
+        Err(why) => return Ok(Err(why)),
+    };
+    let suite = Suite { program: &conformance, args: &[], says: "conformance:" };
+    eprintln!("selftest: the rules of the CUDA driver, natively");
+    let native = match suite.run(None, Some(&setup.log("conformance-native"))) {
+        Ok(native) => native,
+        Err(why) => return Ok(Err(format!("the CUDA driver: {why}"))),
+    };
+    let by_default = by_default(&conformance, &native, &setup.under("default", &[])?);
+    eprintln!("selftest: the same under the preload");
+    let preloaded = preloaded(&suite, setup, &native.checks, "preloaded", &[ACTIVE])?;
+    eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
+    let (differential, files) = differential(&differ, setup);
+    let parts = vec![Part::of("conformance", "native", &native.checks, None), preloaded, differential];
+    let mut section =
+        Section { vendor: "CUDA", device: native.device.clone(), parts, advice: Vec::new(), notes: Vec::new() };
+    if section.held() {
+        match by_default {
+            Ok(()) => section.notes.push("the graph cache is on by default; nothing has to be set".into()),
+            Err(why) if why.starts_with("driver ") => section.advice.push(Advice {
+                variable: ACTIVE.0,
+                value: ACTIVE.1,
+                needed: false,
+                why: format!("safe here, and needed for the graph cache: {why}"),
+            }),
+            Err(why) => section.notes.push(format!("by default gpumem only records here: {why}")),
+        }
+    } else {
+        let cured = cured(&suite, setup, &native.checks, &differ, &section, &files)?;
+        section.advice.push(cured);
+        if let Err(why) = by_default {
+            section.notes.push(format!("by default gpumem only records here, and should: {why}"));
+        }
+    }
+    Ok(Ok(section))
+}
+
+/// Whether a preloaded program that sets nothing gets more than records here, and why not.
+fn by_default(conformance: &Path, native: &Told, under: &Under) -> std::result::Result<(), String> {
+    let Some(check) = native.checks.iter().find(|check| check.result == Outcome::Ok) else { return Ok(()) };
+    let mut one = command(conformance, Some(under));
+    one.args(["--json", "--one", &check.name]);
+    let ended = watch(one, None, |_| ())?;
+    let snapshot = ledger(under, ended.pid).ok_or("it left no ledger")?;
+    match snapshot.header.mode == Mode::RecordOnly as u32 {
+        true => Err(snapshot.text(snapshot.header.mode_reason).into_owned()),
+        false => Ok(()),
+    }
+}
+
+/// The suite under the preload. That it was under it is a check of its own.
+fn preloaded(
+    suite: &Suite,
+    setup: &Setup,
+    native: &[Check],
+    name: &str,
+    variables: &[(&'static str, &'static str)],
+) -> Result<Part> {
+    let under = setup.under(name, variables)?;
+    let told = match suite.run(Some(&under), Some(&setup.log(&format!("conformance-{name}")))) {
+        Ok(told) => told,
+        Err(why) => return Ok(Part::broken("conformance", "preloaded", why)),
+    };
+    let mut part = Part::of("conformance", "preloaded", &told.checks, Some(native));
+    match preload_is_active(&under, told.pid) {
+        Ok(()) => part.ok += 1,
+        Err(why) => part.fail("preload.is_active", why),
+    }
+    Ok(part)
+}
+
+/// Whether a process had the shim do its work, on every call.
+pub fn preload_is_active(under: &Under, pid: u32) -> std::result::Result<(), String> {
+    let snapshot = ledger(under, pid).ok_or("the preloaded process left no ledger")?;
+    let header = &snapshot.header;
+    if header.interception != Interception::Complete as u32 {
+        return Err(format!("interception is not complete: {}", snapshot.text(header.interception_reason)));
+    }
+    if header.mode == Mode::RecordOnly as u32 {
+        return Err(format!("record-only: {}", snapshot.text(header.mode_reason)));
+    }
+    Ok(())
+}
+
+fn differential(differ: &Path, setup: &Setup) -> (Part, Vec<PathBuf>) {
+    let (name, run) = ("differential", "preloaded");
+    let mut hunt = command(differ, None);
+    hunt.args(["hunt", "--json", "--caps", "1,2,8", "--env", "GPUMEM_RECORD_ONLY=0", "--lib"]).arg(&setup.lib);
+    hunt.args(["--seeds", &format!("{}..{}", setup.seed, u64::MAX), "--seconds", &setup.seconds.to_string()]);
+    hunt.arg("--out").arg(&setup.dir);
+    let mut answer: Option<Answer> = None;
+    let time = Duration::from_secs(setup.seconds) + AFTERWARDS;
+    let ended = watch(hunt, Some(time), |line| answer = serde_json::from_str(&line).ok().or(answer.take()));
+    let answer = match (ended, answer) {
+        (Err(why), _) => return (Part::broken(name, run, why), Vec::new()),
+        (Ok(ended), None) => {
+            let why = format!("{}: {}", ended.words(), ended.last_words());
+            return (Part::broken(name, run, why), Vec::new());
+        }
+        (Ok(_), Some(answer)) => answer,
+    };
+    let mut part = Part::new(name, run);
+    let failures = answer.differ.iter().map(|found| (found.file.display().to_string(), &found.what));
+    for (file, what) in failures {
+        part.fail(&file, in_short(what));
+    }
+    for why in &answer.fleeting {
+        part.failed += 1;
+        part.failures.push(Failed { name: "once".into(), why: why.clone() });
+    }
+    part.skipped = answer.ill.len() as u64;
+    part.skips = answer.ill.into_iter().take(3).collect();
+    part.ok = answer.programs.saturating_sub(part.failed + part.skipped);
+    if part.ok == 0 && part.failed == 0 {
+        part.fail(name, "no program ran to its end");
+    }
+    (part, answer.differ.into_iter().map(|found| found.file).collect())
+}
+
+/// The first answers that differ: the file has all.
+fn in_short(what: &str) -> String {
+    let lines = || what.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let of = |begin: &str| lines().find(|line| line.starts_with(begin));
+    let answers: Vec<_> = [of("native "), of("preloaded ")].into_iter().flatten().collect();
+    if answers.is_empty() { lines().next().unwrap_or_default() } else { answers.join("; ") }
+}
+
+/// What to set when something failed: what failed is run again without the graph cache.
+fn cured(
+    suite: &Suite,
+    setup: &Setup,
+    native: &[Check],
+    differ: &Path,
+    section: &Section,
+    files: &[PathBuf],
+) -> Result<Advice> {
+    eprintln!("selftest: what failed again, without the graph cache");
+    let as_natively = |part: &Part| part.failures.iter().all(|failed| failed.why.starts_with("as natively"));
+    let again = preloaded(suite, setup, native, "cache-off", &[ACTIVE, CACHE_OFF])?;
+    let same = |file: &PathBuf| {
+        let mut pair = command(differ, None);
+        pair.arg("pair").arg(file).arg("--lib").arg(&setup.lib);
+        pair.args(["--env", "GPUMEM_RECORD_ONLY=0", "--env", "GPUMEM_GRAPH_CACHE=0"]);
+        watch(pair, None, |_| ()).is_ok_and(|ended| ended.status.is_some_and(|status| status.success()))
+    };
+    let why = match () {
+        () if !as_natively(&again) || !files.iter().all(same) => {
+            return Ok(Advice {
+                variable: "GPUMEM_DISABLE",
+                value: "1",
+                needed: true,
+                why: "what failed fails without the graph cache too: do not use gpumem here".into(),
+            });
+        }
+        () if section.parts[1..].iter().all(as_natively) => {
+            "this driver breaks rules that the graph cache is built on; nothing else differed".into()
+        }
+        () => {
+            "preloaded programs do not do what they do natively; without the graph cache, what was run again did".into()
+        }
+    };
+    Ok(Advice { variable: CACHE_OFF.0, value: CACHE_OFF.1, needed: true, why })
+}

@@ -1,0 +1,205 @@
+//! The few functions of the HIP runtime that the probe calls, with ROCm's own declarations (5 to 7),
+//! and its compiler for device code, where that is installed.
+
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// Streams, graphs, nodes, execs, events, modules, functions: HIP's pointers.
+pub type Handle = *mut c_void;
+pub type Status = c_int;
+
+/// `hipMemsetParams`: fields in HIP's order, which is not CUDA's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemsetParams {
+    pub dst: *mut c_void,
+    pub element_size: c_uint,
+    pub height: usize,
+    pub pitch: usize,
+    pub value: c_uint,
+    pub width: usize,
+}
+
+pub const HOST_TO_DEVICE: c_int = 1;
+pub const DEVICE_TO_HOST: c_int = 2;
+pub const DEVICE_TO_DEVICE: c_int = 3;
+/// `hipStreamNonBlocking`.
+pub const NON_BLOCKING: c_uint = 1;
+/// `hipStreamCaptureModeRelaxed`.
+pub const RELAXED: c_int = 2;
+/// `hipEventDisableTiming`.
+pub const NO_TIMING: c_uint = 2;
+
+macro_rules! functions {
+    ($($name:ident($($arg:ty),*);)*) => {
+        /// The runtime, opened; its functions under their own names.
+        #[allow(non_snake_case)]
+        pub struct Hip {
+            $(pub $name: unsafe extern "C" fn($($arg),*) -> Status,)*
+            library: Library,
+        }
+
+        impl Hip {
+            fn of(library: Library) -> Result<Self, String> {
+                Ok(Self {
+                    // SAFETY: the types are those of hip_runtime_api.h; the library stays open in `self`.
+                    $($name: unsafe {
+                        *library
+                            .get::<unsafe extern "C" fn($($arg),*) -> Status>(concat!(stringify!($name), "\0").as_bytes())
+                            .map_err(|_| concat!("the HIP runtime has no ", stringify!($name)).to_owned())?
+                    },)*
+                    library,
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    hipGetDeviceCount(*mut c_int);
+    hipRuntimeGetVersion(*mut c_int);
+    hipDeviceGetName(*mut c_char, c_int, c_int);
+    hipGetLastError();
+    hipDeviceSynchronize();
+    hipMalloc(*mut *mut c_void, usize);
+    hipFree(*mut c_void);
+    hipMemcpy(*mut c_void, *const c_void, usize, c_int);
+    hipMemset(*mut c_void, c_int, usize);
+    hipMemcpyAsync(*mut c_void, *const c_void, usize, c_int, Handle);
+    hipMemsetAsync(*mut c_void, c_int, usize, Handle);
+    hipStreamCreateWithFlags(*mut Handle, c_uint);
+    hipStreamSynchronize(Handle);
+    hipStreamBeginCapture(Handle, c_int);
+    hipStreamEndCapture(Handle, *mut Handle);
+    hipStreamWaitEvent(Handle, Handle, c_uint);
+    hipEventCreateWithFlags(*mut Handle, c_uint);
+    hipEventRecord(Handle, Handle);
+    hipEventDestroy(Handle);
+    hipGraphCreate(*mut Handle, c_uint);
+    hipGraphDestroy(Handle);
+    hipGraphAddMemsetNode(*mut Handle, Handle, *const Handle, usize, *const MemsetParams);
+    hipGraphAddMemcpyNode1D(*mut Handle, Handle, *const Handle, usize, *mut c_void, *const c_void, usize, c_int);
+    hipGraphAddEmptyNode(*mut Handle, Handle, *const Handle, usize);
+    hipGraphAddChildGraphNode(*mut Handle, Handle, *const Handle, usize, Handle);
+    hipGraphMemsetNodeSetParams(Handle, *const MemsetParams);
+    hipGraphInstantiate(*mut Handle, Handle, *mut Handle, *mut c_char, usize);
+    hipGraphExecUpdate(Handle, Handle, *mut Handle, *mut c_int);
+    hipGraphExecMemsetNodeSetParams(Handle, Handle, *const MemsetParams);
+    hipGraphLaunch(Handle, Handle);
+    hipGraphExecDestroy(Handle);
+    hipModuleLoadData(*mut Handle, *const c_void);
+    hipModuleGetFunction(*mut Handle, Handle, *const c_char);
+    hipModuleLaunchKernel(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+}
+
+/// The first of these libraries that loads: programs are linked to one version, and all will do here.
+fn open(name: &str) -> Option<Library> {
+    let places = ["", "/opt/rocm/lib/"];
+    let versions = ["", ".7", ".6", ".5"];
+    // SAFETY: loading runs the initialisers of the vendor's library, as in any program that uses it.
+    places
+        .iter()
+        .flat_map(|place| versions.map(|version| format!("{place}{name}{version}")))
+        .find_map(|path| unsafe { Library::new(path).ok() })
+}
+
+impl Hip {
+    /// Opens the runtime.
+    ///
+    /// # Errors
+    /// Why there is none, or no device.
+    pub fn open() -> Result<Self, String> {
+        let hip = Self::of(open("libamdhip64.so").ok_or("libamdhip64.so is not installed")?)?;
+        let mut count = 0;
+        // SAFETY: writes the number.
+        match (unsafe { (hip.hipGetDeviceCount)(&mut count) }, count) {
+            (0, 1..) => Ok(hip),
+            (code, n) => Err(format!("hipGetDeviceCount gives {code} and {n} devices")),
+        }
+    }
+
+    /// The first device and the runtime's version.
+    pub fn device_line(&self) -> String {
+        let (mut name, mut version) = ([0; 256], 0);
+        // SAFETY: writes at most the 255 bytes of a zeroed buffer, and the number.
+        let name = unsafe {
+            (self.hipDeviceGetName)(name.as_mut_ptr(), 255, 0);
+            (self.hipRuntimeGetVersion)(&mut version);
+            CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+        };
+        format!("{name}, HIP runtime {version}")
+    }
+}
+
+/// A kernel that sets words: HIP has no device code that runs on every device, so it is compiled here.
+const KERNEL: &CStr =
+    c"extern \"C\" __global__ void gpumem_fill(unsigned *to, unsigned long long words, unsigned value) {
+    for (unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x; i < words;
+         i += (unsigned long long)gridDim.x * blockDim.x)
+        to[i] = value;
+}";
+
+type Create = unsafe extern "C" fn(
+    *mut Handle,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> Status;
+type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> Status;
+type CodeSize = unsafe extern "C" fn(Handle, *mut usize) -> Status;
+type Code = unsafe extern "C" fn(Handle, *mut c_char) -> Status;
+
+/// The kernel's code for this device; it stays as long as the process, as modules may want it to.
+///
+/// # Errors
+/// Why it cannot be made here.
+fn code(hip: &Hip) -> Result<&'static [u8], String> {
+    // A library of its own since ROCm 5.2, a part of the runtime before.
+    let own = open("libhiprtc.so");
+    let library = own.as_ref().unwrap_or(&hip.library);
+    let done = |what: &str, status: Status| match status {
+        0 => Ok(()),
+        code => Err(format!("{what} gives {code}")),
+    };
+    let missing = |_| "no kernel can be compiled here: libhiprtc.so is not installed".to_owned();
+    // SAFETY: the types are hiprtc.h's; strings are terminated, the buffer has the size asked for.
+    unsafe {
+        let create = library.get::<Create>(b"hiprtcCreateProgram\0").map_err(missing)?;
+        let compile = library.get::<Compile>(b"hiprtcCompileProgram\0").map_err(missing)?;
+        let size = library.get::<CodeSize>(b"hiprtcGetCodeSize\0").map_err(missing)?;
+        let get = library.get::<Code>(b"hiprtcGetCode\0").map_err(missing)?;
+        let (mut program, mut bytes) = (std::ptr::null_mut(), 0);
+        let none = std::ptr::null();
+        done("hiprtcCreateProgram", create(&mut program, KERNEL.as_ptr(), c"selftest.hip".as_ptr(), 0, none, none))?;
+        done("hiprtcCompileProgram", compile(program, 0, none))?;
+        done("hiprtcGetCodeSize", size(program, &mut bytes))?;
+        // A terminated text does no harm behind an ELF file, and the other way round it does.
+        let mut code = vec![0_u8; bytes + 1];
+        done("hiprtcGetCode", get(program, code.as_mut_ptr().cast()))?;
+        std::mem::forget(own);
+        Ok(code.leak())
+    }
+}
+
+/// The kernel as a function.
+///
+/// # Errors
+/// Why there is none here.
+pub fn kernel(hip: &Hip) -> Result<Handle, String> {
+    let image = code(hip)?;
+    let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: an image that lives as long as the process; writes the handles.
+    let status = unsafe { (hip.hipModuleLoadData)(&mut module, image.as_ptr().cast()) };
+    if status != 0 {
+        return Err(format!("hipModuleLoadData gives {status} for a kernel that hiprtc compiled"));
+    }
+    // SAFETY: a live module, a terminated name.
+    match unsafe { (hip.hipModuleGetFunction)(&mut function, module, c"gpumem_fill".as_ptr()) } {
+        0 => Ok(function),
+        status => Err(format!("hipModuleGetFunction gives {status} for a kernel that hiprtc compiled")),
+    }
+}

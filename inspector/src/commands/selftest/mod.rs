@@ -1,0 +1,297 @@
+//! `gpumem selftest`: does what gpumem is built on hold on this device, and does a preloaded program do
+//! what it does natively? For devices and drivers that gpumem was never run on.
+//!
+//! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem's own.
+//! * [`hip`]: graphs through the HIP runtime, by this very program in processes of their own.
+//! * [`probe`]: those checks; [`kinds`]: their graphs; [`hip_api`]: the HIP runtime as they call it.
+//! * [`suite`]: how a suite of checks is run, whatever becomes of its process.
+
+mod cuda;
+mod hip;
+mod hip_api;
+mod kinds;
+mod probe;
+mod suite;
+
+use super::{Context, run};
+use crate::failure::{Code, Failure, Result};
+use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
+use crate::view::text;
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use suite::{Check, Outcome};
+
+/// Try gpumem on this machine's GPU: what holds natively and preloaded, and what may be switched on
+///
+/// Runs on the CUDA driver: every rule of the driver that gpumem is built on, natively and preloaded, and
+/// random graph programs natively against preloaded, with graph caches of 1, 2 and 8 execs. On HIP:
+/// graphs of memsets, copies, child graphs and (where libhiprtc is installed) kernels, natively, under
+/// the graph cache, and with GPUMEM_HIP_RETARGET=1. Nothing is changed on this machine. Close what else
+/// uses the GPU: the checks take memory, and other work can make them wait.
+///
+/// Exit code: 0 all held, 1 something failed, 2 it could not run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// How long random graph programs are run
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    seconds: u64,
+    /// Number of the first of them: each number is a program
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Keep the answers of every check, the ledgers and failing programs here, instead of failing programs alone
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    keep: Option<PathBuf>,
+    /// libgpumem.so to preload, instead of the one found beside gpumem
+    #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
+    lib: Option<PathBuf>,
+    /// The checks of HIP, in this process: one JSON line each
+    #[arg(long, hide = true)]
+    hip_probe: bool,
+    /// Of those the ones behind this one
+    #[arg(long, hide = true, requires = "hip_probe")]
+    after: Option<String>,
+    /// Of those the names
+    #[arg(long, hide = true, requires = "hip_probe")]
+    list: bool,
+}
+
+/// What every part needs.
+struct Setup {
+    lib: PathBuf,
+    /// Where everything is put.
+    dir: PathBuf,
+    seconds: u64,
+    seed: u64,
+}
+
+impl Setup {
+    /// How a part of this name is run under the preload.
+    fn under(&self, part: &str, variables: &[(&'static str, &'static str)]) -> Result<suite::Under<'_>> {
+        let ledgers = self.dir.join(format!("ledgers-{part}"));
+        private(&ledgers)?;
+        Ok(suite::Under { lib: &self.lib, ledgers, variables: variables.to_vec() })
+    }
+
+    fn log(&self, part: &str) -> PathBuf {
+        self.dir.join(format!("{part}.jsonl"))
+    }
+}
+
+fn private(dir: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| Failure::io(format!("cannot make {}", dir.display()), &error))
+}
+
+/// One check that failed, or program that did.
+#[derive(Debug, Serialize)]
+struct Failed {
+    name: String,
+    why: String,
+}
+
+/// One suite, run in one way.
+#[derive(Debug, Serialize)]
+struct Part {
+    part: &'static str,
+    /// `native`, `preloaded`, `retargeting`.
+    run: &'static str,
+    ok: u64,
+    failed: u64,
+    skipped: u64,
+    failures: Vec<Failed>,
+    /// Why checks were skipped, each reason once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    skips: Vec<String>,
+}
+
+impl Part {
+    fn new(part: &'static str, run: &'static str) -> Self {
+        Self { part, run, ok: 0, failed: 0, skipped: 0, failures: Vec::new(), skips: Vec::new() }
+    }
+
+    /// A part that did not come to an end.
+    fn broken(part: &'static str, run: &'static str, why: String) -> Self {
+        let mut broken = Self::new(part, run);
+        broken.fail(part, why);
+        broken
+    }
+
+    /// The checks of a suite. Under the preload the answers are held against the `native` ones.
+    fn of(part: &'static str, run: &'static str, checks: &[Check], native: Option<&[Check]>) -> Self {
+        let mut all = Self::new(part, run);
+        for check in checks {
+            let before = native.map(|native| native.iter().find(|other| other.name == check.name));
+            match (check.result, before.map(|before| before.map(|before| before.result))) {
+                (Outcome::Ok, _) => all.ok += 1,
+                (Outcome::Skip, None | Some(Some(Outcome::Skip))) => {
+                    all.skipped += 1;
+                    all.skips.extend(check.detail.iter().find(|why| !all.skips.contains(why)).cloned());
+                }
+                (Outcome::Skip, _) => all.fail(&check.name, format!("not so natively: {}", check.detail.join("; "))),
+                (Outcome::Fail, Some(Some(Outcome::Fail))) => {
+                    all.fail(&check.name, format!("as natively: {}", check.detail.join("; ")));
+                }
+                (Outcome::Fail, _) => all.fail(&check.name, check.detail.join("; ")),
+            }
+        }
+        for check in native.into_iter().flatten().filter(|check| !checks.iter().any(|other| other.name == check.name)) {
+            all.fail(&check.name, "it did not run");
+        }
+        all
+    }
+
+    fn fail(&mut self, name: &str, why: impl Into<String>) {
+        self.failed += 1;
+        self.failures.push(Failed { name: name.to_owned(), why: why.into() });
+    }
+
+    fn held(&self) -> bool {
+        self.failed == 0 && self.ok > 0
+    }
+}
+
+/// A variable to set.
+#[derive(Debug, Serialize)]
+struct Advice {
+    variable: &'static str,
+    value: &'static str,
+    /// Whether things go wrong without; else it may be set.
+    needed: bool,
+    why: String,
+}
+
+/// What was found on one kind of GPU.
+#[derive(Debug, Serialize)]
+struct Section {
+    vendor: &'static str,
+    device: String,
+    parts: Vec<Part>,
+    advice: Vec<Advice>,
+    /// What cannot be told, and what needs no variable.
+    notes: Vec<String>,
+}
+
+impl Section {
+    fn held(&self) -> bool {
+        self.parts.iter().all(Part::held)
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// `held`, `failed`, `could-not-run`.
+    verdict: &'static str,
+    sections: Vec<Section>,
+    /// What could not be tried here, and why.
+    not_run: Vec<String>,
+    /// Where failing programs, answers and ledgers are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    put: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Code::Error`] when something failed, [`Code::Usage`] (2) when nothing could be run.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if args.hip_probe {
+        return probe::main(args.list, args.after.as_deref());
+    }
+    let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
+    let lib = run::library(args.lib.as_deref()).map_err(cannot)?;
+    run::preload(&lib).map_err(cannot)?;
+    let dir = match &args.keep {
+        Some(dir) => std::path::absolute(dir).map_err(|error| cannot(Failure::io(dir.display(), &error)))?,
+        None => std::env::temp_dir().join(format!("gpumem-selftest-{}", std::process::id())),
+    };
+    if args.keep.is_none() {
+        // Made here and now: one that is there is somebody else's.
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+        made.map_err(|error| cannot(Failure::io(format!("cannot make {}", dir.display()), &error)))?;
+    }
+    private(&dir).map_err(cannot)?;
+    let setup = Setup { lib, dir, seconds: args.seconds, seed: args.seed };
+    let (mut sections, mut not_run) = (Vec::new(), Vec::new());
+    for section in [cuda::section(&setup)?, hip::section(&setup)?] {
+        match section {
+            Ok(section) => sections.push(section),
+            Err(why) => not_run.push(why),
+        }
+    }
+    let verdict = match () {
+        () if sections.is_empty() => "could-not-run",
+        () if sections.iter().all(Section::held) => "held",
+        () => "failed",
+    };
+    let put = args.keep.is_some() || verdict == "failed";
+    if !put {
+        // Nothing in it that anybody needs; what is left of it is in the way of nobody.
+        let _ = std::fs::remove_dir_all(&setup.dir);
+    }
+    let report = Report { verdict, sections, not_run, put: put.then_some(setup.dir) };
+    context.print(&report, print)?;
+    match verdict {
+        "held" => Ok(()),
+        "failed" => Err(Failure::error("a part of the selftest failed")),
+        _ => Err(Failure::new(Code::Usage, "the selftest could not run")),
+    }
+}
+
+/// Failures of a part that text shows; JSON has all.
+const SHOWN: usize = 12;
+
+fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    for section in &report.sections {
+        writeln!(out, "{}  {}", paint(HEAD, text::clean(&section.device)), section.vendor)?;
+        for part in &section.parts {
+            print_part(out, part)?;
+        }
+        for advice in &section.advice {
+            let (style, word) = if advice.needed { (BAD, "set") } else { (GOOD, "may be set:") };
+            writeln!(
+                out,
+                "  {} {}={}  {}",
+                paint(style, word),
+                advice.variable,
+                advice.value,
+                text::clean(&advice.why)
+            )?;
+        }
+        for note in &section.notes {
+            writeln!(out, "  {}", text::clean(note))?;
+        }
+    }
+    for why in &report.not_run {
+        writeln!(out, "{} {}", paint(DIM, "not run:"), text::clean(why))?;
+    }
+    if let Some(put) = &report.put {
+        writeln!(out, "{} {}", paint(DIM, "answers, ledgers and failing programs are in"), put.display())?;
+    }
+    let (style, words) = match report.verdict {
+        "held" => (GOOD, "everything held"),
+        "failed" => (BAD, "something failed"),
+        _ => (WARN, "nothing could be run"),
+    };
+    writeln!(out, "{}", paint(style, words))
+}
+
+fn print_part(out: &mut dyn Write, part: &Part) -> std::io::Result<()> {
+    let style = if part.held() { GOOD } else { BAD };
+    let mut counts = format!("{} ok, {} failed", part.ok, part.failed);
+    if part.skipped > 0 {
+        counts.push_str(&format!(", {} skipped", part.skipped));
+    }
+    writeln!(out, "  {:<13} {:<11}  {}", part.part, part.run, paint(style, counts))?;
+    for failed in part.failures.iter().take(SHOWN) {
+        writeln!(out, "    {} {}", paint(BAD, text::clean(&failed.name)), text::clean(&failed.why))?;
+    }
+    if part.failures.len() > SHOWN {
+        writeln!(out, "    and {} more: --json has all", part.failures.len() - SHOWN)?;
+    }
+    for why in &part.skips {
+        writeln!(out, "    {} {}", paint(DIM, "skipped:"), text::clean(why))?;
+    }
+    Ok(())
+}

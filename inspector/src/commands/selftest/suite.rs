@@ -1,0 +1,216 @@
+//! A suite of checks in a process of its own: one JSON line for each check. Where a check ends the
+//! process or stands still, that check has failed and another process goes on behind it.
+
+use crate::failure::plain;
+use crate::source::open::{Owner, snapshot};
+use gpumem_wire::read::Snapshot;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// No check takes longer than this: those of the driver's rules take up to a second on an H200.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// So many checks may end their process before the rest is given up.
+const MOST_DEATHS: usize = 8;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Ok,
+    Fail,
+    Skip,
+}
+
+/// One check.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Check {
+    #[serde(rename = "check")]
+    pub name: String,
+    pub result: Outcome,
+    pub detail: Vec<String>,
+}
+
+/// A process that ended, or was ended.
+pub struct Ended {
+    /// `None`: it stood still and was killed.
+    pub status: Option<ExitStatus>,
+    pub pid: u32,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// How, in words.
+    pub fn words(&self) -> String {
+        match self.status {
+            None => format!("it stood still for {} s and was killed", PATIENCE.as_secs()),
+            Some(status) => match status.signal() {
+                Some(signal) => format!("it was ended by signal {signal}"),
+                None => format!("it ended with code {}", status.code().unwrap_or(-1)),
+            },
+        }
+    }
+
+    /// The last line that it said.
+    pub fn last_words(&self) -> &str {
+        self.stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("")
+    }
+}
+
+/// How processes are run: what is preloaded, where its ledgers go, its variables.
+#[derive(Clone)]
+pub struct Under<'a> {
+    pub lib: &'a Path,
+    pub ledgers: PathBuf,
+    pub variables: Vec<(&'static str, &'static str)>,
+}
+
+/// A command in the environment of a run: without variables of ours, but for those of the run.
+pub fn command(program: &Path, under: Option<&Under>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GPUMEM_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+    if let Some(under) = under {
+        command.env("LD_PRELOAD", under.lib).env("GPUMEM_DIR", &under.ledgers).envs(under.variables.iter().copied());
+    }
+    command
+}
+
+/// Runs a process; `line` gets each line of its stdout. With `patience` it is killed when none came
+/// for so long, else when `deadline` is over.
+pub fn watch(mut command: Command, deadline: Option<Duration>, mut line: impl FnMut(String)) -> Result<Ended, String> {
+    let shown = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot start {shown}: {}", plain(&error)))?;
+    let (send, lines) = channel();
+    let (out, mut err) = (child.stdout.take(), child.stderr.take());
+    let forward = deadline.is_some();
+    std::thread::spawn(move || {
+        let lines = out.into_iter().flat_map(|out| BufReader::new(out).lines());
+        lines.map_while(Result::ok).take_while(|line| send.send(line.clone()).is_ok()).for_each(drop);
+    });
+    let said = std::thread::spawn(move || {
+        let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
+        while let Some(read) = err.as_mut().and_then(|err| err.read(&mut bytes).ok()).filter(|&read| read > 0) {
+            if forward {
+                let _ = std::io::stderr().write_all(&bytes[..read]);
+            }
+            // The end is what matters, and the beginning has the device.
+            if text.len() < 1 << 20 {
+                text.extend_from_slice(&bytes[..read]);
+            }
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let begin = Instant::now();
+    let ended = loop {
+        let left = deadline.map_or(PATIENCE, |deadline| deadline.saturating_sub(begin.elapsed()));
+        match lines.recv_timeout(left) {
+            Ok(text) => line(text),
+            Err(RecvTimeoutError::Disconnected) => break true,
+            Err(RecvTimeoutError::Timeout) => break false,
+        }
+    };
+    if !ended {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|error| format!("{shown}: {}", plain(&error)))?;
+    let pid = child.id();
+    // A process that it left behind may hold the pipe: only one that ended by itself is heard out.
+    let stderr = if ended { said.join().unwrap_or_default() } else { String::new() };
+    Ok(Ended { status: ended.then_some(status), pid, stderr })
+}
+
+/// What a suite said.
+pub struct Told {
+    pub checks: Vec<Check>,
+    /// The line in which it names the device.
+    pub device: String,
+    /// The process that ran it; the last one, if it took several.
+    pub pid: u32,
+}
+
+/// A program with checks, and how it is told to run them.
+pub struct Suite<'a> {
+    pub program: &'a Path,
+    /// Before `--list`, `--json` and `--after`.
+    pub args: &'a [&'a str],
+    /// What the line that names the device begins with.
+    pub says: &'a str,
+}
+
+impl Suite<'_> {
+    /// The names of its checks.
+    fn names(&self) -> Result<Vec<String>, String> {
+        let mut names = Vec::new();
+        let mut listing = command(self.program, None);
+        listing.args(self.args).arg("--list");
+        let ended = watch(listing, None, |line| names.extend(line.split(' ').next().map(str::to_owned)))?;
+        if names.is_empty() { Err(format!("{}: {}", self.program.display(), ended.words())) } else { Ok(names) }
+    }
+
+    /// Runs it to its end. `log` gets its lines.
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<Told, String> {
+        let mut log = log.and_then(|log| File::create(log).ok());
+        let mut told = Told { checks: Vec::new(), device: String::new(), pid: 0 };
+        let mut after: Option<String> = None;
+        for _ in 0..MOST_DEATHS {
+            let mut running = command(self.program, under);
+            running.args(self.args).arg("--json");
+            running.args(after.iter().flat_map(|name| ["--after", name]));
+            let ended = watch(running, None, |line| {
+                if let Some(log) = &mut log {
+                    let _ = writeln!(log, "{line}");
+                }
+                told.checks.extend(serde_json::from_str::<Check>(&line));
+            })?;
+            told.pid = ended.pid;
+            if told.device.is_empty() {
+                let named = ended.stderr.lines().find_map(|line| line.strip_prefix(self.says));
+                told.device = named.unwrap_or_default().trim().to_owned();
+            }
+            match ended.status.and_then(|status| status.code()) {
+                Some(0 | 1) => return Ok(told),
+                Some(2) if told.checks.is_empty() => {
+                    return Err(ended.last_words().trim_start_matches(self.says).trim().to_owned());
+                }
+                _ => {}
+            }
+            let names = self.names()?;
+            let last = told.checks.last().map(|check| &check.name);
+            let next =
+                last.map_or(0, |last| names.iter().position(|name| name == last).map_or(names.len(), |at| at + 1));
+            let Some(name) = names.get(next) else { return Ok(told) };
+            let why = [ended.words(), ended.last_words().to_owned()].join(": ");
+            told.checks.push(Check { name: name.clone(), result: Outcome::Fail, detail: vec![why] });
+            after = Some(name.clone());
+        }
+        let why = format!("the checks behind it did not run: {MOST_DEATHS} processes ended");
+        told.checks.extend(after.map(|name| Check { name, result: Outcome::Fail, detail: vec![why] }));
+        Ok(told)
+    }
+}
+
+/// What the shim recorded of a process.
+pub fn ledger(under: &Under, pid: u32) -> Option<Snapshot> {
+    let entries = std::fs::read_dir(&under.ledgers).ok()?;
+    let mut files = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.ends_with(".ledger") && name.split('-').next() == Some(pid.to_string().as_str())
+    });
+    snapshot(&files.next()?.path(), Owner::Anyone, |_| true).ok()
+}

@@ -1,0 +1,228 @@
+//! `gpumem selftest`: on the simulated driver and the simulated HIP runtime, and with programs whose
+//! answers are known.
+
+mod common;
+use common::selftest::{ONE_DIFFERS, pretend, said};
+use common::*;
+use serde_json::Value;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The simulated libraries, for LD_LIBRARY_PATH: the CUDA driver's and HIP's apart from one another.
+struct Stage {
+    profile: PathBuf,
+    cuda: PathBuf,
+    hip: PathBuf,
+    /// As `hip`, with a compiler for device code.
+    rtc: PathBuf,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn must(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Built if it was not: `make test` has built it all.
+fn stage() -> &'static Stage {
+    static STAGE: OnceLock<Stage> = OnceLock::new();
+    STAGE.get_or_init(|| {
+        let profile = Path::new(env!("CARGO_BIN_EXE_gpumem")).parent().unwrap().to_owned();
+        let built = ["libgpumem.so", "conformance", "differ", "libcuda.so", "libamdhip64.a"];
+        if !built.iter().all(|file| profile.join(file).exists()) {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.arg("build").current_dir(repository()).env("CARGO_TARGET_DIR", profile.parent().unwrap());
+            cargo.args(["-p", "gpumem-shim", "-p", "gpumem-tests", "-p", "gpumem-sim-cuda", "-p", "gpumem-sim-hip"]);
+            let release = profile.ends_with("release");
+            must(cargo.args(release.then_some("--release")));
+        }
+        // Tests may run as a process each: one stages, the others find it done.
+        let own = profile.join("selftest");
+        let [cuda, hip, rtc] = ["cuda", "hip", "rtc"].map(|name| own.join(name));
+        [&cuda, &hip, &rtc].iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
+        let lock = fs::File::create(own.join("lock")).unwrap();
+        // SAFETY: flock reads nothing but this open descriptor, which gives it back when it is closed.
+        assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0, "the lock");
+        let changed = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+        let (archive, library) = (profile.join("libamdhip64.a"), hip.join("libamdhip64.so.6"));
+        if changed(&library) < changed(&archive) {
+            must(Command::new("sh").arg(repository().join("tests/sim/hip/link.sh")).arg(&archive).arg(&library));
+            compiler(&rtc);
+        }
+        let links = [
+            (profile.join("libcuda.so"), cuda.join("libcuda.so")),
+            (profile.join("libcuda.so"), cuda.join("libcuda.so.1")),
+            (library.clone(), hip.join("libamdhip64.so")),
+            (library.clone(), rtc.join("libamdhip64.so")),
+        ];
+        for (file, name) in links {
+            if !name.exists() {
+                std::os::unix::fs::symlink(file, name).unwrap();
+            }
+        }
+        Stage { profile, cuda, hip, rtc }
+    })
+}
+
+/// A libhiprtc.so that compiles every source to the code that the simulator understands.
+fn compiler(dir: &Path) {
+    let code = repository().join("kernels/gpumem.ptx").canonicalize().unwrap();
+    let source = format!(
+        r#"#include <stdio.h>
+static const char *path = "{}";
+int hiprtcCreateProgram(void **p, const char *s, const char *n, int c, void *a, void *b) {{
+    (void)n, (void)c, (void)a, (void)b;
+    *p = &path;
+    return s == 0;
+}}
+int hiprtcCompileProgram(void *p, int n, void *options) {{ return p != &path || n || options; }}
+int hiprtcGetCodeSize(void *p, size_t *size) {{
+    FILE *f = fopen(path, "r");
+    (void)p, fseek(f, 0, SEEK_END), *size = (size_t)ftell(f), fclose(f);
+    return 0;
+}}
+int hiprtcGetCode(void *p, char *code) {{
+    FILE *f = fopen(path, "r");
+    size_t size;
+    hiprtcGetCodeSize(p, &size);
+    size -= fread(code, 1, size, f);
+    fclose(f);
+    return size != 0;
+}}
+"#,
+        code.display()
+    );
+    fs::write(dir.join("rtc.c"), source).unwrap();
+    let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    must(Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(dir.join("libhiprtc.so")).arg(dir.join("rtc.c")));
+}
+
+/// `gpumem selftest --json ARGS` with these libraries and variables: its exit code, report and stderr.
+fn selftest(libraries: &Path, lib: &Path, args: &[&str], variables: &[(&str, &str)]) -> (i32, Value, String) {
+    let mut command = gpumem();
+    command.env("LD_LIBRARY_PATH", libraries).env("GPUMEM_LIB", lib).envs(variables.iter().copied());
+    command.args(["selftest", "--json"]).args(args);
+    let answer = answer(command);
+    let report =
+        serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {}{}", answer.out, answer.err));
+    (answer.code, report, answer.err)
+}
+
+/// On the simulated libraries.
+fn simulated(libraries: &Path, args: &[&str], variables: &[(&str, &str)]) -> (i32, Value, String) {
+    selftest(libraries, &stage().profile.join("libgpumem.so"), args, variables)
+}
+
+/// `[part, run, failed]` of each part of the only section.
+fn parts(report: &Value) -> Vec<(String, String, u64)> {
+    assert_eq!(report["sections"].as_array().unwrap().len(), 1, "{report:#}");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let parts = report["sections"][0]["parts"].as_array().unwrap().iter();
+    parts.map(|part| (text(&part["part"]), text(&part["run"]), part["failed"].as_u64().unwrap())).collect()
+}
+
+fn expect(report: &Value, wanted: &[(&str, &str, u64)]) {
+    let wanted: Vec<_> = wanted.iter().map(|(part, run, n)| ((*part).to_owned(), (*run).to_owned(), *n)).collect();
+    assert_eq!(parts(report), wanted, "{report:#}");
+}
+
+/// `VARIABLE=VALUE`, and whether it is needed.
+fn advice(report: &Value) -> Vec<(String, bool)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let advice = report["sections"][0]["advice"].as_array().unwrap().iter();
+    advice
+        .map(|row| (format!("{}={}", text(&row["variable"]), text(&row["value"])), row["needed"].as_bool().unwrap()))
+        .collect()
+}
+
+#[test]
+fn on_a_driver_newer_than_any_tested_it_says_that_more_than_recording_is_safe() {
+    let keep = dir();
+    let kept = keep.path().join("kept");
+    let args = ["--seconds", "2", "--seed", "64", "--keep", kept.to_str().unwrap()];
+    let (code, report, err) = simulated(&stage().cuda, &args, &[("SIM_DRIVER_VERSION", "13010")]);
+    expect(&report, &[("conformance", "native", 0), ("conformance", "preloaded", 0), ("differential", "preloaded", 0)]);
+    assert_eq!((code, &report["verdict"]), (0, &Value::from("held")), "{err}");
+    assert_eq!(report["sections"][0]["device"], "Simulated GPU, driver API 13010");
+    for part in report["sections"][0]["parts"].as_array().unwrap() {
+        assert!(part["ok"].as_u64().unwrap() > 0, "{part}");
+    }
+    assert_eq!(advice(&report), [("GPUMEM_RECORD_ONLY=0".to_owned(), false)]);
+    assert_eq!(report["not_run"].as_array().unwrap().len(), 1, "HIP");
+    assert!(kept.join("conformance-preloaded.jsonl").is_file());
+    assert!(fs::read_dir(kept.join("ledgers-preloaded")).unwrap().next().is_some());
+}
+
+#[test]
+fn hip_may_retarget_where_graphs_with_kernels_held_too() {
+    let all = [("hip", "native", 0), ("hip", "preloaded", 0), ("hip", "retargeting", 0)];
+    let (code, report, err) = simulated(&stage().rtc, &[], &[]);
+    expect(&report, &all);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(report["sections"][0]["parts"][2]["skipped"], 0, "{report:#}");
+    assert_eq!(advice(&report), [("GPUMEM_HIP_RETARGET=1".to_owned(), false)]);
+    // Without a compiler there is no kernel, and nothing is promised.
+    let (code, report, err) = simulated(&stage().hip, &[], &[]);
+    expect(&report, &all);
+    assert_eq!((code, advice(&report)), (0, vec![]), "{err}");
+    assert_eq!(report["sections"][0]["parts"][2]["skipped"], 2);
+    assert!(report["sections"][0]["notes"][0].as_str().unwrap().contains("not known"), "{report:#}");
+}
+
+#[test]
+fn what_hip_itself_does_otherwise_is_told() {
+    // From its third call on an update is answered otherwise, in every process.
+    let fault = ("SIM_FAULT", "hipGraphExecUpdate:3=719");
+    let (code, report, _) = simulated(&stage().rtc, &[], &[fault]);
+    assert_eq!((code, &report["verdict"]), (1, &Value::from("failed")));
+    let native = &report["sections"][0]["parts"][0]["failures"][0];
+    assert_eq!(native["name"], "memset.updated", "{report:#}");
+    assert!(native["why"].as_str().unwrap().contains("hipGraphExecUpdate gives 719"), "{native}");
+    assert!(!advice(&report).contains(&("GPUMEM_HIP_RETARGET=1".to_owned(), false)));
+    assert!(advice(&report).iter().all(|(_, needed)| *needed), "{report:#}");
+    fs::remove_dir_all(report["put"].as_str().unwrap()).unwrap();
+}
+
+/// A check that ends its process has failed; those behind it run all the same.
+#[test]
+fn a_check_that_kills_its_process_is_named_and_the_rest_runs() {
+    let dir = dir();
+    let first = format!("{}; kill -SEGV $$", said("a", "ok"));
+    let lib = pretend(dir.path(), &first, &said("c", "ok"), ONE_DIFFERS);
+    let (code, report, err) = selftest(dir.path(), &lib, &[], &[]);
+    assert_eq!(code, 1, "{err}");
+    // The pretended libgpumem.so does nothing: that is a failure of its own under the preload.
+    expect(&report, &[("conformance", "native", 1), ("conformance", "preloaded", 2), ("differential", "preloaded", 1)]);
+    let parts = &report["sections"][0]["parts"];
+    assert_eq!((&parts[0]["ok"], &parts[0]["failures"][0]["name"]), (&2.into(), &Value::from("b")));
+    assert!(parts[0]["failures"][0]["why"].as_str().unwrap().contains("signal 11"), "{report:#}");
+    assert_eq!(parts[1]["failures"][1]["name"], "preload.is_active");
+    assert_eq!(parts[2]["failures"][0]["name"], "/tmp/differ-3.json");
+    assert_eq!(parts[2]["failures"][0]["why"], "native 1 launch e0 = 0; preloaded 1 launch e0 = 700");
+    assert_eq!((&parts[2]["ok"], &parts[2]["skipped"]), (&7.into(), &1.into()));
+    assert_eq!(advice(&report), [("GPUMEM_DISABLE=1".to_owned(), true)], "not even without the graph cache");
+    fs::remove_dir_all(report["put"].as_str().unwrap()).unwrap();
+}
+
+#[test]
+fn where_nothing_can_run_it_says_why() {
+    let dir = dir();
+    let lib = pretend(dir.path(), "echo 'conformance: no driver to ask: none' >&2; exit 2", "true", "");
+    let (code, report, err) = selftest(dir.path(), &lib, &[], &[]);
+    assert_eq!((code, &report["verdict"]), (2, &Value::from("could-not-run")), "{err}");
+    assert_eq!(report["not_run"][0], "the CUDA driver: no driver to ask: none");
+    assert!(report["not_run"][1].as_str().unwrap().starts_with("HIP: "), "{report:#}");
+    assert!(report.get("put").is_none());
+    // Without its programs.
+    fs::remove_file(dir.path().join("differ")).unwrap();
+    let mut command = gpumem();
+    command.env("LD_LIBRARY_PATH", dir.path()).args(["selftest", "--lib", "/nowhere/libgpumem.so"]);
+    let answer = answer(command);
+    assert_eq!(answer.code, 2, "{}", answer.err);
+}
