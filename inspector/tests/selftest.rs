@@ -18,6 +18,8 @@ struct Stage {
     hip: PathBuf,
     /// As `hip`, with a compiler for device code.
     rtc: PathBuf,
+    /// As `rtc`; with GPUMEM_HIP_RETARGET its updates say that they succeeded and do nothing.
+    lies: PathBuf,
 }
 
 fn repository() -> PathBuf {
@@ -44,30 +46,61 @@ fn stage() -> &'static Stage {
         }
         // Tests may run as a process each: one stages, the others find it done.
         let own = profile.join("selftest");
-        let [cuda, hip, rtc] = ["cuda", "hip", "rtc"].map(|name| own.join(name));
-        [&cuda, &hip, &rtc].iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
+        let [cuda, hip, rtc, lies] = ["cuda", "hip", "rtc", "lies"].map(|name| own.join(name));
+        [&cuda, &hip, &rtc, &lies].iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
         let lock = fs::File::create(own.join("lock")).unwrap();
         // SAFETY: flock reads nothing but this open descriptor, which gives it back when it is closed.
         assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0, "the lock");
         let changed = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
         let (archive, library) = (profile.join("libamdhip64.a"), hip.join("libamdhip64.so.6"));
         if changed(&library) < changed(&archive) {
-            must(Command::new("sh").arg(repository().join("tests/sim/hip/link.sh")).arg(&archive).arg(&library));
             compiler(&rtc);
+            compiler(&lies);
+            liar(&archive, &lies);
+            link(&archive, &library);
         }
         let links = [
             (profile.join("libcuda.so"), cuda.join("libcuda.so")),
             (profile.join("libcuda.so"), cuda.join("libcuda.so.1")),
             (library.clone(), hip.join("libamdhip64.so")),
             (library.clone(), rtc.join("libamdhip64.so")),
+            (lies.join("libamdhip64.so.6"), lies.join("libamdhip64.so")),
         ];
         for (file, name) in links {
             if !name.exists() {
                 std::os::unix::fs::symlink(file, name).unwrap();
             }
         }
-        Stage { profile, cuda, hip, rtc }
+        Stage { profile, cuda, hip, rtc, lies }
     })
+}
+
+/// The simulated HIP runtime as a library.
+fn link(archive: &Path, library: &Path) {
+    must(Command::new("sh").arg(repository().join("tests/sim/hip/link.sh")).arg(archive).arg(library));
+}
+
+/// A HIP runtime whose updates do nothing where graphs are retargeted.
+fn liar(archive: &Path, dir: &Path) {
+    let source = "#include <stdlib.h>
+int sim_update(void *exec, void *graph, void **node, int *result);
+int hipGraphExecUpdate(void *exec, void *graph, void **node, int *result) {
+    if (!getenv(\"GPUMEM_HIP_RETARGET\")) return sim_update(exec, graph, node, result);
+    *node = 0, *result = 0;
+    return 0;
+}
+";
+    let [code, object, with] = ["lies.c", "lies.o", "lies.a"].map(|file| dir.join(file));
+    fs::write(&code, source).unwrap();
+    must(Command::new(cc()).args(["-c", "-fPIC", "-o"]).arg(&object).arg(&code));
+    must(Command::new("objcopy").arg("--redefine-sym=hipGraphExecUpdate=sim_update").arg(archive).arg(&with));
+    must(Command::new("ar").arg("q").arg(&with).arg(&object));
+    link(&with, &dir.join("libamdhip64.so.6"));
+    fs::remove_file(with).unwrap();
+}
+
+fn cc() -> std::ffi::OsString {
+    std::env::var_os("CC").unwrap_or_else(|| "cc".into())
 }
 
 /// A libhiprtc.so that compiles every source to the code that the simulator understands.
@@ -99,8 +132,7 @@ int hiprtcGetCode(void *p, char *code) {{
         code.display()
     );
     fs::write(dir.join("rtc.c"), source).unwrap();
-    let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    must(Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(dir.join("libhiprtc.so")).arg(dir.join("rtc.c")));
+    must(Command::new(cc()).args(["-shared", "-fPIC", "-o"]).arg(dir.join("libhiprtc.so")).arg(dir.join("rtc.c")));
 }
 
 /// `gpumem selftest --json ARGS` with these libraries and variables: its exit code, report and stderr.
@@ -173,6 +205,23 @@ fn hip_may_retarget_where_graphs_with_kernels_held_too() {
     assert_eq!((code, advice(&report)), (0, vec![]), "{err}");
     assert_eq!(report["sections"][0]["parts"][2]["skipped"], 2);
     assert!(report["sections"][0]["notes"][0].as_str().unwrap().contains("not known"), "{report:#}");
+}
+
+/// Natively and under the graph cache all is well; only retargeted graphs are wrong.
+#[test]
+fn hip_must_not_retarget_where_updates_lie() {
+    let (code, report, err) = simulated(&stage().lies, &[], &[]);
+    assert_eq!(code, 1, "{err}");
+    let failed: Vec<_> = parts(&report).into_iter().map(|(_, _, failed)| failed).collect();
+    assert_eq!(failed[..2], [0, 0], "{report:#}");
+    let failures = report["sections"][0]["parts"][2]["failures"].as_array().unwrap();
+    for check in ["memset.in_turn", "kernels.in_turn", "launches.at_once", "copies.host"] {
+        assert!(failures.iter().any(|failed| failed["name"] == check), "{check}: {report:#}");
+    }
+    assert_eq!(advice(&report), []);
+    let note = report["sections"][0]["notes"][0].as_str().unwrap();
+    assert!(note.contains("leave GPUMEM_HIP_RETARGET unset"), "{note}");
+    fs::remove_dir_all(report["put"].as_str().unwrap()).unwrap();
 }
 
 #[test]
