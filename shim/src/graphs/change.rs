@@ -8,7 +8,7 @@ use super::launch::INVALID;
 use super::real::{LOST, Lease};
 use crate::backend::graphs::{Read, Setter};
 use crate::gate;
-use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
 
@@ -49,7 +49,8 @@ impl Cache {
             }
         }
         // The library decides, on an exec that holds what the handle means.
-        let graph = self.unfolded(graph).ok_or(INVALID)?;
+        let known = self.folded(graph).is_some();
+        let graph = self.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
         let mut lease = self.real_for(handle, &body)?;
         let status = real(lease.real().exec(), graph);
         if status == SUCCESS && !self.clone_follows(&mut lease, &mut body, graph) {

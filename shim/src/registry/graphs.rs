@@ -9,7 +9,7 @@ use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
 use gpumem_abi::types::{Graph, Status};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{EventKind, GraphOrigin, NodeKind, Pinned};
+use gpumem_wire::kinds::{EventKind, ExecState, GraphOrigin, NodeKind};
 use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -204,8 +204,7 @@ impl Shim {
     pub fn exec_ended(&self, entry: ExecEntry) {
         if entry.slot != NO_SLOT {
             let state = self.ledger.execs.field(entry.slot, offset_of!(ExecSlot, state)).load(Relaxed);
-            let pinned = state >> 8 != Pinned::None as u64;
-            self.count(counters::PINNED_ENDED, u64::from(pinned));
+            self.count(counters::PINNED_ENDED, u64::from(state as u8 == ExecState::Native as u8));
         }
         self.ledger.execs.clear_if_any(entry.slot);
         self.count(counters::EXECS_DESTROYED, 1);
