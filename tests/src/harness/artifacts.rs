@@ -58,6 +58,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_handles", Link::Driver),
     ("graph_lives", Link::Driver),
     ("graph_order", Link::Driver),
+    ("graph_refused", Link::Driver),
     ("held", Link::Driver),
     ("lookup", Link::Plain),
     ("many", Link::Runtime),
