@@ -74,7 +74,7 @@ impl Cache {
                 Err(status) => return status,
             },
         };
-        self.wait_for_pending(handle, to, lane);
+        let pending = self.wait_for_pending(handle, to, lane);
         // SAFETY: the exec is this thread's.
         let mut status = unsafe { real(lease.real().exec(), to.stream) };
         if status == OUT_OF_MEMORY {
@@ -93,6 +93,7 @@ impl Cache {
             let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to);
             exec.marked.store(marked, Relaxed);
         }
+        self.waited(handle, pending, status);
         let came = handle.resident().is_none();
         lease.give_to(index, handle);
         drop(lease);
@@ -127,13 +128,25 @@ impl Cache {
     }
 
     /// Makes the stream wait for this handle's last launch, if that was on another exec and lane.
-    fn wait_for_pending(&self, handle: &Handle, to: StreamArg, lane: Lane) {
-        let Some(Pending { event, lane: before }) = lock(&handle.pending).take() else { return };
+    fn wait_for_pending(&self, handle: &Handle, to: StreamArg, lane: Lane) -> Option<Pending> {
+        let pending = lock(&handle.pending).take()?;
         // A stream that captures is not touched: its launch is refused.
-        if before != lane && !self.calls.done(event) && !(capturing() && self.calls.captures(to)) {
-            self.calls.wait(to, event);
+        if pending.lane != lane && !self.calls.done(pending.event) && !(capturing() && self.calls.captures(to)) {
+            self.calls.wait(to, pending.event);
         }
-        self.calls.drop_event(event);
+        Some(pending)
+    }
+
+    /// The launch that waited for it was made, or refused: then the next one has to wait.
+    fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) {
+        let Some(pending) = pending else { return };
+        let mut slot = lock(&handle.pending);
+        if status != SUCCESS && slot.is_none() {
+            *slot = Some(pending);
+            return;
+        }
+        drop(slot);
+        self.calls.drop_event(pending.event);
     }
 
     /// Runs `f` in the class's context, with calls allowed that a capture of this thread forbids.
@@ -265,7 +278,7 @@ impl Cache {
 
     /// No memory for an exec: the nodes' work, one after the other, in the order of their edges.
     fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, lane: Lane) -> Status {
-        self.wait_for_pending(handle, to, lane);
+        let pending = self.wait_for_pending(handle, to, lane);
         let status = self.with_work(|work| {
             if !self.unfold(body, work) {
                 return OUT_OF_MEMORY;
@@ -276,6 +289,7 @@ impl Cache {
             work.target = target;
             status
         });
+        self.waited(handle, pending, status);
         if status == SUCCESS {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
             // Its next launch has to wait for this one, whatever exec it gets.
