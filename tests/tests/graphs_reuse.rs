@@ -1,0 +1,151 @@
+//! What comes back, or goes by two names, while few real execs stand for many handles: streams with the
+//! address of another, default streams of several threads, nodes of clones and of graphs inside graphs,
+//! execs that the driver refused to set. Each client runs natively and preloaded and judges its own
+//! results; the tests judge what the simulator and the cache say.
+
+use gpumem_tests::harness::artifacts::repository;
+use gpumem_tests::harness::{Program, Ran, artifacts, command};
+use gpumem_wire::counters::*;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// A client that these tests alone have, compiled once.
+fn built(name: &'static str, once: &'static OnceLock<PathBuf>) -> Program {
+    let file = once.get_or_init(|| {
+        let dir = artifacts().clients.with_file_name("reuse");
+        std::fs::create_dir_all(&dir).expect("a folder for clients");
+        // Other processes may run the one that is there.
+        let (file, new) = (dir.join(name), dir.join(format!("{name}.{}", std::process::id())));
+        let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+        cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fno-omit-frame-pointer", "-I"]);
+        cc.arg(repository().join("tests/programs")).arg("-o").arg(&new);
+        cc.arg(repository().join("tests/tests/clients").join(name).with_extension("c"));
+        cc.arg("-L").arg(&artifacts().stage).args(["-l:libcuda.so.1", "-pthread", "-ldl"]);
+        let done = cc.output().expect("a C compiler");
+        assert!(done.status.success(), "{cc:?}\n{}", String::from_utf8_lossy(&done.stderr));
+        std::fs::rename(&new, &file).expect("its place");
+        file
+    });
+    command(file)
+}
+
+fn streams(mode: &str) -> Program {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    built("graph_streams", &BUILT).arg(mode)
+}
+
+fn captures() -> Program {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    built("graph_captures", &BUILT)
+}
+
+fn nodes(mode: &str) -> Program {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    built("graph_nodes", &BUILT).arg(mode)
+}
+
+/// Runs it natively, and preloaded with these caps, with and without folding: the same results, no rule
+/// of the driver broken, nothing left. What was preloaded.
+#[track_caller]
+fn same(program: &Program, caps: &[u32]) -> Vec<Ran> {
+    let native = program.native().ok();
+    assert_eq!(native.violations(), [""; 0], "natively");
+    let mut all = Vec::new();
+    for &cap in caps {
+        for fold in ["0", "1"] {
+            let bounded = program.clone().env("GPUMEM_GRAPH_CACHE", cap.to_string());
+            let ran = bounded.env("GPUMEM_GRAPH_FOLD", fold).preloaded().ok();
+            let how = format!("cap {cap}, fold {fold}");
+            assert_eq!(ran.out, native.out, "{how}");
+            clean(&ran, &how);
+            ran.ledger().agrees_with(&ran.json());
+            all.push(ran);
+        }
+    }
+    all
+}
+
+/// No rule broken, nothing said, no handle left.
+#[track_caller]
+fn clean(ran: &Ran, how: &str) {
+    assert_eq!(ran.violations(), [""; 0], "{how}");
+    assert_eq!(ran.ours(), [""; 0], "{how}");
+    let ledger = ran.ledger();
+    ledger.complete();
+    for (made, ended) in [
+        (EXECS_CREATED, EXECS_DESTROYED),
+        (HANDLES_MADE, HANDLES_ENDED),
+        (PINNED_MADE, PINNED_ENDED),
+        (SOURCE_BYTES_ADDED, SOURCE_BYTES_REMOVED),
+    ] {
+        assert_eq!(ledger.counter(made), ledger.counter(ended), "{how}");
+    }
+}
+
+fn count(ran: &Ran, counter: usize) -> u64 {
+    ran.ledger().counter(counter)
+}
+
+/// Real execs that the driver had when the program asked it.
+#[track_caller]
+fn live_execs(ran: &Ran) -> u64 {
+    let line = ran.err.lines().find_map(|line| line.strip_prefix("live_execs ")).expect("what the driver has");
+    line.parse().expect("a number")
+}
+
+/// The handle runs on a stream that is destroyed, and its exec is another's by now; another stream gets
+/// the address, and the handle's next launch there still has to wait.
+#[test]
+fn a_stream_at_an_old_address_is_another() {
+    let reused = streams("address").env("SIM_REUSE_HANDLES", "1").env("GPUMEM_GRAPH_IDLE", "0");
+    let ran = same(&reused, &[1, 2, 3]);
+    assert!(ran[0].out.contains("the same address: 1"), "{}", ran[0].out);
+    assert!(count(&ran[2], RETARGETS) >= 2, "with room for two, execs change hands");
+}
+
+/// A thread that looks for an exec asks no stream that another thread has destroyed, nor one that goes
+/// while it is asked.
+#[test]
+fn no_thread_asks_a_stream_that_is_gone() {
+    for ran in same(&streams("threads").env("SIM_LAG_US", "200"), &[1, 6]) {
+        assert!(count(&ran, RETARGETS) > 100, "{}", count(&ran, RETARGETS));
+    }
+}
+
+/// Afterwards nothing captures any more: what is over can be told, and the bound holds.
+#[test]
+fn captures_on_streams_of_one_name_end_one_by_one() {
+    for ran in same(&captures(), &[4]) {
+        assert!(live_execs(&ran) <= 4, "{}", live_execs(&ran));
+        assert!(count(&ran, EVICTIONS) + count(&ran, RETARGETS) >= 12);
+    }
+}
+
+/// Whether the original was folded or not.
+#[test]
+fn nodes_of_a_captured_graph_are_found_in_its_clone() {
+    same(&nodes("clone"), &[1, 512]);
+}
+
+#[test]
+fn the_graph_inside_a_node_can_be_instantiated_and_set() {
+    same(&nodes("child"), &[1, 512]);
+}
+
+/// When an exec is to go to another handle, the driver refuses a node's parameters, so that one is made
+/// anew; then it refuses to switch a node off in that. Nobody gets an exec that is half another's.
+#[test]
+fn an_exec_that_could_not_be_set_serves_nobody() {
+    let mut fallbacks = 0;
+    // The second change of hands is the first that switches nodes off: its calls, and some around them.
+    for (set, enabled) in [4, 6, 7].into_iter().flat_map(|set| (4..=7).map(move |enabled| (set, enabled))) {
+        let faults = format!("cuGraphExecKernelNodeSetParams_v2:{set}=999,cuGraphNodeSetEnabled:{enabled}=999");
+        let faulty = nodes("refused").env("SIM_FAULT", &faults).env("GPUMEM_GRAPH_CACHE", "1");
+        let ran = faulty.preloaded().ok();
+        clean(&ran, &faults);
+        fallbacks += count(&ran, FALLBACK_INSTANTIATES);
+    }
+    assert!(fallbacks >= 12, "each refusal was met: {fallbacks}");
+    same(&nodes("refused"), &[1, 2]);
+}
