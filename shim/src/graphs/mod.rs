@@ -28,7 +28,7 @@ pub mod records;
 use crate::backend::graphs::StreamArg;
 use crate::gate;
 use cache::Cache;
-use gpumem_abi::types::{Graph, GraphExec, Status};
+use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -100,7 +100,11 @@ pub(crate) fn contained<R>(cache: &Cache, f: impl FnOnce() -> R) -> Result<R, St
 /// Uploads a handle of ours.
 pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return launch::INVALID };
-    cache.with_real(index, None, |exec| cache.calls.upload(exec, to)).unwrap_or_else(|status| status)
+    match cache.with_real(index, None, |exec| cache.calls.upload(exec, to)) {
+        // The program has had its memory when it instantiated; its launches will do without an exec.
+        Err(OUT_OF_MEMORY) => SUCCESS,
+        Ok(status) | Err(status) => status,
+    }
 }
 
 /// The program's handle of a graph that was captured: new ones are ours only while handles may be.

@@ -48,10 +48,15 @@ pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Str
 
 /// The program uploads an exec. Its launches neither wait for that nor are they waited for.
 pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
-    on_real(&call, exec, None, |exec| {
+    let status = on_real(&call, exec, None, |exec| {
         // SAFETY: the program's own call.
         unsafe { real(exec, stream) }
-    })
+    });
+    match status {
+        // The program has had its memory when it instantiated; its launches will do without an exec.
+        OUT_OF_MEMORY if graphs::exec_index(call.vendor, exec).is_some() => SUCCESS,
+        status => status,
+    }
 }
 
 /// The program destroys an executable graph.
