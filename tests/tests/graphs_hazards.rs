@@ -99,6 +99,22 @@ fn order_outlives_an_eviction() {
     }
 }
 
+/// As [`order_outlives_an_eviction`], where no other exec can be had: what runs node by node keeps its order
+/// with what ran before it and what runs after it.
+#[test]
+fn order_outlives_running_one_by_one() {
+    let faults: Vec<_> = (2..100).map(|call| format!("cuGraphInstantiateWithFlags:{call}=2")).collect();
+    for mode in ["evicted", "uploaded", "back"] {
+        same(&order(mode));
+        let starved = bounded(&order(mode), 1).env("SIM_FAULT", faults.join(","));
+        for lag in ["0", "200"] {
+            let ran = starved.clone().env("SIM_LAG_US", lag).preloaded().ok();
+            assert_eq!(ran.violations(), [""; 0]);
+            assert!(count(&ran, ONE_BY_ONE) >= 5, "{mode}: {}", count(&ran, ONE_BY_ONE));
+        }
+    }
+}
+
 /// A host function holds the exec of one handle, and opens only after others have run.
 #[test]
 fn handles_that_share_an_exec_do_not_wait_for_each_other() {
@@ -118,6 +134,13 @@ fn threads_retarget_and_launch() {
         for ran in &same(&order("threads").env("SIM_THREADS", "strict").env("SIM_SLOW_US", slow)) {
             assert!(count(ran, RETARGETS) > 100, "{}", count(ran, RETARGETS));
         }
+    }
+    // Below the bounds, too, where a launch takes no turn.
+    for slow in ["0", "0", "100"] {
+        let idle = order("threads").env("SIM_THREADS", "strict").env("GPUMEM_GRAPH_IDLE", "1ms");
+        let ran = idle.env("SIM_SLOW_US", slow).preloaded().ok();
+        assert_eq!(ran.violations(), [""; 0]);
+        assert!(count(&ran, RETARGETS) > 0 && count(&ran, OVER_BOUND) == 0);
     }
 }
 

@@ -1,6 +1,8 @@
 /* Execs on several streams and in several threads. `graph_order MODE`:
  *   streams    one handle on two streams runs in the order of its launches
  *   evicted    likewise, while its exec has gone to another handle in between
+ *   uploaded   likewise, and it is uploaded before it is launched again
+ *   back       the exec comes back to a stream whose handle ran on another one meanwhile
  *   gate       handles of one class do not wait for one another
  *   threads    each thread launches handles of one class and finds its own values
  *   destroyed  a thread launches while the graphs of its execs are changed and destroyed */
@@ -18,7 +20,7 @@ static Exec logged(Stream s, unsigned us, char letter, CUdeviceptr p, unsigned v
     return e;
 }
 
-static void streams(bool evicted) {
+static void streams(bool evicted, bool uploaded) {
     CUdeviceptr p = words_new();
     Stream one = stream_new(), two = stream_new();
     Exec a = logged(one, 3000, 'a', p, 1), b = logged(one, 1, 'b', p, 2);
@@ -27,6 +29,7 @@ static void streams(bool evicted) {
         spin(one, 20000);
         launch(a, one);
         if (evicted) launch(b, one); /* on the same stream: it may have a's exec at once */
+        if (uploaded) OK(cuGraphUpload(a, two));
         launch(a, two);              /* behind the first, which waits behind the spin */
         OK(cuLaunchHostFunc(two, event, (void *)'.'));
         wait_for(two);
@@ -40,6 +43,27 @@ static void streams(bool evicted) {
     exec_end(a);
     exec_end(b);
     EXPECT(word_of(p) > 0, 1);
+}
+
+/* `a` has to go to another exec, or to none, while `b` has the one there is; then it comes back. */
+static void back(void) {
+    CUdeviceptr p = words_new();
+    Stream one = stream_new(), two = stream_new();
+    Exec a = logged(one, 10, 'a', p, 1), b = logged(one, 10000, 'b', p, 2);
+    for (int round = 0; round < 6; round++) {
+        memset(events, 0, sizeof events);
+        launch(b, one);
+        spin(two, 20000);
+        OK(cuLaunchHostFunc(two, event, (void *)'-'));
+        launch(a, two); /* behind the spin */
+        wait_for(one);
+        launch(a, one); /* and behind that */
+        wait_for(one);
+        EXPECT(strcmp(events, "b-aa"), 0);
+        wait_for(two);
+    }
+    exec_end(a);
+    exec_end(b);
 }
 
 static atomic_bool entered, opened;
@@ -182,8 +206,10 @@ static void destroyed(void) {
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     begin();
-    if (!strcmp(mode, "streams")) streams(false);
-    else if (!strcmp(mode, "evicted")) streams(true);
+    if (!strcmp(mode, "streams")) streams(false, false);
+    else if (!strcmp(mode, "evicted")) streams(true, false);
+    else if (!strcmp(mode, "uploaded")) streams(true, true);
+    else if (!strcmp(mode, "back")) back();
     else if (!strcmp(mode, "gate")) behind_a_gate();
     else if (!strcmp(mode, "threads")) threads();
     else if (!strcmp(mode, "destroyed")) destroyed();
