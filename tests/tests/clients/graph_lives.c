@@ -169,9 +169,23 @@ static void reset(void) {
     drop_all();
 }
 
+static atomic_bool stop;
+static void *launches(void *unused) {
+    (void)unused;
+    OK(cuCtxSetCurrent(context));
+    for (unsigned i = 0; !stop; i = (i + 1) % HANDLES) {
+        launch(execs[i], s);
+        wait_for(s);
+    }
+    return NULL;
+}
 static void forks(void) {
+    enum { QUIET = 3, BUSY = 12 };
     handles();
-    for (int i = 0; i < 3; i++) {
+    pthread_t t;
+    for (int i = 0; i < QUIET + BUSY; i++) {
+        /* Then whatever lock a launch takes may be held. */
+        if (i == QUIET && pthread_create(&t, NULL, launches, NULL)) exit(2);
         pid_t pid = fork();
         if (pid == 0) {
             alarm(20);
@@ -188,6 +202,8 @@ static void forks(void) {
         waitpid(pid, &status, 0);
         EXPECT(WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), 5);
     }
+    stop = true;
+    pthread_join(t, NULL);
     for (unsigned i = 0; i < HANDLES; i++) {
         launch(execs[i], s);
         wait_for(s);
