@@ -18,6 +18,8 @@ pub struct Reading {
     pub shape: Vec<u8>,
     /// What setters can change.
     pub records: Records,
+    /// Nodes inside child graphs, by kind.
+    pub inner: [u32; 16],
     /// Nodes that no other depends on.
     pub sinks: u32,
     /// Fingerprint of what kinds of things are in the shape, whatever their number and order.
@@ -34,11 +36,12 @@ impl Reading {
         self.records.clear();
         self.index.clear();
         self.sinks = 0;
+        self.inner = [0; 16];
     }
 
     /// Nodes by kind.
     pub fn counts(&self) -> [u32; 16] {
-        let mut counts = [0; 16];
+        let mut counts = self.inner;
         self.kinds.iter().for_each(|&kind| counts[usize::from(kind) % 16] += 1);
         counts
     }
@@ -179,7 +182,7 @@ pub trait GraphCalls: Send + Sync {
     /// What was known of the functions of this code is not true any more.
     fn forget(&self, code: Code);
     /// A context is gone, and the functions in it.
-    fn context_gone(&self) {}
+    fn context_gone(&self, _context: u64) {}
 
     /// Whether the library tells what an attribute of a kernel node is.
     fn tells(&self, node: GraphNode, attribute: u32) -> bool;

@@ -43,6 +43,8 @@ pub struct Cache {
     /// Captures that are about to begin, and looks at streams that none may meet.
     pub beginning: AtomicU32,
     pub looking: AtomicU32,
+    /// Execs that are being destroyed, whose lease is given back already.
+    pub ending: AtomicU32,
     /// Near a bound: launches leave events, so that what runs can be told from what does not.
     pub pressed: AtomicBool,
     pub(super) inner: Mutex<Inner>,
@@ -100,6 +102,7 @@ impl Cache {
             fold: settings.graph_fold && calls.ways().folds,
             closed: AtomicU8::new(0),
             beginning: AtomicU32::new(0),
+            ending: AtomicU32::new(0),
             looking: AtomicU32::new(0),
             pressed: AtomicBool::new(false),
             inner: Mutex::default(),

@@ -237,7 +237,9 @@ impl Cache {
         let before = self.thrash.launches.swap(launches, Relaxed);
         let (now, said) = (clock::now_ns(), self.thrash.said_ns.load(Relaxed));
         // More than half of the launches since the last look.
-        if launches.wrapping_sub(before) >= 2 * THRASH_WINDOW || (said != 0 && now - said < THRASH_EVERY_NS) {
+        if launches.wrapping_sub(before) >= 2 * THRASH_WINDOW
+            || (said != 0 && now.saturating_sub(said) < THRASH_EVERY_NS)
+        {
             return;
         }
         self.thrash.said_ns.store(now, Relaxed);

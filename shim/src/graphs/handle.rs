@@ -182,6 +182,10 @@ impl Handle {
     pub fn lease(&self) -> Option<Lease> {
         loop {
             let real = self.resident()?;
+            if real.lost.load(Acquire) {
+                self.real.store(null_mut(), Release);
+                return None;
+            }
             match real.lease() {
                 Some(lease) if self.resident().is_some_and(|now| std::ptr::eq(now, real)) => return Some(lease),
                 _ => std::thread::yield_now(),

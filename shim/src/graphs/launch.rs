@@ -4,7 +4,7 @@ use super::cache::{Cache, Work, capturing};
 use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
-use super::real::{Lane, Lease, lane_of};
+use super::real::{LOST, Lane, Lease, lane_of};
 use super::records::Records;
 use crate::backend::graphs::StreamArg;
 use crate::clock;
@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::*;
 /// `CUDA_ERROR_INVALID_VALUE`: what a call with a handle that is not in use answers (measured on an
 /// H200, driver 580).
 pub const INVALID: Status = 1;
+
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: a stream that captures launches no graph.
+const CAPTURE_UNSUPPORTED: Status = 900;
 
 /// The library's launch.
 pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
@@ -278,6 +281,9 @@ impl Cache {
 
     /// No memory for an exec: the nodes' work, one after the other, in the order of their edges.
     fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, lane: Lane) -> Status {
+        if capturing() && self.calls.captures(to) {
+            return CAPTURE_UNSUPPORTED;
+        }
         let pending = self.wait_for_pending(handle, to, lane);
         let status = self.with_work(|work| {
             if !self.unfold(body, work) {
@@ -311,7 +317,9 @@ impl Cache {
             handle.real.store(std::ptr::null_mut(), Release);
             let touched = body.owned || !body.changes.is_empty() || !body.disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
-            if touched || alone || self.over_bound() {
+            // One whose stream is gone without an event behind it could never be taken.
+            let lost = real.lane.load(Relaxed) == LOST && !real.marked.load(Relaxed);
+            if touched || alone || lost || self.over_bound() {
                 self.end(lease, false);
             }
         }

@@ -60,8 +60,12 @@ impl Cache {
                 self.end_in(lease, false, gone || runs);
             }
         }
+        let start = clock::precise_ns();
+        while self.ending.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_LOOK_NS {
+            std::thread::yield_now();
+        }
         self.forget_recipes_of(context);
-        self.calls.context_gone();
+        self.calls.context_gone(context);
         self.calls.unrelax(mode);
     }
 

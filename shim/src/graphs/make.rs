@@ -111,13 +111,16 @@ impl Cache {
         lease.set_exec(std::ptr::null_mut());
         let bytes = real.take_bytes();
         let context = real.context.swap(0, Relaxed);
+        self.ending.fetch_add(1, SeqCst);
         drop(lease);
         if gone {
             std::mem::forget(body);
         } else {
             self.calls.destroy_exec(exec);
             body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
+            drop(body.template);
         }
+        self.ending.fetch_sub(1, SeqCst);
         lock(&self.inner).unused.push(real);
         if counted {
             self.release(bytes);

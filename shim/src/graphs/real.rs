@@ -69,6 +69,8 @@ pub struct Real {
     pub used_ns: AtomicU64,
     /// Where the last launch may still run.
     pub lane: AtomicU64,
+    /// What it holds is not known: its lease is never given back.
+    pub lost: AtomicBool,
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
     /// Bytes that it is estimated to take on the host, and on the device.
@@ -163,6 +165,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Half of one thing and half of another: nobody gets it any more.
+            self.0.class.store(0, Relaxed);
+            return self.0.lost.store(true, Release);
+        }
         // Threads that looked meanwhile have added themselves and are about to leave.
         self.0.lease.fetch_and(!EXCLUSIVE, Release);
     }

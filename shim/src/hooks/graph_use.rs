@@ -53,7 +53,7 @@ pub unsafe fn add_child(
     len: usize,
     child: Graph,
 ) -> Status {
-    let (graph, child) = (graphs::seen_graph(call.vendor, graph), graphs::library_graph(call.vendor, child));
+    let (graph, child) = (graphs::seen_graph(call.vendor, graph), graphs::seen_graph(call.vendor, child));
     // SAFETY: the program's own call.
     let status = unsafe { real(node, graph, deps, len, child) };
     if let Some(cache) = graphs::cache(call.vendor).filter(|_| status == SUCCESS) {
@@ -84,7 +84,8 @@ pub(super) unsafe fn with_library_graph(vendor: Vendor, params: Opaque) -> Optio
             return None;
         }
         let child = (&raw const (*params)[CHILD]).read_unaligned() as Graph;
-        let library = graphs::library_graph(vendor, child);
+        // A child may be moved: it is the parent's then.
+        let library = graphs::seen_graph(vendor, child);
         (library != child).then(|| {
             let mut copy = params.read_unaligned();
             copy[CHILD] = library as u64;

@@ -3,7 +3,7 @@
 use super::functions::{Function, Functions};
 use super::layout::*;
 use super::read::kernel_parts;
-use super::shape::{PACKED, Set, Shape};
+use super::shape::{PACKED, Set, Shape, attribute};
 use crate::backend::graphs::StreamArg;
 use crate::doors::driver;
 use crate::graphs::records::Records;
@@ -225,8 +225,12 @@ fn run_node(functions: &Functions, kind: NodeKind, set: Option<&Set>, record: &[
     let status = unsafe {
         match kind {
             NodeKind::Kernel => with_values(functions, record, |params| {
-                let attributes: Vec<LaunchAttribute> =
-                    set.into_iter().flatten().map(|&(id, value)| LaunchAttribute { id, pad: 0, value }).collect();
+                let attributes: Vec<LaunchAttribute> = set
+                    .into_iter()
+                    .flatten()
+                    .filter(|(id, value)| !is_default(*id, value))
+                    .map(|&(id, value)| LaunchAttribute { id, pad: 0, value })
+                    .collect();
                 let mut config = LaunchConfig {
                     grid: params.grid,
                     block: params.block,
@@ -252,6 +256,17 @@ fn run_node(functions: &Functions, kind: NodeKind, set: Option<&Set>, record: &[
         }
     };
     status.flatten().unwrap_or(INVALID)
+}
+
+/// Whether a launch has an attribute so by itself (as read of nodes on an H200, driver 580).
+fn is_default(id: u32, value: &AttributeValue) -> bool {
+    const DOMAINS: u64 = 0x0100;
+    match id {
+        // Not to be given to a launch on a stream, or nothing without a cluster.
+        attribute::DEVICE_UPDATABLE | attribute::CLUSTER_SCHEDULING => true,
+        attribute::SYNC_DOMAIN_MAP => value[0] & 0xffff == DOMAINS,
+        _ => *value == AttributeValue::default(),
+    }
 }
 
 /// # Safety

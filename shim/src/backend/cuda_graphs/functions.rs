@@ -6,7 +6,8 @@
 use crate::doors::driver;
 use dashmap::DashMap;
 use gpumem_abi::types::*;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHasher};
+use std::hash::{Hash, Hasher};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -32,6 +33,7 @@ pub struct Function {
     pub traits: u32,
     /// Module and library that it came from; 0: none, or the driver does not say.
     homes: [u64; 2],
+    context: u64,
 }
 
 /// Kernels by handle.
@@ -88,6 +90,9 @@ impl Functions {
             bytes = bytes.max(end as u32);
             params.push((offset as u32, size as u32));
         }
+        let mut context = null_mut();
+        // SAFETY: writes the handle.
+        ok(unsafe { driver::cuCtxGetCurrent(&mut context) })?;
         let mut traits = 0_u32;
         let (mut module, mut library): (Opaque, Opaque) = (null_mut(), null_mut());
         // SAFETY: a live function or kernel; each call writes its out-parameter.
@@ -109,7 +114,14 @@ impl Functions {
             }
         }
         let generation = self.generations.fetch_add(1, Relaxed) + 1;
-        Some(Function { generation, params, bytes, traits, homes: [module as u64, library as u64] })
+        Some(Function {
+            generation,
+            params,
+            bytes,
+            traits,
+            homes: [module as u64, library as u64],
+            context: context as u64,
+        })
     }
 
     /// Handles of the functions of a module or library, and of those of which it is not known where
@@ -123,9 +135,19 @@ impl Functions {
         self.map.retain(|_, function| !is_of(function, home));
     }
 
-    /// Forgets all: a context takes its functions with it, and their addresses come back.
-    pub fn forget_all(&self) {
-        self.map.clear();
+    /// Forgets those of a context, which goes with them: their addresses come back.
+    pub fn forget_of(&self, context: u64) {
+        self.map.retain(|_, function| function.context != context);
+    }
+}
+
+impl Function {
+    /// Where it is from, as a small number: code that one exec was made of must not be needed for
+    /// another's, since it may be unloaded.
+    pub fn home(&self) -> u32 {
+        let mut hasher = FxHasher::default();
+        self.homes.hash(&mut hasher);
+        (hasher.finish() >> 32) as u32
     }
 }
 

@@ -259,8 +259,8 @@ impl GraphCalls for CudaGraphs {
         }
     }
 
-    fn context_gone(&self) {
-        self.functions.forget_all();
+    fn context_gone(&self, context: u64) {
+        self.functions.forget_of(context);
     }
 
     fn relax(&self) -> i32 {

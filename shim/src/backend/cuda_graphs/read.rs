@@ -67,7 +67,7 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
             }
             NodeKind::Empty => reading.records.push(|_| {}),
             NodeKind::Child => {
-                child(functions, node, (shape.context, device), 0)?;
+                child(functions, node, (shape.context, device), 0, &mut reading.inner)?;
                 whole = Read::CloneOnly;
                 reading.records.push(|_| {});
             }
@@ -186,7 +186,7 @@ fn kernel(
         return Err(Pinned::Parameters);
     }
     let packed = if params.params == 0 && params.extra != 0 { PACKED } else { 0 };
-    entry.tag = u64::from(function.traits) | packed;
+    entry.tag = u64::from(function.traits) | packed | u64::from(function.home()) << 32;
     last.function = Some((key, function));
     let of_function = match last.of_functions.iter().find(|(known, _)| *known == key) {
         Some((_, known)) => known.clone(),
@@ -281,7 +281,13 @@ unsafe fn packed(mut extra: *const *const c_void) -> Option<(*const u8, usize)> 
 }
 
 /// Looks into a child graph: a clone of it must be able to stand for it.
-fn child(functions: &Functions, node: GraphNode, at: (u64, Device), depth: u32) -> Result<(), Pinned> {
+fn child(
+    functions: &Functions,
+    node: GraphNode,
+    at: (u64, Device),
+    depth: u32,
+    counts: &mut [u32; 16],
+) -> Result<(), Pinned> {
     let mut graph = null_mut();
     // SAFETY: a child graph node; writes the handle.
     ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut graph) })?;
@@ -294,6 +300,7 @@ fn child(functions: &Functions, node: GraphNode, at: (u64, Device), depth: u32) 
         (crate::graphs::records::Records::default(), Shape { context: at.0, ..Shape::default() });
     for node in nodes {
         let kind = kind_of(node)?;
+        counts[kind as usize % 16] += 1;
         match kind {
             NodeKind::Kernel => {
                 let mut entry = Node { kind, set: 0, tag: 0 };
@@ -303,7 +310,7 @@ fn child(functions: &Functions, node: GraphNode, at: (u64, Device), depth: u32) 
             NodeKind::Memcpy => drop(tag_of_copy(&copy_params(node)?, at.1)?),
             NodeKind::Memset => drop(tag_of_memset(&memset_params(node)?, at.1)?),
             NodeKind::Host | NodeKind::Empty => {}
-            NodeKind::Child => child(functions, node, at, depth + 1)?,
+            NodeKind::Child => child(functions, node, at, depth + 1, counts)?,
             other => return Err(pinned_by(other)),
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! context u64, nodes u32, edges u32, sets u32
 //! per set: attributes u32, then per attribute: id u32, value 64 bytes
-//! per node: kind u8; a kernel: set u16, traits u32; a copy or memset: tag u64
+//! per node: kind u8; a kernel: set u16, tag u64; a copy or memset: tag u64
 //! per edge: from u32, to u32, data u64
 //! ```
 
@@ -61,7 +61,7 @@ pub struct Node {
     pub kind: NodeKind,
     /// Kernels: index of the attributes.
     pub set: u16,
-    /// Kernels: the function's traits, and [`PACKED`]; copies and memsets: what a setter cannot change of them.
+    /// Kernels: the function's traits, [`PACKED`], and above them its home; copies and memsets: what a setter cannot change of them.
     pub tag: u64,
 }
 
@@ -99,7 +99,7 @@ impl Shape {
             match node.kind {
                 NodeKind::Kernel => {
                     out.extend_from_slice(&node.set.to_le_bytes());
-                    out.extend_from_slice(&(node.tag as u32).to_le_bytes());
+                    out.extend_from_slice(&node.tag.to_le_bytes());
                 }
                 NodeKind::Memcpy | NodeKind::Memset => out.extend_from_slice(&node.tag.to_le_bytes()),
                 _ => {}
@@ -136,7 +136,7 @@ impl Shape {
             match kind {
                 NodeKind::Kernel => {
                     node.set = u16::from_le_bytes(input.take()?);
-                    node.tag = u64::from(input.u32()?);
+                    node.tag = input.u64()?;
                 }
                 NodeKind::Memcpy | NodeKind::Memset => node.tag = input.u64()?,
                 _ => {}
