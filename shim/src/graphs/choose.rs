@@ -118,7 +118,9 @@ impl Cache {
             return lease.body().event.is_some_and(|event| self.calls.done(event));
         }
         let Some(stream) = real::stream_of(lane) else { return false };
-        self.undisturbed(|| self.calls.idle(stream)).unwrap_or(false)
+        // A stream that went meanwhile has taken its name off the exec.
+        let real = lease.real();
+        self.undisturbed(|| real.lane.load(SeqCst) == lane && self.calls.idle(stream)).unwrap_or(false)
     }
 
     /// Runs a look at a stream if nothing captures; captures that begin wait for it.
