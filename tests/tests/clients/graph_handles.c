@@ -177,7 +177,7 @@ static void nodes(void) {
     }
     for (int round = 0; round < 3; round++) {
         for (unsigned i = 0; i < EXECS; i++) {
-            spin(other, 4000);
+            spin(other, 10000);
             launch(busy, other); /* so that its exec cannot be had */
             EXPECT(left_by(e[i]), 1000 * ((i >= 3 ? 10 : 30) + i) + 20 + i);
         }
