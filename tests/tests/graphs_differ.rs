@@ -83,16 +83,26 @@ fn broken(dir: &Path) -> PathBuf {
 /// than so many operations.
 #[track_caller]
 fn finds(what: &str, seeds: u64, most: usize) -> String {
+    /// What only shows when two streams meet may not show again while it is made smaller on a busy
+    /// machine; other programs get a chance then.
+    const TRIES: u64 = 3;
     let dir = Scratch::new();
-    let mut setup = setup(&broken(dir.path()));
-    setup.preloaded.push(("BROKEN".into(), what.into()));
-    setup.limit = Duration::from_secs(5);
-    let tally = hunt(setup, 0..seeds, LONG, &[], 1);
-    let found = tally.found.first().unwrap_or_else(|| panic!("{what}: nothing found in {seeds} programs"));
-    assert!(found.program.0.len() <= most, "{what}: not small:\n{}", found.file());
-    // What is printed can be read again.
-    assert_eq!(found.file().parse::<Program>().as_ref(), Ok(&found.program));
-    found.file()
+    let lib = broken(dir.path());
+    let mut large = String::new();
+    for first in (0..TRIES).map(|attempt| attempt * seeds) {
+        let mut setup = setup(&lib);
+        setup.preloaded.push(("BROKEN".into(), what.into()));
+        setup.limit = Duration::from_secs(5);
+        let tally = hunt(setup, first..first + seeds, LONG, &[], 1);
+        let found = tally.found.first().unwrap_or_else(|| panic!("{what}: nothing found in {seeds} programs"));
+        if found.program.0.len() <= most {
+            // What is printed can be read again.
+            assert_eq!(found.file().parse::<Program>().as_ref(), Ok(&found.program));
+            return found.file();
+        }
+        large = found.file();
+    }
+    panic!("{what}: not small in {TRIES} tries:\n{large}");
 }
 
 #[test]
