@@ -1,6 +1,7 @@
 //! The program changes an exec: as a whole, from a graph, or node by node.
 
 use super::cache::{Cache, Work};
+use super::class::Class;
 use super::contained;
 use super::handle::{Body, Handle, lock};
 use super::instantiate::{place_in, source_bytes};
@@ -11,6 +12,7 @@ use crate::gate;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, MutexGuard};
 
 /// A handle that keeps more changes than this has them folded into its source.
 const MANY_CHANGES: usize = 64;
@@ -24,6 +26,19 @@ pub enum Updated {
 }
 
 impl Cache {
+    /// A handle in use, its body locked, and its class.
+    ///
+    /// # Errors
+    /// A status for the program when the handle is no good.
+    fn live(&self, index: u32) -> Result<(&'static Handle, MutexGuard<'static, Body>, Arc<Class>), Status> {
+        let handle = self.execs.get(index).ok_or(INVALID)?;
+        let body = lock(&handle.body);
+        match (body.ended, body.class.clone()) {
+            (Some(status), _) => Err(status),
+            (None, class) => Ok((handle, body, class.ok_or(INVALID)?)),
+        }
+    }
+
     /// The program updates a handle from a graph. `real` asks the library, with a real exec and graph.
     ///
     /// # Errors
@@ -34,17 +49,10 @@ impl Cache {
         graph: Graph,
         real: impl FnOnce(GraphExec, Graph) -> Status,
     ) -> Result<Updated, Status> {
-        let handle = self.execs.get(index).ok_or(INVALID)?;
-        let mut body = lock(&handle.body);
-        if let Some(status) = body.ended {
-            return Err(status);
-        }
-        let class = body.class.clone().ok_or(INVALID)?;
+        let (handle, mut body, class) = self.live(index)?;
         if !body.owned && !class.alone {
-            let mode = self.calls.relax();
-            let same = contained(self, || self.with_work(|work| self.update_virtually(handle, &mut body, graph, work)));
-            self.calls.unrelax(mode);
-            if same? {
+            let virtually = || self.with_work(|work| self.update_virtually(handle, &mut body, graph, work));
+            if self.relaxed(|| contained(self, virtually))? {
                 return Ok(Updated::Virtually);
             }
         }
@@ -67,7 +75,7 @@ impl Cache {
         let Some(class) = body.class.clone() else { return false };
         let folded = self.folded(graph);
         let Ok((Read::Whole, Some(recipe))) = self.recipe_of(graph, folded, work) else { return false };
-        if !std::sync::Arc::ptr_eq(&recipe.shape, &class.shape) {
+        if !Arc::ptr_eq(&recipe.shape, &class.shape) {
             return false;
         }
         if body.source.as_ref() == Some(&recipe.source) && body.changes.is_empty() {
@@ -78,12 +86,11 @@ impl Cache {
         if let Some(mut lease) = handle.lease() {
             let followed = self.unfold(body, work) && {
                 let disabled = body.disabled.clone();
-                self.alone_with_driver(body, || self.retarget(&mut lease, &mut work.target, &disabled)).is_ok()
+                self.in_context(class.shape.context, || self.retarget(&mut lease, &mut work.target, &disabled)).is_ok()
             };
             if !followed {
                 // Half changed: it goes. What the library says of the update decides.
-                lease.real().owner.store(0, Relaxed);
-                handle.real.store(std::ptr::null_mut(), Release);
+                lease.take_from(handle);
                 self.end(lease, false);
                 (body.source, body.changes) = (before, changes);
                 return false;
@@ -106,7 +113,8 @@ impl Cache {
         }
     }
 
-    fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
+    /// Gives an exec to a handle, and tells the books if it had none.
+    pub(super) fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
         if handle.resident().is_none() {
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| shim.exec_resident(slot));
@@ -137,12 +145,7 @@ impl Cache {
     /// # Errors
     /// A status for the program when there is no such exec.
     pub fn with_real<R>(&self, index: u32, why: Option<Pinned>, f: impl FnOnce(GraphExec) -> R) -> Result<R, Status> {
-        let handle = self.execs.get(index).ok_or(INVALID)?;
-        let mut body = lock(&handle.body);
-        if let Some(status) = body.ended {
-            return Err(status);
-        }
-        body.class.as_ref().ok_or(INVALID)?;
+        let (handle, mut body, _) = self.live(index)?;
         let lease = self.real_for(handle, &body)?;
         let result = f(lease.real().exec());
         match why {
@@ -164,12 +167,7 @@ impl Cache {
         change: Change,
         real: impl FnOnce(GraphExec, GraphNode) -> Status,
     ) -> Result<Status, Status> {
-        let handle = self.execs.get(index).ok_or(INVALID)?;
-        let mut body = lock(&handle.body);
-        if let Some(status) = body.ended {
-            return Err(status);
-        }
-        let class = body.class.clone().ok_or(INVALID)?;
+        let (handle, mut body, class) = self.live(index)?;
         let mut lease = self.real_for(handle, &body)?;
         let template = lease.body().template.clone().ok_or(INVALID)?;
         let there = self.is_graph_alive(&body).then(|| {

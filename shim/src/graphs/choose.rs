@@ -91,21 +91,14 @@ impl Cache {
     /// Ends the bond between an exec and its handle.
     fn part(&self, lease: &mut Lease, pending: bool, lane: Lane) {
         let real = lease.real();
-        let owner = real.owner.swap(0, Relaxed);
+        let owner = real.owner.load(Relaxed);
         let handle = owner.checked_sub(1).and_then(|index| self.execs.get(index));
         if let Some(handle) = handle {
-            handle.real.store(std::ptr::null_mut(), Release);
+            lease.take_from(handle);
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| shim.exec_left(slot));
-            if pending {
-                let event = lease.body().event.take();
-                let old = match event {
-                    Some(event) => lock(&handle.pending).replace(Pending { event, lane }),
-                    None => None,
-                };
-                if let Some(old) = old {
-                    self.calls.drop_event(old.event);
-                }
+            if let Some(event) = lease.body().event.take_if(|_| pending) {
+                self.has_to_wait(handle, Pending { event, lane });
             }
         }
         real.marked.store(false, Relaxed);

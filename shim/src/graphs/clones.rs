@@ -53,9 +53,7 @@ impl Cache {
         if body.owned || !self.calls.ways().clones_follow {
             return false;
         }
-        let mode = self.calls.relax();
-        let clone = self.with_work(|work| self.same_clone(body, graph, work));
-        self.calls.unrelax(mode);
+        let clone = self.relaxed(|| self.with_work(|work| self.same_clone(body, graph, work)));
         let Some(clone) = clone else { return false };
         lease.body().holds = Arc::downgrade(&clone);
         body.template = Some(clone);

@@ -1,7 +1,7 @@
 //! Graph handles of ours: a captured graph that the program keeps but has no node of is held as a
 //! recipe while nobody looks, and built again when somebody does.
 
-use super::cache::Cache;
+use super::cache::{Cache, Work};
 use super::handle::{index_in, lock};
 use super::instantiate::{Recipe, pack, place_in};
 use super::records::{Packed, Records};
@@ -129,9 +129,7 @@ impl Cache {
     }
 
     fn build(&self, recipe: &Recipe) -> Option<(Graph, Vec<GraphNode>)> {
-        let mode = self.calls.relax();
-        let entered = self.calls.enter(recipe.shape.context);
-        let built = self.with_work(|work| {
+        let build = |work: &mut Work| {
             let base = recipe.shape.base(&mut work.scratch)?;
             let mut records = Records::default();
             if !recipe.source.unfold(Some(&base), &mut records, &mut work.scratch) {
@@ -139,12 +137,8 @@ impl Cache {
             }
             let shape = recipe.shape.key.unpacked(&mut work.scratch)?;
             self.calls.build(shape, &records).ok()
-        });
-        if entered {
-            self.calls.leave();
-        }
-        self.calls.unrelax(mode);
-        built
+        };
+        self.relaxed(|| self.in_context(recipe.shape.context, || self.with_work(build)))
     }
 
     /// What a graph of ours holds was read: the recipe stands for it from now on.

@@ -56,10 +56,8 @@ impl Cache {
         }
         self.calls.ready()?;
         let flags = flags & !UPLOAD;
-        let mode = self.calls.relax();
-        let made = contained(self, || self.with_work(|work| self.made(graph, flags, graph_serial, work)));
-        self.calls.unrelax(mode);
-        made.unwrap_or(Err(Pinned::None))
+        let made = || self.with_work(|work| self.made(graph, flags, graph_serial, work));
+        self.relaxed(|| contained(self, made)).unwrap_or(Err(Pinned::None))
     }
 
     fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<Made, Pinned> {

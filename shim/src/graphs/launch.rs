@@ -50,11 +50,8 @@ impl Cache {
             exec.unshare();
         }
         // What the driver allows in a capture of this thread is not less for what is done besides.
-        let mode = self.calls.relax();
         // SAFETY: as the caller promises.
-        let status = unsafe { self.launch_leased(real, index, handle, to) };
-        self.calls.unrelax(mode);
-        (status, slot)
+        (self.relaxed(|| unsafe { self.launch_leased(real, index, handle, to) }), slot)
     }
 
     /// # Safety
@@ -71,7 +68,7 @@ impl Cache {
         let lane = lane_of(to);
         let mut lease = match handle.lease() {
             Some(lease) => lease,
-            None => match self.alone_with_driver(&body, || self.held(handle, &body, lane)) {
+            None => match self.in_context(context_of(&body), || self.held(handle, &body, lane)) {
                 Ok(lease) => lease,
                 Err(OUT_OF_MEMORY) => return self.one_by_one(handle, &body, to, lane),
                 Err(status) => return status,
@@ -81,7 +78,7 @@ impl Cache {
         // SAFETY: the exec is this thread's.
         let mut status = unsafe { real(lease.real().exec(), to.stream) };
         if status == OUT_OF_MEMORY {
-            self.alone_with_driver(&body, || self.relieve());
+            self.in_context(context_of(&body), || self.relieve());
             // SAFETY: as above.
             status = unsafe { real(lease.real().exec(), to.stream) };
             if status == OUT_OF_MEMORY && !body.owned {
@@ -97,19 +94,11 @@ impl Cache {
             exec.marked.store(marked, Relaxed);
         }
         self.waited(handle, pending, status);
-        let came = handle.resident().is_none();
-        lease.give_to(index, handle);
-        drop(lease);
+        self.publish(lease, index, handle);
         drop(body);
-        if came {
-            let slot = handle.slot.load(Relaxed);
-            gate::record_if_started(|shim| shim.exec_resident(slot));
-        }
         // After a launch that failed nothing may be asked: its error is the thread's last.
         if status == SUCCESS && self.over_bound() {
-            let mode = self.calls.relax();
             self.settle();
-            self.calls.unrelax(mode);
         }
         status
     }
@@ -152,17 +141,35 @@ impl Cache {
         self.calls.drop_event(pending.event);
     }
 
-    /// Runs `f` in the class's context, with calls allowed that a capture of this thread forbids.
-    pub fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
-        let context = body.class.as_ref().map_or(0, |class| class.shape.context);
+    /// The next launch of a handle has to wait for this one.
+    pub(super) fn has_to_wait(&self, handle: &Handle, pending: Pending) {
+        let old = lock(&handle.pending).replace(pending);
+        if let Some(old) = old {
+            self.calls.drop_event(old.event);
+        }
+    }
+
+    /// Runs `f` with calls allowed that a capture of this thread forbids.
+    pub fn relaxed<R>(&self, f: impl FnOnce() -> R) -> R {
         let mode = self.calls.relax();
+        let result = f();
+        self.calls.unrelax(mode);
+        result
+    }
+
+    /// Runs `f` in a context; where it is, for 0.
+    pub fn in_context<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
         let entered = context != 0 && self.calls.enter(context);
         let result = f();
         if entered {
             self.calls.leave();
         }
-        self.calls.unrelax(mode);
         result
+    }
+
+    /// Both: in the context of what a handle means.
+    pub fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
+        self.relaxed(|| self.in_context(context_of(body), f))
     }
 
     /// What a handle means now, in `work.target`; whether that could be had.
@@ -259,11 +266,7 @@ impl Cache {
         if !self.unfold(body, work) {
             return Err(INVALID);
         }
-        let target = Arc::new(work.target.clone());
-        let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
-        let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(INVALID)?;
-        let (graph, nodes) = self.calls.build(shape, &target)?;
-        let template = Arc::new(super::class::Template::new(graph, nodes, target, base, self.calls));
+        let template = self.build_template(class, work)?;
         let exec = self.calls.instantiate(template.graph, class.flags)?;
         let bytes = self.estimate(&class.shape);
         self.reserve(bytes, true);
@@ -300,10 +303,7 @@ impl Cache {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
             // Its next launch has to wait for this one, whatever exec it gets.
             if let Some(event) = self.undisturbed(|| self.calls.mark(None, to)).flatten() {
-                let old = lock(&handle.pending).replace(Pending { event, lane });
-                if let Some(old) = old {
-                    self.calls.drop_event(old.event);
-                }
+                self.has_to_wait(handle, Pending { event, lane });
             }
         }
         status
@@ -313,8 +313,7 @@ impl Cache {
     pub fn part_for_ever(&self, handle: &Handle, body: &Body) {
         if let Some(lease) = handle.lease() {
             let real = lease.real();
-            real.owner.store(0, Relaxed);
-            handle.real.store(std::ptr::null_mut(), Release);
+            lease.take_from(handle);
             let touched = body.owned || !body.changes.is_empty() || !body.disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             // One whose stream is gone without an event behind it could never be taken.
@@ -327,4 +326,9 @@ impl Cache {
             self.calls.drop_event(pending.event);
         }
     }
+}
+
+/// The context of what a handle means; 0 for none.
+fn context_of(body: &Body) -> u64 {
+    body.class.as_ref().map_or(0, |class| class.shape.context)
 }

@@ -18,13 +18,27 @@ const CONTEXT_IS_DESTROYED: Status = 709;
 /// long by a capture that begins.
 const LONGEST_LOOK_NS: u64 = 1_000_000_000;
 
+/// Asks again until there is an answer, but not for ever.
+fn wait_for<R>(answer: impl Fn() -> Option<R>) -> Option<R> {
+    let start = clock::precise_ns();
+    loop {
+        match answer() {
+            None if clock::precise_ns() - start < LONGEST_LOOK_NS => std::thread::yield_now(),
+            answer => return answer,
+        }
+    }
+}
+
 impl Cache {
     /// A context is about to be destroyed (or is `gone`), and all execs in it with it.
     ///
     /// Once it is gone the driver crashes on anything that was in it (measured on an H200, driver
     /// 580): what is left is forgotten then.
     pub fn context_going(&self, context: u64, gone: bool) {
-        let mode = self.calls.relax();
+        self.relaxed(|| self.end_all_in(context, gone));
+    }
+
+    fn end_all_in(&self, context: u64, gone: bool) {
         for (_, handle) in self.execs.all() {
             // One that is being used meanwhile is the program's own race.
             let Ok(mut body) = handle.body.try_lock() else { continue };
@@ -47,26 +61,15 @@ impl Cache {
                 continue;
             }
             // Somebody may look at it just now.
-            let start = clock::precise_ns();
-            let lease = loop {
-                match real.lease() {
-                    None if clock::precise_ns() - start < LONGEST_LOOK_NS => std::thread::yield_now(),
-                    lease => break lease,
-                }
-            };
-            if let Some(mut lease) = lease {
+            if let Some(mut lease) = wait_for(|| real.lease()) {
                 // The program's own call ends what runs; until then its exec has to be there.
                 let runs = !gone && !self.calls.ways().outlived && !self.known_over(&mut lease);
                 self.end_in(lease, false, gone || runs);
             }
         }
-        let start = clock::precise_ns();
-        while self.ending.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_LOOK_NS {
-            std::thread::yield_now();
-        }
+        wait_for(|| (self.ending.load(SeqCst) == 0).then_some(()));
         self.forget_recipes_of(context);
         self.calls.context_gone(context);
-        self.calls.unrelax(mode);
     }
 
     /// A stream is about to be destroyed: what was launched on it last needs an event to be known by,
@@ -103,9 +106,7 @@ impl Cache {
     pub fn code_going(&self, code: Code) {
         let functions = self.calls.functions_of(code);
         if !functions.is_empty() {
-            let mode = self.calls.relax();
-            self.functions_going(&functions);
-            self.calls.unrelax(mode);
+            self.relaxed(|| self.functions_going(&functions));
         }
         self.calls.forget(code);
     }
@@ -162,10 +163,7 @@ impl Cache {
     /// Keeps threads from looking at streams, and waits for those that do.
     fn no_more_looks(&self) {
         self.beginning.fetch_add(1, SeqCst);
-        let start = clock::precise_ns();
-        while self.looking.load(SeqCst) != 0 && clock::precise_ns() - start < LONGEST_LOOK_NS {
-            std::thread::yield_now();
-        }
+        wait_for(|| (self.looking.load(SeqCst) == 0).then_some(()));
     }
 
     /// It did, and is counted by now, or it did not.

@@ -3,6 +3,7 @@
 use super::cache::{Cache, Work};
 use super::class::{Class, Shape, Template};
 use super::handle::lock;
+use super::launch::INVALID;
 use super::real::{self, Lease, NOWHERE, Real};
 use super::records::Records;
 use crate::clock;
@@ -132,19 +133,23 @@ impl Cache {
     /// `work.target` holds.
     pub(super) fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<Arc<Template>, Status> {
         if class.alone {
-            return work.clone.clone().ok_or(super::launch::INVALID);
+            return work.clone.clone().ok_or(INVALID);
         }
         if let Some(template) = class.template() {
             return Ok(template);
         }
-        const INVALID: Status = 1;
+        let template = self.build_template(class, work)?;
+        class.set_template(&template);
+        Ok(template)
+    }
+
+    /// A template built of what `work.target` holds.
+    pub(super) fn build_template(&self, class: &Class, work: &mut Work) -> Result<Arc<Template>, Status> {
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(INVALID)?;
         let (graph, nodes) = self.calls.build(shape, &work.target)?;
         let records = Arc::new(work.target.clone());
-        let template = Arc::new(Template::new(graph, nodes, records, base, self.calls));
-        class.set_template(&template);
-        Ok(template)
+        Ok(Arc::new(Template::new(graph, nodes, records, base, self.calls)))
     }
 
     /// Templates that hold functions of code that goes are good for no more execs.

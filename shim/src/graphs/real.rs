@@ -156,6 +156,12 @@ impl Lease {
         self.0.exec.store(exec as usize, Relaxed);
     }
 
+    /// Takes the exec from its handle.
+    pub fn take_from(&self, handle: &Handle) {
+        self.0.owner.store(0, Relaxed);
+        handle.real.store(std::ptr::null_mut(), Release);
+    }
+
     /// Gives the exec to a handle.
     pub fn give_to(&self, index: u32, handle: &Handle) {
         self.0.owner.store(index + 1, Relaxed);

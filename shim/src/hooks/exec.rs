@@ -4,6 +4,7 @@
 use crate::backend;
 use crate::backend::graphs::{Setter, StreamArg};
 use crate::call::Call;
+use crate::graphs::cache::Cache;
 use crate::graphs::change::{Change, Updated};
 use crate::graphs::{self, launch::Launch};
 use crate::registry::graphs::Update;
@@ -17,19 +18,35 @@ pub(super) const NOT_INITIALIZED: Status = 3;
 /// `cudaGraphExecUpdateSuccess`.
 const UPDATED: c_int = 0;
 
+/// The cache and the index in it of a handle of ours; `None` for one of the library's own.
+///
+/// # Errors
+/// What a call with a handle of ours answers where there is no cache.
+#[inline(always)]
+fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, Status> {
+    match graphs::exec_index(call.vendor, exec) {
+        Some(index) => graphs::cache(call.vendor).map(|cache| Some((cache, index))).ok_or(NOT_INITIALIZED),
+        None => Ok(None),
+    }
+}
+
 #[inline(always)]
 unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
-    if let Some(index) = graphs::exec_index(call.vendor, exec) {
-        let Some(cache) = graphs::cache(call.vendor) else { return NOT_INITIALIZED };
-        // SAFETY: the program's own call, on a real exec.
-        let (status, slot) = unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
-        call.note(|shim| shim.handle_launched(slot, status));
-        return status;
+    match ours(&call, exec) {
+        Ok(Some((cache, index))) => {
+            // SAFETY: the program's own call, on a real exec.
+            let (status, slot) = unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
+            call.note(|shim| shim.handle_launched(slot, status));
+            status
+        }
+        Ok(None) => {
+            // SAFETY: the program's own call.
+            let status = unsafe { real(exec, to.stream) };
+            call.note(|shim| shim.launched(exec as u64, status));
+            status
+        }
+        Err(status) => status,
     }
-    // SAFETY: the program's own call.
-    let status = unsafe { real(exec, to.stream) };
-    call.note(|shim| shim.launched(exec as u64, status));
-    status
 }
 
 /// The program launches a graph.
@@ -62,13 +79,11 @@ pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) 
 /// The program destroys an executable graph.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -> Status, exec: GraphExec) -> Status {
     let entry = call.note(|shim| shim.exec_going(exec as u64)).flatten();
-    let status = match graphs::exec_index(call.vendor, exec) {
-        Some(index) => match graphs::cache(call.vendor) {
-            Some(cache) => cache.end_handle(index).err().unwrap_or(SUCCESS),
-            None => NOT_INITIALIZED,
-        },
+    let status = match ours(&call, exec) {
+        Ok(Some((cache, index))) => cache.end_handle(index).err().unwrap_or(SUCCESS),
         // SAFETY: the program's own call.
-        None => unsafe { real(exec) },
+        Ok(None) => unsafe { real(exec) },
+        Err(status) => status,
     };
     if let Some(entry) = entry {
         call.note(|shim| match status {
@@ -87,16 +102,16 @@ fn whole(
     real: impl FnOnce(GraphExec, Graph) -> Status,
     succeeded: impl FnOnce(),
 ) -> Status {
-    let status = match (graphs::exec_index(call.vendor, exec), graphs::cache(call.vendor)) {
-        (Some(index), Some(cache)) => match cache.update(index, graph, real) {
+    let status = match ours(call, exec) {
+        Ok(Some((cache, index))) => match cache.update(index, graph, real) {
             Ok(Updated::Virtually) => {
                 succeeded();
                 SUCCESS
             }
             Ok(Updated::Really(status)) | Err(status) => status,
         },
-        (Some(_), None) => NOT_INITIALIZED,
-        (None, _) => real(exec, graphs::library_graph(call.vendor, graph)),
+        Ok(None) => real(exec, graphs::library_graph(call.vendor, graph)),
+        Err(status) => status,
     };
     call.note(|shim| shim.updated(exec as u64, Update::Whole { status }));
     status
@@ -167,10 +182,10 @@ pub(super) fn node(
     real: impl FnOnce(GraphExec, GraphNode) -> Status,
 ) -> Status {
     let changes = !matches!(change, Change::None);
-    let status = match (graphs::exec_index(call.vendor, exec), graphs::cache(call.vendor)) {
-        (Some(index), Some(cache)) => cache.node(index, graph_node, change, real).unwrap_or_else(|status| status),
-        (Some(_), None) => NOT_INITIALIZED,
-        (None, _) => real(exec, graph_node),
+    let status = match ours(call, exec) {
+        Ok(Some((cache, index))) => cache.node(index, graph_node, change, real).unwrap_or_else(|status| status),
+        Ok(None) => real(exec, graph_node),
+        Err(status) => status,
     };
     if status == SUCCESS && changes {
         call.note(|shim| shim.updated(exec as u64, Update::Node));
@@ -256,6 +271,21 @@ pub unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphN
 
 type SetParamsCtx = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Context) -> Status;
 
+fn set_in_context(
+    call: Call,
+    real: SetParamsCtx,
+    exec: GraphExec,
+    graph_node: GraphNode,
+    params: Opaque,
+    ctx: Context,
+    kind: Option<NodeKind>,
+) -> Status {
+    let setter = Setter { params, context: ctx as u64, v2: false };
+    let change = kind.map_or(Change::Other, |kind| Change::Set(kind, setter));
+    // SAFETY: the program's own call.
+    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
+}
+
 /// The program changes the parameters of a copy node.
 pub unsafe fn set_memcpy(
     call: Call,
@@ -265,9 +295,7 @@ pub unsafe fn set_memcpy(
     params: Opaque,
     ctx: Context,
 ) -> Status {
-    let change = Change::Set(NodeKind::Memcpy, Setter { params, context: ctx as u64, v2: false });
-    // SAFETY: the program's own call.
-    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
+    set_in_context(call, real, exec, graph_node, params, ctx, Some(NodeKind::Memcpy))
 }
 
 /// The program changes the parameters of a memset node.
@@ -279,9 +307,7 @@ pub unsafe fn set_memset(
     params: Opaque,
     ctx: Context,
 ) -> Status {
-    let change = Change::Set(NodeKind::Memset, Setter { params, context: ctx as u64, v2: false });
-    // SAFETY: the program's own call.
-    node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
+    set_in_context(call, real, exec, graph_node, params, ctx, Some(NodeKind::Memset))
 }
 
 /// The program changes the parameters of a node that belongs to a context (HIP).
@@ -293,8 +319,7 @@ pub unsafe fn set_params_ctx(
     params: Opaque,
     ctx: Context,
 ) -> Status {
-    // SAFETY: the program's own call.
-    node(&call, exec, graph_node, Change::Other, |exec, node| unsafe { real(exec, node, params, ctx) })
+    set_in_context(call, real, exec, graph_node, params, ctx, None)
 }
 
 /// The program changes what a copy node copies (HIP).
@@ -357,9 +382,9 @@ pub unsafe fn get_id(
 }
 
 fn on_real(call: &Call, exec: GraphExec, why: Option<Pinned>, real: impl FnOnce(GraphExec) -> Status) -> Status {
-    match (graphs::exec_index(call.vendor, exec), graphs::cache(call.vendor)) {
-        (Some(index), Some(cache)) => cache.with_real(index, why, real).unwrap_or_else(|status| status),
-        (Some(_), None) => NOT_INITIALIZED,
-        (None, _) => real(exec),
+    match ours(call, exec) {
+        Ok(Some((cache, index))) => cache.with_real(index, why, real).unwrap_or_else(|status| status),
+        Ok(None) => real(exec),
+        Err(status) => status,
     }
 }

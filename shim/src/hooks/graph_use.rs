@@ -174,21 +174,23 @@ pub unsafe fn capture_info(
     unsafe { real(stream, status, id) }
 }
 
-/// The program has, or may have, nodes of a graph that is being captured.
+/// Asks about a capture: the program has, or may have, nodes of its graph from then on.
 ///
 /// # Safety
-/// `graph` is an out-parameter of a call that has just answered `status`.
-unsafe fn told(call: &Call, status: Status, graph: *mut Graph) {
+/// `graph` is NULL or the program's out-parameter of the call that `real` makes.
+unsafe fn told(call: &Call, graph: *mut Graph, real: impl FnOnce(*mut Graph) -> Status) -> Status {
+    let mut ours = std::ptr::null_mut();
+    let graph = if graph.is_null() { &mut ours } else { graph };
+    let status = real(graph);
     // SAFETY: as the caller promises; nothing is written if nothing captures.
-    let Some(captured) = (unsafe { written(graph) }).filter(|graph| status == SUCCESS && !graph.is_null()) else {
-        return;
-    };
-    if let Some(cache) = graphs::cache_to_be(call.vendor) {
+    let captured = (unsafe { written(graph) }).filter(|graph| status == SUCCESS && !graph.is_null());
+    if let (Some(captured), Some(cache)) = (captured, graphs::cache_to_be(call.vendor)) {
         cache.given_out(captured);
         // The program's own handle, if it captures into a graph of ours.
         // SAFETY: as above.
         unsafe { *graph = cache.handle_of(captured) };
     }
+    status
 }
 
 /// As [`capture_info`]; also gives the graph that the capture makes, and its last nodes.
@@ -210,13 +212,7 @@ pub unsafe fn capture_info_v2(
     len: *mut usize,
 ) -> Status {
     // SAFETY: the program's own call, and its out-parameters.
-    unsafe {
-        let mut ours = std::ptr::null_mut();
-        let out = if graph.is_null() { &mut ours } else { graph };
-        let result = real(stream, status, id, out, deps, len);
-        told(&call, result, out);
-        result
-    }
+    unsafe { told(&call, graph, |graph| real(stream, status, id, graph, deps, len)) }
 }
 
 /// As [`capture_info_v2`]; also gives the data of the edges.
@@ -240,13 +236,7 @@ pub unsafe fn capture_info_v3(
     len: *mut usize,
 ) -> Status {
     // SAFETY: the program's own call, and its out-parameters.
-    unsafe {
-        let mut ours = std::ptr::null_mut();
-        let out = if graph.is_null() { &mut ours } else { graph };
-        let result = real(stream, status, id, out, deps, data, len);
-        told(&call, result, out);
-        result
-    }
+    unsafe { told(&call, graph, |graph| real(stream, status, id, graph, deps, data, len)) }
 }
 
 type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;

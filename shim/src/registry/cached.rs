@@ -1,9 +1,6 @@
 //! What the graph cache does, for the books.
 
-use super::estimate::exec_bytes;
-use super::graphs::ExecEntry;
 use super::live::Class;
-use super::sites::Made;
 use crate::backend;
 use crate::call::Call;
 use crate::clock;
@@ -57,47 +54,22 @@ impl Shim {
 
     /// A handle of ours came to be.
     pub fn handle_made(&'static self, call: &Call, made: &MadeHandle, graph: Graph, flags: u64, took_ns: u64) -> u32 {
-        let total: u64 = made.counts.iter().map(|&n| u64::from(n)).sum();
-        let (host_bytes, device_bytes) = exec_bytes(&made.counts);
-        self.count(counters::EXECS_CREATED, 1);
         self.count(counters::HANDLES_MADE, 1);
-        self.count(counters::INSTANTIATE_NS, took_ns);
-        self.count(counters::NODES_INSTANTIATED, total);
         self.count(counters::SAVED_NS, made.saved_ns);
-        let stack = self.site(call.site(), Made::Exec);
-        let context = self.current_context(call.vendor);
-        let source = self.registry.graphs.get(Class::Graph, graph as u64);
-        if let Some(source) = source.filter(|source| source.slot != NO_SLOT) {
-            self.note_nodes(source, total);
-        }
         let state = if made.resident { ExecState::Resident } else { ExecState::Folded };
         let exec = ExecSlot {
-            stack,
             handle: made.handle as u64,
             class: made.class,
-            time_ns: clock::now_ns(),
-            serial: self.registry.serial(),
-            graph_serial: source.map_or(0, |source| source.serial),
             instantiate_ns: took_ns,
-            host_bytes,
-            device_bytes,
             flags,
-            tid: self.tid(),
-            tag: self.tag(),
-            context,
-            nodes_total: u32::try_from(total).unwrap_or(u32::MAX),
             nodes: made.counts,
             state: exec_state(state, Pinned::None),
             instantiations: u64::from(made.resident),
             saved_ns: made.saved_ns,
             ..Default::default()
         };
-        let slot = self.place(&self.ledger.execs, exec);
+        let slot = self.list_exec(call, graph, exec);
         self.source_is(slot, made.source_bytes);
-        let entry = ExecEntry { slot, context };
-        if let Some(old) = self.registry.execs.insert(Class::Exec, made.handle as u64, entry) {
-            self.exec_ended(old);
-        }
         slot
     }
 

@@ -92,17 +92,23 @@ impl Shim {
         flags: u64,
         took_ns: u64,
     ) {
-        let total: u64 = nodes.iter().map(|&n| u64::from(n)).sum();
-        let (host_bytes, device_bytes) = exec_bytes(&nodes);
-        self.count(counters::EXECS_CREATED, 1);
-        self.count(counters::INSTANTIATE_NS, took_ns);
-        self.count(counters::NODES_INSTANTIATED, total);
         if nodes[NodeKind::MemAlloc as usize] > 0 {
             self.registry.memory_nodes.store(true, Relaxed);
         }
+        self.look_again(call.vendor, self.current_context(call.vendor), clock::now_ns());
+        let exec = ExecSlot { handle: exec, instantiate_ns: took_ns, flags, nodes, ..Default::default() };
+        self.list_exec(call, graph, exec);
+    }
+
+    /// Counts and lists an exec of this graph: the rest of its slot follows from the call; the slot's index.
+    pub fn list_exec(&'static self, call: &Call, graph: Graph, exec: ExecSlot) -> u32 {
+        let total: u64 = exec.nodes.iter().map(|&n| u64::from(n)).sum();
+        let (host_bytes, device_bytes) = exec_bytes(&exec.nodes);
+        self.count(counters::EXECS_CREATED, 1);
+        self.count(counters::INSTANTIATE_NS, exec.instantiate_ns);
+        self.count(counters::NODES_INSTANTIATED, total);
         let stack = self.site(call.site(), Made::Exec);
         let context = self.current_context(call.vendor);
-        self.look_again(call.vendor, context, clock::now_ns());
         let source = self.registry.graphs.get(Class::Graph, graph as u64);
         if let Some(source) = source.filter(|source| source.slot != NO_SLOT) {
             self.note_nodes(source, total);
@@ -111,29 +117,26 @@ impl Shim {
             &self.ledger.execs,
             ExecSlot {
                 stack,
-                handle: exec,
                 time_ns: clock::now_ns(),
                 serial: self.registry.serial(),
                 graph_serial: source.map_or(0, |source| source.serial),
-                instantiate_ns: took_ns,
                 host_bytes,
                 device_bytes,
-                flags,
                 tid: self.tid(),
                 tag: self.tag(),
                 context,
                 nodes_total: u32::try_from(total).unwrap_or(u32::MAX),
-                nodes,
-                ..Default::default()
+                ..exec
             },
         );
-        if let Some(old) = self.registry.execs.insert(Class::Exec, exec, ExecEntry { slot, context }) {
+        if let Some(old) = self.registry.execs.insert(Class::Exec, exec.handle, ExecEntry { slot, context }) {
             self.exec_ended(old);
         }
+        slot
     }
 
     /// A graph that the program built by hand has its nodes by now.
-    pub fn note_nodes(&self, graph: GraphEntry, nodes: u64) {
+    fn note_nodes(&self, graph: GraphEntry, nodes: u64) {
         let table = &self.ledger.graphs;
         table.field(graph.slot, offset_of!(GraphSlot, instantiates)).fetch_add(1, Relaxed);
         table.field(graph.slot, offset_of!(GraphSlot, last_used_ns)).store(clock::now_ns(), Relaxed);

@@ -9,8 +9,7 @@ use crate::doors::driver;
 use crate::graphs::records::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
-use std::ffi::c_void;
-use std::ptr::{from_mut, from_ref, null_mut};
+use std::ptr::{from_ref, null_mut};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -18,10 +17,6 @@ use zerocopy::FromBytes;
 const INVALID: Status = 1;
 /// The driver lacks the function.
 const MISSING: Status = 500;
-
-fn opaque<T>(value: &mut T) -> Opaque {
-    from_mut(value).cast::<c_void>()
-}
 
 fn ok(status: Option<Status>) -> Result<(), Status> {
     match status {

@@ -1,7 +1,14 @@
 //! The driver's structs for nodes, and what records hold of them. Sizes are checked against cudarc's
 //! `sys` in tests.
 
+use gpumem_abi::types::Opaque;
+use std::ptr::from_mut;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// A struct as the driver's functions take it.
+pub fn opaque<T>(value: &mut T) -> Opaque {
+    from_mut(value).cast()
+}
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2`; the v1 form ends before `kernel`.
 #[repr(C)]

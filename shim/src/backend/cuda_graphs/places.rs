@@ -5,12 +5,7 @@ use crate::doors::driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Pinned;
 use std::hash::Hasher;
-use std::ptr::from_mut;
 use zerocopy::IntoBytes;
-
-fn opaque<T>(value: &mut T) -> Opaque {
-    from_mut(value).cast()
-}
 
 /// `CU_MEMORYTYPE_ARRAY` and `…_UNIFIED`.
 const ARRAY: u32 = 3;

@@ -9,7 +9,7 @@ use crate::doors::driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_void;
-use std::ptr::{from_mut, null_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -18,10 +18,6 @@ use zerocopy::{FromBytes, IntoBytes};
 const MAX_DEPTH: u32 = 16;
 /// What depends on another kernel through more than "it has ended" carries edge data.
 const EDGE_DATA: usize = 8;
-
-fn opaque<T>(value: &mut T) -> Opaque {
-    from_mut(value).cast::<c_void>()
-}
 
 fn ok(status: Option<Status>) -> Result<(), Pinned> {
     if status == Some(SUCCESS) { Ok(()) } else { Err(Pinned::Parameters) }
