@@ -106,7 +106,11 @@ fn variables() -> String {
     let own = settings::INSPECTOR
         .iter()
         .map(|(name, doc)| [format!("`{name}`"), "read by `gpumem`".into(), "unset".into(), (*doc).into()]);
-    table(["variable", "allowed", "default", "meaning"], shim.chain(own))
+    let aliases = settings::ALIASES.iter().map(|alias| {
+        let allowed = "anything but 0, no, false or off is on".into();
+        [format!("`{}`", alias.name), allowed, "unset".into(), alias.doc.into()]
+    });
+    table(["variable", "allowed", "default", "meaning"], shim.chain(own).chain(aliases))
 }
 
 const LAYOUT: &str = include_str!("../../shim/wire/src/layout.rs");

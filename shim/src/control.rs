@@ -10,6 +10,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space};
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
+use gpumem_wire::settings::{self, Setting, Value};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -129,9 +130,40 @@ fn answer(shim: &'static Shim, mut client: UnixStream) -> std::io::Result<()> {
             shim.event(EventKind::Mark, |event| event.text = text);
             "ok".to_owned()
         }
+        Ok(Request::Trim { press }) => said(trim(press)),
+        Ok(Request::Set(name, value)) => said(set(shim, &name, &value)),
         Err(why) => format!("error {why}"),
     };
     client.write_all(format!("{reply}\n").as_bytes())
+}
+
+/// A reply out of an answer.
+fn said(answer: Result<String, String>) -> String {
+    match answer {
+        Ok(text) => format!("ok {text}"),
+        Err(why) => format!("error {why}"),
+    }
+}
+
+/// Gives back what the pool keeps.
+fn trim(_press: bool) -> Result<String, String> {
+    Err("the pool is off".into())
+}
+
+/// Changes a variable while the process runs, and writes down that it did.
+fn set(shim: &'static Shim, name: &str, value: &str) -> Result<String, String> {
+    let (setting, value) = settings::change(name, value)?;
+    let text = change(shim, setting, value)?;
+    shim.message(Severity::Info, &format!("{} was changed by gpumem set: {text}", setting.name));
+    Ok(text)
+}
+
+/// Puts a new value in force. `None`: it is unset from now on.
+///
+/// # Errors
+/// Why it cannot be.
+fn change(_shim: &'static Shim, _setting: &'static Setting, _value: Option<Value>) -> Result<String, String> {
+    Err("the pool is off".into())
 }
 
 /// Whether a client runs as this process's user, or as root.

@@ -93,7 +93,7 @@ impl Shim {
         }
         header.shim_version().store_relaxed(text(env!("CARGO_PKG_VERSION").as_bytes()));
         let set: Vec<String> = std::env::vars_os()
-            .filter(|(name, _)| name.as_encoded_bytes().starts_with(gpumem_wire::settings::PREFIX.as_bytes()))
+            .filter(|(name, _)| gpumem_wire::settings::is_read(name))
             .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()))
             .collect();
         header.settings().store_relaxed(text(set.join("\n").as_bytes()));

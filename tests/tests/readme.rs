@@ -43,6 +43,10 @@ fn the_table_of_variables_is_current() {
         let default = if setting.default.is_empty() { "unset".into() } else { format!("`{}`", setting.default) };
         let _ = writeln!(table, "| `{}` | {} | {default} | {} |", setting.name, setting.kind, setting.doc.trim());
     }
+    for alias in settings::ALIASES {
+        let _ =
+            writeln!(table, "| `{}` | anything but 0, no, false or off is on | unset | {} |", alias.name, alias.doc);
+    }
     let (begin, end) = ("<!-- variables: generated -->\n", "<!-- variables: end -->");
     let text = readme();
     let start = text.find(begin).expect("README.md has no mark for the variables") + begin.len();

@@ -91,9 +91,12 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 fn severity(event: &EventSlot) -> Severity {
     match EventKind::from_u8(event.kind) {
         Some(EventKind::Message) => u8::try_from(event.code).ok().and_then(Severity::from_u8).unwrap_or(Severity::Info),
-        Some(EventKind::AllocFailed | EventKind::InstantiateFailed) => Severity::Error,
+        Some(EventKind::AllocFailed | EventKind::InstantiateFailed | EventKind::OutOfMemory) => Severity::Error,
         Some(EventKind::OomRetry) if event.code != 0 => Severity::Error,
         Some(EventKind::FreeFailed | EventKind::CaptureFailed | EventKind::Thrash | EventKind::OomRetry) => {
+            Severity::Warning
+        }
+        Some(EventKind::Spilled | EventKind::LimitRefused | EventKind::StrandedSite | EventKind::Pressed) => {
             Severity::Warning
         }
         _ => Severity::Info,
@@ -147,6 +150,18 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
         Some(EventKind::OomRetry) => {
             let then = if code == 0 { "succeeded".into() } else { format!("failed with error {code}") };
             format!("a graph call ran out of memory, {} were given back, then it {then}", units::bytes(a))
+        }
+        Some(EventKind::PoolReleased) => format!("{} of idle memory were given back to the driver", units::bytes(a)),
+        Some(EventKind::Spilled) => format!("{} were placed outside of the device's memory", units::bytes(a)),
+        Some(EventKind::LimitRefused) => format!("{} are over the limit of this process", units::bytes(a)),
+        Some(EventKind::OutOfMemory) => {
+            format!("{} could not be had with {} live, all that is idle given back", units::bytes(a), units::bytes(b))
+        }
+        Some(EventKind::StrandedSite) => {
+            format!("a call site asks for more and more; {} in {} lie unused", units::bytes(a), count(b, "older block"))
+        }
+        Some(EventKind::Pressed) => {
+            format!("{} were refused once, for the program to give back what it strands", units::bytes(a))
         }
     };
     match (said.is_empty(), words.is_empty()) {

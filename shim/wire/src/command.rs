@@ -15,6 +15,11 @@ pub enum Request {
     Ping,
     /// Puts a named moment into the ring of events.
     Mark(String),
+    /// Gives what the pool keeps back to the driver; with `press`, also makes the program give back
+    /// what its own pool keeps.
+    Trim { press: bool },
+    /// Changes a variable, as [`crate::settings::change`] reads name and value.
+    Set(String, String),
 }
 
 impl Request {
@@ -29,7 +34,14 @@ impl Request {
             ("mark", name) if !name.is_empty() => Ok(Self::Mark(name.to_owned())),
             ("mark", _) => Err("mark wants a name".into()),
             ("ping", _) => Err("ping wants nothing".into()),
-            _ => Err(format!("{verb:?} is no command of this libgpumem.so; it knows ping and mark")),
+            ("trim", "") => Ok(Self::Trim { press: false }),
+            ("trim", "press") => Ok(Self::Trim { press: true }),
+            ("trim", _) => Err("trim wants nothing, or press".into()),
+            ("set", change) => match change.split_once(' ') {
+                Some((name, value)) => Ok(Self::Set(name.to_owned(), value.trim().to_owned())),
+                None => Err("set wants the name of a variable and a value".into()),
+            },
+            _ => Err(format!("{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim and set")),
         }
     }
 
@@ -38,6 +50,9 @@ impl Request {
         let text = match self {
             Self::Ping => "ping".to_owned(),
             Self::Mark(name) => format!("mark {name}"),
+            Self::Trim { press: false } => "trim".to_owned(),
+            Self::Trim { press: true } => "trim press".to_owned(),
+            Self::Set(name, value) => format!("set {name} {value}"),
         };
         let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         while line.len() >= MAX_LINE {
@@ -54,7 +69,13 @@ mod tests {
 
     #[test]
     fn requests_turn_back() {
-        for request in [Request::Ping, Request::Mark("before the upload".into())] {
+        for request in [
+            Request::Ping,
+            Request::Mark("before the upload".into()),
+            Request::Trim { press: false },
+            Request::Trim { press: true },
+            Request::Set("POOL_MAX".into(), "1 GiB".into()),
+        ] {
             assert_eq!(Request::parse(request.line().trim_end_matches('\n')), Ok(request));
         }
         assert_eq!(Request::Mark("a\nmark b".into()).line(), "mark a mark b\n");
@@ -63,7 +84,9 @@ mod tests {
 
     #[test]
     fn strangers_are_refused_by_name() {
-        assert!(Request::parse("trim").unwrap_err().contains("\"trim\""));
+        assert!(Request::parse("reset").unwrap_err().contains("\"reset\""));
+        assert!(Request::parse("trim all").is_err());
+        assert!(Request::parse("set POOL_MAX").is_err());
         assert!(Request::parse("mark ").is_err());
         assert!(Request::parse("").is_err());
     }

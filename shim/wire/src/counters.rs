@@ -5,8 +5,9 @@
 
 use crate::kinds::AllocKind;
 
-/// Shards that threads are spread over, so that they do not share a cache line.
-pub const SHARDS: usize = 32;
+/// Shards that threads are spread over, so that they do not share a cache line. The first threads of
+/// a process have one each and may count without atomic additions.
+pub const SHARDS: usize = 128;
 /// Counters in a shard; the rest of it is room for later versions.
 pub const PER_SHARD: usize = 256;
 
@@ -135,9 +136,39 @@ counters! {
     OOM_RETRIES = 44, "oom_retries";
     /// Times the memory that the driver keeps for graphs was trimmed.
     GRAPH_TRIMS = 45, "graph_trims";
+    /// Allocations that a block of the pool served.
+    POOL_HITS = 46, "pool_hits";
+    /// Allocations for which the pool had no block, so that the driver made one.
+    POOL_MISSES = 47, "pool_misses";
+    /// Allocations that went to the driver because the pool had to step aside.
+    POOL_PASSED = 48, "pool_passed";
+    /// Frees that kept the block.
+    POOL_KEPT = 49, "pool_kept";
+    /// Idle blocks that the pool gave back to the driver.
+    POOL_RELEASED = 50, "pool_released";
+    /// Bytes of those.
+    POOL_RELEASED_BYTES = 51, "pool_released_bytes";
+    /// Barriers of frees that took a call of the driver.
+    POOL_BARRIERS = 52, "pool_barriers";
+    /// Frees that needed no barrier: nothing had been submitted since the last one.
+    POOL_BARRIERS_FREE = 53, "pool_barriers_free";
+    /// Times the pool was emptied because an allocation ran out.
+    POOL_FLUSHES = 54, "pool_flushes";
+    /// Allocations that were placed outside of the device's memory.
+    SPILLS = 55, "spills";
+    /// Bytes of those.
+    SPILLED_BYTES = 56, "spilled_bytes";
+    /// Allocations that ran out at GPUMEM_LIMIT.
+    LIMIT_REFUSALS = 57, "limit_refusals";
+    /// Allocations that were refused once so that the program gives back what it strands.
+    PRESS_REFUSALS = 58, "press_refusals";
+    /// Blocks that were freed while a live graph refers to them.
+    FREED_IN_GRAPH = 59, "freed_in_graph";
+    /// Times gpumem trim emptied the pool.
+    TRIMS = 60, "trims";
 }
 
-const _: () = assert!(SCALARS + 64 <= PER_SHARD);
+const _: () = assert!(SCALARS + 96 <= PER_SHARD);
 
 #[cfg(test)]
 mod tests {

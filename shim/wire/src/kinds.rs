@@ -283,6 +283,18 @@ names! {
         /// A graph call ran out of memory and was tried again after `a` bytes were given back; `code`
         /// is what the driver answered then.
         OomRetry = 16, "oom-retry";
+        /// The pool gave `a` idle bytes back to the driver.
+        PoolReleased = 17, "pool-released";
+        /// An allocation of `a` bytes was placed outside of the device's memory.
+        Spilled = 18, "spilled";
+        /// An allocation of `a` bytes ran out at GPUMEM_LIMIT.
+        LimitRefused = 19, "limit-refused";
+        /// An allocation of `a` bytes failed after all that can be given back was; `b` bytes are live.
+        OutOfMemory = 20, "out-of-memory";
+        /// A call site asks for more and more while `a` bytes in `b` of its older blocks lie unused.
+        StrandedSite = 21, "stranded-site";
+        /// An allocation of `a` bytes was refused once, so that the program gives back what it strands.
+        Pressed = 22, "pressed";
     }
 }
 

@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -235,6 +235,10 @@ slot! {
 pub const ALLOC_EXPORTED: u8 = 1;
 /// [`AllocSlot::flags`]: the allocation was made while a stream of the context captured.
 pub const ALLOC_IN_CAPTURE: u8 = 2;
+/// [`AllocSlot::flags`]: it was asked for as device memory and lies outside of the device's memory.
+pub const ALLOC_SPILLED: u8 = 4;
+/// [`AllocSlot::flags`]: a block of the pool.
+pub const ALLOC_POOLED: u8 = 8;
 
 slot! {
     /// An interned call stack. The totals are not sealed.
@@ -376,7 +380,7 @@ impl ExecSlot {
 
 slot! {
     /// A context. Kept after it is gone, since records refer to it.
-    ContextSlot, 128 {
+    ContextSlot, 192 {
         check: u32,
         name: StrRef,
         handle: u64,
@@ -406,6 +410,16 @@ slot! {
         /// Estimated device bytes of the real execs that the graph cache holds in this context, those
         /// of no handle included; moves with the counters of real bytes.
         exec_bytes: u64,
+        /// What the pool keeps in this context for later allocations, and the highest that reached.
+        idle_bytes: u64,
+        idle_peak_bytes: u64,
+        /// Blocks of those.
+        idle_blocks: u64,
+        /// What this process may take of the device (0: as much as there is).
+        limit_bytes: u64,
+        /// Live bytes that were asked for as device memory of this context and lie outside of it.
+        spilled_bytes: u64,
+        _reserved: [u64; 3],
     }
 }
 /// Bytes of [`ContextSlot`] that are sealed.

@@ -210,6 +210,7 @@ field! {
     bool = Value::Bool(value) => Some(value);
     u64 = Value::Number(value) => Some(value);
     u32 = Value::Number(value) => u32::try_from(value).ok();
+    Option<u64> = Value::Number(value) => Some(Some(value));
     Option<String> = Value::Text(value) => Some(Some(value));
     Option<OsString> = Value::Path(value) => Some(Some(value));
 }
@@ -250,6 +251,40 @@ choices! {
         Warn = "warn",
         /// Also what was bound and where the ledger lies.
         Info = "info",
+    }
+    /// What a free of the program waits for before its block may be used again.
+    FreeMode {
+        /// As the real free: for the work of the whole context, unless none was submitted.
+        Strict = "strict",
+        /// Nothing; the block waits for an event that covers all work of the context.
+        Deferred = "deferred",
+    }
+    /// Where an allocation that runs out goes.
+    OomFallback {
+        /// The program gets the error.
+        None = "none",
+        /// Memory that the driver moves between host and device.
+        Managed = "managed",
+        /// Pinned host memory that the device reads over the bus.
+        Host = "host",
+    }
+    /// What is done about a call site whose requests creep upwards while older buffers stay unused.
+    Stranded {
+        /// It is named.
+        Report = "report",
+        Off = "off",
+        /// Its growth is refused once, so that the program gives its older buffers back.
+        Press = "press",
+        /// Its further growth is placed in managed memory.
+        Spill = "spill",
+    }
+    /// What a block holds when it is used again.
+    Fill {
+        /// What was left in it.
+        None = "none",
+        Zero = "zero",
+        /// A pattern that no program means.
+        Poison = "poison",
     }
 }
 
@@ -312,6 +347,100 @@ settings! {
     graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1";
     /// HIP execs are retargeted too, by hipGraphExecUpdate; 0 instantiates them anew instead.
     hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0";
+    /// Freed device memory is kept for the next allocation of its size; 0 leaves every call to the driver.
+    pool: bool = "GPUMEM_POOL", Kind::Bool, "1";
+    /// strict: a free waits as the driver's does; deferred: it never waits, its block comes back later.
+    free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict";
+    /// Idle bytes that the pool keeps on each device at most; unset, a quarter of the device.
+    pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "";
+    /// Time over which idle memory goes back to the driver; 0 keeps it up to GPUMEM_POOL_MAX.
+    pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s";
+    /// Device memory that this process may take on each device; what is over it runs out.
+    limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "";
+    /// Buffers that a pool of the program grows by are placed in managed memory.
+    pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0";
+    /// Where an allocation goes that has run out: an error, managed memory or pinned host memory.
+    oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none";
+    /// Call sites that keep asking for more while older buffers lie unused: named, pressed to give back, spilled.
+    stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report";
+    /// This program frees its own caches and retries when an allocation fails, so that press is safe.
+    stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0";
+    /// What reused memory is filled with, to find programs that read it before they write it.
+    pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none";
+    /// Freed bytes that are held back from reuse, to find programs that use memory after its free.
+    quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0";
+    /// File that a trace of every allocation and free is written to.
+    record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "";
+}
+
+/// A variable of another project that stands for one of ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Alias {
+    pub name: &'static str,
+    /// The variable that it stands for, and the value that it stands for.
+    pub setting: &'static str,
+    pub value: &'static str,
+    pub doc: &'static str,
+}
+
+/// Names that users know from elsewhere. They count when set to anything but 0, no, false or off;
+/// where the variable of ours is set, that one counts.
+pub const ALIASES: &[Alias] = &[
+    Alias {
+        name: "GGML_CUDA_POOL_USE_MANAGED",
+        setting: "GPUMEM_POOL_MANAGED",
+        value: "1",
+        doc: "the name of llama.cpp's pull request 22158 for GPUMEM_POOL_MANAGED=1",
+    },
+    Alias {
+        name: "GGML_CUDA_ALLOC_FALLBACK_MANAGED",
+        setting: "GPUMEM_OOM_FALLBACK",
+        value: "managed",
+        doc: "the name of llama.cpp's pull request 22158 for GPUMEM_OOM_FALLBACK=managed",
+    },
+];
+
+impl Alias {
+    /// Whether this value switches it on.
+    pub fn is_on(&self, value: &OsStr) -> bool {
+        !value.is_empty() && value.to_str().and_then(parse_bool) != Some(false)
+    }
+}
+
+/// Variables that `gpumem set` changes while the process runs.
+pub const AT_RUN_TIME: &[&str] = &[
+    "GPUMEM_POOL_MAX",
+    "GPUMEM_POOL_DECAY",
+    "GPUMEM_LIMIT",
+    "GPUMEM_STRANDED",
+    "GPUMEM_GRAPH_CACHE",
+    "GPUMEM_GRAPH_CACHE_BYTES",
+    "GPUMEM_GRAPH_IDLE",
+];
+
+/// The variable and the value that a change at run time means. The name may lack its prefix; the
+/// value `default` goes back to the default, which is `None` where that is "unset".
+///
+/// # Errors
+/// A sentence that says what is allowed.
+pub fn change(name: &str, value: &str) -> Result<(&'static Setting, Option<Value>), String> {
+    let upper = name.to_ascii_uppercase();
+    let bare = upper.trim_start_matches(PREFIX);
+    let changeable = |setting: &&Setting| AT_RUN_TIME.contains(&setting.name);
+    let Some(setting) = ALL.iter().filter(changeable).find(|setting| &setting.name[PREFIX.len()..] == bare) else {
+        let names: Vec<_> = AT_RUN_TIME.iter().map(|name| &name[PREFIX.len()..]).collect();
+        let why = match ALL.iter().any(|setting| &setting.name[PREFIX.len()..] == bare) {
+            true => format!("{PREFIX}{bare} is read once, when the process starts"),
+            false => format!("{name} is no variable of gpumem"),
+        };
+        return Err(format!("{why}; what can be changed is {}", names.join(", ")));
+    };
+    let text = if value.trim().eq_ignore_ascii_case("default") { setting.default } else { value.trim() };
+    match setting.parse(OsStr::new(text)) {
+        _ if text.is_empty() && setting.default.is_empty() => Ok((setting, None)),
+        Ok(value) => Ok((setting, Some(value))),
+        Err(_) => Err(format!("{} cannot be {value:?}: allowed is {}, or default", setting.name, setting.kind)),
+    }
 }
 
 /// Variables that the inspector alone reads: name and meaning.
@@ -324,18 +453,19 @@ impl Settings {
     /// The settings of an environment, and a line for each variable of ours that is refused or
     /// unknown.
     pub fn read(environment: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<Complaint>) {
-        let ours: Vec<_> =
-            environment.filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())).collect();
+        let ours: Vec<_> = environment.filter(|(name, _)| is_read(name)).collect();
         let mut complaints = Vec::new();
         let settings = Self::by_name(|setting| {
             let given = ours.iter().find(|(name, value)| name == setting.name && !value.is_empty());
-            let refused = match given.map(|(_, value)| setting.parse(value)) {
+            let value = match given.map(|(_, value)| setting.parse(value)) {
                 Some(Ok(value)) => return Some(value),
-                Some(Err(complaint)) => Some(complaint),
-                None => None,
+                Some(Err(complaint)) => {
+                    complaints.push(complaint);
+                    setting.default
+                }
+                None => aliased(setting, &ours).map_or(setting.default, |alias| alias.value),
             };
-            complaints.extend(refused);
-            setting.parse(OsStr::new(setting.default)).ok()
+            setting.parse(OsStr::new(value)).ok()
         });
         complaints.extend(ours.iter().filter_map(|(name, _)| unknown(&name.to_string_lossy())));
         (settings.cleaned(), complaints)
@@ -345,8 +475,29 @@ impl Settings {
     fn cleaned(mut self) -> Self {
         self.dir = self.dir.filter(|dir| !dir.is_empty());
         self.tag = self.tag.filter(|tag| !tag.is_empty());
+        self.record = self.record.filter(|path| !path.is_empty());
         self
     }
+}
+
+/// Whether a variable has to do with gpumem: it begins as ours do, or stands for one of ours.
+pub fn is_read(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || ALIASES.iter().any(|alias| name == alias.name)
+}
+
+/// The alias that decides what `setting` is, if one does.
+fn aliased(setting: &Setting, environment: &[(OsString, OsString)]) -> Option<&'static Alias> {
+    ALIASES
+        .iter()
+        .filter(|alias| alias.setting == setting.name)
+        .find(|alias| environment.iter().any(|(name, value)| name == alias.name && alias.is_on(value)))
+}
+
+/// Aliases that are in force in an environment: those that are on and whose variable is not set.
+pub fn aliases_in_force(environment: &[(OsString, OsString)]) -> Vec<&'static Alias> {
+    let set = |alias: &Alias| environment.iter().any(|(name, value)| name == alias.setting && !value.is_empty());
+    let on = |alias: &Alias| environment.iter().any(|(name, value)| name == alias.name && alias.is_on(value));
+    ALIASES.iter().filter(|alias| on(alias) && !set(alias)).collect()
 }
 
 /// A complaint if this begins as our variables do and is none of them.
@@ -391,7 +542,8 @@ mod tests {
             if !setting.default.is_empty() {
                 setting.parse(OsStr::new(setting.default)).unwrap();
             } else {
-                assert!(matches!(setting.kind, Kind::Text | Kind::Path), "{} needs a default", setting.name);
+                let may = matches!(setting.kind, Kind::Text | Kind::Path | Kind::Size { .. });
+                assert!(may, "{} needs a default", setting.name);
             }
             assert!(ALL[..index].iter().all(|other| other.name != setting.name));
         }
@@ -465,6 +617,71 @@ mod tests {
         let (settings, _) = read(&[]);
         assert_eq!((settings.graph_cache, settings.graph_cache_bytes), (512, 2 << 30));
         assert_eq!((settings.graph_idle, settings.graph_fold, settings.hip_retarget), (1_000_000_000, true, false));
+    }
+
+    #[test]
+    fn the_pool_is_strict_and_spills_nothing_by_default() {
+        let (settings, _) = read(&[]);
+        assert_eq!((settings.pool, settings.free, settings.pool_max), (true, FreeMode::Strict, None));
+        assert_eq!((settings.pool_decay, settings.limit), (10_000_000_000, None));
+        assert_eq!((settings.pool_managed, settings.oom_fallback), (false, OomFallback::None));
+        assert_eq!((settings.stranded, settings.stranded_retries), (Stranded::Report, false));
+        assert_eq!((settings.pool_fill, settings.quarantine, settings.record), (Fill::None, 0, None));
+        let (settings, complaints) = read(&[("GPUMEM_POOL_MAX", "0"), ("GPUMEM_LIMIT", "4GiB")]);
+        assert_eq!((settings.pool_max, settings.limit, complaints.len()), (Some(0), Some(4 << 30), 0));
+        let (settings, complaints) = read(&[("GPUMEM_LIMIT", "0")]);
+        let line = "GPUMEM_LIMIT=\"0\" is refused: allowed is bytes, 1MiB or more, as 4096, 64KiB, 256MiB, 1G; it counts as unset";
+        assert_eq!((settings.limit, &complaints[..]), (None, &[line.to_owned()][..]));
+    }
+
+    #[test]
+    fn an_alias_counts_unless_it_says_no_or_ours_is_set() {
+        let (pool, fallback) = ("GGML_CUDA_POOL_USE_MANAGED", "GGML_CUDA_ALLOC_FALLBACK_MANAGED");
+        let both = |settings: &Settings| (settings.pool_managed, settings.oom_fallback);
+        let is = |pairs: &[(&str, &str)], expected| {
+            let (settings, complaints) = read(pairs);
+            assert_eq!((both(&settings), complaints.len()), (expected, 0), "{pairs:?}");
+        };
+        is(&[(pool, "1")], (true, OomFallback::None));
+        is(&[(fallback, "1")], (false, OomFallback::Managed));
+        is(&[(pool, "on"), (fallback, "yes please")], (true, OomFallback::Managed));
+        is(&[(pool, "0"), (fallback, "off")], (false, OomFallback::None));
+        is(&[(pool, ""), (fallback, "")], (false, OomFallback::None));
+        is(&[(pool, "1"), ("GPUMEM_POOL_MANAGED", "0")], (false, OomFallback::None));
+        is(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "host")], (false, OomFallback::Host));
+        is(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "")], (false, OomFallback::Managed));
+        // What is refused falls to the default, as the complaint says, and not to the alias.
+        let (settings, complaints) = read(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "disk")]);
+        assert_eq!((settings.oom_fallback, complaints.len()), (OomFallback::None, 1));
+        for alias in ALIASES {
+            let setting = ALL.iter().find(|setting| setting.name == alias.setting).unwrap();
+            assert!(setting.parse(OsStr::new(alias.value)).is_ok() && !alias.name.starts_with(PREFIX));
+            let mut environment = vec![(alias.name.into(), "1".into())];
+            assert_eq!(aliases_in_force(&environment)[0].name, alias.name);
+            environment.push((alias.setting.into(), alias.value.into()));
+            assert!(aliases_in_force(&environment).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_changes_at_run_time_is_checked_as_at_the_start() {
+        let value = |name, value| change(name, value).map(|(setting, value)| (setting.name, value));
+        assert_eq!(value("POOL_MAX", "1GiB"), Ok(("GPUMEM_POOL_MAX", Some(Value::Number(1 << 30)))));
+        assert_eq!(value("gpumem_limit", "default"), Ok(("GPUMEM_LIMIT", None)));
+        assert_eq!(value("pool_decay", "default"), Ok(("GPUMEM_POOL_DECAY", Some(Value::Number(10_000_000_000)))));
+        assert_eq!(value("STRANDED", "off"), Ok(("GPUMEM_STRANDED", Some(Value::Choice(1)))));
+        for (name, text, says) in [
+            ("LIMIT", "1KB", "allowed is bytes"),
+            ("POOL_DECAY", "5", "allowed is a time"),
+            ("POOL_DECAY", "", "allowed is a time"),
+            ("STACKS", "3", "read once"),
+            ("POOL_MIN", "3", "no variable"),
+            ("", "3", "no variable"),
+        ] {
+            let why = change(name, text).unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+        assert!(AT_RUN_TIME.iter().all(|name| ALL.iter().any(|setting| setting.name == *name)));
     }
 
     #[test]
