@@ -9,6 +9,7 @@
 //! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the
 //! four functions of `gpumem.h`.
 
+pub mod activity;
 pub mod backend;
 pub mod call;
 pub mod clock;

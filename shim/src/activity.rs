@@ -1,0 +1,221 @@
+//! What the process gives the device to do: how often, whether something is on its way, and whether the
+//! device still takes it.
+//!
+//! Counted is each call that submits work, from before the driver gets it until the driver returns. Between
+//! two equal answers of [`quiet`] nothing was submitted, so that a barrier made before the first still
+//! holds at the second.
+
+mod counts;
+
+use crate::{gate, threads};
+use counts::{Counts, Shard};
+use gpumem_abi::types::Status;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence};
+
+mod atomic {
+    pub use std::sync::atomic::*;
+
+    /// Raises a count so that all which follows comes after it, for every thread that asks behind a fence of
+    /// its own. `alone`: no other thread writes this count.
+    #[inline(always)]
+    pub fn raise_before(count: &AtomicU64, alone: bool) {
+        use Ordering::*;
+        if cfg!(target_arch = "x86_64") {
+            // One locked instruction is both, and cheaper than a store and a fence.
+            count.fetch_add(1, SeqCst);
+            compiler_fence(SeqCst);
+            return;
+        }
+        if alone {
+            count.store(count.load(Relaxed) + 1, Relaxed);
+        } else {
+            count.fetch_add(1, Relaxed);
+        }
+        fence(SeqCst);
+    }
+}
+
+/// Threads with a line of their own; later ones share.
+const OWN: usize = 64;
+const LINES: usize = OWN + 16;
+
+/// In a child of a fork these are the parent's counts, perhaps with something open for ever: never quiet
+/// is right there, where nothing of the driver works.
+static COUNTS: Counts<LINES, OWN> = Counts {
+    shards: [const { Shard { begun: AtomicU64::new(0), done: AtomicU64::new(0) } }; LINES],
+    used: AtomicUsize::new(0),
+};
+
+/// Something that submits work is not counted.
+static UNCOUNTABLE: AtomicBool = AtomicBool::new(false);
+/// A context does not work any more.
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// Runs a driver call that gives the device work, and counts it: as begun before, as done after, also when
+/// the call is left by an exception or by the end of the thread. One that is left by `longjmp` stays open.
+#[inline(always)]
+pub fn submit<R>(f: impl FnOnce() -> R) -> R {
+    let _open = COUNTS.open(threads::shard() - 1);
+    f()
+}
+
+/// How many submissions there were so far; `None` while one is under way, and for good once something
+/// went by uncounted.
+#[inline]
+pub fn quiet() -> Option<u64> {
+    COUNTS.quiet().filter(|_| countable())
+}
+
+/// Something that may submit work goes past us from now on: [`quiet`] says no for good.
+#[cold]
+pub fn uncountable(why: &str) {
+    if !UNCOUNTABLE.swap(true, SeqCst) {
+        gate::record_if_started(|shim| shim.went_past(why));
+    }
+    // What the caller does next is not seen by a reader that does not see this.
+    fence(SeqCst);
+}
+
+/// Whether all that submits work is counted.
+#[inline]
+pub fn countable() -> bool {
+    !UNCOUNTABLE.load(Relaxed)
+}
+
+/// Looks at the answer of a call that may tell of work that went wrong.
+#[inline(always)]
+pub fn saw(status: Status) {
+    if status != gpumem_abi::types::SUCCESS {
+        failed(status);
+    }
+}
+
+#[cold]
+fn failed(status: Status) {
+    if is_sticky(status) {
+        BROKEN.store(true, Release);
+    }
+}
+
+/// Whether every later call gives this error too: those of which cuda.h (13.0) says that the process must
+/// be terminated and relaunched, or the context destroyed; and uncorrectable errors of memory and links,
+/// of which it says nothing. The numbers are the same for `CUresult`, `cudaError_t` and `hipError_t`.
+const fn is_sticky(status: Status) -> bool {
+    matches!(
+        status,
+        214 // ECC_UNCORRECTABLE
+        | 220 // NVLINK_UNCORRECTABLE
+        | 226 // CONTAINED
+        | 700 // ILLEGAL_ADDRESS
+        | 702 // LAUNCH_TIMEOUT
+        | 710 // ASSERT
+        | 714 // HARDWARE_STACK_ERROR
+        | 715 // ILLEGAL_INSTRUCTION
+        | 716 // MISALIGNED_ADDRESS
+        | 717 // INVALID_ADDRESS_SPACE
+        | 718 // INVALID_PC
+        | 719 // LAUNCH_FAILED
+        | 721 // TENSOR_MEMORY_LEAK
+        | 810 // MPS_CLIENT_TERMINATED
+        | 911 // EXTERNAL_DEVICE
+    )
+}
+
+/// Whether a call answered that its context does not work any more, and none has ended since.
+#[inline]
+pub fn broken() -> bool {
+    BROKEN.load(Relaxed)
+}
+
+/// A context was destroyed or reset, and its error with it. Where it was another's, the next call that meets
+/// the error says so again.
+pub fn context_ended() {
+    BROKEN.store(false, Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    fn counts() -> Counts<LINES, OWN> {
+        Counts {
+            shards: std::array::from_fn(|_| Shard { begun: AtomicU64::new(0), done: AtomicU64::new(0) }),
+            used: AtomicUsize::new(0),
+        }
+    }
+
+    #[test]
+    fn nothing_is_quiet_while_something_is_open() {
+        let counts = counts();
+        assert_eq!(counts.quiet(), Some(0));
+        for thread in [0, OWN - 1, OWN, LINES - 1, LINES, LINES + 7] {
+            let before = counts.quiet().expect("nothing is open");
+            let open = counts.open(thread);
+            assert_eq!(counts.quiet(), None);
+            let inner = counts.open(thread);
+            drop(inner);
+            assert_eq!(counts.quiet(), None);
+            drop(open);
+            assert_eq!(counts.quiet(), Some(before + 2));
+        }
+    }
+
+    #[test]
+    fn only_lines_that_were_used_are_read() {
+        let counts = counts();
+        drop(counts.open(2));
+        assert_eq!(counts.used.load(Relaxed), 3);
+        drop(counts.open(1));
+        assert_eq!(counts.used.load(Relaxed), 3);
+    }
+
+    #[test]
+    fn what_ends_by_unwinding_is_done() {
+        let counts = counts();
+        let thrown = catch_unwind(AssertUnwindSafe(|| {
+            let _open = counts.open(0);
+            resume_unwind(Box::new(7));
+        }));
+        assert_eq!(thrown.expect_err("it throws").downcast_ref(), Some(&7));
+        assert_eq!(counts.quiet(), Some(1));
+    }
+
+    /// More threads than lines, and a reader that knows what had begun when it asked.
+    #[test]
+    fn threads_are_counted_each_time() {
+        const THREADS: usize = LINES + 20;
+        const EACH: u64 = 2000;
+        let (counts, inside) = (counts(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (counts, inside) = (&counts, &inside);
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        let _open = counts.open(thread);
+                        inside.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+            let mut last = 0;
+            while last < THREADS as u64 * EACH {
+                let before = inside.load(SeqCst);
+                if let Some(total) = counts.quiet() {
+                    assert!(total >= before.max(last), "{total} of {before} that had begun, after {last}");
+                    last = total;
+                }
+            }
+        });
+        assert_eq!(counts.quiet(), Some(THREADS as u64 * EACH));
+    }
+
+    #[test]
+    fn errors_of_one_call_are_not_sticky() {
+        for status in [0, 1, 2, 201, 304, 400, 600, 701, 703, 704, 709, 720, 900, 901, 910, 999] {
+            assert!(!is_sticky(status), "{status}");
+        }
+        for status in [700, 702, 710, 714, 715, 716, 717, 718, 719] {
+            assert!(is_sticky(status), "{status}");
+        }
+    }
+}

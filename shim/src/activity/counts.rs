@@ -1,0 +1,74 @@
+//! Two counts that say whether anything is between its beginning and its end, kept by many threads at
+//! little cost and read by whoever wants to know.
+//!
+//! Each thread writes a line of its own: `begun` before, `done` after. The reader sums `done`, then `begun`.
+//! On each line `begun` is never behind `done`, so equal sums are equal counts on every line, and since all
+//! of `begun` was read after all of `done`, nothing was open in between: at the reader's fence.
+
+use super::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence, raise_before};
+
+/// One thread's counts, or those of several that share the line.
+#[repr(align(64))]
+pub struct Shard {
+    pub begun: AtomicU64,
+    pub done: AtomicU64,
+}
+
+/// `N` lines, of which the first `OWN` have one writer each.
+pub struct Counts<const N: usize, const OWN: usize> {
+    pub shards: [Shard; N],
+    /// Lines from this one on were never written.
+    pub used: AtomicUsize,
+}
+
+/// Something has begun; it is done when this goes, however that comes about.
+pub struct Open<'a> {
+    shard: &'a Shard,
+    alone: bool,
+}
+
+impl<const N: usize, const OWN: usize> Counts<N, OWN> {
+    /// Counts something as begun before it begins. `thread` is the number of the calling thread, which no
+    /// other has.
+    #[inline(always)]
+    pub fn open(&self, thread: usize) -> Open<'_> {
+        let index = if thread < OWN { thread } else { OWN + (thread - OWN) % (N - OWN) };
+        if index >= self.used.load(Relaxed) {
+            self.grow(index);
+        }
+        let shard = &self.shards[index];
+        let alone = index < OWN;
+        raise_before(&shard.begun, alone);
+        Open { shard, alone }
+    }
+
+    #[cold]
+    fn grow(&self, index: usize) {
+        self.used.fetch_max(index + 1, Relaxed);
+    }
+
+    /// How many are done, if that is all that have begun.
+    #[inline]
+    pub fn quiet(&self) -> Option<u64> {
+        let used = self.used.load(Relaxed);
+        // Acquire: what was done, and that it had begun, is seen with it.
+        let done: u64 = self.shards.iter().take(used).map(|shard| shard.done.load(Acquire)).sum();
+        // What has not raised `begun` by now begins after this.
+        fence(SeqCst);
+        let used = self.used.load(Relaxed);
+        let begun: u64 = self.shards.iter().take(used).map(|shard| shard.begun.load(Relaxed)).sum();
+        (begun == done).then_some(done)
+    }
+}
+
+impl Drop for Open<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let done = &self.shard.done;
+        if self.alone {
+            done.store(done.load(Relaxed) + 1, Release);
+        } else {
+            done.fetch_add(1, Release);
+        }
+    }
+}

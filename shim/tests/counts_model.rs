@@ -1,0 +1,116 @@
+//! Every order in which threads can run the counts of `activity`, and every value that a weak memory may
+//! show them, by loom.
+
+mod atomic {
+    pub use loom::sync::atomic::*;
+
+    /// As the shim's own where it has no locked instruction: loom takes `SeqCst` of anything but a fence for
+    /// less than it is.
+    pub fn raise_before(count: &AtomicU64, alone: bool) {
+        if alone {
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        } else {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[path = "../src/activity/counts.rs"]
+mod counts;
+
+use atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
+use counts::{Counts, Shard};
+use loom::sync::Arc;
+use loom::thread;
+
+type Small = Counts<3, 2>;
+
+fn counts() -> Arc<Small> {
+    Arc::new(Counts {
+        shards: std::array::from_fn(|_| Shard { begun: AtomicU64::new(0), done: AtomicU64::new(0) }),
+        used: AtomicUsize::new(0),
+    })
+}
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(run);
+}
+
+/// A thread works in the open; another asks. What it can see of the work, it sees in the count.
+fn open_is_never_quiet(threads: [usize; 2]) {
+    model(move || {
+        let (counts, open) = (counts(), Arc::new(AtomicUsize::new(0)));
+        let workers = threads.map(|number| {
+            let (counts, open) = (counts.clone(), open.clone());
+            thread::spawn(move || {
+                let _open = counts.open(number);
+                open.fetch_add(1, Relaxed);
+            })
+        });
+        let before = open.load(Relaxed) as u64;
+        // As a reader that has looked at anything else of the program's.
+        fence(SeqCst);
+        if let Some(total) = counts.quiet() {
+            assert!(total >= before, "{total} where {before} were seen to have begun");
+        }
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        assert_eq!(counts.quiet(), Some(2));
+    });
+}
+
+#[test]
+fn threads_with_lines_of_their_own() {
+    open_is_never_quiet([0, 1]);
+}
+
+#[test]
+fn threads_that_share_a_line() {
+    open_is_never_quiet([2, 3]);
+}
+
+/// The reader answers that all is quiet, and says so; work that begins and does not see that it said so
+/// must be in its answer: one of the two sees the other.
+#[test]
+fn one_sees_the_other() {
+    model(|| {
+        let (counts, said) = (counts(), Arc::new(AtomicUsize::new(0)));
+        let worker = {
+            let (counts, said) = (counts.clone(), said.clone());
+            thread::spawn(move || {
+                let _open = counts.open(0);
+                said.load(Relaxed)
+            })
+        };
+        said.store(1, Relaxed);
+        // The reader's own fence comes between this and its look at what has begun.
+        let quiet = counts.quiet();
+        let seen = worker.join().unwrap();
+        assert!(seen == 1 || quiet != Some(0), "submitted unseen, and did not see");
+    });
+}
+
+/// What was submitted before something that the reader has seen is in its answer.
+#[test]
+fn what_came_before_is_counted() {
+    model(|| {
+        let (counts, flag) = (counts(), Arc::new(AtomicUsize::new(0)));
+        let worker = {
+            let (counts, flag) = (counts.clone(), flag.clone());
+            thread::spawn(move || {
+                drop(counts.open(0));
+                flag.store(1, Release);
+                drop(counts.open(0));
+            })
+        };
+        if flag.load(Acquire) == 1 {
+            assert_ne!(counts.quiet(), Some(0));
+        }
+        worker.join().unwrap();
+        assert_eq!(counts.quiet(), Some(2));
+    });
+}
