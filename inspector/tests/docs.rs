@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use common::*;
 use gpumem_inspector::commands::doctor::CHECKS;
 use gpumem_inspector::failure::Code;
-use gpumem_wire::kinds::Pinned;
+use gpumem_wire::kinds::{Pinned, PoolState};
 use gpumem_wire::layout::{HEADER_BYTES, MAX_TABLES, TableKind, VERSION};
 use gpumem_wire::{counters, settings};
 use serde_json::Value;
@@ -209,8 +209,13 @@ fn kinds() -> String {
                 doc.push(plain(text));
             } else if let Some((_, value)) = line.trim_end_matches(';').split_once(" = ") {
                 let (number, name) = value.split_once(", ").unwrap();
-                let why = Pinned::from_name(name.trim_matches('"')).filter(|_| head.ends_with("Pinned"));
-                doc.extend(why.filter(|_| doc.is_empty()).map(|pinned| pinned.why().to_owned()));
+                let name_only = name.trim_matches('"');
+                let why = match () {
+                    () if head.ends_with("Pinned") => Pinned::from_name(name_only).map(Pinned::why),
+                    () if head.ends_with("PoolState") => PoolState::from_name(name_only).map(PoolState::why),
+                    () => None,
+                };
+                doc.extend(why.filter(|_| doc.is_empty()).map(str::to_owned));
                 rows.push([number.to_owned(), name.trim_matches('"').to_owned(), doc.join(" ")]);
                 doc.clear();
             }

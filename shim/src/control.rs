@@ -11,6 +11,7 @@ use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space};
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
 use gpumem_wire::settings::{self, Setting, Value};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,6 +59,7 @@ fn run(shim: &'static Shim) -> ! {
             None
         }
     };
+    let mut changes = Changes::new();
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
@@ -66,7 +68,7 @@ fn run(shim: &'static Shim) -> ! {
         }
         let wait = next.saturating_duration_since(Instant::now());
         match &listener {
-            Some(listener) => serve(shim, listener, wait),
+            Some(listener) => serve(shim, listener, wait, &mut changes),
             None => std::thread::sleep(wait),
         }
     }
@@ -89,7 +91,7 @@ fn listen(shim: &Shim) -> std::io::Result<Descriptor> {
 }
 
 /// Waits for a client, for at most `wait`, and does what it asks.
-fn serve(shim: &'static Shim, listener: &Descriptor, wait: Duration) {
+fn serve(shim: &'static Shim, listener: &Descriptor, wait: Duration, changes: &mut Changes) {
     let Some(fd) = listener.get() else {
         // The program closed what it did not open: samples are all that is left to do.
         return std::thread::sleep(wait);
@@ -103,12 +105,12 @@ fn serve(shim: &'static Shim, listener: &Descriptor, wait: Duration) {
     // SAFETY: borrowed for this function; the descriptor stays open.
     let listener = std::mem::ManuallyDrop::new(unsafe { UnixListener::from_raw_fd(fd) });
     match listener.accept() {
-        Ok((client, _)) => drop(answer(shim, client)),
+        Ok((client, _)) => drop(answer(shim, client, changes)),
         Err(_) => std::thread::sleep(PATIENCE),
     }
 }
 
-fn answer(shim: &'static Shim, mut client: UnixStream) -> std::io::Result<()> {
+fn answer(shim: &'static Shim, mut client: UnixStream, changes: &mut Changes) -> std::io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
     let deadline = Instant::now() + PATIENCE;
@@ -131,7 +133,7 @@ fn answer(shim: &'static Shim, mut client: UnixStream) -> std::io::Result<()> {
             "ok".to_owned()
         }
         Ok(Request::Trim { press }) => said(trim(press)),
-        Ok(Request::Set(name, value)) => said(set(shim, &name, &value)),
+        Ok(Request::Set(name, value)) => said(set(shim, &name, &value, changes)),
         Err(why) => format!("error {why}"),
     };
     client.write_all(format!("{reply}\n").as_bytes())
@@ -150,12 +152,20 @@ fn trim(_press: bool) -> Result<String, String> {
     Err("the pool is off".into())
 }
 
+/// Variables that were changed since the start, by name, and to what; empty: back to the default.
+type Changes = BTreeMap<&'static str, String>;
+
 /// Changes a variable while the process runs, and writes down that it did.
-fn set(shim: &'static Shim, name: &str, value: &str) -> Result<String, String> {
-    let (setting, value) = settings::change(name, value)?;
-    let text = change(shim, setting, value)?;
-    shim.message(Severity::Info, &format!("{} was changed by gpumem set: {text}", setting.name));
-    Ok(text)
+fn set(shim: &'static Shim, name: &str, value: &str, changes: &mut Changes) -> Result<String, String> {
+    let (setting, new) = settings::change(name, value)?;
+    let back = new.is_none() || value.trim().eq_ignore_ascii_case("default");
+    let said = change(shim, setting, new)?;
+    changes.insert(setting.name, if back { String::new() } else { value.trim().to_owned() });
+    let lines: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let header = shim.ledger.header();
+    header.changes().store(shim.ledger.texts.intern(lines.join("\n").as_bytes()), Relaxed);
+    shim.message(Severity::Info, &format!("gpumem set {}={}", setting.name, value.trim()));
+    Ok(said)
 }
 
 /// Puts a new value in force. `None`: it is unset from now on.

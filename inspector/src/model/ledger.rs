@@ -139,16 +139,36 @@ impl Ledger {
 
     /// What an allocation's flags say.
     pub fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
-        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE};
-        let names = [(ALLOC_EXPORTED, "exported"), (ALLOC_IN_CAPTURE, "in-capture")];
+        use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_POOLED, ALLOC_SPILLED};
+        let names = [
+            (ALLOC_EXPORTED, "exported"),
+            (ALLOC_IN_CAPTURE, "in-capture"),
+            (ALLOC_SPILLED, "spilled"),
+            (ALLOC_POOLED, "pooled"),
+        ];
         names.iter().filter(|(bit, _)| alloc.flags & bit != 0).map(|&(_, name)| name).collect()
     }
 
     /// The settings of the process: those that it was started with, else the defaults.
     pub fn settings(&self) -> Settings {
-        let text = self.snapshot.text(self.snapshot.header.settings);
-        let given = text.lines().filter_map(|line| line.split_once('='));
-        Settings::read(given.map(|(name, value)| (name.into(), value.into()))).0
+        let given = self.environment();
+        Settings::read(given.into_iter().map(|(name, value)| (name.into(), value.into()))).0
+    }
+
+    /// The variables in force: those that the process was started with, and what `gpumem set` made
+    /// of them.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let pairs = |at| {
+            let text = self.snapshot.text(at);
+            let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            text.lines().filter_map(pair).collect::<Vec<_>>()
+        };
+        let mut given = pairs(self.snapshot.header.settings);
+        for (name, value) in pairs(self.snapshot.header.changes) {
+            given.retain(|(known, _)| *known != name);
+            given.push((name, value));
+        }
+        given
     }
 
     /// The process's name.

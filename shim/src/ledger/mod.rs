@@ -50,6 +50,7 @@ live_fields! {
     shim_version: AtomicU32;
     settings: AtomicU32;
     complaints: AtomicU32;
+    changes: AtomicU32;
 }
 
 /// All tables of a process.

@@ -117,9 +117,14 @@ impl Shim {
             let ours = since != 0 && empty && gone.compare_exchange(since, 0, Relaxed, Relaxed).is_ok();
             ours.then_some(slot)
         })?;
-        for unsealed in
-            [offset_of!(ContextSlot, used_bytes), offset_of!(ContextSlot, used_ns), offset_of!(ContextSlot, peak_bytes)]
-        {
+        for unsealed in [
+            offset_of!(ContextSlot, used_bytes),
+            offset_of!(ContextSlot, used_ns),
+            offset_of!(ContextSlot, peak_bytes),
+            offset_of!(ContextSlot, idle_peak_bytes),
+            offset_of!(ContextSlot, limit_bytes),
+            offset_of!(ContextSlot, pool_state),
+        ] {
             table.field(slot, unsealed).store(0, Relaxed);
         }
         Some(slot)

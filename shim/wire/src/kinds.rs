@@ -215,6 +215,39 @@ impl Pinned {
 }
 
 names! {
+    /// Whether the pool serves a context, and why not.
+    PoolState {
+        /// It was not asked for memory there, or the ledger was written without a pool.
+        Unused = 0, "unused";
+        On = 1, "on";
+        Off = 2, "off";
+        RecordOnly = 3, "record-only";
+        Interception = 4, "interception";
+        Peers = 5, "peer-access";
+        Broken = 6, "broken";
+        Vendor = 7, "vendor";
+        Lookup = 8, "lookup";
+    }
+}
+
+impl PoolState {
+    /// The reason in words.
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::Unused => "no memory was asked for so far",
+            Self::On => "it serves the context",
+            Self::Off => "it is off (GPUMEM_POOL=0)",
+            Self::RecordOnly => "gpumem only records in this process",
+            Self::Interception => "not every call of this process reaches gpumem",
+            Self::Peers => "another context may use the memory of this one",
+            Self::Broken => "the context is broken: every call of it answers an error",
+            Self::Vendor => "it does not serve this kind of device",
+            Self::Lookup => "the driver lacks a function that the pool needs",
+        }
+    }
+}
+
+names! {
     /// Whose API a context belongs to.
     Vendor {
         Cuda = 1, "cuda";
@@ -321,6 +354,10 @@ mod tests {
             assert_eq!(Pinned::from_u8(pinned as u8), Some(pinned));
             let same = |other: &&Pinned| other.name() == pinned.name() || other.why() == pinned.why();
             assert_eq!(Pinned::ALL.iter().filter(same).count(), 1, "{pinned} is told apart");
+        }
+        for &state in PoolState::ALL {
+            let same = |other: &&PoolState| other.name() == state.name() || other.why() == state.why();
+            assert_eq!(PoolState::ALL.iter().filter(same).count(), 1, "{state} is told apart");
         }
         assert_eq!(AllocKind::from_u8(0), None, "0 marks an empty field and must never be a kind");
         let numbers: Vec<u8> = EventKind::ALL.iter().map(|&kind| kind as u8).collect();

@@ -13,7 +13,7 @@
 //! zeroes `check` first and sets it last, so that a slot caught half-written (by a copy, or by a
 //! SIGKILL) is seen as such. Fields behind the fixed part are counters that change on their own.
 
-use crate::kinds::{ExecState, Pinned};
+use crate::kinds::{ExecState, Pinned, PoolState};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First eight bytes of every ledger.
@@ -172,7 +172,10 @@ pub struct Header {
     pub dumped_device_used: u64,
     /// Inode of /proc/self/ns/pid: whether `pid` means anything where it is read; 0 if unknown.
     pub pid_ns: u64,
-    pub _reserved: [u64; 28],
+    /// Variables that `gpumem set` changed, as in `settings`; nothing behind the `=`: the default.
+    pub changes: StrRef,
+    pub _pad0: u32,
+    pub _reserved: [u64; 27],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
 }
@@ -378,6 +381,13 @@ impl ExecSlot {
     }
 }
 
+impl ContextSlot {
+    /// Whether the pool serves it; `None` for a number that this version does not know.
+    pub fn pool_state(&self) -> Option<PoolState> {
+        PoolState::from_u8(self.pool_state as u8)
+    }
+}
+
 slot! {
     /// A context. Kept after it is gone, since records refer to it.
     ContextSlot, 192 {
@@ -419,7 +429,9 @@ slot! {
         limit_bytes: u64,
         /// Live bytes that were asked for as device memory of this context and lie outside of it.
         spilled_bytes: u64,
-        _reserved: [u64; 3],
+        /// A [`crate::kinds::PoolState`].
+        pool_state: u64,
+        _reserved: [u64; 2],
     }
 }
 /// Bytes of [`ContextSlot`] that are sealed.
