@@ -1,196 +1,24 @@
 //! Every variable that libgpumem.so reads: one table, used by the shim to read them, by the
 //! inspector to set, check and explain them, and by the docs.
 //!
+//! * [`value`]: what a variable may hold, and how a text becomes that.
+//! * [`alias`]: names of other projects that stand for ones of ours.
+//! * [`mod@change`]: what can be changed while the process runs.
+//!
 //! An empty value counts as unset. A value that is refused leaves the default in force; the refusal
 //! is one line that names the variable, the value, what is allowed and what happens now.
 
+mod alias;
+mod change;
+mod value;
+
+pub use alias::{ALIASES, Alias, aliases_in_force};
+pub use change::{AT_RUN_TIME, change};
 use std::ffi::{OsStr, OsString};
-use std::fmt;
+pub use value::{Complaint, Kind, Setting, Value, parse_bool, parse_size, parse_time};
 
 /// What every variable of ours begins with.
 pub const PREFIX: &str = "GPUMEM_";
-
-/// What a variable may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// 0/1, no/yes, false/true, off/on.
-    Bool,
-    /// Any text that is UTF-8.
-    Text,
-    /// An absolute path.
-    Path,
-    /// A number in these bounds.
-    Count { min: u64, max: u64 },
-    /// Bytes in these bounds, with a unit if wanted: see [`parse_size`].
-    Size { min: u64, max: u64 },
-    /// A time with its unit: see [`parse_time`].
-    Time,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Bool => f.write_str("0 or 1"),
-            Self::Text => f.write_str("text in UTF-8"),
-            Self::Path => f.write_str("an absolute path"),
-            Self::Count { min, max: u64::MAX } => write!(f, "a number, {min} or more"),
-            Self::Count { min, max } => write!(f, "a number from {min} to {max}"),
-            Self::Size { min, max: u64::MAX } => {
-                write!(f, "bytes, {} or more, as 4096, 64KiB, 256MiB, 1G", Bytes(min))
-            }
-            Self::Size { min, max } => write!(f, "bytes from {} to {}, as 64KiB or 256MiB", Bytes(min), Bytes(max)),
-            Self::Time => f.write_str("a time, as 500ms, 1s or 2m, or 0"),
-            Self::Choice(words) => f.write_str(&words.join(", ")),
-        }
-    }
-}
-
-/// One row of the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    pub name: &'static str,
-    pub kind: Kind,
-    /// As it would be written; empty: unset.
-    pub default: &'static str,
-    pub doc: &'static str,
-}
-
-/// A value that fits its [`Kind`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    Bool(bool),
-    Text(String),
-    Path(OsString),
-    /// A count, bytes, or nanoseconds.
-    Number(u64),
-    /// Index into [`Kind::Choice`].
-    Choice(usize),
-}
-
-/// One line about a variable that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Complaint {
-    /// The value does not fit; the default is in force.
-    Refused { setting: &'static str, value: String, allowed: String, default: &'static str },
-    /// No such variable; it does nothing.
-    Unknown { name: String, meant: Option<&'static str> },
-}
-
-impl fmt::Display for Complaint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused { setting, value, allowed, default: "" } => {
-                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; it counts as unset")
-            }
-            Self::Refused { setting, value, allowed, default } => {
-                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; {default} is used")
-            }
-            Self::Unknown { name, meant: Some(meant) } => {
-                write!(f, "{name} is no variable of gpumem and does nothing; {meant} was meant?")
-            }
-            Self::Unknown { name, meant: None } => write!(f, "{name} is no variable of gpumem and does nothing"),
-        }
-    }
-}
-
-impl Setting {
-    /// The value of this text.
-    ///
-    /// # Errors
-    /// A [`Complaint`] when the text is not what this setting allows.
-    pub fn parse(&self, raw: &OsStr) -> Result<Value, Complaint> {
-        self.value(raw).ok_or_else(|| Complaint::Refused {
-            setting: self.name,
-            value: raw.to_string_lossy().into_owned(),
-            allowed: self.kind.to_string(),
-            default: self.default,
-        })
-    }
-
-    fn value(&self, raw: &OsStr) -> Option<Value> {
-        if self.kind == Kind::Path {
-            return std::path::Path::new(raw).is_absolute().then(|| Value::Path(raw.to_owned()));
-        }
-        let text = raw.to_str()?;
-        let within = |n: u64, min, max| (min..=max).contains(&n).then_some(Value::Number(n));
-        match self.kind {
-            Kind::Bool => parse_bool(text).map(Value::Bool),
-            Kind::Text => Some(Value::Text(text.to_owned())),
-            Kind::Path => None,
-            Kind::Count { min, max } => within(text.trim().parse().ok()?, min, max),
-            Kind::Size { min, max } => within(parse_size(text)?, min, max),
-            Kind::Time => parse_time(text).map(Value::Number),
-            Kind::Choice(words) => {
-                words.iter().position(|word| word.eq_ignore_ascii_case(text.trim())).map(Value::Choice)
-            }
-        }
-    }
-}
-
-/// 0/1, no/yes, false/true, off/on; nothing else.
-pub fn parse_bool(text: &str) -> Option<bool> {
-    let text = text.trim();
-    let is = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
-    if is(["1", "yes", "true", "on"]) {
-        Some(true)
-    } else if is(["0", "no", "false", "off"]) {
-        Some(false)
-    } else {
-        None
-    }
-}
-
-/// Bytes: digits, then nothing, B, K, M, G, T, KiB, MiB, GiB or TiB (all powers of 1024). `None`
-/// for anything else, and for what is over 64 bits.
-pub fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..unit_at].parse().ok()?;
-    let shift = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
-}
-
-/// Nanoseconds: digits, then ns, us, ms, s, m or h; a bare 0 needs no unit. `None` for anything else
-/// (a number alone could be meant in any unit), and for what is over 64 bits.
-pub fn parse_time(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..unit_at].parse().ok()?;
-    let unit = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
-        "" if number == 0 => 1,
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    };
-    number.checked_mul(unit)
-}
-
-/// Bytes as [`parse_size`] reads them back, in the largest unit that divides them.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
-            if self.0 != 0 && self.0.trailing_zeros() >= shift {
-                return write!(f, "{}{unit}", self.0 >> shift);
-            }
-        }
-        write!(f, "{}", self.0)
-    }
-}
 
 /// A Rust type that a [`Value`] turns into.
 trait Field: Sized {
@@ -373,76 +201,6 @@ settings! {
     record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "";
 }
 
-/// A variable of another project that stands for one of ours.
-#[derive(Clone, Copy, Debug)]
-pub struct Alias {
-    pub name: &'static str,
-    /// The variable that it stands for, and the value that it stands for.
-    pub setting: &'static str,
-    pub value: &'static str,
-    pub doc: &'static str,
-}
-
-/// Names that users know from elsewhere. They count when set to anything but 0, no, false or off;
-/// where the variable of ours is set, that one counts.
-pub const ALIASES: &[Alias] = &[
-    Alias {
-        name: "GGML_CUDA_POOL_USE_MANAGED",
-        setting: "GPUMEM_POOL_MANAGED",
-        value: "1",
-        doc: "the name of llama.cpp's pull request 22158 for GPUMEM_POOL_MANAGED=1",
-    },
-    Alias {
-        name: "GGML_CUDA_ALLOC_FALLBACK_MANAGED",
-        setting: "GPUMEM_OOM_FALLBACK",
-        value: "managed",
-        doc: "the name of llama.cpp's pull request 22158 for GPUMEM_OOM_FALLBACK=managed",
-    },
-];
-
-impl Alias {
-    /// Whether this value switches it on.
-    pub fn is_on(&self, value: &OsStr) -> bool {
-        !value.is_empty() && value.to_str().and_then(parse_bool) != Some(false)
-    }
-}
-
-/// Variables that `gpumem set` changes while the process runs.
-pub const AT_RUN_TIME: &[&str] = &[
-    "GPUMEM_POOL_MAX",
-    "GPUMEM_POOL_DECAY",
-    "GPUMEM_LIMIT",
-    "GPUMEM_STRANDED",
-    "GPUMEM_GRAPH_CACHE",
-    "GPUMEM_GRAPH_CACHE_BYTES",
-    "GPUMEM_GRAPH_IDLE",
-];
-
-/// The variable and the value that a change at run time means. The name may lack its prefix; the
-/// value `default` goes back to the default, which is `None` where that is "unset".
-///
-/// # Errors
-/// A sentence that says what is allowed.
-pub fn change(name: &str, value: &str) -> Result<(&'static Setting, Option<Value>), String> {
-    let upper = name.to_ascii_uppercase();
-    let bare = upper.trim_start_matches(PREFIX);
-    let changeable = |setting: &&Setting| AT_RUN_TIME.contains(&setting.name);
-    let Some(setting) = ALL.iter().filter(changeable).find(|setting| &setting.name[PREFIX.len()..] == bare) else {
-        let names: Vec<_> = AT_RUN_TIME.iter().map(|name| &name[PREFIX.len()..]).collect();
-        let why = match ALL.iter().any(|setting| &setting.name[PREFIX.len()..] == bare) {
-            true => format!("{PREFIX}{bare} is read once, when the process starts"),
-            false => format!("{name} is no variable of gpumem"),
-        };
-        return Err(format!("{why}; what can be changed is {}", names.join(", ")));
-    };
-    let text = if value.trim().eq_ignore_ascii_case("default") { setting.default } else { value.trim() };
-    match setting.parse(OsStr::new(text)) {
-        _ if text.is_empty() && setting.default.is_empty() => Ok((setting, None)),
-        Ok(value) => Ok((setting, Some(value))),
-        Err(_) => Err(format!("{} cannot be {value:?}: allowed is {}, or default", setting.name, setting.kind)),
-    }
-}
-
 /// Variables that the inspector alone reads: name and meaning.
 pub const INSPECTOR: &[(&str, &str)] = &[
     ("GPUMEM_LIB", "libgpumem.so for gpumem run, instead of the one found beside the gpumem binary"),
@@ -463,7 +221,7 @@ impl Settings {
                     complaints.push(complaint);
                     setting.default
                 }
-                None => aliased(setting, &ours).map_or(setting.default, |alias| alias.value),
+                None => alias::aliased(setting, &ours).map_or(setting.default, |alias| alias.value),
             };
             setting.parse(OsStr::new(value)).ok()
         });
@@ -483,21 +241,6 @@ impl Settings {
 /// Whether a variable has to do with gpumem: it begins as ours do, or stands for one of ours.
 pub fn is_read(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || ALIASES.iter().any(|alias| name == alias.name)
-}
-
-/// The alias that decides what `setting` is, if one does.
-fn aliased(setting: &Setting, environment: &[(OsString, OsString)]) -> Option<&'static Alias> {
-    ALIASES
-        .iter()
-        .filter(|alias| alias.setting == setting.name)
-        .find(|alias| environment.iter().any(|(name, value)| name == alias.name && alias.is_on(value)))
-}
-
-/// Aliases that are in force in an environment: those that are on and whose variable is not set.
-pub fn aliases_in_force(environment: &[(OsString, OsString)]) -> Vec<&'static Alias> {
-    let set = |alias: &Alias| environment.iter().any(|(name, value)| name == alias.setting && !value.is_empty());
-    let on = |alias: &Alias| environment.iter().any(|(name, value)| name == alias.name && alias.is_on(value));
-    ALIASES.iter().filter(|alias| on(alias) && !set(alias)).collect()
 }
 
 /// A complaint if this begins as our variables do and is none of them.
@@ -598,14 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn times_have_a_unit_or_are_refused() {
+    fn a_time_without_a_unit_is_refused() {
         let ms = 1_000_000;
-        for (text, ns) in [("0", 0), ("500ms", 500 * ms), ("1s", 1000 * ms), ("2 m", 120_000 * ms), ("3us", 3000)] {
-            assert_eq!(parse_time(text), Some(ns), "{text}");
-        }
-        for text in ["", "5", "-1s", "1.5s", "s", "1 2", "1d", "99999999999h"] {
-            assert_eq!(parse_time(text), None, "{text}");
-        }
         let (settings, complaints) = read(&[("GPUMEM_GRAPH_IDLE", "5")]);
         assert_eq!(settings.graph_idle, 1000 * ms);
         let line = "GPUMEM_GRAPH_IDLE=\"5\" is refused: allowed is a time, as 500ms, 1s or 2m, or 0; 1s is used";
@@ -632,65 +369,5 @@ mod tests {
         let (settings, complaints) = read(&[("GPUMEM_LIMIT", "0")]);
         let line = "GPUMEM_LIMIT=\"0\" is refused: allowed is bytes, 1MiB or more, as 4096, 64KiB, 256MiB, 1G; it counts as unset";
         assert_eq!((settings.limit, &complaints[..]), (None, &[line.to_owned()][..]));
-    }
-
-    #[test]
-    fn an_alias_counts_unless_it_says_no_or_ours_is_set() {
-        let (pool, fallback) = ("GGML_CUDA_POOL_USE_MANAGED", "GGML_CUDA_ALLOC_FALLBACK_MANAGED");
-        let both = |settings: &Settings| (settings.pool_managed, settings.oom_fallback);
-        let is = |pairs: &[(&str, &str)], expected| {
-            let (settings, complaints) = read(pairs);
-            assert_eq!((both(&settings), complaints.len()), (expected, 0), "{pairs:?}");
-        };
-        is(&[(pool, "1")], (true, OomFallback::None));
-        is(&[(fallback, "1")], (false, OomFallback::Managed));
-        is(&[(pool, "on"), (fallback, "yes please")], (true, OomFallback::Managed));
-        is(&[(pool, "0"), (fallback, "off")], (false, OomFallback::None));
-        is(&[(pool, ""), (fallback, "")], (false, OomFallback::None));
-        is(&[(pool, "1"), ("GPUMEM_POOL_MANAGED", "0")], (false, OomFallback::None));
-        is(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "host")], (false, OomFallback::Host));
-        is(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "")], (false, OomFallback::Managed));
-        // What is refused falls to the default, as the complaint says, and not to the alias.
-        let (settings, complaints) = read(&[(fallback, "1"), ("GPUMEM_OOM_FALLBACK", "disk")]);
-        assert_eq!((settings.oom_fallback, complaints.len()), (OomFallback::None, 1));
-        for alias in ALIASES {
-            let setting = ALL.iter().find(|setting| setting.name == alias.setting).unwrap();
-            assert!(setting.parse(OsStr::new(alias.value)).is_ok() && !alias.name.starts_with(PREFIX));
-            let mut environment = vec![(alias.name.into(), "1".into())];
-            assert_eq!(aliases_in_force(&environment)[0].name, alias.name);
-            environment.push((alias.setting.into(), alias.value.into()));
-            assert!(aliases_in_force(&environment).is_empty());
-        }
-    }
-
-    #[test]
-    fn what_changes_at_run_time_is_checked_as_at_the_start() {
-        let value = |name, value| change(name, value).map(|(setting, value)| (setting.name, value));
-        assert_eq!(value("POOL_MAX", "1GiB"), Ok(("GPUMEM_POOL_MAX", Some(Value::Number(1 << 30)))));
-        assert_eq!(value("gpumem_limit", "default"), Ok(("GPUMEM_LIMIT", None)));
-        assert_eq!(value("pool_decay", "default"), Ok(("GPUMEM_POOL_DECAY", Some(Value::Number(10_000_000_000)))));
-        assert_eq!(value("STRANDED", "off"), Ok(("GPUMEM_STRANDED", Some(Value::Choice(1)))));
-        for (name, text, says) in [
-            ("LIMIT", "1KB", "allowed is bytes"),
-            ("POOL_DECAY", "5", "allowed is a time"),
-            ("POOL_DECAY", "", "allowed is a time"),
-            ("STACKS", "3", "read once"),
-            ("POOL_MIN", "3", "no variable"),
-            ("", "3", "no variable"),
-        ] {
-            let why = change(name, text).unwrap_err();
-            assert!(why.contains(says), "{why}");
-        }
-        assert!(AT_RUN_TIME.iter().all(|name| ALL.iter().any(|setting| setting.name == *name)));
-    }
-
-    #[test]
-    fn sizes_are_exact_or_refused() {
-        for (text, bytes) in [("0", 0), ("4096", 4096), ("1k", 1024), ("3 MiB", 3 << 20), ("2G", 2 << 30), ("7B", 7)] {
-            assert_eq!(parse_size(text), Some(bytes), "{text}");
-        }
-        for text in ["", "-1", "1.5G", "1KB", "GiB", "1 2", "99999999999999999999", "16777216T", "1\u{661}"] {
-            assert_eq!(parse_size(text), None, "{text}");
-        }
     }
 }

@@ -1,0 +1,212 @@
+//! What a variable may hold, and how a text becomes such a value.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+/// What a variable may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// 0/1, no/yes, false/true, off/on.
+    Bool,
+    /// Any text that is UTF-8.
+    Text,
+    /// An absolute path.
+    Path,
+    /// A number in these bounds.
+    Count { min: u64, max: u64 },
+    /// Bytes in these bounds, with a unit if wanted: see [`parse_size`].
+    Size { min: u64, max: u64 },
+    /// A time with its unit: see [`parse_time`].
+    Time,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Bool => f.write_str("0 or 1"),
+            Self::Text => f.write_str("text in UTF-8"),
+            Self::Path => f.write_str("an absolute path"),
+            Self::Count { min, max: u64::MAX } => write!(f, "a number, {min} or more"),
+            Self::Count { min, max } => write!(f, "a number from {min} to {max}"),
+            Self::Size { min, max: u64::MAX } => {
+                write!(f, "bytes, {} or more, as 4096, 64KiB, 256MiB, 1G", Bytes(min))
+            }
+            Self::Size { min, max } => write!(f, "bytes from {} to {}, as 64KiB or 256MiB", Bytes(min), Bytes(max)),
+            Self::Time => f.write_str("a time, as 500ms, 1s or 2m, or 0"),
+            Self::Choice(words) => f.write_str(&words.join(", ")),
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would be written; empty: unset.
+    pub default: &'static str,
+    pub doc: &'static str,
+}
+
+/// A value that fits its [`Kind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    Bool(bool),
+    Text(String),
+    Path(OsString),
+    /// A count, bytes, or nanoseconds.
+    Number(u64),
+    /// Index into [`Kind::Choice`].
+    Choice(usize),
+}
+
+/// One line about a variable that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// The value does not fit; the default is in force.
+    Refused { setting: &'static str, value: String, allowed: String, default: &'static str },
+    /// No such variable; it does nothing.
+    Unknown { name: String, meant: Option<&'static str> },
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { setting, value, allowed, default: "" } => {
+                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; it counts as unset")
+            }
+            Self::Refused { setting, value, allowed, default } => {
+                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; {default} is used")
+            }
+            Self::Unknown { name, meant: Some(meant) } => {
+                write!(f, "{name} is no variable of gpumem and does nothing; {meant} was meant?")
+            }
+            Self::Unknown { name, meant: None } => write!(f, "{name} is no variable of gpumem and does nothing"),
+        }
+    }
+}
+
+impl Setting {
+    /// The value of this text.
+    ///
+    /// # Errors
+    /// A [`Complaint`] when the text is not what this setting allows.
+    pub fn parse(&self, raw: &OsStr) -> Result<Value, Complaint> {
+        self.value(raw).ok_or_else(|| Complaint::Refused {
+            setting: self.name,
+            value: raw.to_string_lossy().into_owned(),
+            allowed: self.kind.to_string(),
+            default: self.default,
+        })
+    }
+
+    fn value(&self, raw: &OsStr) -> Option<Value> {
+        if self.kind == Kind::Path {
+            return std::path::Path::new(raw).is_absolute().then(|| Value::Path(raw.to_owned()));
+        }
+        let text = raw.to_str()?;
+        let within = |n: u64, min, max| (min..=max).contains(&n).then_some(Value::Number(n));
+        match self.kind {
+            Kind::Bool => parse_bool(text).map(Value::Bool),
+            Kind::Text => Some(Value::Text(text.to_owned())),
+            Kind::Path => None,
+            Kind::Count { min, max } => within(text.trim().parse().ok()?, min, max),
+            Kind::Size { min, max } => within(parse_size(text)?, min, max),
+            Kind::Time => parse_time(text).map(Value::Number),
+            Kind::Choice(words) => {
+                words.iter().position(|word| word.eq_ignore_ascii_case(text.trim())).map(Value::Choice)
+            }
+        }
+    }
+}
+
+/// 0/1, no/yes, false/true, off/on; nothing else.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    let text = text.trim();
+    let is = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
+    if is(["1", "yes", "true", "on"]) {
+        Some(true)
+    } else if is(["0", "no", "false", "off"]) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// Bytes: digits, then nothing, B, K, M, G, T, KiB, MiB, GiB or TiB (all powers of 1024). `None`
+/// for anything else, and for what is over 64 bits.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..unit_at].parse().ok()?;
+    let shift = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+/// Nanoseconds: digits, then ns, us, ms, s, m or h; a bare 0 needs no unit. `None` for anything else
+/// (a number alone could be meant in any unit), and for what is over 64 bits.
+pub fn parse_time(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..unit_at].parse().ok()?;
+    let unit = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
+        "" if number == 0 => 1,
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+/// Bytes as [`parse_size`] reads them back, in the largest unit that divides them.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_exact_or_refused() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("1k", 1024), ("3 MiB", 3 << 20), ("2G", 2 << 30), ("7B", 7)] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "-1", "1.5G", "1KB", "GiB", "1 2", "99999999999999999999", "16777216T", "1\u{661}"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        let ms = 1_000_000;
+        for (text, ns) in [("0", 0), ("500ms", 500 * ms), ("1s", 1000 * ms), ("2 m", 120_000 * ms), ("3us", 3000)] {
+            assert_eq!(parse_time(text), Some(ns), "{text}");
+        }
+        for text in ["", "5", "-1s", "1.5s", "s", "1 2", "1d", "99999999999h"] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+}
