@@ -8,6 +8,7 @@
 use crate::graphs::cache::Cache;
 use crate::shim::Shim;
 use crate::threads;
+use crate::trace::Trace;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +24,8 @@ struct Page {
     initialised: AtomicU32,
     /// Graph caches by vendor. They outlive a stop of the books: handles are in the program's hands.
     caches: [AtomicPtr<Cache>; 2],
+    /// The allocation trace, if one is written.
+    trace: AtomicPtr<Trace>,
 }
 
 /// Nothing happened yet.
@@ -87,6 +90,7 @@ unsafe extern "C" fn wipe() {
         page.doors.store(0, Relaxed);
         page.initialised.store(0, Relaxed);
         page.caches.iter().for_each(|cache| cache.store(std::ptr::null_mut(), Relaxed));
+        page.trace.store(std::ptr::null_mut(), Relaxed);
     }
 }
 
@@ -108,9 +112,9 @@ pub fn disabled() -> bool {
     }
 }
 
-/// The shim, if it is there.
+/// The shim, if it is there; for bookkeeping that is under way.
 #[inline(always)]
-fn shim() -> Option<&'static Shim> {
+pub fn shim() -> Option<&'static Shim> {
     let page = PAGE.load(Acquire);
     if page.is_null() {
         return None;
@@ -128,6 +132,24 @@ pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
     }
     // SAFETY: pages and caches are never freed once published.
     unsafe { (&(*page).caches)[vendor as usize - 1].load(Acquire).as_ref() }
+}
+
+/// The allocation trace of this process, if one is written.
+#[inline(always)]
+pub fn trace() -> Option<&'static Trace> {
+    let page = PAGE.load(Acquire);
+    if page.is_null() {
+        return None;
+    }
+    // SAFETY: pages and traces are never freed once published.
+    unsafe { (*page).trace.load(Acquire).as_ref() }
+}
+
+/// Publishes the allocation trace.
+pub fn set_trace(trace: &'static Trace) {
+    if let Some(page) = page() {
+        page.trace.store(std::ptr::from_ref(trace).cast_mut(), Release);
+    }
 }
 
 /// Publishes a graph cache; the one that another thread published first, if so.

@@ -25,4 +25,6 @@ mod load;
 pub mod registry;
 pub mod shim;
 pub mod stacks;
+pub mod stranded;
 pub mod threads;
+pub mod trace;

@@ -3,7 +3,8 @@
 use crate::ledger::Ledger;
 use crate::ledger::table::{NO_SLOT, Table};
 use crate::registry::Registry;
-use crate::{backend, clock, control, doors, threads};
+use crate::stranded::Stranded;
+use crate::{backend, clock, control, doors, threads, trace};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
 use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
 use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
@@ -18,6 +19,7 @@ pub struct Shim {
     pub settings: Settings,
     pub ledger: Ledger,
     pub registry: Registry,
+    pub stranded: Stranded,
     default_tag: StrRef,
     pid: u32,
     unseen: AtomicBool,
@@ -56,6 +58,7 @@ impl Shim {
         };
         let default_tag = settings.tag.as_deref().map_or(0, |tag| ledger.texts.intern(tag.as_bytes()));
         let shim = Box::new(Self {
+            stranded: Stranded::new(&settings),
             settings,
             ledger,
             registry,
@@ -64,6 +67,7 @@ impl Shim {
             unseen: AtomicBool::new(false),
         });
         shim.introduce(doors, &complaints);
+        shim.start_trace();
         if initialised {
             shim.initialised();
             if let Some(version) = backend::of(Vendor::Cuda).version() {
@@ -117,6 +121,20 @@ impl Shim {
             Interception::Partial,
             "the first call that was seen is not the initialisation: earlier calls went past the shim",
         );
+    }
+
+    /// Begins the allocation trace, if one is wanted.
+    fn start_trace(&self) {
+        let Some(path) = &self.settings.record else { return };
+        match trace::start(path) {
+            Ok(trace) => self.message(Severity::Info, &format!("allocation trace: {}", trace.path().display())),
+            Err(why) => {
+                self.message(Severity::Warning, &why);
+                if self.settings.log != Log::Quiet {
+                    say(&why);
+                }
+            }
+        }
     }
 
     /// Whether the shim may do more than record, and why not.

@@ -28,6 +28,16 @@ struct GraphBody {
     nodes: Option<Packed>,
 }
 
+impl GraphHandle {
+    /// What the graph is known to hold: `None` if no graph is behind the handle, `Some(None)` if that is
+    /// not known, or cannot be asked without waiting.
+    pub(super) fn recipe_if_free(&self) -> Option<Option<Recipe>> {
+        let Ok(body) = self.body.try_lock() else { return Some(None) };
+        // One that somebody has seen may have been changed since.
+        body.in_use.then(|| body.recipe.clone().filter(|_| !body.seen))
+    }
+}
+
 /// What is known of the library's own graphs.
 #[derive(Default)]
 pub struct Graphs {

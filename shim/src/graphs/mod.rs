@@ -24,6 +24,9 @@ pub mod lives;
 pub mod make;
 pub mod real;
 pub mod records;
+mod refers;
+
+pub use refers::{any_live, may_refer_to};
 
 use crate::backend::graphs::StreamArg;
 use crate::gate;

@@ -190,7 +190,7 @@ impl Used {
 
 /// Takes storage for a range of a file, by `fallocate` or, where the file system has none, by
 /// writing back what each page holds.
-fn take(fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
+pub fn take(fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
     // SAFETY: a plain system call on an open file.
     if unsafe { libc::fallocate(fd, 0, offset as i64, bytes as i64) } == 0 {
         return Ok(());
@@ -256,7 +256,7 @@ pub fn header_of(path: &Path) -> Option<Header> {
 }
 
 /// This process by pid and start time.
-fn this_process() -> Result<ProcessId, String> {
+pub fn this_process() -> Result<ProcessId, String> {
     let stat = std::fs::read_to_string("/proc/self/stat").map_err(|error| format!("/proc/self/stat: {error}"))?;
     let start_ticks = place::start_ticks(&stat).ok_or("/proc/self/stat: no start time in it")?;
     Ok(ProcessId { pid: std::process::id(), start_ticks })

@@ -6,10 +6,12 @@ use crate::call::Call;
 use crate::clock;
 use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
+use crate::trace;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space};
 use gpumem_wire::layout::*;
+use gpumem_wire::trace::Action;
 
 /// What a free needs to know of an allocation.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +66,7 @@ impl Shim {
 
     #[inline]
     fn add(&self, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind) {
-        let AllocSlot { addr, bytes, context, .. } = slot;
+        let AllocSlot { addr, bytes, context, stream, .. } = slot;
         let stack = self.site(call.site(), Made::Memory(bytes));
         let flags = if self.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
         let (serial, tid, tag) = (self.registry.serial(), self.tid(), self.tag());
@@ -75,7 +77,23 @@ impl Shim {
         if let Some(old) = self.registry.allocations.insert(class, addr, entry) {
             // The address was given out again without a free that we saw: the old one is over.
             self.count(counters::UNKNOWN_FREES, 1);
+            if trace::on() {
+                self.trace(Action::Free, old.kind, addr, old.bytes, 0, 0);
+            }
             self.ended(old);
+        }
+        if trace::on() {
+            self.trace(Action::Alloc, kind, addr, bytes, stream, stack);
+        }
+    }
+
+    /// Notes an allocation or a free in the trace, unless it takes no memory of its own. `stream` is a
+    /// reference to the stream's record.
+    #[cold]
+    fn trace(&self, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u32, stack: StackRef) {
+        if kind.space() != Space::None {
+            let stream = stream.checked_sub(1).and_then(|slot| self.ledger.streams.read(slot));
+            trace::note(action, kind, addr, bytes, stream.map_or(0, |stream| stream.handle), self.tid(), stack);
         }
     }
 
@@ -83,6 +101,9 @@ impl Shim {
     pub fn allocation_failed(&self, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
         self.count(counters::alloc_failures(kind), 1);
         let stack = self.site(call.site(), Made::Stream);
+        if trace::on() {
+            self.trace(Action::Failed, kind, 0, bytes, 0, stack);
+        }
         self.event(EventKind::AllocFailed, |event| {
             event.a = bytes;
             event.b = kind as u64;
@@ -94,7 +115,13 @@ impl Shim {
     /// Takes an allocation out before its real free: another thread may get the address at once.
     #[inline]
     pub fn freeing(&self, class: Class, addr: u64) -> Option<Entry> {
-        self.registry.allocations.remove(class, addr)
+        let entry = self.registry.allocations.remove(class, addr);
+        if trace::on()
+            && let Some(entry) = entry
+        {
+            self.trace(Action::Free, entry.kind, addr, entry.bytes, 0, 0);
+        }
+        entry
     }
 
     /// The real free succeeded.
@@ -111,6 +138,9 @@ impl Shim {
     pub fn free_failed(&self, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
         self.count(counters::FREE_FAILURES, 1);
         if let Some(entry) = entry {
+            if trace::on() {
+                self.trace(Action::Unfreed, entry.kind, addr, entry.bytes, 0, 0);
+            }
             self.restore(class, addr, entry);
         }
         self.event(EventKind::FreeFailed, |event| {
@@ -127,8 +157,21 @@ impl Shim {
         }
     }
 
+    /// Notes the end of what no call frees by its address: the record still has it.
+    #[cold]
+    fn trace_end(&self, entry: Entry) {
+        if entry.slot != NO_SLOT
+            && let Some(slot) = self.ledger.allocs.read(entry.slot)
+        {
+            self.trace(Action::Free, entry.kind, slot.addr, entry.bytes, 0, 0);
+        }
+    }
+
     /// An allocation is over.
     pub fn ended(&self, entry: Entry) {
+        if trace::on() && entry.kind == AllocKind::VmmPhysical {
+            self.trace_end(entry);
+        }
         self.ledger.allocs.clear_if_any(entry.slot);
         self.count(counters::frees(entry.kind), 1);
         self.count(counters::free_bytes(entry.kind), entry.bytes);
@@ -153,6 +196,9 @@ impl Shim {
         let stays = |kind| matches!(kind, VmmPhysical | VmmMapping | VmmReservation | VmmImport | Multicast | Reported);
         for entry in self.registry.allocations.drain(|entry| entry.context == context && !stays(entry.kind)) {
             self.count(counters::ENDED_WITH_CONTEXT, 1);
+            if trace::on() && entry.kind != AllocKind::VmmPhysical {
+                self.trace_end(entry);
+            }
             self.ended(entry);
         }
     }

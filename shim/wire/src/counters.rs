@@ -166,6 +166,10 @@ counters! {
     FREED_IN_GRAPH = 59, "freed_in_graph";
     /// Times gpumem trim emptied the pool.
     TRIMS = 60, "trims";
+    /// Bytes that came to be stranded: older blocks of a call site that keeps asking for more.
+    STRANDED_ADDED = 61, "stranded_bytes_added";
+    /// Bytes that are stranded no more.
+    STRANDED_REMOVED = 62, "stranded_bytes_removed";
 }
 
 const _: () = assert!(SCALARS + 96 <= PER_SHARD);

@@ -7,6 +7,7 @@
 //! * [`place`]: where ledgers lie and how they are named.
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
 //! * [`settings`]: every variable, one row each, with its parser.
+//! * [`trace`]: the file of an allocation trace.
 //!
 //! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works.
 //! A change of layout changes [`layout::VERSION`]; the inspector refuses versions it does not know.
@@ -18,3 +19,4 @@ pub mod layout;
 pub mod place;
 pub mod read;
 pub mod settings;
+pub mod trace;

@@ -1,0 +1,130 @@
+//! Whether a live graph may refer to memory: looked for in what its nodes hold. Where that cannot be
+//! read, it may.
+
+use super::cache::{Cache, Work};
+use super::folded::GraphHandle;
+use super::handle::{Body, Handle};
+use super::records::Records;
+use crate::gate;
+use crate::shim::Shim;
+use gpumem_wire::kinds::Vendor;
+use std::ops::Range;
+
+/// Whether the process has any graph or executable graph.
+pub fn any_live(shim: &Shim) -> bool {
+    shim.registry.graphs.len() + shim.registry.execs.len() > 0
+}
+
+/// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no
+/// lock: what another thread has in its hands may refer to anything.
+pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
+    let (mut execs, mut graphs) = (0, 0);
+    for cache in [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(gate::cache) {
+        let ours = |counted: &mut usize, found: Found| {
+            *counted += usize::from(found != Found::Unused);
+            found == Found::Refers
+        };
+        if cache.execs.all().any(|(_, handle)| ours(&mut execs, cache.exec_refers(handle, ranges)))
+            || cache.graphs.all().any(|(_, handle)| ours(&mut graphs, cache.graph_refers(handle, ranges)))
+        {
+            return true;
+        }
+    }
+    // Those that are the library's own cannot be read.
+    shim.registry.execs.len() > execs || shim.registry.graphs.len() > graphs
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing is behind the handle.
+    Unused,
+    Refers,
+    DoesNot,
+}
+
+impl Found {
+    fn of(refers: Option<bool>) -> Self {
+        match refers {
+            Some(false) => Self::DoesNot,
+            _ => Self::Refers,
+        }
+    }
+}
+
+impl Cache {
+    fn exec_refers(&self, handle: &Handle, ranges: &[Range<u64>]) -> Found {
+        let Ok(body) = handle.body.try_lock() else { return Found::Refers };
+        match &body.class {
+            None => Found::Unused,
+            // Nothing can be launched in a context that is gone.
+            Some(_) if body.ended.is_some() => Found::DoesNot,
+            Some(class) if class.alone || body.owned => Found::Refers,
+            Some(_) => Found::of(self.with_work(|work| body_refers(&body, ranges, work))),
+        }
+    }
+
+    fn graph_refers(&self, handle: &GraphHandle, ranges: &[Range<u64>]) -> Found {
+        match handle.recipe_if_free() {
+            None => Found::Unused,
+            Some(None) => Found::Refers,
+            Some(Some(recipe)) => Found::of(self.with_work(|work| {
+                let base = recipe.shape.base(&mut work.scratch)?;
+                let whole = recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch);
+                whole.then(|| hold(&work.target, ranges))
+            })),
+        }
+    }
+}
+
+/// `None`: it cannot be told.
+fn body_refers(body: &Body, ranges: &[Range<u64>], work: &mut Work) -> Option<bool> {
+    let base = body.class.as_ref()?.shape.base(&mut work.scratch)?;
+    if !body.source.as_ref()?.unfold(Some(&base), &mut work.target, &mut work.scratch) {
+        return None;
+    }
+    // Changes come on top of what was there, which may be read again if they are taken back.
+    Some(hold(&work.target, ranges) || body.changes.iter().any(|(_, record)| holds(record, ranges)))
+}
+
+fn hold(records: &Records, ranges: &[Range<u64>]) -> bool {
+    (0..records.len()).any(|index| holds(records.get(index), ranges))
+}
+
+/// Whether any eight bytes of a record are an address in a range. Parameters may lie anywhere in it.
+fn holds(record: &[u8], ranges: &[Range<u64>]) -> bool {
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return false };
+    record.windows(8).any(|bytes| {
+        let address = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        address >= first.start
+            && address <= last.end
+            && ranges[..ranges.partition_point(|range| range.start <= address)]
+                .last()
+                // The end of a block is where some programs point to.
+                .is_some_and(|range| address <= range.end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_wherever_it_lies() {
+        let ranges = [0x7f00_0000_0000..0x7f00_0010_0000, 0x7f00_0020_0000..0x7f00_0030_0000];
+        for (address, found) in [
+            (0x7f00_0000_0000_u64, true),
+            (0x7f00_000f_ffff, true),
+            (0x7f00_0018_0000, false),
+            (0x7f00_0030_0000, true),
+            (0x7f00_0030_0001, false),
+            (0x7eff_ffff_ffff, false),
+        ] {
+            for offset in 0..17 {
+                let mut record = [0xee; 40];
+                record[offset..offset + 8].copy_from_slice(&address.to_le_bytes());
+                assert_eq!(holds(&record, &ranges), found, "{address:#x} at {offset}");
+            }
+        }
+        assert!(!holds(&[0; 4], &ranges) && !holds(&[0; 64], &[]));
+    }
+}

@@ -1,0 +1,351 @@
+//! Stranded growth: a call site that keeps asking for a little more while its older blocks stay
+//! allocated and unused.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | mod.rs | what hooks call, and what is done about a site (`GPUMEM_STRANDED`) |
+//! | series.rs | what creeping growth looks like |
+//! | sites.rs | what is known of call sites, and which requests were refused |
+//! | phase.rs | whether a thread is in the middle of a computation |
+//! | programs.rs | programs that are known to free and retry |
+//! | safe.rs | whether a graph still needs what a refusal would have freed |
+//!
+//! No vendor is known here, and no driver is called. Hooks call, inside bookkeeping:
+//!
+//! * [`Shim::asker`] once, then [`Shim::stranded_asked`] **before** an allocation of at least
+//!   [`SMALLEST`] bytes goes to the driver (a block that the pool already has is no growth);
+//!   on [`Verdict::Refuse`] the hook answers out of memory (2) and calls nothing else, on
+//!   [`Verdict::Spill`] it asks for managed memory;
+//! * [`Shim::stranded_made`] after it succeeded, [`Shim::stranded_failed`] after the program was told
+//!   that memory ran out, by the driver or by a limit;
+//! * [`Shim::stranded_freed`] **before** a free: true if the block has to go back to the driver now and
+//!   must not be kept, because the program was pressed for it;
+//! * [`submitted`] at kernel and graph launches, [`synced`] where a thread waits for the device (streams,
+//!   events, contexts, copies that wait), [`Shim::stranded_used`] for addresses that work is seen to use
+//!   (a sample is enough);
+//! * [`Shim::is_pool_growth`] for `GPUMEM_POOL_MANAGED`, [`Shim::press_now`] for `gpumem trim --press`,
+//!   [`Shim::stranded_context_ended`] when a context is gone.
+//!
+//! **press** answers out of memory to one request, once, and only where the program gives memory back
+//! and asks again. All of this has to hold: the site strands more than it asks for; the program retries
+//! (`GPUMEM_STRANDED_RETRIES=1`, or see [`programs`], or this very site did before); stacks are taken and
+//! the site's blocks are scratch, asked for in the middle of a computation, as this request is; nothing
+//! captures; no live graph may refer to a block of the same allocator ([`safe`]); no earlier refusal
+//! waits for an answer. A refusal that frees nothing was the site's last.
+
+mod phase;
+pub mod programs;
+mod safe;
+mod series;
+mod sites;
+
+pub use phase::{inside, submitted, synced};
+pub use sites::Asker;
+
+use crate::call::Call;
+use crate::clock;
+use crate::registry::sites::Made;
+use crate::shim::Shim;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{EventKind, Severity};
+use gpumem_wire::layout::ContextRef;
+use gpumem_wire::settings::{Settings, Stranded as Mode};
+use series::Older;
+use sites::{Key, Report, Request, Sites};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Allocations below this are not looked at, bytes.
+pub const SMALLEST: u64 = 1 << 20;
+/// Sites that strand less are not reported, bytes.
+const LEAST_REPORTED: u64 = 16 << 20;
+/// Pools round what they ask for: ggml's to this many bytes, after adding 5 %.
+const ROUNDED: u64 = 256;
+/// Places for marks of addresses.
+const MARKS: usize = 4096;
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes its way.
+    Nothing,
+    /// It is answered with out of memory (2); the driver is not asked.
+    Refuse,
+    /// It is placed in managed memory.
+    Spill,
+}
+
+/// What the shim knows of stranded growth.
+pub struct Stranded {
+    mode: AtomicU8,
+    /// The user says that the program retries.
+    retries: bool,
+    programs: programs::Programs,
+    sites: Mutex<Sites>,
+    /// How many blocks are known whose address falls on each place: most frees need no lock.
+    marks: Box<[AtomicU32]>,
+    /// Requests that failed and wait for their thread's next one.
+    refusals: AtomicU32,
+}
+
+impl Stranded {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            mode: AtomicU8::new(settings.stranded as u8),
+            retries: settings.stranded_retries,
+            programs: programs::Programs::new(),
+            sites: Mutex::default(),
+            marks: (0..MARKS).map(|_| AtomicU32::new(0)).collect(),
+            refusals: AtomicU32::new(0),
+        }
+    }
+
+    /// Changes `GPUMEM_STRANDED` while the process runs.
+    pub fn set_mode(&self, mode: Mode) {
+        self.mode.store(mode as u8, Relaxed);
+    }
+
+    fn is(&self, mode: Mode) -> bool {
+        self.mode.load(Relaxed) == mode as u8
+    }
+
+    /// Whether allocations are looked at.
+    #[inline]
+    pub fn on(&self) -> bool {
+        !self.is(Mode::Off)
+    }
+
+    /// Locks, whatever a panic left behind: every holder leaves consistent data.
+    fn sites(&self) -> MutexGuard<'_, Sites> {
+        self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self, addr: u64) -> &AtomicU32 {
+        let hash = (addr >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.marks[(hash >> 52) as usize % MARKS]
+    }
+
+    /// Whether a free of this address may concern us; no lock.
+    #[inline]
+    pub fn may_know(&self, addr: u64) -> bool {
+        self.mark(addr).load(Relaxed) != 0 || self.refusals.load(Relaxed) != 0
+    }
+}
+
+impl Shim {
+    /// Who makes a call: its stack is taken.
+    #[inline]
+    pub fn asker(&'static self, call: &Call) -> Asker {
+        Asker {
+            stack: self.site(call.site(), Made::Stream),
+            pc: call.site().pc,
+            context: self.current_context(call.vendor),
+            tid: self.tid(),
+        }
+    }
+
+    /// A program asks for a block of at least [`SMALLEST`] bytes, which the driver would have to make.
+    pub fn stranded_asked(&self, asker: &Asker, bytes: u64) -> Verdict {
+        let stranded = &self.stranded;
+        if !stranded.on() {
+            return Verdict::Nothing;
+        }
+        let request = self.with_sites(|sites| sites.asked(asker, bytes));
+        match request {
+            Request::Plain => Verdict::Nothing,
+            Request::Retry { inside } => {
+                if inside {
+                    submitted();
+                }
+                Verdict::Nothing
+            }
+            Request::InVain(key) => {
+                self.in_vain(key);
+                Verdict::Nothing
+            }
+            Request::Growth(key, older) if self.may_press(asker, key) => self.press(asker, key, older, bytes),
+            Request::Growth(..) if stranded.is(Mode::Spill) => Verdict::Spill,
+            Request::Growth(..) => Verdict::Nothing,
+        }
+    }
+
+    /// The block was made.
+    pub fn stranded_made(&self, asker: &Asker, addr: u64, bytes: u64) {
+        if !self.stranded.on() {
+            return;
+        }
+        let (inside, now_ns) = (phase::inside(), clock::now_ns());
+        let report = self.with_sites(|sites| {
+            let known = sites.freed(addr);
+            let report = sites.made(asker, addr, bytes, inside, now_ns);
+            (known, report, sites.knows(addr))
+        });
+        let (known, report, knows) = report;
+        match (known, knows) {
+            (true, false) => drop(self.stranded.mark(addr).fetch_sub(1, Relaxed)),
+            (false, true) => drop(self.stranded.mark(addr).fetch_add(1, Relaxed)),
+            _ => {}
+        }
+        if let Some(Report { stack, bytes, blocks }) = report {
+            self.event(EventKind::StrandedSite, |event| {
+                event.stack = stack;
+                event.a = bytes;
+                event.b = blocks;
+                event.context = asker.context;
+            });
+        }
+    }
+
+    /// The program was told that there is no memory for its request.
+    pub fn stranded_failed(&self, asker: &Asker, bytes: u64) {
+        if self.stranded.on() {
+            self.with_sites(|sites| sites.refused(asker, bytes, false, phase::inside()));
+        }
+    }
+
+    /// A block is about to be freed. Whether it must go back to the driver and not be kept: this thread
+    /// frees because it was pressed.
+    #[inline]
+    pub fn stranded_freed(&self, addr: u64) -> bool {
+        self.stranded.may_know(addr) && self.known_freed(addr)
+    }
+
+    #[cold]
+    fn known_freed(&self, addr: u64) -> bool {
+        let tid = self.tid();
+        let (known, pressed) = self.with_sites(|sites| (sites.freed(addr), sites.pressed(tid)));
+        if known {
+            self.stranded.mark(addr).fetch_sub(1, Relaxed);
+        }
+        pressed
+    }
+
+    /// Work uses the block that this address lies in.
+    pub fn stranded_used(&self, addr: u64) {
+        if self.stranded.on() {
+            self.stranded.sites().used(addr, clock::now_ns());
+        }
+    }
+
+    /// A context is gone, with all that was in it.
+    pub fn stranded_context_ended(&self, context: ContextRef) {
+        for addr in self.with_sites(|sites| sites.end_context(context)) {
+            self.stranded.mark(addr).fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Whether a request is the growth of a pool inside the program, and not a buffer that it works
+    /// with: it comes in the middle of a computation, rounded as pools round, from a site that asks at no
+    /// other time. What that cannot tell is in docs/decisions.md.
+    pub fn is_pool_growth(&self, asker: &Asker, bytes: u64) -> bool {
+        if !phase::inside() || !bytes.is_multiple_of(ROUNDED) {
+            return false;
+        }
+        self.stranded.sites().of(asker).is_none_or(sites::Known::is_scratch)
+    }
+
+    /// Marks the site that strands most: its next request is refused, if that is safe then.
+    ///
+    /// # Errors
+    /// Why no site can be pressed.
+    pub fn press_now(&self) -> Result<String, String> {
+        if !self.stranded.on() {
+            return Err("GPUMEM_STRANDED is off: no call site was looked at".into());
+        }
+        let worst =
+            self.with_sites(|sites| sites.worst().map(|(key, known)| (key, known.stranded, asker_of(key, known))));
+        let Some((key, (bytes, blocks), asker)) = worst else {
+            return Err("no call site strands memory".into());
+        };
+        let what = format!("{bytes} bytes in {blocks} blocks of one call site");
+        if asker.stack == 0 {
+            return Err(format!(
+                "{what} are stranded; without stacks (GPUMEM_STACKS) it is not known which requests may be refused"
+            ));
+        }
+        if !self.retries(&asker, key) {
+            return Err(format!(
+                "{what} are stranded, but the program is not known to free and retry when an allocation fails: if it does, GPUMEM_STRANDED_RETRIES=1 says so"
+            ));
+        }
+        self.with_sites(|sites| sites.get_mut(key).into_iter().for_each(|known| known.marked = true));
+        Ok(format!("{what}: its next request is refused once, so that the program gives them back"))
+    }
+
+    /// Works on the sites, and keeps the counters of what they hold in step.
+    fn with_sites<R>(&self, f: impl FnOnce(&mut Sites) -> R) -> R {
+        let mut sites = self.stranded.sites();
+        let before = sites.stranded;
+        let result = f(&mut sites);
+        let now = sites.stranded;
+        self.stranded.refusals.store(sites.refusals() as u32, Relaxed);
+        drop(sites);
+        if now > before {
+            self.count(counters::STRANDED_ADDED, now - before);
+        } else if before > now {
+            self.count(counters::STRANDED_REMOVED, before - now);
+        }
+        result
+    }
+
+    /// Whether a request of this site may be refused now, as far as the site goes.
+    fn may_press(&self, asker: &Asker, key: Key) -> bool {
+        let wanted = |sites: &Sites| {
+            let known = sites.get(key)?;
+            let wanted = (known.marked || self.stranded.is(Mode::Press)) && !known.barred && known.is_scratch();
+            wanted.then(|| asker_of(key, known))
+        };
+        let Some(site) = wanted(&self.stranded.sites()) else { return false };
+        asker.stack != 0
+            && phase::inside()
+            && self.registry.streams.capturing() == 0
+            && self.may_change()
+            && self.retries(&site, key)
+            && !self.graph_needs(&site)
+    }
+
+    /// Whether the program frees memory and asks again when a request of this site fails.
+    fn retries(&self, site: &Asker, key: Key) -> bool {
+        let seen = || self.stranded.sites().get(key).is_some_and(|known| known.retries);
+        self.stranded.retries || seen() || self.caller(site.stack).is_some_and(|pc| self.stranded.programs.retries(pc))
+    }
+
+    fn press(&self, asker: &Asker, key: Key, older: Older, bytes: u64) -> Verdict {
+        // Something may have begun to capture, and another thread may have pressed, since it was asked.
+        let refused = self.registry.streams.capturing() == 0
+            && self.with_sites(|sites| {
+                let may = sites.get(key).is_some_and(|known| !known.barred) && !sites.waits(key);
+                if may {
+                    sites.refused(asker, bytes, true, true);
+                }
+                may
+            });
+        if !refused {
+            return Verdict::Nothing;
+        }
+        self.count(counters::PRESS_REFUSALS, 1);
+        self.event(EventKind::Pressed, |event| {
+            event.stack = asker.stack;
+            event.a = bytes;
+            event.b = older.bytes;
+            event.context = asker.context;
+        });
+        Verdict::Refuse
+    }
+
+    fn in_vain(&self, key: Key) {
+        let stack = self.stranded.sites().get(key).map_or(0, |known| known.stack);
+        let line = "a request was refused so that the program gives back what it strands, and it did not: \
+                    this call site is not pressed again";
+        let text = self.ledger.texts.intern(line.as_bytes());
+        self.event(EventKind::Message, |event| {
+            event.code = Severity::Warning as i32;
+            event.text = text;
+            event.stack = stack;
+        });
+    }
+}
+
+fn asker_of(key: Key, known: &sites::Known) -> Asker {
+    Asker { stack: known.stack, pc: known.pc, context: key.1, tid: 0 }
+}

@@ -1,0 +1,85 @@
+//! What a refusal would make the program free, and whether a graph still needs any of it.
+//!
+//! A program that is out of memory empties its whole cache, not only what one call site put there. So
+//! all blocks are looked at that the same function asked the runtime for, however small, except those of
+//! sites that are known to be no scratch: what the program works with is not in a cache.
+
+use super::sites::Asker;
+use crate::graphs;
+use crate::shim::Shim;
+use crate::stacks::modules;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, Mode, Space};
+use gpumem_wire::layout::{AllocSlot, Sealed, StackRef};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+
+/// Frames that are looked through for the program's own.
+const INNERMOST: usize = 8;
+
+impl Shim {
+    /// Whether more than recording is allowed.
+    pub(super) fn may_change(&self) -> bool {
+        self.ledger.header().mode().load(std::sync::atomic::Ordering::Relaxed) == Mode::Active as u32
+    }
+
+    /// The innermost return address of a stack that is not in a GPU library.
+    pub(super) fn caller(&self, stack: StackRef) -> Option<u64> {
+        let slot = self.ledger.stacks.read(stack.checked_sub(1)?)?;
+        let modules = modules::refresh();
+        (0..(slot.frames as usize).min(INNERMOST))
+            .map(|index| {
+                self.ledger.frames.at(slot.first_frame as usize + index).load(std::sync::atomic::Ordering::Relaxed)
+            })
+            .find(|&pc| modules.find(pc).is_some_and(|module| !is_runtime(module.path())))
+    }
+
+    /// Whether a live graph may refer to a block that the site's allocator holds.
+    pub(super) fn graph_needs(&self, site: &Asker) -> bool {
+        if !graphs::any_live(self) {
+            return false;
+        }
+        match self.blocks_beside(site) {
+            Some(ranges) => graphs::may_refer_to(self, &ranges),
+            None => true,
+        }
+    }
+
+    /// Where the blocks lie that the same function asked for, sorted; `None` if that is not known.
+    fn blocks_beside(&self, site: &Asker) -> Option<Vec<Range<u64>>> {
+        if self.ledger.counter(counters::DROPPED_RECORDS) > 0 {
+            return None;
+        }
+        let own = self.caller(site.stack)?;
+        let kept = self.stranded.sites().kept();
+        let mut beside: FxHashMap<StackRef, bool> = FxHashMap::default();
+        let mut ranges = Vec::new();
+        let table = &self.ledger.allocs;
+        for index in 0..table.handed_out() {
+            let Some(slot) = table.read(index as u32).filter(is_live) else { continue };
+            let device = AllocKind::from_u8(slot.kind).is_some_and(|kind| kind.space() != Space::Host);
+            if slot.context != site.context || !device || kept.contains(&slot.stack) {
+                continue;
+            }
+            // A block without a stack may be anyone's.
+            let is_beside = |stack: StackRef| stack == 0 || self.caller(stack) == Some(own);
+            if *beside.entry(slot.stack).or_insert_with(|| is_beside(slot.stack)) {
+                ranges.push(slot.addr..slot.addr.saturating_add(slot.bytes.max(1)));
+            }
+        }
+        ranges.sort_unstable_by_key(|range| range.start);
+        Some(ranges)
+    }
+}
+
+fn is_live(slot: &AllocSlot) -> bool {
+    slot.check != 0 && slot.check == slot.seal()
+}
+
+/// The runtimes and the driver: who calls them asks.
+fn is_runtime(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    [&b"libcudart.so"[..], b"libcuda.so", b"libamdhip64.so", b"libgpumem.so"]
+        .iter()
+        .any(|known| name.starts_with(known))
+}

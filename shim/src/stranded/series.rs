@@ -1,0 +1,122 @@
+//! What creeping growth looks like: blocks of one call site, each a little larger than the one
+//! before, all still allocated.
+
+/// Blocks that a series has at least before it is one.
+const LEAST: usize = 4;
+/// A step of at most a quarter is creeping: ggml's pool asks for 5 % more than it needs each time.
+const CREEP: (u64, u64) = (5, 4);
+/// A step of more than this is another thing, and ends the series: early on, a context of 512 tokens
+/// doubles.
+const JUMP: u64 = 2;
+
+/// A live block of a call site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub addr: u64,
+    pub bytes: u64,
+    pub made_ns: u64,
+    /// When work was last seen to use it; 0: never.
+    pub used_ns: u64,
+}
+
+/// The older blocks of a series: all but the one that is asked for, or the largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Older {
+    pub blocks: usize,
+    pub bytes: u64,
+    /// Creeping steps among them and up to the newest.
+    creeps: usize,
+}
+
+impl Older {
+    /// Whether this is a series: with the newest block it is long enough, and takes more than twice
+    /// what that does.
+    pub fn strand(&self, newest: u64) -> bool {
+        self.blocks + 1 >= LEAST && self.creeps + 1 >= LEAST && self.bytes > newest
+    }
+}
+
+/// The blocks, in the order in which they were made, that a block of `newest` bytes leaves behind.
+pub fn older(blocks: &[Block], newest: u64) -> Older {
+    let mut found = Older::default();
+    let mut next = newest;
+    // A block that work still uses after its successor was made is not left behind.
+    let successor_ns = blocks.last().map_or(0, |last| last.made_ns);
+    for block in blocks.iter().rev() {
+        if block.bytes > next || next > block.bytes.saturating_mul(JUMP) {
+            break;
+        }
+        // Blocks of one size are several pools or streams that grow alike.
+        let creeps = block.bytes < next && next / CREEP.0 <= block.bytes / CREEP.1;
+        next = block.bytes;
+        if block.used_ns > successor_ns {
+            continue;
+        }
+        found.creeps += usize::from(creeps);
+        found.blocks += 1;
+        found.bytes += block.bytes;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn blocks(sizes: &[u64]) -> Vec<Block> {
+        let block = |(n, &bytes): (usize, &u64)| Block { addr: n as u64, bytes, made_ns: n as u64, used_ns: 0 };
+        sizes.iter().enumerate().map(block).collect()
+    }
+
+    fn strands(sizes: &[u64]) -> bool {
+        let (newest, before) = sizes.split_last().unwrap();
+        older(&blocks(before), *newest).strand(*newest)
+    }
+
+    #[test]
+    fn steps_of_five_percent_are_a_series_from_the_fourth_block_on() {
+        let sizes: Vec<u64> = std::iter::successors(Some(100 * MIB), |last| Some(last * 105 / 100)).take(20).collect();
+        for len in 1..=20 {
+            assert_eq!(strands(&sizes[..len]), len >= 4, "{len}");
+        }
+        let (newest, before) = sizes.split_last().unwrap();
+        let found = older(&blocks(before), *newest);
+        assert_eq!((found.blocks, found.bytes), (19, before.iter().sum::<u64>()));
+    }
+
+    #[test]
+    fn a_prefill_is_recognised_early() {
+        // A multiple of 512 tokens each time: doubles, then half more, then creeps.
+        let sizes: Vec<u64> = (1..=64).map(|n| n * 17 * MIB).collect();
+        let first = (1..=64).find(|&len| strands(&sizes[..len]));
+        assert!(first.is_some_and(|first| first <= 9), "{first:?}");
+    }
+
+    #[test]
+    fn what_only_looks_like_it_is_none() {
+        // Weights of equal layers, sizes up and down, doubling, one larger block among small ones.
+        assert!(!strands(&[64 * MIB; 30]));
+        assert!(!strands(&[10 * MIB, 30 * MIB, 12 * MIB, 25 * MIB, 9 * MIB, 28 * MIB, 11 * MIB, 29 * MIB]));
+        assert!(!strands(&[MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB]));
+        assert!(!strands(&[MIB, 1100 << 10, 1200 << 10, 64 * MIB]));
+        // Growth, but what is asked for now is small.
+        assert!(!strands(&[100 * MIB, 105 * MIB, 110 * MIB, 116 * MIB, 50 * MIB]));
+    }
+
+    #[test]
+    fn two_pools_that_grow_alike_are_both_seen() {
+        let sizes: Vec<u64> = (20..30).flat_map(|n| [n * MIB, n * MIB]).collect();
+        assert!(strands(&sizes));
+    }
+
+    #[test]
+    fn a_block_that_is_still_used_is_not_left_behind() {
+        let mut all = blocks(&[100 * MIB, 105 * MIB, 110 * MIB, 116 * MIB]);
+        let newest = 121 * MIB;
+        assert!(older(&all, newest).strand(newest));
+        all.iter_mut().for_each(|block| block.used_ns = 1000);
+        assert_eq!(older(&all, newest), Older::default());
+    }
+}

@@ -1,0 +1,307 @@
+//! Call sites that ask for large blocks: what they hold, what they strand, and which of their
+//! requests were refused. Pure bookkeeping: nothing here calls anything, and everything is bounded.
+
+use super::series::{Block, Older, older};
+use gpumem_wire::layout::{ContextRef, StackRef};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+/// Call sites that are kept; those that hold nothing make way.
+const SITES: usize = 512;
+/// Blocks that are kept, of all sites.
+const BLOCKS: usize = 16384;
+/// Refusals that wait for the thread's next request.
+const REFUSALS: usize = 64;
+/// Requests made in the middle of a computation for each one that was not: a pool's site.
+const SCRATCH: u64 = 4;
+
+/// A call site: its stack, or the caller's return address where no stacks are taken.
+pub type Site = u64;
+/// A call site in a context: memory is per context.
+pub type Key = (Site, ContextRef);
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// 0: none was taken.
+    pub stack: StackRef,
+    /// The caller's return address.
+    pub pc: u64,
+    pub context: ContextRef,
+    pub tid: u32,
+}
+
+impl Asker {
+    fn site(&self) -> Site {
+        if self.stack != 0 { u64::from(self.stack) } else { self.pc }
+    }
+}
+
+/// What is known of a site.
+#[derive(Debug, Default)]
+pub struct Known {
+    pub stack: StackRef,
+    pub pc: u64,
+    /// Live blocks, in the order in which they were made.
+    pub blocks: Vec<Block>,
+    /// It strands, or did once.
+    pub strands: bool,
+    /// Bytes and blocks that it strands now.
+    pub stranded: (u64, u64),
+    /// Stranded bytes when it was last reported.
+    said: u64,
+    /// Blocks made in the middle of a computation, and others.
+    inside: u64,
+    outside: u64,
+    /// Its program freed memory and asked again when a request of it failed.
+    pub retries: bool,
+    /// A refusal was in vain: never again.
+    pub barred: bool,
+    /// The user wants its next request refused.
+    pub marked: bool,
+}
+
+impl Known {
+    /// Whether its blocks are scratch, and not what the program works with.
+    pub fn is_scratch(&self) -> bool {
+        self.inside > 0 && self.inside >= SCRATCH * self.outside
+    }
+}
+
+/// A request that failed: the thread's next one tells whether the program retries.
+#[derive(Debug)]
+struct Refusal {
+    tid: u32,
+    key: Key,
+    bytes: u64,
+    /// Bytes that the site gave back since.
+    freed: u64,
+    /// Refused by us, and not by the driver.
+    ours: bool,
+    /// Asked for in the middle of a computation.
+    inside: bool,
+}
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Nothing that is known.
+    Plain,
+    /// The second try of one that failed; whether that was asked for in the middle of a computation,
+    /// which the program's wait before its frees has not ended.
+    Retry { inside: bool },
+    /// Nothing was freed, or something else is asked for: the refusal before was in vain.
+    InVain(Key),
+    /// Growth of a site that strands.
+    Growth(Key, Older),
+}
+
+/// What to tell people of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub stack: StackRef,
+    pub bytes: u64,
+    pub blocks: u64,
+}
+
+/// All sites of a process.
+#[derive(Debug, Default)]
+pub struct Sites {
+    known: FxHashMap<Key, Known>,
+    /// Size and site of each block, by address.
+    blocks: BTreeMap<u64, (u64, Key)>,
+    /// Sites whose requests are second tries of another's.
+    aliases: FxHashMap<Key, Site>,
+    refusals: Vec<Refusal>,
+    /// Sum of what all sites strand.
+    pub stranded: u64,
+}
+
+impl Sites {
+    fn key(&self, asker: &Asker) -> Key {
+        let key = (asker.site(), asker.context);
+        (self.aliases.get(&key).copied().unwrap_or(key.0), key.1)
+    }
+
+    pub fn get(&self, key: Key) -> Option<&Known> {
+        self.known.get(&key)
+    }
+
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut Known> {
+        self.known.get_mut(&key)
+    }
+
+    /// What is known of the site of an asker.
+    pub fn of(&self, asker: &Asker) -> Option<&Known> {
+        self.known.get(&self.key(asker))
+    }
+
+    /// Requests that failed and were not followed by another yet.
+    pub fn refusals(&self) -> usize {
+        self.refusals.len()
+    }
+
+    /// A thread asks for a block.
+    pub fn asked(&mut self, asker: &Asker, bytes: u64) -> Request {
+        if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
+            let refusal = self.refusals.swap_remove(index);
+            let same = refusal.bytes == bytes && refusal.key.1 == asker.context;
+            let retries = same && refusal.freed > 0;
+            if let Some(known) = self.known.get_mut(&refusal.key) {
+                known.retries |= retries;
+                known.barred |= refusal.ours && !retries;
+            }
+            if retries {
+                // The second try may come from another line of the program: it is the same site.
+                let key = (asker.site(), asker.context);
+                if key.0 != refusal.key.0 && self.aliases.len() < SITES {
+                    self.aliases.insert(key, refusal.key.0);
+                }
+                return Request::Retry { inside: refusal.inside };
+            }
+            if refusal.ours {
+                return Request::InVain(refusal.key);
+            }
+        }
+        let key = self.key(asker);
+        let Some(known) = self.known.get(&key).filter(|known| known.strands || known.marked) else {
+            return Request::Plain;
+        };
+        let older = older(&known.blocks, bytes);
+        match known.marked || older.bytes > bytes {
+            true => Request::Growth(key, older),
+            false => Request::Plain,
+        }
+    }
+
+    /// A request is refused, by us or by the driver.
+    pub fn refused(&mut self, asker: &Asker, bytes: u64, ours: bool, inside: bool) {
+        let key = self.key(asker);
+        self.refusals.retain(|refusal| refusal.tid != asker.tid);
+        if self.refusals.len() == REFUSALS {
+            self.refusals.remove(0);
+        }
+        if let Some(known) = self.known.get_mut(&key) {
+            known.marked &= !ours;
+        }
+        self.refusals.push(Refusal { tid: asker.tid, key, bytes, freed: 0, ours, inside });
+    }
+
+    /// Whether a refusal of this site waits for its thread's next request.
+    pub fn waits(&self, key: Key) -> bool {
+        self.refusals.iter().any(|refusal| refusal.key == key)
+    }
+
+    /// Whether there is a block at this address.
+    pub fn knows(&self, addr: u64) -> bool {
+        self.blocks.contains_key(&addr)
+    }
+
+    /// Whether a refusal of ours waits for this thread's next request: what it frees goes back.
+    pub fn pressed(&self, tid: u32) -> bool {
+        self.refusals.iter().any(|refusal| refusal.ours && refusal.tid == tid)
+    }
+
+    /// A block was made. What to tell people, if there is something.
+    pub fn made(&mut self, asker: &Asker, addr: u64, bytes: u64, inside: bool, now_ns: u64) -> Option<Report> {
+        let key = self.key(asker);
+        self.freed(addr);
+        if self.blocks.len() >= BLOCKS || !self.room_for(key) {
+            return None;
+        }
+        let known = self.known.entry(key).or_default();
+        if known.stack == 0 {
+            (known.stack, known.pc) = (asker.stack, asker.pc);
+        }
+        known.inside += u64::from(inside);
+        known.outside += u64::from(!inside);
+        known.blocks.push(Block { addr, bytes, made_ns: now_ns, used_ns: 0 });
+        self.blocks.insert(addr, (bytes, key));
+        self.look_again(key);
+        let known = self.known.get_mut(&key)?;
+        let (bytes, blocks) = known.stranded;
+        if bytes < super::LEAST_REPORTED || bytes < known.said.saturating_mul(2) {
+            return None;
+        }
+        known.said = bytes;
+        Some(Report { stack: known.stack, bytes, blocks })
+    }
+
+    /// A site that is new has room: one that holds nothing and is not known for anything goes.
+    fn room_for(&mut self, key: Key) -> bool {
+        if self.known.len() < SITES || self.known.contains_key(&key) {
+            return true;
+        }
+        let idle = |known: &Known| known.blocks.is_empty() && !known.strands && !known.barred;
+        let gone = self.known.iter().find(|(_, known)| idle(known)).map(|(&key, _)| key);
+        gone.is_some_and(|gone| self.known.remove(&gone).is_some())
+    }
+
+    /// A block is about to be freed; whether it was one of these.
+    pub fn freed(&mut self, addr: u64) -> bool {
+        let Some((bytes, key)) = self.blocks.remove(&addr) else { return false };
+        for refusal in self.refusals.iter_mut().filter(|refusal| refusal.key == key) {
+            refusal.freed += bytes;
+        }
+        if let Some(known) = self.known.get_mut(&key) {
+            known.blocks.retain(|block| block.addr != addr);
+        }
+        self.look_again(key);
+        true
+    }
+
+    /// Work uses the block that this address lies in.
+    pub fn used(&mut self, addr: u64, now_ns: u64) {
+        let Some((&start, &(bytes, key))) = self.blocks.range(..=addr).next_back() else { return };
+        if addr - start >= bytes {
+            return;
+        }
+        let Some(known) = self.known.get_mut(&key) else { return };
+        if let Some(block) = known.blocks.iter_mut().find(|block| block.addr == start) {
+            block.used_ns = now_ns;
+        }
+    }
+
+    /// What a site strands now.
+    fn look_again(&mut self, key: Key) {
+        let Some(known) = self.known.get_mut(&key) else { return };
+        let before = known.stranded.0;
+        known.stranded = match known.blocks.split_last() {
+            None => (0, 0),
+            Some((newest, before)) => {
+                let older = older(before, newest.bytes);
+                known.strands |= older.strand(newest.bytes);
+                if known.strands { (older.bytes, older.blocks as u64) } else { (0, 0) }
+            }
+        };
+        if known.blocks.is_empty() {
+            known.said = 0;
+        }
+        self.stranded = self.stranded - before + known.stranded.0;
+    }
+
+    /// The site that strands most, of those that may still be pressed.
+    pub fn worst(&self) -> Option<(Key, &Known)> {
+        let may = self.known.iter().filter(|(_, known)| known.stranded.0 > 0 && !known.barred);
+        may.max_by_key(|(_, known)| known.stranded.0).map(|(&key, known)| (key, known))
+    }
+
+    /// Stacks of blocks that are no scratch.
+    pub fn kept(&self) -> FxHashSet<StackRef> {
+        let kept = self.known.values().filter(|known| known.stack != 0 && !known.is_scratch());
+        kept.map(|known| known.stack).collect()
+    }
+
+    /// All that belonged to a context is gone with it.
+    pub fn end_context(&mut self, context: ContextRef) -> Vec<u64> {
+        let gone = |key: &Key| key.1 == context;
+        let addresses = self.blocks.iter().filter(|(_, (_, key))| gone(key)).map(|(&addr, _)| addr).collect();
+        self.blocks.retain(|_, (_, key)| !gone(key));
+        self.refusals.retain(|refusal| !gone(&refusal.key));
+        let ended: u64 = self.known.iter().filter(|(key, _)| gone(key)).map(|(_, known)| known.stranded.0).sum();
+        self.stranded -= ended;
+        self.known.retain(|key, _| !gone(key));
+        self.aliases.retain(|key, _| !gone(key));
+        addresses
+    }
+}

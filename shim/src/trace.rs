@@ -1,0 +1,312 @@
+//! The allocation trace (`GPUMEM_RECORD`): every allocation and free of the process, in order, in a
+//! file that [`gpumem_wire::trace`] describes.
+//!
+//! Records are appended without a lock: a number is taken, then its place is written. The file is
+//! mapped a piece at a time, and storage for a piece is taken before any of it is touched: on a full
+//! disk a touch would be a SIGBUS in the program. When no more can be had the trace stops, and says
+//! so in its header, in the ledger and on stderr.
+//!
+//! Off, it costs one load where an allocation is recorded.
+
+use crate::clock;
+use crate::descriptor::Descriptor;
+use crate::gate;
+use crate::ledger::file::{take, this_process};
+use crate::shim::{Shim, say};
+use gpumem_wire::kinds::{AllocKind, Severity};
+use gpumem_wire::settings::Log;
+use gpumem_wire::trace::{Action, HEADER_BYTES, Header, MAGIC, RECORD_BYTES, Record, VERSION};
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use zerocopy::IntoBytes;
+
+/// Records in a piece: 768 KiB of file.
+const PER_PIECE: u64 = 16384;
+const PIECE: u64 = PER_PIECE * RECORD_BYTES;
+/// Pieces that a trace may have: 12 GiB.
+const PIECES: usize = 16384;
+/// Names that are tried.
+const NAMES: u32 = 64;
+
+/// Whether this process or the one that it was forked from writes a trace.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether a trace may be going on.
+#[inline(always)]
+pub fn on() -> bool {
+    ON.load(Relaxed)
+}
+
+/// Appends a record if a trace is going on. Ask [`on`] before: what goes in here may cost something.
+///
+/// A free is to be noted before the real one, so that no allocation of the same address comes first.
+#[inline]
+pub fn note(action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u64, tid: u32, stack: u32) {
+    if let Some(trace) = gate::trace() {
+        let time_ns = clock::precise_ns();
+        trace.append(Record { time_ns, addr, bytes, stream, tid, stack, action, kind });
+    }
+}
+
+/// A trace being written. Never freed.
+pub struct Trace {
+    file: Descriptor,
+    path: PathBuf,
+    next: AtomicU64,
+    pieces: Box<[Piece]>,
+    /// Held while a piece is taken; never while anything else is done.
+    growing: Mutex<()>,
+    stopped: AtomicBool,
+}
+
+/// A mapped part of the file.
+#[derive(Default)]
+struct Piece {
+    at: AtomicPtr<AtomicU64>,
+    /// Records written; a piece that is full is unmapped.
+    written: AtomicU32,
+}
+
+/// Begins the trace of this process.
+///
+/// # Errors
+/// A sentence for people.
+pub fn start(path: &OsStr) -> Result<&'static Trace, String> {
+    let trace = Box::leak(Box::new(Trace::create(Path::new(path))?));
+    gate::set_trace(trace);
+    ON.store(true, Relaxed);
+    Ok(trace)
+}
+
+impl Trace {
+    /// A file that exists is left alone: another process of this program wrote it, or an earlier run.
+    /// Then the pid is part of the name.
+    fn create(wanted: &Path) -> Result<Self, String> {
+        let fail = |path: &Path, error: &dyn std::fmt::Display| {
+            format!("{}: cannot write an allocation trace there: {error}", path.display())
+        };
+        let id = this_process().map_err(|why| fail(wanted, &why))?;
+        let named = |suffix: String| {
+            let mut name = OsString::from(wanted);
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        let others = (1..NAMES).map(|n| match n {
+            1 => named(format!(".{}", id.pid)),
+            n => named(format!(".{}.{n}", id.pid)),
+        });
+        let open = |path: &Path| {
+            let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(path)
+        };
+        let (path, file) = std::iter::once(wanted.to_owned())
+            .chain(others)
+            .find_map(|path| match open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+                other => Some((path, other)),
+            })
+            .ok_or_else(|| fail(wanted, &"this name and all that begin with it are taken"))?;
+        let file = file.map_err(|error| fail(&path, &error))?;
+        // SAFETY: geteuid has no failure.
+        let uid = unsafe { libc::geteuid() };
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            record_bytes: RECORD_BYTES as u32,
+            pid: id.pid,
+            uid,
+            start_ticks: id.start_ticks,
+            created_ns: clock::precise_ns(),
+            created_real_ns: clock::real_ns(),
+            stopped: 0,
+        };
+        let made = room_for(HEADER_BYTES)
+            .and_then(|()| take(file.as_raw_fd(), 0, HEADER_BYTES))
+            .and_then(|()| file.write_all_at(header.as_bytes(), 0));
+        made.map_err(|error| {
+            let _ = std::fs::remove_file(&path);
+            fail(&path, &error)
+        })?;
+        let pieces = (0..PIECES).map(|_| Piece::default()).collect();
+        Ok(Self {
+            file: file.into(),
+            path,
+            next: AtomicU64::new(0),
+            pieces,
+            growing: Mutex::default(),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[inline]
+    fn append(&self, record: Record) {
+        if self.stopped.load(Relaxed) {
+            return;
+        }
+        let index = self.next.fetch_add(1, Relaxed);
+        let Some(piece) = self.pieces.get((index / PER_PIECE) as usize) else { return self.stop(libc::EFBIG) };
+        let mut at = piece.at.load(Acquire);
+        if at.is_null() {
+            at = match self.map(index / PER_PIECE, piece) {
+                Ok(at) => at,
+                Err(error) => return self.stop(error.raw_os_error().unwrap_or(libc::EIO)),
+            };
+        }
+        let words = record.words();
+        // SAFETY: the piece is mapped and backed until all of its records are written, of which this is
+        // one; records are whole, aligned u64s.
+        let place =
+            unsafe { std::slice::from_raw_parts(at.add((index % PER_PIECE) as usize * words.len()), words.len()) };
+        let (last, others) = words.split_last().unwrap_or((&0, &[]));
+        place.iter().zip(others).for_each(|(place, &word)| place.store(word, Relaxed));
+        place[others.len()].store(*last, Release);
+        if piece.written.fetch_add(1, AcqRel) + 1 == PER_PIECE as u32 {
+            // SAFETY: nobody has a record left to write here, and no number leads here again.
+            unsafe { libc::munmap(at.cast(), PIECE as usize) };
+        }
+    }
+
+    /// Takes storage for a piece and maps it.
+    #[cold]
+    fn map(&self, index: u64, piece: &Piece) -> io::Result<*mut AtomicU64> {
+        let _growing = self.growing.lock().map_err(|_| io::Error::from_raw_os_error(libc::EIO))?;
+        let at = piece.at.load(Acquire);
+        if !at.is_null() {
+            return Ok(at);
+        }
+        let fd = self.file.get().ok_or(io::Error::from_raw_os_error(libc::EBADF))?;
+        let offset = HEADER_BYTES + index * PIECE;
+        room_for(offset + PIECE)?;
+        take(fd, offset, PIECE)?;
+        let at = map_shared(fd, offset)?;
+        piece.at.store(at, Release);
+        Ok(at)
+    }
+
+    /// Ends the trace for want of room.
+    #[cold]
+    fn stop(&self, errno: i32) {
+        if self.stopped.swap(true, AcqRel) {
+            return;
+        }
+        if let Some(fd) = self.file.get() {
+            let at = std::mem::offset_of!(Header, stopped) as i64;
+            let errno = u64::from(errno as u32);
+            // SAFETY: writes a word into the header page, for which there is storage.
+            unsafe { libc::pwrite(fd, (&raw const errno).cast(), size_of::<u64>(), at) };
+        }
+        if let Some(shim) = gate::shim() {
+            self.say_stopped(shim, errno);
+        }
+    }
+
+    fn say_stopped(&self, shim: &Shim, errno: i32) {
+        let error = io::Error::from_raw_os_error(errno);
+        let line = format!("{}: the allocation trace ends here: {error}; the program runs on", self.path.display());
+        shim.message(Severity::Warning, &line);
+        if shim.settings.log != Log::Quiet {
+            say(&line);
+        }
+    }
+}
+
+fn map_shared(fd: RawFd, offset: u64) -> io::Result<*mut AtomicU64> {
+    // SAFETY: a new shared mapping of an open file.
+    let at = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(null_mut(), PIECE as usize, access, libc::MAP_SHARED, fd, offset as i64)
+    };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // A child must not write into its parent's trace.
+    // SAFETY: the mapping just made.
+    unsafe { libc::madvise(at, PIECE as usize, libc::MADV_DONTFORK) };
+    Ok(at.cast())
+}
+
+/// Beyond RLIMIT_FSIZE a file operation is a SIGXFSZ, not an error.
+fn room_for(bytes: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a plain system call that fills the struct.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
+    match known && limit.rlim_cur != libc::RLIM_INFINITY && limit.rlim_cur < bytes {
+        true => Err(io::Error::from_raw_os_error(libc::EFBIG)),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_wire::trace::read;
+    use std::fs::File;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("gpumem-{name}-{}", std::process::id()))
+    }
+
+    fn record(n: u64) -> Record {
+        let (time_ns, action, kind) = (n, Action::Alloc, AllocKind::Device);
+        Record { time_ns, addr: n << 9, bytes: n, stream: 0, tid: 1, stack: 0, action, kind }
+    }
+
+    #[test]
+    fn threads_append_and_nothing_is_lost() {
+        let path = scratch("threads");
+        let trace = Trace::create(&path).unwrap();
+        const EACH: u64 = 20_000;
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let trace = &trace;
+                scope.spawn(move || (0..EACH).for_each(|n| trace.append(record(thread * EACH + n))));
+            }
+        });
+        let read = read(&File::open(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read.torn, 0);
+        for thread in 0..4 {
+            let of_thread = read.records.iter().filter(|record| record.bytes / EACH == thread);
+            assert!(of_thread.map(|record| record.bytes).eq(thread * EACH..(thread + 1) * EACH), "each in its order");
+        }
+        let unmapped = trace.pieces.iter().filter(|piece| piece.written.load(Relaxed) == PER_PIECE as u32).count();
+        assert_eq!(unmapped as u64, 4 * EACH / PER_PIECE);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_stays_as_it_is() {
+        let path = scratch("taken");
+        std::fs::write(&path, "mine").unwrap();
+        let first = Trace::create(&path).unwrap();
+        let second = Trace::create(&path).unwrap();
+        let name = |n: &str| PathBuf::from(format!("{}.{}{n}", path.display(), std::process::id()));
+        assert_eq!((first.path(), second.path()), (name("").as_path(), name(".2").as_path()));
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        [first.path(), second.path(), &path].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    #[test]
+    fn a_trace_that_cannot_grow_stops_and_says_so() {
+        let path = scratch("stops");
+        let trace = Trace::create(&path).unwrap();
+        trace.append(record(1));
+        trace.next.store(PIECES as u64 * PER_PIECE, Relaxed);
+        trace.append(record(2));
+        trace.append(record(3));
+        let read = read(&File::open(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((read.records.len(), read.header.stopped), (1, libc::EFBIG as u64));
+    }
+}
