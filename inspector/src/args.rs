@@ -51,8 +51,8 @@ pub enum Color {
 /// Which process or file.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Target {
-    /// A pid, or the path of a dump or a ledger; nothing where there is just one process
-    #[arg(value_name = "PID|FILE", value_hint = ValueHint::AnyPath)]
+    /// A pid, a process's name, or the path of a dump or a ledger; nothing where there is just one process
+    #[arg(value_name = "PID|NAME|FILE", value_hint = ValueHint::AnyPath)]
     pub target: Option<String>,
     /// A dump or a ledger
     #[arg(long, value_name = "FILE", conflicts_with = "target", value_hint = ValueHint::FilePath)]
@@ -73,6 +73,8 @@ pub enum Command {
     Events(commands::events::Args),
     Top(commands::top::Args),
     Mark(commands::mark::Args),
+    Trim(commands::trim::Args),
+    Set(commands::set::Args),
     Dump(commands::dump::Args),
     Diff(commands::diff::Args),
     Export(commands::export::Args),

@@ -269,19 +269,26 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         std::fs::write(&path, under.finish()).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let with_pool = {
+        let path = dir.path().join("pool");
+        std::fs::write(&path, pool::pooled(me()).finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
     let dump = dir.path().join("dump");
     let library = dir.path().join("libgpumem.so");
     let checks = [("a", "ok"), ("b", "skip"), ("c", "fail")].map(|(name, result)| selftest::said(name, result));
     selftest::pretend(dir.path(), &checks.join(";"), "true", selftest::ONE_DIFFERS);
     let library = library.to_str().unwrap();
     let kept = dir.path().join("kept");
-    // A control socket that takes the mark.
+    // A control socket that takes the commands.
     let listener = std::os::unix::net::UnixListener::bind(dir.path().join(me().socket_name())).unwrap();
     std::thread::spawn(move || {
         use std::io::{BufRead, BufReader, Write};
-        let (mut stream, _) = listener.accept().unwrap();
-        BufReader::new(stream.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
-        stream.write_all(b"ok\n").unwrap();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+            stream.write_all(b"ok\n").unwrap();
+        }
     });
     let mut seen = BTreeSet::new();
     for args in [
@@ -291,6 +298,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["allocs", file, "--all", "--stacks"],
         &["graphs", file, "--all", "--stacks"],
         &["graphs", &under, "--all"],
+        &["stats", &with_pool],
         &["stats", file, "--samples"],
         &["events", file],
         &["top", file, "--count", "2", "--interval", "0.05"],
@@ -298,6 +306,8 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["diff", empty.to_str().unwrap(), file],
         &["export", "--format", "json", file],
         &["mark", "x", file],
+        &["trim", file],
+        &["set", file, "POOL_MAX", "1GiB"],
         &["clean", "--dry-run"],
         &["doctor"],
         &["run", "--lib", library, "--print-env", "--", "true"],

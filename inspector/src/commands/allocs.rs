@@ -52,6 +52,9 @@ pub struct Args {
     /// Only this thread
     #[arg(long, value_name = "TID")]
     thread: Option<u32>,
+    /// Only device memory that was spilled to managed or host memory
+    #[arg(long)]
+    spilled: bool,
     /// Rows to show; 0: all. 40 by default, in JSON all
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
@@ -96,6 +99,7 @@ struct GroupRow {
     key: String,
     live: u64,
     bytes: u64,
+    spilled_bytes: u64,
     oldest_age_ns: u64,
     newest_age_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,6 +152,7 @@ fn report(args: &Args, context: &Context, ledger: &Ledger) -> Result<Report> {
         min_age_ns: age(args.older)?,
         tag: args.tag.clone(),
         tid: args.thread,
+        spilled: args.spilled,
     };
     let limit = super::rows(args.limit, context);
     let (rows, rows_total, live, bytes) = match args.all {
@@ -206,6 +211,7 @@ fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
             key: key_text(ledger, &sites, &group.key),
             live: group.live,
             bytes: group.bytes,
+            spilled_bytes: group.spilled_bytes,
             oldest_age_ns: age(group.oldest_ns),
             newest_age_ns: age(group.newest_ns),
             total_allocs: group.total.map(|total| total.0),
@@ -300,7 +306,9 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
     let groups = || report.rows.iter().filter_map(|row| if let Row::Group(group) = row { Some(group) } else { None });
-    let columns = [
+    // Most processes have none.
+    let spilled = groups().any(|group| group.spilled_bytes > 0);
+    let mut columns = vec![
         ("live", Side::Right),
         ("%", Side::Right),
         ("count", Side::Right),
@@ -310,10 +318,13 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("oldest", Side::Right),
         (report.by, Side::Left),
     ];
+    if spilled {
+        columns.insert(2, ("spilled", Side::Right));
+    }
     let with_stacks = args.stacks || args.by == By::Stack;
     let mut table = Table::new(&columns);
     for group in groups() {
-        table.row([
+        let mut cells = vec![
             units::bytes(group.bytes),
             units::percent(group.bytes, report.bytes),
             units::number(group.live),
@@ -322,7 +333,12 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             group.total_allocs.map(units::number).unwrap_or_default(),
             if group.live == 0 { String::new() } else { units::span(group.oldest_age_ns) },
             group.key.clone(),
-        ]);
+        ];
+        if spilled {
+            let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
+            cells.insert(2, some(group.spilled_bytes));
+        }
+        table.row(cells);
         if with_stacks {
             table.below(stack_lines(&group.stack));
         }

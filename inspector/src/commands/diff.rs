@@ -6,6 +6,7 @@ use crate::failure::Result;
 use crate::model::allocs::Filter;
 use crate::model::cache::{self, Cache};
 use crate::model::changes::{self, Change, GraphChange, Match, minus};
+use crate::model::pool::{self, Pool};
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger};
 use crate::view::table::{BAD, DIM, GOOD, HEAD, Side, Table, paint};
@@ -57,6 +58,7 @@ struct Side2 {
     process: Head,
     live: Live,
     cache: Cache,
+    pool: Pool,
 }
 
 /// Runs the command.
@@ -78,6 +80,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         process: ledger.head(),
         live: totals::live(&ledger.snapshot),
         cache: cache::of(ledger),
+        pool: pool::of(ledger),
     };
     let (before, after) = (side(&before), side(&after));
     let report = Report {
@@ -118,6 +121,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         units::signed_bytes(report.managed_change),
         units::signed(report.count_change),
     )?;
+    print_pool(out, &before.pool, &after.pool)?;
     print_cache(out, &before.cache, &after.cache)?;
     let right = Side::Right;
     let mut table =
@@ -152,6 +156,28 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ]);
     }
     section(out, &table, "graphs and execs are the same at every site", report.graphs_total - report.graphs.len())
+}
+
+/// What the pool kept and did.
+fn print_pool(out: &mut dyn Write, before: &Pool, after: &Pool) -> std::io::Result<()> {
+    if !before.seen() && !after.seen() {
+        return Ok(());
+    }
+    let change = |of: fn(&Pool) -> u64| minus(of(after), of(before));
+    let number = |of| units::signed(change(of));
+    writeln!(
+        out,
+        "pool: idle {} ({} -> {}), spilled {}; hits {}, misses {}, past it {}, barriers {}, given back {}",
+        units::signed_bytes(change(|pool| pool.idle_bytes)),
+        units::bytes(before.idle_bytes),
+        units::bytes(after.idle_bytes),
+        units::signed_bytes(change(|pool| pool.spilled_live_bytes)),
+        number(|pool| pool.hits),
+        number(|pool| pool.misses),
+        number(|pool| pool.passed),
+        number(|pool| pool.barriers),
+        units::signed_bytes(change(|pool| pool.released_bytes)),
+    )
 }
 
 /// What the graph cache held and did: real execs are of no one site, since they serve several.

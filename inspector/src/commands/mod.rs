@@ -1,5 +1,5 @@
 //! One file per command. Each gathers a report from the model, then prints it as text or as JSON.
-//! [`cache`] is what several of them say of the graph cache.
+//! [`cache`] and [`pool`] are what several of them say of the graph cache and of the pool.
 
 pub mod allocs;
 pub mod cache;
@@ -12,11 +12,14 @@ pub mod export;
 pub mod generate;
 pub mod graphs;
 pub mod mark;
+pub mod pool;
 pub mod ps;
 pub mod run;
 pub mod selftest;
+pub mod set;
 pub mod stats;
 pub mod top;
+pub mod trim;
 
 use crate::args::{Args, Color, Command, Global, Target};
 use crate::failure::{Code, Failure, Result};
@@ -69,6 +72,8 @@ fn dispatch(args: Args) -> Result<()> {
         Command::Events(events) => events::run(events, &context("events")),
         Command::Top(top) => top::run(top, &context("top")),
         Command::Mark(mark) => mark::run(mark, &context("mark")),
+        Command::Trim(trim) => trim::run(trim, &context("trim")),
+        Command::Set(set) => set::run(set, &context("set")),
         Command::Dump(dump) => dump::run(dump, &context("dump")),
         Command::Diff(diff) => diff::run(diff, &context("diff")),
         Command::Export(export) => export::run(export, &context("export")),

@@ -4,6 +4,7 @@ use super::{Context, print_head};
 use crate::args::Target;
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
+use crate::model::pool::{self, Pool};
 use crate::model::totals::{self, COLUMNS, Device, Growth, Host, KindTotal, Live, OfProcess};
 use crate::model::{Head, Ledger};
 use crate::view::table::{DIM, HEAD, Side, Table, paint};
@@ -13,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Show totals per kind, counters, explained and unexplained memory, the graph cache, growth over time
+/// Show totals per kind, explained and unexplained memory, the pool, the graph cache, growth, counters
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -21,7 +22,7 @@ pub struct Args {
     /// Also every sample
     #[arg(long)]
     samples: bool,
-    /// Also counters that are zero, and settings
+    /// Also counters that are zero, settings, and the call stacks of what is stranded
     #[arg(long)]
     all: bool,
 }
@@ -37,6 +38,7 @@ struct Report {
     device_of_process: Option<OfProcess>,
     host: Host,
     cache: Cache,
+    pool: Pool,
     counters: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     growth: Option<GrowthReport>,
@@ -73,6 +75,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         devices,
         host: totals::host(&context.world, &ledger),
         cache: cache::of(&ledger),
+        pool: pool::of(&ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
         growth: totals::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
             span_ns,
@@ -84,7 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         captures_in_progress: snapshot.streams.values().filter(|stream| stream.capturing_ns != 0).count() as u64,
         threads: snapshot.threads.len() as u64,
         call_stacks: snapshot.stacks.len() as u64,
-        settings: snapshot.text(snapshot.header.settings).lines().map(str::to_owned).collect(),
+        settings: ledger.environment().into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
     };
     context.print(&report, |out, report| print(out, report, &ledger, args))
 }
@@ -104,6 +107,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     print_kinds(out, &report.kinds)?;
     print_devices(out, report)?;
     print_host(out, &report.host)?;
+    super::pool::print_part(out, &report.pool, args.all)?;
     super::cache::print_part(out, &report.cache)?;
     print_growth(out, report)?;
     print_counters(out, report, args)?;
@@ -171,6 +175,12 @@ fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         if device.managed_bytes > 0 {
             line(out, &units::bytes(device.managed_bytes), "managed, wherever it is", "")?;
         }
+        if device.spilled_bytes > 0 {
+            line(out, &units::bytes(device.spilled_bytes), "spilled, outside of it", "gpumem allocs --spilled")?;
+        }
+        if device.idle_bytes > 0 {
+            line(out, &units::bytes(device.idle_bytes), "gpumem's pool, idle", "kept for the next allocations")?;
+        }
         line(out, &units::bytes(device.graph_bytes), "graph execs", "estimated")?;
         // Most programs use neither.
         for (bytes, name, remark) in [
@@ -214,7 +224,15 @@ fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     if let Some(of_process) = &report.device_of_process {
         writeln!(out, "\n{}", paint(HEAD, "device memory of this process, by the driver"))?;
         line(out, &units::bytes(of_process.used_bytes), "used", "")?;
-        line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", "")?;
+        let idle = report.pool.idle_bytes;
+        let remark = match idle {
+            0 => String::new(),
+            idle => format!(
+                "{} of them idle in gpumem's pool: used for the driver, free for the program",
+                units::bytes(idle)
+            ),
+        };
+        line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", &remark)?;
         line(
             out,
             &units::bytes(of_process.unexplained_bytes),
@@ -291,7 +309,7 @@ fn print_counters(out: &mut dyn Write, report: &Report, args: &Args) -> std::io:
         if value > 0 || args.all {
             let shown = match name {
                 _ if name.ends_with("_ns") => units::span(value),
-                _ if name.contains("_bytes_") => units::bytes(value),
+                _ if name.contains("_bytes") => units::bytes(value),
                 _ => units::number(value),
             };
             let name =

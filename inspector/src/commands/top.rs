@@ -6,6 +6,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Sort};
 use crate::model::cache::{self, Cache};
 use crate::model::changes::minus;
+use crate::model::pool::{self, Pool};
 use crate::model::sites::Sites;
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger, graphs};
@@ -45,6 +46,7 @@ struct Report {
     device_peak_bytes: u64,
     rss_bytes: Option<u64>,
     cache: Cache,
+    pool: Pool,
     graphs: u64,
     execs: u64,
     graph_host_bytes_estimated: u64,
@@ -175,8 +177,9 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
         *earlier.entry(names.name(stack)).or_default() += bytes;
     }
     allocs::sort(&mut groups, Sort::Bytes);
-    let cache = cache::of(ledger);
-    let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(9 + super::cache::height(&cache)).max(3));
+    let (cache, pool) = (cache::of(ledger), pool::of(ledger));
+    let heads = super::cache::height(&cache) + super::pool::height(&pool);
+    let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(9 + heads).max(3));
     let sites: Vec<Site> = groups
         .iter()
         .take(args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit }))
@@ -204,6 +207,7 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
             .fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
         rss_bytes: totals::host(&context.world, ledger).rss_bytes,
         cache,
+        pool,
         graphs: graphs.graphs,
         execs: graphs.execs,
         graph_host_bytes_estimated: graphs.host_bytes,
@@ -234,6 +238,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
         units::bytes(report.graph_device_bytes_estimated),
         report.rss_bytes.map_or("?".into(), units::bytes),
     )?;
+    super::pool::print_head(out, &report.pool)?;
     super::cache::print_head(out, &report.cache)?;
     let rates = report.rates.as_ref().map(|rates| {
         let by_cache = match report.cache.seen() {

@@ -4,7 +4,7 @@ use super::Ledger;
 use super::sites::Sites;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space};
-use gpumem_wire::layout::{AllocSlot, StackRef};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, StackRef};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
@@ -49,6 +49,8 @@ pub struct Filter {
     pub min_age_ns: u64,
     pub tag: Option<String>,
     pub tid: Option<u32>,
+    /// Only those that lie outside of the device's memory though they were asked for there.
+    pub spilled: bool,
 }
 
 /// Allocations that have something in common.
@@ -57,6 +59,8 @@ pub struct Group {
     pub key: Key,
     pub live: u64,
     pub bytes: u64,
+    /// Of these, what was asked for as device memory and lies outside of it.
+    pub spilled_bytes: u64,
     /// Oldest and newest of the live ones; 0 when none is.
     pub oldest_ns: u64,
     pub newest_ns: u64,
@@ -95,6 +99,7 @@ impl Filter {
             *tags.entry(alloc.tag).or_insert_with(|| ledger.snapshot.text(alloc.tag) == wanted.as_str())
         };
         kind && alloc.bytes >= self.min_bytes
+            && (!self.spilled || alloc.flags & ALLOC_SPILLED != 0)
             && (self.min_age_ns == 0 || ledger.age(alloc.time_ns) >= self.min_age_ns)
             && self.tid.is_none_or(|tid| tid == alloc.tid)
             && self.tag.as_ref().is_none_or(tag)
@@ -102,7 +107,8 @@ impl Filter {
 
     /// True when everything that takes memory is looked at.
     pub fn is_default(&self) -> bool {
-        self.kinds.is_empty() && self.min_bytes == 0 && self.min_age_ns == 0 && self.tag.is_none() && self.tid.is_none()
+        let Self { kinds, min_bytes, min_age_ns, tag, tid, spilled, all_kinds: _ } = self;
+        kinds.is_empty() && *min_bytes == 0 && *min_age_ns == 0 && tag.is_none() && tid.is_none() && !spilled
     }
 }
 
@@ -158,6 +164,9 @@ impl Groups {
         let group = &mut self.list[at as usize].1;
         group.live += 1;
         group.bytes = group.bytes.saturating_add(alloc.bytes);
+        if alloc.flags & ALLOC_SPILLED != 0 {
+            group.spilled_bytes = group.spilled_bytes.saturating_add(alloc.bytes);
+        }
         group.oldest_ns = group.oldest_ns.min(alloc.time_ns);
         group.newest_ns = group.newest_ns.max(alloc.time_ns);
     }
@@ -169,6 +178,7 @@ impl Group {
             key: Key::Stack(0),
             live: 0,
             bytes: 0,
+            spilled_bytes: 0,
             oldest_ns: u64::MAX,
             newest_ns: 0,
             total: None,
@@ -197,6 +207,7 @@ fn merge(merged: &mut FxHashMap<Key, Group>, group: Group) {
         Some(into) => {
             into.live += group.live;
             into.bytes = into.bytes.saturating_add(group.bytes);
+            into.spilled_bytes = into.spilled_bytes.saturating_add(group.spilled_bytes);
             into.oldest_ns = into.oldest_ns.min(group.oldest_ns);
             into.newest_ns = into.newest_ns.max(group.newest_ns);
             into.total = match (into.total, group.total) {

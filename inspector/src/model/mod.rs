@@ -4,6 +4,7 @@
 //! * [`allocs`]: live allocations in groups.
 //! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
 //! * [`graphs`]: graphs and execs, in groups and one by one.
+//! * [`pool`]: the pool: what it keeps, what it did, what it placed elsewhere, what is stranded.
 //! * [`sites`]: call sites, named so that they can be told apart.
 //! * [`totals`]: sums, the device's and the host's memory explained, growth.
 //! * [`changes`]: two snapshots compared.
@@ -13,6 +14,7 @@ pub mod cache;
 pub mod changes;
 pub mod graphs;
 pub mod ledger;
+pub mod pool;
 pub mod sites;
 pub mod totals;
 

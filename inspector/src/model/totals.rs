@@ -7,7 +7,7 @@ use crate::source::process::Resident;
 use crate::source::world::World;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
-use gpumem_wire::layout::SampleSlot;
+use gpumem_wire::layout::{ALLOC_SPILLED, SampleSlot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -107,8 +107,12 @@ pub struct Device {
     /// Live recorded allocations of this process in device memory.
     pub tracked_bytes: u64,
     pub managed_bytes: u64,
+    /// Of this process, asked for as memory of the device and placed outside of it.
+    pub spilled_bytes: u64,
     /// Estimate for this process's graph execs, parked ones included.
     pub graph_bytes: u64,
+    /// What our pool keeps for later allocations of this process.
+    pub idle_bytes: u64,
     /// What the driver keeps for the default stream-ordered pool, beyond live stream-ordered
     /// allocations, by the last look; 0 if unknown or unused.
     pub pool_idle_bytes: u64,
@@ -123,7 +127,7 @@ pub struct Device {
 impl Device {
     /// Device memory that is recorded, estimated, or known to be kept for this process.
     pub fn explained_bytes(&self) -> u64 {
-        [self.tracked_bytes, self.graph_bytes, self.pool_idle_bytes, self.graph_memory_bytes]
+        [self.tracked_bytes, self.idle_bytes, self.graph_bytes, self.pool_idle_bytes, self.graph_memory_bytes]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -163,7 +167,9 @@ pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
                 baseline_bytes: context.baseline_used,
                 tracked_bytes: 0,
                 managed_bytes: 0,
+                spilled_bytes: 0,
                 graph_bytes: 0,
+                idle_bytes: 0,
                 pool_idle_bytes: 0,
                 graph_memory_bytes: 0,
                 unexplained_bytes: None,
@@ -174,6 +180,9 @@ pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
         let (device, looks) = entry;
         device.contexts += 1;
         device.peak_bytes = device.peak_bytes.saturating_add(context.peak_bytes);
+        if context.gone_ns == 0 {
+            device.idle_bytes = device.idle_bytes.saturating_add(context.idle_bytes);
+        }
         if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
             (device.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
         }
@@ -192,6 +201,9 @@ pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
             looks.async_bytes = looks.async_bytes.saturating_add(alloc.bytes);
         }
         match AllocKind::from_u8(alloc.kind).map(AllocKind::space) {
+            _ if alloc.flags & ALLOC_SPILLED != 0 => {
+                device.spilled_bytes = device.spilled_bytes.saturating_add(alloc.bytes);
+            }
             Some(Space::Device) => device.tracked_bytes = device.tracked_bytes.saturating_add(alloc.bytes),
             Some(Space::Managed) => device.managed_bytes = device.managed_bytes.saturating_add(alloc.bytes),
             _ => {}

@@ -1,4 +1,4 @@
-//! The one ledger that the user means: a pid, a file, or the only one there is.
+//! The one ledger that the user means: a pid, a name, a file, or the only one there is.
 
 use super::find::{self, Found, What};
 use super::open::{self, Owner};
@@ -9,7 +9,8 @@ use crate::model::Ledger;
 use crate::view::text;
 use std::path::Path;
 
-/// Reads the ledger of a target: a pid, the path of a file, or nothing.
+/// Reads the ledger of a target: a pid, the path of a file, the name of a process that runs, or
+/// nothing.
 ///
 /// # Errors
 /// Says what there is instead and what to type.
@@ -18,17 +19,27 @@ pub fn ledger(world: &World, target: Option<&str>, command: &str) -> Result<Ledg
         None => only_one(world, command),
         Some(target) => match target.parse::<u32>() {
             Ok(pid) if !Path::new(target).exists() => of_pid(world, pid),
-            _ => of_file(world, Path::new(target)),
+            _ if Path::new(target).exists() || target.contains('/') => of_file(world, Path::new(target)),
+            _ => of_name(world, target, command),
         },
+    }
+}
+
+fn of_name(world: &World, name: &str, command: &str) -> Result<Ledger> {
+    let survey = find::survey(world);
+    let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
+    match named.as_slice() {
+        [] => {
+            Err(Failure::nothing(format!("{name} is neither a pid, nor a file, nor the name of a process that runs"))
+                .fix("gpumem ps lists the processes"))
+        }
+        [one] => read(world, one),
+        several => Err(name_one(several, command)),
     }
 }
 
 /// A dump, or a ledger by its path.
 fn of_file(world: &World, path: &Path) -> Result<Ledger> {
-    if !path.exists() && !path.to_string_lossy().contains('/') {
-        return Err(Failure::nothing(format!("{} is neither a pid nor a file", path.display()))
-            .fix("gpumem ps lists the processes"));
-    }
     let snapshot = open::snapshot(path, Owner::Anyone, |_| true)?;
     let id = snapshot.header.pid;
     let same = |process: &Process| process.start_ticks == snapshot.header.start_ticks;

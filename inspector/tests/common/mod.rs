@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 pub mod cache;
+pub mod pool;
 pub mod selftest;
 
 use gpumem_inspector::compose::Composer;
@@ -15,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub const MIB: u64 = 1 << 20;
-const SECOND: u64 = 1_000_000_000;
+pub const SECOND: u64 = 1_000_000_000;
 
 /// Where the pretended program's code is.
 pub const APP: u64 = 0x5000_0000_0000;

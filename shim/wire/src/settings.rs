@@ -1,9 +1,9 @@
 //! Every variable that libgpumem.so reads: one table, used by the shim to read them, by the
 //! inspector to set, check and explain them, and by the docs.
 //!
-//! * [`value`]: what a variable may hold, and how a text becomes that.
-//! * [`alias`]: names of other projects that stand for ones of ours.
-//! * [`mod@change`]: what can be changed while the process runs.
+//! * `value`: what a variable may hold, and how a text becomes that.
+//! * `alias`: names of other projects that stand for ones of ours.
+//! * `change`: what can be changed while the process runs.
 //!
 //! An empty value counts as unset. A value that is refused leaves the default in force; the refusal
 //! is one line that names the variable, the value, what is allowed and what happens now.

@@ -2,9 +2,11 @@
 //!
 //! * [`system`]: this machine and this shell: the library, variables, directory, driver.
 //! * [`process`]: one process: is everything recorded, and if not, why.
+//! * [`memory`]: of one process: the pool, what ran out, what is stranded.
 //! * [`elf`]: whether a preload reaches a program at all.
 
 pub mod elf;
+pub mod memory;
 pub mod process;
 pub mod system;
 
@@ -74,11 +76,15 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("ledger", "the process has written a readable ledger"),
     ("interception", "every call of the process is recorded"),
     ("mode", "the shim does more than record, where it may"),
+    ("pool", "freed memory is kept for the next allocation, in every context"),
+    ("memory", "no allocation ran out of memory"),
+    ("stranded", "no call site asks for more and more while its older buffers lie unused"),
     ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),
     ("recording", "recording goes on"),
     ("dropped", "every record fitted into the ledger"),
     ("stacks", "every recorded call has a call stack"),
     ("complaints", "the process was started with settings that are known and allowed"),
+    ("aliases", "no variable of another project decides what gpumem does"),
     ("heartbeat", "the control thread of the process is alive"),
     ("control", "the process answers on its control socket"),
     ("tools", "no other tool watches the GPU in the process"),

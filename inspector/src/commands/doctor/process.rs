@@ -1,6 +1,6 @@
 //! Checks of one process: is everything recorded, and if not, why.
 
-use super::{Finding, Severity, beyond_reach};
+use super::{Finding, Severity, beyond_reach, memory};
 use crate::model::{Ledger, cache};
 use crate::source::ask::ask;
 use crate::source::choose;
@@ -13,7 +13,7 @@ use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::read::Snapshot;
-use gpumem_wire::settings::{Settings, parse_bool, parse_size};
+use gpumem_wire::settings::{self, Settings, aliases_in_force, parse_bool, parse_size};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -79,7 +79,9 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
     let whole = choose::read(world, found);
     if let Ok(whole) = &whole {
         findings.push(stacks(whole));
+        findings.extend(memory::check(whole));
         findings.push(graph_cache(whole));
+        findings.extend(aliases(whole));
     }
     findings.extend(complaints(summary));
     findings.push(heartbeat(summary, status));
@@ -213,6 +215,22 @@ fn complaints(summary: &Snapshot) -> Vec<Finding> {
         .collect();
     if found.is_empty() {
         return vec![Finding::new("complaints", Severity::Ok, "its settings are in order")];
+    }
+    found
+}
+
+/// Variables of other projects that are in force: who set them may not have thought of gpumem.
+fn aliases(ledger: &Ledger) -> Vec<Finding> {
+    let environment: Vec<_> =
+        ledger.environment().into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let finding = |alias: &&settings::Alias| {
+        let said = format!("{} is set, which stands for {}={}", alias.name, alias.setting, alias.value);
+        Finding::new("aliases", Severity::Info, said)
+            .fix(format!("{} itself, where it is set, counts instead", alias.setting))
+    };
+    let found: Vec<_> = aliases_in_force(&environment).iter().map(finding).collect();
+    if found.is_empty() {
+        return vec![Finding::new("aliases", Severity::Ok, "no variable of another project is in force")];
     }
     found
 }

@@ -6,7 +6,7 @@ use super::Context;
 use crate::args::Target;
 use crate::failure::Result;
 use crate::model::sites::Sites;
-use crate::model::{Ledger, cache, graphs, totals};
+use crate::model::{Ledger, cache, graphs, pool, totals};
 use crate::source::choose;
 use crate::source::find::{self, What};
 use crate::source::life::real_ns;
@@ -110,6 +110,7 @@ struct Everything {
     devices: Vec<totals::Device>,
     host: totals::Host,
     cache: cache::Cache,
+    pool: pool::Pool,
     counters: std::collections::BTreeMap<&'static str, u64>,
     samples: Vec<std::collections::BTreeMap<&'static str, u64>>,
     stacks: Vec<Stack>,
@@ -207,6 +208,7 @@ fn everything(context: &Context, ledger: &Ledger) -> Result<String> {
         devices: totals::devices(ledger, totals::driver_books(ledger).as_ref()),
         host: totals::host(&context.world, ledger),
         cache: cache::of(ledger),
+        pool: pool::of(ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
         samples: super::stats::samples(ledger),
         stacks: stacks

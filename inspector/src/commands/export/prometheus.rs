@@ -1,6 +1,6 @@
 //! Prometheus' text format.
 
-use crate::model::{Ledger, cache, graphs, totals};
+use crate::model::{Ledger, cache, graphs, pool, totals};
 use gpumem_wire::counters;
 use std::fmt::Write as _;
 
@@ -105,6 +105,37 @@ pub fn text(ledgers: &[Ledger]) -> String {
                     unexplained as f64,
                 );
             }
+        }
+        let pool = pool::of(ledger);
+        let on = f64::from(u8::from(pool.state == "on"));
+        add("gpumem_pool_on", "gauge", "1 if the pool serves a context.", who.clone(), on);
+        for context in &pool.in_contexts {
+            let of = || {
+                let numbers = [("context", context.context.to_string()), ("device", context.device.to_string())];
+                [who.clone(), numbers.to_vec()].concat()
+            };
+            for (name, help, value) in [
+                ("gpumem_pool_live_bytes", "Live device bytes of recorded allocations.", context.live_bytes),
+                ("gpumem_pool_idle_bytes", "Bytes that the pool keeps for later allocations.", context.idle_bytes),
+                ("gpumem_pool_idle_peak_bytes", "Highest bytes that the pool kept.", context.idle_peak_bytes),
+                ("gpumem_pool_idle_blocks", "Blocks that the pool keeps for later allocations.", context.idle_blocks),
+                (
+                    "gpumem_pool_spilled_bytes",
+                    "Live bytes asked for as device memory that lie outside of it.",
+                    context.spilled_live_bytes,
+                ),
+                (
+                    "gpumem_pool_limit_bytes",
+                    "What the process may take of the device; 0: no limit.",
+                    context.limit_bytes,
+                ),
+            ] {
+                add(name, "gauge", help, of(), value as f64);
+            }
+        }
+        for site in &pool.stranded {
+            let help = "Bytes in older buffers that lie unused while their call site asks for more.";
+            add("gpumem_pool_stranded_bytes", "gauge", help, with("site", &site.site), site.bytes as f64);
         }
         let cache = cache::of(ledger);
         let total = graphs::total(ledger, &cache);

@@ -1,0 +1,198 @@
+//! The pool in words: for the head of `top`, for `doctor`, and as a part of `stats`.
+
+use super::allocs::stack_lines;
+use super::stats::line;
+use crate::model::pool::{OfContext, Pool, StrandedSite};
+use crate::view::table::{HEAD, Side, Table, WARN, paint};
+use crate::view::text::{clean, count};
+use crate::view::units;
+use std::io::Write;
+
+/// "at most 1.0 GiB", or what holds where nothing is set.
+fn bound(pool: &Pool) -> String {
+    match pool.idle_max_bytes {
+        Some(bytes) => format!("at most {}", units::bytes(bytes)),
+        None => "at most a quarter of each device".into(),
+    }
+}
+
+/// The share of allocations that a kept block served; empty without any.
+pub fn hit_rate(pool: &Pool) -> String {
+    units::percent(pool.hits, pool.hits.saturating_add(pool.misses).saturating_add(pool.passed))
+}
+
+/// One line for the head of a view; none where the pool was never needed.
+pub fn head(pool: &Pool) -> Option<String> {
+    if !pool.seen() {
+        let off = pool.state == "off";
+        return off.then(|| format!("pool off: {}", clean(&pool.reason)));
+    }
+    let hits = match hit_rate(pool) {
+        rate if rate.is_empty() => String::new(),
+        rate => format!(", {rate} hits"),
+    };
+    let spilled = match pool.spilled_live_bytes {
+        0 => String::new(),
+        bytes => format!(", {} spilled", units::bytes(bytes)),
+    };
+    let idle = format!("{} idle in {}", units::bytes(pool.idle_bytes), count(pool.idle_blocks, "block"));
+    Some(format!("pool {} ({}): {idle} ({}){hits}{spilled}", pool.state, pool.free, bound(pool)))
+}
+
+/// How many lines [`print_head`] writes.
+pub fn height(pool: &Pool) -> usize {
+    usize::from(head(pool).is_some()) + usize::from(!pool.stranded.is_empty())
+}
+
+/// Prints [`head`], and a warning where memory is stranded.
+pub fn print_head(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
+    if let Some(line) = head(pool) {
+        writeln!(out, "{line}")?;
+    }
+    match pool.stranded.first() {
+        Some(site) => writeln!(out, "{} {}", paint(WARN, "warning:"), stranded_words(site)),
+        None => Ok(()),
+    }
+}
+
+/// The call site that strands most, in words.
+pub fn stranded_words(site: &StrandedSite) -> String {
+    format!(
+        "{} in {} lie unused while {} asks for more",
+        units::bytes(site.bytes),
+        count(site.blocks, "older block"),
+        clean(&site.site)
+    )
+}
+
+/// The part of `stats`; nothing where no memory was ever asked for. `stacks`: with the call stacks of
+/// what is stranded.
+pub fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Result<()> {
+    if pool.state == "unused" && !pool.seen() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", paint(HEAD, "pool"))?;
+    let reason = clean(&pool.reason).into_owned();
+    let frees = match pool.free {
+        _ if pool.state != "on" => "",
+        "deferred" => "frees never wait",
+        _ => "frees wait as the driver's do",
+    };
+    line(out, pool.state, frees, &reason)?;
+    if pool.seen() {
+        print_kept(out, pool)?;
+        print_done(out, pool)?;
+    }
+    print_contexts(out, &pool.in_contexts)?;
+    print_stranded(out, &pool.stranded, stacks)
+}
+
+/// What it keeps, and in which bounds.
+fn print_kept(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
+    let remark =
+        format!("in {}; {}, GPUMEM_POOL_MAX; NVML counts them as used", count(pool.idle_blocks, "block"), bound(pool));
+    line(out, &units::bytes(pool.idle_bytes), "idle", &remark)?;
+    let decay = match pool.decay_ns {
+        0 => ("never", "idle memory goes back by time alone"),
+        _ => ("", "after which idle memory goes back"),
+    };
+    let time = if pool.decay_ns == 0 { decay.0.to_owned() } else { units::span(pool.decay_ns) };
+    line(out, &time, decay.1, "GPUMEM_POOL_DECAY")?;
+    if pool.spilled_live_bytes > 0 || pool.spills > 0 {
+        let ever = format!("{} in {} ever", units::bytes(pool.spilled_bytes), count(pool.spills, "allocation"));
+        line(out, &units::bytes(pool.spilled_live_bytes), "spilled: live outside of the device's memory", &ever)?;
+    }
+    Ok(())
+}
+
+/// What it did.
+fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
+    let n = units::number;
+    let rate = hit_rate(pool);
+    if !rate.is_empty() {
+        let of = format!("{} of kept blocks, {} new, {} past the pool", n(pool.hits), n(pool.misses), n(pool.passed));
+        line(out, &rate, "hits", &of)?;
+    }
+    line(out, &n(pool.kept), "frees that kept the block", "")?;
+    let barriers = pool.barriers.saturating_add(pool.barriers_saved);
+    if barriers > 0 {
+        let saved = format!("{} more frees needed none: nothing was submitted since", n(pool.barriers_saved));
+        line(out, &n(pool.barriers), "barriers", &saved)?;
+    }
+    line(out, &n(pool.released), "blocks given back", &units::bytes(pool.released_bytes))?;
+    for (times, what, remark) in [
+        (pool.flushes, "times emptied", "an allocation ran out"),
+        (pool.trims, "times trimmed", "gpumem trim"),
+        (pool.limit_refusals, "allocations over the limit", "GPUMEM_LIMIT"),
+        (pool.press_refusals, "allocations refused once", "for the program to give back what it strands"),
+        (pool.freed_in_graph, "blocks freed while a live graph refers to them", ""),
+    ] {
+        if times > 0 {
+            line(out, &n(times), what, remark)?;
+        }
+    }
+    Ok(())
+}
+
+/// A row each, where there are several or one is not served.
+fn print_contexts(out: &mut dyn Write, contexts: &[OfContext]) -> std::io::Result<()> {
+    let plain = |context: &OfContext| context.reason.is_empty() && context.limit_bytes == 0;
+    if contexts.len() < 2 && contexts.iter().all(plain) {
+        return Ok(());
+    }
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("  context", right),
+        ("device", right),
+        ("live", right),
+        ("peak", right),
+        ("idle", right),
+        ("idle peak", right),
+        ("spilled", right),
+        ("limit", right),
+        ("pool", Side::Left),
+    ]);
+    for context in contexts {
+        let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
+        let why = if context.reason.is_empty() { String::new() } else { format!(": {}", context.reason) };
+        table.row([
+            context.context.to_string(),
+            context.device.to_string(),
+            units::bytes(context.live_bytes),
+            units::bytes(context.peak_bytes),
+            units::bytes(context.idle_bytes),
+            units::bytes(context.idle_peak_bytes),
+            some(context.spilled_live_bytes),
+            some(context.limit_bytes),
+            format!("{}{why}", context.state),
+        ]);
+    }
+    table.print(out)
+}
+
+fn print_stranded(out: &mut dyn Write, sites: &[StrandedSite], stacks: bool) -> std::io::Result<()> {
+    if sites.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", paint(WARN, "stranded: older buffers lie unused while their call site asks for more"))?;
+    let mut table = Table::new(&[
+        ("unused", Side::Right),
+        ("blocks", Side::Right),
+        ("reports", Side::Right),
+        ("last", Side::Right),
+        ("site", Side::Left),
+    ]);
+    for site in sites {
+        table.row([
+            units::bytes(site.bytes),
+            units::number(site.blocks),
+            units::number(site.times),
+            units::span(site.last_age_ns),
+            site.site.clone(),
+        ]);
+        if stacks {
+            table.below(stack_lines(&site.stack));
+        }
+    }
+    table.print(out)
+}

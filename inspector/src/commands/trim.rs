@@ -1,0 +1,39 @@
+//! `gpumem trim`: makes a running process give back what its pool keeps.
+
+use super::Context;
+use crate::args::Target;
+use crate::failure::Result;
+use crate::source::ask::ask;
+use crate::view::text;
+use gpumem_wire::command::Request;
+use serde::Serialize;
+
+/// Make a running process give the memory that gpumem's pool keeps back to the driver
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Also refuse the next growth of the program's own pool once, so that it gives back what it keeps
+    ///
+    /// Only for programs that free their caches and retry when memory runs out. Others may end.
+    #[arg(long)]
+    press: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Serialize)]
+struct Report {
+    pid: u32,
+    press: bool,
+    said: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of choosing the process and of asking it.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let ledger = context.ledger(&args.target)?;
+    let said = ask(&ledger, &Request::Trim { press: args.press })?;
+    let report = Report { pid: ledger.head().pid, press: args.press, said };
+    context.print(&report, |out, report| writeln!(out, "pid {}: {}", report.pid, text::clean(&report.said)))
+}

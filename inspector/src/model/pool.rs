@@ -1,0 +1,204 @@
+//! The pool: whether it is on, what it keeps, what it did, what it placed elsewhere.
+
+use super::Ledger;
+use super::sites::Sites;
+use crate::symbols::Frame;
+use gpumem_wire::counters::{self as c};
+use gpumem_wire::kinds::{EventKind, Mode, PoolState};
+use gpumem_wire::layout::{ContextSlot, EventSlot};
+use gpumem_wire::settings::{FreeMode, Settings};
+use serde::Serialize;
+
+/// The pool of a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Pool {
+    /// `on`: it serves a context; `off`; `unused`: nothing came to it so far.
+    pub state: &'static str,
+    /// Why it is not on, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What a free waits for: `strict`, `deferred`.
+    pub free: &'static str,
+    /// The bounds in force. `None`: a quarter of each device; 0 ns: not by time.
+    pub idle_max_bytes: Option<u64>,
+    pub decay_ns: u64,
+    /// Of all contexts that are there.
+    pub idle_bytes: u64,
+    pub idle_blocks: u64,
+    pub spilled_live_bytes: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub passed: u64,
+    pub kept: u64,
+    pub released: u64,
+    pub released_bytes: u64,
+    pub barriers: u64,
+    pub barriers_saved: u64,
+    pub flushes: u64,
+    pub trims: u64,
+    pub spills: u64,
+    pub spilled_bytes: u64,
+    pub limit_refusals: u64,
+    pub press_refusals: u64,
+    pub freed_in_graph: u64,
+    pub in_contexts: Vec<OfContext>,
+    pub stranded: Vec<StrandedSite>,
+}
+
+/// One context.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OfContext {
+    pub context: u16,
+    pub device: u32,
+    /// A [`PoolState`], and why it is not on.
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    pub live_bytes: u64,
+    pub peak_bytes: u64,
+    pub idle_bytes: u64,
+    pub idle_peak_bytes: u64,
+    pub idle_blocks: u64,
+    /// What the process may take of the device; 0: as much as there is.
+    pub limit_bytes: u64,
+    pub spilled_live_bytes: u64,
+}
+
+/// A call site whose requests creep upwards while older buffers stay unused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StrandedSite {
+    pub site: String,
+    /// What lies unused, when it was last seen.
+    pub bytes: u64,
+    pub blocks: u64,
+    /// Reports that the ring of events still holds, and since the last one.
+    pub times: u64,
+    pub last_age_ns: u64,
+    pub stack: Vec<Frame>,
+}
+
+/// The pool of a ledger's process.
+pub fn of(ledger: &Ledger) -> Pool {
+    let counter = |index| ledger.snapshot.counter(index);
+    let settings = ledger.settings();
+    let mut pool = Pool {
+        free: match settings.free {
+            FreeMode::Strict => "strict",
+            FreeMode::Deferred => "deferred",
+        },
+        idle_max_bytes: settings.pool_max,
+        decay_ns: settings.pool_decay,
+        hits: counter(c::POOL_HITS),
+        misses: counter(c::POOL_MISSES),
+        passed: counter(c::POOL_PASSED),
+        kept: counter(c::POOL_KEPT),
+        released: counter(c::POOL_RELEASED),
+        released_bytes: counter(c::POOL_RELEASED_BYTES),
+        barriers: counter(c::POOL_BARRIERS),
+        barriers_saved: counter(c::POOL_BARRIERS_FREE),
+        flushes: counter(c::POOL_FLUSHES),
+        trims: counter(c::TRIMS),
+        spills: counter(c::SPILLS),
+        spilled_bytes: counter(c::SPILLED_BYTES),
+        limit_refusals: counter(c::LIMIT_REFUSALS),
+        press_refusals: counter(c::PRESS_REFUSALS),
+        freed_in_graph: counter(c::FREED_IN_GRAPH),
+        in_contexts: contexts(ledger),
+        stranded: stranded(ledger),
+        ..Pool::default()
+    };
+    for context in &pool.in_contexts {
+        pool.idle_bytes = pool.idle_bytes.saturating_add(context.idle_bytes);
+        pool.idle_blocks = pool.idle_blocks.saturating_add(context.idle_blocks);
+        pool.spilled_live_bytes = pool.spilled_live_bytes.saturating_add(context.spilled_live_bytes);
+    }
+    (pool.state, pool.reason) = on(ledger, &settings, &pool);
+    pool
+}
+
+/// Those that are there.
+fn contexts(ledger: &Ledger) -> Vec<OfContext> {
+    let there = ledger.snapshot.contexts.iter().filter(|(_, slot)| slot.gone_ns == 0);
+    let row = |(&context, slot): (&u16, &ContextSlot)| {
+        let state = slot.pool_state();
+        let why = state.filter(|&state| !matches!(state, PoolState::On | PoolState::Unused));
+        OfContext {
+            context,
+            device: slot.device,
+            state: state.map_or("unknown", PoolState::name),
+            reason: why.map(|state| state.why().to_owned()).unwrap_or_default(),
+            live_bytes: slot.live_bytes,
+            peak_bytes: slot.peak_bytes,
+            idle_bytes: slot.idle_bytes,
+            idle_peak_bytes: slot.idle_peak_bytes,
+            idle_blocks: slot.idle_blocks,
+            limit_bytes: slot.limit_bytes,
+            spilled_live_bytes: slot.spilled_bytes,
+        }
+    };
+    let mut rows: Vec<_> = there.map(row).collect();
+    rows.sort_by_key(|row| row.context);
+    rows
+}
+
+/// Whether it is on, and why not.
+fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, String) {
+    let header = &ledger.snapshot.header;
+    let text = |at| ledger.snapshot.text(at).into_owned();
+    let states: Vec<&OfContext> = pool.in_contexts.iter().collect();
+    if states.iter().any(|context| context.state == PoolState::On.name()) {
+        return ("on", String::new());
+    }
+    if !settings.pool {
+        return ("off", "GPUMEM_POOL=0".into());
+    }
+    if header.mode == u32::from(Mode::RecordOnly as u8) {
+        return ("off", format!("record-only: {}", text(header.mode_reason)));
+    }
+    match states.iter().find(|context| !context.reason.is_empty()) {
+        Some(first) if first.state == PoolState::Interception.name() => {
+            let reason = format!("interception is partial: {}", text(header.interception_reason));
+            ("off", reason.trim_end_matches([':', ' ']).to_owned())
+        }
+        Some(first) => ("off", first.reason.clone()),
+        // Its contexts are gone.
+        None if pool.hits > 0 || pool.misses > 0 => ("on", String::new()),
+        None => ("unused", PoolState::Unused.why().into()),
+    }
+}
+
+/// The sites that were reported, those with most bytes first.
+fn stranded(ledger: &Ledger) -> Vec<StrandedSite> {
+    let reports = || ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::StrandedSite as u8);
+    let sites = Sites::of(ledger, reports().map(|event| event.stack));
+    let mut last: Vec<(&EventSlot, u64)> = Vec::new();
+    for event in reports() {
+        match last.iter_mut().find(|(known, _)| known.stack == event.stack) {
+            Some(known) => *known = (event, known.1 + 1),
+            None => last.push((event, 1)),
+        }
+    }
+    last.sort_by_key(|(event, _)| std::cmp::Reverse(event.a));
+    let row = |(event, times): (&EventSlot, u64)| StrandedSite {
+        site: sites.name(event.stack).to_string(),
+        bytes: event.a,
+        blocks: event.b,
+        times,
+        last_age_ns: ledger.age(event.time_ns),
+        stack: ledger.frames(event.stack),
+    };
+    last.into_iter().map(row).collect()
+}
+
+impl Pool {
+    /// True where there is anything to show besides that it is off or unused.
+    pub fn seen(&self) -> bool {
+        let did = [self.hits, self.misses, self.passed, self.kept, self.spills, self.limit_refusals];
+        self.state == "on" || did.iter().any(|&n| n > 0)
+    }
+
+    /// Contexts that it does not serve for a reason of their own.
+    pub fn not_served(&self) -> impl Iterator<Item = &OfContext> {
+        self.in_contexts.iter().filter(|context| !context.reason.is_empty())
+    }
+}

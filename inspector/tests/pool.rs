@@ -1,0 +1,387 @@
+//! The pool in every view: what is idle, what it did, what it placed elsewhere, what is stranded; and
+//! the commands that change it.
+
+mod common;
+use common::pool::pooled;
+use common::*;
+use gpumem_inspector::compose::Composer;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{Interception, Mode, PoolState};
+use gpumem_wire::layout::{ContextSlot, TableKind};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+
+/// A directory with one running process, this test.
+fn one() -> Dir {
+    with(pooled(me()))
+}
+
+fn with(ledger: Composer) -> Dir {
+    let dir = dir();
+    dir.put(me(), ledger);
+    dir
+}
+
+#[test]
+fn totals_say_what_is_kept_and_what_it_was_good_for() {
+    let report = one().json(&["stats"]);
+    let pool = &report["pool"];
+    for (field, expected) in [
+        ("state", json!("on")),
+        ("free", json!("strict")),
+        ("idle_max_bytes", json!(256 * MIB)),
+        ("decay_ns", json!(10 * SECOND)),
+        ("idle_bytes", json!(48 * MIB)),
+        ("idle_blocks", json!(3)),
+        ("spilled_live_bytes", json!(16 * MIB)),
+        ("hits", json!(990)),
+        ("misses", json!(7)),
+        ("passed", json!(3)),
+        ("kept", json!(996)),
+        ("released", json!(2)),
+        ("released_bytes", json!(4 * MIB)),
+        ("barriers", json!(5)),
+        ("barriers_saved", json!(991)),
+        ("flushes", json!(1)),
+        ("trims", json!(10)),
+        ("spills", json!(4)),
+        ("spilled_bytes", json!(64 * MIB)),
+        ("limit_refusals", json!(6)),
+        ("press_refusals", json!(8)),
+        ("freed_in_graph", json!(9)),
+    ] {
+        assert_eq!(pool[field], expected, "{field}");
+    }
+    assert!(pool.get("reason").is_none());
+    let contexts = pool["in_contexts"].as_array().unwrap();
+    assert_eq!(contexts.len(), 2, "the one that is gone keeps nothing");
+    assert_eq!((&contexts[0]["idle_peak_bytes"], &contexts[0]["limit_bytes"]), (&json!(96 * MIB), &json!(512 * MIB)));
+    assert_eq!(
+        (&contexts[1]["state"], &contexts[1]["reason"]),
+        (&json!("peer-access"), &json!(PoolState::Peers.why()))
+    );
+    // What is idle is explained; what is spilled is not the device's.
+    let device = &report["devices"][0];
+    assert_eq!((&device["tracked_bytes"], &device["idle_bytes"]), (&json!(64 * MIB), &json!(48 * MIB)));
+    assert_eq!((&device["spilled_bytes"], &device["unexplained_bytes"]), (&json!(16 * MIB), &json!((300 - 112) * MIB)));
+    assert_eq!(report["devices"][1]["idle_bytes"], 0, "a context that is gone keeps nothing");
+    let text = squeeze(&one().ok(&["stats"]));
+    for line in [
+        "48.0 MiB gpumem's pool, idle kept for the next allocations",
+        "16.0 MiB spilled, outside of it gpumem allocs --spilled",
+        "pool",
+        "on frees wait as the driver's do",
+        "48.0 MiB idle in 3 blocks; at most 256.0 MiB, GPUMEM_POOL_MAX; NVML counts them as used",
+        "10.0 s after which idle memory goes back GPUMEM_POOL_DECAY",
+        "16.0 MiB spilled: live outside of the device's memory 64.0 MiB in 4 allocations ever",
+        "99 % hits 990 of kept blocks, 7 new, 3 past the pool",
+        "996 frees that kept the block",
+        "5 barriers 991 more frees needed none: nothing was submitted since",
+        "2 blocks given back 4.0 MiB",
+        "1 times emptied an allocation ran out",
+        "10 times trimmed gpumem trim",
+        "6 allocations over the limit GPUMEM_LIMIT",
+        "8 allocations refused once for the program to give back what it strands",
+        "9 blocks freed while a live graph refers to them",
+        "1 0 64.0 MiB 112.0 MiB 48.0 MiB 96.0 MiB 16.0 MiB 512.0 MiB on",
+        "2 0 0 B 0 B 0 B 0 B 512.0 MiB peer-access: another context may use the memory of this one",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn without_a_bound_or_a_decay_that_is_said() {
+    let mut ledger = pooled(me());
+    ledger.header.settings = ledger.text("GPUMEM_FREE=deferred\nGPUMEM_POOL_DECAY=0");
+    let dir = with(ledger);
+    let pool = &dir.json(&["stats"])["pool"];
+    assert_eq!((&pool["idle_max_bytes"], &pool["decay_ns"]), (&Value::Null, &json!(0)));
+    let text = squeeze(&dir.ok(&["stats"]));
+    for line in ["on frees never wait", "never idle memory goes back by time alone GPUMEM_POOL_DECAY"] {
+        assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+    }
+    assert!(text.contains("at most a quarter of each device, GPUMEM_POOL_MAX"), "{text}");
+}
+
+#[test]
+fn what_was_set_while_it_ran_is_in_force() {
+    let mut ledger = pooled(me());
+    ledger.header.changes = ledger.text("GPUMEM_LIMIT=\nGPUMEM_POOL_MAX=1GiB");
+    let dir = with(ledger);
+    let report = dir.json(&["stats"]);
+    assert_eq!(report["pool"]["idle_max_bytes"], 1024 * MIB);
+    let settings = &report["settings"];
+    assert_eq!(settings, &json!(["GGML_CUDA_ALLOC_FALLBACK_MANAGED=1", "GPUMEM_LIMIT=", "GPUMEM_POOL_MAX=1GiB"]));
+}
+
+#[test]
+fn what_is_stranded_has_its_call_site() {
+    let dir = one();
+    let stranded = dir.json(&["stats"])["pool"]["stranded"].clone();
+    assert_eq!(stranded.as_array().unwrap().len(), 1, "one site, however often it was reported");
+    let site = &stranded[0];
+    assert_eq!((&site["bytes"], &site["blocks"], &site["times"]), (&json!(24 * MIB), &json!(3), &json!(2)));
+    assert_eq!(site["site"], "demo-server+0x101");
+    assert_eq!(site["stack"].as_array().unwrap().len(), 2);
+    let text = dir.ok(&["stats"]);
+    let row = |text: &str| text.lines().find(|line| line.contains("demo-server+0x101")).map(squeeze);
+    assert!(row(&text).unwrap().starts_with("24.0 MiB 3 2 "), "{text}");
+    assert!(!text.contains("demo-server+0x901"), "{text}");
+    assert!(dir.ok(&["stats", "--all"]).contains("demo-server+0x901"), "with --all its stack");
+    assert!(
+        dir.ok(&["top", "--once"]).contains("warning: 24.0 MiB in 3 older blocks lie unused while demo-server+0x101")
+    );
+}
+
+#[test]
+fn spilled_memory_is_marked() {
+    let dir = one();
+    let flags = |args: &[&str]| {
+        let report = dir.json(&[&["allocs", "--all"], args].concat());
+        report["rows"].as_array().unwrap().iter().map(|row| row["flags"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(flags(&[]), [json!(["pooled"]), json!(["spilled"])]);
+    assert_eq!(flags(&["--spilled"]), [json!(["spilled"])]);
+    let groups = dir.json(&["allocs"]);
+    let spilled: Vec<_> = groups["rows"].as_array().unwrap().iter().map(|row| row["spilled_bytes"].clone()).collect();
+    assert_eq!(spilled, [json!(0), json!(16 * MIB)]);
+    let text = squeeze(&dir.ok(&["allocs"]));
+    assert!(text.contains("\nlive % spilled count "), "{text}");
+    assert!(text.contains("\n16.0 MiB 20 % 16.0 MiB 1 "), "{text}");
+    let without = with(demo(me())).ok(&["allocs"]);
+    assert!(!without.contains("spilled"), "a column for nothing: {without}");
+}
+
+#[test]
+fn a_ledger_without_the_pool_has_no_word_of_it() {
+    let dir = with(demo(me()));
+    for view in [&["stats"][..], &["top", "--once"], &["allocs"]] {
+        let text = dir.ok(view);
+        assert!(!text.contains("pool"), "{view:?}:\n{text}");
+    }
+    let pool = &dir.json(&["stats"])["pool"];
+    assert_eq!((&pool["state"], &pool["reason"]), (&json!("unused"), &json!(PoolState::Unused.why())));
+}
+
+/// State and reason of a process whose only context is in this state.
+fn state(pool: PoolState, change: impl FnOnce(&mut Composer)) -> (String, String) {
+    let mut ledger = begin(me());
+    ledger.slots([ContextSlot { vendor: 1, pool_state: pool as u64, ..Default::default() }]);
+    change(&mut ledger);
+    let report = with(ledger).json(&["stats"]);
+    let text = |field: &str| report["pool"][field].as_str().unwrap_or_default().to_owned();
+    (text("state"), text("reason"))
+}
+
+#[test]
+fn a_pool_that_is_off_says_why() {
+    let is = |got: (String, String), state: &str, reason: &str| assert_eq!(got, (state.to_owned(), reason.to_owned()));
+    is(state(PoolState::On, |_| ()), "on", "");
+    is(state(PoolState::Broken, |_| ()), "off", PoolState::Broken.why());
+    is(state(PoolState::Vendor, |_| ()), "off", PoolState::Vendor.why());
+    let off = |ledger: &mut Composer| ledger.header.settings = ledger.text("GPUMEM_POOL=0");
+    is(state(PoolState::Off, off), "off", "GPUMEM_POOL=0");
+    let recording = |ledger: &mut Composer| {
+        ledger.header.mode = Mode::RecordOnly as u32;
+        ledger.header.mode_reason = ledger.text("libcuinj64 is loaded");
+    };
+    is(state(PoolState::RecordOnly, recording), "off", "record-only: libcuinj64 is loaded");
+    let partial = |ledger: &mut Composer| {
+        ledger.header.interception = Interception::Partial as u32;
+        ledger.header.interception_reason = ledger.text("used before");
+    };
+    is(state(PoolState::Interception, partial), "off", "interception is partial: used before");
+    let text = with(pooled(me())).ok(&["top", "--once"]);
+    let line = "pool on (strict): 48.0 MiB idle in 3 blocks (at most 256.0 MiB), 99 % hits, 16.0 MiB spilled\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn doctor_explains_what_is_off_ran_out_or_is_stranded() {
+    let finding = |ledger: Composer, id: &str| {
+        let answer = with(ledger).gpumem(&["doctor", "--all", "--json"]);
+        let report: Value = serde_json::from_str(&answer.out).unwrap();
+        let found = report["findings"].as_array().unwrap().iter().find(|finding| finding["id"] == id).unwrap();
+        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        (text("severity"), text("finding"), text("fix"))
+    };
+    let (severity, said, _) = finding(pooled(me()), "pool");
+    assert_eq!(severity, "info");
+    assert_eq!(said, "on, but not everywhere: context 2 on device 0: another context may use the memory of this one");
+    let (severity, said, fix) = finding(pooled(me()), "memory");
+    assert!(
+        said.starts_with("an allocation of 900.0 MiB ran out of memory ") && said.ends_with("with 80.0 MiB live"),
+        "{said}"
+    );
+    assert!(severity == "warning" && fix.ends_with("spilling failed too"), "its settings spill: {fix}");
+    let (severity, said, fix) = finding(pooled(me()), "stranded");
+    assert_eq!(
+        (severity.as_str(), said.as_str()),
+        ("warning", "24.0 MiB in 3 older blocks lie unused while demo-server+0x101 asks for more")
+    );
+    assert!(fix.contains("GPUMEM_STRANDED=press"), "{fix}");
+    let (severity, said, fix) = finding(pooled(me()), "aliases");
+    assert_eq!(severity, "info");
+    assert_eq!(said, "GGML_CUDA_ALLOC_FALLBACK_MANAGED is set, which stands for GPUMEM_OOM_FALLBACK=managed");
+    assert!(fix.contains("GPUMEM_OOM_FALLBACK itself"), "{fix}");
+    for id in ["pool", "memory", "stranded", "aliases"] {
+        assert_eq!(finding(demo(me()), id).0, "ok", "{id}");
+    }
+    let mut off = demo(me());
+    off.header.settings = off.text("GPUMEM_POOL=0");
+    let (severity, said, fix) = finding(off, "pool");
+    assert_eq!((severity.as_str(), said.as_str()), ("info", "off: GPUMEM_POOL=0"));
+    assert!(fix.contains("start it without"), "{fix}");
+    let mut limited = demo(me());
+    let mut shard = vec![0; counters::PER_SHARD];
+    shard[counters::LIMIT_REFUSALS] = 2;
+    limited.words(TableKind::Counters, &shard);
+    let (severity, said, _) = finding(limited, "memory");
+    assert_eq!((severity.as_str(), said.as_str()), ("warning", "2 allocations ran out at the limit"));
+}
+
+#[test]
+fn events_are_sentences() {
+    let dir = one();
+    let report = dir.json(&["events"]);
+    let texts: Vec<_> =
+        report["events"].as_array().unwrap().iter().map(|event| event["text"].as_str().unwrap()).collect();
+    assert_eq!(
+        texts,
+        [
+            "a call site asks for more and more; 8.0 MiB in 1 older block lie unused",
+            "4.0 MiB of idle memory were given back to the driver",
+            "16.0 MiB were placed outside of the device's memory",
+            "600.0 MiB are over the limit of this process",
+            "900.0 MiB could not be had with 80.0 MiB live, all that is idle given back",
+            "32.0 MiB were refused once, for the program to give back what it strands",
+            "a call site asks for more and more; 24.0 MiB in 3 older blocks lie unused",
+        ]
+    );
+    let problems = dir.json(&["events", "--problems"]);
+    let kinds: Vec<_> = problems["events"].as_array().unwrap().iter().map(|event| event["kind"].clone()).collect();
+    assert_eq!(kinds, ["stranded-site", "spilled", "limit-refused", "out-of-memory", "pressed", "stranded-site"]);
+}
+
+#[test]
+fn diff_and_exports_hold_the_pool() {
+    let dir = dir();
+    let file = |name: &str, ledger: Composer| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, ledger.finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let before = file("before", pooled(me()));
+    let mut grown = pooled(me());
+    let more = [
+        (counters::POOL_HITS, 100),
+        (counters::POOL_MISSES, 2),
+        (counters::POOL_BARRIERS, 1),
+        (counters::POOL_RELEASED_BYTES, 8 * MIB),
+    ];
+    for (index, value) in more {
+        cache::count(&mut grown, index, value);
+    }
+    grown.slots([ContextSlot { idle_bytes: 10 * MIB, spilled_bytes: MIB, vendor: 1, ..Default::default() }]);
+    let after = file("after", grown);
+    let text = dir.ok(&["diff", &before, &after]);
+    let line = "pool: idle +10.0 MiB (48.0 MiB -> 58.0 MiB), spilled +1.0 MiB; hits +100, misses +2, past it +0, barriers +1, given back +8.0 MiB\n";
+    assert!(text.contains(line), "{text}");
+    let report = dir.json(&["diff", &before, &after]);
+    assert_eq!((&report["before"]["pool"]["hits"], &report["after"]["pool"]["hits"]), (&json!(990), &json!(1090)));
+
+    let metrics = dir.ok(&["export", "--format", "prometheus", &before]);
+    let pid = me().pid;
+    for (name, labels, value) in [
+        ("gpumem_pool_on", "", 1),
+        ("gpumem_pool_idle_bytes", ",context=\"1\",device=\"0\"", 48 * MIB),
+        ("gpumem_pool_idle_blocks", ",context=\"1\",device=\"0\"", 3),
+        ("gpumem_pool_spilled_bytes", ",context=\"1\",device=\"0\"", 16 * MIB),
+        ("gpumem_pool_limit_bytes", ",context=\"2\",device=\"0\"", 512 * MIB),
+        ("gpumem_pool_stranded_bytes", ",site=\"demo-server+0x101\"", 24 * MIB),
+        ("gpumem_events_total", ",counter=\"pool_hits\"", 990),
+    ] {
+        let line = format!("{name}{{pid=\"{pid}\",process=\"demo-server\"{labels}}} {value}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    assert_eq!(dir.json(&["export", "--format", "json", &before])["pool"]["barriers_saved"], 991);
+}
+
+#[test]
+fn a_dump_keeps_what_the_pool_had() {
+    let dir = one();
+    let dump = dir.path().join("dump");
+    dir.ok(&["dump", "-o", dump.to_str().unwrap()]);
+    let pool = |args: &[&str]| {
+        let mut pool = dir.json(args)["pool"].clone();
+        pool["stranded"][0]["last_age_ns"] = json!(0);
+        pool
+    };
+    assert_eq!(pool(&["stats"]), pool(&["stats", dump.to_str().unwrap()]));
+}
+
+/// Runs a command against a control socket that answers like this: what the socket was asked.
+fn asked(args: &[&str], reply: &'static str) -> (Answer, String) {
+    let dir = one();
+    let listener = UnixListener::bind(dir.path().join(me().socket_name())).unwrap();
+    let socket = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+        stream.write_all(reply.as_bytes()).unwrap();
+        line
+    });
+    (dir.gpumem(args), socket.join().unwrap())
+}
+
+#[test]
+fn trim_asks_and_tells() {
+    let pid = me().pid;
+    let (answer, line) = asked(&["trim"], "ok 48 MiB in 3 blocks\n");
+    assert_eq!((answer.code, line.as_str()), (0, "trim\n"));
+    assert_eq!(answer.out, format!("pid {pid}: 48 MiB in 3 blocks\n"));
+    let (answer, line) = asked(&["trim", "--press", "demo-server", "--json"], "ok x\n");
+    assert_eq!(line, "trim press\n", "by its name: {}", answer.err);
+    let report: Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!((&report["pid"], &report["press"], &report["said"]), (&json!(pid), &json!(true), &json!("x")));
+    let (answer, _) = asked(&["trim"], "error the pool is off\n");
+    assert_eq!(answer.code, 1);
+    assert!(answer.err.contains("it refused: the pool is off"), "{}", answer.err);
+}
+
+#[test]
+fn set_is_checked_before_it_is_asked() {
+    let pid = me().pid.to_string();
+    let (answer, line) = asked(&["set", &pid, "pool_max", "1 GiB"], "ok\n");
+    assert_eq!((answer.code, line.as_str()), (0, "set pool_max 1 GiB\n"), "{}", answer.err);
+    assert_eq!(answer.out, format!("pid {pid}: GPUMEM_POOL_MAX=1 GiB\n"));
+    let (answer, _) = asked(&["set", &pid, "GPUMEM_LIMIT", "default", "--json"], "ok no limit\n");
+    let report: Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!((&report["variable"], &report["said"]), (&json!("GPUMEM_LIMIT"), &json!("no limit")));
+    let dir = one();
+    for (name, value, says) in [
+        ("LIMIT", "1KB", "GPUMEM_LIMIT cannot be \"1KB\": allowed is bytes"),
+        ("POOL_DECAY", "10", "allowed is a time"),
+        ("STACKS", "3", "possible values: POOL_MAX"),
+    ] {
+        let answer = dir.gpumem(&["set", &pid, name, value]);
+        assert_eq!(answer.code, 2);
+        assert!(answer.err.contains(says), "{}", answer.err);
+    }
+}
+
+#[test]
+fn a_name_is_as_good_as_a_pid() {
+    let dir = one();
+    assert_eq!(dir.json(&["stats", "demo-server"])["process"]["pid"], me().pid);
+    let answer = dir.gpumem(&["stats", "nobody"]);
+    assert_eq!(answer.code, 3);
+    assert!(answer.err.contains("nobody is neither a pid, nor a file, nor the name of a process"), "{}", answer.err);
+    let other = Sleeper::start();
+    dir.put(other.id(), demo(other.id()));
+    let answer = dir.gpumem(&["stats", "demo-server"]);
+    assert_eq!(answer.code, 4);
+    assert!(answer.err.contains(&format!("gpumem stats {}", other.id().pid)), "{}", answer.err);
+}
