@@ -41,8 +41,8 @@ fn on(ledger: &Ledger, pool: &Pool) -> Finding {
 /// Whether an allocation ran out.
 fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
     let finding = |text: String| Finding::new("memory", Severity::Warning, text);
-    let ran_out = ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::OutOfMemory as u8);
-    if let Some(last) = ran_out.last() {
+    let mut ran_out = ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::OutOfMemory as u8);
+    if let Some(last) = ran_out.next_back() {
         let said = format!(
             "an allocation of {} ran out of memory {} ago, with {} live",
             units::bytes(last.a),
