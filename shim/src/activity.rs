@@ -66,11 +66,13 @@ pub fn quiet() -> Option<u64> {
     COUNTS.quiet().filter(|_| countable())
 }
 
-/// Something that may submit work goes past us from now on: [`quiet`] says no for good.
+/// `what` may give the device work and is not counted: [`quiet`] says no for good. Call it before.
 #[cold]
-pub fn uncountable(why: &str) {
+pub fn uncountable(what: &str) {
     if !UNCOUNTABLE.swap(true, SeqCst) {
-        gate::record_if_started(|shim| shim.went_past(why));
+        gate::record_if_started(|shim| {
+            shim.went_past(&format!("{what} is newer than this gpumem and may give the device work uncounted"));
+        });
     }
     // What the caller does next is not seen by a reader that does not see this.
     fence(SeqCst);

@@ -38,6 +38,10 @@ shape!(A B C D);
 shape!(A B C D E);
 shape!(A B C D E F);
 shape!(A B C D E F G);
+shape!(A B C D E F G H);
+shape!(A B C D E F G H I);
+shape!(A B C D E F G H I J);
+shape!(A B C D E F G H I J K);
 
 fn shape_of<F: Shape>(_: F) -> &'static [(usize, usize)] {
     F::SHAPE
@@ -240,12 +244,56 @@ fn every_graph_function_has_a_row() {
         ($($name:ident [$($key:tt)*] ($($arg:ident),*);)*) => { rows.extend([$(stringify!($name)),*]); };
     }
     graph_thunks!(thunks);
-    let takes_graphs = |name: &&str| name.starts_with("cuGraph");
+    let takes_graphs = |name: &&str| name.starts_with("cuGraph") && !name.starts_with("cuGraphics");
     let mut rows: Vec<&str> = rows.into_iter().filter(takes_graphs).collect();
     rows.sort_unstable();
     let mut known: Vec<&str> = GRAPH_FUNCTIONS.split_whitespace().collect();
     known.sort_unstable();
     assert_eq!(rows, known, "each once, and no other");
+}
+
+/// Every function of sys, of whatever version of the API.
+fn functions_of_sys() -> Vec<String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut metadata = std::process::Command::new(cargo);
+    metadata.args(["metadata", "--format-version=1", "--offline", "--filter-platform"]);
+    metadata.arg(format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
+    let answer = metadata.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo runs");
+    let answer = String::from_utf8(answer.stdout).expect("JSON");
+    let mut manifests = answer.split("\"manifest_path\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let manifest = manifests.find(|path| path.contains("/cudarc-")).expect("cudarc is a dependency");
+    let sys = std::path::Path::new(manifest).with_file_name("src/driver/sys/mod.rs");
+    let sys = std::fs::read_to_string(sys).expect("the source of sys");
+    let names = sys.split("pub unsafe fn cu").skip(1).filter_map(|rest| rest.split('(').next());
+    let names: Vec<String> = names.map(|name| format!("cu{name}")).collect();
+    assert!(names.len() > 500, "{} functions", names.len());
+    names
+}
+
+/// What gives the device work must be counted: each function of sys whose name says so has a hook, and each
+/// hook that counts has such a name, so that a newer one of its kind is noticed.
+#[test]
+fn everything_that_submits_has_a_row() {
+    let mut rows = Vec::new();
+    macro_rules! hooks {
+        ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+            rows.extend([$((stringify!($name), $base, $since, stringify!($flavour), stringify!($module), [$(stringify!($ty)),*].contains(&"Stream"))),*]);
+        };
+    }
+    driver_functions!(hooks);
+    let missing: Vec<String> = functions_of_sys()
+        .into_iter()
+        .filter(|name| crate::may_submit(name.as_bytes()) && !rows.iter().any(|row| row.0 == name))
+        .collect();
+    assert!(missing.is_empty(), "no row for {missing:?}");
+    let counted = rows.iter().filter(|row| row.4 == "submit");
+    for &(name, base, since, _, _, on_stream) in counted {
+        assert!(crate::may_submit(name.as_bytes()), "{name}");
+        // Each form with a stream has a twin for the thread's own default stream, since there are such.
+        let twin = |row: &&(&str, &str, u32, &str, &str, bool)| row.1 == base && row.2 >= since && row.3 == "ptds";
+        let has_twin = rows.iter().any(|row| twin(&row));
+        assert!(has_twin || !on_stream || matches!(base, "cuLaunchGridAsync" | "cuGLUnmapBufferObjectAsync"), "{name}");
+    }
 }
 
 #[test]
@@ -283,6 +331,7 @@ fn structs_have_the_sizes_of_sys() {
     assert_eq!(size_of::<ExternalMemoryDesc>(), size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
     assert_eq!(size_of::<ExternalBufferDesc>(), size_of::<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>());
     assert_eq!(size_of::<MulticastProp>(), size_of::<sys::CUmulticastObjectProp>());
+    assert_eq!(size_of::<MemLocation>(), size_of::<sys::CUmemLocation>());
     use cudarc::runtime::sys as rt;
     assert_eq!(size_of::<Extent>(), size_of::<rt::cudaExtent>());
     assert_eq!(size_of::<PitchedPtr>(), size_of::<rt::cudaPitchedPtr>());

@@ -169,3 +169,20 @@ pub struct GraphExecUpdateInfo {
     pub error_node: GraphNode,
     pub error_from_node: GraphNode,
 }
+
+/// `CUmemLocation`: passed by value, in one register.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemLocation {
+    pub kind: i32,
+    pub id: i32,
+}
+
+/// `CUeglFrame`: passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EglFrame {
+    pub planes: [usize; 3],
+    /// Width, height, depth and pitch of the first plane; planes, channels; kind of frame, formats.
+    pub words: [u32; 9],
+}

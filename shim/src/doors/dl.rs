@@ -4,8 +4,8 @@
 //! caller's return address: glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from it, and a
 //! bystander's `dlsym(RTLD_NEXT, …)` behind an ordinary wrapper finds itself and recurses.
 
-use super::{driver, elf, hip, runtime, spare, thunk};
-use crate::{gate, graphs};
+use super::{driver, elf, hip, runtime, spare};
+use crate::gate;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -105,8 +105,8 @@ unsafe extern "C" fn decide(
     };
     let row = driver::row_named(name.to_bytes());
     let is_hip = hip::export_named(name.to_bytes()).is_some();
-    let takes_graphs = thunk::is_graph_function(name.to_bytes());
-    if row.is_none() && !is_hip && !takes_graphs && !runtime::is_exported(name.to_bytes()) {
+    let unknown = row.is_none() && spare::is_for(name.to_bytes());
+    if row.is_none() && !is_hip && !unknown && !runtime::is_exported(name.to_bytes()) {
         return JUMP;
     }
     // Where our export is in the way, the answer is as if it were not there.
@@ -135,12 +135,12 @@ unsafe extern "C" fn decide(
     } else if let Some(row) = row {
         (driver::bind_at(found) || driver::is_behind(row, found)).then_some(row.hook)
     } else if name.to_bytes().starts_with(b"cu") {
-        (takes_graphs && driver::bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
+        (unknown && driver::bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
     } else {
         hip::ours(name.to_bytes(), found)
     };
-    if takes_graphs && ours.is_none() && !passes {
-        graphs::unknown_passed(&name.to_string_lossy());
+    if spare::is_for(name.to_bytes()) && ours.is_none() && !passes {
+        spare::went_past(name.to_bytes());
     }
     match ours {
         Some(hook) => {

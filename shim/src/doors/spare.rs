@@ -1,10 +1,14 @@
 //! Thunks for functions that no table knows: what newer drivers offer under a name that begins as graph
-//! functions' names do, or under a known name for a newer version of the API.
+//! functions' names do, or says that the function gives the device work, or under a known name for a newer
+//! version of the API.
 //!
 //! Each thunk of the pool belongs to one real function, for good; the same function gets the same thunk.
+//! Handles of ours become real ones on the way. That of a function which gives the device work sees the call
+//! begin and not end, so from its first call on nothing is counted any more.
 
 use super::thunk::{self, Words};
-use crate::graphs;
+use crate::{activity, gate, graphs};
+use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 const SPARES: usize = 64;
@@ -13,12 +17,17 @@ const STRIDE: usize = 16;
 
 /// The real function of each.
 static REAL: [AtomicUsize; SPARES] = [const { AtomicUsize::new(0) }; SPARES];
+/// The name of each that gives the device work.
+static SUBMITS: [OnceBox<String>; SPARES] = [const { OnceBox::new() }; SPARES];
 
 thunk::through!(through, enter);
 
 /// # Safety
 /// Called by a thunk that [`of`] gave out, with the words that it keeps.
 unsafe extern "C" fn enter(index: usize, words: &mut Words, _: usize) -> usize {
+    if let Some(name) = SUBMITS[index].get().filter(|_| !gate::disabled()) {
+        activity::uncountable(name);
+    }
     // How many arguments an unknown function has is unknown.
     thunk::pass(REAL[index].load(Relaxed), words, words.len())
 }
@@ -65,13 +74,33 @@ unsafe extern "C" fn pool() {
     )
 }
 
+/// Whether a function of this name, if no table has it, is one to know of.
+pub fn is_for(name: &[u8]) -> bool {
+    thunk::is_graph_function(name) || gpumem_abi::may_submit(name)
+}
+
 /// The thunk of this function; `None` when all are taken, which ends what depends on them.
 pub fn of(real: usize, name: &[u8]) -> Option<usize> {
     let index = claim(&REAL, real);
-    if index.is_none() {
-        graphs::unknown_passed(&String::from_utf8_lossy(name));
+    match index {
+        Some(index) if gpumem_abi::may_submit(name) => {
+            SUBMITS[index].get_or_init(|| Box::new(String::from_utf8_lossy(name).into_owned()));
+        }
+        Some(_) => {}
+        None => went_past(name),
     }
     index.map(thunk_at)
+}
+
+/// The program was given a function of this name as it is.
+pub fn went_past(name: &[u8]) {
+    let text = String::from_utf8_lossy(name);
+    if thunk::is_graph_function(name) {
+        graphs::unknown_passed(&text);
+    }
+    if gpumem_abi::may_submit(name) {
+        activity::uncountable(&text);
+    }
 }
 
 fn thunk_at(index: usize) -> usize {

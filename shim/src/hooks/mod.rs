@@ -19,9 +19,12 @@ pub mod graph_use;
 pub mod host;
 pub mod ipc;
 pub mod memory;
+pub mod peer;
 pub mod procaddr;
 pub mod process;
 pub mod stream;
+pub mod submit;
+pub mod sync;
 pub mod vmm;
 
 use crate::call::Call;

@@ -3,7 +3,7 @@
 use super::written;
 use crate::call::Call;
 use crate::doors::driver::{self, Row};
-use crate::doors::{elf, hip, spare, thunk};
+use crate::doors::{elf, hip, spare};
 use crate::gate;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
@@ -93,8 +93,8 @@ unsafe fn answer(status: Status, symbol: *const c_char, pfn: *mut *mut c_void, v
     let (real, name) = (real as usize, name.to_bytes());
     let row = row_of(real, name, version as u32, flags);
     let ours = row.map(|row| row.hook).or_else(|| {
-        // Newer than the table: whatever it does, its handles must be the driver's.
-        let new = thunk::is_graph_function(name) && !elf::is_ours(real);
+        // Newer than the table: whatever it does, its handles must be the driver's, and its work be known of.
+        let new = spare::is_for(name) && !elf::is_ours(real);
         new.then(|| spare::of(real, name)).flatten()
     });
     if let Some(ours) = ours {
@@ -116,7 +116,8 @@ fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static
     // The first version of a name is what the name was made for.
     let row = row.filter(|row| version <= NEWEST.max(row.since) && driver::real_of(row) != 0);
     let mut same = driver::rows().iter().filter(|row| row.base.as_bytes() == base);
-    if row.is_none() && version > NEWEST && same.any(|row| !row.thunk) {
+    // What gives the device work says so itself when it is called.
+    if row.is_none() && version > NEWEST && !gpumem_abi::may_submit(base) && same.any(|row| !row.thunk) {
         let name = String::from_utf8_lossy(base).into_owned();
         gate::record_if_started(|shim| {
             shim.went_past(&format!(

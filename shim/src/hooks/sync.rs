@@ -1,0 +1,23 @@
+//! Waiting for the device, and asking whether it is done: where errors of earlier work come to light.
+
+use crate::activity;
+use crate::call::Call;
+use gpumem_abi::types::*;
+
+/// The program waits for all work of the current context.
+#[inline]
+pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real() };
+    activity::saw(status);
+    status
+}
+
+/// The program waits for a context, a stream or an event, or asks whether it is done.
+#[inline]
+pub unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(what) };
+    activity::saw(status);
+    status
+}
