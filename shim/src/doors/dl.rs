@@ -133,7 +133,7 @@ unsafe extern "C" fn decide(
     let ours = if passes {
         None
     } else if let Some(row) = row {
-        (driver::bind_at(found) || driver::is_behind(row, found)).then_some(row.hook)
+        (driver::bind_at(found) || driver::is_behind(row, found)).then_some(row.hook())
     } else if name.to_bytes().starts_with(b"cu") {
         (unknown && driver::bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
     } else {

@@ -25,10 +25,23 @@ pub struct Row {
     pub since: u32,
     /// The flavour whose default stream is per thread.
     pub per_thread: bool,
-    /// Address of our function: a hook's, or a thunk.
-    pub hook: usize,
+    hook: Address,
     /// Whether it is a thunk.
     pub thunk: bool,
+}
+
+/// Where a function of ours begins.
+#[derive(Clone, Copy, Debug)]
+struct Address(*const ());
+
+// SAFETY: code is the same for every thread.
+unsafe impl Sync for Address {}
+
+impl Row {
+    /// Address of our function: a hook's, or a thunk.
+    pub fn hook(&self) -> usize {
+        self.hook.0 as usize
+    }
 }
 
 macro_rules! emit {
@@ -43,16 +56,14 @@ macro_rules! emit {
             c_name!($name),
         )*];
 
-        fn hook_rows() -> Vec<Row> {
-            vec![$(Row {
-                name: stringify!($name),
-                base: $base,
-                since: $since,
-                per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
-                hook: export::$name as *const () as usize,
-                thunk: false,
-            },)*]
-        }
+        const HOOK_ROWS: [Row; Function::Count as usize] = [$(Row {
+            name: stringify!($name),
+            base: $base,
+            since: $since,
+            per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
+            hook: Address(export::$name as *const ()),
+            thunk: false,
+        },)*];
 
         mod export {
             use super::*;
@@ -97,16 +108,14 @@ macro_rules! emit_thunks {
             [$(stringify!($arg)),*].len(),
         )*];
 
-        fn thunk_rows() -> Vec<Row> {
-            vec![$(Row {
-                name: stringify!($name),
-                base: $base,
-                since: $since,
-                per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
-                hook: export_thunk::$name as *const () as usize,
-                thunk: true,
-            },)*]
-        }
+        const THUNK_ROWS: [Row; Thunk::Count as usize] = [$(Row {
+            name: stringify!($name),
+            base: $base,
+            since: $since,
+            per_thread: matches!(stringify!($flavour).as_bytes(), b"ptds"),
+            hook: Address(export_thunk::$name as *const ()),
+            thunk: true,
+        },)*];
 
         mod export_thunk {
             use super::{Thunk, through};
@@ -138,14 +147,11 @@ static DRIVER: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
 /// Names with the NUL that lookups want.
 const NAMES: [&CStr; N] = thunk::join(HOOK_NAMES, THUNK_NAMES);
 
+static ROWS: [Row; N] = thunk::join(HOOK_ROWS, THUNK_ROWS);
+
 /// All rows, in the order of the slots.
 pub fn rows() -> &'static [Row] {
-    static ROWS: once_cell::race::OnceBox<Vec<Row>> = once_cell::race::OnceBox::new();
-    ROWS.get_or_init(|| {
-        let mut rows = hook_rows();
-        rows.append(&mut thunk_rows());
-        Box::new(rows)
-    })
+    &ROWS
 }
 
 macro_rules! emit_calls {
@@ -359,7 +365,7 @@ mod tests {
     #[test]
     fn every_row_is_found_by_its_name() {
         for row in rows() {
-            assert_eq!(row_named(row.name.as_bytes()).unwrap().hook, row.hook);
+            assert_eq!(row_named(row.name.as_bytes()).unwrap().hook(), row.hook());
         }
         assert!(row_named(b"cuMemAlloc").is_none());
         assert!(row_named(b"curl_easy_init").is_none());

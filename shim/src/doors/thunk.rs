@@ -193,16 +193,18 @@ macro_rules! through {
     };
 }
 
-/// Two lists of names as one.
-pub const fn join<const A: usize, const B: usize, const N: usize>(
-    first: [&'static std::ffi::CStr; A],
-    second: [&'static std::ffi::CStr; B],
-) -> [&'static std::ffi::CStr; N] {
+/// Two lists as one.
+pub const fn join<T: Copy, const A: usize, const B: usize, const N: usize>(first: [T; A], second: [T; B]) -> [T; N] {
     assert!(A + B == N);
-    let mut all = [c""; N];
-    let mut index = 0;
+    let mut all = [first[0]; N];
+    let mut index = A;
     while index < N {
-        all[index] = if index < A { first[index] } else { second[index - A] };
+        all[index] = second[index - A];
+        index += 1;
+    }
+    index = 0;
+    while index < A {
+        all[index] = first[index];
         index += 1;
     }
     all

@@ -92,7 +92,7 @@ unsafe fn answer(status: Status, symbol: *const c_char, pfn: *mut *mut c_void, v
     }
     let (real, name) = (real as usize, name.to_bytes());
     let row = row_of(real, name, version as u32, flags);
-    let ours = row.map(|row| row.hook).or_else(|| {
+    let ours = row.map(Row::hook).or_else(|| {
         // Newer than the table: whatever it does, its handles must be the driver's, and its work be known of.
         let new = spare::is_for(name) && !elf::is_ours(real);
         new.then(|| spare::of(real, name)).flatten()
