@@ -50,6 +50,7 @@ fn totals_say_what_is_kept_and_what_it_was_good_for() {
         ("limit_refusals", json!(6)),
         ("press_refusals", json!(8)),
         ("freed_in_graph", json!(9)),
+        ("stranded_bytes", json!(24 * MIB)),
     ] {
         assert_eq!(pool[field], expected, "{field}");
     }
@@ -121,6 +122,12 @@ fn what_is_stranded_has_its_call_site() {
     let dir = one();
     let stranded = dir.json(&["stats"])["pool"]["stranded"].clone();
     assert_eq!(stranded.as_array().unwrap().len(), 1, "one site, however often it was reported");
+    // Freed since, it is no warning any more.
+    let mut freed = pooled(me());
+    cache::count(&mut freed, counters::STRANDED_REMOVED, 24 * MIB);
+    let freed = with(freed);
+    assert!(freed.ok(&["stats"]).contains("stranded, and freed since"));
+    assert!(!freed.ok(&["top", "--once"]).contains("warning:"));
     let site = &stranded[0];
     assert_eq!((&site["bytes"], &site["blocks"], &site["times"]), (&json!(24 * MIB), &json!(3), &json!(2)));
     assert_eq!(site["site"], "demo-server+0x101");
@@ -226,6 +233,13 @@ fn doctor_explains_what_is_off_ran_out_or_is_stranded() {
     assert_eq!(severity, "info");
     assert_eq!(said, "GGML_CUDA_ALLOC_FALLBACK_MANAGED is set, which stands for GPUMEM_OOM_FALLBACK=managed");
     assert!(fix.contains("GPUMEM_OOM_FALLBACK itself"), "{fix}");
+    let mut freed = pooled(me());
+    cache::count(&mut freed, counters::STRANDED_REMOVED, 24 * MIB);
+    let (severity, said, _) = finding(freed, "stranded");
+    assert_eq!(
+        (severity.as_str(), said.as_str()),
+        ("info", "1 call site stranded memory for a while, which is freed by now")
+    );
     for id in ["pool", "memory", "stranded", "aliases"] {
         assert_eq!(finding(demo(me()), id).0, "ok", "{id}");
     }
@@ -256,7 +270,7 @@ fn events_are_sentences() {
             "16.0 MiB were placed outside of the device's memory",
             "600.0 MiB are over the limit of this process",
             "900.0 MiB could not be had with 80.0 MiB live, all that is idle given back",
-            "32.0 MiB were refused once, for the program to give back what it strands",
+            "32.0 MiB were refused once, for the program to give back 24.0 MiB that it strands",
             "a call site asks for more and more; 24.0 MiB in 3 older blocks lie unused",
         ]
     );

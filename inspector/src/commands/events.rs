@@ -161,7 +161,8 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
             format!("a call site asks for more and more; {} in {} lie unused", units::bytes(a), count(b, "older block"))
         }
         Some(EventKind::Pressed) => {
-            format!("{} were refused once, for the program to give back what it strands", units::bytes(a))
+            let (asked, older) = (units::bytes(a), units::bytes(b));
+            format!("{asked} were refused once, for the program to give back {older} that it strands")
         }
     };
     match (said.is_empty(), words.is_empty()) {

@@ -41,7 +41,7 @@ pub fn head(pool: &Pool) -> Option<String> {
 
 /// How many lines [`print_head`] writes.
 pub fn height(pool: &Pool) -> usize {
-    usize::from(head(pool).is_some()) + usize::from(!pool.stranded.is_empty())
+    usize::from(head(pool).is_some()) + usize::from(worst(pool).is_some())
 }
 
 /// Prints [`head`], and a warning where memory is stranded.
@@ -49,13 +49,18 @@ pub fn print_head(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if let Some(line) = head(pool) {
         writeln!(out, "{line}")?;
     }
-    match pool.stranded.first() {
+    match worst(pool) {
         Some(site) => writeln!(out, "{} {}", paint(WARN, "warning:"), stranded_words(site)),
         None => Ok(()),
     }
 }
 
-/// The call site that strands most, in words.
+/// The call site that strands most, while anything is stranded.
+fn worst(pool: &Pool) -> Option<&StrandedSite> {
+    pool.stranded.first().filter(|_| pool.stranded_bytes > 0)
+}
+
+/// A call site that strands memory, in words.
 pub fn stranded_words(site: &StrandedSite) -> String {
     format!(
         "{} in {} lie unused while {} asks for more",
@@ -84,7 +89,7 @@ pub fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Re
         print_done(out, pool)?;
     }
     print_contexts(out, &pool.in_contexts)?;
-    print_stranded(out, &pool.stranded, stacks)
+    print_stranded(out, pool, stacks)
 }
 
 /// What it keeps, and in which bounds.
@@ -170,11 +175,18 @@ fn print_contexts(out: &mut dyn Write, contexts: &[OfContext]) -> std::io::Resul
     table.print(out)
 }
 
-fn print_stranded(out: &mut dyn Write, sites: &[StrandedSite], stacks: bool) -> std::io::Result<()> {
-    if sites.is_empty() {
+fn print_stranded(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Result<()> {
+    if pool.stranded.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{}", paint(WARN, "stranded: older buffers lie unused while their call site asks for more"))?;
+    let title = match pool.stranded_bytes {
+        0 => paint(HEAD, "stranded, and freed since: older buffers lay unused while their call site asked for more"),
+        now => {
+            let what = "in older buffers that lie unused while their call site asks for more";
+            paint(WARN, format!("stranded: {} {what}", units::bytes(now)))
+        }
+    };
+    writeln!(out, "\n{title}")?;
     let mut table = Table::new(&[
         ("unused", Side::Right),
         ("blocks", Side::Right),
@@ -182,7 +194,7 @@ fn print_stranded(out: &mut dyn Write, sites: &[StrandedSite], stacks: bool) -> 
         ("last", Side::Right),
         ("site", Side::Left),
     ]);
-    for site in sites {
+    for site in &pool.stranded {
         table.row([
             units::bytes(site.bytes),
             units::number(site.blocks),

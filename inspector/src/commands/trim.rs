@@ -11,9 +11,10 @@ use serde::Serialize;
 /// Make a running process give the memory that gpumem's pool keeps back to the driver
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Also refuse the next growth of the program's own pool once, so that it gives back what it keeps
+    /// Also refuse the next request of the call site that strands most, once, so that the program frees
     ///
-    /// Only for programs that free their caches and retry when memory runs out. Others may end.
+    /// Only where the program is known to free and ask again when memory runs out: see
+    /// GPUMEM_STRANDED_RETRIES.
     #[arg(long)]
     press: bool,
     #[command(flatten)]

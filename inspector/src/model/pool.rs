@@ -4,7 +4,7 @@ use super::Ledger;
 use super::sites::Sites;
 use crate::symbols::Frame;
 use gpumem_wire::counters::{self as c};
-use gpumem_wire::kinds::{EventKind, Mode, PoolState};
+use gpumem_wire::kinds::{EventKind, Interception, Mode, PoolState};
 use gpumem_wire::layout::{ContextSlot, EventSlot};
 use gpumem_wire::settings::{FreeMode, Settings};
 use serde::Serialize;
@@ -42,6 +42,8 @@ pub struct Pool {
     pub press_refusals: u64,
     pub freed_in_graph: u64,
     pub in_contexts: Vec<OfContext>,
+    /// What lies unused now at call sites that ask for more, and the sites that were reported.
+    pub stranded_bytes: u64,
     pub stranded: Vec<StrandedSite>,
 }
 
@@ -104,6 +106,7 @@ pub fn of(ledger: &Ledger) -> Pool {
         press_refusals: counter(c::PRESS_REFUSALS),
         freed_in_graph: counter(c::FREED_IN_GRAPH),
         in_contexts: contexts(ledger),
+        stranded_bytes: counter(c::STRANDED_ADDED).saturating_sub(counter(c::STRANDED_REMOVED)),
         stranded: stranded(ledger),
         ..Pool::default()
     };
@@ -145,23 +148,22 @@ fn contexts(ledger: &Ledger) -> Vec<OfContext> {
 fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, String) {
     let header = &ledger.snapshot.header;
     let text = |at| ledger.snapshot.text(at).into_owned();
-    let states: Vec<&OfContext> = pool.in_contexts.iter().collect();
-    if states.iter().any(|context| context.state == PoolState::On.name()) {
-        return ("on", String::new());
-    }
+    let is = |number: u32, name: u8| number == u32::from(name);
     if !settings.pool {
         return ("off", "GPUMEM_POOL=0".into());
     }
-    if header.mode == u32::from(Mode::RecordOnly as u8) {
+    if is(header.mode, Mode::RecordOnly as u8) {
         return ("off", format!("record-only: {}", text(header.mode_reason)));
     }
-    match states.iter().find(|context| !context.reason.is_empty()) {
-        Some(first) if first.state == PoolState::Interception.name() => {
-            let reason = format!("interception is partial: {}", text(header.interception_reason));
-            ("off", reason.trim_end_matches([':', ' ']).to_owned())
-        }
+    let contexts = &pool.in_contexts;
+    if is(header.interception, Interception::Partial as u8) && !contexts.is_empty() {
+        let reason = format!("interception is partial: {}", text(header.interception_reason));
+        return ("off", reason.trim_end_matches([':', ' ']).to_owned());
+    }
+    let served = contexts.iter().any(|context| context.state == PoolState::On.name());
+    match contexts.iter().find(|context| !context.reason.is_empty()) {
+        _ if served => ("on", String::new()),
         Some(first) => ("off", first.reason.clone()),
-        // Its contexts are gone.
         None if pool.hits > 0 || pool.misses > 0 => ("on", String::new()),
         None => ("unused", PoolState::Unused.why().into()),
     }

@@ -70,7 +70,7 @@ pub fn pooled(id: ProcessId) -> Composer {
         EventSlot { stack: 2, ..event(62, EventKind::Spilled, 16, 0) },
         event(63, EventKind::LimitRefused, 600, 0),
         EventSlot { stack: 2, ..event(64, EventKind::OutOfMemory, 900, 80 * MIB) },
-        event(65, EventKind::Pressed, 32, 0),
+        event(65, EventKind::Pressed, 32, 24 * MIB),
         event(66, EventKind::StrandedSite, 24, 3),
     ]);
     let mut shard = vec![0; counters::PER_SHARD];
@@ -94,6 +94,8 @@ pub fn pooled(id: ProcessId) -> Composer {
         (counters::PRESS_REFUSALS, 8),
         (counters::FREED_IN_GRAPH, 9),
         (counters::TRIMS, 10),
+        (counters::STRANDED_ADDED, 30 * MIB),
+        (counters::STRANDED_REMOVED, 6 * MIB),
     ] {
         shard[index] = value;
     }

@@ -326,7 +326,8 @@ names! {
         OutOfMemory = 20, "out-of-memory";
         /// A call site asks for more and more while `a` bytes in `b` of its older blocks lie unused.
         StrandedSite = 21, "stranded-site";
-        /// An allocation of `a` bytes was refused once, so that the program gives back what it strands.
+        /// An allocation of `a` bytes was refused once, so that the program gives back `b` bytes that it
+        /// strands.
         Pressed = 22, "pressed";
     }
 }

@@ -75,6 +75,11 @@ fn stranded(pool: &Pool, settings: &Settings) -> Vec<Finding> {
     if pool.stranded.is_empty() {
         return vec![Finding::new("stranded", Severity::Ok, "no call site was seen to strand memory")];
     }
+    if pool.stranded_bytes == 0 {
+        let sites = text::count(pool.stranded.len() as u64, "call site");
+        let said = format!("{sites} stranded memory for a while, which is freed by now");
+        return vec![Finding::new("stranded", Severity::Info, said).fix(fix)];
+    }
     let finding = |site| Finding::new("stranded", Severity::Warning, stranded_words(site)).fix(fix);
     pool.stranded.iter().map(finding).collect()
 }
