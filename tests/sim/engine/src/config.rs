@@ -33,8 +33,21 @@ pub struct Config {
     pub leaks: bool,
     /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`.
     pub faults: Vec<Fault>,
+    /// `SIM_MANAGED`: what managed memory the devices have. Default `concurrent`.
+    pub managed: Managed,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
     pub driver_version: u32,
+}
+
+/// What managed memory there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Managed {
+    /// Host and device use it at the same time, and it may be larger than the device.
+    Concurrent,
+    /// `exclusive`: the host must not touch it while a kernel runs, and all of it fits on the device.
+    Exclusive,
+    /// `none`: asking for it gives 801.
+    None,
 }
 
 pub struct Fault {
@@ -72,6 +85,11 @@ impl Config {
             slow_us: number("SIM_SLOW_US", 0),
             leaks: number("SIM_LEAKS", 0) != 0,
             faults: parse_faults(&var("SIM_FAULT").unwrap_or_default()),
+            managed: match var("SIM_MANAGED").as_deref() {
+                Some("exclusive") => Managed::Exclusive,
+                Some("none") => Managed::None,
+                _ => Managed::Concurrent,
+            },
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,
         }
     }

@@ -258,6 +258,7 @@ pub fn synchronize(h: H) -> Result {
         crate::capture::forbid_in_context(&mut m, h)?;
         m.context_fences(h)
     };
+    crate::memory::count_wait(&fences);
     wait_all(&fences);
     let mut m = lock();
     crate::pool::release_idle(&mut m);

@@ -275,8 +275,10 @@ pub fn launch(h: H, s: H) -> Result {
     deps.retain(|f| !f.reached());
     let times: Vec<_> = records.iter().filter_map(|ev| m.events.get(ev).map(|e| e.time.clone())).collect();
     let ctx = m.stream(s)?.ctx;
+    let running = crate::note::submitted(&m, &plan);
     let run = move || {
         plan.iter().for_each(|step| work::perform(step, ctx));
+        drop(running);
         for t in times {
             t.store(crate::event::now_ns(), std::sync::atomic::Ordering::SeqCst);
         }

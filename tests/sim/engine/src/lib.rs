@@ -29,6 +29,7 @@ pub mod machine;
 pub mod memory;
 pub mod module;
 pub mod node;
+pub mod note;
 pub mod pool;
 pub mod ptx;
 pub mod queue;

@@ -82,6 +82,8 @@ pub struct Machine {
     pub captures: HashMap<u64, Capture>,
     pub allocs: BTreeMap<u64, Alloc>,
     pub threads: HashMap<u64, Thread>,
+    /// What test programs said of their memory.
+    pub notes: crate::note::Notes,
     /// Host memory that graphs and execs cost.
     pub graph_host: Heap,
     pub host_heap: Vec<Vec<u8>>,
@@ -160,6 +162,7 @@ impl Machine {
             captures: HashMap::new(),
             allocs: BTreeMap::new(),
             threads: HashMap::new(),
+            notes: Default::default(),
             graph_host: Heap::default(),
             host_heap: Vec::new(),
             callbacks: Queue::new(),
@@ -298,6 +301,8 @@ fn stats(m: &Machine) -> Vec<(&'static str, u64)> {
         ("live_captures", m.captures.len() as u64),
         ("live_user_objects", m.user_objects.len() as u64),
         ("peak_execs", m.peak_execs),
+        ("noted_live", m.notes.live().0),
+        ("noted_bytes", m.notes.live().1),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 use crate::arena::BLOCK;
 use crate::capture;
+use crate::config::{Managed, config};
 use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
@@ -123,12 +124,21 @@ pub fn alloc_managed(ctx: H, size: u64, flags: u32) -> Result<u64> {
     }
     let mut m = lock();
     capture::forbid_unsafe(&mut m)?;
+    if config().managed == Managed::None {
+        return Err(Error::NOT_SUPPORTED);
+    }
     // Whole blocks, so that the host's view of it is its own.
-    let addr = alloc_kind(&mut m, ctx, size.max(1).next_multiple_of(BLOCK), Kind::Managed)?;
-    let span = size.max(1).next_multiple_of(BLOCK);
+    let span = size.max(1).checked_next_multiple_of(BLOCK).ok_or(Error::OUT_OF_MEMORY)?;
+    let device = m.device_of(ctx)?;
+    // Its pages come to the device when they are used there, and may go again; where host and device
+    // cannot use it at the same time, all of it has to fit.
+    if config().managed == Managed::Exclusive {
+        m.charge(device, span)?;
+    }
+    let addr = m.arena.take_blocks(span, BLOCK)?;
     m.arena.host_access(addr, span, true)?;
+    m.add_alloc(addr, size, Kind::Managed, ctx, device);
     if let Some(a) = m.allocs.get_mut(&addr) {
-        a.size = size;
         a.flags = flags;
     }
     Ok(addr)
@@ -161,10 +171,11 @@ pub fn free(ptr: u64) -> Result {
         let mut m = lock();
         capture::forbid_unsafe(&mut m)?;
         let a = m.allocs.get(&ptr).filter(|a| freeable(a.kind)).ok_or(Error::INVALID_VALUE)?;
-        let (device, id) = (a.device, a.id);
+        let (device, ctx, id) = (a.device, a.ctx, a.id);
         report::count("barriers", 1);
-        (m.device_fences(device), id)
+        (m.free_fences(device, ctx), id)
     };
+    count_wait(&fences);
     wait_all(&fences);
     let mut m = lock();
     if m.allocs.get(&ptr).is_none_or(|a| a.id != id) {
@@ -172,6 +183,13 @@ pub fn free(ptr: u64) -> Result {
     }
     drop_alloc(&mut m, ptr);
     Ok(())
+}
+
+/// A call that waits for the device: counted if there is anything to wait for.
+pub fn count_wait(fences: &[crate::queue::Fence]) {
+    if fences.iter().any(|f| !f.reached()) {
+        report::count("waits", 1);
+    }
 }
 
 /// Takes an allocation away at once, whatever still runs.
@@ -187,8 +205,10 @@ pub fn drop_alloc(m: &mut Machine, ptr: u64) {
         Kind::Managed => {
             let span = a.size.max(1).next_multiple_of(BLOCK);
             let _ = m.arena.host_access(ptr, span, false);
-            let back = m.arena.give(ptr, span);
-            m.refund(a.device, back);
+            m.arena.give_blocks(ptr, span);
+            if config().managed == Managed::Exclusive {
+                m.refund(a.device, span);
+            }
         }
         Kind::Pool(pool) => crate::pool::give(m, pool, ptr, a.size),
         Kind::Host => {

@@ -127,7 +127,12 @@ pub fn submit(m: &mut Machine, stream: H, kind: Kind) -> Result<Option<Fence>> {
     capture::forbid_implicit(m, stream)?;
     let ctx = m.stream(stream)?.ctx;
     let step = work::Step::new(m, kind);
-    enqueue(m, stream, Vec::new(), Box::new(move || work::perform(&step, ctx))).map(Some)
+    let running = crate::note::submitted(m, std::slice::from_ref(&step));
+    let run = move || {
+        work::perform(&step, ctx);
+        drop(running);
+    };
+    enqueue(m, stream, Vec::new(), Box::new(run)).map(Some)
 }
 
 /// Submits and waits until it is done. Not allowed while the stream captures.

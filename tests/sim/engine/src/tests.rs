@@ -28,6 +28,7 @@ mod captures;
 mod execs;
 mod graphs;
 mod memory_streams;
+mod notes;
 
 struct Rig {
     _turn: MutexGuard<'static, ()>,

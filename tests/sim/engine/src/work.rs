@@ -111,7 +111,7 @@ pub fn check(m: &Machine, kind: &Kind) -> Result {
     if bad { Err(Error::INVALID_VALUE) } else { Ok(()) }
 }
 
-fn describe(kind: &Kind, m: &Machine) -> String {
+pub fn describe(kind: &Kind, m: &Machine) -> String {
     match kind {
         Kind::Kernel(k) => match m.functions.get(&k.func) {
             Some(f) => format!("kernel {}", f.name),
@@ -135,6 +135,9 @@ pub fn perform(step: &Step, ctx: H) {
         for r in &step.refs {
             let now = m.cover(r.addr, r.len);
             let what = |m: &Machine| format!("{} at {:#x}, {} bytes", describe(&step.kind, m), r.addr, r.len);
+            if matches!(step.kind, Kind::Kernel(_)) && m.out_of_reach(ctx, r.addr) {
+                return fault(&mut m, ctx);
+            }
             match now {
                 None => {
                     report::violation("freed_memory", &format!("{} touches memory that is not allocated", what(&m)));
@@ -166,6 +169,14 @@ pub fn perform(step: &Step, ctx: H) {
             let text = format!("{} at {:#x}: memory was freed while it ran", describe(&step.kind, &m), r.addr);
             report::violation("freed_while_in_use", &text);
         }
+    }
+}
+
+impl Machine {
+    /// Whether memory is another device's, and that was not opened to this context: kernels fault there.
+    fn out_of_reach(&self, ctx: H, addr: u64) -> bool {
+        let (Some(c), Some((_, a))) = (self.contexts.get(&ctx), self.find(addr)) else { return false };
+        a.kind == MemoryKind::Device && a.device != c.device && !c.peers.contains(&a.ctx)
     }
 }
 

@@ -74,6 +74,27 @@ pub unsafe extern "C" fn sim_stat(name: *const std::ffi::c_char) -> u64 {
     if let Some(row) = tables().find(|r| r.name == name) {
         return row.calls();
     }
+    if name == "driver_calls" {
+        return tables().map(|r| r.calls()).sum();
+    }
     use gpumem_sim_engine::{machine, report};
     machine::stat(&name).unwrap_or_else(|| report::counted(&name))
+}
+
+/// For tests: an allocation of the program has returned. See the engine's `note`.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_note_alloc(ptr: u64, bytes: u64) {
+    gpumem_sim_engine::note::alloc(ptr, bytes);
+}
+
+/// For tests: the program is about to free this.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_note_free(ptr: u64) {
+    gpumem_sim_engine::note::free(ptr);
+}
+
+/// For tests: that free has returned `status`; `strict` if it has cuMemFree's barrier.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_note_freed(ptr: u64, status: u32, strict: i32) {
+    gpumem_sim_engine::note::freed(ptr, status, strict != 0);
 }
