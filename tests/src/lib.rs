@@ -3,5 +3,6 @@
 pub mod conformance;
 pub mod differ;
 pub mod harness;
+pub mod pool;
 pub mod proof;
 pub mod stage;

@@ -25,7 +25,7 @@ pub mod pair;
 mod params;
 pub mod program;
 mod query;
-mod random;
+pub(crate) mod random;
 pub mod real;
 pub mod run;
 mod runtime;

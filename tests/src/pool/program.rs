@@ -1,0 +1,205 @@
+//! Programs as data: operations on symbolic buffers, one JSON object a line.
+//!
+//! Buffers and graphs are numbers that the program chooses; contexts and streams exist from the beginning.
+//! An operation that cannot be done, or whose answer would depend on addresses or on time, is left out by
+//! whoever runs the program: so any operation may be removed, and what is left is a program.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+pub type Id = u16;
+
+/// Contexts: the first device's primary one, one that the program makes and destroys there, and the second
+/// device's primary one, if there is a second device.
+pub const CONTEXTS: usize = 3;
+pub const OWN: usize = 1;
+pub const SECOND: usize = 2;
+/// Streams of each context: the legacy one, a blocking one, two that do not block. Stream `s` is the
+/// `s % STREAMS`th of context `s / STREAMS`.
+pub const STREAMS: usize = 4;
+/// Threads that operations may be done by.
+pub const THREADS: usize = 3;
+
+fn zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// How memory is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    #[default]
+    Driver,
+    Runtime,
+    Pitch,
+    Async,
+    Managed,
+    Host,
+}
+
+/// By which function it is freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    #[default]
+    Driver,
+    Runtime,
+    Async,
+    Host,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Op {
+    Alloc {
+        p: Id,
+        bytes: u64,
+        #[serde(default, skip_serializing_if = "zero")]
+        how: How,
+        #[serde(default, skip_serializing_if = "zero")]
+        s: usize,
+    },
+    /// `at`: so many bytes behind the buffer's beginning.
+    Free {
+        p: Id,
+        #[serde(default, skip_serializing_if = "zero")]
+        by: By,
+        #[serde(default, skip_serializing_if = "zero")]
+        at: u64,
+        #[serde(default, skip_serializing_if = "zero")]
+        s: usize,
+    },
+    /// Of what never was device memory: 0 NULL, 1 a small number, 2 a stack address, 3 a heap address.
+    WildFree {
+        what: u8,
+        #[serde(default, skip_serializing_if = "zero")]
+        by: By,
+    },
+    /// A kernel that writes the first words, or the last.
+    Fill {
+        p: Id,
+        s: usize,
+        v: u32,
+        #[serde(default, skip_serializing_if = "zero")]
+        end: bool,
+    },
+    /// A memset of the first words.
+    Set {
+        p: Id,
+        s: usize,
+        v: u32,
+    },
+    /// The first words of another buffer of the context.
+    Copy {
+        p: Id,
+        from: Id,
+        s: usize,
+    },
+    /// What was written there is there.
+    Check {
+        p: Id,
+        s: usize,
+    },
+    /// Keeps a stream busy.
+    Spin {
+        s: usize,
+        us: u32,
+    },
+    Sync {
+        s: usize,
+    },
+    SyncAll,
+    /// Everything has finished: the ledger says what is live.
+    Quiet,
+    /// Range and attributes of an address in a buffer, live or freed.
+    Query {
+        p: Id,
+        #[serde(default, skip_serializing_if = "zero")]
+        at: u64,
+    },
+    /// The buffer's number, new for each allocation.
+    Number {
+        p: Id,
+    },
+    /// Sets an attribute of it.
+    Mark {
+        p: Id,
+    },
+    /// A handle for other processes.
+    Export {
+        p: Id,
+    },
+    /// cuMemGetInfo.
+    Info,
+    /// The thread's current context; none if there is no such context.
+    Current {
+        c: usize,
+    },
+    /// Destroys or resets a context, and makes it anew.
+    Renew {
+        c: usize,
+    },
+    Begin {
+        s: usize,
+        mode: u32,
+    },
+    /// Ends a capture, and instantiates what was captured.
+    End {
+        s: usize,
+        g: Id,
+    },
+    Launch {
+        g: Id,
+        s: usize,
+    },
+    DropGraph {
+        g: Id,
+    },
+    /// cuThreadExchangeStreamCaptureMode.
+    Exchange {
+        mode: u32,
+    },
+    /// Threads that allocate, write, hand over, check and free at once.
+    Stress {
+        c: usize,
+        threads: usize,
+        rounds: usize,
+        seed: u64,
+    },
+    /// A kernel that writes to nowhere: the context is beyond help.
+    Fault,
+}
+
+/// An operation and the thread that does it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    #[serde(default, skip_serializing_if = "zero")]
+    pub t: usize,
+    #[serde(flatten)]
+    pub op: Op,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program(pub Vec<Line>);
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.0 {
+            writeln!(f, "{}", serde_json::to_string(line).map_err(|_| fmt::Error)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Program {
+    type Err = String;
+
+    /// One operation a line; empty lines and those that begin with `#` are nothing.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+        let parsed =
+            lines.map(|(i, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", i + 1)));
+        Ok(Self(parsed.collect::<Result<_, _>>()?))
+    }
+}
