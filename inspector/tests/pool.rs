@@ -232,7 +232,7 @@ fn doctor_explains_what_is_off_ran_out_or_is_stranded() {
     let (severity, said, fix) = finding(pooled(me()), "aliases");
     assert_eq!(severity, "info");
     assert_eq!(said, "GGML_CUDA_ALLOC_FALLBACK_MANAGED is set, which stands for GPUMEM_OOM_FALLBACK=managed");
-    assert!(fix.contains("GPUMEM_OOM_FALLBACK itself"), "{fix}");
+    assert!(fix.contains("where GPUMEM_OOM_FALLBACK is set"), "{fix}");
     let mut freed = pooled(me());
     cache::count(&mut freed, counters::STRANDED_REMOVED, 24 * MIB);
     let (severity, said, _) = finding(freed, "stranded");
@@ -254,6 +254,19 @@ fn doctor_explains_what_is_off_ran_out_or_is_stranded() {
     limited.words(TableKind::Counters, &shard);
     let (severity, said, _) = finding(limited, "memory");
     assert_eq!((severity.as_str(), said.as_str()), ("warning", "2 allocations ran out at the limit"));
+}
+
+#[test]
+fn an_alias_in_this_shell_is_told() {
+    let dir = dir();
+    let mut command = gpumem();
+    command.env("GPUMEM_DIR", dir.path()).env("GGML_CUDA_POOL_USE_MANAGED", "1").args(["doctor"]);
+    let answer = answer(command);
+    assert!(
+        answer.out.contains("GGML_CUDA_POOL_USE_MANAGED is set, which stands for GPUMEM_POOL_MANAGED=1"),
+        "{}",
+        answer.out
+    );
 }
 
 #[test]

@@ -64,7 +64,10 @@ pub struct Finding {
 /// Every check, with what it looks at: what docs/cli.md lists.
 pub const CHECKS: &[(&str, &str)] = &[
     ("library", "libgpumem.so is found and loads into a program"),
-    ("variables", "every GPUMEM_ variable of this shell is known and has an allowed value"),
+    (
+        "variables",
+        "every GPUMEM_ variable of this shell is known and has an allowed value, and none of another project stands for one",
+    ),
     ("directory", "the directory of the ledgers belongs to this user alone, is writable and has space"),
     ("driver", "a GPU driver is installed, and which"),
     ("runtimes", "CUDA and HIP runtimes that programs here would load"),

@@ -1,5 +1,6 @@
 //! Checks of one process: is everything recorded, and if not, why.
 
+use super::system::alias;
 use super::{Finding, Severity, beyond_reach, memory};
 use crate::model::{Ledger, cache};
 use crate::source::ask::ask;
@@ -13,7 +14,7 @@ use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::read::Snapshot;
-use gpumem_wire::settings::{self, Settings, aliases_in_force, parse_bool, parse_size};
+use gpumem_wire::settings::{Alias, Settings, aliases_in_force, parse_bool, parse_size};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -223,11 +224,7 @@ fn complaints(summary: &Snapshot) -> Vec<Finding> {
 fn aliases(ledger: &Ledger) -> Vec<Finding> {
     let environment: Vec<_> =
         ledger.environment().into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    let finding = |alias: &&settings::Alias| {
-        let said = format!("{} is set, which stands for {}={}", alias.name, alias.setting, alias.value);
-        Finding::new("aliases", Severity::Info, said)
-            .fix(format!("{} itself, where it is set, counts instead", alias.setting))
-    };
+    let finding = |&of: &&Alias| Finding { id: "aliases", ..alias(of) };
     let found: Vec<_> = aliases_in_force(&environment).iter().map(finding).collect();
     if found.is_empty() {
         return vec![Finding::new("aliases", Severity::Ok, "no variable of another project is in force")];

@@ -5,7 +5,7 @@ use crate::commands::run::library;
 use crate::source::find::Survey;
 use crate::source::world::World;
 use crate::view::{text, units};
-use gpumem_wire::settings::Settings;
+use gpumem_wire::settings::{Alias, Settings, aliases_in_force};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -63,10 +63,18 @@ fn variables() -> Vec<Finding> {
             Finding::new("variables", Severity::Warning, complaint.to_string()).fix("correct or unset the variable")
         })
         .collect();
+    let aliases = aliases_in_force(&std::env::vars_os().collect::<Vec<_>>());
+    let found: Vec<_> = found.into_iter().chain(aliases.into_iter().map(alias)).collect();
     if found.is_empty() {
         return vec![Finding::new("variables", Severity::Ok, "the GPUMEM_ variables of this shell are in order")];
     }
     found
+}
+
+/// A variable of another project that stands for one of ours.
+pub fn alias(alias: &Alias) -> Finding {
+    let said = format!("{} is set, which stands for {}={}", alias.name, alias.setting, alias.value);
+    Finding::new("variables", Severity::Info, said).fix(format!("where {} is set, that one counts", alias.setting))
 }
 
 /// Less free space than this may cut a ledger short.
