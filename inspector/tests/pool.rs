@@ -93,6 +93,20 @@ fn totals_say_what_is_kept_and_what_it_was_good_for() {
 }
 
 #[test]
+fn growth_shows_what_was_idle() {
+    let growth = one().json(&["stats"])["growth"].clone();
+    let rows = growth["rows"].as_array().unwrap();
+    let idle = rows.iter().find(|row| row["what"] == "device_idle_bytes").unwrap();
+    assert_eq!((&idle["first"], &idle["last"], &idle["peak"]), (&json!(0), &json!(48 * MIB), &json!(48 * MIB)));
+    let text = squeeze(&one().ok(&["stats", "--samples"]));
+    assert!(text.contains("\ndevice idle 0 B 48.0 MiB 48.0 MiB +28.8 MiB "), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with("age device host ") && line.ends_with(" device used idle")),
+        "{text}"
+    );
+}
+
+#[test]
 fn without_a_bound_or_a_decay_that_is_said() {
     let mut ledger = pooled(me());
     ledger.header.settings = ledger.text("GPUMEM_FREE=deferred\nGPUMEM_POOL_DECAY=0");

@@ -218,10 +218,18 @@ fn sample(shim: &'static Shim) {
         graph_host_bytes: per_graph * (graphs_live * GRAPH_HOST_PER_NODE + execs_live * EXEC_HOST_PER_NODE),
         rss: rss(),
         device_used: shim.device_used(),
+        device_idle: idle(shim),
         ..Default::default()
     };
     ledger.samples.push(|seq| SampleSlot { seq, ..slot });
     ledger.header().heartbeat_ns().store(now, Relaxed);
+}
+
+/// What the pool keeps in all contexts.
+fn idle(shim: &Shim) -> u64 {
+    let contexts = &shim.ledger.contexts;
+    let there = (0..contexts.handed_out() as u32).filter_map(|slot| contexts.read(slot));
+    there.filter(|context| context.gone_ns == 0).map(|context| context.idle_bytes).sum()
 }
 
 /// Resident bytes of this process.

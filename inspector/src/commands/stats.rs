@@ -327,7 +327,7 @@ fn print_counters(out: &mut dyn Write, report: &Report, args: &Args) -> std::io:
 
 /// Headings for [`COLUMNS`], in their order.
 const SAMPLE_HEADS: [&str; COLUMNS.len()] =
-    ["device", "host", "managed", "allocs", "graphs", "execs", "graph host~", "rss", "device used"];
+    ["device", "host", "managed", "allocs", "graphs", "execs", "graph host~", "rss", "device used", "idle"];
 
 fn print_samples(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let heads: Vec<_> =

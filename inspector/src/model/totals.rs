@@ -348,6 +348,7 @@ pub const COLUMNS: &[Column] = &[
     ("graph_host_bytes", |sample| sample.graph_host_bytes),
     ("rss_bytes", |sample| sample.rss),
     ("device_used_bytes", |sample| sample.device_used),
+    ("device_idle_bytes", |sample| sample.device_idle),
 ];
 
 /// Columns of what is looked at rather than counted: 0 is "not seen yet", and no value to grow from.

@@ -73,6 +73,14 @@ pub fn pooled(id: ProcessId) -> Composer {
         event(65, EventKind::Pressed, 32, 24 * MIB),
         event(66, EventKind::StrandedSite, 24, 3),
     ]);
+    let sample = |seq: u64| SampleSlot {
+        seq,
+        time_ns: at(seq * 50),
+        device_live: 64 * MIB,
+        device_idle: 24 * seq * MIB,
+        ..Default::default()
+    };
+    composer.slots((0..3).map(sample));
     let mut shard = vec![0; counters::PER_SHARD];
     for (index, value) in [
         (counters::allocs(AllocKind::Device), 1000),

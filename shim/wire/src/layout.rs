@@ -482,7 +482,7 @@ slot! {
 
 slot! {
     /// Totals at a moment. All of it is sealed; the ring's slot is `seq % capacity`.
-    SampleSlot, 96 {
+    SampleSlot, 112 {
         check: u32,
         _pad: u32,
         seq: u64,
@@ -498,6 +498,9 @@ slot! {
         rss: u64,
         /// Device-wide used bytes summed over contexts when last looked at.
         device_used: u64,
+        /// What the pool kept in all contexts.
+        device_idle: u64,
+        _reserved: u64,
     }
 }
 
