@@ -5,9 +5,11 @@ Environment (run.sh sets it):
   BUILD        what run.sh compiled    WORK         scratch, one folder a run
   OUT          results.jsonl and logs
 """
+import ctypes
 import json
 import os
 import pathlib
+import selectors
 import signal
 import subprocess
 import threading
@@ -70,6 +72,114 @@ def run(name, mode, argv, *, preload=False, count=False, env=None, timeout=180, 
     return Run(status, (folder / "stdout").read_text(errors="replace"), (folder / "stderr").read_text(errors="replace"),
                time.monotonic() - start, ledger_of(folder, process.pid) if preload else None,
                json.loads(counted.read_text()) if counted.exists() else None)
+
+
+class Held:
+    """A program that stays and answers each line it is sent with one line of JSON (py/answers.py), so that
+    modes can be measured by turns without paying for a start each time."""
+
+    def __init__(self, name, mode, argv, *, preload=False, env=None, cwd=None):
+        self.folder, self.mode, self.rest = WORK / name / mode, mode, b""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "stderr", "wb") as err:
+            self.process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, cwd=cwd,
+                                            env=environment(self.folder, preload, False, env), start_new_session=True)
+        self.waits = selectors.DefaultSelector()
+        self.waits.register(self.process.stdout, selectors.EVENT_READ)
+
+    def send(self, line):
+        try:
+            self.process.stdin.write(f"{line}\n".encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # `answer` says what it ended with
+
+    def answer(self, timeout=120):
+        """The next line of JSON; RuntimeError when the program ends or is silent for `timeout` seconds."""
+        limit = time.monotonic() + timeout
+        while True:
+            line, found, after = self.rest.partition(b"\n")
+            if found:
+                self.rest = after
+                if line.startswith(b"{"):
+                    return json.loads(line)
+                continue
+            more = os.read(self.process.stdout.fileno(), 65536) if self.waits.select(limit - time.monotonic()) else b""
+            if not more:
+                status = self.process.poll() if time.monotonic() < limit else "silent"
+                raise RuntimeError(f"{self.mode}: status {status}: {self.stderr()[-200:]}")
+            self.rest += more
+
+    def ask(self, line, timeout=120):
+        self.send(line)
+        return self.answer(timeout)
+
+    def stderr(self):
+        return (self.folder / "stderr").read_text(errors="replace").strip()
+
+    def ledger(self):
+        return ledger_of(self.folder, self.process.pid)
+
+    def stop(self, timeout=30):
+        """Closes its input, waits, kills what does not end; its status (None: killed)."""
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            return None
+
+
+class _Nvml(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+_nvml = {}
+
+
+def device_used(index=0):
+    """Bytes of the whole card in use, as NVML says: no library of ours can change that. None without NVML."""
+    try:
+        if "library" not in _nvml:
+            _nvml["library"] = None
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            if library.nvmlInit_v2() == 0:
+                _nvml["library"] = library
+        library, memory, device = _nvml["library"], _Nvml(), ctypes.c_void_p()
+        if not library or library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
+            return None
+        return None if library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) else memory.used
+    except OSError:
+        return None
+
+
+class Peak:
+    """Watches how much of the card is in use while something runs: `with Peak() as peak: …`, then `peak.mib`."""
+
+    def __init__(self, every=0.004):
+        self.every, self.most, self.before, self.over = every, 0, device_used() or 0, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def watch(self):
+        while not self.over.is_set():
+            self.most = max(self.most, device_used() or 0)
+            self.over.wait(self.every)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    @property
+    def mib(self):
+        return (self.most - self.before) / 2**20 if self.most else None
 
 
 def record(result):

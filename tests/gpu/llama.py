@@ -1,13 +1,16 @@
 """llama-server natively, preloaded and without graphs, by turns, with four parallel clients.
 
-    llama.py LLAMA_SERVER MODEL.gguf        LLAMA_PAIRS=8 LLAMA_SECONDS=10 LLAMA_ARGS="-fa off"
+    llama.py LLAMA_SERVER MODEL.gguf        LLAMA_PAIRS=8 LLAMA_SECONDS=3.5 LLAMA_ARGS="-fa off" LLAMA_COUNTED=1
 
-LLAMA_ROW=dense|moe|cpumoe names the row of the table; experts on the CPU are to be faster by 3 %.
+LLAMA_ROW names the row of the table: dense, moe, cpumoe (experts on the CPU are to be faster by 3 %), or
+pool: a build over cudaMalloc.
 
-Every run of the server answers the same prompts one after another (temperature 0: the texts must be
-the same each time), then the same list of requests from four clients (tokens a second). Printed: the
-median of tokens a second each way, the median ratio of the pairs, and how host and device memory grew
-from when the server was ready to the end of the load. One more run has the independent counter beside the shim and compares counts at exit.
+Servers live for two pairs: a native and a preloaded one start together, answer the same prompts one after
+another (temperature 0: the texts must be the same each time), then the same list of requests from four
+clients (tokens a second) by turns, while the other is idle; then the next two start. One without graphs
+joins the first two times, for its memory. Printed: the median of tokens a second each way, the median
+ratio of the pairs, and how host and device memory grew from when the server was ready to the end of the
+load. One more run has the independent counter beside the shim and compares counts at exit.
 """
 import hashlib
 import json
@@ -25,15 +28,17 @@ import time
 import urllib.request
 
 from done import row
-from harness import OUT, WORK, environment, inspect, ledger_of, record, verdict
+from harness import OUT, WORK, device_used, environment, inspect, ledger_of, record, verdict
 from stats import Ledger, differences, of_counter
 
 GROUP = "llama"
 SERVER, MODEL = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 PAIRS = int(os.environ.get("LLAMA_PAIRS", "8"))
-SECONDS = float(os.environ.get("LLAMA_SECONDS", "10"))
+SECONDS = float(os.environ.get("LLAMA_SECONDS", "3.5"))
 ARGUMENTS = shlex.split(os.environ.get("LLAMA_ARGS", "-fa off"))
 ROW = os.environ.get("LLAMA_ROW", "dense")
+COUNTED = os.environ.get("LLAMA_COUNTED", "1") == "1"
+BLOCKS, OFF = 2, 2  # pairs that two servers live for; how many times one without graphs joins
 LEAST = 1.03 if ROW == "cpumoe" else 0.99
 CLIENTS = 4
 MODES = {"native": (False, {}), "preloaded": (True, {}), "off": (False, {"GGML_CUDA_DISABLE_GRAPHS": "1"})}
@@ -53,7 +58,7 @@ def request(index):
 class Server:
     """A running llama-server."""
 
-    def __init__(self, name, preload, count=False, env=None):
+    def __init__(self, name, preload, env=None, count=False):
         self.folder = WORK / f"llama-{name}"
         self.folder.mkdir(parents=True, exist_ok=True)
         with socket.socket() as probe:
@@ -64,6 +69,9 @@ class Server:
             [SERVER, "-m", MODEL, "--port", str(self.port), "-ngl", "99", "-np", str(CLIENTS), "-c", "16384",
              "--cache-ram", "0", "--seed", "1", *ARGUMENTS],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.folder, preload, count, env))
+        self.host, self.device, self.ending = 0.0, 0.0, False
+
+    def ready(self):
         limit = time.monotonic() + 120
         while True:
             try:
@@ -74,7 +82,9 @@ class Server:
             if self.process.poll() is not None or time.monotonic() > limit:
                 self.stop()
                 raise RuntimeError(f"the server did not get ready: {(self.folder / 'log').read_text(errors='replace')[-300:]}")
-            time.sleep(0.1)
+            time.sleep(0.05)
+        self.before = self.rss()
+        return self
 
     def get(self, path, body=None):
         data = json.dumps(body).encode() if body else None
@@ -85,16 +95,18 @@ class Server:
         return json.load(self.get("/completion", {
             "prompt": text, "n_predict": tokens, "ignore_eos": True, "cache_prompt": False, "temperature": 0, "seed": 1}))
 
-    def memory(self):
-        """(host MiB, device MiB): resident set of the server, used memory of the card."""
+    def rss(self):
+        """MiB of its resident set."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        host = next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
-        try:
-            device = float(subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
-                                          capture_output=True, text=True, timeout=20).stdout.split()[0])
-        except (OSError, IndexError, ValueError, subprocess.TimeoutExpired):
-            device = 0.0
-        return host, device
+        return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+
+    def alone(self, what):
+        """Calls `what` while no other server works: what the card's used memory grows by is this one's."""
+        used = device_used() or 0
+        result = what()
+        self.device += ((device_used() or 0) - used) / 2**20
+        self.host = self.rss() - self.before
+        return result
 
     def texts(self):
         """Digest of what it answers to the same prompts, one at a time."""
@@ -136,10 +148,16 @@ class Server:
     def ledger(self):
         return ledger_of(self.folder, self.process.pid)
 
-    def stop(self):
-        """Asks it to end; returns its status."""
-        if self.process.poll() is None:
+    def end(self):
+        """Asks it to end."""
+        if self.process.poll() is None and not self.ending:
+            self.ending = True
             self.process.send_signal(signal.SIGTERM)
+
+    def stop(self):
+        """Asks it to end and waits; returns its status."""
+        self.end()
+        if self.process.poll() is None:
             try:
                 self.process.wait(40)
             except subprocess.TimeoutExpired:
@@ -148,53 +166,81 @@ class Server:
         return self.process.wait()
 
 
-def one(mode, pair, requests):
-    """One timed run."""
-    preload, env = MODES[mode]
-    server = Server(f"{mode}-{pair}", preload, env=env)
+def seen(server):
+    """What the ledger of a preloaded server says; what people would see goes to $OUT."""
+    ledger = server.ledger()
+    if not ledger:
+        return {}
+    read = Ledger(ledger)
+    seen = {"interception": read.interception, "reason": read.reason, "counts": read.counts, "trouble": read.trouble(), "cache": read.cache()}
+    for view in ("stats", "graphs", "allocs"):
+        try:
+            (OUT / f"llama-{view}.txt").write_text(inspect(view, ledger, text=True))
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            seen[f"{view}_error"] = str(error)[:160]
+    return seen
+
+
+def generation(number, requests, count):
+    """One life of a server of each mode: `count` timed blocks each. {mode: what was seen}"""
+    servers = {mode: Server(f"{mode}-{number}", *MODES[mode]) for mode in MODES if mode != "off" or number < OFF}
+    speeds, result = {mode: [] for mode in servers}, {}
     try:
-        before = server.memory()
-        texts = server.texts()
-        count, tokens, seconds = server.load(count=requests)
-        after = server.memory()
-        seen = {}
-        if preload:
-            ledger = server.ledger()
-            if ledger:
-                read = Ledger(ledger)
-                seen = {"interception": read.interception, "reason": read.reason, "counts": read.counts,
-                        "trouble": read.trouble(), "cache": read.cache()}
-                for view in ("stats", "graphs", "allocs"):
-                    try:
-                        (OUT / f"llama-{view}.txt").write_text(inspect(view, ledger, text=True))
-                    except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-                        seen[f"{view}_error"] = str(error)[:160]
+        for server in servers.values():
+            server.ready()
+        texts = {mode: server.alone(server.texts) for mode, server in servers.items()}
+
+        def block(mode):
+            _, tokens, seconds = servers[mode].alone(lambda: servers[mode].load(count=requests))
+            speeds[mode].append(tokens / seconds)
+
+        for i in range(count):
+            # Neither is ever idle for as long as llama.cpp keeps an unused graph, 10 s.
+            for mode in ("native", "preloaded") if (number + i) % 2 == 0 else ("preloaded", "native"):
+                block(mode)
+        for i in range(count if "off" in servers else 0):
+            block("off")
+        for mode, server in servers.items():
+            result[mode] = {"speeds": speeds[mode], "texts": texts[mode], "host_mib": server.host, "device_mib": server.device,
+                            **(seen(server) if mode == "preloaded" else {})}
     finally:
-        status = server.stop()
-    result = {"tokens_per_second": tokens / seconds, "requests": count, "texts": texts, "status": status,
-              "host_mib": after[0] - before[0], "device_mib": after[1] - before[1], **seen}
-    record({"group": GROUP, "name": f"{mode}-{pair}", "mode": mode, "row": ROW, **result})
+        for server in servers.values():
+            server.end()
+        statuses = {mode: server.stop() for mode, server in servers.items()}
+    for mode, of in result.items():
+        of["status"] = statuses[mode]
+        record({"group": GROUP, "name": f"{mode}-{number}", "mode": mode, "row": ROW, **of})
     return result
 
 
 def pairs(requests):
-    """Runs of every mode, in turning order."""
+    """{mode: what each of its servers gave}, of as many servers as PAIRS needs."""
     runs = {mode: [] for mode in MODES}
-    for pair in range(PAIRS):
-        for mode in list(MODES) if pair % 2 == 0 else reversed(MODES):
-            if mode != "off" or pair < 3:  # its growth is needed, its speed is not
-                runs[mode].append(one(mode, pair, requests))
-        print(f"     {GROUP}/pair {pair}: " + ", ".join(
-            f"{mode} {of[-1]['tokens_per_second']:.1f} tokens/s {of[-1]['host_mib']:+.0f} {of[-1]['device_mib']:+.0f} MiB"
-            for mode, of in runs.items()), flush=True)
+    for number in range((PAIRS + BLOCKS - 1) // BLOCKS):
+        result = generation(number, requests, min(BLOCKS, PAIRS - number * BLOCKS))
+        for mode, of in result.items():
+            runs[mode].append(of)
+        print(f"     {GROUP}/{ROW} {number}: " + ", ".join(
+            f"{mode} {' '.join(f'{speed:.1f}' for speed in of['speeds'])} tokens/s {of['host_mib']:+.0f} {of['device_mib']:+.0f} MiB"
+            for mode, of in result.items()), flush=True)
     return runs
+
+
+def source():
+    """What the cache says of sources where hardly any exec stays."""
+    server = Server("source", True, {"GPUMEM_GRAPH_CACHE": "4"})
+    try:
+        server.ready().texts()
+        return (seen(server).get("cache") or {}).get("source_bytes_per_node")
+    finally:
+        server.stop()
 
 
 def counted():
     """A shorter run with the counter beside the shim, to its clean end."""
     server = Server("both", True, count=True)
     try:
-        server.texts()
+        server.ready().texts()
         server.load(count=40)
         ledger = server.ledger()
     finally:
@@ -213,10 +259,10 @@ def counted():
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    results = []
+    results, start = [], time.monotonic()
     server = Server("warm-up", False)
     try:
-        requests, tokens, seconds = server.load(seconds=SECONDS)
+        requests, tokens, seconds = server.ready().load(seconds=SECONDS)
     finally:
         server.stop()
     print(f"     {GROUP}/warm-up: {requests} requests, {tokens} tokens in {seconds:.1f} s", flush=True)
@@ -224,26 +270,34 @@ def main():
     native, preloaded = runs["native"], runs["preloaded"]
     results.append(verdict(GROUP, "texts", [] if len({r["texts"] for r in native + preloaded}) == 1 else
                            [f"native {len({r['texts'] for r in native})} and preloaded {len({r['texts'] for r in preloaded})} kinds of texts"],
-                           f"the same in {len(native) + len(preloaded)} runs"))
+                           f"the same of {len(native) + len(preloaded)} servers"))
     wrong = {r.get("reason") or r.get("interception", "no ledger") for r in preloaded if r.get("interception") != "complete"}
     wrong |= {text for r in preloaded for text in r.get("trouble", [])}
     wrong |= {r[k] for r in preloaded for k in r if k.endswith("_error")}
-    results.append(verdict(GROUP, "interception", sorted(wrong), f"{len(preloaded)} runs"))
+    results.append(verdict(GROUP, "interception", sorted(wrong), f"{len(preloaded)} servers"))
     statuses = {r["status"] for r in native}, {r["status"] for r in preloaded}
     results.append(verdict(GROUP, "status", [] if statuses[0] == statuses[1] else [f"{statuses}"], f"{statuses[0]}"))
-    middle = {mode: {k: statistics.median(r[k] for r in of) for k in ("tokens_per_second", "host_mib", "device_mib")}
+    speeds = {mode: [speed for r in of for speed in r["speeds"]] for mode, of in runs.items()}
+    middle = {mode: {"tokens_per_second": statistics.median(speeds[mode]), **{k: statistics.median(r[k] for r in of) for k in ("host_mib", "device_mib")}}
               for mode, of in runs.items()}
-    ratio = statistics.median(b["tokens_per_second"] / a["tokens_per_second"] for a, b in zip(native, preloaded))
-    texts = {mode: f"{of['tokens_per_second']:.1f} tokens/s, {of['host_mib']:+.0f} MiB" for mode, of in middle.items()}
+    ratios = sorted(b / a for a, b in zip(speeds["native"], speeds["preloaded"]))
+    ratio = statistics.median(ratios)
+    texts = {mode: f"{of['tokens_per_second']:.1f} tokens/s, {of['host_mib']:+.0f} / {of['device_mib']:+.0f} MiB" for mode, of in middle.items()}
     problems = [] if ratio >= LEAST else [f"ratio {ratio:.4f} < {LEAST}"]
-    if middle["preloaded"]["host_mib"] > middle["off"]["host_mib"] + 64:
+    if ROW != "pool" and middle["preloaded"]["host_mib"] > middle["off"]["host_mib"] + 64:
         problems.append(f"grew {middle['preloaded']['host_mib']:.0f} MiB, graphs off {middle['off']['host_mib']:.0f}")
-    row(f"llama-{ROW}", f"{texts['native']} (graphs off {texts['off']})", f"{ratio:.3f} ×: {texts['preloaded']}", not problems)
     cache = preloaded[-1].get("cache") or {}
-    each = cache.get("source_bytes_per_node")
-    row("source-llama", "–", f"{each} B ({ROW})", each is not None and each <= 60)
-    results.append(verdict(GROUP, "speed", problems, f"ratio {ratio:.4f}, {PAIRS} pairs; {cache}", ratio=ratio, median=middle))
-    results.append(counted())
+    if ROW == "pool":
+        row("pool-llama", texts["native"], f"{ratio:.3f} × [{ratios[0]:.3f} … {ratios[-1]:.3f}], {PAIRS} pairs: {texts['preloaded']}", not problems)
+    else:
+        row(f"llama-{ROW}", f"{texts['native']} (graphs off {texts['off']})",
+            f"{ratio:.3f} × [{ratios[0]:.3f} … {ratios[-1]:.3f}], {PAIRS} pairs: {texts['preloaded']}", not problems)
+        each = cache.get("source_bytes_per_node") or source()
+        row("source-llama", "–", f"{each} B ({ROW})", each is not None and each <= 60)
+    results.append(verdict(GROUP, "speed", problems, f"ratio {ratio:.4f}, {PAIRS} pairs in {time.monotonic() - start:.0f} s; {cache}",
+                           ratio=ratio, ratios=ratios, median=middle))
+    if COUNTED:
+        results.append(counted())
     sys.exit(0 if all(results) else 1)
 
 

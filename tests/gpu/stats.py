@@ -19,11 +19,15 @@ SCALARS = ("unknown_frees", "free_failures", "graphs_created", "graphs_destroyed
            "handles_made", "handles_ended", "pinned_made", "pinned_ended", "real_execs_made", "real_execs_ended",
            "real_bytes_added", "real_bytes_removed", "source_bytes_added", "source_bytes_removed", "retargets",
            "retarget_ns", "nodes_set", "recycled", "evictions", "over_bound", "fallback_instantiates", "one_by_one",
-           "saved_ns", "folds", "unfolds", "thrashes", "oom_retries", "graph_trims")
+           "saved_ns", "folds", "unfolds", "thrashes", "oom_retries", "graph_trims",
+           # of the pool
+           "pool_hits", "pool_misses", "pool_passed", "pool_kept", "pool_released", "pool_released_bytes", "pool_barriers",
+           "pool_barriers_free", "pool_flushes", "spills", "spilled_bytes", "limit_refusals", "press_refusals",
+           "freed_in_graph", "trims")
 COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_sets"))
 PER_KIND, PER_SHARD = 24, 256
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
-VERSION = 2
+VERSION = 3
 STATES = {1: "recording", 2: "stopped", 3: "exited"}
 MODES = {1: "active", 2: "record-only"}
 INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}

@@ -1,21 +1,25 @@
 """PyTorch's CUDA graphs, natively and under the graph cache.
 
-    torch_graphs.py [replay | compile]...     TORCH_PAIRS=8
+    torch_graphs.py [replay | compile]...     TORCH_PAIRS=8 COMPILE_PAIRS=1
 
-  replay    200 graphs replayed by turns (py/graphs_round_robin.py): native, cap 32, default caps
+  replay    200 graphs replayed by turns (py/graphs_round_robin.py): native, cap 32, default caps; one
+            process each, all alive, that start together, capture one after another (memory is the
+            card's) and then take turns, a pair a round
   compile   torch.compile over 100 sizes (py/compile_sizes.py): native, default caps
 """
 import json
 import os
 import statistics
 import sys
+import time
 
 from done import row
-from harness import HERE, WORK, record, run, verdict
+from harness import HERE, WORK, Held, record, run, verdict
 from stats import Ledger
 
 GROUP = "torch"
 PAIRS = int(os.environ.get("TORCH_PAIRS", "8"))
+COMPILE_PAIRS = int(os.environ.get("COMPILE_PAIRS", "1"))  # of memory alone
 MODES = {"native": (False, {}), "cap32": (True, {"GPUMEM_GRAPH_CACHE": "32"}), "default": (True, {})}
 
 
@@ -40,6 +44,19 @@ def one(name, script, mode, arguments=()):
     return figures
 
 
+def of_run(mode, figures, digest):
+    """What no run may show."""
+    problems = [] if figures["digest"] == digest else [f"{mode}: other results than natively"]
+    cache = figures.get("cache")
+    if cache:
+        problems += [f"{mode}: {text}" for text in cache["trouble"]]
+        if not cache["handles_made"]:
+            problems.append(f"{mode}: no handle was virtual ({cache['pinned']})")
+        if cache["interception"] != "complete":
+            problems.append(f"{mode}: interception {cache['interception']}")
+    return problems
+
+
 def pairs(name, script, modes, count):
     """Runs of every mode, in turning order; and what is wrong with them."""
     runs, problems = {mode: [] for mode in modes}, []
@@ -48,16 +65,7 @@ def pairs(name, script, modes, count):
             runs[mode].append(one(name, script, mode))
     for mode in modes:
         for figures in runs[mode]:
-            if figures["digest"] != runs["native"][0]["digest"]:
-                problems.append(f"{mode}: other results than natively")
-            cache = figures.get("cache")
-            if not cache:
-                continue
-            problems += [f"{mode}: {text}" for text in cache["trouble"]]
-            if not cache["handles_made"]:
-                problems.append(f"{mode}: no handle was virtual ({cache['pinned']})")
-            if cache["interception"] != "complete":
-                problems.append(f"{mode}: interception {cache['interception']}")
+            problems += of_run(mode, figures, runs["native"][0]["digest"])
     return runs, sorted(set(problems))
 
 
@@ -65,29 +73,58 @@ def median(runs, name):
     return statistics.median(r[name] for r in runs)
 
 
-def ratio(runs, mode, name):
-    return statistics.median(b[name] / a[name] for a, b in zip(runs["native"], runs[mode]))
-
-
 def replay():
-    runs, problems = pairs("replay", "graphs_round_robin.py", list(MODES), PAIRS)
-    host, device = (median(runs["cap32"], k) / median(runs["native"], k) for k in ("host_mib", "device_mib"))
-    native, cap32 = (f"{median(runs[m], 'replay_us') / 1e3:.3f} ms; {median(runs[m], 'host_mib'):+.0f} MiB, {median(runs[m], 'device_mib'):+.0f} MiB"
-                     for m in ("native", "cap32"))
-    wall = ratio(runs, "cap32", "replay_us")
+    held, figures, problems = {}, {mode: {"rounds": []} for mode in MODES}, []
+    start = time.monotonic()
+    try:
+        for mode, (preload, env) in MODES.items():
+            held[mode] = Held("torch-replay", mode, [sys.executable, HERE / "py" / "graphs_round_robin.py"], preload=preload, env=env)
+            held[mode].send("ready")
+        for process in held.values():
+            process.answer()
+        for mode, process in held.items():
+            figures[mode].update(process.ask("capture"))
+        for pair in range(PAIRS):
+            for mode in list(MODES) if pair % 2 == 0 else reversed(MODES):
+                figures[mode]["rounds"].append(held[mode].ask("round"))
+        for mode, process in held.items():
+            figures[mode].update(process.ask("end"))
+            if MODES[mode][0]:
+                ledger = Ledger(process.ledger())
+                figures[mode]["cache"] = {"interception": ledger.interception, "trouble": ledger.trouble(), **ledger.cache()}
+    finally:
+        for process in held.values():
+            process.stop()
+    for mode, of in figures.items():
+        of.update({name: statistics.median(r[name] for r in of["rounds"]) for name in ("replay_us", "host_us")})
+        record({"group": GROUP, "name": "replay", "mode": mode, **of})
+        problems += of_run(mode, of, figures["native"]["digest"])
+        if of["wrong"] or not of["checked"]:
+            problems.append(f"{mode}: {of['wrong']} of {of['checked']} replays differ from eager")
+        print(f"     {GROUP}/replay {mode}: " + ", ".join(f"{k} {v:.1f}" for k, v in of.items() if isinstance(v, (int, float))), flush=True)
+
+    def each(mode, name):
+        return statistics.median(b[name] / a[name] for a, b in zip(figures["native"]["rounds"], figures[mode]["rounds"]))
+
+    host, device = (figures["cap32"][k] / figures["native"][k] if figures["native"][k] else float("nan") for k in ("host_mib", "device_mib"))
+    native, cap32 = (f"{of['replay_us'] / 1e3:.3f} ms; {of['host_mib']:+.0f} MiB, {of['device_mib']:+.0f} MiB"
+                     for of in (figures["native"], figures["cap32"]))
+    wall = each("cap32", "replay_us")
     row("torch-replay", native, f"{wall:.3f} ×: {cap32} ({host:.0%}, {device:.0%})",
         not problems and wall <= 1.05 and host <= 0.40 and device <= 0.60)
-    times = {name: ratio(runs, "default", name) for name in ("host_us", "replay_us")}
-    row("torch-host", f"{median(runs['native'], 'host_us'):.1f} µs", f"{times['host_us']:.3f} × (time per replay {times['replay_us']:.3f} ×)",
+    times = {name: each("default", name) for name in ("host_us", "replay_us")}
+    row("torch-host", f"{figures['native']['host_us']:.1f} µs", f"{times['host_us']:.3f} × (time per replay {times['replay_us']:.3f} ×)",
         not problems and times["host_us"] <= 1.02)
-    each = runs["cap32"][-1]["cache"]["source_bytes_per_node"]
-    row("source-torch", "–", f"{each} B", each is not None and each <= 60)
-    grown = ", ".join(f"default caps {name} {median(runs['default'], name):+.0f}" for name in ("host_mib", "device_mib"))
-    return verdict(GROUP, "replay", problems, f"{PAIRS} pairs; {grown}; cap 32: {runs['cap32'][-1]['cache']}")
+    bytes_each = figures["cap32"]["cache"]["source_bytes_per_node"]
+    row("source-torch", "–", f"{bytes_each} B", bytes_each is not None and bytes_each <= 60)
+    default = figures["default"]
+    return verdict(GROUP, "replay", sorted(set(problems)),
+                   f"{PAIRS} pairs in {time.monotonic() - start:.0f} s; default caps {default['host_mib']:+.0f}, {default['device_mib']:+.0f} MiB; "
+                   f"cap 32: {figures['cap32']['cache']}")
 
 
 def compile_sizes():
-    runs, problems = pairs("compile", "compile_sizes.py", ["native", "default"], min(PAIRS, 3))
+    runs, problems = pairs("compile", "compile_sizes.py", ["native", "default"], COMPILE_PAIRS)
     grown = {m: [median(runs[m], k) for k in ("host_mib", "device_mib")] for m in runs}
     texts = {m: f"{of[0]:.0f} / {of[1]:.0f} MiB" for m, of in grown.items()}
     # The resident set of one and the same run differs by a few MiB.

@@ -14,5 +14,9 @@ def add(*arrays):
         _state.update(array.tobytes())
 
 
+def hexdigest():
+    return _state.hexdigest()
+
+
 def done():
-    print("digest", _state.hexdigest(), flush=True)
+    print("digest", hexdigest(), flush=True)
