@@ -12,55 +12,24 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "../programs/mix.h"
+#include "entries.h"
 
 typedef unsigned long long CUdeviceptr;
 typedef int (*get_proc_fn)(const char *, void **, int, uint64_t, int *);
 enum { BLOCKS_MAX = 20001 };
 
-/* ---- the driver's own entries ---- */
-struct wanted { const char *name; void *found; };
-
-static const ElfW(Sym) *lookup(const char *name, const ElfW(Sym) *symbols, const char *strings, const uint32_t *hash) {
-    uint32_t buckets = hash[0], first = hash[1], bloom = hash[2];
-    const uint32_t *bucket = hash + 4 + bloom * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
-    for (uint32_t b = 0; b < buckets; b++)
-        for (uint32_t i = bucket[b]; i >= first && i; i++) {
-            if (symbols[i].st_value && !strcmp(strings + symbols[i].st_name, name)) return &symbols[i];
-            if (chain[i - first] & 1) break;
-        }
-    return NULL;
-}
-static int each_library(struct dl_phdr_info *info, size_t size, void *data) {
-    struct wanted *wanted = data;
-    (void)size;
-    const char *base = strrchr(info->dlpi_name, '/');
-    if (strncmp(base ? base + 1 : info->dlpi_name, "libcuda.so", 10)) return 0;
-    const ElfW(Sym) *symbols = NULL;
-    const char *strings = NULL;
-    const uint32_t *hash = NULL;
-    for (int h = 0; h < info->dlpi_phnum; h++) {
-        if (info->dlpi_phdr[h].p_type != PT_DYNAMIC) continue;
-        for (const ElfW(Dyn) *d = (const void *)(info->dlpi_addr + info->dlpi_phdr[h].p_vaddr); d->d_tag; d++) {
-            if (d->d_tag == DT_SYMTAB) symbols = (const void *)d->d_un.d_ptr;
-            if (d->d_tag == DT_STRTAB) strings = (const void *)d->d_un.d_ptr;
-            if (d->d_tag == DT_GNU_HASH) hash = (const void *)d->d_un.d_ptr;
-        }
-    }
-    const ElfW(Sym) *symbol = symbols && strings && hash ? lookup(wanted->name, symbols, strings, hash) : NULL;
-    if (symbol) wanted->found = (void *)(info->dlpi_addr + symbol->st_value);
-    return symbol != NULL;
-}
 static get_proc_fn hooked_get, real_get;
 
+static int setting(const char *name, int fallback) {
+    const char *text = getenv(name);
+    return text && atoi(text) > 0 ? atoi(text) : fallback;
+}
 struct way { int (*fn)(); void *what; }; /* `what`: an exec or a graph, made by the same way */
 struct call { struct way hooked, real; int differs; };
 
@@ -87,24 +56,6 @@ static void must(int code, const char *what) {
 }
 
 /* ---- measuring ---- */
-static double now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-static double quantile(double *v, int n, double q) {
-    qsort(v, (size_t)n, sizeof *v, ascending);
-    return v[(int)(q * (n - 1))];
-}
-static int setting(const char *name, int fallback) {
-    const char *text = getenv(name);
-    return text && atoi(text) > 0 ? atoi(text) : fallback;
-}
-
 /* One block: `per` calls by way of `fn`, given what it needs. */
 typedef void block_fn(struct way *ways, int per);
 struct job {
@@ -276,9 +227,7 @@ int main(int argc, char **argv) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (argc < 2 || !driver) return fprintf(stderr, "cost: %s\n", argc < 2 ? "calls | graphs [NODES] | pairs [DEPTH] | live N" : dlerror()), 2;
     hooked_get = (get_proc_fn)dlsym(driver, "cuGetProcAddress_v2");
-    struct wanted wanted = {"cuGetProcAddress_v2", NULL};
-    dl_iterate_phdr(each_library, &wanted);
-    real_get = (get_proc_fn)wanted.found;
+    real_get = (get_proc_fn)drivers_own("cuGetProcAddress_v2");
     if (!hooked_get || !real_get) return fprintf(stderr, "cost: no cuGetProcAddress_v2\n"), 2;
     int device;
     void *context;

@@ -1,4 +1,4 @@
-"""What the graph cache is to reach, and what was measured: one row a figure.
+"""What the graph cache and the pool are to reach, and what was measured: one row a figure.
 
     done.py RESULTS.jsonl...     the table of docs/performance.md, from what stages recorded
 
@@ -29,6 +29,20 @@ TABLE = {
     "never-evicts": ("the demo that never evicts, 3 slots, second half of its run: host / device growth", "flat after warm-up"),
     "torch-compile": ("torch.compile `mode=\"reduce-overhead\"` over 100 sizes: host / device growth", "no more, same results"),
     "two-gpus": ("two GPUs, NCCL all-reduce inside graphs", "same results, no hang, bounded"),
+    "pool-pair": ("malloc + free, 1 thread, 64 KiB–4 MiB mixed, recording on, stacks off: cuMemAlloc / cudaMalloc", "≤ 0.06 / ≤ 0.15 µs"),
+    "pool-threads": ("the same, 16 threads: pairs a second in all", "≥ 60 M"),
+    "pool-stacks": ("the same, 1 thread, with stacks of 32 frames", "≤ +0.25 µs"),
+    "pool-miss": ("first allocation of a new size", "≤ 1.03 × native"),
+    "pool-torch": ("PyTorch forward, 24 layers, its own cache off: deferred, strict", "deferred ≤ 1.06 × its own cache (3.6 of 3.4 ms), strict < native"),
+    "pool-random": ("RMM's random allocations, 100 000 of up to 64 MiB: time; peak reserved / peak requested", "≥ 5 × faster at ≤ 1.25"),
+    "pool-back": ("device memory after a burst of 32 GiB freed, device idle", "all back within 15 s"),
+    "pool-press": ("llama.cpp without VMM, `-fa off`, 32k prefill, `press`: peak of live device memory; prefill speed", "≤ 3 GiB, ≥ 0.95 × native"),
+    "pool-spill": ("the same under GPUMEM_LIMIT=4GiB, `spill`", "finishes"),
+    "pool-report": ("the same, `report`", "names the site"),
+    "pool-oom": ("the four combinations of GGML_CUDA_POOL_USE_MANAGED and GGML_CUDA_ALLOC_FALLBACK_MANAGED on it under a quota", "as the table says"),
+    "pool-swap": ("free 20 GiB, allocate 20 GiB of the same sizes", "≥ 20 × faster"),
+    "pool-llama": ("llama-server over cudaMalloc, four clients, pool on: tokens/s", "≥ 0.99 × native"),
+    "pool-peer": ("two GPUs, memory freed under the other's kernel: does the free wait", "as natively, contents right"),
 }
 
 

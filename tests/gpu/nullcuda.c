@@ -11,7 +11,8 @@
 typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
 static int context, module_, function_, stream_;
-static CUdeviceptr next_address = 0x700000000000ull, last_freed;
+static CUdeviceptr next_address = 0x700000000000ull;
+static __thread CUdeviceptr last_freed;
 
 #define API __attribute__((visibility("default")))
 API int null_driver = 1; /* its users can tell it from a real one */
@@ -53,8 +54,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
         last_freed = 0;
         return 0;
     }
-    *p = next_address;
-    next_address += (bytes + 511) & ~(size_t)511;
+    *p = __atomic_fetch_add(&next_address, (bytes + 511) & ~(size_t)511, __ATOMIC_RELAXED);
     return 0;
 }
 API CUresult cuMemFree_v2(CUdeviceptr p) { last_freed = p; return 0; }

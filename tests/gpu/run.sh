@@ -3,20 +3,24 @@
 #
 #   tests/gpu/run.sh [STAGE...]
 #
-# Stages that hold something to its native behaviour: programs observe conformance differ (the default,
-# with cost and llama). Stages that measure: cost graphs manygraphs never-evicts churn replay compile
-# two-gpus llama (`bench` stands for all of these).
+# Stages that hold something to its native behaviour: programs observe conformance differ pooler (the
+# default, with cost and llama). Stages that measure the graph cache: graphs manygraphs never-evicts churn
+# replay compile two-gpus llama; the pool: pool-pair pool-swap pool-back pool-torch pool-random pool-stranded
+# pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench` stands for all that measures.
 #
-#   KIT=dir         holds libgpumem.so, gpumem and, if wanted, conformance   (default: target/release)
+#   KIT=dir         holds libgpumem.so, gpumem and, if wanted, conformance, differ, pooler, poolbench
+#                                                                            (default: target/release)
 #   OUT=dir         results.jsonl, logs, what people would see               (default: target/gpu-results)
-#   BUILD=dir       what is compiled here                                    (default: target/gpu-build)
+#   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stage llama
+#   LLAMA_BENCH=file STRANDED_MODEL=file for pool-stranded and pool-oom: see pool_llama.py
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
-#   DIFFER_SEEDS=A..B DIFFER_SECONDS=S   seeds for the stage differ, and how long at most (120)
+#   DIFFER_SEEDS=A..B DIFFER_SECONDS=S   seeds for the stage differ, and how long at most (120);
+#   POOLER_SEEDS=A..B POOLER_SECONDS=S   for pooler likewise (60)
 #
-# Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. What the graph cache is
-# held to is printed as rows of a table, and all of them again at the end ($OUT/done.md). A stage that
+# Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. What graph cache and pool
+# are held to is printed as rows of a table, and all of them again at the end ($OUT/done.md). A stage that
 # cannot run here says `skip` and why. Python packages that are missing skip their programs.
 set -u
 cd "$(dirname "$0")/../.."
@@ -27,8 +31,15 @@ export GPUMEM_SO=${GPUMEM_SO:-$KIT/libgpumem.so} GPUMEM_CLI=${GPUMEM_CLI:-$KIT/g
 export WORK=$BUILD/work
 PYTHON=${PYTHON:-python3}
 here=tests/gpu
-stages=${*:-programs observe conformance differ cost llama}
-stages=${stages/#bench/cost graphs manygraphs never-evicts churn replay compile two-gpus llama}
+pool="pool-pair pool-swap pool-back pool-torch pool-random pool-stranded pool-oom"
+stages=
+for name in ${*:-programs observe conformance differ pooler cost llama}; do
+    case $name in
+    bench) stages="$stages cost graphs manygraphs never-evicts churn replay compile two-gpus llama $pool pool-peer" ;;
+    pool) stages="$stages $pool" ;;
+    *) stages="$stages $name" ;;
+    esac
+done
 
 fail() { echo "FAIL $*"; failed=1; }
 failed=0
@@ -56,39 +67,58 @@ site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 
 cupti_h=$(first "$CUDA_HOME"/extras/CUPTI/include/cupti.h "$CUDA_HOME"/include/cupti.h "$site"/nvidia/cu13/include/cupti.h)
 cupti_so=$(first "$CUDA_HOME"/extras/CUPTI/lib64/libcupti.so.[0-9]* "$lib"/libcupti.so.[0-9]* "$site"/nvidia/cu13/lib/libcupti.so.[0-9]*)
 
-# ---- what is compiled: each by itself, in parallel; a failure is a line, and its programs are skipped
-compile() { # name command...
-    local name=$1
-    shift
-    "$@" >"$OUT/build-$name.log" 2>&1 || fail "build/$name $(tail -2 "$OUT/build-$name.log" | tr '\n' ' ' | cut -c1-200)"
+# ---- what is compiled: what the stages need and has changed, in parallel; a failure is a line, and its
+# programs are skipped
+needed() { # stages...
+    local stage
+    for stage in $stages; do case " $* " in *" $stage "*) return 0 ;; esac; done
+    return 1
+}
+fresh() { # name: nothing is newer than it
+    [ -f "$BUILD/.built-$1" ] && [ -z "$(find $here tests/programs kernels/gpumem.ptx -newer "$BUILD/.built-$1" -type f \
+        \( -name '*.c' -o -name '*.cu' -o -name '*.h' -o -name '*.S' -o -name '*.ptx' -o -name Makefile \) | head -1)" ]
+}
+waits=
+compile() { # name "stages" command...
+    local name=$1 users=$2
+    shift 2
+    needed $users && ! fresh "$name" || return 0
+    (
+        "$@" >"$OUT/build-$name.log" 2>&1 && touch "$BUILD/.built-$name" && exit 0
+        fail "build/$name $(tail -2 "$OUT/build-$name.log" | tr '\n' ' ' | cut -c1-200)"
+        exit 1
+    ) & waits="$waits $!"
 }
 nv() { # name source flags...
     local name=$1 source=$2
     shift 2
-    compile "$name" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
+    compile "$name" "programs observe" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
+}
+of_pool() { # name flags...
+    local name=$1
+    shift
+    compile "$name" "pool-pair pool-swap pool-back pool-peer" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/pool.c -o "$BUILD/$name" "$@" \
+        -Wl,-rpath,"$lib" -ldl -lm -lrt -pthread
 }
 mkdir -p "$BUILD/null"
-build() {
-    local waits= pid
-    (
-        compile libcount.so cc -O2 -fPIC -shared -I"$CUDA_HOME/include" -I"$(dirname "${cupti_h:-/}")" $here/count.c \
-            -o "$BUILD/libcount.so" "$cupti_so" -Wl,-rpath,"$(dirname "${cupti_so:-/}")" -pthread
-        [ "$failed" = 0 ]
-    ) & waits="$waits $!"
-    (nv saxpy_static saxpy.cu; [ $failed = 0 ]) & waits="$waits $!"
-    (nv saxpy_shared saxpy.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
-    (nv graphs_static graphs.cu; [ $failed = 0 ]) & waits="$waits $!"
-    (nv graphs_shared graphs.cu -cudart shared; [ $failed = 0 ]) & waits="$waits $!"
-    (nv gemm gemm.cu -cudart shared -lcublas; [ $failed = 0 ]) & waits="$waits $!"
-    (compile nullcuda cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"; [ $failed = 0 ]) & waits="$waits $!"
-    (compile cost cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl; [ $failed = 0 ]) & waits="$waits $!"
-    (compile cost_nofp cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl; [ $failed = 0 ]) & waits="$waits $!"
-    (compile programs make -k -j4 -C tests/programs gpu OUT="$BUILD/programs" CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -Wl,-rpath,$lib"; [ $failed = 0 ]) & waits="$waits $!"
-    for pid in $waits; do wait "$pid" || failed=1; done
-    [ $failed = 0 ] && touch "$BUILD/.built"
-}
-# Only when something changed since all of it was built.
-[ -f "$BUILD/.built" ] && [ -z "$(find $here tests/programs kernels/gpumem.ptx -newer "$BUILD/.built" -type f | head -1)" ] || build
+counting="programs observe"
+[ "${LLAMA_COUNTED:-1}" = 1 ] && counting="$counting llama"
+compile libcount.so "$counting" cc -O2 -fPIC -shared -I"$CUDA_HOME/include" -I"$(dirname "${cupti_h:-/}")" $here/count.c \
+    -o "$BUILD/libcount.so" "$cupti_so" -Wl,-rpath,"$(dirname "${cupti_so:-/}")" -pthread
+nv saxpy_static saxpy.cu
+nv saxpy_shared saxpy.cu -cudart shared
+nv graphs_static graphs.cu
+nv graphs_shared graphs.cu -cudart shared
+nv gemm gemm.cu -cudart shared -lcublas
+compile nullcuda cost cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
+compile cost cost cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
+compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl
+compile programs "programs observe graphs manygraphs never-evicts" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
+    CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -Wl,-rpath,$lib"
+of_pool pool_driver
+of_pool pool_shared -DRUNTIME -L"$lib" -lcudart
+of_pool pool_static -DRUNTIME "$lib/libcudart_static.a"
+for pid in $waits; do wait "$pid" || failed=1; done
 
 # ---- the stages; output of each is kept
 stage() { # name command...
@@ -126,6 +156,21 @@ differ() {
         return 1
     fi
 }
+pooler() {
+    [ -x "$KIT/pooler" ] || { echo "skip pooler $KIT/pooler is not there"; return 0; }
+    mkdir -p -m 700 "$WORK/pooler"
+    if GPUMEM_DIR="$WORK/pooler" timeout 560 "$KIT/pooler" hunt --lib "$GPUMEM_SO" --seeds "${POOLER_SEEDS:-0..1000000}" \
+        --seconds "${POOLER_SECONDS:-60}" --out "$OUT" >"$OUT/pooler-hunt.log" 2>&1; then
+        echo "ok   pooler/hunt $(tail -1 "$OUT/pooler-hunt.log" | cut -c1-150)"
+    else
+        echo "FAIL pooler/hunt status $?: $(tail -3 "$OUT/pooler-hunt.log" | tr '\n' ' ' | cut -c1-300)"
+        return 1
+    fi
+}
+stranded() { # stage
+    [ -n "${LLAMA_BENCH:-}" ] && [ -n "${STRANDED_MODEL:-}" ] || { echo "skip pool-$1 set LLAMA_BENCH and STRANDED_MODEL"; return 0; }
+    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/pool_llama.py "$LLAMA_BENCH" "$STRANDED_MODEL" "$1"
+}
 churn() {
     [ -n "${GRAPHCHURN:-}" ] || { echo "skip churn set GRAPHCHURN"; return 0; }
     LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/churn.py "$GRAPHCHURN"
@@ -150,12 +195,17 @@ for name in $stages; do
     compile) stage compile "$PYTHON" $here/torch_graphs.py compile ;;
     two-gpus) stage two-gpus "$PYTHON" $here/two_gpus.py ;;
     llama) stage llama llama ;;
+    pooler) stage pooler pooler ;;
+    pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;
+    pool-torch) stage "$name" "$PYTHON" $here/pool_torch.py ;;
+    pool-random) stage "$name" "$PYTHON" $here/pool_random.py ;;
+    pool-stranded | pool-oom) stage "$name" stranded "${name#pool-}" ;;
     *) fail "setup no stage $name" ;;
     esac
 done
 if grep -q '"group": "done"' "$OUT/results.jsonl"; then
     "$PYTHON" $here/done.py "$OUT/results.jsonl" >"$OUT/done.md"
-    echo "== what the graph cache is held to"
+    echo "== what graph cache and pool are held to"
     grep -v 'not measured' "$OUT/done.md"
 fi
 [ $failed = 0 ] && echo "test-gpu: all ok" || echo "test-gpu: something failed (see $OUT)"

@@ -31,7 +31,7 @@ VERSION = 3
 STATES = {1: "recording", 2: "stopped", 3: "exited"}
 MODES = {1: "active", 2: "record-only"}
 INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}
-STRINGS, EXECS, COUNTERS, EXEC_BYTES = 4, 7, 11, 256
+STRINGS, EXECS, CONTEXTS, COUNTERS, EXEC_BYTES, CONTEXT_BYTES = 4, 7, 8, 11, 256, 192
 # The state of an exec, and what pins it.
 EXEC_STATES = {0: "native", 1: "resident", 2: "folded", 3: "gone"}
 PINNED = ("none", "off", "record-only", "interception", "device-launch", "memory-nodes", "event-nodes", "conditional",
@@ -50,8 +50,14 @@ def exec_of(slot):
     }
 
 
+def context_of(slot):
+    """The fields of one context's slot that are asked for here; bytes."""
+    names = ("live", "peak", "driver_pool", "graphs", "execs", "idle", "idle_peak", "idle_blocks", "limit", "spilled")
+    return {"device": struct.unpack_from("<I", slot, 56)[0], **dict(zip(names, struct.unpack_from("<10Q", slot, 88)))}
+
+
 class Ledger:
-    """What one ledger says: `interception`, `reason`, `state`, `mode`, `counts`, `execs`, `live`."""
+    """What one ledger says: `interception`, `reason`, `state`, `mode`, `counts`, `contexts`, `execs`, `live`."""
 
     def __init__(self, path):
         if not path:
@@ -74,6 +80,9 @@ class Ledger:
             offset, used = tables[EXECS]
             file.seek(offset)
             execs = file.read(used * EXEC_BYTES)
+            offset, used = tables[CONTEXTS]
+            file.seek(offset)
+            contexts = file.read(used * CONTEXT_BYTES)
         sums = [sum(words[i::PER_SHARD]) & (2**64 - 1) for i in range(PER_SHARD)]
         self.state = STATES.get(struct.unpack_from("<I", data, 80)[0], "?")
         self.mode = MODES.get(struct.unpack_from("<I", data, 84)[0], "?")
@@ -86,6 +95,8 @@ class Ledger:
         self.counts = {k: v for k, v in self.counts.items() if v}
         slots = (execs[at : at + EXEC_BYTES] for at in range(0, len(execs), EXEC_BYTES))
         self.execs = [exec_of(slot) for slot in slots if any(slot[:4])]
+        slots = (contexts[at : at + CONTEXT_BYTES] for at in range(0, len(contexts), CONTEXT_BYTES))
+        self.contexts = [context_of(slot) for slot in slots if any(slot[:4])]
 
     def live(self):
         """What is not balanced: {"device": 2, "execs": 1}, without reservations of addresses left out."""
@@ -112,6 +123,13 @@ class Ledger:
                                       "fallback_instantiates", "one_by_one", "folds", "unfolds", "thrashes", "oom_retries",
                                       "updates", "update_failures", "launches")},
         }
+
+    def pool(self):
+        """What the pool did: its counters that are not zero, and the most that was live and idle at a time, MiB."""
+        return {"peak_mib": max((c["peak"] for c in self.contexts), default=0) / 2**20,
+                "idle_mib": sum(c["idle"] for c in self.contexts) / 2**20,
+                "idle_peak_mib": max((c["idle_peak"] for c in self.contexts), default=0) / 2**20,
+                **{name: self.counts[name] for name in SCALARS[46:] if name in self.counts}}
 
     def trouble(self):
         """Counters that say the bookkeeping itself went wrong."""

@@ -4,5 +4,6 @@ pub mod conformance;
 pub mod differ;
 pub mod harness;
 pub mod pool;
+pub mod poolbench;
 pub mod proof;
 pub mod stage;
