@@ -145,6 +145,12 @@ pub trait GraphCalls: Send + Sync {
     /// The library's, or 1 if the shape does not fit the records.
     fn build(&self, shape: &[u8], records: &Records) -> Result<(Graph, Vec<GraphNode>), Status>;
 
+    /// Whether an exec of the first shape holds a graph of the second, and nothing of its own, when the
+    /// library has updated it from that.
+    fn becomes(&self, _from: &[u8], _to: &[u8]) -> bool {
+        false
+    }
+
     /// # Errors
     /// The library's.
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status>;

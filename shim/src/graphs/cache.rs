@@ -45,6 +45,10 @@ pub struct Cache {
     pub looking: AtomicU32,
     /// Execs that are being destroyed, whose lease is given back already.
     pub ending: AtomicU32,
+    /// Code that is about to be unloaded, and threads that instantiate a template of whatever code it was
+    /// built of.
+    pub going: AtomicU32,
+    pub making: AtomicU32,
     /// Near a bound: launches leave events, so that what runs can be told from what does not.
     pub pressed: AtomicBool,
     pub(super) inner: Mutex<Inner>,
@@ -103,6 +107,8 @@ impl Cache {
             closed: AtomicU8::new(0),
             beginning: AtomicU32::new(0),
             ending: AtomicU32::new(0),
+            going: AtomicU32::new(0),
+            making: AtomicU32::new(0),
             looking: AtomicU32::new(0),
             pressed: AtomicBool::new(false),
             inner: Mutex::default(),

@@ -1,10 +1,10 @@
 //! The program changes an exec: as a whole, from a graph, or node by node.
 
 use super::cache::{Cache, Work};
-use super::class::Class;
+use super::class::{Class, Shape};
 use super::contained;
 use super::handle::{Body, Handle, lock};
-use super::instantiate::{place_in, source_bytes};
+use super::instantiate::{Recipe, place_in, source_bytes};
 use super::launch::INVALID;
 use super::real::{LOST, Lease};
 use crate::backend::graphs::{Read, Setter};
@@ -21,6 +21,8 @@ const MANY_CHANGES: usize = 64;
 pub enum Updated {
     /// As a change of what the handle means; the library was not asked, or not about this exec.
     Virtually,
+    /// Not at all, as the library would say without a look at any node.
+    Refused,
     /// The library decided.
     Really(Status),
 }
@@ -50,41 +52,65 @@ impl Cache {
         real: impl FnOnce(GraphExec, Graph) -> Status,
     ) -> Result<Updated, Status> {
         let (handle, mut body, class) = self.live(index)?;
+        let mut recipe = None;
         if !body.owned && !class.alone {
-            let virtually = || self.with_work(|work| self.update_virtually(handle, &mut body, graph, work));
-            if self.relaxed(|| contained(self, virtually))? {
-                return Ok(Updated::Virtually);
+            let follow = || self.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
+            match self.relaxed(|| contained(self, follow))? {
+                Verdict::Followed => return Ok(Updated::Virtually),
+                Verdict::Refused(recipe) => {
+                    self.fold(graph, &recipe);
+                    return Ok(Updated::Refused);
+                }
+                Verdict::Asked(read) => recipe = read,
             }
         }
         // The library decides, on an exec that holds what the handle means.
         let known = self.folded(graph).is_some();
-        let graph = self.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
+        let library = self.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
         let mut lease = self.real_for(handle, &body)?;
-        let status = real(lease.real().exec(), graph);
-        if status == SUCCESS && !self.clone_follows(&mut lease, &mut body, graph) {
+        let status = real(lease.real().exec(), library);
+        let follows = status == SUCCESS && {
+            let mut becomes = |recipe| self.with_work(|work| self.becomes(&mut lease, handle, &mut body, recipe, work));
+            recipe.as_ref().is_some_and(&mut becomes) || self.clone_follows(&mut lease, &mut body, library)
+        };
+        if status != SUCCESS || follows {
+            self.publish(lease, index, handle);
+        } else {
             // It holds now what the library made of both, which no other exec may stand in for.
             self.own(lease, index, handle, &mut body, Pinned::DriverUpdate);
-        } else {
-            self.publish(lease, index, handle);
+        }
+        self.source_changed(handle, &body);
+        if let Some(recipe) = recipe {
+            // Programs instantiate what an update was refused of: it need not be read again.
+            self.fold(graph, &recipe);
         }
         Ok(Updated::Really(status))
     }
 
-    /// Whether the graph is of the handle's class, and the handle means it from now on.
-    fn update_virtually(&self, handle: &Handle, body: &mut Body, graph: Graph, work: &mut Work) -> bool {
-        let Some(class) = body.class.clone() else { return false };
+    /// If the graph is of the handle's class, the handle means it from now on.
+    fn follow(&self, handle: &Handle, body: &mut Body, class: &Class, graph: Graph, work: &mut Work) -> Verdict {
         let folded = self.folded(graph);
-        let Ok((Read::Whole, Some(recipe))) = self.recipe_of(graph, folded, work) else { return false };
+        let read = folded.is_none();
+        let Ok((Read::Whole, Some(recipe))) = self.recipe_of(graph, folded, work) else { return Verdict::Asked(None) };
         if !Arc::ptr_eq(&recipe.shape, &class.shape) {
-            return false;
+            let number = |shape: &Shape| (shape.context, shape.nodes());
+            let (ours, theirs) = (number(&class.shape), number(&recipe.shape));
+            return match ours.0 == theirs.0 && ours.1 != theirs.1 {
+                true => Verdict::Refused(recipe),
+                false => Verdict::Asked(Some(recipe)),
+            };
         }
         if body.source.as_ref() == Some(&recipe.source) && body.changes.is_empty() {
-            return true; // as right after instantiate
+            self.fold(graph, &recipe);
+            return Verdict::Followed; // as right after instantiate
         }
-        let (before, changes) = (body.source.replace(recipe.source), std::mem::take(&mut body.changes));
+        let (before, changes) = (body.source.replace(recipe.source.clone()), std::mem::take(&mut body.changes));
         // The resident exec follows now, as it would in the library: launches stay short.
         if let Some(mut lease) = handle.lease() {
-            let followed = self.unfold(body, work) && {
+            if read {
+                std::mem::swap(&mut work.target, &mut work.reading.records);
+            }
+            let followed = (read || self.unfold(body, work)) && {
                 let disabled = body.disabled.clone();
                 self.in_context(class.shape.context, || self.retarget(&mut lease, &mut work.target, &disabled)).is_ok()
             };
@@ -93,13 +119,50 @@ impl Cache {
                 lease.take_from(handle);
                 self.end(lease, false);
                 (body.source, body.changes) = (before, changes);
-                return false;
+                return Verdict::Asked(Some(recipe));
             }
         }
-        let slot = handle.slot.load(Relaxed);
-        let bytes = source_bytes(body);
-        gate::record_if_started(|shim| shim.source_is(slot, bytes));
+        self.source_changed(handle, body);
+        self.fold(graph, &recipe);
+        Verdict::Followed
+    }
+
+    /// The library has made a handle's exec hold a graph of another class: whether the handle means that
+    /// and no more from now on, and the exec is one of that class.
+    fn becomes(&self, lease: &mut Lease, handle: &Handle, body: &mut Body, recipe: &Recipe, work: &mut Work) -> bool {
+        let Some(class) = body.class.clone().filter(|_| !body.owned) else { return false };
+        let mut shape = |shape: &Shape| shape.key.unpacked(&mut work.scratch).map(<[u8]>::to_vec);
+        let shapes = shape(&class.shape).zip(shape(&recipe.shape));
+        if !shapes.is_some_and(|(from, to)| self.calls.becomes(&from, &to)) {
+            return false;
+        }
+        let Some(base) = recipe.shape.base(&mut work.scratch) else { return false };
+        if !recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
+            return false;
+        }
+        let now = self.class_of(&recipe.shape, class.flags, |shape, flags| Class::new(shape, flags, false));
+        if now.instantiate_ns.load(Relaxed) == 0 {
+            // The library takes graphs of it.
+            now.took(class.instantiate_ns.load(Relaxed));
+        }
+        lease.real().class.store(Arc::as_ptr(&now) as usize, Relaxed);
+        let exec = lease.body();
+        exec.class = Some(now.clone());
+        std::mem::swap(&mut exec.content, &mut work.target);
+        body.source = Some(recipe.source.clone());
+        body.changes.clear();
+        let (slot, number) = (handle.slot.load(Relaxed), now.number());
+        gate::record_if_started(|shim| shim.class_is(slot, number));
+        body.class = Some(now);
         true
+    }
+
+    /// Tells the books what a handle's source takes now.
+    fn source_changed(&self, handle: &Handle, body: &Body) {
+        if !body.owned {
+            let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(body));
+            gate::record_if_started(|shim| shim.source_is(slot, bytes));
+        }
     }
 
     /// The handle's real exec, leased; made to hold what the handle means if there was none.
@@ -199,10 +262,7 @@ impl Cache {
             _ => false,
         };
         if remembered && !class.alone {
-            if !body.owned {
-                let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(&body));
-                gate::record_if_started(|shim| shim.source_is(slot, bytes));
-            }
+            self.source_changed(handle, &body);
             self.publish(lease, index, handle);
         } else {
             self.own(lease, index, handle, &mut body, Pinned::NodeSet);
@@ -248,6 +308,16 @@ impl Cache {
             None => self.place_in_unfolded(body.graph.0 as Graph, node),
         }
     }
+}
+
+/// What is to be said of an update.
+enum Verdict {
+    /// The handle means the graph now.
+    Followed,
+    /// As many nodes as the handle's graph has not: the library compares no further.
+    Refused(Recipe),
+    /// The library has to say; with what the graph holds, where it could be read whole.
+    Asked(Option<Recipe>),
 }
 
 /// What a handle remembers of a call about one node.

@@ -128,6 +128,11 @@ impl Class {
         *lock(&self.template) = Weak::new();
     }
 
+    /// What people know it by.
+    pub fn number(&self) -> u64 {
+        self.shape.id ^ self.flags
+    }
+
     /// Notes what an instantiate took.
     pub fn took(&self, ns: u64) {
         self.instantiate_ns.store(ns, Relaxed);

@@ -67,6 +67,7 @@ impl Cache {
         let (class, recipe, template) = match self.recipe_of(graph, folded, work)? {
             (Read::Whole, recipe) => {
                 let recipe = recipe.ok_or(Pinned::Parameters)?;
+                self.fold(graph, &recipe);
                 let class = self.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
                 (class, Some(recipe), None)
             }
@@ -112,7 +113,7 @@ impl Cache {
         Ok(Made {
             index,
             handle: self.execs.address(index),
-            class: class.shape.id ^ flags,
+            class: class.number(),
             counts: class.shape.counts,
             source_bytes,
             resident: first,
@@ -120,7 +121,7 @@ impl Cache {
         })
     }
 
-    /// What a graph holds: known if it is folded, else read.
+    /// What a graph holds: known if it is folded, else read, into `work.reading`.
     ///
     /// # Errors
     /// Why no other exec can stand in for one of it.
@@ -154,9 +155,7 @@ impl Cache {
                 // The base itself, as a difference from itself.
                 let base = base.as_deref().unwrap_or(&work.reading.records);
                 let source = Source::fold(&work.reading.records, Some(base), &mut work.scratch);
-                let recipe = Recipe { shape, source: Arc::new(source) };
-                self.fold(graph, &recipe);
-                Ok((Read::Whole, Some(recipe)))
+                Ok((Read::Whole, Some(Recipe { shape, source: Arc::new(source) })))
             }
         }
     }
@@ -209,7 +208,7 @@ impl Cache {
         rebuilds
     }
 
-    fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
+    pub(super) fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
         let mut known = lock(&self.known);
         let entry = known.classes.entry((Arc::as_ptr(shape) as usize, flags)).or_default();
         if let Some(class) = entry.upgrade().filter(|class| Arc::ptr_eq(&class.shape, shape)) {

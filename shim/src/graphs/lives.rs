@@ -20,7 +20,11 @@ const LONGEST_LOOK_NS: u64 = 1_000_000_000;
 
 /// Asks again until there is an answer, but not for ever.
 fn wait_for<R>(answer: impl Fn() -> Option<R>) -> Option<R> {
-    let start = clock::precise_ns();
+    wait_since(clock::precise_ns(), answer)
+}
+
+/// The same, with what is left of a time that began before; once at least.
+fn wait_since<R>(start: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
     loop {
         match answer() {
             None if clock::precise_ns() - start < LONGEST_LOOK_NS => std::thread::yield_now(),
@@ -103,12 +107,21 @@ impl Cache {
 
     /// Code is about to be unloaded. The library lets execs of it run on (measured on an H200, driver
     /// 580), so those that hold it stay with their handles; nothing else can be made to hold it.
+    ///
+    /// Classes know nothing of code, so an exec may have been made of a template of other handles' code.
+    /// That is no harm once it was made: its nodes are set by the handles of the template's nodes, which
+    /// the library takes whatever these call (measured there). A template is instantiated no more.
     pub fn code_going(&self, code: Code) {
         let functions = self.calls.functions_of(code);
-        if !functions.is_empty() {
-            self.relaxed(|| self.functions_going(&functions));
+        if functions.is_empty() {
+            return;
         }
+        self.going.fetch_add(1, SeqCst);
+        // Nothing is built of it from here on.
         self.calls.forget(code);
+        wait_for(|| (self.making.load(SeqCst) == 0).then_some(()));
+        self.relaxed(|| self.functions_going(&functions));
+        self.going.fetch_sub(1, SeqCst);
     }
 
     fn functions_going(&self, functions: &[u64]) {
@@ -119,32 +132,31 @@ impl Cache {
         };
         let holds = |lease: &mut Lease| {
             let body = lease.body();
-            // What it was instantiated from counts too: its nodes may be set back.
-            let template = body.template.as_ref().map(|template| &*template.records);
-            body.class
-                .as_ref()
-                .is_some_and(|class| runs(class, &body.content) || template.is_some_and(|records| runs(class, records)))
+            body.class.as_ref().is_some_and(|class| runs(class, &body.content))
         };
+        self.forget_templates(runs);
+        let start = clock::precise_ns();
         for (index, handle) in self.execs.all() {
-            // One that is being used meanwhile is the program's own race.
+            // One that is being used meanwhile is of other code, or the program's own race.
             let Ok(mut body) = handle.body.try_lock() else { continue };
-            if body.owned || body.class.is_none() || handle.resident().is_none() {
-                continue;
-            }
-            if let Some(mut lease) = handle.lease()
+            let Some(real) = handle.resident().filter(|_| !body.owned && body.class.is_some()) else { continue };
+            // Somebody may look at it just now, or its launch stand still for as long as the program likes.
+            if let Some(mut lease) = wait_since(start, || real.lease())
+                && handle.resident().is_some_and(|now| std::ptr::eq(now, real))
                 && holds(&mut lease)
             {
                 self.own(lease, index, handle, &mut body, Pinned::CodeGone);
             }
         }
         for real in self.reals().into_iter().filter(|real| real.in_use() && real.owner.load(Relaxed) == 0) {
-            if let Some(mut lease) = real.lease().filter(|_| real.class.load(Relaxed) != 0)
+            if let Some(mut lease) = wait_since(start, || real.lease())
+                && real.owner.load(Relaxed) == 0
+                && real.class.load(Relaxed) != 0
                 && holds(&mut lease)
             {
                 self.end(lease, true);
             }
         }
-        self.forget_templates(runs);
     }
 
     /// An attribute was set. One that the library takes and does not tell would be lost on the way from

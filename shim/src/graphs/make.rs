@@ -31,7 +31,7 @@ impl Cache {
     }
 
     fn instantiate(&self, class: &Arc<Class>, bytes: (u64, u64), work: &mut Work) -> Result<Lease, Status> {
-        let template = self.template(class, work)?;
+        let (template, _making) = self.template(class, work)?;
         let start = clock::precise_ns();
         let exec = match self.calls.instantiate(template.graph, class.flags) {
             Err(OUT_OF_MEMORY) => {
@@ -129,18 +129,22 @@ impl Cache {
         }
     }
 
-    /// The template of a class: the one there is, or one built of what the handle means, which
-    /// `work.target` holds.
-    pub(super) fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<Arc<Template>, Status> {
+    /// The template of a class, to be instantiated: the one there is, or one built of what the handle
+    /// means, which `work.target` holds. The one there is may be of other handles' code, which cannot be
+    /// unloaded before [`Making`] is dropped; while code goes, each makes do with its own.
+    fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<(Arc<Template>, Option<Making<'_>>), Status> {
         if class.alone {
-            return work.clone.clone().ok_or(INVALID);
+            return Ok((work.clone.clone().ok_or(INVALID)?, None));
         }
-        if let Some(template) = class.template() {
-            return Ok(template);
+        let making = Making::begin(self);
+        if let Some(template) = class.template().filter(|_| making.is_some()) {
+            return Ok((template, making));
         }
         let template = self.build_template(class, work)?;
-        class.set_template(&template);
-        Ok(template)
+        if making.is_some() {
+            class.set_template(&template);
+        }
+        Ok((template, making))
     }
 
     /// A template built of what `work.target` holds.
@@ -160,5 +164,23 @@ impl Cache {
                 class.forget_template();
             }
         }
+    }
+}
+
+/// A thread is between a class's template and an exec of it.
+struct Making<'a>(&'a Cache);
+
+impl<'a> Making<'a> {
+    /// `None` while code goes.
+    fn begin(cache: &'a Cache) -> Option<Self> {
+        cache.making.fetch_add(1, SeqCst);
+        let making = Self(cache);
+        (cache.going.load(SeqCst) == 0).then_some(making)
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.making.fetch_sub(1, SeqCst);
     }
 }

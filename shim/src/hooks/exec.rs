@@ -15,8 +15,11 @@ use std::ffi::{c_int, c_uint};
 /// The answer for a handle of ours in a process that has no cache: a child of a fork, where nothing of
 /// the driver works.
 pub(super) const NOT_INITIALIZED: Status = 3;
-/// `cudaGraphExecUpdateSuccess`.
+/// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`.
+const UPDATE_FAILURE: Status = 910;
+/// `CU_GRAPH_EXEC_UPDATE_SUCCESS` and `…_ERROR_TOPOLOGY_CHANGED`.
 const UPDATED: c_int = 0;
+const TOPOLOGY_CHANGED: c_int = 2;
 
 /// The cache and the index in it of a handle of ours; `None` for one of the library's own.
 ///
@@ -94,19 +97,24 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -
     status
 }
 
-/// Updates a whole exec; `succeeded` fills the program's out-parameters where the library was not asked.
+/// Updates a whole exec; `tell` fills the program's out-parameters where the library was not asked: the
+/// result, and no node.
 fn whole(
     call: &Call,
     exec: GraphExec,
     graph: Graph,
     real: impl FnOnce(GraphExec, Graph) -> Status,
-    succeeded: impl FnOnce(),
+    tell: impl FnOnce(c_int),
 ) -> Status {
     let status = match ours(call, exec) {
         Ok(Some((cache, index))) => match cache.update(index, graph, real) {
             Ok(Updated::Virtually) => {
-                succeeded();
+                tell(UPDATED);
                 SUCCESS
+            }
+            Ok(Updated::Refused) => {
+                tell(TOPOLOGY_CHANGED);
+                UPDATE_FAILURE
             }
             Ok(Updated::Really(status)) | Err(status) => status,
         },
@@ -133,12 +141,12 @@ pub unsafe fn update_v1(
             exec,
             graph,
             |exec, graph| real(exec, graph, error_node, result),
-            || {
+            |told| {
                 if let Some(node) = error_node.as_mut() {
                     *node = std::ptr::null_mut();
                 }
                 if let Some(result) = result.as_mut() {
-                    *result = UPDATED;
+                    *result = told;
                 }
             },
         )
@@ -162,9 +170,9 @@ pub unsafe fn update(
             exec,
             graph,
             |exec, graph| real(exec, graph, info),
-            || {
+            |told| {
                 if let Some(out) = out.as_mut() {
-                    out.result = UPDATED;
+                    out.result = told;
                     out.error_node = std::ptr::null_mut();
                     out.error_from_node = std::ptr::null_mut();
                 }

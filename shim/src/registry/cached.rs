@@ -134,6 +134,14 @@ impl Shim {
         self.add_to_exec(slot, offset_of!(ExecSlot, saved_ns), saved_ns);
     }
 
+    /// A handle is of another class now.
+    pub fn class_is(&self, slot: u32, class: u64) {
+        let known = (slot != NO_SLOT).then(|| self.ledger.execs.read(slot)).flatten();
+        if let Some(exec) = known.filter(|exec| exec.class != class) {
+            self.ledger.execs.write(slot, ExecSlot { class, ..exec });
+        }
+    }
+
     /// A handle's exec is its own for ever.
     pub fn handle_pinned(&self, slot: u32, why: Pinned) {
         self.count(counters::PINNED_MADE, 1);

@@ -54,6 +54,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("devices", Link::Runtime),
     ("forks", Link::Runtime),
     ("future", Link::Plain),
+    ("graph_churn", Link::Driver),
     ("graph_code", Link::Driver),
     ("graph_handles", Link::Driver),
     ("graph_lives", Link::Driver),

@@ -132,15 +132,20 @@ static void check(Exec e, Stream s, unsigned value) {
 static void captured(void) {
     enum { EXECS = 4 };
     Exec e[EXECS];
-    Graph g[EXECS], longer, clone;
+    Graph g[EXECS], longer, other, clone;
     for (unsigned i = 0; i < EXECS; i++) e[i] = make(g[i] = pair_graph(one, a, 10 * i, b, 10 * i + 1));
     capture_begin(one);
     for (unsigned i = 0; i < 3; i++) fill(one, a, i);
     longer = capture_end(one);
+    capture_begin(one);
+    fill(one, a, 7);
+    OK(cuMemsetD32Async(b, 8, WORDS, one));
+    other = capture_end(one);
     for (int round = 0; round < 2; round++)
         for (unsigned i = 0; i < EXECS; i++) check(e[i], round ? two : one, 10 * i);
     EXPECT(update(e[0], g[1]), 0);
     EXPECT(update(e[1], longer), 910);
+    EXPECT(update(e[1], other), 910);
     check(e[0], one, 10);
     check(e[1], one, 10);
     CALL(cuGraphClone(&clone, g[2]));
@@ -186,6 +191,7 @@ static void captured(void) {
         end(e[i]);
     }
     drop(longer);
+    drop(other);
 }
 
 /* A graph inside a graph. */

@@ -6,8 +6,7 @@
 use crate::doors::driver;
 use dashmap::DashMap;
 use gpumem_abi::types::*;
-use rustc_hash::{FxBuildHasher, FxHasher};
-use std::hash::{Hash, Hasher};
+use rustc_hash::FxBuildHasher;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -138,16 +137,6 @@ impl Functions {
     /// Forgets those of a context, which goes with them: their addresses come back.
     pub fn forget_of(&self, context: u64) {
         self.map.retain(|_, function| function.context != context);
-    }
-}
-
-impl Function {
-    /// Where it is from, as a small number: code that one exec was made of must not be needed for
-    /// another's, since it may be unloaded.
-    pub fn home(&self) -> u32 {
-        let mut hasher = FxHasher::default();
-        self.homes.hash(&mut hasher);
-        (hasher.finish() >> 32) as u32
     }
 }
 

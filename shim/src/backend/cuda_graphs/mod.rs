@@ -106,6 +106,10 @@ impl GraphCalls for CudaGraphs {
         build::build(&self.functions, &shape, records)
     }
 
+    fn becomes(&self, from: &[u8], to: &[u8]) -> bool {
+        Shape::parse(from).zip(Shape::parse(to)).is_some_and(|(from, to)| from.becomes(&to))
+    }
+
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status> {
         let mut exec = null_mut();
         // SAFETY: a live graph; writes the handle.

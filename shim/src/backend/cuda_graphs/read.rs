@@ -182,7 +182,7 @@ fn kernel(
         return Err(Pinned::Parameters);
     }
     let packed = if params.params == 0 && params.extra != 0 { PACKED } else { 0 };
-    entry.tag = u64::from(function.traits) | packed | u64::from(function.home()) << 32;
+    entry.tag = u64::from(function.traits) | packed;
     last.function = Some((key, function));
     let of_function = match last.of_functions.iter().find(|(known, _)| *known == key) {
         Some((_, known)) => known.clone(),

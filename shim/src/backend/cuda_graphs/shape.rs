@@ -61,7 +61,8 @@ pub struct Node {
     pub kind: NodeKind,
     /// Kernels: index of the attributes.
     pub set: u16,
-    /// Kernels: the function's traits, [`PACKED`], and above them its home; copies and memsets: what a setter cannot change of them.
+    /// Kernels: the function's traits and [`PACKED`]; copies and memsets: what a setter cannot change of
+    /// them.
     pub tag: u64,
 }
 
@@ -162,6 +163,22 @@ impl Shape {
         hasher.finish()
     }
 
+    /// Whether an update that the driver accepts leaves an exec of this shape with the other's nodes and
+    /// nothing of its own: the same kinds and edges, by which nodes are paired, and the same attributes,
+    /// of which some stay as they were (measured on an H200, driver 580). What a copy or memset cannot
+    /// become is refused.
+    pub fn becomes(&self, other: &Self) -> bool {
+        let set = |of: &Self, node: &Node| of.sets.get(usize::from(node.set)).cloned();
+        let alike = |(a, b): (&Node, &Node)| match (a.kind, b.kind) {
+            (NodeKind::Kernel, NodeKind::Kernel) => a.tag & !PACKED == b.tag & !PACKED && set(self, a) == set(other, b),
+            (a, b) => a == b,
+        };
+        self.context == other.context
+            && self.edges == other.edges
+            && self.nodes.len() == other.nodes.len()
+            && self.nodes.iter().zip(&other.nodes).all(alike)
+    }
+
     /// Indexes of all nodes, each behind those that it depends on; `None` if the edges go in a circle.
     pub fn in_order(&self) -> Option<Vec<u32>> {
         let mut waits = vec![0_u32; self.nodes.len()];
@@ -230,6 +247,38 @@ mod tests {
         sample().write(&mut bytes);
         for len in 0..bytes.len() {
             assert_eq!(Shape::parse(&bytes[..len]), None, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_shape_becomes_those_whose_nodes_have_its_attributes() {
+        let changed = |change: fn(&mut Shape)| {
+            let mut other = sample();
+            change(&mut other);
+            (sample().becomes(&other), other.becomes(&sample()))
+        };
+        assert_eq!(changed(|_| {}), (true, true));
+        // Sets in another order, the parameters in another form, a copy between other places.
+        assert_eq!(
+            changed(|other| {
+                other.sets.reverse();
+                other.nodes.iter_mut().filter(|node| node.set == 1).for_each(|node| node.set = 0);
+            }),
+            (true, true)
+        );
+        assert_eq!(changed(|other| other.nodes[1].tag |= PACKED), (true, true));
+        assert_eq!(changed(|other| other.nodes[2].tag = 4), (true, true));
+        for change in [
+            (|other| other.nodes[1].set = 0) as fn(&mut Shape),
+            |other| other.sets[1][0].1[0] = 4,
+            |other| other.nodes[3].tag = 8,
+            |other| other.nodes[0].kind = NodeKind::Host,
+            |other| other.edges[0].data = 1,
+            |other| other.edges.swap(0, 1),
+            |other| other.nodes.truncate(3),
+            |other| other.context = 1,
+        ] {
+            assert_eq!(changed(change), (false, false));
         }
     }
 

@@ -1,0 +1,327 @@
+/* Graphs that change from launch to launch, as ggml does it: captured anew, updated, and instantiated
+ * again where the update was refused. `graph_churn MODE`:
+ *   ggml     shapes of 5 to 44 nodes that come back, kernels of many modules and libraries
+ *   known    destroyed and instantiated again, with what it had the last time but one
+ *   packed   parameters given in one buffer and one by one, by turns
+ *   refused  updates that the driver refuses, whether the exec is there or not
+ *   unload   modules that come and go beside handles of the same shape that stay
+ *   threads  the same in threads, each with a module of its own
+ *   context  other contexts come and go */
+#include "graph.h"
+CUresult cuLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
+CUresult cuLibraryGetKernel(void **, void *, const char *), cuKernelGetFunction(CUfunction *, void *);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, size_t, Stream), cuCtxDestroy_v2(CUcontext);
+
+enum { HOMES = 9, BUFFERS = 4 };
+static CUfunction home[HOMES];
+static CUdeviceptr buffer[BUFFERS];
+static Stream s;
+
+/* Half of the homes are modules, half are libraries, as one fat binary for each source file gives. */
+static void homes(void) {
+    for (int i = 0; i < HOMES; i++) {
+        if (i % 2) {
+            CUmodule m;
+            OK(cuModuleLoadData(&m, image));
+            OK(cuModuleGetFunction(&home[i], m, "gpumem_fill"));
+        } else {
+            void *library, *kernel;
+            OK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+            OK(cuLibraryGetKernel(&kernel, library, "gpumem_fill"));
+            OK(cuKernelGetFunction(&home[i], kernel));
+        }
+    }
+}
+
+static unsigned random_state = 1;
+static unsigned below(unsigned n) {
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 16) % n;
+}
+
+/* Shapes: how many nodes, and where copies and memsets stand among the kernels. */
+static const struct shape { unsigned nodes, copy, set; } shapes[] = {{5, 0, 0}, {5, 2, 0}, {9, 0, 4}, {12, 5, 0}, {31, 7, 9}, {44, 11, 0}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+static unsigned left[BUFFERS];
+
+/* A chain of that shape, with whatever kernels; what it will leave in the buffers. */
+static void work(const struct shape *of) {
+    for (unsigned i = 0; i < of->nodes; i++) {
+        unsigned to = below(BUFFERS), from = below(BUFFERS), value = 1 + below(1000);
+        uint64_t n = WORDS;
+        if (of->copy && i % of->copy == of->copy - 1) {
+            if (from == to) from = (from + 1) % BUFFERS;
+            OK(cuMemcpyDtoDAsync_v2(buffer[to], buffer[from], WORDS * 4, s));
+            left[to] = left[from];
+        } else if (of->set && i % of->set == of->set - 1) {
+            OK(cuMemsetD32Async(buffer[to], value, WORDS, s));
+            left[to] = value;
+        } else {
+            OK(cuLaunchKernel(home[below(HOMES)], 1, 1, 1, 32, 1, 1, 0, s, (void *[]){&buffer[to], &n, &value}, NULL));
+            left[to] = value;
+        }
+    }
+}
+static void check(void) {
+    wait_for(s);
+    for (int i = 0; i < BUFFERS; i++) EXPECT(word_of(buffer[i]), left[i]);
+}
+static void wiped(void) {
+    wait_for(s);
+    for (int i = 0; i < BUFFERS; i++) clear(buffer[i]);
+}
+static void cleared(void) {
+    wiped();
+    memset(left, 0, sizeof left);
+}
+
+struct key { Graph graph; Exec exec; };
+/* One computation of ggml's for a key. */
+static void compute(struct key *key, const struct shape *shape) {
+    cleared();
+    capture_begin(s);
+    work(shape);
+    if (key->graph) graph_end(key->graph);
+    key->graph = capture_end(s);
+    if (!key->exec) key->exec = exec_of(key->graph);
+    UpdateInfo info;
+    int rc = cuGraphExecUpdate_v2(key->exec, key->graph, &info);
+    if (rc == 910) {
+        did.exec_updates_failed++;
+        exec_end(key->exec);
+        key->exec = exec_of(key->graph);
+        OK(cuGraphExecUpdate_v2(key->exec, key->graph, &info));
+    } else EXPECT(rc, 0);
+    did.exec_updates++;
+    for (int times = 0; times < 2; times++) {
+        launch(key->exec, s);
+        check();
+        wiped();
+    }
+}
+static void ggml(void) {
+    enum { KEYS = 3 };
+    struct key keys[KEYS] = {0};
+    unsigned long made = 0;
+    for (int step = 0; step < 300; step++) {
+        if (step == 100) made = simulator()("graph_instantiations");
+        /* What the last computation of a key was comes back more often than not. */
+        unsigned key = below(KEYS);
+        compute(&keys[key], &shapes[below(5) ? key : below(SHAPES)]);
+    }
+    fprintf(stderr, "instantiations %lu\n", simulator()("graph_instantiations") - made);
+    for (int i = 0; i < KEYS; i++) {
+        exec_end(keys[i].exec);
+        graph_end(keys[i].graph);
+    }
+}
+
+static Graph captured(const struct shape *shape) {
+    cleared();
+    capture_begin(s);
+    work(shape);
+    return capture_end(s);
+}
+static void run(Exec e) {
+    launch(e, s);
+    check();
+}
+static void known(void) {
+    Exec e = NULL;
+    for (int step = 0; step < 40; step++) {
+        Graph g = captured(&shapes[step % 4]);
+        if (e) exec_end(e);
+        if (step == 4) fprintf(stderr, "instantiations %lu\n", simulator()("graph_instantiations"));
+        e = exec_of(g);
+        graph_end(g);
+        run(e);
+    }
+    fprintf(stderr, "instantiations %lu\n", simulator()("graph_instantiations"));
+    exec_end(e);
+}
+
+static void fill_packed(CUdeviceptr p, unsigned value) {
+    struct { CUdeviceptr p; uint64_t n; unsigned value; } all = {p, WORDS, value};
+    size_t bytes = sizeof all;
+    OK(cuLaunchKernel(home[0], 1, 1, 1, 32, 1, 1, 0, s, NULL, (void *[]){(void *)1, &all, (void *)2, &bytes, NULL}));
+}
+static Graph maybe_packed(bool packed, unsigned value) {
+    capture_begin(s);
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        left[i] = value + i;
+        if (packed) fill_packed(buffer[i], value + i);
+        else fill(s, buffer[i], value + i);
+    }
+    return capture_end(s);
+}
+static void packed(void) {
+    enum { EXECS = 3 };
+    Exec e[EXECS];
+    unsigned means[EXECS];
+    for (unsigned i = 0; i < EXECS; i++) {
+        Graph g = maybe_packed(i == 0, means[i] = 10 * i);
+        e[i] = exec_of(g);
+        graph_end(g);
+    }
+    for (unsigned step = 0; step < 60; step++) {
+        unsigned i = below(EXECS);
+        if (below(2)) {
+            Graph g = maybe_packed(below(2), means[i] = 100 + step);
+            OK(cuGraphExecUpdate_v2(e[i], g, NULL));
+            did.exec_updates++;
+            graph_end(g);
+        }
+        wiped();
+        for (unsigned k = 0; k < BUFFERS; k++) left[k] = means[i] + k;
+        run(e[i]);
+    }
+    for (int i = 0; i < EXECS; i++) exec_end(e[i]);
+}
+
+static void refused(void) {
+    enum { EXECS = 3 };
+    Exec e[EXECS];
+    unsigned means[EXECS][BUFFERS];
+    for (int i = 0; i < EXECS; i++) {
+        Graph g = captured(&shapes[i]);
+        e[i] = exec_of(g);
+        graph_end(g);
+        memcpy(means[i], left, sizeof left);
+    }
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < EXECS; i++)
+            for (int k = 0; k < SHAPES; k++) {
+                Graph g = captured(&shapes[k]);
+                UpdateInfo info = {.result = -1, .node = &info, .from = &info};
+                int rc = cuGraphExecUpdate_v2(e[i], g, &info);
+                printf("%d by %d: %d, result %d, node %d, from %d\n", i, k, rc, info.result, info.node != NULL, info.from != NULL);
+                if (rc) did.exec_updates_failed++;
+                else did.exec_updates++;
+                if (rc == 0) memcpy(means[i], left, sizeof left);
+                graph_end(g);
+                wiped();
+                memcpy(left, means[i], sizeof left);
+                run(e[i]);
+            }
+    for (int i = 0; i < EXECS; i++) exec_end(e[i]);
+}
+
+/* A module that one exec needs, for a short while. */
+static void passing(Stream on, CUdeviceptr p, unsigned value) {
+    CUmodule m;
+    CUfunction f;
+    uint64_t n = WORDS;
+    OK(cuModuleLoadData(&m, image));
+    OK(cuModuleGetFunction(&f, m, "gpumem_fill"));
+    capture_begin(on);
+    for (int i = 0; i < 2; i++) OK(cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, on, (void *[]){&p, &n, &value}, NULL));
+    Graph g = capture_end(on);
+    Exec e = exec_of(g);
+    graph_end(g);
+    launch(e, on);
+    wait_for(on);
+    EXPECT(word_of(p), value);
+    exec_end(e);
+    OK(cuModuleUnload(m));
+}
+static void unload(void) {
+    enum { ROUNDS = 12 };
+    Exec e[ROUNDS];
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        passing(s, buffer[0], 1000 + i);
+        e[i] = pair_exec(s, buffer[0], 3, buffer[0], 10 + i);
+        launch(e[i], s);
+        wait_for(s);
+        passing(s, buffer[0], 2000 + i);
+    }
+    for (int round = 0; round < 2; round++)
+        for (unsigned i = 0; i < ROUNDS; i++) {
+            launch(e[i], s);
+            wait_for(s);
+            EXPECT(word_of(buffer[0]), 10 + i);
+        }
+    /* Updated from a graph of code that was loaded since. */
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        Graph g = pair_graph(s, buffer[0], 5, buffer[0], 50 + i);
+        OK(cuGraphExecUpdate_v2(e[i], g, NULL));
+        did.exec_updates++;
+        graph_end(g);
+    }
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        launch(e[i], s);
+        wait_for(s);
+        EXPECT(word_of(buffer[0]), 50 + i);
+    }
+    say_live_execs();
+    for (int i = 0; i < ROUNDS; i++) exec_end(e[i]);
+}
+
+/* Every other thread's code stays. */
+static void *thread(void *number) {
+    unsigned me = (unsigned)(intptr_t)number;
+    OK(cuCtxSetCurrent(context));
+    Stream on = stream_new();
+    CUdeviceptr p = words_new();
+    for (unsigned i = 0; i < 150; i++) {
+        if (me % 2) passing(on, p, 1000 * me + i);
+        else {
+            Exec e = pair_exec(on, p, 1, p, 1000 * me + i);
+            launch(e, on);
+            wait_for(on);
+            EXPECT(word_of(p), 1000 * me + i);
+            exec_end(e);
+        }
+    }
+    return NULL;
+}
+static void threads(void) {
+    enum { THREADS = 6 };
+    pthread_t all[THREADS];
+    for (int i = 0; i < THREADS; i++) pthread_create(&all[i], NULL, thread, (void *)(intptr_t)i);
+    for (int i = 0; i < THREADS; i++) pthread_join(all[i], NULL);
+}
+
+static void other_context(void) {
+    CUcontext other;
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuCtxDestroy_v2(other));
+    OK(cuCtxSetCurrent(context));
+}
+static void contexts(void) {
+    Exec e[3];
+    Graph g = pair_graph(s, buffer[0], 7, buffer[0], 8);
+    for (unsigned i = 0; i < 3; i++) e[i] = pair_exec(s, buffer[0], 3, buffer[0], 10 + i);
+    for (int round = 0; round < 3; round++) {
+        other_context();
+        for (unsigned i = 0; i < 3; i++) {
+            launch(e[i], s);
+            wait_for(s);
+            EXPECT(word_of(buffer[0]), 10 + i);
+        }
+        Exec f = exec_of(g);
+        other_context();
+        launch(f, s);
+        wait_for(s);
+        EXPECT(word_of(buffer[0]), 8);
+        exec_end(f);
+    }
+    for (int i = 0; i < 3; i++) exec_end(e[i]);
+    graph_end(g);
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    begin();
+    homes();
+    s = stream_new();
+    for (int i = 0; i < BUFFERS; i++) buffer[i] = words_new();
+    if (!strcmp(mode, "ggml")) ggml();
+    else if (!strcmp(mode, "known")) known();
+    else if (!strcmp(mode, "packed")) packed();
+    else if (!strcmp(mode, "refused")) refused();
+    else if (!strcmp(mode, "unload")) unload();
+    else if (!strcmp(mode, "threads")) threads();
+    else if (!strcmp(mode, "context")) contexts();
+    else return 2;
+    return report(mode);
+}

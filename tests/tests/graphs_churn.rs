@@ -1,0 +1,137 @@
+//! Programs that capture, update and instantiate anew all the time: the execs that there are serve them,
+//! whatever code the kernels are of. Each runs natively and preloaded and judges its own results; the
+//! tests judge what the simulator and the cache say.
+
+use gpumem_tests::harness::{Ledger, Program, Ran, client};
+use gpumem_wire::counters::*;
+
+fn churn(mode: &str) -> Program {
+    client("graph_churn").arg(mode)
+}
+
+/// Runs it natively, and preloaded with each of these settings: the same results, no rule of the driver
+/// broken, every handle counted to its end. What was preloaded, with its ledger.
+#[track_caller]
+fn same(program: &Program, settings: &[&[(&str, &str)]]) -> Vec<(Ran, Ledger)> {
+    let native = program.native().ok();
+    assert_eq!(native.violations(), [""; 0], "natively");
+    let preloaded = |with: &&[(&str, &str)]| {
+        let ran = with.iter().fold(program.clone(), |program, (name, value)| program.env(name, *value));
+        let ran = ran.preloaded().ok();
+        assert_eq!(ran.out, native.out, "{with:?}");
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{with:?}");
+        let ledger = ran.ledger();
+        ledger.agrees_with(&ran.json()).complete();
+        for (made, ended) in [
+            (EXECS_CREATED, EXECS_DESTROYED),
+            (HANDLES_MADE, HANDLES_ENDED),
+            (PINNED_MADE, PINNED_ENDED),
+            (SOURCE_BYTES_ADDED, SOURCE_BYTES_REMOVED),
+        ] {
+            assert_eq!(ledger.counter(made), ledger.counter(ended), "{with:?}");
+        }
+        (ran, ledger)
+    };
+    settings.iter().map(preloaded).collect()
+}
+
+const KEPT: &[(&str, &str)] = &[("GPUMEM_GRAPH_FOLD", "0")];
+const DEFAULT: &[(&str, &str)] = &[];
+const ONE: &[(&str, &str)] = &[("GPUMEM_GRAPH_CACHE", "1")];
+const TWO_KEPT: &[(&str, &str)] = &[("GPUMEM_GRAPH_CACHE", "2"), ("GPUMEM_GRAPH_FOLD", "0")];
+
+/// Numbers that the client says under a name.
+#[track_caller]
+fn said(ran: &Ran, name: &str) -> Vec<u64> {
+    let number = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+    let numbers: Vec<_> = ran.err.lines().filter_map(number).collect();
+    assert!(!numbers.is_empty(), "no {name} in {}", ran.err);
+    numbers
+}
+
+/// Kernels of one graph come from many modules and libraries, and from others in the next.
+#[test]
+fn execs_serve_graphs_of_whatever_code() {
+    let ggml = churn("ggml");
+    let native = ggml.native().ok();
+    let refused = native.json()["exec_updates_failed"].as_u64().expect("a number");
+    assert!(refused > 80 && said(&native, "instantiations")[0] > 50, "it churns: {refused}");
+    for (ran, ledger) in same(&ggml, &[DEFAULT, KEPT]) {
+        let count = |counter| ledger.counter(counter);
+        assert_eq!(count(PINNED_MADE), 0);
+        assert_eq!(count(UPDATE_FAILURES), refused);
+        // Six shapes, of which three handles may have one each at a time.
+        assert!(count(REAL_EXECS_MADE) <= 18, "{}", count(REAL_EXECS_MADE));
+        assert!(said(&ran, "instantiations")[0] <= 6, "after the first third: {:?}", said(&ran, "instantiations"));
+        assert!(count(RECYCLED) > 50, "{}", count(RECYCLED));
+    }
+    for (_, ledger) in same(&ggml, &[ONE, TWO_KEPT]) {
+        assert_eq!((ledger.counter(PINNED_MADE), ledger.counter(OVER_BOUND)), (0, 0));
+    }
+}
+
+/// A graph that an update was tried with is read once, and its parts are not made again for the verdict.
+#[test]
+fn a_refused_update_reads_its_graph_once() {
+    for (_, ledger) in same(&churn("ggml"), &[DEFAULT]) {
+        assert_eq!(ledger.counter(UNFOLDS), 0);
+        assert_eq!(ledger.counter(FOLDS), ledger.counter(CAPTURES_ENDED));
+    }
+}
+
+/// With the bounds as they are by default.
+#[test]
+fn an_exec_of_a_known_class_is_not_made_again() {
+    for (ran, ledger) in same(&churn("known"), &[DEFAULT, KEPT]) {
+        let made = said(&ran, "instantiations");
+        assert_eq!(made[1], made[0], "four shapes, all known");
+        assert_eq!((ledger.counter(REAL_EXECS_MADE), ledger.counter(RECYCLED)), (4, 36));
+    }
+}
+
+/// The driver is asked whether one form stands in for the other, and its exec then means the new graph
+/// and nothing of the old one: the handle is as free as before.
+#[test]
+fn an_update_across_classes_leaves_the_handle_free() {
+    let ran = same(&churn("packed"), &[DEFAULT, KEPT, ONE, TWO_KEPT]);
+    for (_, ledger) in &ran {
+        assert_eq!(ledger.counter(PINNED_MADE), 0);
+    }
+    assert!(ran[2].1.counter(REAL_EXECS_ENDED) > 0 && ran[2].1.counter(OVER_BOUND) == 0);
+}
+
+/// Verdict, result and nodes are the driver's, whoever says so.
+#[test]
+fn refusals_are_the_drivers() {
+    for (_, ledger) in same(&churn("refused"), &[DEFAULT, KEPT, ONE, TWO_KEPT]) {
+        assert_eq!(ledger.counter(PINNED_MADE), 0);
+    }
+}
+
+/// No exec is pinned for code that its handle does not need, and none is made of code that is gone.
+#[test]
+fn modules_come_and_go_beside_graphs_that_stay() {
+    for reuse in ["0", "1"] {
+        let unload = churn("unload").env("SIM_REUSE_HANDLES", reuse);
+        for (ran, ledger) in same(&unload, &[ONE, TWO_KEPT]) {
+            assert_eq!(ledger.counter(PINNED_MADE), 0);
+            assert!(said(&ran, "live_execs")[0] <= 2);
+        }
+        same(&unload, &[DEFAULT]);
+    }
+}
+
+#[test]
+fn modules_go_while_threads_instantiate() {
+    for reuse in ["0", "1"] {
+        let threads = churn("threads").env("SIM_REUSE_HANDLES", reuse);
+        for (_, ledger) in same(&threads, &[DEFAULT, KEPT, ONE, &[("GPUMEM_GRAPH_CACHE", "6")]]) {
+            assert_eq!(ledger.counter(PINNED_MADE), 0);
+        }
+    }
+}
+
+#[test]
+fn contexts_go_beside_graphs_that_stay() {
+    same(&churn("context"), &[DEFAULT, KEPT, ONE, TWO_KEPT]);
+}
