@@ -23,7 +23,7 @@ SCALARS = ("unknown_frees", "free_failures", "graphs_created", "graphs_destroyed
            # of the pool
            "pool_hits", "pool_misses", "pool_passed", "pool_kept", "pool_released", "pool_released_bytes", "pool_barriers",
            "pool_barriers_free", "pool_flushes", "spills", "spilled_bytes", "limit_refusals", "press_refusals",
-           "freed_in_graph", "trims")
+           "freed_in_graph", "trims", "stranded_bytes_added", "stranded_bytes_removed")
 COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_sets"))
 PER_KIND, PER_SHARD = 24, 256
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24

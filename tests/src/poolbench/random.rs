@@ -71,7 +71,8 @@ mod tests {
         let mean =
             plan.steps.iter().map(|step| if let Step::Take { bytes, .. } = step { *bytes } else { 0 }).sum::<u64>()
                 / 5000;
-        assert!((480 << 10..544 << 10).contains(&mean), "{mean}");
+        // Half of the bound, less because near the bound of what is live small ones are let through more often.
+        assert!((400 << 10..512 << 10).contains(&mean), "{mean}");
         let mut held = vec![false; plan.slots as usize];
         for step in &plan.steps {
             let (slot, takes) = match *step {
