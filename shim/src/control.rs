@@ -3,11 +3,12 @@
 
 use crate::clock;
 use crate::descriptor::Descriptor;
+use crate::graphs::{self, cache::Bounds};
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
 use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space};
+use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space, Vendor};
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
 use gpumem_wire::settings::{self, Setting, Value};
@@ -16,7 +17,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Between two samples.
@@ -172,8 +173,23 @@ fn set(shim: &'static Shim, name: &str, value: &str, changes: &mut Changes) -> R
 ///
 /// # Errors
 /// Why it cannot be.
-fn change(_shim: &'static Shim, _setting: &'static Setting, _value: Option<Value>) -> Result<String, String> {
-    Err("the pool is off".into())
+fn change(_shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
+    match (setting.name, value) {
+        ("GPUMEM_GRAPH_CACHE", Some(Value::Number(0))) => {
+            Err("the graph cache cannot be turned off while the process runs".into())
+        }
+        ("GPUMEM_GRAPH_CACHE", Some(Value::Number(count))) => graph_bound(|bounds| &bounds.count, count),
+        ("GPUMEM_GRAPH_CACHE_BYTES", Some(Value::Number(bytes))) => graph_bound(|bounds| &bounds.bytes, bytes),
+        ("GPUMEM_GRAPH_IDLE", Some(Value::Number(idle))) => graph_bound(|bounds| &bounds.idle_ns, idle),
+        _ => Err("the pool is off".into()),
+    }
+}
+
+/// Changes a bound of the graph cache; the next launches go by it.
+fn graph_bound(which: fn(&Bounds) -> &AtomicU64, value: u64) -> Result<String, String> {
+    let caches: Vec<_> = [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(graphs::cache).collect();
+    caches.iter().for_each(|cache| which(&cache.bounds).store(value, Relaxed));
+    if caches.is_empty() { Err("the graph cache is off, or was not needed so far".into()) } else { Ok(String::new()) }
 }
 
 /// Whether a client runs as this process's user, or as root.

@@ -12,12 +12,19 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Bounds, as the user set them; 0: no such bound.
-#[derive(Clone, Copy, Debug)]
+/// Bounds, as the user set them; 0: no such bound. They may change while the process runs.
+#[derive(Debug)]
 pub struct Bounds {
-    pub count: u64,
-    pub bytes: u64,
-    pub idle_ns: u64,
+    pub count: AtomicU64,
+    pub bytes: AtomicU64,
+    pub idle_ns: AtomicU64,
+}
+
+impl Bounds {
+    /// Execs and bytes.
+    fn most(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.bytes.load(Relaxed))
+    }
 }
 
 /// Buffers for one call.
@@ -97,9 +104,9 @@ impl Cache {
             vendor,
             calls,
             bounds: Bounds {
-                count: settings.graph_cache,
-                bytes: settings.graph_cache_bytes,
-                idle_ns: settings.graph_idle,
+                count: settings.graph_cache.into(),
+                bytes: settings.graph_cache_bytes.into(),
+                idle_ns: settings.graph_idle.into(),
             },
             execs: Handles::new(starts.0)?,
             graphs: Handles::new(starts.1)?,
@@ -151,7 +158,7 @@ impl Cache {
     /// Counts an exec that is about to be made, if there is room for it; without room if `over`.
     pub fn reserve(&self, (host, device): (u64, u64), over: bool) -> bool {
         let mut inner = lock(&self.inner);
-        let Bounds { count, bytes: most, .. } = self.bounds;
+        let (count, most) = self.bounds.most();
         let bytes = host + device;
         let room = (count == 0 || inner.count < count) && (most == 0 || inner.bytes + bytes <= most);
         if room || over {
@@ -171,14 +178,14 @@ impl Cache {
     }
 
     fn look_at_pressure(&self, inner: &Inner) {
-        let Bounds { count, bytes, .. } = self.bounds;
+        let (count, bytes) = self.bounds.most();
         let near = |now: u64, most: u64| most != 0 && now >= most - most / 4;
         self.pressed.store(near(inner.count, count) || near(inner.bytes, bytes), Relaxed);
     }
 
     pub fn over_bound(&self) -> bool {
         let inner = lock(&self.inner);
-        let Bounds { count, bytes, .. } = self.bounds;
+        let (count, bytes) = self.bounds.most();
         (count != 0 && inner.count > count) || (bytes != 0 && inner.bytes > bytes)
     }
 

@@ -134,7 +134,8 @@ impl Cache {
         let key = Arc::as_ptr(class) as usize;
         let now = clock::now_ns();
         let age = |real: &Real| now.saturating_sub(real.used_ns.load(Relaxed));
-        let cold = |real: &Real| self.bounds.idle_ns != 0 && age(real) > self.bounds.idle_ns;
+        let idle_ns = self.bounds.idle_ns.load(Relaxed);
+        let cold = |real: &Real| idle_ns != 0 && age(real) > idle_ns;
         let ours = if class.shared { self.candidates(key) } else { Vec::new() };
         let mut tries = MAX_TRIES;
         let mut attempt = |real: &'static Real| {
@@ -183,12 +184,13 @@ impl Cache {
     /// Before another exec is made: one that nobody has wanted for long goes, so that the library can
     /// use its memory again. It never gives any back.
     fn make_way_for_growth(&self, key: usize, age: impl Fn(&Real) -> u64) {
-        if self.bounds.idle_ns == 0 {
+        let idle_ns = self.bounds.idle_ns.load(Relaxed);
+        if idle_ns == 0 {
             return;
         }
-        let long = self.bounds.idle_ns.saturating_mul(COLD_TIMES);
+        let long = idle_ns.saturating_mul(COLD_TIMES);
         let goes = |real: &&'static Real| {
-            let limit = if real.owner.load(Relaxed) == 0 { self.bounds.idle_ns } else { long };
+            let limit = if real.owner.load(Relaxed) == 0 { idle_ns } else { long };
             real.class.load(Relaxed) != key && age(real) > limit
         };
         if let Some(lease) = self.candidates(0).into_iter().find(goes).and_then(|real| self.take_idle(real)) {
@@ -242,7 +244,8 @@ impl Cache {
             let inner = lock(&self.inner);
             (inner.count, inner.bytes)
         };
-        let by_count = self.bounds.count != 0 && count >= self.bounds.count;
+        let most = self.bounds.count.load(Relaxed);
+        let by_count = most != 0 && count >= most;
         gate::record_if_started(|shim| shim.cache_thrashes(by_count, count, bytes));
     }
 }

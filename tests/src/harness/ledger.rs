@@ -8,7 +8,7 @@ use gpumem_wire::read::{ReadError, Snapshot};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A ledger, read.
 pub struct Ledger {
@@ -179,13 +179,28 @@ impl Ledger {
 /// When it fails, or says something else than JSON.
 #[track_caller]
 pub fn gpumem(dir: &Path, args: &[&str]) -> Value {
-    let mut command = Command::new(&artifacts().gpumem);
-    command.env_remove("LD_PRELOAD").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
-    let output = command.env("GPUMEM_DIR", dir).args(args).arg("--json").output().expect("gpumem runs");
+    let output = run(dir, args);
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "gpumem {args:?}: {}: {err}", output.status);
     let value: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("gpumem {args:?}: {error}"));
     assert_eq!(value["schema_version"], 2);
     value
+}
+
+/// What `gpumem ARGS` says on stderr when it fails.
+///
+/// # Panics
+/// When it does not.
+#[track_caller]
+pub fn refused(dir: &Path, args: &[&str]) -> String {
+    let output = run(dir, args);
+    assert!(!output.status.success(), "gpumem {args:?} succeeds");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn run(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(&artifacts().gpumem);
+    command.env_remove("LD_PRELOAD").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+    command.env("GPUMEM_DIR", dir).args(args).arg("--json").output().expect("gpumem runs")
 }

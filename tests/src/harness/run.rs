@@ -238,6 +238,11 @@ impl Running {
         super::ledger::gpumem(&self.dir, args)
     }
 
+    /// What `gpumem` says on stderr of a command that fails.
+    pub fn refused(&self, args: &[&str]) -> String {
+        super::ledger::refused(&self.dir, args)
+    }
+
     /// Waits until it has ended, at most as long as a program may run.
     pub fn finish(mut self) -> Ran {
         self.input = None;
