@@ -1,6 +1,7 @@
 //! Executable graphs: launched, updated, destroyed. Handles of ours go to the cache
 //! ([`crate::graphs`]), the library's own to the library.
 
+use crate::activity;
 use crate::backend;
 use crate::backend::graphs::{Setter, StreamArg};
 use crate::call::Call;
@@ -38,13 +39,16 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
     match ours(&call, exec) {
         Ok(Some((cache, index))) => {
             // SAFETY: the program's own call, on a real exec.
-            let (status, slot) = unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
+            let launch = || unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
+            let (status, slot) = activity::submit(launch);
+            activity::saw(status);
             call.note(|shim| shim.handle_launched(slot, status));
             status
         }
         Ok(None) => {
             // SAFETY: the program's own call.
-            let status = unsafe { real(exec, to.stream) };
+            let status = activity::submit(|| unsafe { real(exec, to.stream) });
+            activity::saw(status);
             call.note(|shim| shim.launched(exec as u64, status));
             status
         }
@@ -70,8 +74,9 @@ pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Str
 pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     let status = on_real(&call, exec, None, |exec| {
         // SAFETY: the program's own call.
-        unsafe { real(exec, stream) }
+        activity::submit(|| unsafe { real(exec, stream) })
     });
+    activity::saw(status);
     match status {
         // The program has had its memory when it instantiated; its launches will do without an exec.
         OUT_OF_MEMORY if graphs::exec_index(call.vendor, exec).is_some() => SUCCESS,
