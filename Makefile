@@ -74,19 +74,22 @@ fmt: ## format the workspace
 
 ##@ On a GPU, and times
 test-gpu: build ## programs of all kinds on an NVIDIA GPU; STAGES="programs cost" runs some
+	$(CARGO) build --release -p gpumem-tests --bin pooler
 	tests/gpu/run.sh $(STAGES)
-bench-gpu: build ## what the preload costs, and what the graph cache saves, on an NVIDIA GPU; STAGES="churn llama" runs some
+bench-gpu: build ## what the preload costs, what graph cache and pool save, on an NVIDIA GPU; STAGES="churn pool" runs some
+	$(CARGO) build --release -p gpumem-tests --bin poolbench
 	tests/gpu/run.sh $(or $(STAGES),bench)
 bench: build ## what the preload costs, against a driver that does nothing
 	@mkdir -p $(target)/bench/null
 	$(CC) -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 tests/gpu/nullcuda.c -o $(target)/bench/null/libcuda.so.1
 	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/cost.c -o $(target)/bench/cost -ldl
 	$(CC) -std=gnu11 -O2 -fomit-frame-pointer tests/gpu/cost.c -o $(target)/bench/cost_nofp -ldl
-	@cd tests/gpu && HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
-	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench $(PYTHON) cost.py
+	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/pool.c -o $(target)/bench/pool_driver -ldl -lm -pthread
+	@cd tests/gpu && export HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
+	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench && $(PYTHON) cost.py && $(PYTHON) pool.py null
 gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
 	@rm -rf gpu-kit && mkdir gpu-kit
-	@for f in libgpumem.so gpumem conformance differ proof proof_demo; do \
+	@for f in libgpumem.so gpumem conformance differ pooler poolbench proof proof_demo; do \
 	    strip --strip-debug -o gpu-kit/$$f $(built)/$$f && chmod 755 gpu-kit/$$f || exit 1; done
 	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/gpumem selftest, gpu-kit/proof, gpu-kit/proof_demo"
 

@@ -1,6 +1,7 @@
 """What the graph cache and the pool are to reach, and what was measured: one row a figure.
 
-    done.py RESULTS.jsonl...     the table of docs/performance.md, from what stages recorded
+    done.py [--pool | --graphs] RESULTS.jsonl...     the tables of docs/performance.md, from what stages recorded;
+                                                     of several results of one row the last
 
 A stage calls `row` with what it measured; it prints the row as Markdown and records it.
 """
@@ -60,8 +61,8 @@ def row(key, native, reached, ok):
 
 
 def main():
-    found = {}
-    for path in sys.argv[1:]:
+    found, (only, paths) = {}, (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] in (["--pool"], ["--graphs"]) else ("", sys.argv[1:])
+    for path in paths:
         with open(path, encoding="utf-8") as file:
             for text in file:
                 result = json.loads(text)
@@ -69,6 +70,8 @@ def main():
                     found[result["name"]] = result
     print("| | native | with gpumem | to reach | reached |\n|---|---|---|---|---|")
     for key, (what, target) in TABLE.items():
+        if only and (only == "--pool") != key.startswith("pool-"):
+            continue
         seen = found.get(key)
         print(line(key, seen["native"], seen["reached"], seen["ok"]) if seen else f"| {what} | | not measured | {target} | |")
 

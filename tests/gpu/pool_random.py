@@ -1,20 +1,19 @@
 """RMM's random-allocation benchmark, re-implemented (tests/src/poolbench), natively, by cudaMallocAsync and from the pool.
 
-    pool_random.py        POOL_RANDOM_COUNT=100000 POOL_CURVE_COUNT=20000
+    pool_random.py        POOL_RANDOM_COUNT=100000 POOL_CURVE_COUNT=20000 RMM_RANDOM=file
 
 Sizes uniform up to 64 MiB, 73 allocations in 100 steps, random victims, at most 16000 MiB live. Peaks are the
 driver's own count of what the device has given, past every hook. The curve: the pool with that part of the
-peak requested as GPUMEM_POOL_MAX, over fewer allocations. Where RMM's Python package is there, its pool
-beside it (py/rmm_random.py).
+peak requested as GPUMEM_POOL_MAX, over fewer allocations. Beside it RMM's own pool and arena where RMM_RANDOM
+names the program (rmm_random.cpp).
 """
-import importlib.util
 import json
 import os
 import pathlib
 import sys
 
 from done import row
-from harness import HERE, SO, record, run, verdict
+from harness import SO, record, run, verdict
 from stats import Ledger
 
 GROUP = "pool-random"
@@ -22,6 +21,7 @@ PROGRAM = pathlib.Path(SO).parent / "poolbench"
 COUNT = os.environ.get("POOL_RANDOM_COUNT", "100000")
 CURVE = os.environ.get("POOL_CURVE_COUNT", "20000")
 LIMITS = ["--max-mib", os.environ.get("POOL_RANDOM_MIB", "64"), "--usage-mib", os.environ.get("POOL_RANDOM_USAGE", "16000")]
+RMM, RMM_RANDOM = ("pool", "arena"), pathlib.Path(os.environ.get("RMM_RANDOM") or "none")
 PARTS = (0, 5, 12, 25, 50)
 
 
@@ -61,8 +61,11 @@ def main():
         add("pool", ["--count", COUNT], {"GPUMEM_STACKS": "0"})
         add("stacks", ["--count", COUNT], {})
         add("async", ["--count", COUNT, "--async"])
-        if importlib.util.find_spec("rmm"):
-            add("rmm", ["--count", COUNT, *LIMITS], None, [sys.executable, HERE / "py" / "rmm_random.py"])
+        for name in RMM if RMM_RANDOM.exists() else ():
+            try:
+                add(f"RMM {name}", ["--count", COUNT, *LIMITS], None, [RMM_RANDOM, name])
+            except RuntimeError as error:
+                print(f"skip {GROUP}/RMM {name} {error}", flush=True)
         peak = found["native"]["peak_requested_bytes"]
         add("native, fewer", ["--count", CURVE])
         for part in PARTS:
@@ -77,7 +80,7 @@ def main():
         f"{found[f'{part} %']['ns_per_step'] / found['native, fewer']['ns_per_step']:.3f}; {found[f'{part} %']['reserved_over_requested']:.3f}"
         for part in PARTS) + " |", flush=True)
     row(GROUP, f"{native['ns_per_step'] / 1e3:.1f} µs a step at {native['reserved_over_requested']:.3f}; cudaMallocAsync {text('async', 'native')}"
-        + (f"; RMM's pool {text('rmm', 'native')}" if "rmm" in found else ""),
+        + "".join(f"; RMM's {name} {text(f'RMM {name}', 'native')}" for name in RMM if f"RMM {name}" in found),
         f"{text('pool', 'native')} (with stacks {text('stacks', 'native')})",
         not problems and pool["ns_per_step"] * 5 <= native["ns_per_step"] and pool["reserved_over_requested"] <= 1.25)
     sys.exit(0 if verdict(GROUP, "replay", sorted(set(problems)), f"fragmentation at the peak: "

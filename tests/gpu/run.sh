@@ -198,7 +198,7 @@ for name in $stages; do
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;
     pool-torch) stage "$name" "$PYTHON" $here/pool_torch.py ;;
-    pool-random) stage "$name" "$PYTHON" $here/pool_random.py ;;
+    pool-random) stage "$name" env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/pool_random.py ;;
     pool-stranded | pool-oom) stage "$name" stranded "${name#pool-}" ;;
     *) fail "setup no stage $name" ;;
     esac
