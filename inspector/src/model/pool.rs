@@ -4,9 +4,10 @@ use super::Ledger;
 use super::sites::Sites;
 use crate::symbols::Frame;
 use gpumem_wire::counters::{self as c};
-use gpumem_wire::kinds::{EventKind, Interception, Mode, PoolState};
-use gpumem_wire::layout::{ContextSlot, EventSlot};
+use gpumem_wire::kinds::{AllocKind, EventKind, Interception, Mode, PoolState, Space};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot, EventSlot};
 use gpumem_wire::settings::{FreeMode, Settings};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 /// The pool of a process.
@@ -121,6 +122,16 @@ pub fn of(ledger: &Ledger) -> Pool {
 
 /// Those that are there.
 fn contexts(ledger: &Ledger) -> Vec<OfContext> {
+    // What threads have not told their context of yet is in the list of allocations.
+    let mut live: FxHashMap<u16, u64> = FxHashMap::default();
+    let of_device = |alloc: &&AllocSlot| {
+        let space = AllocKind::from_u8(alloc.kind).map(AllocKind::space);
+        space == Some(Space::Device) && alloc.flags & ALLOC_SPILLED == 0
+    };
+    for alloc in ledger.snapshot.allocs.iter().filter(of_device) {
+        let sum = live.entry(alloc.context).or_default();
+        *sum = sum.saturating_add(alloc.bytes);
+    }
     let there = ledger.snapshot.contexts.iter().filter(|(_, slot)| slot.gone_ns == 0);
     let row = |(&context, slot): (&u16, &ContextSlot)| {
         let state = slot.pool_state();
@@ -130,7 +141,7 @@ fn contexts(ledger: &Ledger) -> Vec<OfContext> {
             device: slot.device,
             state: state.map_or("unknown", PoolState::name),
             reason: why.map(|state| state.why().to_owned()).unwrap_or_default(),
-            live_bytes: slot.live_bytes,
+            live_bytes: live.get(&context).copied().unwrap_or(0),
             peak_bytes: slot.peak_bytes,
             idle_bytes: slot.idle_bytes,
             idle_peak_bytes: slot.idle_peak_bytes,

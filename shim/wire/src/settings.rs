@@ -53,7 +53,8 @@ macro_rules! choices {
         }
         impl $name {
             const WORDS: &'static [&'static str] = &[$($word,)*];
-            const VALUES: &'static [Self] = &[$(Self::$variant,)*];
+            /// In the order of their words.
+            pub const VALUES: &'static [Self] = &[$(Self::$variant,)*];
         }
         impl Field for $name {
             fn from_value(value: Value) -> Option<Self> {
