@@ -86,6 +86,9 @@ fn execs_go(call: &Call, context: u64, gone: bool) {
 
 /// Books the end of contexts that were taken out before it, or its failure.
 fn ended(call: &Call, status: Status, going: impl IntoIterator<Item = (u64, ContextRef)>) {
+    if status == SUCCESS {
+        crate::activity::context_ended();
+    }
     for (handle, context) in going {
         call.note(|shim| match status {
             SUCCESS => shim.context_ended(handle, context),

@@ -2,6 +2,7 @@
 
 use super::exec::NOT_INITIALIZED;
 use super::written;
+use crate::activity;
 use crate::backend::{self, graphs::StreamArg};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
@@ -171,7 +172,7 @@ pub unsafe fn instantiate(
     unsafe {
         let real = |graph| real(exec, graph, flags);
         if upload {
-            return real(graphs::library_graph(call.vendor, graph));
+            return activity::submit(|| real(graphs::library_graph(call.vendor, graph)));
         }
         instantiated(&call, exec, graph, flags, real).err().unwrap_or(SUCCESS)
     }
@@ -194,7 +195,9 @@ macro_rules! instantiate_with_params {
                     return real(exec, graphs::library_graph(call.vendor, graph), params);
                 };
                 let (flags, stream) = (given.flags, given.upload_stream);
-                let made = match instantiated(&call, exec, graph, flags, |graph| real(exec, graph, params)) {
+                // With an upload it gives the device work.
+                let real = |graph| activity::submit(|| real(exec, graph, params));
+                let made = match instantiated(&call, exec, graph, flags, real) {
                     Ok(made) => made,
                     Err(status) => return status,
                 };
@@ -203,7 +206,7 @@ macro_rules! instantiate_with_params {
                 if flags & UPLOAD == 0 {
                     return SUCCESS;
                 }
-                graphs::upload(call.vendor, made, StreamArg::new(stream, $per_thread))
+                activity::submit(|| graphs::upload(call.vendor, made, StreamArg::new(stream, $per_thread)))
             }
         }
     };
