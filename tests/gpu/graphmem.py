@@ -4,7 +4,7 @@
 
   200     200 graphs × 1000 nodes, cap 16, the program keeps its graphs: native, kept
           (GPUMEM_GRAPH_FOLD=0) and folded (=1) once each, for memory, and folded with parameters that
-          share nothing; then pairs of 40 graphs, native and folded, for time
+          share nothing; then pairs of 100 graphs, native and folded, for time
   10000   10 000 graphs, cap 64, each destroyed once it is instantiated; natively that many do not
           fit, so native runs 1000
 """
@@ -41,7 +41,7 @@ def one(name, mode, cap, arguments, timeout=300):
     text = ", ".join(f"{k} {figures[k]}" for k in ("host_mib", "device_mib", "instantiate_us", "ready_us", "by_turns_us", "resident_call_us"))
     cache = figures.get("cache")
     more = f"; {cache['real_execs']} real execs, source {cache['source_bytes_per_node']} B/node" if cache else ""
-    if not name.startswith("40"):
+    if not name.startswith("pair"):
         print(f"     {GROUP}/{name} {mode}: {text}{more}", flush=True)
     return figures
 
@@ -81,8 +81,8 @@ def few():
     runs = {"native": [], "folded": []}
     for pair in range(PAIRS):
         for mode in list(runs) if pair % 2 == 0 else reversed(runs):
-            runs[mode].append(one(f"40-{pair}", mode, cap, [*common, "--graphs", "40", "--rounds", "2"]))
-    kept = one("40-kept", "kept", cap, [*common, "--graphs", "40", "--rounds", "2"])
+            runs[mode].append(one(f"pair-{pair}", mode, cap, [*common, "--graphs", "100", "--rounds", "1"]))
+    kept = one("pair-kept", "kept", cap, [*common, "--graphs", "100", "--rounds", "1"])
     problems = wrong([*memory.items(), ("random", random), ("kept", kept)] + [(mode, r) for mode, of in runs.items() for r in of], cap)
     host = {mode: mb(of["host_mib"]) for mode, of in memory.items()}
     device = max(memory[mode]["device_mib"] for mode in ("kept", "folded"))
@@ -101,7 +101,7 @@ def few():
         f"{kept['instantiate_us'] / 1e3:.2f} / {kept['ready_us'] / 1e3:.2f} ms)",
         not problems and folded["instantiate_us"] <= 800 and folded["ready_us"] <= 1300)
     for name in ("first_instantiate_us", "first_ready_us", "capture_us", "by_turns_us", "by_turns_call_us", "resident_call_us"):
-        print(f"     {GROUP}/40 {name}: native {native[name]:.2f}, kept {kept[name]:.2f}, folded {folded[name]:.2f}", flush=True)
+        print(f"     {GROUP}/pairs {name}: native {native[name]:.2f}, kept {kept[name]:.2f}, folded {folded[name]:.2f}", flush=True)
     return verdict(GROUP, "200", problems, f"{PAIRS} pairs, {memory['folded'].get('cache')}", memory=memory, native=native, kept=kept, folded=folded)
 
 

@@ -7,7 +7,7 @@ The model is wide in attention and small otherwise: `make_gguf.py --embd 1024 --
 
   stranded  natively and with GPUMEM_STRANDED=press by turns: peak of live device memory (the ledger's; the
             card's as NVML has it) and speed of the prefill; once with report, and once with spill in 4 GiB
-  oom       under a quota (OOM_LIMIT=2GiB), the four combinations of the variables of llama.cpp's pull request
+  oom       under a quota (OOM_LIMIT=4GiB), the four combinations of the variables of llama.cpp's pull request
             22158: what ends how, and where the memory was
 """
 import os
@@ -25,7 +25,7 @@ GROUP = "pool-llama"
 BENCH, MODEL = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 PAIRS = int(os.environ.get("STRANDED_PAIRS", "3"))
 PREFILL = int(os.environ.get("STRANDED_PREFILL", "32768"))
-LIMIT = os.environ.get("OOM_LIMIT", "2GiB")
+LIMIT = os.environ.get("OOM_LIMIT", "4GiB")
 ARGUMENTS = ["-m", MODEL, "-ngl", "99", "-fa", "off", "-fit", "off", "-c", PREFILL + 512, "-b", "2048", "-ub", "512",
              "-npp", PREFILL, "-ntg", "16", "-npl", "1"]
 # What a failed run says of its end: ggml names the call, the allocation or the abort.
@@ -37,7 +37,7 @@ class Outcome:
 
     def __init__(self, name, env=None):
         with Peak() as peak:
-            done = run(GROUP, name, [BENCH, *ARGUMENTS], preload=env is not None, env=env, timeout=90, cwd=BENCH.parent)
+            done = run(GROUP, name, [BENCH, *ARGUMENTS], preload=env is not None, env=env, timeout=45, cwd=BENCH.parent)
         rows = [line.split("|") for line in done.stdout.splitlines() if re.match(r"\|\s*\d", line)]
         self.finished = done.status == 0
         self.prefill = float(rows[-1][6]) if rows else None  # the program's log may lose its last line as it ends
