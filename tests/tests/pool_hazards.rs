@@ -1,0 +1,195 @@
+//! What a cache of device memory can get wrong, each natively and under the preload in each of its settings:
+//! the same answers and contents, no rule of the driver broken, and a ledger that balances.
+
+use gpumem_tests::harness::{Program, Ran, artifacts, program};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::AllocKind;
+
+/// Settings of the pool under which everything has to hold.
+const SETTINGS: &[&[(&str, &str)]] = &[
+    &[],
+    &[("GPUMEM_FREE", "deferred")],
+    &[("GPUMEM_POOL_MAX", "0")],
+    &[("GPUMEM_POOL_MAX", "4MiB"), ("GPUMEM_POOL_DECAY", "1ms")],
+    &[("GPUMEM_FREE", "deferred"), ("GPUMEM_POOL_DECAY", "1ms"), ("GPUMEM_POOL_FILL", "poison")],
+    &[("GPUMEM_QUARANTINE", "8MiB"), ("GPUMEM_POOL_FILL", "zero")],
+    &[("GPUMEM_POOL", "0")],
+];
+
+fn with(program: &Program, setting: &[(&str, &str)]) -> Program {
+    setting.iter().fold(program.clone(), |program, (name, value)| program.env(name, value))
+}
+
+/// Without the summary's line, whose peaks depend on how threads meet.
+fn answers(ran: &Ran) -> Vec<&str> {
+    ran.out.lines().filter(|line| !line.starts_with('{')).collect()
+}
+
+/// The ledger counted the device memory that the program counted, lost nothing, and saw all.
+#[track_caller]
+fn counted(ran: &Ran) -> gpumem_tests::harness::Ledger {
+    let (ledger, said) = (ran.ledger(), &ran.json()["kinds"]["device"]);
+    let told = ["allocs", "frees", "bytes"].map(|name| said[name].as_u64().expect("a number"));
+    let of = |of: fn(AllocKind) -> usize| ledger.counter(of(AllocKind::Device)) + ledger.counter(of(AllocKind::Pitch));
+    assert_eq!([counters::allocs, counters::frees, counters::alloc_bytes].map(of), told, "allocations, frees, bytes");
+    ledger.sound().complete();
+    ledger
+}
+
+/// The same in every setting, and all is given back.
+#[track_caller]
+fn as_native(program: &Program) {
+    let native = program.native().ok();
+    for setting in SETTINGS {
+        println!("{program:?} {setting:?}");
+        let ran = with(program, setting).preloaded().ok();
+        assert_eq!(answers(&ran), answers(&native), "{setting:?}");
+        assert_eq!(ran.violations(), native.violations(), "{setting:?}\n{}", ran.err);
+        assert_eq!(ran.ours(), [""; 0], "{setting:?}");
+        counted(&ran).balanced();
+    }
+}
+
+/// T3, T4, T14, T26: every right and wrong call, with and without a context, and what is known of memory that
+/// is live, freed, or freed and allocated again.
+#[test]
+fn t26_wrong_frees_and_questions_answer_as_native() {
+    as_native(&program("pool_answers"));
+}
+
+/// After a sticky error every call gives it, whatever is cached.
+#[test]
+fn t14_a_sticky_error_is_sticky() {
+    let sticky = program("pool_answers").arg("sticky");
+    let native = sticky.native().ok();
+    for setting in SETTINGS {
+        let ran = with(&sticky, setting).preloaded().ok();
+        assert_eq!(answers(&ran), answers(&native), "{setting:?}");
+        assert_eq!(ran.violations(), native.violations(), "{setting:?}");
+        counted(&ran);
+    }
+}
+
+/// A free waits for the whole device, of all contexts and streams; and memory given out again is nobody
+/// else's.
+#[test]
+fn a_free_keeps_its_barrier_whatever_runs() {
+    as_native(&program("pool_order").arg("running").env("SIM_LAG_US", "300"));
+}
+
+/// The same with threads that hand blocks to one another.
+#[test]
+fn blocks_go_from_thread_to_thread() {
+    for lag in ["0", "500"] {
+        as_native(&program("pool_order").arg("streams").env("SIM_LAG_US", lag));
+    }
+}
+
+/// A free with nothing to wait for is followed by one that has.
+#[test]
+fn idle_frees_are_followed_by_busy_ones() {
+    as_native(&program("pool_order").arg("idle"));
+}
+
+/// T12: allocations and frees while something captures, in each mode and of each thread.
+#[test]
+fn t12_captures_forbid_what_they_forbid_natively() {
+    as_native(&program("pool_captures"));
+}
+
+/// T16: one thread frees, another allocates at once: what is known of an address is its owner's.
+#[test]
+fn t16_an_address_is_anothers_at_once() {
+    as_native(&program("pool_threads").arg("race"));
+}
+
+/// A thread that ends leaves nothing behind that nobody can have.
+#[test]
+fn blocks_of_ended_threads_stay_usable() {
+    as_native(&program("pool_threads").arg("ends"));
+}
+
+/// T21: children of a process that has blocks.
+#[test]
+fn t21_children_have_no_pool() {
+    let forks = program("pool_threads").arg("fork");
+    let native = forks.native().ok();
+    for setting in SETTINGS {
+        let ran = with(&forks, setting).preloaded().ok();
+        assert_eq!(ran.violations(), native.violations(), "{setting:?}");
+        counted(&ran).balanced();
+    }
+}
+
+/// T25: frees of thread-local and static destructors, the latter after the driver has shut down.
+#[test]
+fn t25_destructors_free() {
+    let tls = program("pool_threads").arg("tls");
+    let native = tls.native().ok();
+    for setting in SETTINGS {
+        let ran = with(&tls, setting).preloaded().ok();
+        assert_eq!(ran.err, native.err, "{setting:?}");
+        assert_eq!(ran.violations(), native.violations(), "{setting:?}");
+        ran.ledger().sound();
+    }
+}
+
+/// T25: every way out of a process with memory held and freed.
+#[test]
+fn t25_all_ways_out() {
+    for setting in SETTINGS {
+        let ran = with(&program("exits"), setting).preloaded().ok();
+        assert_eq!(ran.violations(), [""; 0], "{setting:?}");
+    }
+}
+
+/// A reset of the device ends what was live and what was kept.
+#[test]
+fn a_reset_ends_what_is_kept() {
+    let reset = program("pool_threads").arg("reset");
+    let native = reset.native().ok();
+    for setting in SETTINGS {
+        let ran = with(&reset, setting).preloaded().ok();
+        assert_eq!(ran.violations(), native.violations(), "{setting:?}\n{}", ran.err);
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
+/// T17: two processes, with the shim on either side, on both and on none.
+#[test]
+fn t17_memory_of_two_processes() {
+    let native = program("pool_ipc").native().ok();
+    let shim = artifacts().shim.to_str().expect("UTF-8");
+    let ran = program("pool_ipc").env("CHILD_PRELOAD", shim).native().ok();
+    assert_eq!((answers(&ran), ran.violations()), (answers(&native), native.violations()), "the child alone");
+    for setting in SETTINGS {
+        for child in [None, Some("")] {
+            let ipc = with(&program("pool_ipc"), setting);
+            let ran = child.map_or(ipc.clone(), |child| ipc.env("CHILD_PRELOAD", child)).preloaded().ok();
+            assert_eq!(answers(&ran), answers(&native), "{setting:?}, child {child:?}");
+            assert_eq!(ran.violations(), native.violations(), "{setting:?}, child {child:?}");
+            counted(&ran).balanced();
+        }
+    }
+}
+
+/// Two devices: work of one on memory of the other, freed while it runs.
+#[test]
+fn memory_that_peers_use() {
+    as_native(&program("pool_peers").env("SIM_DEVICES", "2").env("SIM_LAG_US", "300"));
+}
+
+/// A pool of the program's own that frees and asks again, one that does not, one that captures: none of them
+/// sees a refusal that native does not give, unless it is known to retry.
+#[test]
+fn programs_that_do_not_retry_are_not_pressed() {
+    for mode in ["abort", "capture", "graph", "buffers", "retry"] {
+        for stranded in ["report", "off", "press"] {
+            let press = program("pool_press").arg(mode).env("GPUMEM_STRANDED", stranded);
+            let native = press.native().ok();
+            let ran = press.preloaded().ok();
+            assert_eq!(ran.violations(), native.violations(), "{mode}, {stranded}");
+            counted(&ran).balanced();
+        }
+    }
+}
