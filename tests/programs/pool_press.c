@@ -7,7 +7,7 @@
  *   buffers  what grows is no scratch: it is asked for between computations, and used on and on */
 #include "pool.h"
 
-enum { ROUNDS = 60, WORDS = 256, KEPT = 256 };
+enum { ROUNDS = 40, WORDS = 256, KEPT = 256 };
 static struct { CUdeviceptr p; size_t bytes; } kept[KEPT];
 static int retries, failures;
 static size_t live, peak;
