@@ -72,6 +72,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("reload", Link::Plain),
     ("retry", Link::Driver),
     ("stubbed", Link::Clients(&["libstub.so"])),
+    ("submits", Link::Driver),
     ("table", Link::Plain),
     ("twins", Link::Plain),
     ("vendor", Link::Plain),

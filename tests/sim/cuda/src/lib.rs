@@ -23,6 +23,7 @@ mod modules;
 mod nodes;
 mod pools;
 mod proc_address;
+mod ranges;
 mod streams;
 mod vmm;
 
@@ -43,6 +44,7 @@ fn tables() -> impl Iterator<Item = &'static abi::Row> {
         nodes::ROWS,
         pools::ROWS,
         proc_address::ROWS,
+        ranges::ROWS,
         streams::ROWS,
         vmm::ROWS,
     ]
