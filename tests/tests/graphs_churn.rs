@@ -108,6 +108,21 @@ fn refusals_are_the_drivers() {
     }
 }
 
+/// What runs is not destroyed where the cache may have to instantiate before it is over; afterwards it goes.
+#[test]
+fn execs_that_run_are_destroyed_when_they_are_over() {
+    let running = churn("running");
+    assert_eq!(said(&running.native().ok(), "destroyed"), [3, 3, 3]);
+    // Four handles of one class at a time; what stands for the others is destroyed with them.
+    for ((ran, ledger), most) in same(&running, &[ONE, TWO_KEPT, DEFAULT]).into_iter().zip([1, 2, 4]) {
+        assert_eq!(said(&ran, "destroyed"), [0, 0, 0]);
+        let count = |counter| ledger.counter(counter);
+        let parked = count(REAL_EXECS_MADE) - count(REAL_EXECS_ENDED);
+        assert_eq!(said(&ran, "live_execs"), [parked]);
+        assert!(parked <= most, "{parked} of {most}");
+    }
+}
+
 /// No exec is pinned for code that its handle does not need, and none is made of code that is gone.
 #[test]
 fn modules_come_and_go_beside_graphs_that_stay() {

@@ -52,6 +52,8 @@ pub struct Cache {
     pub looking: AtomicU32,
     /// Execs that are being destroyed, whose lease is given back already.
     pub ending: AtomicU32,
+    /// Execs that no handle can use and that may still run.
+    pub doomed: AtomicU32,
     /// Code that is about to be unloaded, and threads that instantiate a template of whatever code it was
     /// built of.
     pub going: AtomicU32,
@@ -114,6 +116,7 @@ impl Cache {
             closed: AtomicU8::new(0),
             beginning: AtomicU32::new(0),
             ending: AtomicU32::new(0),
+            doomed: AtomicU32::new(0),
             going: AtomicU32::new(0),
             making: AtomicU32::new(0),
             looking: AtomicU32::new(0),

@@ -63,6 +63,8 @@ impl Cache {
             NOWHERE => false,
             _ if self.is_over(&mut lease, last) => false,
             _ if last != lane || last == LOST || !self.calls.ways().outlived => return None,
+            // Its handle has ended: nobody asks for the end of its last launch, and the next is behind it.
+            _ if real.owner.load(Relaxed) == 0 => true,
             _ => {
                 if !real.marked.load(Relaxed) {
                     let body = lease.body();
@@ -131,6 +133,7 @@ impl Cache {
     /// # Errors
     /// The library's, from instantiate.
     pub fn acquire(&self, class: &Arc<Class>, lane: Lane, work: &mut Work) -> Result<(Lease, Found), Status> {
+        self.sweep();
         let key = Arc::as_ptr(class) as usize;
         let now = clock::now_ns();
         let age = |real: &Real| now.saturating_sub(real.used_ns.load(Relaxed));

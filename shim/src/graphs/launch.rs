@@ -309,19 +309,24 @@ impl Cache {
         status
     }
 
-    /// Parks the exec of a handle that ends, or destroys it if it was changed.
+    /// Parks the exec of a handle that ends, or destroys it if no other can use it.
     pub fn part_for_ever(&self, handle: &Handle, body: &Body) {
-        if let Some(lease) = handle.lease() {
+        if let Some(mut lease) = handle.lease() {
             let real = lease.real();
             lease.take_from(handle);
-            let touched = body.owned || !body.changes.is_empty() || !body.disabled.is_empty();
+            let touched = !body.changes.is_empty() || !body.disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             // One whose stream is gone without an event behind it could never be taken.
             let lost = real.lane.load(Relaxed) == LOST && !real.marked.load(Relaxed);
-            if touched || alone || lost || self.over_bound() {
-                self.end(lease, false);
+            let at_once = body.owned || lost || !self.calls.ways().outlived;
+            if body.owned || lost || touched || alone || self.over_bound() {
+                match at_once || self.known_over(&mut lease) {
+                    true => self.end(lease, false),
+                    false => self.doom(&lease, alone),
+                }
             }
         }
+        self.sweep();
         if let Some(pending) = lock(&handle.pending).take() {
             self.calls.drop_event(pending.event);
         }

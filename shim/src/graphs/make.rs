@@ -100,9 +100,33 @@ impl Cache {
         self.end_in(lease, evicted, false);
     }
 
-    /// The same; if its context is gone already, without calls to the library.
+    /// One that would be destroyed but may still run: instantiating waits for destroyed execs that do,
+    /// and here that happens at launches, too, which wait for nothing. It stays parked, and is destroyed
+    /// when it is seen to be over; a class that others share may use it first.
+    pub(super) fn doom(&self, lease: &Lease, alone: bool) {
+        if alone && !lease.real().doomed.swap(true, Relaxed) {
+            self.doomed.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Destroys what is doomed and over by now.
+    pub(super) fn sweep(&self) {
+        if self.doomed.load(Relaxed) == 0 {
+            return;
+        }
+        for real in self.reals().into_iter().filter(|real| real.doomed.load(Relaxed)) {
+            if let Some(lease) = self.take_idle(real).filter(|_| real.doomed.load(Relaxed)) {
+                self.end(lease, false);
+            }
+        }
+    }
+
+    /// As [`Cache::end`]; if its context is gone already, without calls to the library.
     pub fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
         let real = lease.real();
+        if real.doomed.swap(false, Relaxed) {
+            self.doomed.fetch_sub(1, Relaxed);
+        }
         let exec = real.exec();
         let body = std::mem::take(lease.body());
         // One that its handle owns is not among those that are counted.

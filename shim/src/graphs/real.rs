@@ -71,6 +71,8 @@ pub struct Real {
     pub lane: AtomicU64,
     /// What it holds is not known: its lease is never given back.
     pub lost: AtomicBool,
+    /// No handle can use it: it goes when it is over.
+    pub doomed: AtomicBool,
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
     /// Bytes that it is estimated to take on the host, and on the device.

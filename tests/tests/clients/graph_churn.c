@@ -4,6 +4,7 @@
  *   known    destroyed and instantiated again, with what it had the last time but one
  *   packed   parameters given in one buffer and one by one, by turns
  *   refused  updates that the driver refuses, whether the exec is there or not
+ *   running  destroyed while they run, behind a host function that waits for what comes after
  *   unload   modules that come and go beside handles of the same shape that stay
  *   threads  the same in threads, each with a module of its own
  *   context  other contexts come and go */
@@ -206,6 +207,57 @@ static void refused(void) {
     for (int i = 0; i < EXECS; i++) exec_end(e[i]);
 }
 
+static atomic_int open_now;
+static void wait_until_open(void *nothing) {
+    (void)nothing;
+    while (!open_now) usleep(500);
+}
+/* Two kernels that depend on nothing: a graph with two last nodes is kept as a clone. */
+static Exec two_sinks(CUdeviceptr p, CUdeviceptr q, unsigned value) {
+    Graph g = graph_new();
+    add_fill(g, NULL, p, value);
+    add_fill(g, NULL, q, value);
+    Exec e = exec_of(g);
+    graph_end(g);
+    return e;
+}
+static void running(void) {
+    Stream t = stream_new();
+    for (unsigned round = 0; round < 3; round++) {
+        open_now = 0;
+        Graph g = graph_new();
+        Node node = add_fill(g, NULL, buffer[0], 1);
+        add_fill(g, &node, buffer[0], 2);
+        Exec all[] = {exec_of(g), two_sinks(buffer[1], buffer[2], 3 + round), pair_exec(s, buffer[3], 4, buffer[3], 5), NULL};
+        OK(cuGraphExecKernelNodeSetParams_v2(all[0], node, fill_node(buffer[0], 9)));
+        wiped();
+        OK(cuLaunchHostFunc(s, wait_until_open, NULL));
+        for (int i = 0; i < 3; i++) launch(all[i], s);
+        unsigned long before = simulator()("cuGraphExecDestroy");
+        for (int i = 0; i < 3; i++) exec_end(all[i]);
+        fprintf(stderr, "destroyed %lu\n", simulator()("cuGraphExecDestroy") - before);
+        /* These are not held up: on a device, instantiating may wait for what was destroyed and still runs. */
+        for (unsigned i = 0; i < 3; i++) {
+            all[i] = i == 1 ? two_sinks(buffer[1], buffer[2], 7) : pair_exec(s, buffer[3], 6, buffer[3], 7 + i);
+            launch(all[i], t);
+        }
+        wait_for(t);
+        open_now = 1;
+        wait_for(s);
+        EXPECT(word_of(buffer[0]), 2);
+        EXPECT(word_of(buffer[1]), 3 + round);
+        for (int i = 0; i < 3; i++) {
+            launch(all[i], t);
+            wait_for(t);
+        }
+        EXPECT(word_of(buffer[2]), 7);
+        EXPECT(word_of(buffer[3]), 9);
+        for (int i = 0; i < 3; i++) exec_end(all[i]);
+        graph_end(g);
+    }
+    say_live_execs();
+}
+
 /* A module that one exec needs, for a short while. */
 static void passing(Stream on, CUdeviceptr p, unsigned value) {
     CUmodule m;
@@ -319,6 +371,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "known")) known();
     else if (!strcmp(mode, "packed")) packed();
     else if (!strcmp(mode, "refused")) refused();
+    else if (!strcmp(mode, "running")) running();
     else if (!strcmp(mode, "unload")) unload();
     else if (!strcmp(mode, "threads")) threads();
     else if (!strcmp(mode, "context")) contexts();
