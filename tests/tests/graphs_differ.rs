@@ -70,6 +70,27 @@ fn fresh_programs_answer_the_same() {
     the_same(&hunt(setup(&artifacts().shim), first..u64::MAX, Duration::from_secs(seconds), &["1", "2", "8"], 1));
 }
 
+/// A call that takes for ever, in the preloaded run alone: the tester says which, by each thread's stack.
+#[test]
+fn a_run_that_stands_still_says_where() {
+    let program: Program = r#"{"op":"graph","g":0,"nodes":[{"do":"empty"}]}
+{"op":"instantiate","e":0,"g":0}
+{"op":"launch","e":0,"s":0}
+"#
+    .parse()
+    .expect("a program");
+    let slow = [("SIM_THREADS", "strict"), ("SIM_SLOW_US", "20000000")];
+    let mut setup = setup(&artifacts().shim);
+    setup.limit = Duration::from_secs(3);
+    setup.preloaded = slow.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let Ok(Verdict::Differs(found)) = Pair::new(&setup).run(&program) else { panic!("it stood still") };
+    let told = found.to_string();
+    assert!(told.starts_with("stuck: "), "{told}");
+    for part in ["where the preloaded run stood still:", "thread ", "cuGraphLaunch", "libcuda.so"] {
+        assert!(told.contains(part), "no {part} in {told}");
+    }
+}
+
 /// Builds the interposer that does one thing wrong.
 fn broken(dir: &Path) -> PathBuf {
     let (source, lib) = (repository().join("tests/src/differ/broken.c"), dir.join("libbroken.so"));

@@ -2,6 +2,8 @@
 
 use super::program::Program;
 use super::run::{DOT, END};
+use super::stacks;
+use super::world::STOOD_STILL;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -48,6 +50,8 @@ pub struct Ran {
     /// Rules of the driver that were broken, without numbers, sorted.
     pub violations: Vec<String>,
     pub end: End,
+    /// Where its threads were when nothing went on, if so.
+    pub stacks: Vec<String>,
 }
 
 pub struct Child {
@@ -55,6 +59,7 @@ pub struct Child {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     said: Arc<Mutex<String>>,
+    stacks: Arc<Mutex<Vec<String>>>,
     dir: PathBuf,
     reported: u64,
     limit: Duration,
@@ -94,10 +99,15 @@ impl Child {
             lines.map_while(Result::ok).take_while(|line| send.send(line.clone()).is_ok()).for_each(drop);
         });
         let said = Arc::<Mutex<String>>::default();
-        let (into, err) = (said.clone(), process.stderr.take());
+        let stacks = Arc::<Mutex<Vec<String>>>::default();
+        let (into, err, places) = (said.clone(), process.stderr.take(), stacks.clone());
         std::thread::spawn(move || {
             let lines = err.into_iter().flat_map(|err| BufReader::new(err).lines());
             for line in lines.map_while(Result::ok).filter(|line| !line.starts_with("sim: violation")) {
+                if let Some(line) = line.strip_prefix(stacks::MARK) {
+                    places.lock().unwrap_or_else(|held| held.into_inner()).push(line.into());
+                    continue;
+                }
                 let mut said = into.lock().unwrap_or_else(|held| held.into_inner());
                 if said.len() < 10_000 {
                     said.push_str(&line);
@@ -106,7 +116,7 @@ impl Child {
             }
         });
         let (input, limit) = (process.stdin.take(), setup.limit);
-        Ok(Self { process, input, lines, said, dir, reported: 0, limit })
+        Ok(Self { process, input, lines, said, stacks, dir, reported: 0, limit })
     }
 
     /// Hands it a program; [`Self::finish`] has what came of it.
@@ -136,11 +146,19 @@ impl Child {
                 }
             }
         };
+        let gave_up = trace.iter().any(|line| line.ends_with(STOOD_STILL));
+        if end == End::Stuck {
+            stacks::ask(self.process.id());
+        } else if gave_up {
+            // They are written by now, but read by another thread.
+            std::thread::sleep(Duration::from_millis(100));
+        }
         if end == End::Stuck {
             let _ = self.process.kill();
             let _ = self.process.wait();
         }
-        Ran { trace, violations: self.new_violations(), end }
+        let stacks = std::mem::take(&mut *self.stacks.lock().unwrap_or_else(|held| held.into_inner()));
+        Ran { trace, violations: self.new_violations(), end, stacks }
     }
 
     /// What the simulator complained about since the last time.

@@ -41,7 +41,10 @@ pub extern "C" fn wait_at_gate(number: *mut c_void) {
     while gates.open < number {
         let left = GATE_PATIENCE.saturating_sub(begin.elapsed());
         if left.is_zero() {
-            gates.gave_up = number;
+            // Where everybody stands; once the gate is open they go on.
+            drop(gates);
+            super::stacks::write_others();
+            self::gates().gave_up = number;
             return;
         }
         gates = GATES.1.wait_timeout(gates, left).unwrap_or_else(|held| held.into_inner()).0;

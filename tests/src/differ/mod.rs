@@ -8,6 +8,7 @@
 //!   program's names
 //! * [`generate`], [`shapes`]: makes programs
 //! * [`run`], [`child`], [`pair`]: runs programs in this process, in another, in two held against each other
+//! * [`stacks`]: where threads stand when nothing goes on
 //! * [`hunt`], [`shrink`]: many seeds; what is left of a program that differs
 
 pub mod api;
@@ -31,5 +32,6 @@ pub mod run;
 mod runtime;
 mod shapes;
 pub mod shrink;
+mod stacks;
 pub mod work;
 pub mod world;

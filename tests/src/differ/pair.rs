@@ -13,6 +13,8 @@ pub struct Difference {
     pub preloaded: Vec<String>,
     /// Where the traces part.
     pub at: usize,
+    /// Where the threads of each stood, if it stood still.
+    pub stacks: [Vec<String>; 2],
 }
 
 impl fmt::Display for Difference {
@@ -27,6 +29,11 @@ impl fmt::Display for Difference {
             let lines: Vec<&str> = shown.map(String::as_str).collect();
             writeln!(f, "  {name} {}", if lines.is_empty() { "(nothing more)" } else { lines[0] })?;
             lines.iter().skip(1).try_for_each(|line| writeln!(f, "            {line}"))?;
+        }
+        for (name, stacks) in ["native", "preloaded"].iter().zip(&self.stacks).filter(|(_, stacks)| !stacks.is_empty())
+        {
+            writeln!(f, "  where the {name} run stood still:")?;
+            stacks.iter().try_for_each(|line| writeln!(f, "    {line}"))?;
         }
         Ok(())
     }
@@ -104,12 +111,16 @@ fn judge(native: Ran, preloaded: Ran) -> Verdict {
     match &native.end {
         End::Finished => {}
         End::Died(status, said) => return Verdict::Ill(format!("the native run ended with {status}: {said}")),
-        End::Stuck => return Verdict::Ill(format!("the native run stood still after: {}", last(&native))),
+        End::Stuck => {
+            let stacks = native.stacks.join("\n    ");
+            return Verdict::Ill(format!("the native run stood still after: {}\n    {stacks}", last(&native)));
+        }
     }
     let same = native.trace.iter().zip(&preloaded.trace).take_while(|(a, b)| a == b).count();
     let differs = |what: String| {
+        let stacks = [native.stacks.clone(), preloaded.stacks.clone()];
         let (native, preloaded) = (native.trace.clone(), preloaded.trace.clone());
-        Verdict::Differs(Box::new(Difference { what, native, preloaded, at: same }))
+        Verdict::Differs(Box::new(Difference { what, native, preloaded, at: same, stacks }))
     };
     match &preloaded.end {
         End::Died(status, said) => return differs(format!("died: the preloaded run ended with {status}: {said}")),

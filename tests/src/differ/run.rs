@@ -61,6 +61,7 @@ pub const DOT: &str = ".";
 /// # Errors
 /// When there is no device, a program cannot be read, or a thread is gone.
 pub fn serve(input: impl BufRead, mut out: impl Write, words: bool, clock: bool) -> Result<(), String> {
+    super::stacks::answer_signals();
     let real = Real::open(words)?;
     let threads = Threads::new(&real);
     let mut world = Box::new(World::new(real));

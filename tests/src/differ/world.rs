@@ -8,6 +8,8 @@ use super::program::{BLOCKING, Id, LEGACY, Op, STREAMS};
 use super::work::Work;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Said when a gate was opened that nobody opened in time.
+pub const STOOD_STILL: &str = "open: something had stood still";
 /// Longest graph; makes the search for races cheap.
 pub const MOST_NODES: usize = 48;
 /// Graphs and execs that there may be at once.
@@ -297,7 +299,7 @@ impl<A: Api> World<A> {
         let closed = self.model.order.open_gate();
         if closed {
             let stuck = self.api.open();
-            self.trace.push(if stuck { "open: something had stood still".into() } else { "open".into() });
+            self.trace.push(if stuck { STOOD_STILL.into() } else { "open".into() });
         }
         closed
     }
