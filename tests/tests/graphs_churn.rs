@@ -123,6 +123,26 @@ fn execs_that_run_are_destroyed_when_they_are_over() {
     }
 }
 
+/// Natively the exec is there, so what is asked of it is answered: the handle remembers, and the launch goes
+/// node by node, whatever our own instantiate said.
+#[test]
+fn without_execs_nodes_are_set_and_launched() {
+    let native = churn("starved").native().ok();
+    for (code, fold) in [(2, "1"), (2, "0"), (999, "1"), (700, "0")] {
+        let faults: Vec<_> = (2..100).map(|call| format!("cuGraphInstantiateWithFlags:{call}={code}")).collect();
+        let starved = churn("starved").env("SIM_FAULT", faults.join(",")).env("GPUMEM_GRAPH_FOLD", fold);
+        let ran = starved.env("GPUMEM_GRAPH_IDLE", "0").preloaded().ok();
+        assert_eq!((&ran.out, ran.violations()), (&native.out, vec![]), "{code}");
+        assert_eq!(ran.ledger().counter(ONE_BY_ONE), 2, "{code}");
+    }
+    same(&churn("starved"), &[DEFAULT, KEPT, ONE, TWO_KEPT]);
+}
+
+#[test]
+fn default_streams_of_two_contexts_are_two() {
+    same(&churn("homes"), &[DEFAULT, ONE, &[("GPUMEM_GRAPH_CACHE", "2")], TWO_KEPT]);
+}
+
 /// No exec is pinned for code that its handle does not need, and none is made of code that is gone.
 #[test]
 fn modules_come_and_go_beside_graphs_that_stay() {

@@ -63,13 +63,14 @@ pub enum Read {
 pub struct StreamArg {
     pub stream: Stream,
     pub per_thread: bool,
-    /// Which device's default stream it is, plus one; 0: what the handle says is enough.
-    pub device: u8,
+    /// Whose default stream it is: the number of a context, HIP's device plus one; 0: what the handle says
+    /// is enough.
+    pub home: u32,
 }
 
 impl StreamArg {
     pub const fn new(stream: Stream, per_thread: bool) -> Self {
-        Self { stream, per_thread, device: 0 }
+        Self { stream, per_thread, home: 0 }
     }
 }
 
@@ -128,6 +129,11 @@ pub trait GraphCalls: Send + Sync {
     /// # Safety
     /// `params` are those of a node setter for this kind that the library has accepted.
     unsafe fn record(&self, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool;
+
+    /// Whether the library would take this record for a node of a shape's execs.
+    fn takes(&self, _shape: &[u8], _node: u32, _kind: NodeKind, _record: &[u8]) -> bool {
+        false
+    }
 
     /// # Errors
     /// The library's.

@@ -76,8 +76,8 @@ pub fn named(to: StreamArg) -> StreamArg {
     if to.stream > PER_THREAD || devices() < 2 {
         return to;
     }
-    let device = Hip.current_device().and_then(|device| u8::try_from(device + 1).ok()).unwrap_or(0);
-    StreamArg { device, ..to }
+    let home = Hip.current_device().and_then(|device| u32::try_from(device + 1).ok()).unwrap_or(0);
+    StreamArg { home, ..to }
 }
 
 /// Runs `f` with a device current.
@@ -97,7 +97,7 @@ fn on<R>(device: Option<Device>, f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` where this stream has this name.
 fn at<R>(to: StreamArg, f: impl FnOnce(Stream) -> R) -> R {
-    on((to.device != 0).then(|| Device::from(to.device) - 1), || f(stream_of(to)))
+    on((to.home != 0).then(|| to.home as Device - 1), || f(stream_of(to)))
 }
 
 /// The answer of a question that the program did not ask: before HIP 7 "not ready" becomes the thread's

@@ -7,10 +7,12 @@ use super::handle::{Body, Handle, lock};
 use super::instantiate::{Recipe, place_in, source_bytes};
 use super::launch::INVALID;
 use super::real::{LOST, Lease};
+use super::records::Source;
 use crate::backend::graphs::{Read, Setter};
 use crate::gate;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
+use std::ffi::c_uint;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, MutexGuard};
 
@@ -231,10 +233,14 @@ impl Cache {
         real: impl FnOnce(GraphExec, GraphNode) -> Status,
     ) -> Result<Status, Status> {
         let (handle, mut body, class) = self.live(index)?;
-        let mut lease = self.real_for(handle, &body)?;
+        let alive = self.is_graph_alive(&body);
+        let at = alive.then(|| self.place_of(&body, node)).flatten();
+        let mut lease = match self.real_for(handle, &body) {
+            Ok(lease) => lease,
+            Err(status) => return self.node_without(handle, &mut body, at, change).ok_or(status),
+        };
         let template = lease.body().template.clone().ok_or(INVALID)?;
-        let there = self.is_graph_alive(&body).then(|| {
-            let at = self.place_of(&body, node);
+        let there = alive.then(|| {
             let inside = || super::child::node_inside(self, body.graph.0 as Graph, node, template.graph);
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
             there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
@@ -244,7 +250,7 @@ impl Cache {
             return Err(INVALID);
         };
         let status = real(lease.real().exec(), there);
-        if status != SUCCESS || matches!(change, Change::None) {
+        if status != SUCCESS || !change.changes() {
             self.publish(lease, index, handle);
             return Ok(status);
         }
@@ -270,6 +276,43 @@ impl Cache {
         Ok(status)
     }
 
+    /// The same where no exec can be had: natively there would be one, so the handle remembers the change
+    /// for when there is. `None` if only the library can say whether it takes it.
+    fn node_without(&self, handle: &Handle, body: &mut Body, at: Option<u32>, change: Change) -> Option<Status> {
+        let class = body.class.clone().filter(|class| !class.alone && !body.owned)?;
+        let Some(at) = at else { return Some(INVALID) };
+        let has_switch =
+            matches!(class.shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
+        match change {
+            Change::Set(kind, setter) => {
+                let mut record = Vec::new();
+                let takes = self.alone_with_driver(body, || {
+                    // SAFETY: the program's own parameters for a setter of this kind.
+                    let held = unsafe { self.calls.record(kind, setter, &mut record) };
+                    held && self.with_work(|work| {
+                        let shape = class.shape.key.unpacked(&mut work.scratch);
+                        shape.is_some_and(|shape| self.calls.takes(shape, at, kind, &record))
+                    })
+                });
+                takes.then_some(())?;
+                self.keep_change(body, at, record);
+            }
+            Change::Enabled(on) if has_switch => {
+                body.disabled.retain(|&known| known != at);
+                if !on {
+                    body.disabled.push(at);
+                }
+            }
+            Change::IsEnabled(out) if !out.is_null() && has_switch => {
+                // SAFETY: the program's out-parameter.
+                unsafe { *out = u32::from(!body.disabled.contains(&at)) };
+            }
+            _ => return None,
+        }
+        self.source_changed(handle, body);
+        Some(SUCCESS)
+    }
+
     /// Keeps what a setter did; whether a source can hold it.
     fn remember(&self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
         let mut record = Vec::new();
@@ -278,19 +321,22 @@ impl Cache {
             return false;
         }
         lease.body().content.replace(at as usize, &record);
+        self.keep_change(body, at, record);
+        true
+    }
+
+    fn keep_change(&self, body: &mut Body, at: u32, record: Vec<u8>) {
         body.changes.retain(|(known, _)| *known != at);
         body.changes.push((at, record.into()));
         if body.changes.len() > MANY_CHANGES {
             self.with_work(|work| {
                 let base = body.class.as_ref().and_then(|class| class.shape.base(&mut work.scratch));
-                if let Some(base) = base {
-                    let source = super::records::Source::fold(&lease.body().content, Some(&base), &mut work.scratch);
-                    body.source = Some(source.into());
+                if let Some(base) = base.filter(|_| self.unfold(body, work)) {
+                    body.source = Some(Source::fold(&work.target, Some(&base), &mut work.scratch).into());
                     body.changes.clear();
                 }
             });
         }
-        true
     }
 
     /// As in the library: a graph's nodes are good for setters for as long as the graph is.
@@ -322,9 +368,16 @@ enum Verdict {
 
 /// What a handle remembers of a call about one node.
 pub enum Change {
-    None,
+    /// A question, and where its answer goes.
+    IsEnabled(*mut c_uint),
     Set(NodeKind, Setter),
     Enabled(bool),
     /// Something that no source can hold.
     Other,
+}
+
+impl Change {
+    pub fn changes(&self) -> bool {
+        !matches!(self, Self::IsEnabled(_))
+    }
 }

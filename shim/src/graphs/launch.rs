@@ -70,8 +70,13 @@ impl Cache {
             Some(lease) => lease,
             None => match self.in_context(context_of(&body), || self.held(handle, &body, lane)) {
                 Ok(lease) => lease,
-                Err(OUT_OF_MEMORY) => return self.one_by_one(handle, &body, to, lane),
-                Err(status) => return status,
+                // The program's own instantiate has long succeeded: what ours says is no answer to a launch.
+                Err(status) => {
+                    return match self.one_by_one(handle, &body, to, lane) {
+                        done @ (SUCCESS | CAPTURE_UNSUPPORTED) => done,
+                        _ => status,
+                    };
+                }
             },
         };
         let pending = self.wait_for_pending(handle, to, lane);

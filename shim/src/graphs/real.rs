@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Arc, Weak};
 
 /// Where something was launched: a stream, as a number that differs between streams. Default streams
-/// by their special handles, with the device's number above it where the vendor's devices have one
-/// each, and the thread's number above that of a per-thread one.
+/// by their special handles, with the number of the context or device above it that has one of its own,
+/// and the thread's number above that of a per-thread one.
 pub type Lane = u64;
 /// Nothing is in flight.
 pub const NOWHERE: Lane = 0;
@@ -23,24 +23,24 @@ const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 /// Handles of streams are addresses of objects: no other lane has these bits.
 const SPECIAL: u64 = 3;
-const DEVICE_SHIFT: u32 = 8;
+const HOME_SHIFT: u32 = 8;
 const THREAD_SHIFT: u32 = 32;
 
 #[inline]
 pub fn lane_of(to: StreamArg) -> Lane {
-    let device = u64::from(to.device) << DEVICE_SHIFT;
+    let home = u64::from(to.home) << HOME_SHIFT;
     match to.stream as u64 {
-        0 if !to.per_thread => LEGACY | device,
-        LEGACY => LEGACY | device,
-        0 | PER_THREAD => PER_THREAD | device | u64::from(threads::tid(|_| {})) << THREAD_SHIFT,
+        0 if !to.per_thread => LEGACY | home,
+        LEGACY => LEGACY | home,
+        0 | PER_THREAD => PER_THREAD | home | u64::from(threads::tid(|_| {})) << THREAD_SHIFT,
         stream => stream,
     }
 }
 
 /// The stream of a lane, if this thread can name it.
 pub fn stream_of(lane: Lane) -> Option<StreamArg> {
-    let device = (lane >> DEVICE_SHIFT) as u8;
-    let special = |stream: u64| Some(StreamArg { device, ..StreamArg::new(stream as Stream, false) });
+    let home = (lane >> HOME_SHIFT) as u32 & ((1 << (THREAD_SHIFT - HOME_SHIFT)) - 1);
+    let special = |stream: u64| Some(StreamArg { home, ..StreamArg::new(stream as Stream, false) });
     match lane {
         NOWHERE | LOST => None,
         lane if lane & SPECIAL == PER_THREAD => {

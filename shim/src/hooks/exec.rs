@@ -194,7 +194,7 @@ pub(super) fn node(
     change: Change,
     real: impl FnOnce(GraphExec, GraphNode) -> Status,
 ) -> Status {
-    let changes = !matches!(change, Change::None);
+    let changes = change.changes();
     let status = match ours(call, exec) {
         Ok(Some((cache, index))) => cache.node(index, graph_node, change, real).unwrap_or_else(|status| status),
         Ok(None) => real(exec, graph_node),
@@ -227,7 +227,7 @@ pub unsafe fn get_enabled(
     enabled: *mut c_uint,
 ) -> Status {
     // SAFETY: the program's own call.
-    node(&call, exec, graph_node, Change::None, |exec, node| unsafe { real(exec, node, enabled) })
+    node(&call, exec, graph_node, Change::IsEnabled(enabled), |exec, node| unsafe { real(exec, node, enabled) })
 }
 
 type SetParams = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque) -> Status;

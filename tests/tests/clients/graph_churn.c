@@ -5,6 +5,8 @@
  *   packed   parameters given in one buffer and one by one, by turns
  *   refused  updates that the driver refuses, whether the exec is there or not
  *   running  destroyed while they run, behind a host function that waits for what comes after
+ *   starved  nodes of an exec set and switched, where no real exec can be had
+ *   homes    default streams of two contexts of one device
  *   unload   modules that come and go beside handles of the same shape that stay
  *   threads  the same in threads, each with a module of its own
  *   context  other contexts come and go */
@@ -207,6 +209,91 @@ static void refused(void) {
     for (int i = 0; i < EXECS; i++) exec_end(e[i]);
 }
 
+typedef struct { CUdeviceptr dst; size_t pitch; unsigned value, element; size_t width, height; } Set;
+CUresult cuGraphAddMemsetNode(Node *, Graph, const Node *, size_t, const Set *, CUcontext);
+CUresult cuGraphExecMemsetNodeSetParams(Exec, Node, const Set *, CUcontext);
+CUresult cuGraphExecHostNodeSetParams(Exec, Node, const HostNode *);
+static unsigned called;
+static void call(void *what) { called += (unsigned)(intptr_t)what; }
+static void starved(void) {
+    Graph g = graph_new();
+    Node fills[2], set, host, empty;
+    Set values = {.dst = buffer[1], .value = 3, .element = 4, .width = WORDS, .height = 1};
+    HostNode one = {call, (void *)1};
+    fills[0] = add_fill(g, NULL, buffer[0], 1);
+    fills[1] = add_fill(g, &fills[0], buffer[2], 2);
+    OK(cuGraphAddMemsetNode(&set, g, &fills[1], 1, &values, context));
+    OK(cuGraphAddHostNode(&host, g, &set, 1, &one));
+    OK(cuGraphAddEmptyNode(&empty, g, &host, 1));
+    Exec first = exec_of(g), e = exec_of(g);
+    unsigned on = 7;
+    for (int round = 0; round < 2; round++) { /* in the first without an exec, where none can be had */
+        KernelNode none = *fill_node(buffer[0], 5);
+        none.grid[0] = 0;
+        Set pairs = values;
+        pairs.dst = buffer[3];
+        pairs.value = 30 + round;
+        HostNode ten = {call, (void *)(intptr_t)(10 + round)};
+        printf("disabled %d", cuGraphNodeSetEnabled(e, fills[0], round));
+        printf(", of a host node %d", cuGraphNodeSetEnabled(e, host, 0) != 0);
+        printf(", is %d", cuGraphNodeGetEnabled(e, fills[0], &on));
+        printf(" %u, empty %d", on, cuGraphNodeGetEnabled(e, empty, &on) != 0);
+        printf("; fill %d", cuGraphExecKernelNodeSetParams_v2(e, fills[1], fill_node(buffer[2], 20 + round)));
+        printf(", by nobody %d", cuGraphExecKernelNodeSetParams_v2(e, fills[0], &none) != 0);
+        printf(", set %d", cuGraphExecMemsetNodeSetParams(e, set, &pairs, context));
+        pairs.width = 0;
+        printf(", to nothing %d", cuGraphExecMemsetNodeSetParams(e, set, &pairs, context) != 0);
+        printf(", host %d\n", cuGraphExecHostNodeSetParams(e, host, &ten));
+        wiped();
+        called = 0;
+        launch(e, s);
+        wait_for(s);
+        for (int i = 0; i < BUFFERS; i++) printf("%ld ", word_of(buffer[i]));
+        printf("and %u\n", called);
+    }
+    exec_end(first);
+    exec_end(e);
+    graph_end(g);
+}
+
+/* The first context's default stream is busy; the other's is not. */
+static void default_streams(void) {
+    CUcontext other;
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuCtxSetCurrent(context));
+    Stream t = stream_new();
+    capture_begin(s);
+    OK(cuLaunchHostFunc(s, event, (void *)'('));
+    spin(s, 300000);
+    OK(cuLaunchHostFunc(s, event, (void *)')'));
+    Graph g = capture_end(s);
+    Exec slow = exec_of(g);
+    launch(slow, NULL);
+    OK(cuCtxSetCurrent(other));
+    CUfunction before = fill_words;
+    CUmodule m;
+    OK(cuModuleLoadData(&m, image));
+    OK(cuModuleGetFunction(&fill_words, m, "gpumem_fill"));
+    Stream u = stream_new();
+    CUdeviceptr p = words_new();
+    Exec e[4];
+    for (unsigned i = 0; i < 4; i++) {
+        e[i] = pair_exec(u, p, i, p, i + 1);
+        launch(e[i], NULL);
+        OK(cuStreamSynchronize(NULL));
+    }
+    fill_words = before;
+    OK(cuCtxSetCurrent(context));
+    launch(slow, t); /* after its launch before, which runs */
+    wait_for(t);
+    OK(cuStreamSynchronize(NULL));
+    printf("%s\n", events);
+    EXPECT(strcmp(events, "()()"), 0);
+    exec_end(slow);
+    graph_end(g);
+    for (unsigned i = 0; i < 4; i++) exec_end(e[i]);
+}
+
 static atomic_int open_now;
 static void wait_until_open(void *nothing) {
     (void)nothing;
@@ -372,6 +459,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "packed")) packed();
     else if (!strcmp(mode, "refused")) refused();
     else if (!strcmp(mode, "running")) running();
+    else if (!strcmp(mode, "starved")) starved();
+    else if (!strcmp(mode, "homes")) default_streams();
     else if (!strcmp(mode, "unload")) unload();
     else if (!strcmp(mode, "threads")) threads();
     else if (!strcmp(mode, "context")) contexts();

@@ -3,7 +3,7 @@
 use super::functions::{Function, Functions};
 use super::layout::*;
 use super::read::kernel_parts;
-use super::shape::{PACKED, Set, Shape, attribute};
+use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::backend::graphs::StreamArg;
 use crate::doors::driver;
 use crate::graphs::records::Records;
@@ -196,6 +196,13 @@ fn give_attributes(node: GraphNode, set: &Set, plain: &Set) -> Result<(), Status
 /// Does the work of a graph on a stream, node after node.
 pub fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[u32], to: StreamArg) -> Status {
     let Some(order) = shape.in_order() else { return INVALID };
+    // All of it or nothing.
+    let lost = |(index, node): (usize, &Node)| {
+        node.kind == NodeKind::Kernel && kernel(functions, records.get(index)).is_none()
+    };
+    if shape.nodes.iter().enumerate().any(lost) {
+        return INVALID;
+    }
     for index in order.into_iter().filter(|index| !disabled.contains(index)) {
         let entry = shape.nodes[index as usize];
         let set = shape.sets.get(usize::from(entry.set));

@@ -1,15 +1,20 @@
 //! CUDA graphs for the cache: read into shape and records, and made of them again.
 
 mod build;
+mod contexts;
 mod functions;
 mod layout;
 mod places;
 mod read;
+mod setters;
 mod shape;
 
 use super::graphs::{Code, Event, GraphCalls, Read, Reading, Setter, StreamArg};
 use crate::doors::driver;
 use crate::graphs::records::Records;
+pub use contexts::named;
+
+use contexts::is_here;
 use functions::Functions;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
@@ -41,27 +46,6 @@ fn home(code: Code) -> u64 {
     }
 }
 
-/// A stream of the program's call, with its device where its name is not enough: default streams have
-/// one name in all contexts.
-pub fn named(to: StreamArg) -> StreamArg {
-    /// `CU_STREAM_PER_THREAD`, the last of the special handles.
-    const LAST_SPECIAL: usize = 2;
-    let mut device = 0;
-    // SAFETY: writes the number.
-    if to.stream as usize > LAST_SPECIAL || unsafe { driver::cuCtxGetDevice(&mut device) } != Some(SUCCESS) {
-        return to;
-    }
-    StreamArg { device: u8::try_from(device + 1).unwrap_or(0), ..to }
-}
-
-/// Whether a default stream named on a device can be named here: it is another on each.
-fn is_here(to: StreamArg) -> bool {
-    let mut device = 0;
-    // SAFETY: writes the number.
-    to.device == 0
-        || unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS) && device + 1 == i32::from(to.device)
-}
-
 impl GraphCalls for CudaGraphs {
     fn ready(&self) -> Result<(), Pinned> {
         if driver::has_graph_calls() { Ok(()) } else { Err(Pinned::Lookup) }
@@ -73,7 +57,13 @@ impl GraphCalls for CudaGraphs {
 
     unsafe fn record(&self, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
         // SAFETY: the same promise.
-        unsafe { read::record(&self.functions, kind, params, out) }
+        unsafe { setters::record(&self.functions, kind, params, out) }
+    }
+
+    fn takes(&self, shape: &[u8], node: u32, kind: NodeKind, record: &[u8]) -> bool {
+        let shape = Shape::parse(shape);
+        let entry = shape.and_then(|shape| shape.nodes.get(node as usize).copied()).filter(|entry| entry.kind == kind);
+        entry.is_some_and(|entry| setters::takes(&self.functions, entry.tag, kind, record))
     }
 
     fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {

@@ -4,7 +4,7 @@ use super::functions::{Function, Functions, MAX_PARAM_BYTES};
 use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Edge, Node, PACKED, Set, Shape, attribute};
-use crate::backend::graphs::{Read, Reading, Setter};
+use crate::backend::graphs::{Read, Reading};
 use crate::doors::driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
@@ -350,44 +350,6 @@ fn edges(graph: Graph, reading: &mut Reading, shape: &mut Shape) -> Result<(), P
     }
     reading.sinks = sinks;
     Ok(())
-}
-
-/// The record that a setter's parameters make.
-///
-/// # Safety
-/// As for `GraphCalls::record`.
-pub unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
-    let Setter { params, context, v2 } = params;
-    out.clear();
-    // SAFETY: the driver has accepted the struct, so it is there and as long as its version says.
-    unsafe {
-        match kind {
-            NodeKind::Kernel => {
-                let mut copy = KernelParams::default();
-                let len = if v2 { size_of::<KernelParams>() } else { KERNEL_PARAMS_V1 };
-                copy.as_mut_bytes()[..len].copy_from_slice(std::slice::from_raw_parts(params.cast(), len));
-                match functions.get(copy.function, copy.kernel) {
-                    Some(function) => kernel_record(&copy, &function, out),
-                    None => false,
-                }
-            }
-            NodeKind::Host => {
-                out.extend_from_slice(std::slice::from_raw_parts(params.cast(), size_of::<HostParams>()));
-                true
-            }
-            NodeKind::Memcpy => {
-                let params = params.cast::<CopyParams>().read_unaligned();
-                out.extend_from_slice(CopyRecord { context, params }.as_bytes());
-                true
-            }
-            NodeKind::Memset => {
-                let params = params.cast::<SetParams>().read_unaligned();
-                out.extend_from_slice(SetRecord { context, params }.as_bytes());
-                true
-            }
-            _ => false,
-        }
-    }
 }
 
 /// The parts of a kernel's record.

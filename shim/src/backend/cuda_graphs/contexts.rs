@@ -1,0 +1,68 @@
+//! Numbers for contexts: default streams have one name in all of them, and are others in each.
+
+use crate::backend::graphs::StreamArg;
+use crate::doors::driver;
+use gpumem_abi::types::*;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// `CU_STREAM_PER_THREAD`, the last of the special handles.
+const LAST_SPECIAL: usize = 2;
+/// Contexts that have a number each; more of them share.
+const CONTEXTS: usize = 256;
+/// Bits that a number may have where lanes are made of it.
+const BITS: u32 = 23;
+
+/// A context's number is its place plus one. One at the address of another that is gone has its number,
+/// and none of its execs.
+static KNOWN: [AtomicU64; CONTEXTS] = [const { AtomicU64::new(0) }; CONTEXTS];
+
+/// From 1.
+fn number_of(context: u64) -> u32 {
+    for (at, slot) in KNOWN.iter().enumerate() {
+        match slot.compare_exchange(0, context, Relaxed, Relaxed) {
+            Ok(_) => return at as u32 + 1,
+            Err(known) if known == context => return at as u32 + 1,
+            Err(_) => {}
+        }
+    }
+    // Above all places, by the address.
+    1 << BITS | (context >> 4) as u32 & ((1 << BITS) - 1)
+}
+
+/// The number of the current context; 0 for none.
+fn current() -> u32 {
+    let mut context = null_mut();
+    // SAFETY: writes the handle.
+    match unsafe { driver::cuCtxGetCurrent(&mut context) } {
+        Some(SUCCESS) if !context.is_null() => number_of(context as u64),
+        _ => 0,
+    }
+}
+
+/// A stream of the program's call, with its context where its name is not enough.
+#[inline]
+pub fn named(to: StreamArg) -> StreamArg {
+    if to.stream as usize > LAST_SPECIAL { to } else { StreamArg { home: current(), ..to } }
+}
+
+/// Whether a stream can be named here: a default stream of another context is another one.
+pub fn is_here(to: StreamArg) -> bool {
+    to.home == 0 || to.home == current()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_have_numbers_of_their_own() {
+        let numbers: Vec<u32> = (1..=CONTEXTS as u64 + 2).map(|context| number_of(context << 12)).collect();
+        let mut all = numbers.clone();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), numbers.len());
+        assert!(all.iter().all(|&number| number != 0 && number >> (BITS + 1) == 0));
+        assert_eq!(number_of(1 << 12), numbers[0]);
+    }
+}

@@ -1,0 +1,73 @@
+//! What node setters are given, as records.
+
+use super::functions::Functions;
+use super::layout::*;
+use super::places::{tag_of_copy, tag_of_memset};
+use super::read::{kernel_parts, kernel_record};
+use super::shape::PACKED;
+use crate::backend::graphs::Setter;
+use crate::doors::driver;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::NodeKind;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The record that a setter's parameters make.
+///
+/// # Safety
+/// As for `GraphCalls::record`.
+pub unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
+    let Setter { params, context, v2 } = params;
+    out.clear();
+    // SAFETY: the driver has accepted the struct, so it is there and as long as its version says.
+    unsafe {
+        match kind {
+            NodeKind::Kernel => {
+                let mut copy = KernelParams::default();
+                let len = if v2 { size_of::<KernelParams>() } else { KERNEL_PARAMS_V1 };
+                copy.as_mut_bytes()[..len].copy_from_slice(std::slice::from_raw_parts(params.cast(), len));
+                match functions.get(copy.function, copy.kernel) {
+                    Some(function) => kernel_record(&copy, &function, out),
+                    None => false,
+                }
+            }
+            NodeKind::Host => {
+                out.extend_from_slice(std::slice::from_raw_parts(params.cast(), size_of::<HostParams>()));
+                true
+            }
+            NodeKind::Memcpy => {
+                let params = params.cast::<CopyParams>().read_unaligned();
+                out.extend_from_slice(CopyRecord { context, params }.as_bytes());
+                true
+            }
+            NodeKind::Memset => {
+                let params = params.cast::<SetParams>().read_unaligned();
+                out.extend_from_slice(SetRecord { context, params }.as_bytes());
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a node of this kind and tag can hold a record: as far as the driver looks at the parameters of a
+/// setter, these change nothing that an exec cannot change.
+pub fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {
+    let mut device = 0;
+    // SAFETY: writes the number.
+    let here = unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS);
+    // Of copies and memsets with this bit a setter changes nothing.
+    let free = here && tag & 1 == 0;
+    match kind {
+        NodeKind::Kernel => kernel_parts(record).is_some_and(|(head, _)| {
+            let known = functions.known(head.function, head.kernel);
+            let sizes = head.grid.iter().chain(&head.block);
+            known.is_some_and(|function| u64::from(function.traits) == tag & !PACKED) && sizes.min() != Some(&0)
+        }),
+        NodeKind::Memcpy => CopyRecord::read_from_bytes(record)
+            .is_ok_and(|of| free && of.params.width != 0 && tag_of_copy(&of.params, device) == Ok(tag)),
+        NodeKind::Memset => SetRecord::read_from_bytes(record)
+            .is_ok_and(|of| free && of.params.width != 0 && tag_of_memset(&of.params, device) == Ok(tag)),
+        NodeKind::Host => HostParams::read_from_bytes(record).is_ok_and(|of| of.function != 0),
+        _ => false,
+    }
+}
