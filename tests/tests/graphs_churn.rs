@@ -140,7 +140,7 @@ fn without_execs_nodes_are_set_and_launched() {
 
 #[test]
 fn default_streams_of_two_contexts_are_two() {
-    same(&churn("homes"), &[DEFAULT, ONE, &[("GPUMEM_GRAPH_CACHE", "2")], TWO_KEPT]);
+    same(&churn("homes"), &[DEFAULT, ONE, &[("GPUMEM_GRAPH_CACHE", "4")], &[("GPUMEM_GRAPH_CACHE", "8")]]);
 }
 
 /// No exec is pinned for code that its handle does not need, and none is made of code that is gone.

@@ -276,9 +276,14 @@ static void default_streams(void) {
     OK(cuModuleGetFunction(&fill_words, m, "gpumem_fill"));
     Stream u = stream_new();
     CUdeviceptr p = words_new();
-    Exec e[4];
-    for (unsigned i = 0; i < 4; i++) {
-        e[i] = pair_exec(u, p, i, p, i + 1);
+    enum { EXECS = 8 };
+    Exec e[EXECS];
+    for (unsigned i = 0; i < EXECS; i++) { /* of a class each, until there is no room but that of the first */
+        capture_begin(u);
+        for (unsigned k = 0; k <= i; k++) fill(u, p, k);
+        Graph longer = capture_end(u);
+        e[i] = exec_of(longer);
+        graph_end(longer);
         launch(e[i], NULL);
         OK(cuStreamSynchronize(NULL));
     }
@@ -291,7 +296,7 @@ static void default_streams(void) {
     EXPECT(strcmp(events, "()()"), 0);
     exec_end(slow);
     graph_end(g);
-    for (unsigned i = 0; i < 4; i++) exec_end(e[i]);
+    for (unsigned i = 0; i < EXECS; i++) exec_end(e[i]);
 }
 
 static atomic_int open_now;
