@@ -66,6 +66,7 @@ pub struct Target {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(commands::run::Args),
+    Record(commands::record::Args),
     Ps(commands::ps::Args),
     Allocs(commands::allocs::Args),
     Graphs(commands::graphs::Args),

@@ -14,6 +14,7 @@ pub mod graphs;
 pub mod mark;
 pub mod pool;
 pub mod ps;
+pub mod record;
 pub mod run;
 pub mod selftest;
 pub mod set;
@@ -65,6 +66,7 @@ fn dispatch(args: Args) -> Result<()> {
     let context = |name| Context { world: World::here(args.global.dir.clone()), global: args.global.clone(), name };
     match &args.command {
         Command::Run(run) => run::run(run, &context("run")),
+        Command::Record(record) => record::run(record, &context("record")),
         Command::Ps(ps) => ps::run(ps, &context("ps")),
         Command::Allocs(allocs) => allocs::run(allocs, &context("allocs")),
         Command::Graphs(graphs) => graphs::run(graphs, &context("graphs")),

@@ -104,23 +104,41 @@ struct Report {
 /// [`Code::RunFailed`], [`Code::NotFound`], [`Code::NotExecutable`].
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
-    let lib = library(args.lib.as_deref()).map_err(failed)?;
-    let mut environment: Vec<(OsString, OsString)> = vec![("LD_PRELOAD".into(), preload(&lib).map_err(failed)?)];
-    if let Some(dir) = &context.global.dir {
-        let dir = std::path::absolute(dir).map_err(|error| failed(Failure::io(dir.display(), &error)))?;
-        environment.push(("GPUMEM_DIR".into(), dir.into()));
-    }
+    let mut environment = environment(args.lib.as_deref(), context).map_err(failed)?;
     environment.extend(args.settings.given.iter().map(|(name, value)| ((*name).into(), value.into())));
     if args.print_env {
         return print_env(args, context, &environment);
     }
-    let Some(program) = args.command.first() else {
+    if args.command.is_empty() {
         return Err(Failure::new(Code::Usage, "no command was given").fix("type: gpumem run -- COMMAND ARGUMENTS"));
-    };
+    }
+    become_command(&args.command, environment)
+}
+
+/// What every command under the shim is started with.
+///
+/// # Errors
+/// Where the library was looked for; a path that cannot be preloaded.
+pub(super) fn environment(lib: Option<&Path>, context: &Context) -> Result<Vec<(OsString, OsString)>> {
+    let lib = library(lib)?;
+    let mut environment: Vec<(OsString, OsString)> = vec![("LD_PRELOAD".into(), preload(&lib)?)];
+    if let Some(dir) = &context.global.dir {
+        let dir = std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?;
+        environment.push(("GPUMEM_DIR".into(), dir.into()));
+    }
+    Ok(environment)
+}
+
+/// Becomes a command; returns only when it could not be started.
+///
+/// # Errors
+/// [`Code::NotFound`], [`Code::NotExecutable`].
+pub(super) fn become_command(command: &[OsString], environment: Vec<(OsString, OsString)>) -> Result<()> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
     if let Some(why) = find_program(program).and_then(|path| super::doctor::beyond_reach(&path)) {
         tracing::warn!("{}: {why}; it runs as if without gpumem", program.to_string_lossy());
     }
-    let error = std::process::Command::new(program).args(&args.command[1..]).envs(environment).exec();
+    let error = std::process::Command::new(program).args(arguments).envs(environment).exec();
     Err(not_started(program, &error))
 }
 

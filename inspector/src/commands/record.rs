@@ -1,0 +1,216 @@
+//! `gpumem record -- COMMAND`: runs a command and keeps a trace of its allocations; `--export` writes a
+//! trace as text.
+
+use super::{Context, run};
+use crate::failure::{Code, Failure, Result};
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::trace::{self, Action, Record, Trace};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Run a command and write a trace of its allocations and frees, or export such a trace
+///
+/// Children of the command that use the GPU write traces of their own, with their pid at the end of the
+/// name.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Where the trace goes; a trace that is there is replaced [default: gpumem-PID.trace]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Write the trace that is named as text to stdout instead of running a command
+    #[arg(long, value_name = "FORMAT", conflicts_with = "output")]
+    export: Option<Format>,
+    /// libgpumem.so to preload, instead of the one found beside gpumem
+    #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
+    lib: Option<PathBuf>,
+    /// The command and its arguments; with --export, the trace
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = clap::ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+/// What a trace is exported as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// The columns of RMM's log: Thread,Time,Action,Pointer,Size,Stream. Device and managed memory that
+    /// has a pointer
+    Csv,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of `gpumem run`; a trace that cannot be read, or that may not be replaced.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    match args.export {
+        Some(Format::Csv) => export(args),
+        None => record(args, context),
+    }
+}
+
+/// Becomes the command; returns only when it could not be started.
+fn record(args: &Args, context: &Context) -> Result<()> {
+    let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
+    if args.command.is_empty() {
+        return Err(Failure::new(Code::Usage, "no command was given")
+            .fix("type: gpumem record -- COMMAND ARGUMENTS, or gpumem record --export csv FILE"));
+    }
+    let mut environment = run::environment(args.lib.as_deref(), context).map_err(failed)?;
+    // This process becomes the command: its pid is ours.
+    let named = args.output.clone().unwrap_or_else(|| format!("gpumem-{}.trace", std::process::id()).into());
+    let output = std::path::absolute(&named).map_err(|error| failed(Failure::io(named.display(), &error)))?;
+    make_way(&output).map_err(failed)?;
+    environment.push(("GPUMEM_RECORD".into(), output.into()));
+    run::become_command(&args.command, environment)
+}
+
+/// Removes a trace that is in the way. Another process may be writing it: to cut it would end that one.
+fn make_way(path: &Path) -> Result<()> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::io(path.display(), &error)),
+    };
+    let mut magic = [0; 8];
+    let is_trace = file.read_exact(&mut magic).is_ok() && magic == trace::MAGIC;
+    if !is_trace {
+        return Err(Failure::error(format!("{} is there and no trace: it is left alone", path.display()))
+            .fix("name another file with -o"));
+    }
+    std::fs::remove_file(path).map_err(|error| Failure::io(path.display(), &error))
+}
+
+fn export(args: &Args) -> Result<()> {
+    let [path] = args.command.as_slice() else {
+        return Err(
+            Failure::new(Code::Usage, "one trace is exported at a time").fix("type: gpumem record --export csv FILE")
+        );
+    };
+    let path = Path::new(path);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(Failure::new(Code::Nothing, format!("there is no file {}", path.display())));
+        }
+        Err(error) => return Err(Failure::io(path.display(), &error)),
+    };
+    let trace = trace::read(&file).map_err(|why| Failure::error(format!("{}: {why}", path.display())))?;
+    if trace.torn > 0 {
+        tracing::warn!("{}: {} records are missing or damaged and left out", path.display(), trace.torn);
+    }
+    if trace.header.stopped != 0 {
+        let why = std::io::Error::from_raw_os_error(trace.header.stopped as i32);
+        tracing::warn!("{}: the trace stopped before the process did: {why}", path.display());
+    }
+    let mut out = BufWriter::new(anstream::stdout().lock());
+    csv(&mut out, &trace).and_then(|()| out.flush()).map_err(|error| Failure::io("cannot write to stdout", &error))
+}
+
+/// As RMM's logging_resource_adaptor writes it, but that the thread is the kernel's number for it.
+fn csv(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
+    writeln!(out, "Thread,Time,Action,Pointer,Size,Stream")?;
+    let undone = undone(&trace.records);
+    let shown = trace.records.iter().zip(undone).filter(|(record, undone)| !undone && has_pointer(record.kind));
+    let mut clock = Clock::default();
+    for (record, _) in shown {
+        let Record { tid, addr, bytes, .. } = *record;
+        let since = record.time_ns as i64 - trace.header.created_ns as i64;
+        let time = clock.time(trace.header.created_real_ns.saturating_add_signed(since));
+        let stream = if record.stream == 0 { "0".to_owned() } else { format!("{:#x}", record.stream) };
+        match record.action {
+            Action::Alloc => writeln!(out, "{tid},{time},allocate,{addr:#x},{bytes},{stream}")?,
+            Action::Free => writeln!(out, "{tid},{time},free,{addr:#x},{bytes},{stream}")?,
+            Action::Failed => writeln!(out, "{tid},{time},allocate failure,(nil),{bytes},{stream}")?,
+            Action::Unfreed => {}
+        }
+    }
+    Ok(())
+}
+
+/// Kinds that RMM could have made; arrays, virtual and host memory it could not.
+fn has_pointer(kind: AllocKind) -> bool {
+    matches!(kind, AllocKind::Device | AllocKind::Pitch | AllocKind::Managed | AllocKind::Async)
+}
+
+/// For each record, whether it is a free that was refused, or the note of that.
+fn undone(records: &[Record]) -> Vec<bool> {
+    let mut undone = vec![false; records.len()];
+    let mut freed: HashMap<u64, usize> = HashMap::new();
+    for (index, record) in records.iter().enumerate() {
+        match record.action {
+            Action::Free => drop(freed.insert(record.addr, index)),
+            Action::Unfreed => {
+                undone[index] = true;
+                freed.remove(&record.addr).into_iter().for_each(|free| undone[free] = true);
+            }
+            _ => {}
+        }
+    }
+    undone
+}
+
+/// Time of day in this machine's zone; the zone is asked for once per second of the trace.
+#[derive(Default)]
+struct Clock {
+    second: i64,
+    text: String,
+}
+
+impl Clock {
+    fn time(&mut self, real_ns: u64) -> String {
+        let (second, micros) = ((real_ns / 1_000_000_000) as i64, real_ns / 1000 % 1_000_000);
+        if self.text.is_empty() || self.second != second {
+            // SAFETY: localtime_r fills the struct; zeroes are valid for it.
+            let tm = unsafe {
+                let mut tm: libc::tm = std::mem::zeroed();
+                libc::localtime_r(&second, &mut tm);
+                tm
+            };
+            (self.second, self.text) = (second, format!("{:02}:{:02}:{:02}", tm.tm_hour, tm.tm_min, tm.tm_sec));
+        }
+        format!("{}.{micros:06}", self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_refused_free_is_left_out_with_its_note() {
+        let record = |action, addr, bytes, kind| Record {
+            time_ns: 5_000_000_123,
+            addr,
+            bytes,
+            stream: if action == Action::Alloc { 0x55aa } else { 0 },
+            tid: 7,
+            stack: 0,
+            action,
+            kind,
+        };
+        let records = vec![
+            record(Action::Alloc, 0x1000, 10, AllocKind::Device),
+            record(Action::Free, 0x1000, 10, AllocKind::Device),
+            record(Action::Unfreed, 0x1000, 10, AllocKind::Device),
+            record(Action::Alloc, 0x2000, 99, AllocKind::HostPinned),
+            record(Action::Failed, 0, 20, AllocKind::Device),
+            record(Action::Free, 0x1000, 10, AllocKind::Device),
+        ];
+        let mut header = trace::Header::new_zeroed();
+        (header.created_ns, header.created_real_ns) = (5_000_000_000, 3_600_000_000_000);
+        let mut out = Vec::new();
+        csv(&mut out, &Trace { header, records, torn: 0 }).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!(rows[0], ["Thread", "Time", "Action", "Pointer", "Size", "Stream"]);
+        let without_time: Vec<String> = rows[1..].iter().map(|row| [&row[..1], &row[2..]].concat().join(" ")).collect();
+        assert_eq!(
+            without_time,
+            ["7 allocate 0x1000 10 0x55aa", "7 allocate failure (nil) 20 0", "7 free 0x1000 10 0"]
+        );
+        assert!(rows[1..].iter().all(|row| row[1].ends_with(":00.000000") && row[1].len() == 15), "{text}");
+    }
+}
