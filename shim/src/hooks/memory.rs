@@ -3,6 +3,7 @@
 use super::{freed, made, written};
 use crate::call::Call;
 use crate::registry::live::Class;
+use crate::stranded;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
@@ -16,7 +17,7 @@ pub unsafe fn alloc(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
-        let status = real(ptr, bytes);
+        let status = stranded::watched(&call, bytes as u64, ptr, || real(ptr, bytes));
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, 0);
         status
     }

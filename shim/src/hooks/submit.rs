@@ -3,10 +3,11 @@
 
 use crate::activity;
 use crate::call::Call;
+use crate::stranded;
 use gpumem_abi::types::Status;
 
 macro_rules! work {
-    ($($name:ident($($arg:ident: $ty:ident),+);)*) => { $(
+    ($($name:ident($($arg:ident: $ty:ident),+) $first:block)*) => { $(
         /// The program gives the device work, with that many arguments.
         #[inline]
         pub unsafe fn $name<$($ty),+>(
@@ -14,6 +15,7 @@ macro_rules! work {
             real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
             $($arg: $ty),+
         ) -> Status {
+            $first
             // SAFETY: the program's own call.
             let status = activity::submit(|| unsafe { real($($arg),+) });
             activity::saw(status);
@@ -23,14 +25,20 @@ macro_rules! work {
 }
 
 work! {
-    work_1(a: A);
-    work_2(a: A, b: B);
-    work_3(a: A, b: B, c: C);
-    work_4(a: A, b: B, c: C, d: D);
-    work_5(a: A, b: B, c: C, d: D, e: E);
-    work_6(a: A, b: B, c: C, d: D, e: E, f: F);
-    work_8(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H);
-    work_9(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I);
-    work_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J);
-    work_11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K);
+    work_1(a: A) {}
+    work_2(a: A, b: B) {}
+    work_3(a: A, b: B, c: C) {}
+    work_4(a: A, b: B, c: C, d: D) {}
+    work_5(a: A, b: B, c: C, d: D, e: E) {}
+    work_6(a: A, b: B, c: C, d: D, e: E, f: F) {}
+    work_8(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H) {}
+    work_9(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I) {}
+    work_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J) {}
+    work_11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K) {}
+    // Kernels: the thread is in the middle of a computation.
+    kernel_1(a: A) { stranded::submitted() }
+    kernel_3(a: A, b: B, c: C) { stranded::submitted() }
+    kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
+    kernel_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J) { stranded::submitted() }
+    kernel_11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K) { stranded::submitted() }
 }

@@ -2,6 +2,7 @@
 
 use crate::activity;
 use crate::call::Call;
+use crate::stranded;
 use gpumem_abi::types::*;
 
 /// The program waits for all work of the current context.
@@ -9,7 +10,7 @@ use gpumem_abi::types::*;
 pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
     // SAFETY: the program's own call.
     let status = unsafe { real() };
-    activity::saw(status);
+    waited(status);
     status
 }
 
@@ -18,6 +19,15 @@ pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -
 pub unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
     // SAFETY: the program's own call.
     let status = unsafe { real(what) };
-    activity::saw(status);
+    waited(status);
     status
+}
+
+/// This thread knows that work is done.
+#[inline(always)]
+fn waited(status: Status) {
+    activity::saw(status);
+    if status == SUCCESS {
+        stranded::synced();
+    }
 }

@@ -116,6 +116,10 @@ impl Shim {
     #[inline]
     pub fn freeing(&self, class: Class, addr: u64) -> Option<Entry> {
         let entry = self.registry.allocations.remove(class, addr);
+        if class == Class::Address {
+            // What this free gives back is the driver's at once, whatever the answer.
+            self.stranded_freed(addr);
+        }
         if trace::on()
             && let Some(entry) = entry
         {
@@ -201,5 +205,6 @@ impl Shim {
             }
             self.ended(entry);
         }
+        self.stranded_context_ended(context);
     }
 }

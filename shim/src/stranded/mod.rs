@@ -9,8 +9,10 @@
 //! | phase.rs | whether a thread is in the middle of a computation |
 //! | programs.rs | programs that are known to free and retry |
 //! | safe.rs | whether a graph still needs what a refusal would have freed |
+//! | watch.rs | one allocation, from the question to the answer |
 //!
-//! No vendor is known here, and no driver is called. Hooks call, inside bookkeeping:
+//! No vendor is known here, and no driver is called. A hook that allocates wraps its call in [`watched`], or
+//! asks a [`Watch`] where it has more ways to go. Those call, inside bookkeeping, and so may others:
 //!
 //! * [`Shim::asker`] once, then [`Shim::stranded_asked`] **before** an allocation of at least
 //!   [`SMALLEST`] bytes goes to the driver (a block that the pool already has is no growth);
@@ -20,7 +22,7 @@
 //!   that memory ran out, by the driver or by a limit;
 //! * [`Shim::stranded_freed`] **before** a free: true if the block has to go back to the driver now and
 //!   must not be kept, because the program was pressed for it;
-//! * [`submitted`] at kernel and graph launches, [`synced`] where a thread waits for the device (streams,
+//! * [`submitted`] at kernel launches, [`synced`] where a thread waits for the device (streams,
 //!   events, contexts, copies that wait), [`Shim::stranded_used`] for addresses that work is seen to use
 //!   (a sample is enough);
 //! * [`Shim::is_pool_growth`] for `GPUMEM_POOL_MANAGED`, [`Shim::press_now`] for `gpumem trim --press`,
@@ -38,9 +40,11 @@ pub mod programs;
 mod safe;
 mod series;
 mod sites;
+mod watch;
 
 pub use phase::{inside, submitted, synced};
 pub use sites::Asker;
+pub use watch::{Watch, watched};
 
 use crate::call::Call;
 use crate::clock;

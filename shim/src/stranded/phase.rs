@@ -11,7 +11,7 @@ thread_local! {
     static LAUNCHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread launched a kernel or a graph. Copies do not count: models are loaded by them.
+/// This thread launches a kernel. Copies do not count: models are loaded by them.
 #[inline(always)]
 pub fn submitted() {
     LAUNCHED.with(|launched| launched.set(true));

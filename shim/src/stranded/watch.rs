@@ -1,0 +1,71 @@
+//! One allocation, from the question to the answer.
+
+use super::{Asker, SMALLEST, Verdict};
+use crate::call::Call;
+use crate::gate;
+use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
+
+/// An allocation of the program that is looked at, if it is large enough.
+pub struct Watch {
+    asker: Option<Asker>,
+    bytes: u64,
+    /// What is to be done with it.
+    pub verdict: Verdict,
+}
+
+impl Watch {
+    /// The program asks for a block that the driver would have to make.
+    #[inline]
+    pub fn new(call: &Call, bytes: u64) -> Self {
+        let small = Self { asker: None, bytes, verdict: Verdict::Nothing };
+        if bytes < SMALLEST { small } else { Self::of_large(call, bytes).unwrap_or(small) }
+    }
+
+    fn of_large(call: &Call, bytes: u64) -> Option<Self> {
+        gate::shim().filter(|shim| shim.stranded.on())?;
+        call.note(|shim| {
+            let asker = shim.asker(call);
+            Self { asker: Some(asker), bytes, verdict: shim.stranded_asked(&asker, bytes) }
+        })
+    }
+
+    /// It got this block, or was told that there is no memory, by the driver or by a limit. Says nothing of
+    /// a request that was refused here.
+    #[inline]
+    pub fn answered(&self, call: &Call, status: Status, addr: u64) {
+        let Some(asker) = &self.asker else { return };
+        match status {
+            SUCCESS => drop(call.note(|shim| shim.stranded_made(asker, addr, self.bytes))),
+            OUT_OF_MEMORY if self.verdict != Verdict::Refuse => {
+                call.note(|shim| shim.stranded_failed(asker, self.bytes));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it is the growth of a pool inside the program.
+    pub fn is_pool_growth(&self, call: &Call) -> bool {
+        match &self.asker {
+            Some(asker) => call.note(|shim| shim.is_pool_growth(asker, self.bytes)).unwrap_or(false),
+            None => super::inside() && self.bytes.is_multiple_of(super::ROUNDED),
+        }
+    }
+}
+
+/// Runs an allocation by `real`, which writes to `out`, unless it is to be refused. What spilling would do
+/// needs more than one call, and is left.
+///
+/// # Safety
+/// `out` is the program's out-parameter, which `real` has written when it succeeds.
+#[inline]
+pub unsafe fn watched(call: &Call, bytes: u64, out: *const DevicePtr, real: impl FnOnce() -> Status) -> Status {
+    let watch = Watch::new(call, bytes);
+    if watch.verdict == Verdict::Refuse {
+        return OUT_OF_MEMORY;
+    }
+    let status = real();
+    // SAFETY: as the caller promises; a driver that accepts NULL leaves nothing to read.
+    let addr = if status == SUCCESS { unsafe { out.as_ref() }.copied() } else { None };
+    watch.answered(call, status, addr.unwrap_or(0));
+    status
+}
