@@ -167,7 +167,7 @@ fn without_the_variable_or_a_gpu_nothing_is_written() {
     let path = scratch.path().join("trace");
     command("/bin/true").env("GPUMEM_RECORD", &path).preloaded().ok();
     program("basic").env("GPUMEM_RECORD", "").preloaded().ok();
-    assert_eq!(traces(scratch.path()), [PathBuf::new(); 0]);
+    assert_eq!(traces(scratch.path()), Vec::<PathBuf>::new());
 }
 
 /// Where a trace cannot be written, one line says so and the program runs as ever.
