@@ -4,6 +4,7 @@
 use crate::clock;
 use crate::descriptor::Descriptor;
 use crate::graphs::{self, cache::Bounds};
+use crate::pool;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
 use gpumem_wire::command::{MAX_LINE, Request};
@@ -11,7 +12,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space, Vendor};
 use gpumem_wire::layout::SampleSlot;
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
-use gpumem_wire::settings::{self, Setting, Value};
+use gpumem_wire::settings::{self, Setting, Stranded, Value};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -64,6 +65,7 @@ fn run(shim: &'static Shim) -> ! {
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
+            pool::decay::tick(shim);
             sample(shim);
             next += PERIOD;
         }
@@ -133,7 +135,7 @@ fn answer(shim: &'static Shim, mut client: UnixStream, changes: &mut Changes) ->
             shim.event(EventKind::Mark, |event| event.text = text);
             "ok".to_owned()
         }
-        Ok(Request::Trim { press }) => said(trim(press)),
+        Ok(Request::Trim { press }) => said(trim(shim, press)),
         Ok(Request::Set(name, value)) => said(set(shim, &name, &value, changes)),
         Err(why) => format!("error {why}"),
     };
@@ -149,8 +151,18 @@ fn said(answer: Result<String, String>) -> String {
 }
 
 /// Gives back what the pool keeps.
-fn trim(_press: bool) -> Result<String, String> {
-    Err("the pool is off".into())
+fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
+    let trimmed = match pool::all().next() {
+        Some(_) => Ok(pool::decay::trim(shim)),
+        None => Err("the pool is off, or was not needed so far".into()),
+    };
+    match press {
+        true => {
+            let pressed = shim.press_now()?;
+            Ok(trimmed.map_or_else(|_: String| pressed.clone(), |trimmed| format!("{trimmed}; {pressed}")))
+        }
+        false => trimmed,
+    }
 }
 
 /// Variables that were changed since the start, by name, and to what; empty: back to the default.
@@ -173,16 +185,35 @@ fn set(shim: &'static Shim, name: &str, value: &str, changes: &mut Changes) -> R
 ///
 /// # Errors
 /// Why it cannot be.
-fn change(_shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
-    match (setting.name, value) {
-        ("GPUMEM_GRAPH_CACHE", Some(Value::Number(0))) => {
-            Err("the graph cache cannot be turned off while the process runs".into())
+fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
+    let number = match value {
+        Some(Value::Number(number)) => Some(number),
+        Some(Value::Choice(choice)) if setting.name == "GPUMEM_STRANDED" => {
+            shim.stranded.set_mode(Stranded::VALUES.get(choice).copied().unwrap_or_default());
+            return Ok(String::new());
         }
-        ("GPUMEM_GRAPH_CACHE", Some(Value::Number(count))) => graph_bound(|bounds| &bounds.count, count),
-        ("GPUMEM_GRAPH_CACHE_BYTES", Some(Value::Number(bytes))) => graph_bound(|bounds| &bounds.bytes, bytes),
-        ("GPUMEM_GRAPH_IDLE", Some(Value::Number(idle))) => graph_bound(|bounds| &bounds.idle_ns, idle),
-        _ => Err("the pool is off".into()),
+        _ => None,
+    };
+    match (setting.name, number) {
+        ("GPUMEM_GRAPH_CACHE", Some(0)) => Err("the graph cache cannot be turned off while the process runs".into()),
+        ("GPUMEM_GRAPH_CACHE", Some(count)) => graph_bound(|bounds| &bounds.count, count),
+        ("GPUMEM_GRAPH_CACHE_BYTES", Some(bytes)) => graph_bound(|bounds| &bounds.bytes, bytes),
+        ("GPUMEM_GRAPH_IDLE", Some(idle)) => graph_bound(|bounds| &bounds.idle_ns, idle),
+        ("GPUMEM_POOL_MAX", max) => of_pools(|pool| pool.set_max(max)),
+        ("GPUMEM_POOL_DECAY", Some(decay)) => of_pools(|pool| pool.decay_ns.store(decay, Relaxed)),
+        ("GPUMEM_LIMIT", limit) => of_pools(|pool| pool.set_limit(limit.unwrap_or(0))),
+        (name, _) => Err(format!("{name} is read once, when the process starts")),
     }
+}
+
+/// Changes what pools go by from now on.
+fn of_pools(change: impl Fn(&pool::Pool)) -> Result<String, String> {
+    let mut changed = Err("the pool is off, or was not needed so far".into());
+    for pool in pool::all() {
+        change(pool);
+        changed = Ok(String::new());
+    }
+    changed
 }
 
 /// Changes a bound of the graph cache; the next launches go by it.

@@ -6,6 +6,7 @@
 //! threads held. (`vfork` children share the parent's memory and do no GPU calls.)
 
 use crate::graphs::cache::Cache;
+use crate::pool::Pool;
 use crate::shim::Shim;
 use crate::threads;
 use crate::trace::Trace;
@@ -26,6 +27,8 @@ struct Page {
     caches: [AtomicPtr<Cache>; 2],
     /// The allocation trace, if one is written.
     trace: AtomicPtr<Trace>,
+    /// Pools by vendor. Their blocks are in the program's hands.
+    pools: [AtomicPtr<Pool>; 2],
 }
 
 /// Nothing happened yet.
@@ -91,6 +94,7 @@ unsafe extern "C" fn wipe() {
         page.initialised.store(0, Relaxed);
         page.caches.iter().for_each(|cache| cache.store(std::ptr::null_mut(), Relaxed));
         page.trace.store(std::ptr::null_mut(), Relaxed);
+        page.pools.iter().for_each(|pool| pool.store(std::ptr::null_mut(), Relaxed));
     }
 }
 
@@ -150,6 +154,24 @@ pub fn set_trace(trace: &'static Trace) {
     if let Some(page) = page() {
         page.trace.store(std::ptr::from_ref(trace).cast_mut(), Release);
     }
+}
+
+/// The pool of a vendor, if there is one.
+#[inline(always)]
+pub fn pool(vendor: Vendor) -> Option<&'static Pool> {
+    let page = PAGE.load(Acquire);
+    if page.is_null() {
+        return None;
+    }
+    // SAFETY: pages and pools are never freed once published.
+    unsafe { (&(*page).pools)[vendor as usize - 1].load(Acquire).as_ref() }
+}
+
+/// Publishes a pool, unless there is one.
+pub fn set_pool(vendor: Vendor, made: Box<Pool>) {
+    let Some(page) = page() else { return };
+    let slot = &page.pools[vendor as usize - 1];
+    let _ = slot.compare_exchange(std::ptr::null_mut(), Box::leak(made), AcqRel, Acquire);
 }
 
 /// Publishes a graph cache; the one that another thread published first, if so.

@@ -22,6 +22,7 @@ mod heap;
 pub mod hooks;
 pub mod ledger;
 mod load;
+pub mod pool;
 pub mod registry;
 pub mod shim;
 pub mod stacks;

@@ -261,7 +261,8 @@ impl Shim {
     }
 
     /// The process says goodbye.
-    pub fn exiting(&self) {
+    pub fn exiting(&'static self) {
+        crate::pool::all().for_each(|pool| pool.tell_all(self));
         self.ledger.header().exited_ns().store(clock::precise_ns(), Relaxed);
         self.ledger.header().state().store_relaxed(State::Exited as u32);
         if self.settings.control {

@@ -2,6 +2,7 @@
 //! a hook looks for it once and thread-local destructors of the program may still call in.
 
 use crate::call::Call;
+use crate::pool::thread::ThreadCache;
 use crate::registry::reported::Tag;
 use gpumem_wire::layout::ContextRef;
 use std::cell::Cell;
@@ -17,6 +18,10 @@ pub struct Local {
     pub records: Cell<u64>,
     /// The context of its last record.
     pub context: Cell<LastContext>,
+    /// Idle blocks that this thread keeps.
+    pub cache: Cell<Option<&'static ThreadCache>>,
+    /// Serial numbers that are this thread's: the next one, and how many are left.
+    serials: Cell<(u64, u64)>,
     tid: Cell<u32>,
     shard: Cell<u32>,
     tags: Tags,
@@ -46,6 +51,8 @@ thread_local! {
             anchor: Cell::new(None),
             records: Cell::new(0),
             context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
+            cache: Cell::new(None),
+            serials: Cell::new((0, 0)),
             tid: Cell::new(0),
             shard: Cell::new(0),
             tags: Tags { depth: Cell::new(0), tags: [const { Cell::new(None) }; DEPTH] },
@@ -80,6 +87,26 @@ fn first_tid(new: impl FnOnce(u32)) -> u32 {
 /// Forgets this thread's number: after a fork it is another one.
 pub fn forget() {
     local(|local| local.tid.set(0));
+}
+
+/// The thread's number, of a thread that was seen before.
+pub fn known_tid() -> u32 {
+    tid(|_| {})
+}
+
+/// The next of the serial numbers that are this thread's; `more` gives so many, from the first on.
+#[inline]
+pub fn serial(more: impl FnOnce(u64) -> u64) -> u64 {
+    /// Numbers taken at a time.
+    const AT_ONCE: u64 = 256;
+    local(|local| {
+        let (next, left) = match local.serials.get() {
+            (_, 0) => (more(AT_ONCE), AT_ONCE),
+            known => known,
+        };
+        local.serials.set((next + 1, left - 1));
+        next
+    })
 }
 
 /// A small number to spread threads over shards.

@@ -3,7 +3,7 @@
 //! driver gets the call until it is left.
 
 use gpumem::doors::driver::row_named;
-use gpumem::{activity, hooks::peer};
+use gpumem::{activity, pool};
 use gpumem_abi::types::*;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Write;
@@ -287,7 +287,7 @@ fn each_is_passed_on_and_counted() {
         activity::context_ended();
         assert!(!activity::broken());
     }
-    assert!(peer::enabled(), "cuCtxEnablePeerAccess was called");
+    assert!(pool::is_reached_into(), "cuCtxEnablePeerAccess was called");
 }
 
 #[test]

@@ -135,7 +135,7 @@ conformance() {
         local preload=
         [ $mode = preloaded ] && preload=$GPUMEM_SO
         mkdir -p -m 700 "$WORK/conformance-$mode"
-        if timeout 300 env LD_PRELOAD="$preload" GPUMEM_DIR="$WORK/conformance-$mode" "$KIT/conformance" >"$OUT/conformance-$mode.log" 2>&1; then
+        if timeout 300 env LD_PRELOAD="$preload" GPUMEM_POOL_FILL=zero GPUMEM_DIR="$WORK/conformance-$mode" "$KIT/conformance" >"$OUT/conformance-$mode.log" 2>&1; then
             echo "ok   conformance/$mode $(tail -1 "$OUT/conformance-$mode.log" | cut -c1-150)"
         else
             echo "FAIL conformance/$mode $(tail -1 "$OUT/conformance-$mode.log" | cut -c1-200)"

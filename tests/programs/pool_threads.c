@@ -16,6 +16,8 @@ static void *fill_and_end(void *unused) {
     for (int i = 0; i < BLOCKS; i++) p[i] = get(BYTES);
     for (int i = 0; i < BLOCKS; i++) OK(k_fill(&gpu, NULL, p[i], 64, 1));
     for (int i = 0; i < BLOCKS; i++) give(p[i], BYTES);
+    /* Frees that do not wait leave blocks that work still uses. */
+    OK(cuCtxSynchronize());
     return NULL;
 }
 

@@ -199,7 +199,7 @@ fn full_disk() {
         eprintln!("not root: a small file system cannot be mounted");
         return;
     }
-    for (size, records) in [("64k", false), ("400k", false), ("750k", true), ("1200k", true), ("2m", true)] {
+    for (size, records) in [("64k", false), ("400k", false), ("900k", true), ("1200k", true), ("2m", true)] {
         let script = format!(
             "mkdir -p \"$GPUMEM_DIR\"; mount -t tmpfs -o size={size} tmpfs \"$GPUMEM_DIR\" || exit 99
              \"$@\"; code=$?; cp \"$GPUMEM_DIR\"/*.ledger \"$SAVED\" 2>/dev/null; exit $code"

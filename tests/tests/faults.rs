@@ -50,12 +50,14 @@ const FAULTS: &[&str] = &[
     "cuMemAlloc_v2:1=2,cuMemAllocManaged:1=2,cuMemHostAlloc:1=2,cuMemCreate:1=2,cuGraphCreate:1=2",
 ];
 
-/// T14: whatever fails, the answers are native's and the counts the program's. Without the graph cache,
-/// which answers for the driver, and tries again: its own calls fail in graphs_faults.rs.
+/// T14: whatever fails, the answers are native's and the counts the program's. Without the graph cache
+/// and the pool, which answer for the driver, and try again: their own calls fail in graphs_faults.rs and
+/// pool_hazards.rs.
 #[test]
 fn t14_every_failing_call_answers_as_native() {
     for fault in FAULTS {
-        let walk = client("walk").env("SIM_FAULT", *fault).env("GPUMEM_GRAPH_CACHE", "0");
+        let walk = client("walk").env("SIM_FAULT", *fault);
+        let walk = walk.env("GPUMEM_GRAPH_CACHE", "0").env("GPUMEM_POOL", "0");
         let (native, preloaded) = (walk.native().ok(), walk.preloaded().ok());
         assert_eq!(preloaded.out, native.out, "{fault}");
         assert_eq!(preloaded.violations(), native.violations(), "{fault}");
@@ -89,7 +91,8 @@ fn failures_are_told() {
     assert_eq!(failures(&ran, EventKind::AllocFailed), [(70000, 2)]);
     assert_eq!(ran.ledger().counter(counters::alloc_failures(AllocKind::Device)), 1);
     let events = ran.ledger().gpumem("events", &["--problems"]);
-    assert_eq!(events["events_total"], 1, "{events}");
+    // That it was refused, and what the pool knows of it.
+    assert_eq!(events["events_total"], 2, "{events}");
 
     // The second call is the cache's, after it has given back what it could.
     let fault = "cuGraphInstantiateWithFlags:1=2,cuGraphInstantiateWithFlags:2=2,cuGraphInstantiateWithFlags:3=2";

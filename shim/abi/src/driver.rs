@@ -531,6 +531,18 @@ macro_rules! driver_calls {
         cuGraphExecHostNodeSetParams = cuGraphExecHostNodeSetParams (exec: GraphExec, node: GraphNode, params: Opaque);
         cuDeviceGraphMemTrim = cuDeviceGraphMemTrim (device: Device);
 
+        // Memory that the pool takes, gives back and waits for.
+        cuMemFree_v2 = cuMemFree_v2 (ptr: DevicePtr);
+        cuMemAllocManaged = cuMemAllocManaged (ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        cuMemHostAlloc = cuMemHostAlloc (ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+        cuMemHostGetDevicePointer_v2 = cuMemHostGetDevicePointer_v2 (device: *mut DevicePtr, host: DevicePtr, flags: c_uint);
+        cuMemFreeHost = cuMemFreeHost (ptr: DevicePtr);
+        cuMemsetD8_v2 = cuMemsetD8_v2 (dst: DevicePtr, value: u8, len: usize);
+        cuCtxRecordEvent = cuCtxRecordEvent (ctx: Context, event: Opaque);
+        cuCtxSynchronize = none ();
+        cuEventSynchronize = cuEventSynchronize (event: Opaque);
+        cuDeviceGetAttribute = cuDeviceGetAttribute (value: *mut c_int, attribute: c_int, device: Device);
+
         // The work of a node by itself.
         cuLaunchKernelEx = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);
         cuLaunchKernelEx_ptsz = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);

@@ -204,6 +204,14 @@ macro_rules! hip_calls {
             hipGetLastError ();
             hipMemGetAddressRange (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
             hipSetDevice (device: Device);
+            hipDeviceSynchronize ();
+            hipFree (ptr: DevicePtr);
+            hipHostFree (ptr: DevicePtr);
+            hipMallocManaged (ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+            hipHostMalloc (ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
+            hipHostGetDevicePointer (device: *mut DevicePtr, host: DevicePtr, flags: c_uint);
+            hipDeviceGetAttribute (value: *mut c_int, attribute: c_int, device: Device);
+            hipMemset (dst: DevicePtr, value: c_int, len: usize);
             hipEventCreateWithFlags (event: *mut Opaque, flags: c_uint);
             hipEventRecord (event: Opaque, stream: Stream);
             hipEventQuery (event: Opaque);

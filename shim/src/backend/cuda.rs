@@ -13,6 +13,37 @@ fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
     (status == Some(SUCCESS)).then_some(answer)
 }
 
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: i32 = 2;
+
+/// Makes a context current; whether [`leave`] has to be called.
+pub fn enter(context: u64) -> bool {
+    let mut current = null_mut();
+    // SAFETY: writes the handle; the context is alive.
+    unsafe {
+        let same = driver::cuCtxGetCurrent(&mut current) == Some(SUCCESS) && current as u64 == context;
+        !same && driver::cuCtxPushCurrent_v2(context as Context) == Some(SUCCESS)
+    }
+}
+
+pub fn leave() {
+    let mut context = null_mut();
+    // SAFETY: takes back what `enter` pushed.
+    let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
+}
+
+/// Lets this thread call what a capture of it forbids; the mode before.
+pub fn relax() -> i32 {
+    exchange(RELAXED)
+}
+
+/// Puts a thread's mode back, or another in its place; the one before.
+pub fn exchange(mut mode: i32) -> i32 {
+    // SAFETY: exchanges this thread's mode.
+    let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    mode
+}
+
 impl Backend for Cuda {
     #[inline]
     fn current_context(&self) -> Option<u64> {

@@ -4,6 +4,7 @@ use super::{Backend, DeviceInfo};
 use crate::doors::hip;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
+use std::cell::Cell;
 use std::ptr::null_mut;
 
 pub struct Hip;
@@ -16,6 +17,39 @@ pub fn context_of(device: Device) -> u64 {
 /// The answer if HIP has the function and it succeeded.
 fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
     (status == Some(SUCCESS)).then_some(answer)
+}
+
+/// `hipStreamCaptureModeRelaxed`.
+const RELAXED: i32 = 2;
+
+thread_local! {
+    /// The device that [`enter`] left.
+    static BEFORE: Cell<Device> = const { Cell::new(0) };
+}
+
+/// Makes a device current; whether [`leave`] has to be called. One is entered at a time.
+pub fn enter(context: u64) -> bool {
+    let Some(device) = Hip.current_device().filter(|&device| context_of(device) != context) else { return false };
+    BEFORE.set(device);
+    // SAFETY: a device that the program uses.
+    unsafe { hip::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) }
+}
+
+pub fn leave() {
+    // SAFETY: the device that was this thread's before.
+    let _ = unsafe { hip::hipSetDevice(BEFORE.get()) };
+}
+
+/// Lets this thread call what a capture of it forbids; the mode before.
+pub fn relax() -> i32 {
+    exchange(RELAXED)
+}
+
+/// Puts a thread's mode back, or another in its place; the one before.
+pub fn exchange(mut mode: i32) -> i32 {
+    // SAFETY: exchanges this thread's mode.
+    let _ = unsafe { hip::hipThreadExchangeStreamCaptureMode(&mut mode) };
+    mode
 }
 
 impl Backend for Hip {

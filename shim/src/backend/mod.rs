@@ -8,6 +8,7 @@ mod cuda_graphs;
 pub mod graphs;
 mod hip;
 mod hip_graphs;
+pub mod memory;
 
 pub use hip::context_of as hip_context;
 

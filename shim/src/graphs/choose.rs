@@ -6,6 +6,7 @@ use super::handle::{Pending, lock};
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
 use crate::clock;
 use crate::gate;
+use crate::pool;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use std::sync::Arc;
@@ -213,18 +214,22 @@ impl Cache {
         }
     }
 
-    /// Memory is short: what nobody needs now goes.
-    pub fn relieve(&self) {
+    /// Memory is short: what nobody needs now goes, here and in the pool. Whether that was anything.
+    pub fn relieve(&self) -> bool {
+        let mut anything = pool::ladder::flush_all(self.vendor) > 0;
         for real in self.candidates(0) {
             if let Some(lease) = self.take_idle(real) {
                 self.end(lease, true);
+                anything = true;
             }
         }
         self.calls.trim();
+        anything |= gate::shim().is_some_and(|shim| shim.registry.memory_nodes.load(Relaxed));
         gate::record_if_started(|shim| {
             shim.count(counters::OOM_RETRIES, 1);
             shim.count(counters::GRAPH_TRIMS, 1);
         });
+        anything
     }
 
     /// A launch found no exec of its own and no room for one.

@@ -3,6 +3,7 @@
 
 use super::{freed, made, written};
 use crate::call::Call;
+use crate::pool::ladder::bounded;
 use crate::registry::live::Class;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
@@ -49,7 +50,7 @@ pub unsafe fn create(
 ) -> Status {
     // SAFETY: the program's own call; `array` is its out-parameter, `desc` its parameter.
     unsafe {
-        let status = real(array, desc);
+        let status = bounded(&call, 0, || real(array, desc));
         let bytes =
             written(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize));
         array_made(&call, status, AllocKind::Array, array, bytes)
@@ -65,7 +66,7 @@ pub unsafe fn create_3d(
 ) -> Status {
     // SAFETY: as in `create`.
     unsafe {
-        let status = real(array, desc);
+        let status = bounded(&call, 0, || real(array, desc));
         let bytes = written(desc)
             .map_or(0, |d| bytes_of(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize));
         array_made(&call, status, AllocKind::Array, array, bytes)

@@ -4,6 +4,7 @@ use super::written;
 use crate::backend;
 use crate::call::Call;
 use crate::graphs;
+use crate::pool::looks;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
 use std::ffi::c_int;
@@ -14,6 +15,7 @@ const GLOBAL: c_int = 0;
 const WRONG_THREAD: Status = 908;
 
 fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status) -> Status {
+    let _beginning = looks::begins();
     let cache = graphs::cache(call.vendor);
     if let Some(cache) = cache {
         cache.capture_begins();

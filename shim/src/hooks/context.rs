@@ -4,6 +4,7 @@ use super::written;
 use crate::backend;
 use crate::call::Call;
 use crate::graphs;
+use crate::pool;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};
@@ -77,8 +78,11 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     status
 }
 
-/// The graph cache lets go of what is in a context.
+/// The graph cache and the pool let go of what is in a context.
 fn execs_go(call: &Call, context: u64, gone: bool) {
+    if let Some(pool) = pool::of(call.vendor) {
+        pool.context_going(context);
+    }
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }

@@ -3,6 +3,7 @@
 use super::{freed, made, written};
 use crate::backend;
 use crate::call::Call;
+use crate::pool::{self, ask};
 use crate::registry::live::Class;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
@@ -15,9 +16,11 @@ pub unsafe fn export(
     handle: Opaque,
     ptr: DevicePtr,
 ) -> Status {
+    let asked = ask::about(call.vendor, ptr);
     // SAFETY: the program's own call.
-    let status = unsafe { real(handle, ptr) };
+    let status = unsafe { real(handle, asked.ptr) };
     if status == SUCCESS {
+        pool::pin(ptr);
         call.note(|shim| shim.exported(ptr));
     }
     status

@@ -1,7 +1,9 @@
 //! Device memory: plain, pitched, managed, stream-ordered.
 
 use super::{freed, made, written};
+use crate::activity;
 use crate::call::Call;
+use crate::pool::{self, ladder::bounded};
 use crate::registry::live::Class;
 use crate::stranded;
 use gpumem_abi::types::*;
@@ -17,6 +19,9 @@ pub unsafe fn alloc(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
+        if let Some(status) = pool::open(call.vendor).and_then(|pool| pool.alloc(&call, real, ptr, bytes)) {
+            return status;
+        }
         let status = stranded::watched(&call, bytes as u64, ptr, || real(ptr, bytes));
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, 0);
         status
@@ -33,7 +38,7 @@ pub unsafe fn alloc_with_flags(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
-        let status = real(ptr, bytes, flags);
+        let status = bounded(&call, bytes, || real(ptr, bytes, flags));
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, u64::from(flags));
         status
     }
@@ -50,7 +55,16 @@ pub unsafe fn alloc_pitch(
     element: c_uint,
 ) -> Status {
     // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
-    unsafe { pitched(&call, real(ptr, pitch, width, height, element), ptr, pitch, width, height) }
+    unsafe {
+        pitched(
+            &call,
+            bounded(&call, width.saturating_mul(height), || real(ptr, pitch, width, height, element)),
+            ptr,
+            pitch,
+            width,
+            height,
+        )
+    }
 }
 
 /// As [`alloc_pitch`], in the runtime's shape.
@@ -63,7 +77,16 @@ pub unsafe fn alloc_pitch_4(
     height: usize,
 ) -> Status {
     // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
-    unsafe { pitched(&call, real(ptr, pitch, width, height), ptr, pitch, width, height) }
+    unsafe {
+        pitched(
+            &call,
+            bounded(&call, width.saturating_mul(height), || real(ptr, pitch, width, height)),
+            ptr,
+            pitch,
+            width,
+            height,
+        )
+    }
 }
 
 unsafe fn pitched(
@@ -91,7 +114,8 @@ pub unsafe fn alloc_3d(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
-        let status = real(ptr, extent);
+        let bytes = extent.width.saturating_mul(extent.height).saturating_mul(extent.depth);
+        let status = bounded(&call, bytes, || real(ptr, extent));
         let rows = extent.height.saturating_mul(extent.depth);
         match written(ptr).filter(|_| status == SUCCESS) {
             Some(made_at) => {
@@ -139,7 +163,7 @@ pub unsafe fn alloc_async(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
-        let status = real(ptr, bytes, stream);
+        let status = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, stream)));
         made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, 0);
         status
     }
@@ -156,7 +180,7 @@ pub unsafe fn alloc_from_pool(
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
     unsafe {
-        let status = real(ptr, bytes, pool, stream);
+        let status = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, pool, stream)));
         made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, pool as u64);
         status
     }
@@ -166,7 +190,9 @@ pub unsafe fn alloc_from_pool(
 /// and what the real function says of pointers that are none of these.
 pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: the program's own call.
-    freed(&call, Class::Address, ptr, || unsafe { real(ptr) })
+    let real = |ptr| unsafe { real(ptr) };
+    let pooled = pool::of(call.vendor).and_then(|pool| pool.free(&call, ptr, real));
+    pooled.unwrap_or_else(|| freed(&call, Class::Address, ptr, || real(ptr)))
 }
 
 /// The program frees memory in stream order.
@@ -177,7 +203,9 @@ pub unsafe fn free_async(
     stream: Stream,
 ) -> Status {
     // SAFETY: the program's own call.
-    freed(&call, Class::Address, ptr, || unsafe { real(ptr, stream) })
+    let real = |ptr| activity::submit(|| unsafe { real(ptr, stream) });
+    let pooled = pool::of(call.vendor).and_then(|pool| pool.free_async(&call, ptr, real));
+    pooled.unwrap_or_else(|| freed(&call, Class::Address, ptr, || real(ptr)))
 }
 
 /// The program asks how much is free: its answer is kept, so that we need not ask.
@@ -190,8 +218,9 @@ pub unsafe fn get_info(
     // SAFETY: the program's own call; both are its out-parameters.
     unsafe {
         let status = real(free, total);
-        if let (SUCCESS, Some(free), Some(total)) = (status, written(free), written(total)) {
-            call.note(|shim| shim.program_asked(call.vendor, free as u64, total as u64));
+        if let (SUCCESS, Some(free), Some(total)) = (status, free.as_mut(), total.as_mut()) {
+            call.note(|shim| shim.program_asked(call.vendor, *free as u64, *total as u64));
+            pool::ask::memory_info(&call, free, total);
         }
         status
     }

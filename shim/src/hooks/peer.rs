@@ -2,17 +2,9 @@
 //! it is, changes how it behaves, hands it to other devices and drivers.
 
 use crate::call::Call;
+use crate::pool::{self, ask};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-static ENABLED: AtomicBool = AtomicBool::new(false);
-
-/// Whether a context of this process was ever opened to another device.
-#[inline]
-pub fn enabled() -> bool {
-    ENABLED.load(Relaxed)
-}
 
 /// The program opens the memory of a context to the current one.
 pub unsafe fn enable(
@@ -22,7 +14,7 @@ pub unsafe fn enable(
     flags: c_uint,
 ) -> Status {
     // Before: from when the call is made, kernels of another device may use what is in there.
-    ENABLED.store(true, Relaxed);
+    pool::reached_into();
     // SAFETY: the program's own call.
     unsafe { real(ctx, flags) }
 }
@@ -43,6 +35,7 @@ pub unsafe fn range_handle(
     kind: c_int,
     flags: u64,
 ) -> Status {
+    pool::pin(ptr);
     // SAFETY: the program's own call.
     unsafe { real(handle, ptr, bytes, kind, flags) }
 }
@@ -55,43 +48,68 @@ pub unsafe fn set_attribute(
     attribute: c_int,
     ptr: DevicePtr,
 ) -> Status {
+    pool::pin(ptr);
     // SAFETY: the program's own call.
     unsafe { real(value, attribute, ptr) }
 }
 
 /// The program asks for an attribute of an address.
 pub unsafe fn get_attribute(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(Opaque, c_int, DevicePtr) -> Status,
     data: Opaque,
     attribute: c_int,
     ptr: DevicePtr,
 ) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(data, attribute, ptr) }
+    let asked = ask::about(call.vendor, ptr);
+    // SAFETY: the program's own call; its out-parameter is filled if it succeeded.
+    unsafe {
+        let status = real(data, attribute, asked.ptr);
+        if status == SUCCESS {
+            asked.answered(attribute, data);
+        }
+        status
+    }
 }
 
 /// The program asks for several attributes of an address.
 pub unsafe fn get_attributes(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut Opaque, DevicePtr) -> Status,
     len: c_uint,
     attributes: *mut c_int,
     data: *mut Opaque,
     ptr: DevicePtr,
 ) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(len, attributes, data, ptr) }
+    let asked = ask::about(call.vendor, ptr);
+    // SAFETY: the program's own call; both arrays are as long as it says, and what they name is filled if it
+    // succeeded.
+    unsafe {
+        let status = real(len, attributes, data, asked.ptr);
+        if status == SUCCESS && !attributes.is_null() && !data.is_null() {
+            for index in 0..len as usize {
+                asked.answered(*attributes.add(index), *data.add(index));
+            }
+        }
+        status
+    }
 }
 
 /// The program asks which block an address is in.
 pub unsafe fn address_range(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, *mut usize, DevicePtr) -> Status,
     base: *mut DevicePtr,
     bytes: *mut usize,
     ptr: DevicePtr,
 ) -> Status {
-    // SAFETY: the program's own call.
-    unsafe { real(base, bytes, ptr) }
+    let asked = ask::about(call.vendor, ptr);
+    // SAFETY: the program's own call; its out-parameters are filled if it succeeded.
+    unsafe {
+        let status = real(base, bytes, asked.ptr);
+        if let (SUCCESS, Some(exact), false) = (status, asked.bytes(), bytes.is_null()) {
+            *bytes = exact;
+        }
+        status
+    }
 }

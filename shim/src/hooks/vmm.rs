@@ -2,6 +2,7 @@
 
 use super::{freed, made, written};
 use crate::call::Call;
+use crate::pool::ladder::bounded;
 use crate::registry::live::Class;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
@@ -18,10 +19,22 @@ pub unsafe fn create(
 ) -> Status {
     // SAFETY: the program's own call; `handle` is its out-parameter.
     unsafe {
-        let status = real(handle, bytes, prop, flags);
+        let call_real = || real(handle, bytes, prop, flags);
+        let status = if on_device(prop) { bounded(&call, bytes, call_real) } else { call_real() };
         physical(&call, status, AllocKind::VmmPhysical, handle, bytes as u64);
         status
     }
+}
+
+/// Whether physical memory is to lie on a device.
+///
+/// # Safety
+/// `prop` is NULL or the program's `CUmemAllocationProp`.
+unsafe fn on_device(prop: Opaque) -> bool {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`; `location.type` is the third word.
+    const DEVICE: c_int = 1;
+    // SAFETY: the caller's promise.
+    !prop.is_null() && unsafe { prop.cast::<c_int>().add(2).read_unaligned() } == DEVICE
 }
 
 /// The program takes physical memory of another process; its size is not told.

@@ -149,10 +149,16 @@ impl<T: Sealed> Table<T> {
         T::read_from_bytes(&bytes).ok()
     }
 
+    /// Makes a slot invalid; it stays with its owner.
+    #[inline]
+    pub fn hide(&self, index: u32) {
+        self.words(index)[0].store(0, Release);
+    }
+
     /// Ends a slot and gives it back.
     #[inline]
     pub fn clear(&self, index: u32) {
-        self.words(index)[0].store(0, Release);
+        self.hide(index);
         let head = &self.heads[threads::shard() % LISTS].0;
         let mut seen = head.load(Relaxed);
         loop {

@@ -175,7 +175,7 @@ impl Shim {
         primary.into_iter().filter_map(|handle| Some((handle, self.context_going(vendor, handle)?))).collect()
     }
 
-    fn context_field(&self, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
+    pub(super) fn context_field(&self, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
         Some(self.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
     }
 
@@ -251,6 +251,33 @@ impl Shim {
         if now.wrapping_sub(looked) >= LOOK_EVERY_NS / 4 {
             self.device_said(self.current_context(vendor), free, total, now);
         }
+    }
+
+    /// Handles of the other contexts on the device of this one.
+    pub fn other_contexts(&self, context: ContextRef) -> Vec<u64> {
+        let contexts = &self.registry.contexts.map;
+        if contexts.len() < 2 {
+            return Vec::new();
+        }
+        let place = |context: ContextRef| {
+            let slot = u32::from(context).checked_sub(1).and_then(|slot| self.ledger.contexts.read(slot));
+            slot.map(|slot| (slot.vendor, slot.device))
+        };
+        let here = place(context);
+        let all: Vec<_> = contexts.iter().map(|entry| (entry.key().1, *entry.value())).collect();
+        let other = |&(_, other): &(u64, ContextRef)| other != context && place(other) == here;
+        all.into_iter().filter(other).map(|(handle, _)| handle).collect()
+    }
+
+    /// Contexts on a device.
+    pub(super) fn contexts_on(&self, vendor: Vendor, device: Device) -> Vec<ContextRef> {
+        let of_vendor = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
+        let contexts: Vec<ContextRef> = of_vendor.map(|entry| *entry.value()).collect();
+        let on = |context: &ContextRef| {
+            let slot = u32::from(*context).checked_sub(1).and_then(|slot| self.ledger.contexts.read(slot));
+            slot.is_some_and(|slot| slot.device == device as u32)
+        };
+        contexts.into_iter().filter(on).collect()
     }
 
     /// Device-wide used bytes, summed over devices, as last heard.

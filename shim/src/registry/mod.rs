@@ -12,6 +12,7 @@ pub mod contexts;
 pub mod estimate;
 pub mod graphs;
 pub mod live;
+pub mod pooled;
 pub mod reported;
 pub mod sites;
 pub mod streams;
@@ -56,7 +57,13 @@ impl Registry {
     /// The next number in the order of records.
     #[inline]
     pub fn serial(&self) -> u64 {
-        self.serial.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        self.serials(1)
+    }
+
+    /// The first of so many numbers.
+    #[inline]
+    pub fn serials(&self, count: u64) -> u64 {
+        self.serial.fetch_add(count, std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Lists a thread that was not seen before.

@@ -7,7 +7,7 @@ use crate::kinds::AllocKind;
 
 /// Shards that threads are spread over, so that they do not share a cache line. The first threads of
 /// a process have one each and may count without atomic additions.
-pub const SHARDS: usize = 128;
+pub const SHARDS: usize = 64;
 /// Counters in a shard; the rest of it is room for later versions.
 pub const PER_SHARD: usize = 256;
 

@@ -78,6 +78,8 @@ pub fn command(program: &Path, under: Option<&Under>) -> Command {
     }
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
     if let Some(under) = under {
+        // One check is that freed memory comes back zeroed, which the pool does on request.
+        command.env("GPUMEM_POOL_FILL", "zero");
         command.env("LD_PRELOAD", under.lib).env("GPUMEM_DIR", &under.ledgers).envs(under.variables.iter().copied());
     }
     command

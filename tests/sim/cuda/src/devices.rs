@@ -41,13 +41,13 @@ fn attribute(id: u32, dev: u32) -> Result<i32> {
         42 => 3,              // copy engines
         75 => 9,              // compute capability
         76 => 0,
-        78 => 1,                          // stream priorities
-        81 => 233_472,                    // shared memory per multiprocessor
-        82 => 65536,                      // registers per multiprocessor
+        78 => 1,                                          // stream priorities
+        81 => 233_472,                                    // shared memory per multiprocessor
+        82 => 65536,                                      // registers per multiprocessor
         83 => (config().managed != Managed::None) as i32, // managed memory
         // Concurrent managed access, by host page tables too.
         89 => (config().managed == Managed::Concurrent) as i32,
-        91 | 95 | 96 => 1, // preemption, cooperative
+        91 | 95 | 96 => 1,                // preemption, cooperative
         97 => 227 << 10,                  // opt-in shared memory
         102 | 103 | 115 | 116 | 121 => 1, // VMM, POSIX fd handles, pools
         106 => 32,                        // blocks per multiprocessor

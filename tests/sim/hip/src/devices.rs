@@ -112,6 +112,15 @@ hip! {
         let dev = check(dev)?;
         out.set(lock().devices[dev as usize].total as usize)
     }
+    /// Only what is asked for by those who spill: whether host and device share managed memory at a time.
+    Init hipDeviceGetAttribute [] (c, out: Out<i32>, attribute: i32, dev: i32) {
+        const CONCURRENT_MANAGED_ACCESS: i32 = 9;
+        check(dev)?;
+        if attribute != CONCURRENT_MANAGED_ACCESS {
+            return Err(Error::INVALID_VALUE);
+        }
+        out.set(1)
+    }
     Ctx hipDeviceSynchronize [] (c) { context::synchronize(c.ctx) }
     /// Everything on the device goes; the next call makes it anew.
     Ctx hipDeviceReset [] (c) {

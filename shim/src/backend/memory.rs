@@ -1,0 +1,288 @@
+//! What the pool asks of a library: memory, and whether work on it is over.
+//!
+//! Calls are made in the context of the memory ([`MemoryCalls::within`]) and with the thread's capture
+//! mode relaxed, so that none is refused or disturbs a capture (measured on an H200, driver 580).
+
+use super::{cuda, hip as hip_backend};
+use crate::doors::{driver, hip};
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::Vendor;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+/// An event of ours.
+pub type Event = usize;
+
+const NO_TIMING: u32 = 2;
+/// `…_MEM_ATTACH_GLOBAL`.
+const GLOBAL: u32 = 1;
+/// `…_PORTABLE | …_DEVICEMAP`.
+const MAPPED: u32 = 3;
+/// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`.
+const CUDA_CONCURRENT: c_int = 89;
+/// `hipDeviceAttributeConcurrentManagedAccess`.
+const HIP_CONCURRENT: c_int = 9;
+
+/// The calls of one vendor's library.
+pub trait MemoryCalls: Sync {
+    /// Whether submissions of work are counted, so that an idle device can be told without a call.
+    fn counts_work(&self) -> bool;
+    /// Enters a context; whether [`MemoryCalls::leave`] has to be called.
+    fn enter(&self, context: u64) -> bool;
+    fn leave(&self);
+    /// Lets this thread call what a capture of it forbids; the mode before.
+    fn relax(&self) -> i32;
+    fn unrelax(&self, before: i32);
+    fn free(&self, addr: u64) -> Status;
+    /// Managed memory of this size.
+    ///
+    /// # Errors
+    /// The library's; 801 where the device cannot use managed memory while the host does.
+    fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status>;
+    /// Pinned host memory that the device can use.
+    ///
+    /// # Errors
+    /// The library's.
+    fn host(&self, bytes: usize) -> Result<u64, Status>;
+    fn free_host(&self, addr: u64) -> Status;
+    /// Fills memory, in the order of the default stream.
+    fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status;
+    /// Waits for all work of the current context.
+    fn synchronize(&self) -> Status;
+    /// An event behind all work of a context, made if there is none; `None` where there is no such
+    /// thing. Nothing may capture meanwhile.
+    fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event>;
+    /// Whether an event is over.
+    fn over(&self, event: Event) -> bool;
+    fn wait(&self, event: Event) -> Status;
+    fn drop_event(&self, event: Event);
+}
+
+/// The calls of a vendor.
+pub fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
+    match vendor {
+        Vendor::Cuda => &Cuda,
+        Vendor::Hip => &Hip,
+    }
+}
+
+impl dyn MemoryCalls {
+    /// Runs `f` in a context, with calls allowed that a capture of this thread forbids.
+    pub fn within<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
+        let mode = self.relax();
+        let entered = self.enter(context);
+        let result = f();
+        if entered {
+            self.leave();
+        }
+        self.unrelax(mode);
+        result
+    }
+}
+
+/// `CUDA_ERROR_NOT_SUPPORTED`, `hipErrorNotSupported`.
+const NOT_SUPPORTED: Status = 801;
+
+/// The answer of a call that hands out an address.
+fn made(status: Option<Status>, addr: u64) -> Result<u64, Status> {
+    match status {
+        Some(SUCCESS) => Ok(addr),
+        status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
+    }
+}
+
+fn answer(status: Option<Status>) -> Status {
+    status.unwrap_or(SYMBOL_NOT_FOUND)
+}
+
+struct Cuda;
+
+impl MemoryCalls for Cuda {
+    fn counts_work(&self) -> bool {
+        true
+    }
+
+    fn enter(&self, context: u64) -> bool {
+        cuda::enter(context)
+    }
+
+    fn leave(&self) {
+        cuda::leave();
+    }
+
+    fn relax(&self) -> i32 {
+        cuda::relax()
+    }
+
+    fn unrelax(&self, before: i32) {
+        cuda::exchange(before);
+    }
+
+    fn free(&self, addr: u64) -> Status {
+        // SAFETY: a block that only the pool has.
+        answer(unsafe { driver::cuMemFree_v2(addr) })
+    }
+
+    fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
+        let (mut concurrent, mut addr) = (0, 0);
+        // SAFETY: each call writes its out-parameter.
+        unsafe {
+            let known = driver::cuDeviceGetAttribute(&mut concurrent, CUDA_CONCURRENT, device) == Some(SUCCESS);
+            if !known || concurrent == 0 {
+                return Err(NOT_SUPPORTED);
+            }
+            made(driver::cuMemAllocManaged(&mut addr, bytes, GLOBAL), addr)
+        }
+    }
+
+    fn host(&self, bytes: usize) -> Result<u64, Status> {
+        let (mut host, mut addr) = (0, 0);
+        // SAFETY: each call writes its out-parameter.
+        unsafe {
+            let host = made(driver::cuMemHostAlloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
+            made(driver::cuMemHostGetDevicePointer_v2(&mut addr, host, 0), 0).inspect_err(|_| {
+                let _ = driver::cuMemFreeHost(host);
+            })?;
+            // One address for both, as on every 64-bit system; else it could not be freed by it.
+            if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
+        }
+    }
+
+    fn free_host(&self, addr: u64) -> Status {
+        // SAFETY: host memory that `host` gave.
+        answer(unsafe { driver::cuMemFreeHost(addr) })
+    }
+
+    fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
+        // SAFETY: a block of at least so many bytes that nobody else has.
+        answer(unsafe { driver::cuMemsetD8_v2(addr, byte, bytes) })
+    }
+
+    fn synchronize(&self) -> Status {
+        // SAFETY: takes nothing.
+        answer(unsafe { driver::cuCtxSynchronize() })
+    }
+
+    fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event> {
+        // SAFETY: an event of ours, made in this context; the context is alive.
+        unsafe {
+            let event = match event {
+                Some(event) => event as Opaque,
+                None => {
+                    let mut event = null_mut();
+                    made(driver::cuEventCreate(&mut event, NO_TIMING), 0).ok()?;
+                    event
+                }
+            };
+            if driver::cuCtxRecordEvent(context as Context, event) != Some(SUCCESS) {
+                let _ = driver::cuEventDestroy_v2(event);
+                return None;
+            }
+            Some(event as Event)
+        }
+    }
+
+    fn over(&self, event: Event) -> bool {
+        // SAFETY: an event of ours.
+        unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
+    }
+
+    fn wait(&self, event: Event) -> Status {
+        // SAFETY: an event of ours.
+        answer(unsafe { driver::cuEventSynchronize(event as Opaque) })
+    }
+
+    fn drop_event(&self, event: Event) {
+        // SAFETY: an event of ours that nobody waits for any more.
+        let _ = unsafe { driver::cuEventDestroy_v2(event as Opaque) };
+    }
+}
+
+struct Hip;
+
+impl MemoryCalls for Hip {
+    /// HIP has no boundary below its runtime where all work could be counted.
+    fn counts_work(&self) -> bool {
+        false
+    }
+
+    fn enter(&self, context: u64) -> bool {
+        hip_backend::enter(context)
+    }
+
+    fn leave(&self) {
+        hip_backend::leave();
+    }
+
+    fn relax(&self) -> i32 {
+        hip_backend::relax()
+    }
+
+    fn unrelax(&self, before: i32) {
+        hip_backend::exchange(before);
+    }
+
+    fn free(&self, addr: u64) -> Status {
+        // SAFETY: a block that only the pool has.
+        answer(unsafe { hip::hipFree(addr) })
+    }
+
+    /// Without XNACK managed memory is not moved, and what does not fit fails on first touch.
+    fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
+        let (mut concurrent, mut addr) = (0, 0);
+        // SAFETY: each call writes its out-parameter.
+        unsafe {
+            let known = hip::hipDeviceGetAttribute(&mut concurrent, HIP_CONCURRENT, device) == Some(SUCCESS);
+            if !known || concurrent == 0 || !xnack() {
+                return Err(NOT_SUPPORTED);
+            }
+            made(hip::hipMallocManaged(&mut addr, bytes, GLOBAL), addr)
+        }
+    }
+
+    fn host(&self, bytes: usize) -> Result<u64, Status> {
+        let (mut host, mut addr) = (0, 0);
+        // SAFETY: each call writes its out-parameter.
+        unsafe {
+            let host = made(hip::hipHostMalloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
+            made(hip::hipHostGetDevicePointer(&mut addr, host, 0), 0).inspect_err(|_| {
+                let _ = hip::hipHostFree(host);
+            })?;
+            if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
+        }
+    }
+
+    fn free_host(&self, addr: u64) -> Status {
+        // SAFETY: host memory that `host` gave.
+        answer(unsafe { hip::hipHostFree(addr) })
+    }
+
+    fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
+        // SAFETY: a block of at least so many bytes that nobody else has.
+        answer(unsafe { hip::hipMemset(addr, byte.into(), bytes) })
+    }
+
+    fn synchronize(&self) -> Status {
+        // SAFETY: takes nothing.
+        answer(unsafe { hip::hipDeviceSynchronize() })
+    }
+
+    fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> {
+        None
+    }
+
+    fn over(&self, _: Event) -> bool {
+        false
+    }
+
+    fn wait(&self, _: Event) -> Status {
+        NOT_SUPPORTED
+    }
+
+    fn drop_event(&self, _: Event) {}
+}
+
+/// Whether page faults of the device are served, which managed memory that moves needs.
+fn xnack() -> bool {
+    std::env::var_os("HSA_XNACK").is_some_and(|value| value == "1")
+}

@@ -1,0 +1,95 @@
+//! Questions about memory, answered as if there were no pool: an idle block is freed memory, and a live
+//! one is as large as the program asked for.
+
+use super::block::{Block, State};
+use super::{Pool, of};
+use crate::call::Call;
+use gpumem_abi::types::{DevicePtr, Opaque};
+use gpumem_wire::kinds::Vendor;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::*;
+
+/// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: new for each allocation.
+const BUFFER_ID: c_int = 7;
+/// `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
+const RANGE_SIZE: c_int = 12;
+/// An address at which nothing ever is: what the driver says of it, it says of freed memory.
+pub const NOWHERE: DevicePtr = 0x10;
+
+impl Pool {
+    /// The block that an address lies in.
+    fn asked_about(&self, ptr: DevicePtr) -> Option<&'static Block> {
+        self.map.around(ptr)
+    }
+}
+
+/// What is behind an address, for the program.
+pub struct Asked {
+    /// What to ask the real function about.
+    pub ptr: DevicePtr,
+    block: Option<&'static Block>,
+}
+
+/// Looks at the address that a question is about.
+#[inline]
+pub fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
+    let block = of(vendor).and_then(|pool| pool.asked_about(ptr));
+    match block {
+        // Freed memory, and what lies behind the end of what the program has.
+        Some(block)
+            if block.is(State::Idle)
+                || (ptr != block.addr.load(Relaxed) && ptr - block.addr.load(Relaxed) >= block.asked.load(Relaxed)) =>
+        {
+            Asked { ptr: NOWHERE, block: None }
+        }
+        block => Asked { ptr, block },
+    }
+}
+
+impl Asked {
+    /// Bytes of the allocation, where the real answer would be another.
+    pub fn bytes(&self) -> Option<usize> {
+        let block = self.block.filter(|block| block.is(State::Live))?;
+        let asked = block.asked.load(Relaxed);
+        (asked != block.bytes.load(Relaxed)).then_some(asked as usize)
+    }
+
+    /// Puts right what the real function answered about one attribute.
+    ///
+    /// # Safety
+    /// `data` is what the real function has filled for this attribute with success.
+    pub unsafe fn answered(&self, attribute: c_int, data: Opaque) {
+        match attribute {
+            RANGE_SIZE => {
+                if let (Some(bytes), false) = (self.bytes(), data.is_null()) {
+                    // SAFETY: the caller's promise; this attribute is a `size_t`.
+                    unsafe { data.cast::<usize>().write_unaligned(bytes) }
+                }
+            }
+            // Whoever asks keeps something by it: the next allocation has to have another.
+            BUFFER_ID => {
+                if let Some(block) = self.block {
+                    block.flags.fetch_or(super::block::PINNED, Relaxed);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Free and total bytes for the program: idle blocks count as free, and the quota as the device.
+pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
+    let Some(pool) = of(call.vendor) else { return };
+    call.note(|shim| {
+        let Some(owner) = pool.owner_of_thread(shim) else { return };
+        let here = pool.owners().into_iter().filter(|other| other.device == owner.device);
+        let idle: u64 = here.map(|owner| pool.idle(owner)).sum();
+        let limit = pool.limit.load(Relaxed) as usize;
+        *free = (*free + idle as usize).min(*total);
+        if limit != 0 {
+            let live = pool.used(owner).saturating_sub(idle) as usize;
+            *total = (*total).min(limit);
+            *free = (*free).min(limit.saturating_sub(live));
+        }
+    });
+}

@@ -1,0 +1,253 @@
+//! Real blocks, and where to find one by its address.
+
+use super::lock;
+use super::owner::Owner;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+/// Who has a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Nobody: there is no such block now.
+    Gone = 0,
+    /// The program.
+    Live = 1,
+    /// A thread that is freeing it.
+    Busy = 2,
+    /// The pool.
+    Idle = 3,
+}
+
+/// The program has shown it to others, or asked what only a block of its own can answer: its free is
+/// the real one.
+pub const PINNED: u32 = 1;
+/// Managed memory in place of device memory.
+pub const MANAGED: u32 = 2;
+/// Pinned host memory in place of device memory.
+pub const HOST: u32 = 4;
+/// Not device memory of its own size: the pool does not keep it.
+pub const SPILLED: u32 = MANAGED | HOST;
+
+/// One allocation of the driver's.
+#[derive(Debug, Default)]
+pub struct Block {
+    pub addr: AtomicU64,
+    /// Bytes that the driver gave.
+    pub bytes: AtomicU64,
+    /// Bytes that the program asked for last.
+    pub asked: AtomicU64,
+    /// Place in the ledger; it stays with the block.
+    pub slot: AtomicU32,
+    pub flags: AtomicU32,
+    state: AtomicU32,
+    owner: AtomicPtr<Owner>,
+    /// Since when it is idle, ns, and its place in the order of that.
+    pub idle_ns: AtomicU64,
+    pub turn: AtomicU64,
+}
+
+impl Block {
+    pub fn owner(&self) -> Option<&'static Owner> {
+        // SAFETY: owners are never freed.
+        unsafe { self.owner.load(Relaxed).as_ref() }
+    }
+
+    pub fn set_owner(&self, owner: &'static Owner) {
+        self.owner.store(std::ptr::from_ref(owner).cast_mut(), Relaxed);
+    }
+
+    #[inline]
+    pub fn is(&self, state: State) -> bool {
+        self.state.load(Acquire) == state as u32
+    }
+
+    /// For whoever has it.
+    #[inline]
+    pub fn set(&self, state: State) {
+        self.state.store(state as u32, Release);
+    }
+
+    /// Takes it from one state to another, if it is the block of this address and in that state.
+    #[inline]
+    pub fn turn_to(&self, addr: u64, from: State, to: State) -> bool {
+        if self.state.compare_exchange(from as u32, to as u32, AcqRel, Acquire).is_err() {
+            return false;
+        }
+        if self.addr.load(Relaxed) == addr {
+            return true;
+        }
+        // It was given up and stands for another allocation by now.
+        self.state.store(from as u32, Release);
+        false
+    }
+
+    pub fn has(&self, flags: u32) -> bool {
+        self.flags.load(Relaxed) & flags != 0
+    }
+}
+
+/// Blocks by address. Lookups take no lock.
+pub struct Map {
+    table: AtomicPtr<Table>,
+    /// Taken by whoever changes it.
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Places that are taken.
+    used: usize,
+    /// For addresses inside blocks.
+    sorted: BTreeMap<u64, &'static Block>,
+}
+
+struct Table {
+    /// A power of two of places.
+    places: Box<[Place]>,
+}
+
+#[derive(Default)]
+struct Place {
+    /// 0: free. An address keeps its place, since addresses come back.
+    addr: AtomicU64,
+    block: AtomicPtr<Block>,
+}
+
+impl Table {
+    fn new(places: usize) -> &'static Self {
+        Box::leak(Box::new(Self { places: (0..places).map(|_| Place::default()).collect() }))
+    }
+
+    /// The place of an address, or the one that it would take. Blocks lie 512 bytes apart at least.
+    #[inline]
+    fn place(&self, addr: u64) -> &Place {
+        let mask = self.places.len() - 1;
+        let mut at = ((addr >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        loop {
+            // There always is a free place: half of them at least.
+            let place = &self.places[at];
+            let there = place.addr.load(Acquire);
+            if there == addr || there == 0 {
+                return place;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+}
+
+impl Map {
+    pub fn new() -> Self {
+        Self { table: AtomicPtr::new(std::ptr::from_ref(Table::new(1024)).cast_mut()), inner: Mutex::default() }
+    }
+
+    #[inline]
+    fn table(&self) -> &'static Table {
+        // SAFETY: tables are never freed.
+        unsafe { &*self.table.load(Acquire) }
+    }
+
+    /// The block at exactly this address.
+    #[inline]
+    pub fn get(&self, addr: u64) -> Option<&'static Block> {
+        if addr == 0 {
+            return None;
+        }
+        let place = self.table().place(addr);
+        // SAFETY: blocks are never freed.
+        unsafe { place.block.load(Acquire).as_ref() }
+    }
+
+    pub fn insert(&self, addr: u64, block: &'static Block) {
+        let mut inner = lock(&self.inner);
+        let mut table = self.table();
+        if inner.used * 2 >= table.places.len() {
+            table = self.grow(table, &mut inner);
+        }
+        let place = table.place(addr);
+        place.block.store(std::ptr::from_ref(block).cast_mut(), Release);
+        if place.addr.swap(addr, Release) == 0 {
+            inner.used += 1;
+        }
+        inner.sorted.insert(addr, block);
+    }
+
+    pub fn remove(&self, addr: u64) {
+        let mut inner = lock(&self.inner);
+        self.table().place(addr).block.store(std::ptr::null_mut(), Release);
+        inner.sorted.remove(&addr);
+    }
+
+    /// A table with room, without the addresses that nothing is at. Whoever still looks into the old
+    /// one finds what was there: it is kept, and all old ones together are as large as the new one.
+    #[cold]
+    fn grow(&self, old: &Table, inner: &mut Inner) -> &'static Table {
+        let table = Table::new((inner.sorted.len() * 4).next_power_of_two().max(old.places.len()));
+        for (&addr, &block) in &inner.sorted {
+            let there = table.place(addr);
+            there.block.store(std::ptr::from_ref(block).cast_mut(), Relaxed);
+            there.addr.store(addr, Relaxed);
+        }
+        inner.used = inner.sorted.len();
+        self.table.store(std::ptr::from_ref(table).cast_mut(), Release);
+        table
+    }
+
+    /// All blocks there are.
+    pub fn all(&self) -> Vec<&'static Block> {
+        lock(&self.inner).sorted.values().copied().collect()
+    }
+
+    /// The block that an address lies in.
+    pub fn around(&self, addr: u64) -> Option<&'static Block> {
+        let inner = lock(&self.inner);
+        let (&start, &block) = inner.sorted.range(..=addr).next_back()?;
+        (addr - start < block.bytes.load(Relaxed)).then_some(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_until_they_are_removed() {
+        let map = Map::new();
+        let blocks: Vec<&'static Block> = (1..5000_u64)
+            .map(|n| {
+                let block: &'static Block = Box::leak(Box::default());
+                block.addr.store(n * 512, Relaxed);
+                block.bytes.store(512, Relaxed);
+                map.insert(n * 512, block);
+                block
+            })
+            .collect();
+        for block in &blocks {
+            let addr = block.addr.load(Relaxed);
+            assert!(std::ptr::eq(map.get(addr).unwrap(), *block));
+            assert!(std::ptr::eq(map.around(addr + 511).unwrap(), *block));
+        }
+        for block in blocks.iter().step_by(2) {
+            map.remove(block.addr.load(Relaxed));
+        }
+        assert!(map.get(512).is_none() && map.get(1024).is_some() && map.get(0).is_none());
+        // The same addresses come and go without end: the table does not grow for it.
+        for round in 0..100_000_u64 {
+            map.insert(512 + 1024 * (round % 2000), blocks[0]);
+            map.remove(512 + 1024 * (round % 2000));
+        }
+        assert!(map.table().places.len() <= 16_384);
+        assert_eq!(map.all().len(), blocks.len() / 2);
+    }
+
+    #[test]
+    fn a_block_that_stands_for_another_allocation_is_left_alone() {
+        let block = Block::default();
+        block.addr.store(4096, Relaxed);
+        block.set(State::Live);
+        assert!(!block.turn_to(8192, State::Live, State::Busy) && block.is(State::Live));
+        assert!(block.turn_to(4096, State::Live, State::Busy) && block.is(State::Busy));
+        assert!(!block.turn_to(4096, State::Live, State::Busy));
+    }
+}

@@ -1,0 +1,215 @@
+//! Idle blocks go back to the driver: in time, above a bound, and when somebody asks.
+//!
+//! A real free waits for the whole device, so blocks go back only inside a wait of the program's own, or
+//! while the device is known to do nothing.
+
+use super::owner::Owner;
+use super::{Pool, all, lock};
+use crate::shim::Shim;
+use crate::{backend, clock, gate};
+use gpumem_wire::counters;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// The curve is not looked at more often in the frees of a program, ns.
+const LOOK_EVERY_NS: u64 = 100_000_000;
+/// Idle memory goes back when less than this share of the device is free.
+const LOW: u64 = 16;
+
+/// The share of what is idle for so long that may stay: 1 at first, 0 after the whole time, smooth at
+/// both ends, as jemalloc's.
+fn staying(age_ns: u64, decay_ns: u64) -> f64 {
+    let x = (age_ns as f64 / decay_ns as f64).min(1.0);
+    1.0 - x * x * x * (x * (x * 6.0 - 15.0) + 10.0)
+}
+
+impl Pool {
+    /// Idle bytes of a context that are due to go back by now. 0 if that was looked at just before.
+    pub(super) fn decayed(&self, owner: &Owner, now_ns: u64) -> u64 {
+        static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
+        let looked = LOOKED_NS.load(Relaxed);
+        if now_ns.saturating_sub(looked) < LOOK_EVERY_NS {
+            return 0;
+        }
+        LOOKED_NS.store(now_ns, Relaxed);
+        self.due(owner, now_ns)
+    }
+
+    fn due(&self, owner: &Owner, now_ns: u64) -> u64 {
+        let decay = self.decay_ns.load(Relaxed);
+        if decay == 0 || owner.idle() == 0 {
+            return 0;
+        }
+        let (mut idle, mut may_stay) = (0, 0.0);
+        for (bytes, age) in owner.ages(now_ns) {
+            idle += bytes;
+            may_stay += bytes as f64 * staying(age, decay);
+        }
+        idle - (may_stay as u64).min(idle)
+    }
+
+    /// Gives back the oldest idle blocks, no more than so many bytes. The device is idle.
+    fn release_within(&self, owner: &'static Owner, mut bytes: u64) {
+        while let Some(next) = owner.oldest_bytes().filter(|&next| next <= bytes) {
+            let released = self.release(owner, next, 1);
+            if released == 0 {
+                return;
+            }
+            bytes = bytes.saturating_sub(released);
+        }
+    }
+
+    /// What is done once a second, by the control thread.
+    pub fn tick(&'static self, shim: &'static Shim) {
+        self.collect(shim);
+        self.tell_all(shim);
+        for owner in self.owners() {
+            let staying = lock(&owner.releasing);
+            if owner.gone.load(SeqCst) || self.is_closed() {
+                continue;
+            }
+            let now = clock::now_ns();
+            if owner.has_pending() {
+                owner.reap(now);
+            }
+            let most = if self.is_low(owner) { 0 } else { self.most_idle(owner) };
+            let due = self.due(owner, now).max(owner.idle().saturating_sub(most));
+            if due > 0 && owner.is_idle() {
+                self.release_within(owner, due);
+            }
+            shim.pool_idle(owner, self.idle(owner), owner.blocks());
+            drop(staying);
+        }
+    }
+
+    /// Whether the device has little left for others, and the bound is ours to choose.
+    fn is_low(&self, owner: &Owner) -> bool {
+        if !self.chooses_bound() || owner.idle() == 0 {
+            return false;
+        }
+        let info = owner.within(|| backend::of(self.vendor).memory_info());
+        info.is_some_and(|(free, total)| free < total / LOW)
+    }
+
+    /// Takes in the caches of threads that ended or have not used theirs for a second.
+    fn collect(&self, shim: &'static Shim) {
+        for cache in self.caches() {
+            let tid = cache.tid.load(Acquire);
+            let uses = cache.uses.load(Relaxed);
+            let rests = cache.seen.swap(uses, Relaxed) == uses;
+            let ended = tid != 0 && !is_alive(tid);
+            if !(rests || ended) {
+                continue;
+            }
+            let Some(mut taken) = cache.take() else { continue };
+            let owner = taken.owner();
+            self.rebind(shim, &mut taken, owner);
+            if ended {
+                cache.tid.store(0, Release);
+            }
+        }
+    }
+
+    /// Takes in the caches of threads that ended, as far as a few looks find them; whether there were any.
+    pub(super) fn collect_ended(&self) -> bool {
+        /// A look is a system call.
+        const LOOKS: usize = 4;
+        let Some(shim) = gate::shim() else { return false };
+        let caches = self.caches();
+        let first = self.looked.fetch_add(LOOKS, Relaxed);
+        let mut any = false;
+        for cache in (0..LOOKS.min(caches.len())).map(|index| caches[(first + index) % caches.len()]) {
+            let tid = cache.tid.load(Acquire);
+            if tid == 0 || cache.bytes.load(Relaxed) == 0 || is_alive(tid) {
+                continue;
+            }
+            if let Some(mut taken) = cache.take() {
+                let owner = taken.owner();
+                self.rebind(shim, &mut taken, owner);
+                cache.tid.store(0, Release);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Gives back all that is idle; bytes given back and bytes that stay because work runs.
+    fn trim(&'static self, shim: &'static Shim) -> (u64, u64) {
+        self.gather(shim);
+        let (mut back, mut stays) = (0, 0);
+        for owner in self.owners() {
+            let _staying = lock(&owner.releasing);
+            if owner.gone.load(SeqCst) || self.is_closed() {
+                continue;
+            }
+            if owner.has_pending() {
+                owner.reap(clock::now_ns());
+            }
+            if owner.is_idle() {
+                back += self.release(owner, u64::MAX, usize::MAX);
+            }
+            stays += self.idle(owner);
+            shim.pool_idle(owner, self.idle(owner), owner.blocks());
+        }
+        (back, stays)
+    }
+}
+
+/// Whether a thread of this process lives.
+fn is_alive(tid: u32) -> bool {
+    // SAFETY: signal 0 is sent to nobody.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
+}
+
+/// What is done once a second.
+pub fn tick(shim: &'static Shim) {
+    all().for_each(|pool| pool.tick(shim));
+}
+
+/// Gives back all that is idle, for `gpumem trim`: what came of it, for people.
+pub fn trim(shim: &'static Shim) -> String {
+    shim.count(counters::TRIMS, 1);
+    let (back, stays) = all().fold((0, 0), |(back, stays), pool| {
+        let (more, left) = pool.trim(shim);
+        (back + more, stays + left)
+    });
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    match stays {
+        0 => format!("{} MiB given back", mib(back)),
+        _ => format!("{} MiB given back; {} MiB stay while the device works", mib(back), mib(stays)),
+    }
+}
+
+/// The process is ending: nothing is given back any more, by no thread of ours either.
+extern "C" fn at_exit() {
+    for pool in all() {
+        pool.close();
+        for owner in pool.owners() {
+            // Not for ever: what it waits for may be the program's own.
+            let start = clock::precise_ns();
+            while owner.releasing.try_lock().is_err() && clock::precise_ns() - start < 1_000_000_000 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Has [`at_exit`] run before the library's own end: handlers run in the opposite order of this.
+pub fn end_before_the_library() {
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { libc::atexit(at_exit) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::staying;
+
+    #[test]
+    fn what_is_idle_goes_slowly_at_first_and_is_gone_in_the_end() {
+        assert_eq!(staying(0, 10), 1.0);
+        assert_eq!(staying(10, 10), 0.0);
+        assert_eq!(staying(1000, 10), 0.0);
+        assert!((staying(5, 10) - 0.5).abs() < 1e-9);
+        let curve: Vec<f64> = (0..=10).map(|age| staying(age, 10)).collect();
+        assert!(curve.is_sorted_by(|a, b| a >= b) && curve[1] > 0.99);
+    }
+}

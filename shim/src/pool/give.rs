@@ -1,0 +1,218 @@
+//! A free: the block stays with the pool, or goes back to the driver.
+
+use super::Pool;
+use super::ask::NOWHERE;
+use super::block::{Block, PINNED, SPILLED, State};
+use super::owner::Owner;
+use crate::call::Call;
+use crate::shim::Shim;
+use crate::{activity, backend, clock};
+use gpumem_abi::types::{SUCCESS, Status};
+use gpumem_wire::counters;
+use gpumem_wire::settings::Fill;
+use std::sync::atomic::Ordering::*;
+
+/// What freed memory is filled with to be recognised.
+const POISON: u8 = 0xa5;
+/// Blocks that go back in one free of the program's, which waits for them.
+const MOST_RELEASED: usize = 4;
+
+/// How a free went so far.
+enum Gone {
+    Done,
+    /// Work may still use it.
+    Wait(&'static Block, &'static Owner),
+    /// The driver has to decide.
+    Real(&'static Block),
+    Twice,
+    NotOurs,
+}
+
+impl Pool {
+    /// Frees a block; `None` if it is none of the pool's. `real` is the real function.
+    #[inline]
+    pub fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+        match call.note(|shim| self.begin(shim, addr)) {
+            Some(Gone::Done) => Some(SUCCESS),
+            Some(Gone::NotOurs) => None,
+            Some(Gone::Twice) => Some(real(NOWHERE)),
+            Some(Gone::Real(block)) => Some(self.give_up(call, block, real)),
+            Some(Gone::Wait(block, owner)) => Some(self.wait(call, block, owner, real)),
+            // The books are closed: the block is the driver's again.
+            None => {
+                let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
+                Some(self.give_up(call, block, real))
+            }
+        }
+    }
+
+    #[inline]
+    fn begin(&'static self, shim: &'static Shim, addr: u64) -> Gone {
+        let Some(block) = self.map.get(addr) else { return Gone::NotOurs };
+        if !block.turn_to(addr, State::Live, State::Busy) {
+            // The same block again; one that is just being freed is the program's own race.
+            return if block.is(State::Gone) { Gone::NotOurs } else { Gone::Twice };
+        }
+        let Some(owner) = block.owner() else { return Gone::Real(block) };
+        // Freed because it was pressed for, which was for the driver's sake.
+        if shim.stranded_freed(addr) {
+            return Gone::Real(block);
+        }
+        // Without a context the driver refuses a free.
+        if block.has(PINNED | SPILLED) || self.aside(shim) || backend::of(self.vendor).current_context().is_none() {
+            return Gone::Real(block);
+        }
+        if self.quarantine != 0 || self.fill == Fill::Poison || !owner.is_clean() {
+            return Gone::Wait(block, owner);
+        }
+        self.finish(shim, block, owner);
+        shim.count(counters::POOL_BARRIERS_FREE, 1);
+        Gone::Done
+    }
+
+    /// Keeps a block that no work uses.
+    #[inline]
+    fn finish(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner) {
+        let bytes = block.asked.load(Relaxed) as i64;
+        let cache = self.cache();
+        shim.pool_free(block);
+        let taken = cache.take().filter(|taken| std::ptr::eq(taken.owner(), owner));
+        let class = self.class_of(block.bytes.load(Relaxed));
+        if let (Some(mut taken), Some(class)) = (taken, class) {
+            block.set(State::Idle);
+            if taken.push(class, block) {
+                taken.tell(-bytes);
+                drop(taken);
+                return shim.pool_told(owner, self.telling(cache));
+            }
+        }
+        owner.keep(block, clock::now_ns());
+        shim.pool_told(owner, -bytes);
+        if owner.idle() > self.most_idle(owner) {
+            self.over_the_bound(owner);
+        }
+    }
+
+    /// Work may still use the block.
+    #[cold]
+    fn wait(
+        &'static self,
+        call: &Call,
+        block: &'static Block,
+        owner: &'static Owner,
+        real: impl FnOnce(u64) -> Status,
+    ) -> Status {
+        let may_wait_later = self.quarantine == 0 && self.fill != Fill::Poison && !owner.is_shared();
+        if self.deferred && owner.calls.counts_work() && may_wait_later {
+            call.note(|shim| {
+                let bytes = block.asked.load(Relaxed) as i64;
+                shim.pool_free(block);
+                shim.pool_told(owner, -bytes);
+            });
+            owner.keep_later(block, clock::now_ns());
+            return SUCCESS;
+        }
+        match owner.barrier() {
+            Some(SUCCESS) => {}
+            // Broken, or something captures by now: the driver's own answer.
+            Some(status) => {
+                activity::saw(status);
+                return self.give_up(call, block, real);
+            }
+            None => return self.give_up(call, block, real),
+        }
+        call.note(|shim| shim.count(counters::POOL_BARRIERS, 1));
+        let mut done = Some(block);
+        if self.fill == Fill::Poison {
+            fill(owner, block, POISON);
+        }
+        if self.quarantine != 0 {
+            // Its bytes leave the program now; the pool gets what has been there for long enough.
+            call.note(|shim| {
+                shim.pool_told(owner, -(block.asked.load(Relaxed) as i64));
+                shim.pool_free(block);
+            });
+            done = None;
+            let now = clock::now_ns();
+            owner.quarantine(block, self.quarantine).into_iter().for_each(|block| owner.keep(block, now));
+        }
+        if let Some(block) = done {
+            call.note(|shim| self.finish(shim, block, owner));
+        }
+        self.pay(owner);
+        SUCCESS
+    }
+
+    /// Inside a barrier of the program's own, what should go back goes.
+    fn pay(&'static self, owner: &'static Owner) {
+        let due = owner.in_the_way(0).max(self.decayed(owner, clock::now_ns()));
+        if due > 0 {
+            self.release(owner, due, MOST_RELEASED);
+        }
+    }
+
+    /// Idle blocks above the bound go back. A free of the program's own that has made its barrier is the
+    /// time for it.
+    #[cold]
+    fn over_the_bound(&'static self, owner: &'static Owner) {
+        let over = owner.idle().saturating_sub(self.most_idle(owner));
+        if owner.is_clean() {
+            self.release(owner, over, MOST_RELEASED);
+        }
+    }
+
+    /// The driver frees it. It is taken out before: another thread may get the address at once.
+    fn give_up(&'static self, call: &Call, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
+        let addr = block.addr.load(Relaxed);
+        self.map.remove(addr);
+        let owner = block.owner();
+        let status = match (owner, block.has(super::block::HOST)) {
+            (Some(owner), true) => {
+                // Host memory is no barrier by itself.
+                let status = owner.barrier().unwrap_or(SUCCESS);
+                if status == SUCCESS { owner.within(|| owner.calls.free_host(addr)) } else { status }
+            }
+            _ => real(addr),
+        };
+        activity::saw(status);
+        if status != SUCCESS {
+            block.set(State::Live);
+            self.map.insert(addr, block);
+            call.note(|shim| shim.pool_free_failed(addr, status));
+            return status;
+        }
+        if let Some(owner) = owner {
+            if !block.has(SPILLED) {
+                owner.shrank(block.bytes.load(Relaxed));
+            }
+            call.note(|shim| shim.pool_given_up(block, owner));
+        }
+        self.forget(block);
+        status
+    }
+
+    /// A stream-ordered free: the driver decides, and the block is its own from then on.
+    pub fn free_async(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+        let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
+        match block {
+            Some(block) => Some(self.give_up(call, block, real)),
+            None => self.map.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
+        }
+    }
+
+    /// Empties all threads' caches.
+    pub fn gather(&self, shim: &'static Shim) {
+        for cache in self.caches() {
+            // Its thread holds it for a few instructions.
+            let Some(mut taken) = (0..1000).find_map(|_| cache.take()) else { continue };
+            let owner = taken.owner();
+            self.rebind(shim, &mut taken, owner);
+        }
+    }
+}
+
+/// Fills a block and waits for it.
+pub fn fill(owner: &Owner, block: &Block, byte: u8) {
+    owner.within(|| owner.calls.fill(block.addr.load(Relaxed), byte, block.bytes.load(Relaxed) as usize));
+    let _ = owner.barrier();
+}

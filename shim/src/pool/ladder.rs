@@ -1,0 +1,158 @@
+//! What is done before an allocation runs out: everything idle goes back, then memory of graphs, then,
+//! where the user allows it, the allocation is placed outside of the device's memory.
+
+use super::Pool;
+use super::block::{HOST, MANAGED};
+use super::owner::Owner;
+use crate::call::Call;
+use crate::{clock, gate, graphs};
+use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::settings::OomFallback;
+use std::sync::atomic::Ordering::*;
+
+/// What was got.
+#[derive(Clone, Copy)]
+pub struct Given {
+    /// Its address, where the real function did not give it.
+    pub addr: Option<u64>,
+    pub bytes: u64,
+    pub flags: u32,
+}
+
+impl Pool {
+    /// Asks for a block of `rounded` bytes until there is nothing more to try.
+    ///
+    /// # Errors
+    /// The driver's, or its code for no memory at the quota.
+    pub(super) fn climb(
+        &'static self,
+        call: &Call,
+        owner: &'static Owner,
+        rounded: u64,
+        asked: u64,
+        real: &mut dyn FnMut(u64) -> Status,
+    ) -> Result<Given, Status> {
+        let plain = |bytes| Given { addr: None, bytes, flags: 0 };
+        let mut status = OUT_OF_MEMORY;
+        if self.admits(owner, rounded) {
+            status = real(rounded);
+            if status != OUT_OF_MEMORY {
+                return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
+            }
+            // Without anything to give back, what the driver said is the answer.
+            if self.flush(owner.device) > 0 {
+                status = real(rounded);
+            }
+            if status == OUT_OF_MEMORY && relieve_graphs(owner) {
+                status = real(rounded);
+            }
+            if status != OUT_OF_MEMORY {
+                return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
+            }
+        } else {
+            call.note(|shim| shim.limit_refused(asked));
+        }
+        if let Ok(given) = self.spill(call, owner, asked, self.fallback) {
+            return Ok(given);
+        }
+        call.note(|shim| shim.ran_out(call, owner, asked));
+        Err(status)
+    }
+
+    /// Whether the quota has room for so many bytes more, after idle blocks went back if need be.
+    pub fn admits(&'static self, owner: &'static Owner, bytes: u64) -> bool {
+        let limit = self.limit.load(Relaxed);
+        if limit == 0 {
+            return true;
+        }
+        let room = || limit.checked_sub(self.used(owner)).is_some_and(|room| room >= bytes);
+        if room() {
+            return true;
+        }
+        self.flush(owner.device);
+        room()
+    }
+
+    /// Device bytes that this process takes of an owner's device, idle ones among them.
+    pub fn used(&self, owner: &'static Owner) -> u64 {
+        let here: Vec<_> = self.owners().into_iter().filter(|other| other.device == owner.device).collect();
+        let idle: u64 = here.iter().map(|owner| self.idle(owner)).sum();
+        let live = gate::shim().map_or(0, |shim| shim.live_on(self.vendor, owner.device));
+        live + idle
+    }
+
+    /// Gives back all idle blocks of a device; how many bytes. Waits for work that uses them; where
+    /// something captures, those stay.
+    pub fn flush(&'static self, device: i32) -> u64 {
+        let Some(shim) = gate::shim() else { return 0 };
+        self.gather(shim);
+        let (now, mut released) = (clock::now_ns(), 0);
+        for owner in self.owners().into_iter().filter(|owner| owner.device == device) {
+            if owner.has_pending() {
+                owner.settle(now);
+            }
+            released += self.release(owner, u64::MAX, usize::MAX);
+        }
+        gate::record_if_started(|shim| shim.count(counters::POOL_FLUSHES, 1));
+        released
+    }
+
+    /// Places an allocation outside of the device's memory.
+    ///
+    /// # Errors
+    /// The driver's; its code for no memory where that is not allowed.
+    pub(super) fn spill(
+        &'static self,
+        call: &Call,
+        owner: &'static Owner,
+        bytes: u64,
+        to: OomFallback,
+    ) -> Result<Given, Status> {
+        let place = || match to {
+            OomFallback::None => Err(OUT_OF_MEMORY),
+            OomFallback::Managed => match owner.calls.managed(owner.device, bytes as usize) {
+                Ok(addr) => Ok((addr, MANAGED)),
+                // Devices that cannot share managed memory with a running host use host memory.
+                Err(_) => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
+            },
+            OomFallback::Host => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
+        };
+        let (addr, flags) = owner.within(place)?;
+        call.note(|shim| shim.spilled(call, bytes));
+        Ok(Given { addr: Some(addr), bytes, flags })
+    }
+}
+
+/// Gives back what graphs hold that nobody needs now; whether that was anything.
+fn relieve_graphs(owner: &Owner) -> bool {
+    graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.relieve()))
+}
+
+/// Gives back all idle blocks of a vendor's devices; how many bytes.
+pub fn flush_all(vendor: Vendor) -> u64 {
+    let Some(pool) = super::of(vendor) else { return 0 };
+    let mut devices: Vec<i32> = pool.owners().iter().map(|owner| owner.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices.into_iter().map(|device| pool.flush(device)).sum()
+}
+
+/// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
+/// all that is idle went back, if there is no memory.
+pub fn bounded(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
+    let Some(pool) = super::of(call.vendor) else { return real() };
+    if pool.limit.load(Relaxed) != 0 {
+        let owner = call.note(|shim| pool.owner_of_thread(shim)).flatten();
+        if owner.is_some_and(|owner| !pool.admits(owner, bytes as u64)) {
+            call.note(|shim| shim.limit_refused(bytes as u64));
+            return OUT_OF_MEMORY;
+        }
+    }
+    let status = real();
+    if status != OUT_OF_MEMORY || super::looks::capturing() || flush_all(call.vendor) == 0 {
+        return status;
+    }
+    real()
+}

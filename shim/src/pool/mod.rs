@@ -1,0 +1,313 @@
+//! The pool under `cuMemAlloc`, `hipMalloc` and their frees.
+//!
+//! Whole blocks of the driver's ([`block`]) are kept after the program freed them, by context ([`owner`])
+//! and size ([`size`]), some of them by thread ([`thread`]), and serve later requests ([`serve`]). A
+//! free ([`give`]) keeps the promise that the driver's own makes: in strict mode it returns when no work
+//! uses the block any more; in deferred mode it returns at once, and the block waits for an event.
+//! Idle blocks go back to the driver in time and above bounds ([`decay`]), and all of them when an
+//! allocation runs out ([`ladder`]). Questions about memory are answered as if there were no pool
+//! ([`ask`]).
+//!
+//! Nothing here knows a vendor; the calls are those of [`crate::backend::memory`].
+//!
+//! The pool steps aside, so that the real functions alone decide, while anything captures, when not all
+//! calls are seen, when a context is broken, and once devices reach into each other's memory.
+
+pub mod ask;
+pub mod block;
+pub mod decay;
+pub mod give;
+pub mod ladder;
+pub mod looks;
+pub mod owner;
+pub mod serve;
+pub mod size;
+pub mod thread;
+
+use crate::backend::memory::{self, MemoryCalls};
+use crate::shim::Shim;
+use crate::{activity, backend, gate, threads};
+use block::{Block, Map};
+use gpumem_wire::kinds::{Interception, Mode, Vendor};
+use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
+use owner::Owner;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use thread::ThreadCache;
+
+/// Live bytes that a thread may keep from its context's total, so that threads do not meet there.
+const UNTOLD: i64 = 32 << 20;
+/// In place of [`Pool::max`]: a share of the device.
+const AUTO: u64 = u64::MAX;
+
+/// The pool of one vendor's library.
+pub struct Pool {
+    pub vendor: Vendor,
+    pub calls: &'static dyn MemoryCalls,
+    pub map: Map,
+    pub deferred: bool,
+    pub fill: Fill,
+    pub quarantine: u64,
+    pub managed: bool,
+    pub fallback: OomFallback,
+    /// Idle bytes of each device at most, or [`AUTO`].
+    max: AtomicU64,
+    pub decay_ns: AtomicU64,
+    /// Bytes of each device that this process may take; 0: as many as there are.
+    pub limit: AtomicU64,
+    /// Blocks are as large as what was asked for, where questions about sizes are not seen.
+    exact: bool,
+    /// The process is ending.
+    closed: AtomicBool,
+    /// More than one thread has a cache.
+    shared: AtomicBool,
+    owners: Mutex<Vec<&'static Owner>>,
+    caches: Mutex<Vec<&'static ThreadCache>>,
+    /// Where the next look for ended threads begins.
+    looked: AtomicUsize,
+    spare: Mutex<Vec<&'static Block>>,
+}
+
+/// Devices were let into each other's memory: work of one may use blocks of another, which no barrier of
+/// the owner's covers.
+static REACHED: AtomicBool = AtomicBool::new(false);
+
+/// Devices are about to be let into each other's memory.
+pub fn reached_into() {
+    REACHED.store(true, SeqCst);
+}
+
+pub fn is_reached_into() -> bool {
+    REACHED.load(Relaxed)
+}
+
+/// A lock that a panic elsewhere does not spoil.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The pool of a vendor, once there is one.
+#[inline(always)]
+pub fn of(vendor: Vendor) -> Option<&'static Pool> {
+    gate::pool(vendor)
+}
+
+/// All pools of the process.
+pub fn all() -> impl Iterator<Item = &'static Pool> {
+    [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
+}
+
+impl Pool {
+    pub fn new(vendor: Vendor, settings: &Settings) -> Self {
+        Self {
+            vendor,
+            calls: memory::calls(vendor),
+            map: Map::new(),
+            deferred: settings.free == FreeMode::Deferred,
+            fill: settings.pool_fill,
+            quarantine: settings.quarantine,
+            managed: settings.pool_managed,
+            fallback: settings.oom_fallback,
+            max: AtomicU64::new(settings.pool_max.unwrap_or(AUTO)),
+            decay_ns: AtomicU64::new(settings.pool_decay),
+            limit: AtomicU64::new(settings.limit.unwrap_or(0)),
+            exact: vendor == Vendor::Hip,
+            closed: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+            owners: Mutex::default(),
+            caches: Mutex::default(),
+            looked: AtomicUsize::new(0),
+            spare: Mutex::default(),
+        }
+    }
+
+    /// Whether the real functions alone decide now.
+    #[inline]
+    pub fn aside(&self, shim: &Shim) -> bool {
+        let header = shim.ledger.header();
+        self.closed.load(Relaxed)
+            || is_reached_into()
+            || shim.registry.streams.capturing() > 0
+            || activity::broken()
+            || header.interception().load(Relaxed) != Interception::Complete as u32
+            || header.mode().load(Relaxed) != Mode::Active as u32
+    }
+
+    /// From now on every free is the real one, and nothing is kept.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// The owner of a context's blocks, for the calling thread's context.
+    #[inline]
+    fn owner_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static Owner> {
+        let context = backend::of(self.vendor).current_context()?;
+        // SAFETY: owners are never freed.
+        let last = unsafe { cache.last_owner().as_ref() };
+        match last {
+            Some(last) if last.context == context && last.vendor == self.vendor && !last.gone.load(Relaxed) => {
+                Some(last)
+            }
+            _ => self.find_owner(shim, context),
+        }
+    }
+
+    #[cold]
+    fn find_owner(&self, shim: &'static Shim, context: u64) -> Option<&'static Owner> {
+        let record = shim.current_context(self.vendor);
+        let device = backend::of(self.vendor).current_device()?;
+        let mut owners = lock(&self.owners);
+        let known = owners.iter().find(|owner| owner.context == context && !owner.gone.load(Relaxed));
+        if let Some(known) = known {
+            return Some(known);
+        }
+        let share = shim.device_share(record);
+        let owner = Owner::new(self.vendor, context, record, device, share, self.calls);
+        let owner: &'static Owner = Box::leak(Box::new(owner));
+        owners.push(owner);
+        shim.pool_limit(record, self.limit.load(Relaxed));
+        Some(owner)
+    }
+
+    pub fn owners(&self) -> Vec<&'static Owner> {
+        lock(&self.owners).iter().filter(|owner| !owner.gone.load(Relaxed)).copied().collect()
+    }
+
+    /// This thread's cache.
+    #[inline]
+    fn cache(&self) -> &'static ThreadCache {
+        match threads::local(|local| local.cache.get()) {
+            Some(cache) => cache,
+            None => self.new_cache(),
+        }
+    }
+
+    #[cold]
+    fn new_cache(&self) -> &'static ThreadCache {
+        let tid = threads::known_tid();
+        let mut caches = lock(&self.caches);
+        let unused = caches.iter().find(|cache| cache.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
+        let cache = unused.copied().unwrap_or_else(|| {
+            let made: &'static ThreadCache = Box::leak(Box::default());
+            made.tid.store(tid, Relaxed);
+            caches.push(made);
+            self.shared.store(caches.len() > 1, Relaxed);
+            made
+        });
+        threads::local(|local| local.cache.set(Some(cache)));
+        cache
+    }
+
+    pub fn caches(&self) -> Vec<&'static ThreadCache> {
+        lock(&self.caches).clone()
+    }
+
+    /// Tells contexts of the live bytes that threads have kept from them.
+    pub fn tell_all(&self, shim: &'static Shim) {
+        for cache in self.caches() {
+            // SAFETY: owners are never freed.
+            if let Some(owner) = unsafe { cache.last_owner().as_ref() } {
+                shim.pool_told(owner, cache.untold.swap(0, Relaxed));
+            }
+        }
+    }
+
+    /// A block that stands for nothing.
+    fn spare(&self) -> &'static Block {
+        lock(&self.spare).pop().unwrap_or_else(|| Box::leak(Box::default()))
+    }
+
+    /// A block stands for nothing any more.
+    fn forget(&self, block: &'static Block) {
+        block.set(block::State::Gone);
+        lock(&self.spare).push(block);
+    }
+
+    /// Idle bytes of a context, those that threads have among them.
+    pub fn idle(&self, owner: &'static Owner) -> u64 {
+        let of_threads = self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner));
+        owner.idle() + of_threads.map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
+    }
+
+    /// Idle bytes that a context may keep.
+    pub fn most_idle(&self, owner: &Owner) -> u64 {
+        match self.max.load(Relaxed) {
+            AUTO => owner.share,
+            max => max,
+        }
+    }
+
+    /// Whether the bound is not the user's.
+    pub fn chooses_bound(&self) -> bool {
+        self.max.load(Relaxed) == AUTO
+    }
+
+    /// The owner of the blocks of this thread's context.
+    pub fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static Owner> {
+        self.owner_here(shim, self.cache())
+    }
+
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Relaxed);
+        self.owners().into_iter().for_each(|owner| {
+            gate::record_if_started(|shim| shim.pool_limit(owner.record, bytes));
+        });
+    }
+
+    pub fn set_max(&self, max: Option<u64>) {
+        self.max.store(max.unwrap_or(AUTO), Relaxed);
+    }
+
+    /// A context is about to end, and all of its blocks with it.
+    pub fn context_going(&self, context: u64) {
+        for owner in self.owners().into_iter().filter(|owner| owner.context == context) {
+            owner.gone.store(true, SeqCst);
+            // Whoever gives blocks back now finishes first.
+            drop(lock(&owner.releasing));
+            for block in
+                self.map.all().into_iter().filter(|block| block.owner().is_some_and(|its| std::ptr::eq(its, owner)))
+            {
+                self.map.remove(block.addr.load(Relaxed));
+                let live = !block.is(block::State::Idle);
+                gate::record_if_started(|shim| shim.pool_lost(block, owner, live));
+                block.set(block::State::Gone);
+            }
+        }
+    }
+
+    /// A block's free has to be the real one: others may know of it. The block that `addr` lies in.
+    pub fn pin(&self, addr: u64) {
+        if let Some(block) = self.map.around(addr) {
+            block.flags.fetch_or(block::PINNED, Relaxed);
+        }
+    }
+}
+
+/// The pool of a vendor, made once the books are open and the shim may do more than record.
+#[inline]
+pub fn open(vendor: Vendor) -> Option<&'static Pool> {
+    match of(vendor) {
+        Some(pool) => Some(pool),
+        None => make(vendor),
+    }
+}
+
+#[cold]
+fn make(vendor: Vendor) -> Option<&'static Pool> {
+    let settings = gate::shim().filter(|shim| shim.may_be_virtual().is_ok()).map(|shim| &shim.settings)?;
+    if !settings.pool {
+        return None;
+    }
+    gate::set_pool(vendor, Box::new(Pool::new(vendor, settings)));
+    decay::end_before_the_library();
+    of(vendor)
+}
+
+/// Marks the block that an address lies in: its free has to be the real one.
+pub fn pin(addr: u64) {
+    all().for_each(|pool| pool.pin(addr));
+}

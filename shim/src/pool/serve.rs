@@ -1,0 +1,268 @@
+//! A request for memory: a block that is idle, or a new one.
+
+use super::block::{Block, State};
+use super::owner::Owner;
+use super::{Pool, UNTOLD, give, size};
+use crate::call::Call;
+use crate::clock;
+use crate::gate;
+use crate::shim::Shim;
+use crate::stranded::{Verdict, Watch};
+use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::settings::{Fill, OomFallback};
+use std::sync::atomic::Ordering::*;
+
+/// Idle blocks that make way for one new block at most.
+const MOST_IN_THE_WAY: usize = 64;
+
+/// How long a request looks for a block whose work is just ending: half of what the driver takes for a
+/// block (39 µs on an H200, driver 580).
+const LONGEST_POLL_NS: u64 = 20_000;
+
+/// How a request went so far.
+enum Found {
+    Block(&'static Block),
+    /// There is none that fits.
+    None(&'static Owner, u64),
+    /// The pool has nothing to do with it.
+    Aside,
+}
+
+impl Pool {
+    /// Serves a request, by `real` if it has to. `None` if the pool has nothing to do with it.
+    ///
+    /// # Safety
+    /// `out` is the program's out-parameter, `real` the real function.
+    #[inline]
+    pub unsafe fn alloc(
+        &'static self,
+        call: &Call,
+        real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
+        out: *mut DevicePtr,
+        bytes: usize,
+    ) -> Option<Status> {
+        if out.is_null() || bytes == 0 {
+            return None;
+        }
+        match call.note(|shim| self.find(shim, call, bytes as u64))? {
+            Found::Block(block) => {
+                if self.fill != Fill::None {
+                    self.filled(block);
+                }
+                // SAFETY: the program's out-parameter, which is not NULL.
+                unsafe { out.write(block.addr.load(Relaxed)) };
+                Some(SUCCESS)
+            }
+            // SAFETY: the caller's promise.
+            Found::None(owner, rounded) => Some(unsafe { self.grow(call, owner, real, out, bytes as u64, rounded) }),
+            Found::Aside => None,
+        }
+    }
+
+    #[inline]
+    fn find(&'static self, shim: &'static Shim, call: &Call, bytes: u64) -> Found {
+        if self.aside(shim) {
+            shim.count(counters::POOL_PASSED, 1);
+            return Found::Aside;
+        }
+        let rounded = if self.exact { Some(bytes) } else { size::rounded(bytes) };
+        let Some(rounded) = rounded else { return Found::Aside };
+        let cache = self.cache();
+        let Some(owner) = self.owner_here(shim, cache) else { return Found::Aside };
+        let mut block = None;
+        if let Some(mut taken) = cache.take() {
+            if !std::ptr::eq(taken.owner(), owner) {
+                self.rebind(shim, &mut taken, owner);
+            }
+            block = self.class_of(rounded).and_then(|class| taken.pop(class));
+            if block.is_some() {
+                taken.tell(bytes as i64);
+            }
+        }
+        let untold = block.is_some();
+        let block = match block.or_else(|| self.take_central(owner, rounded)) {
+            Some(block) => block,
+            None => return Found::None(owner, rounded),
+        };
+        self.handed_out(shim, call, block, owner, bytes, untold);
+        Found::Block(block)
+    }
+
+    /// An idle block is the program's. `untold`: its thread keeps the bytes for now.
+    #[inline]
+    fn handed_out(
+        &'static self,
+        shim: &'static Shim,
+        call: &Call,
+        block: &'static Block,
+        owner: &'static Owner,
+        bytes: u64,
+        untold: bool,
+    ) {
+        block.asked.store(bytes, Relaxed);
+        shim.pool_hit(call, block, owner, bytes, if untold { self.telling(self.cache()) } else { bytes as i64 });
+        block.set(State::Live);
+    }
+
+    /// The class of blocks that threads keep.
+    #[inline]
+    pub(super) fn class_of(&self, rounded: u64) -> Option<usize> {
+        if self.exact { None } else { size::class_of(rounded) }
+    }
+
+    fn slack(&self, rounded: u64) -> u64 {
+        if self.exact { 0 } else { size::slack(rounded) }
+    }
+
+    fn take_central(&self, owner: &'static Owner, rounded: u64) -> Option<&'static Block> {
+        let take = || owner.take(rounded, self.slack(rounded));
+        if !self.deferred || !owner.has_pending() {
+            return take();
+        }
+        let start = clock::precise_ns();
+        // Work that is just ending gives a block sooner than the driver does.
+        take().or_else(|| {
+            loop {
+                owner.reap(clock::now_ns());
+                let block = take();
+                if block.is_some() || !owner.has_pending() || clock::precise_ns() - start > LONGEST_POLL_NS {
+                    return block;
+                }
+                std::hint::spin_loop();
+            }
+        })
+    }
+
+    /// Live bytes of this thread that its context is to be told of now.
+    #[inline]
+    pub(super) fn telling(&self, cache: &super::ThreadCache) -> i64 {
+        let untold = cache.untold.load(Relaxed);
+        let now = untold.abs() >= UNTOLD || self.limit.load(Relaxed) != 0 || !self.shared.load(Relaxed);
+        if now { cache.untold.swap(0, Relaxed) } else { 0 }
+    }
+
+    /// Binds a thread's cache to another context; what it had goes to all.
+    #[cold]
+    pub(super) fn rebind(&self, shim: &'static Shim, taken: &mut super::thread::Taken<'_>, owner: *const Owner) {
+        let before = taken.owner();
+        let untold = taken.untold();
+        let now = clock::now_ns();
+        let blocks = taken.rebind(owner);
+        // SAFETY: owners are never freed.
+        if let Some(before) = unsafe { before.cast::<Owner>().as_ref() } {
+            let before: &'static Owner = before;
+            shim.pool_told(before, untold);
+            if !before.gone.load(Relaxed) {
+                blocks.into_iter().for_each(|block| before.keep(block, now));
+            }
+        }
+    }
+
+    /// A request that no idle block fits: one more block.
+    ///
+    /// # Safety
+    /// As for [`Pool::alloc`].
+    #[cold]
+    unsafe fn grow(
+        &'static self,
+        call: &Call,
+        owner: &'static Owner,
+        real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
+        out: *mut DevicePtr,
+        bytes: u64,
+        rounded: u64,
+    ) -> Status {
+        // What a thread kept that has ended meanwhile.
+        if self.collect_ended()
+            && let Some(block) = self.take_central(owner, rounded)
+        {
+            call.note(|shim| self.handed_out(shim, call, block, owner, bytes, false));
+            // SAFETY: the program's out-parameter, which is not NULL.
+            unsafe { out.write(block.addr.load(Relaxed)) };
+            return SUCCESS;
+        }
+        // Idle blocks of other sizes make way, where giving them back waits for nothing.
+        let in_the_way = owner.in_the_way(rounded);
+        if in_the_way > 0 && owner.is_clean() {
+            self.release(owner, in_the_way, MOST_IN_THE_WAY);
+        }
+        let watch = Watch::new(call, bytes);
+        // SAFETY: the real function, with the program's out-parameter: what it leaves there is native's.
+        let mut ask = |bytes: u64| unsafe { real(out, bytes as usize) };
+        let got = match watch.verdict {
+            Verdict::Refuse => return NO_MEMORY,
+            Verdict::Spill => self.spill(call, owner, bytes, OomFallback::Managed),
+            Verdict::Nothing if self.managed && watch.is_pool_growth(call) => {
+                self.spill(call, owner, bytes, OomFallback::Managed)
+            }
+            Verdict::Nothing => Err(NO_MEMORY),
+        };
+        match got.or_else(|_| self.climb(call, owner, rounded, bytes, &mut ask)) {
+            Ok(given) => {
+                // SAFETY: the program's out-parameter, which is not NULL.
+                let addr = unsafe { given.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
+                self.adopt(call, owner, addr, bytes, given.bytes, given.flags);
+                watch.answered(call, SUCCESS, addr);
+                SUCCESS
+            }
+            Err(status) => {
+                watch.answered(call, status, 0);
+                call.note(|shim| shim.allocation_failed(call, AllocKind::Device, bytes, status));
+                status
+            }
+        }
+    }
+
+    /// Takes up a block that the driver has just given, as the program's.
+    fn adopt(&'static self, call: &Call, owner: &'static Owner, addr: u64, asked: u64, bytes: u64, flags: u32) {
+        let block = self.spare();
+        block.addr.store(addr, Relaxed);
+        block.bytes.store(bytes, Relaxed);
+        block.asked.store(asked, Relaxed);
+        block.flags.store(flags, Relaxed);
+        block.set_owner(owner);
+        if flags & super::block::SPILLED == 0 {
+            owner.grew(bytes);
+        }
+        call.note(|shim| shim.pool_miss(call, block, owner, asked));
+        block.set(State::Live);
+        self.map.insert(addr, block);
+    }
+
+    /// Gives a block back to the driver, from the pool.
+    pub(super) fn give_back(&self, block: &'static Block, owner: &Owner) -> u64 {
+        let (addr, bytes) = (block.addr.load(Relaxed), block.bytes.load(Relaxed));
+        self.map.remove(addr);
+        let status = owner.calls.free(addr);
+        crate::activity::saw(status);
+        owner.shrank(bytes);
+        gate::record_if_started(|shim| shim.pool_released(block, bytes));
+        self.forget(block);
+        bytes
+    }
+
+    /// Gives back the oldest idle blocks: so many bytes, and so many blocks at most. The device is idle.
+    pub fn release(&self, owner: &'static Owner, bytes: u64, most: usize) -> u64 {
+        owner.within(|| {
+            let mut released = 0;
+            for _ in 0..most {
+                if released >= bytes || owner.gone.load(Relaxed) {
+                    break;
+                }
+                let Some(block) = owner.oldest() else { break };
+                released += self.give_back(block, owner);
+            }
+            released
+        })
+    }
+
+    /// Fills a block that is about to be the program's, if that was asked for.
+    #[cold]
+    fn filled(&self, block: &'static Block) {
+        if let (Fill::Zero, Some(owner)) = (self.fill, block.owner()) {
+            give::fill(owner, block, 0);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Sizes of real blocks: what is asked of the driver for what the program asks.
+//!
+//! Up to 2 MiB there are eight sizes to a doubling, so that a block serves requests a little apart.
+//! Above that the driver takes whole units of 2 MiB for any request (measured on an H200, driver
+//! 580), so a block of whole units costs nothing more.
+
+/// What the driver takes for a request above it, bytes.
+pub const UNIT: u64 = 2 << 20;
+/// Smallest block, bytes: the driver's alignment.
+const SMALLEST: u64 = 512;
+/// Sizes to a doubling.
+const STEPS: u64 = 8;
+/// Exponent below the smallest block.
+const FIRST_EXPONENT: u32 = 8;
+/// Classes up to one unit.
+const SMALL_CLASSES: usize = (UNIT.ilog2() - FIRST_EXPONENT) as usize * STEPS as usize;
+/// Most units of a block that threads keep for themselves.
+const MOST_UNITS: u64 = 16;
+/// Sizes that threads keep blocks of.
+pub const CLASSES: usize = SMALL_CLASSES + MOST_UNITS as usize - 1;
+
+/// Bytes of the block for a request; `None` for more than any device has.
+#[inline]
+pub fn rounded(bytes: u64) -> Option<u64> {
+    match bytes {
+        0..=SMALLEST => Some(SMALLEST),
+        ..=UNIT => Some(bytes.next_multiple_of(step(bytes))),
+        _ => bytes.checked_next_multiple_of(UNIT),
+    }
+}
+
+/// Distance between block sizes around a request of at most a unit.
+#[inline]
+fn step(bytes: u64) -> u64 {
+    (1 << (bytes - 1).ilog2()) / STEPS
+}
+
+/// The class of a block size that threads keep blocks of.
+#[inline]
+pub fn class_of(rounded: u64) -> Option<usize> {
+    if rounded <= UNIT {
+        let exponent = (rounded - 1).ilog2();
+        let within = (rounded - (1 << exponent)) / step(rounded) - 1;
+        return Some((exponent - FIRST_EXPONENT) as usize * STEPS as usize + within as usize);
+    }
+    let units = rounded / UNIT;
+    (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
+}
+
+/// Bytes that a block may be larger than a request that it serves: an eighth, as HIP's own pools
+/// allow, and a unit at least where blocks are whole units.
+#[inline]
+pub fn slack(rounded: u64) -> u64 {
+    let eighth = rounded / 8;
+    if rounded > UNIT { eighth.max(UNIT) } else { eighth }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_hold_what_is_asked_and_waste_an_eighth_at_most() {
+        for bytes in (1..5000).chain((5000..40 << 20).step_by(4093)) {
+            let block = rounded(bytes).unwrap();
+            assert!(block >= bytes, "{bytes}");
+            assert!(block <= SMALLEST || block - bytes <= (bytes / 8).max(UNIT * u64::from(bytes > UNIT)), "{bytes}");
+            assert_eq!(rounded(block), Some(block), "{bytes}");
+        }
+        assert_eq!(rounded(u64::MAX), None);
+        assert_eq!((rounded(UNIT), rounded(UNIT + 1)), (Some(UNIT), Some(2 * UNIT)));
+    }
+
+    #[test]
+    fn each_size_has_a_class_of_its_own() {
+        let mut before = None;
+        for bytes in (1..MOST_UNITS * UNIT).step_by(61) {
+            let block = rounded(bytes).unwrap();
+            let class = class_of(block).unwrap();
+            assert!(class < CLASSES);
+            if let Some((last_block, last_class)) = before {
+                assert_eq!(block == last_block, class == last_class, "{bytes}");
+                assert!(class >= last_class);
+            }
+            before = Some((block, class));
+        }
+        assert_eq!(class_of(MOST_UNITS * UNIT), Some(CLASSES - 1));
+        assert_eq!(class_of((MOST_UNITS + 1) * UNIT), None);
+    }
+}

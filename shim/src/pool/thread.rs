@@ -1,0 +1,185 @@
+//! Blocks that a thread keeps for itself, so that threads do not meet.
+//!
+//! Each thread has a cache for one context at a time. Its lock is taken by its thread for a few
+//! instructions, and by whoever empties it: never waited for by its thread. Caches are never freed;
+//! those of threads that ended are emptied and used again.
+
+use super::block::Block;
+use super::owner::Owner;
+use super::size::CLASSES;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+/// Blocks of one size.
+const DEPTH: usize = 4;
+/// Bytes that a thread keeps at most.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// One thread's.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct ThreadCache {
+    taken: AtomicBool,
+    /// The thread; 0: nobody's.
+    pub tid: AtomicU32,
+    /// The context whose blocks these are.
+    owner: AtomicPtr<Owner>,
+    /// Live bytes that the context was not told of yet.
+    pub untold: AtomicI64,
+    /// Bytes of the blocks in it.
+    pub bytes: AtomicU64,
+    /// Changes when it is used.
+    pub uses: AtomicU64,
+    /// `uses` at the last look.
+    pub seen: AtomicU64,
+    bins: UnsafeCell<Bins>,
+}
+
+struct Bins([Bin; CLASSES]);
+
+#[derive(Clone, Copy, Default)]
+struct Bin {
+    len: usize,
+    blocks: [Option<&'static Block>; DEPTH],
+}
+
+impl Default for Bins {
+    fn default() -> Self {
+        Self([Bin::default(); CLASSES])
+    }
+}
+
+// SAFETY: the bins are reached through `Taken` only, of which there is one at a time.
+unsafe impl Sync for ThreadCache {}
+
+/// A cache whose lock is held.
+pub struct Taken<'a>(&'a ThreadCache);
+
+impl Drop for Taken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.taken.store(false, Release);
+    }
+}
+
+impl ThreadCache {
+    /// Its lock, unless somebody has it.
+    #[inline]
+    pub fn take(&self) -> Option<Taken<'_>> {
+        // Read first: a line that is not ours is not made ours in vain.
+        (!self.taken.load(Relaxed) && !self.taken.swap(true, Acquire)).then_some(Taken(self))
+    }
+
+    /// The context whose blocks it has.
+    #[inline]
+    pub fn last_owner(&self) -> *const Owner {
+        self.owner.load(Relaxed)
+    }
+}
+
+impl Taken<'_> {
+    #[inline]
+    pub fn owner(&self) -> *const Owner {
+        self.0.owner.load(Relaxed)
+    }
+
+    /// Live bytes came (or went) that the context is to be told of some time.
+    #[inline]
+    pub fn tell(&self, bytes: i64) {
+        self.0.untold.store(self.0.untold.load(Relaxed).wrapping_add(bytes), Relaxed);
+    }
+
+    /// What it is to be told now.
+    pub fn untold(&self) -> i64 {
+        self.0.untold.swap(0, Relaxed)
+    }
+
+    #[inline]
+    fn bins(&mut self) -> &mut Bins {
+        // SAFETY: the lock is held, by this value alone.
+        unsafe { &mut *self.0.bins.get() }
+    }
+
+    /// The block of a class that has the lowest address.
+    #[inline]
+    pub fn pop(&mut self, class: usize) -> Option<&'static Block> {
+        let bin = self.bins().0.get_mut(class)?;
+        bin.len = bin.len.checked_sub(1)?;
+        let block = bin.blocks[bin.len % DEPTH].take()?;
+        let bytes = self.0.bytes.load(Relaxed) - block.bytes.load(Relaxed);
+        self.0.bytes.store(bytes, Relaxed);
+        self.used();
+        Some(block)
+    }
+
+    /// Keeps a block, if there is room.
+    #[inline]
+    pub fn push(&mut self, class: usize, block: &'static Block) -> bool {
+        let bytes = self.0.bytes.load(Relaxed) + block.bytes.load(Relaxed);
+        let Some(bin) = self.bins().0.get_mut(class).filter(|bin| bin.len < DEPTH) else { return false };
+        if bytes > MOST_BYTES {
+            return false;
+        }
+        // The lowest address comes last, and is taken first: a program that does the same again gets the
+        // same addresses.
+        let addr = block.addr.load(Relaxed);
+        let mut at = bin.len;
+        while at > 0 && bin.blocks[at - 1].is_some_and(|other| other.addr.load(Relaxed) < addr) {
+            bin.blocks[at] = bin.blocks[at - 1];
+            at -= 1;
+        }
+        bin.blocks[at] = Some(block);
+        bin.len += 1;
+        self.0.bytes.store(bytes, Relaxed);
+        self.used();
+        true
+    }
+
+    #[inline]
+    fn used(&self) {
+        self.0.uses.store(self.0.uses.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Takes everything out and binds the cache to another context.
+    pub fn rebind(&mut self, owner: *const Owner) -> Vec<&'static Block> {
+        let mut all = Vec::new();
+        for bin in &mut self.bins().0 {
+            all.extend(bin.blocks.iter_mut().filter_map(Option::take));
+            bin.len = 0;
+        }
+        self.0.bytes.store(0, Relaxed);
+        self.0.owner.store(owner.cast_mut(), Relaxed);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(bytes: u64) -> &'static Block {
+        let block: &'static Block = Box::leak(Box::default());
+        block.bytes.store(bytes, Relaxed);
+        block
+    }
+
+    #[test]
+    fn a_cache_keeps_a_few_of_each_size_and_so_many_bytes() {
+        let cache = ThreadCache::default();
+        let mut taken = cache.take().unwrap();
+        assert!(cache.take().is_none());
+        for _ in 0..DEPTH {
+            assert!(taken.push(3, block(1024)));
+        }
+        assert!(!taken.push(3, block(1024)));
+        assert!(taken.push(110, block(MOST_BYTES - 4096)));
+        assert!(!taken.push(4, block(1024)));
+        assert!(!taken.push(CLASSES, block(1)));
+        assert!(taken.pop(110).is_some() && taken.pop(110).is_none() && taken.pop(4).is_none());
+        assert_eq!(cache.bytes.load(Relaxed), 4096);
+        assert_eq!(taken.rebind(std::ptr::null()).len(), DEPTH);
+        assert_eq!(cache.bytes.load(Relaxed), 0);
+        drop(taken);
+        assert!(cache.take().is_some());
+    }
+}
