@@ -1,8 +1,9 @@
 //! The replay benchmark on the simulator: what it tells is what the driver was asked for.
 
-use gpumem_tests::harness::command;
 use gpumem_tests::harness::run::Scratch;
+use gpumem_tests::harness::{artifacts, command};
 use serde_json::Value;
+use std::process::Command;
 
 fn poolbench(args: &[&str]) -> gpumem_tests::harness::Program {
     command(env!("CARGO_BIN_EXE_poolbench")).args(args.iter().copied())
@@ -30,6 +31,23 @@ fn the_same_allocations_by_every_way() {
     }
     let peak = native["peak_requested_bytes"].as_u64().unwrap();
     assert!((80 << 20..100 << 20).contains(&peak), "{peak}");
+}
+
+/// What `gpumem record` writes of one run is the same work again.
+#[test]
+fn a_recorded_run_can_be_replayed() {
+    let scratch = Scratch::new();
+    let (trace, rows) = (scratch.path().join("trace"), scratch.path().join("trace.csv"));
+    let args = ["random", "--count", "300", "--max-mib", "4", "--usage-mib", "100", "--json"];
+    let recorded = poolbench(&args).env("GPUMEM_RECORD", &trace).preloaded().ok().json();
+    let exported = Command::new(&artifacts().gpumem).args(["record", "--export", "csv"]).arg(&trace).output().unwrap();
+    assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+    std::fs::write(&rows, exported.stdout).unwrap();
+    let replayed = poolbench(&["trace", rows.to_str().unwrap(), "--json"]).native().ok().json();
+    // And the one byte that the first run began with.
+    assert_eq!(replayed["allocations"].as_u64().unwrap(), recorded["allocations"].as_u64().unwrap() + 1);
+    assert_eq!(replayed["peak_requested_bytes"], recorded["peak_requested_bytes"]);
+    assert_eq!(replayed["skipped"], 0);
 }
 
 #[test]
