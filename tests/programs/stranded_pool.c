@@ -16,6 +16,7 @@
  *          which is launched again and again until two thirds
  * capture  from a third to two thirds, steps are captured (relaxed) and launched
  * threads  two threads, each with a stream and a pool of its own
+ * wait     half of the way it says so, and goes on when stdin ends
  *
  * Every step's results are checked. Counted are requests that failed, by who made
  * them, and the bytes of the pool at its peak. */
@@ -28,7 +29,7 @@ enum { BUFFERS = 256, TOKENS = 1 << 10, USED = 1 << 12 };
 #define UNIT ((size_t)2 << 20)
 
 static struct {
-    atomic_long pool_failures, flushes, freed, other_failures, in_capture, pool_live, pool_peak;
+    atomic_long pool_allocs, pool_bytes, pool_failures, flushes, freed, other_failures, in_capture, pool_live, pool_peak;
 } seen;
 
 #define NOINLINE __attribute__((noinline))
@@ -93,6 +94,8 @@ NOINLINE static void *pool_alloc(struct pool *pool, size_t size, size_t *actual,
             exit(3);
         }
     }
+    seen.pool_allocs++;
+    seen.pool_bytes += (long)*actual;
     raise_to(&seen.pool_peak, atomic_fetch_add(&seen.pool_live, (long)*actual) + (long)*actual);
     return ptr;
 }
@@ -168,7 +171,7 @@ static void larger_results(struct worker *w, int n) {
     w->results = buffer_alloc(w->results_size);
 }
 
-enum { PLAIN, GRAPH, CAPTURE, THREADS };
+enum { PLAIN, GRAPH, CAPTURE, THREADS, WAIT };
 
 static void *prefill(void *arg) {
     struct worker *w = arg;
@@ -209,6 +212,11 @@ static void *prefill(void *arg) {
             exec = NULL;
         }
         if (n % 5 == 0 && !exec) larger_results(w, n + 1);
+        if (w->mode == WAIT && n == w->steps / 2) {
+            puts("half");
+            fflush(stdout);
+            while (getchar() != EOF) {}
+        }
     }
     if (exec) exec_destroy(exec);
     OK(cudaStreamDestroy(w->stream));
@@ -222,9 +230,9 @@ static void *prefill(void *arg) {
 
 int main(int argc, char **argv) {
     static struct worker worker[2];
-    static const char *const modes[] = {"plain", "graph", "capture", "threads"};
+    static const char *const modes[] = {"plain", "graph", "capture", "threads", "wait"};
     int steps = argc > 1 ? atoi(argv[1]) : 24, mode = 0;
-    for (int i = 0; argc > 2 && i < 4; i++)
+    for (int i = 0; argc > 2 && i < 5; i++)
         if (!strcmp(argv[2], modes[i])) mode = i;
     kernels_load();
     pthread_t other;
@@ -233,11 +241,12 @@ int main(int argc, char **argv) {
     prefill(&worker[0]);
     if (mode == THREADS) OK(pthread_join(other, NULL));
     kernels_unload();
-    char more[300];
+    char more[400];
     snprintf(more, sizeof more,
              ",\"pool_failures\":%ld,\"flushes\":%ld,\"flushed\":%ld,\"other_failures\":%ld,\"failures_in_capture\":%ld,"
-             "\"pool_peak\":%ld,\"largest\":%ld",
+             "\"pool_peak\":%ld,\"largest\":%ld,\"pool_allocs\":%ld,\"pool_bytes\":%ld",
              (long)seen.pool_failures, (long)seen.flushes, (long)seen.freed, (long)seen.other_failures,
-             (long)seen.in_capture, (long)seen.pool_peak, (long)((size_t)steps * UNIT));
+             (long)seen.in_capture, (long)seen.pool_peak, (long)((size_t)steps * UNIT), (long)seen.pool_allocs,
+             (long)seen.pool_bytes);
     return report_more("stranded_pool", more);
 }

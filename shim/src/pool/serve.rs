@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::gate;
 use crate::shim::Shim;
-use crate::stranded::{Verdict, Watch};
+use crate::stranded::{SMALLEST, Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
@@ -102,6 +102,9 @@ impl Pool {
         untold: bool,
     ) {
         block.asked.store(bytes, Relaxed);
+        if bytes >= SMALLEST && shim.stranded.waiting() {
+            shim.stranded_served(call, bytes);
+        }
         shim.pool_hit(call, block, owner, bytes, if untold { self.telling(self.cache()) } else { bytes as i64 });
         block.set(State::Live);
     }

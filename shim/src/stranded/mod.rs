@@ -21,7 +21,8 @@
 //! * [`Shim::stranded_made`] after it succeeded, [`Shim::stranded_failed`] after the program was told
 //!   that memory ran out, by the driver or by a limit;
 //! * [`Shim::stranded_freed`] **before** a free: true if the block has to go back to the driver now and
-//!   must not be kept, because the program was pressed for it;
+//!   must not be kept, because the program was pressed for it; [`Shim::stranded_served`] where a block
+//!   that is kept serves a request while one that failed is [`Stranded::waiting`];
 //! * [`submitted`] at kernel launches, [`synced`] where a thread waits for the device (streams,
 //!   events, contexts, copies that wait), [`Shim::stranded_used`] for addresses that work is seen to use
 //!   (a sample is enough);
@@ -109,6 +110,12 @@ impl Stranded {
         self.mode.store(mode as u8, Relaxed);
     }
 
+    /// Whether a request that failed waits for its thread's next one.
+    #[inline(always)]
+    pub fn waiting(&self) -> bool {
+        self.refusals.load(Relaxed) != 0
+    }
+
     fn is(&self, mode: Mode) -> bool {
         self.mode.load(Relaxed) == mode as u8
     }
@@ -132,7 +139,7 @@ impl Stranded {
     /// Whether a free of this address may concern us; no lock.
     #[inline]
     pub fn may_know(&self, addr: u64) -> bool {
-        self.mark(addr).load(Relaxed) != 0 || self.refusals.load(Relaxed) != 0
+        self.mark(addr).load(Relaxed) != 0 || self.waiting()
     }
 }
 
@@ -154,22 +161,31 @@ impl Shim {
         if !stranded.on() {
             return Verdict::Nothing;
         }
-        let request = self.with_sites(|sites| sites.asked(asker, bytes));
-        match request {
-            Request::Plain => Verdict::Nothing,
-            Request::Retry { inside } => {
-                if inside {
-                    submitted();
-                }
-                Verdict::Nothing
-            }
-            Request::InVain(key) => {
-                self.in_vain(key);
-                Verdict::Nothing
-            }
+        match self.with_sites(|sites| sites.asked(asker, bytes)) {
             Request::Growth(key, older) if self.may_press(asker, key) => self.press(asker, key, older, bytes),
             Request::Growth(..) if stranded.is(Mode::Spill) => Verdict::Spill,
             Request::Growth(..) => Verdict::Nothing,
+            answer => {
+                self.settled(answer);
+                Verdict::Nothing
+            }
+        }
+    }
+
+    /// A request of at least [`SMALLEST`] bytes was served without the driver. To be told while
+    /// [`Stranded::waiting`]: it may be the second try of one that failed.
+    #[cold]
+    pub fn stranded_served(&'static self, call: &Call, bytes: u64) {
+        let asker = self.asker(call);
+        let answer = self.with_sites(|sites| sites.settled(&asker, bytes));
+        self.settled(answer);
+    }
+
+    fn settled(&self, answer: Request) {
+        match answer {
+            Request::Retry { inside: true } => submitted(),
+            Request::InVain(key) => self.in_vain(key),
+            _ => {}
         }
     }
 

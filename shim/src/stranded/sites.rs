@@ -141,8 +141,8 @@ impl Sites {
         self.refusals.len()
     }
 
-    /// A thread asks for a block.
-    pub fn asked(&mut self, asker: &Asker, bytes: u64) -> Request {
+    /// A thread asks for a block: what that says of its last request, if that failed.
+    pub fn settled(&mut self, asker: &Asker, bytes: u64) -> Request {
         if let Some(index) = self.refusals.iter().position(|refusal| refusal.tid == asker.tid) {
             let refusal = self.refusals.swap_remove(index);
             let same = refusal.bytes == bytes && refusal.key.1 == asker.context;
@@ -162,6 +162,15 @@ impl Sites {
             if refusal.ours {
                 return Request::InVain(refusal.key);
             }
+        }
+        Request::Plain
+    }
+
+    /// A thread asks for a block that the driver would have to make.
+    pub fn asked(&mut self, asker: &Asker, bytes: u64) -> Request {
+        let settled = self.settled(asker, bytes);
+        if settled != Request::Plain {
+            return settled;
         }
         let key = self.key(asker);
         let Some(known) = self.known.get(&key).filter(|known| known.strands || known.marked) else {
@@ -305,3 +314,6 @@ impl Sites {
         addresses
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
 /// An allocation of the program that is looked at, if it is large enough.
 pub struct Watch {
     asker: Option<Asker>,
-    bytes: u64,
+    pub bytes: u64,
     /// What is to be done with it.
     pub verdict: Verdict,
 }

@@ -1,0 +1,122 @@
+//! What is made of requests, frees and refusals.
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const OURS: bool = true;
+const DRIVERS: bool = false;
+
+fn asker(stack: StackRef, tid: u32) -> Asker {
+    Asker { stack, pc: 0x5000, context: 1, tid }
+}
+
+fn key(stack: StackRef) -> Key {
+    (u64::from(stack), 1)
+}
+
+/// A site that strands: blocks of 100 to 119 MiB at these addresses.
+fn stranding(stack: StackRef) -> (Sites, Vec<u64>) {
+    let mut sites = Sites::default();
+    let made: Vec<u64> = (0..20).map(|n| (n + 1) << 30).collect();
+    for (n, &addr) in made.iter().enumerate() {
+        sites.made(&asker(stack, 1), addr, (100 + n as u64) * MIB, true, n as u64);
+    }
+    (sites, made)
+}
+
+#[test]
+fn what_is_stranded_is_counted_reported_by_doublings_and_gone_with_its_frees() {
+    let mut sites = Sites::default();
+    let mut reports = Vec::new();
+    for n in 0..40 {
+        reports.extend(sites.made(&asker(1, 1), (n + 1) << 30, (100 + n) * MIB, true, n));
+    }
+    assert_eq!(sites.stranded, (100..139).sum::<u64>() * MIB);
+    assert!(reports.windows(2).all(|pair| pair[1].bytes >= 2 * pair[0].bytes) && reports.len() == 4, "{reports:?}");
+    for n in 0..40 {
+        assert!(sites.freed((n + 1) << 30) && !sites.freed((n + 1) << 30));
+    }
+    assert_eq!((sites.stranded, sites.blocks.len()), (0, 0));
+    assert_eq!(sites.asked(&asker(1, 1), 150 * MIB), Request::Plain);
+}
+
+#[test]
+fn a_refusal_that_is_followed_by_frees_and_the_same_request_may_come_again() {
+    let (mut sites, made) = stranding(7);
+    assert!(matches!(sites.asked(&asker(7, 1), 120 * MIB), Request::Growth(..)));
+    sites.refused(&asker(7, 1), 120 * MIB, OURS, true);
+    assert!(sites.pressed(1) && !sites.pressed(2) && sites.waits(key(7)));
+    // Another thread's request says nothing of this one's.
+    assert_eq!(sites.asked(&asker(9, 2), 120 * MIB), Request::Plain);
+    assert!(made.iter().all(|&addr| sites.freed(addr)));
+    // The second try comes from another line, and its block is the first one's.
+    assert_eq!(sites.asked(&asker(8, 1), 120 * MIB), Request::Retry { inside: true });
+    sites.made(&asker(8, 1), 99 << 30, 120 * MIB, true, 50);
+    assert!(!sites.pressed(1));
+    let known = sites.get(key(7)).unwrap();
+    assert!(known.retries && !known.barred && known.blocks.len() == 1);
+    // Once it strands more than it asks for again, it may be refused again.
+    assert_eq!(sites.asked(&asker(7, 1), 126 * MIB), Request::Plain);
+    sites.made(&asker(7, 1), 98 << 30, 126 * MIB, true, 51);
+    assert!(matches!(sites.asked(&asker(7, 1), 132 * MIB), Request::Growth(..)));
+}
+
+#[test]
+fn a_refusal_in_vain_is_the_last() {
+    for (frees, again) in [(false, 120), (true, 77)] {
+        let (mut sites, made) = stranding(7);
+        sites.refused(&asker(7, 1), 120 * MIB, OURS, true);
+        if frees {
+            sites.freed(made[0]);
+        }
+        assert_eq!(sites.asked(&asker(7, 1), again * MIB), Request::InVain(key(7)));
+        let known = sites.get(key(7)).unwrap();
+        assert!(known.barred && !known.retries);
+        assert!(sites.worst().is_none(), "nobody may press it any more");
+    }
+}
+
+#[test]
+fn what_a_program_does_when_the_driver_runs_out_is_remembered_and_held_against_nobody() {
+    let (mut sites, made) = stranding(7);
+    sites.refused(&asker(7, 1), 120 * MIB, DRIVERS, true);
+    assert!(matches!(sites.asked(&asker(7, 1), 120 * MIB), Request::Growth(..)), "nothing was freed");
+    assert!(!sites.get(key(7)).unwrap().barred);
+    sites.refused(&asker(7, 1), 120 * MIB, DRIVERS, true);
+    sites.freed(made[3]);
+    assert_eq!(sites.asked(&asker(7, 1), 120 * MIB), Request::Retry { inside: true });
+    assert!(sites.get(key(7)).unwrap().retries);
+}
+
+#[test]
+fn scratch_is_what_is_asked_for_inside_computations() {
+    let mut sites = Sites::default();
+    for n in 0..10 {
+        sites.made(&asker(1, 1), (n + 1) << 30, MIB, true, n);
+        sites.made(&asker(2, 1), (n + 101) << 30, MIB, n.is_multiple_of(2), n);
+    }
+    assert!(sites.of(&asker(1, 1)).unwrap().is_scratch() && !sites.of(&asker(2, 1)).unwrap().is_scratch());
+    assert_eq!(sites.kept(), FxHashSet::from_iter([2]));
+}
+
+#[test]
+fn everything_is_bounded_and_ends_with_its_context() {
+    let mut sites = Sites::default();
+    for n in 0..3 * BLOCKS as u64 {
+        sites.made(&asker(n as u32 + 1, 1), (n + 1) << 21, MIB, true, n);
+        sites.refused(&asker(n as u32 + 1, n as u32), MIB, OURS, true);
+    }
+    assert!(sites.known.len() <= SITES && sites.blocks.len() <= BLOCKS && sites.refusals() <= REFUSALS);
+    assert_eq!(sites.end_context(1).len(), SITES);
+    assert_eq!((sites.known.len(), sites.blocks.len(), sites.refusals(), sites.stranded), (0, 0, 0, 0));
+}
+
+#[test]
+fn use_is_found_by_any_address_in_a_block() {
+    let (mut sites, made) = stranding(7);
+    let before = sites.stranded;
+    made[..10].iter().for_each(|&addr| sites.used(addr + 99 * MIB, 1000));
+    sites.used(made[0] + 500 * MIB, 2000);
+    sites.freed(made[19]);
+    assert!(sites.stranded < before - 1000 * MIB, "ten blocks are in use");
+}
