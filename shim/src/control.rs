@@ -9,8 +9,8 @@ use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
 use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space, Vendor};
-use gpumem_wire::layout::SampleSlot;
+use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
+use gpumem_wire::layout::{ContextSlot, SampleSlot};
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
 use gpumem_wire::settings::{self, Setting, Stranded, Value};
 use std::collections::BTreeMap;
@@ -150,18 +150,18 @@ fn said(answer: Result<String, String>) -> String {
     }
 }
 
-/// Gives back what the pool keeps.
+/// Gives back what the pool keeps; with `press`, has the program give back what it strands, too.
 fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
-    let trimmed = match pool::all().next() {
-        Some(_) => Ok(pool::decay::trim(shim)),
-        None => Err("the pool is off, or was not needed so far".into()),
-    };
-    match press {
-        true => {
-            let pressed = shim.press_now()?;
-            Ok(trimmed.map_or_else(|_: String| pressed.clone(), |trimmed| format!("{trimmed}; {pressed}")))
-        }
-        false => trimmed,
+    if pool::all().next().is_none() {
+        return Err("the pool is off, or was not needed so far".into());
+    }
+    let given = pool::decay::trim(shim);
+    if !press {
+        return Ok(given);
+    }
+    match shim.press_now() {
+        Ok(pressed) => Ok(format!("{given}; {pressed}")),
+        Err(why) => Err(format!("{given}, and nothing is pressed: {why}")),
     }
 }
 
@@ -269,7 +269,18 @@ fn sample(shim: &'static Shim) {
         ..Default::default()
     };
     ledger.samples.push(|seq| SampleSlot { seq, ..slot });
+    pool_states(shim);
     ledger.header().heartbeat_ns().store(now, Relaxed);
+}
+
+/// Writes down of each context whether the pool serves it, and why not.
+fn pool_states(shim: &Shim) {
+    let contexts = &shim.ledger.contexts;
+    for slot in 0..contexts.handed_out() as u32 {
+        let Some(context) = contexts.read(slot).filter(|context| context.gone_ns == 0) else { continue };
+        let state = Vendor::from_u8(context.vendor).map_or(PoolState::Unused, |vendor| pool::state(shim, vendor));
+        contexts.field(slot, std::mem::offset_of!(ContextSlot, pool_state)).store(state as u64, Relaxed);
+    }
 }
 
 /// What the pool keeps in all contexts.

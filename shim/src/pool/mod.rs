@@ -28,7 +28,7 @@ use crate::backend::memory::{self, MemoryCalls};
 use crate::shim::Shim;
 use crate::{activity, backend, gate, threads};
 use block::{Block, Map};
-use gpumem_wire::kinds::{Interception, Mode, Vendor};
+use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
 use owner::Owner;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
@@ -90,6 +90,20 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[inline(always)]
 pub fn of(vendor: Vendor) -> Option<&'static Pool> {
     gate::pool(vendor)
+}
+
+/// Whether the pool serves a vendor's contexts, and why not.
+pub fn state(shim: &Shim, vendor: Vendor) -> PoolState {
+    let header = shim.ledger.header();
+    match of(vendor) {
+        _ if !shim.settings.pool => PoolState::Off,
+        _ if header.mode().load(Relaxed) != Mode::Active as u32 => PoolState::RecordOnly,
+        _ if header.interception().load(Relaxed) != Interception::Complete as u32 => PoolState::Interception,
+        None => PoolState::Unused,
+        Some(_) if REACHED.load(Relaxed) => PoolState::Peers,
+        Some(_) if activity::broken() => PoolState::Broken,
+        Some(_) => PoolState::On,
+    }
 }
 
 /// All pools of the process.
