@@ -141,16 +141,6 @@ class _Nvml(ctypes.Structure):
 _nvml = {}
 
 
-def _smi_used(index):
-    """The same from nvidia-smi, slower and in MiB."""
-    try:
-        done = subprocess.run(["nvidia-smi", f"--id={index}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
-                              capture_output=True, text=True, timeout=20)
-        return int(done.stdout) << 20
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-
-
 def device_used(index=0):
     """Bytes of the whole card in use, as NVML says: no library of ours can change that. None without NVML."""
     try:
@@ -161,10 +151,10 @@ def device_used(index=0):
                 _nvml["library"] = library
         library, memory, device = _nvml["library"], _Nvml(), ctypes.c_void_p()
         if not library or library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
-            return _smi_used(index)
+            return None
         return None if library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) else memory.used
     except OSError:
-        return _smi_used(index)
+        return None
 
 
 class Peak:

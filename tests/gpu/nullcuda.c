@@ -22,7 +22,7 @@ API int null_driver = 1; /* its users can tell it from a real one */
 
 YES(cuInit) YES(cuCtxSetCurrent) YES(cuCtxPushCurrent_v2) YES(cuCtxSynchronize) YES(cuStreamSynchronize)
 YES(cuStreamQuery) YES(cuStreamDestroy_v2) YES(cuModuleUnload) YES(cuDevicePrimaryCtxRelease_v2)
-YES(cuThreadExchangeStreamCaptureMode) YES(cuCtxRecordEvent) YES(cuEventSynchronize)
+YES(cuThreadExchangeStreamCaptureMode)
 GIVES(cuCtxGetCurrent, context) GIVES(cuCtxPopCurrent_v2, context) GIVES(cuDevicePrimaryCtxRetain, context)
 GIVES(cuModuleLoadData, module_) GIVES(cuModuleGetFunction, function_) GIVES(cuStreamCreate, stream_)
 #include "nullgraphs.h"
@@ -97,8 +97,7 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { last_freed = p; return 0; }
     X(cuGraphUpload, cuGraphUpload) X(cuGraphNodeSetEnabled, cuGraphNodeSetEnabled)                     \
     X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2)                                \
     X(cuEventCreate, cuEventCreate) X(cuEventRecord, cuEventRecord) X(cuEventQuery, cuEventQuery)       \
-    X(cuEventDestroy, cuEventDestroy_v2) X(cuStreamWaitEvent, cuStreamWaitEvent)                        \
-    X(cuCtxRecordEvent, cuCtxRecordEvent) X(cuEventSynchronize, cuEventSynchronize)
+    X(cuEventDestroy, cuEventDestroy_v2) X(cuStreamWaitEvent, cuStreamWaitEvent)
 /* Y: a second name of what an X has. */
 #define Y(name, symbol)
 #define X(name, symbol) extern __typeof__(symbol) own_##symbol __attribute__((alias(#symbol), visibility("hidden")));
