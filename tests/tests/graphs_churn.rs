@@ -170,3 +170,18 @@ fn modules_go_while_threads_instantiate() {
 fn contexts_go_beside_graphs_that_stay() {
     same(&churn("context"), &[DEFAULT, KEPT, ONE, TWO_KEPT]);
 }
+
+/// A thread that takes an exec in one context meets another that destroys the context of the next one.
+#[test]
+fn contexts_go_while_threads_launch() {
+    for reuse in ["0", "1"] {
+        let lives = churn("lives").env("SIM_REUSE_HANDLES", reuse);
+        let native = lives.native().ok();
+        assert_eq!(native.violations(), [""; 0]);
+        for cap in ["1", "6"] {
+            let ran = lives.clone().env("GPUMEM_GRAPH_CACHE", cap).preloaded().ok();
+            assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "cap {cap}");
+            ran.ledger().sound().complete();
+        }
+    }
+}

@@ -48,12 +48,15 @@ impl Cache {
         found
     }
 
-    /// Takes an exec from whoever has it, if its last launch is over or ran on this same lane.
+    /// Takes an exec of a class (of any, for 0) from whoever has it, if its last launch is over or ran on
+    /// this same lane.
     ///
     /// The handle that had it remembers the launch that may still run.
-    pub fn take(&self, real: &'static Real, lane: Lane) -> Option<Lease> {
+    fn take(&self, real: &'static Real, class: usize, lane: Lane) -> Option<Lease> {
         let mut lease = real.lease()?;
-        if !real.in_use() || real.class.load(Relaxed) == 0 {
+        // Since it was chosen it may have gone, and another been made in its place.
+        let its = real.class.load(Relaxed);
+        if !real.in_use() || its == 0 || (class != 0 && its != class) {
             return None;
         }
         let last = real.lane.load(Relaxed);
@@ -88,7 +91,7 @@ impl Cache {
     /// that still run, when it needs their memory (measured on an H200, driver 580: after nine of 400
     /// nodes each), and the program may be what lets them end.
     pub fn take_idle(&self, real: &'static Real) -> Option<Lease> {
-        self.take(real, LOST)
+        self.take(real, 0, LOST)
     }
 
     /// Ends the bond between an exec and its handle.
@@ -97,12 +100,13 @@ impl Cache {
         let owner = real.owner.load(Relaxed);
         let handle = owner.checked_sub(1).and_then(|index| self.execs.get(index));
         if let Some(handle) = handle {
-            lease.take_from(handle);
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| shim.exec_left(slot));
             if let Some(event) = lease.body().event.take_if(|_| pending) {
                 self.has_to_wait(handle, Pending { event, lane });
             }
+            // Its next launch, or its end, waits for this and finds all that before.
+            lease.take_from(handle);
         }
         real.marked.store(false, Relaxed);
         real.lane.store(if pending { lane } else { NOWHERE }, Relaxed);
@@ -145,7 +149,7 @@ impl Cache {
         let mut attempt = |real: &'static Real| {
             tries = tries.checked_sub(1)?;
             let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
-            self.take(real, lane).map(|lease| (lease, found))
+            self.take(real, key, lane).map(|lease| (lease, found))
         };
         let free = |real: &&'static Real| real.owner.load(Relaxed) == 0 || cold(real);
         if let Some(lease) = ours.iter().copied().filter(free).find_map(&mut attempt) {

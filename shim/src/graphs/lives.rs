@@ -51,27 +51,34 @@ impl Cache {
             }
             body.ended = Some(CONTEXT_IS_DESTROYED);
             handle.real.store(std::ptr::null_mut(), Release);
-            let (pending, template) = (lock(&handle.pending).take(), body.template.take());
-            match pending {
-                Some(pending) if !gone => self.calls.drop_event(pending.event),
-                _ => {}
-            }
+            let template = body.template.take();
             if gone {
                 std::mem::forget(template);
             }
         }
         for real in self.reals() {
-            if !real.in_use() || real.context.load(Relaxed) != context {
+            let is_there = || real.in_use() && real.context.load(Relaxed) == context;
+            if !is_there() {
                 continue;
             }
-            // Somebody may look at it just now.
-            if let Some(mut lease) = wait_for(|| real.lease()) {
+            // Somebody may look at it just now, or end it and make another in its place.
+            if let Some(mut lease) = wait_for(|| real.lease()).filter(|_| is_there()) {
                 // The program's own call ends what runs; until then its exec has to be there.
                 let runs = !gone && !self.calls.ways().outlived && !self.known_over(&mut lease);
                 self.end_in(lease, false, gone || runs);
             }
         }
         wait_for(|| (self.ending.load(SeqCst) == 0).then_some(()));
+        // Whoever took an exec from a handle meanwhile has left it an event.
+        for (_, handle) in self.execs.all() {
+            let Ok(body) = handle.body.try_lock() else { continue };
+            if body.class.as_ref().is_some_and(|class| class.shape.context == context)
+                && let Some(pending) = lock(&handle.pending).take()
+                && !gone
+            {
+                self.calls.drop_event(pending.event);
+            }
+        }
         self.forget_recipes_of(context);
         self.calls.context_gone(context);
     }

@@ -9,7 +9,8 @@
  *   homes    default streams of two contexts of one device
  *   unload   modules that come and go beside handles of the same shape that stay
  *   threads  the same in threads, each with a module of its own
- *   context  other contexts come and go */
+ *   context  other contexts come and go
+ *   lives    threads, each in a context of its own that comes and goes with its graphs */
 #include "graph.h"
 CUresult cuLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
 CUresult cuLibraryGetKernel(void **, void *, const char *), cuKernelGetFunction(CUfunction *, void *);
@@ -453,6 +454,45 @@ static void contexts(void) {
     graph_end(g);
 }
 
+static void *in_contexts(void *nothing) {
+    enum { EXECS = 4 };
+    for (unsigned i = 0; i < 150; i++) {
+        CUcontext own;
+        CUmodule m;
+        CUfunction f;
+        OK(cuCtxCreate_v2(&own, 0, 0));
+        OK(cuModuleLoadData(&m, image));
+        OK(cuModuleGetFunction(&f, m, "gpumem_fill"));
+        Stream on = stream_new();
+        CUdeviceptr p = words_new();
+        Exec e[EXECS];
+        for (unsigned k = 0; k < EXECS; k++) {
+            uint64_t n = WORDS;
+            capture_begin(on);
+            for (unsigned step = 0; step <= k % 3; step++)
+                OK(cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, on, (void *[]){&p, &n, &k}, NULL));
+            Graph g = capture_end(on);
+            e[k] = exec_of(g);
+            graph_end(g);
+        }
+        for (unsigned step = 0; step < 3 * EXECS; step++) {
+            unsigned k = step * 7 % EXECS;
+            launch(e[k], on);
+            wait_for(on);
+            EXPECT(word_of(p), k);
+        }
+        for (unsigned k = 0; k < EXECS; k++) exec_end(e[k]);
+        OK(cuCtxDestroy_v2(own));
+    }
+    return nothing;
+}
+static void lives(void) {
+    enum { THREADS = 4 };
+    pthread_t all[THREADS];
+    for (int i = 0; i < THREADS; i++) pthread_create(&all[i], NULL, in_contexts, NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(all[i], NULL);
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     begin();
@@ -469,6 +509,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "unload")) unload();
     else if (!strcmp(mode, "threads")) threads();
     else if (!strcmp(mode, "context")) contexts();
+    else if (!strcmp(mode, "lives")) lives();
     else return 2;
     return report(mode);
 }
