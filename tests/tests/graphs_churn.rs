@@ -178,7 +178,7 @@ fn contexts_go_while_threads_launch() {
         let lives = churn("lives").env("SIM_REUSE_HANDLES", reuse);
         let native = lives.native().ok();
         assert_eq!(native.violations(), [""; 0]);
-        for cap in ["1", "6"] {
+        for cap in ["1", "6", "1", "6"] {
             let ran = lives.clone().env("GPUMEM_GRAPH_CACHE", cap).preloaded().ok();
             assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "cap {cap}");
             ran.ledger().sound().complete();

@@ -456,7 +456,7 @@ static void contexts(void) {
 
 static void *in_contexts(void *nothing) {
     enum { EXECS = 4 };
-    for (unsigned i = 0; i < 150; i++) {
+    for (unsigned i = 0; i < 60; i++) {
         CUcontext own;
         CUmodule m;
         CUfunction f;
