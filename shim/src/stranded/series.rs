@@ -9,6 +9,9 @@ const CREEP: (u64, u64) = (5, 4);
 /// doubles.
 const JUMP: u64 = 2;
 
+/// Blocks that are looked back at.
+const BACK: usize = 256;
+
 /// A live block of a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -42,7 +45,7 @@ pub fn older(blocks: &[Block], newest: u64) -> Older {
     let mut next = newest;
     // A block that work still uses after its successor was made is not left behind.
     let successor_ns = blocks.last().map_or(0, |last| last.made_ns);
-    for block in blocks.iter().rev() {
+    for block in blocks.iter().rev().take(BACK) {
         if block.bytes > next || next > block.bytes.saturating_mul(JUMP) {
             break;
         }

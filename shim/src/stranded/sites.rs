@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 /// Call sites that are kept; those that hold nothing make way.
 const SITES: usize = 512;
-/// Blocks that are kept, of all sites.
+/// Blocks that are kept, of all sites and of one: pools that strand have some hundred at most.
 const BLOCKS: usize = 16384;
+const BLOCKS_OF_SITE: usize = 1024;
 /// Refusals that wait for the thread's next request.
 const REFUSALS: usize = 64;
 /// Requests made in the middle of a computation for each one that was not: a pool's site.
@@ -224,6 +225,9 @@ impl Sites {
         }
         known.inside += u64::from(inside);
         known.outside += u64::from(!inside);
+        if known.blocks.len() >= BLOCKS_OF_SITE {
+            return None;
+        }
         known.blocks.push(Block { addr, bytes, made_ns: now_ns, used_ns: 0 });
         self.blocks.insert(addr, (bytes, key));
         self.look_again(key);
@@ -252,10 +256,14 @@ impl Sites {
         for refusal in self.refusals.iter_mut().filter(|refusal| refusal.key == key) {
             refusal.freed += bytes;
         }
-        if let Some(known) = self.known.get_mut(&key) {
-            known.blocks.retain(|block| block.addr != addr);
+        let Some(known) = self.known.get_mut(&key) else { return true };
+        if let Some(index) = known.blocks.iter().rposition(|block| block.addr == addr) {
+            known.blocks.remove(index);
         }
-        self.look_again(key);
+        // A free makes no series.
+        if known.strands {
+            self.look_again(key);
+        }
         true
     }
 

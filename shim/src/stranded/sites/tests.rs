@@ -100,6 +100,16 @@ fn scratch_is_what_is_asked_for_inside_computations() {
 }
 
 #[test]
+fn a_site_of_many_blocks_is_bounded() {
+    let mut sites = Sites::default();
+    for n in 0..2 * BLOCKS_OF_SITE as u64 {
+        sites.made(&asker(1, 1), (n + 1) << 30, MIB, true, n);
+    }
+    assert_eq!((sites.blocks.len(), sites.of(&asker(1, 1)).unwrap().blocks.len()), (BLOCKS_OF_SITE, BLOCKS_OF_SITE));
+    assert!(sites.freed(1 << 30) && !sites.freed(2 * (BLOCKS_OF_SITE as u64) << 30));
+}
+
+#[test]
 fn everything_is_bounded_and_ends_with_its_context() {
     let mut sites = Sites::default();
     for n in 0..3 * BLOCKS as u64 {
@@ -119,4 +129,22 @@ fn use_is_found_by_any_address_in_a_block() {
     sites.used(made[0] + 500 * MIB, 2000);
     sites.freed(made[19]);
     assert!(sites.stranded < before - 1000 * MIB, "ten blocks are in use");
+}
+
+#[test]
+#[ignore = "prints times"]
+fn cost() {
+    for blocks in [1_u64, 100, 1000] {
+        let mut sites = Sites::default();
+        for n in 0..blocks {
+            sites.made(&asker(1, 1), (n + 9) << 30, MIB, true, n);
+        }
+        let (rounds, start) = (100_000, std::time::Instant::now());
+        for n in 0..rounds {
+            sites.asked(&asker(1, 1), MIB);
+            sites.made(&asker(1, 1), 1 << 30, MIB, true, n);
+            sites.freed(1 << 30);
+        }
+        println!("{blocks} blocks: {} ns", start.elapsed().as_nanos() as u64 / rounds);
+    }
 }
