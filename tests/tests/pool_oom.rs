@@ -1,0 +1,181 @@
+//! Where memory runs out, on a device that is too small and under a quota: nothing changes unless it is asked
+//! for, and then as docs/pool-spill.md says.
+
+use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_wire::counters;
+
+const SMALL: (&str, &str) = ("SIM_DEVICE_MEM", "512M");
+
+fn spill(setting: &[(&str, &str)]) -> Program {
+    let start = program("pool_spill").arg("spill").env(SMALL.0, SMALL.1);
+    setting.iter().fold(start, |program, (name, value)| program.env(name, value))
+}
+
+/// What each buffer and each growth of the program's pool got.
+fn got(ran: &Ran, what: &str) -> Vec<String> {
+    let lines = ran.out.lines().filter_map(|line| line.strip_prefix(what));
+    lines.map(|line| line.split_once(": ").map_or("", |(_, got)| got).to_owned()).collect()
+}
+
+/// So many of each, one after another.
+fn runs(list: &[String]) -> Vec<(usize, String)> {
+    let mut runs: Vec<(usize, String)> = Vec::new();
+    for got in list {
+        match runs.last_mut() {
+            Some((n, last)) if last == got => *n += 1,
+            _ => runs.push((1, got.clone())),
+        }
+    }
+    runs
+}
+
+const PLAIN: &str = "0 plain";
+const MANAGED: &str = "0 managed";
+const HOST: &str = "0 host";
+const NOTHING: &str = "2 nothing";
+
+fn as_runs(of: &[(usize, &str)]) -> Vec<(usize, String)> {
+    of.iter().map(|(n, what)| (*n, (*what).to_owned())).collect()
+}
+
+#[track_caller]
+fn gives(setting: &[(&str, &str)], buffers: &[(usize, &str)], growth: &[(usize, &str)]) -> Ran {
+    let ran = spill(setting).preloaded().ok();
+    assert_eq!(runs(&got(&ran, "buffer ")), as_runs(buffers), "buffers under {setting:?}\n{}", ran.err);
+    assert_eq!(runs(&got(&ran, "growth ")), as_runs(growth), "growth under {setting:?}\n{}", ran.err);
+    assert_eq!(ran.violations(), [""; 0], "{setting:?}");
+    ran.ledger().sound().complete().balanced();
+    ran
+}
+
+/// With none set, nothing of it is to be seen: the same codes, the same pointers' kinds, to the byte.
+#[test]
+fn nothing_spills_unless_asked_for() {
+    let native = spill(&[]).native().ok();
+    assert_eq!(runs(&got(&native, "buffer ")), as_runs(&[(4, PLAIN), (8, NOTHING)]));
+    assert_eq!(runs(&got(&native, "growth ")), as_runs(&[(11, PLAIN), (1, NOTHING)]));
+    for setting in [&[][..], &[("GPUMEM_FREE", "deferred")], &[("GGML_CUDA_POOL_USE_MANAGED", "0")]] {
+        let ran = spill(setting).preloaded().ok();
+        assert_eq!(ran.out, native.out, "{setting:?}");
+        assert_eq!(ran.violations(), native.violations());
+    }
+}
+
+/// The pool's growth in managed memory, from the first; buffers as natively, of which more fit.
+#[test]
+fn growth_in_managed_memory() {
+    for name in ["GPUMEM_POOL_MANAGED", "GGML_CUDA_POOL_USE_MANAGED"] {
+        gives(&[(name, "1")], &[(7, PLAIN), (5, NOTHING)], &[(12, MANAGED)]);
+    }
+}
+
+/// What does not fit goes to managed memory, once it does not fit.
+#[test]
+fn what_does_not_fit_in_managed_memory() {
+    for pair in [("GPUMEM_OOM_FALLBACK", "managed"), ("GGML_CUDA_ALLOC_FALLBACK_MANAGED", "1")] {
+        let ran = gives(&[pair], &[(4, PLAIN), (8, MANAGED)], &[(11, PLAIN), (1, MANAGED)]);
+        assert_eq!(ran.ledger().counter(counters::SPILLS), 9, "{pair:?}");
+    }
+}
+
+#[test]
+fn both_together() {
+    for [growth, fallback] in [
+        [("GPUMEM_POOL_MANAGED", "1"), ("GPUMEM_OOM_FALLBACK", "managed")],
+        [("GGML_CUDA_POOL_USE_MANAGED", "1"), ("GGML_CUDA_ALLOC_FALLBACK_MANAGED", "1")],
+        [("GGML_CUDA_POOL_USE_MANAGED", "yes"), ("GPUMEM_OOM_FALLBACK", "managed")],
+    ] {
+        gives(&[growth, fallback], &[(7, PLAIN), (5, MANAGED)], &[(12, MANAGED)]);
+    }
+}
+
+#[test]
+fn what_does_not_fit_in_host_memory() {
+    gives(&[("GPUMEM_OOM_FALLBACK", "host")], &[(4, PLAIN), (8, HOST)], &[(11, PLAIN), (1, HOST)]);
+}
+
+/// Ours decides where both are set.
+#[test]
+fn our_name_comes_first() {
+    let setting = [("GGML_CUDA_ALLOC_FALLBACK_MANAGED", "1"), ("GPUMEM_OOM_FALLBACK", "none")];
+    gives(&setting, &[(4, PLAIN), (8, NOTHING)], &[(11, PLAIN), (1, NOTHING)]);
+}
+
+/// Devices where host and device cannot use managed memory at the same time, or that have none: pinned host
+/// memory, or the error with a line that says why.
+#[test]
+fn devices_without_concurrent_managed_access() {
+    for managed in ["exclusive", "none"] {
+        let setting = [("SIM_MANAGED", managed), ("GPUMEM_OOM_FALLBACK", "managed"), ("GPUMEM_POOL_MANAGED", "1")];
+        let ran = spill(&setting).preloaded().ok();
+        assert_eq!(ran.violations(), [""; 0]);
+        let all = [got(&ran, "buffer "), got(&ran, "growth ")].concat();
+        assert!(all.iter().all(|got| got != MANAGED), "{managed}: {all:?}");
+        let refused = all.iter().any(|got| got == NOTHING);
+        assert!(!refused || !ran.ours().is_empty(), "{managed}: a refusal says why: {all:?}\n{}", ran.err);
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
+/// Idle blocks come first: what was freed is there for another size, where natively it is.
+#[test]
+fn idle_blocks_make_room() {
+    for setting in [&[][..], &[("GPUMEM_POOL_MAX", "1GiB")], &[("GPUMEM_FREE", "deferred")]] {
+        let start = program("pool_answers").env("SIM_DEVICE_MEM", "160M").env("SIM_CONTEXT_MEM", "0");
+        let native = start.native().ok();
+        let ran = setting.iter().fold(start, |program, (name, value)| program.env(name, value)).preloaded().ok();
+        let without = |ran: &Ran| ran.out.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n");
+        assert_eq!(without(&ran), without(&native), "{setting:?}");
+    }
+}
+
+fn numbers(line: &str) -> Vec<u64> {
+    line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+}
+
+/// GPUMEM_LIMIT holds for every way to take device memory, and cudaMemGetInfo tells of it.
+#[test]
+fn a_quota_is_kept() {
+    let quota = program("pool_spill").arg("quota");
+    let native = quota.native().ok();
+    let ran = quota.env("GPUMEM_LIMIT", "256MiB").preloaded().ok();
+    assert_eq!(ran.violations(), native.violations());
+    for way in ["plain", "async", "created", "pitched", "runtime"] {
+        let line = ran.err.lines().find(|line| line.starts_with(way)).unwrap_or_else(|| panic!("{way}: {}", ran.err));
+        let (blocks, code) = (numbers(line)[0], numbers(line)[1]);
+        assert!((12..=16).contains(&blocks) && code == 2, "{line}");
+    }
+    let info = |when: &str| {
+        let line = ran.err.lines().find(|line| line.starts_with(when)).expect("a line");
+        (numbers(line)[0], numbers(line)[1])
+    };
+    for when in ["at first", "full", "empty", "at last"] {
+        let (free, total) = info(when);
+        assert!(free <= total && free <= 256, "{when}: {free} of {total}");
+    }
+    assert!(info("full").0 < 32 && info("at first").0 > 200, "{}", ran.err);
+    assert_eq!(info("empty").0, info("at first").0, "what was freed is free: {}", ran.err);
+    let ledger = ran.ledger();
+    ledger.sound().complete().balanced();
+    assert!(ledger.counter(counters::LIMIT_REFUSALS) > 0);
+    let native: Vec<&str> = native.err.lines().filter(|line| line.contains("then 2")).collect();
+    assert_eq!(native, [""; 0], "natively all of it fits");
+}
+
+/// Under a quota a pool of the program's own that retries goes on; pressed earlier, it holds less.
+#[test]
+fn a_pool_that_retries_lives_within_a_quota() {
+    let retry = program("pool_press").arg("retry").env("GPUMEM_STRANDED_RETRIES", "1");
+    let peak = |ran: &Ran| {
+        numbers(ran.err.lines().find(|line| line.starts_with("peak")).unwrap_or_else(|| panic!("{}", ran.err)))[0]
+    };
+    let native = retry.native().ok();
+    let quota = retry.clone().env("GPUMEM_LIMIT", "256MiB").preloaded().ok();
+    assert!(peak(&quota) <= 256 && peak(&native) > 256, "{}", quota.err);
+    let pressed = retry.env("GPUMEM_STRANDED", "press").preloaded().ok();
+    assert!(peak(&pressed) < peak(&native), "pressed {}, natively {}", pressed.err, native.err);
+    for ran in [quota, pressed] {
+        assert_eq!(ran.violations(), native.violations());
+        ran.ledger().sound().complete().balanced();
+    }
+}
