@@ -94,19 +94,19 @@ static void running(void) {
     }
 }
 
-/* Prints how many driver calls so many pairs took. */
+/* Prints how many driver calls so many pairs took; which context is current may be asked. */
 static void idle(void) {
     enum { PAIRS = 1000 };
     static const size_t sizes[] = {64 * KIB, 300 * KIB, MIB, 4 * MIB};
     for (int i = 0; i < 4; i++) give(get(sizes[i]), sizes[i]);
     OK(cuCtxSynchronize());
     give(get(MIB), MIB);
-    uint64_t calls = stat_of("driver_calls"), allocs = stat_of("cuMemAlloc_v2"), frees = stat_of("cuMemFree_v2");
+    uint64_t calls = stat_of("driver_calls") - stat_of("cuCtxGetCurrent"), allocs = stat_of("cuMemAlloc_v2"), frees = stat_of("cuMemFree_v2");
     for (int i = 0; i < PAIRS; i++) {
         CUdeviceptr p = get(sizes[i & 3]);
         give(p, sizes[i & 3]);
     }
-    fprintf(stderr, "calls %llu allocs %llu frees %llu\n", (unsigned long long)(stat_of("driver_calls") - calls),
+    fprintf(stderr, "calls %llu allocs %llu frees %llu\n", (unsigned long long)(stat_of("driver_calls") - stat_of("cuCtxGetCurrent") - calls),
             (unsigned long long)(stat_of("cuMemAlloc_v2") - allocs), (unsigned long long)(stat_of("cuMemFree_v2") - frees));
     /* Something given to the device: the next free waits again, once. */
     Stream s = stream_new(1);
@@ -122,6 +122,8 @@ static void idle(void) {
 }
 
 /* With a small GPUMEM_POOL_DECAY or GPUMEM_POOL_MAX: what is given back meanwhile. */
+static long wait_ms; /* the second argument: how long until no more than USED_MOST is used */
+
 static void busy(void) {
     enum { BLOCKS = 16 };
     CUdeviceptr p[BLOCKS];
@@ -136,7 +138,7 @@ static void busy(void) {
     EXPECT(stat_of("cuCtxSynchronize") - syncs, 0);
     fprintf(stderr, "frees while busy %llu\n", (unsigned long long)(stat_of("cuMemFree_v2") - frees));
     OK(cuStreamSynchronize(s));
-    nap(400);
+    for (long ms = 0; ms < wait_ms && stat_of("device_used") > (uint64_t)atol(getenv("USED_MOST")); ms += 20) nap(20);
     fprintf(stderr, "used at the end %llu\n", (unsigned long long)stat_of("device_used"));
 }
 
@@ -172,6 +174,7 @@ static void streams(void) {
 
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "running";
+    if (argc > 2 && getenv("USED_MOST")) wait_ms = atol(argv[2]);
     begin();
     if (!strcmp(mode, "idle")) idle();
     else if (!strcmp(mode, "busy")) busy();

@@ -4,10 +4,11 @@
  *   abort    an allocation that fails ends the program (status 3)
  *   capture  it grows inside relaxed captures; one that fails ends the program
  *   graph    a graph that is still launched uses its older blocks; one that fails ends the program
- *   buffers  what grows is no scratch: it is asked for between computations, and used on and on */
+ *   buffers  what grows is no scratch: it is asked for between computations, and used on and on
+ * A second argument is how often it grows. */
 #include "pool.h"
 
-enum { ROUNDS = 40, WORDS = 256, KEPT = 256 };
+enum { WORDS = 256, KEPT = 256 };
 static struct { CUdeviceptr p; size_t bytes; } kept[KEPT];
 static int retries, failures;
 static size_t live, peak;
@@ -58,13 +59,14 @@ static void put(CUdeviceptr p, size_t bytes) {
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "retry";
     int capture = !strcmp(mode, "capture"), graph = !strcmp(mode, "graph"), buffers = !strcmp(mode, "buffers");
+    int rounds = argc > 2 ? atoi(argv[2]) : 40;
     retries = !strcmp(mode, "retry");
     begin();
     Stream s = stream_new(1);
     size_t bytes = 4 * MIB;
     Graph g;
     Exec exec = NULL;
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < rounds; i++) {
         size_t got, other;
         if (capture) OK(cuStreamBeginCapture_v2(s, 2));
         else if (!buffers) OK(k_spin(&gpu, s, 0));

@@ -47,8 +47,8 @@ static void spill(void) {
         int rc = buffer(&buffers[i], BUFFER);
         got("buffer", i, rc, buffers[i], BUFFER);
         if (rc) exit(2);
+        OK(cuCtxSynchronize());
     }
-    OK(cuCtxSynchronize());
     size_t bytes = 16 * MIB;
     for (int i = 0; i < GROWTHS; i++) {
         OK(k_spin(&gpu, NULL, 1));
@@ -64,8 +64,8 @@ static void spill(void) {
         int rc = buffer(&buffers[i], BUFFER);
         got("buffer", i, rc, buffers[i], BUFFER);
         if (rc) buffers[i] = 0;
+        OK(cuCtxSynchronize());
     }
-    OK(cuCtxSynchronize());
     for (int i = 0; i < BUFFERS; i++)
         if (buffers[i]) still_there(i, buffers[i], BUFFER);
     for (int i = 0; i < GROWTHS; i++)

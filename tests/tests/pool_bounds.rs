@@ -1,0 +1,95 @@
+//! What the pool saves, and what it holds: driver calls, bytes that stay idle, when they go back.
+
+use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_wire::counters;
+
+const MIB: u64 = 1 << 20;
+/// What is to go back has gone then: the pool looks once a second, and a thread's cache is taken in when it
+/// has not been used for one. Milliseconds.
+const PATIENCE: &str = "6000";
+
+/// The number behind these words on stderr.
+#[track_caller]
+fn number(ran: &Ran, words: &str) -> u64 {
+    let found = ran.err.lines().find_map(|line| line.split_once(words));
+    let (_, rest) = found.unwrap_or_else(|| panic!("{words:?} in {}", ran.err));
+    let text: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    text.parse().unwrap_or_else(|_| panic!("{words:?} in {}", ran.err))
+}
+
+fn with(program: Program, setting: &[(&str, &str)]) -> Ran {
+    let set = setting.iter().fold(program, |program, (name, value)| program.env(name, value));
+    let ran = set.preloaded().ok();
+    assert_eq!(ran.violations(), [""; 0], "{setting:?}");
+    ran.ledger().sound().complete().balanced();
+    ran
+}
+
+/// A thousand pairs of four sizes with nothing given to the device in between ask the driver nothing.
+#[test]
+fn pairs_with_nothing_in_between_are_no_driver_calls() {
+    for setting in [&[][..], &[("GPUMEM_FREE", "deferred")]] {
+        let ran = with(program("pool_order").arg("idle"), setting);
+        let [calls, allocs, frees] = ["calls", "allocs", "frees"].map(|what| number(&ran, what));
+        assert_eq!((allocs, frees), (0, 0), "{setting:?}");
+        assert!(calls <= 8, "{calls} driver calls in 1000 pairs, {setting:?}");
+        let ledger = ran.ledger();
+        assert!(ledger.counter(counters::POOL_HITS) >= 1000, "{setting:?}");
+    }
+}
+
+/// What ended threads freed is what later ones get, and all of it goes back.
+#[test]
+fn blocks_of_ended_threads_are_used_and_given_back() {
+    let ran = with(program("pool_threads").args(["ends", PATIENCE]), &[("GPUMEM_POOL_DECAY", "50ms")]);
+    assert!(number(&ran, "still used") <= 2 * MIB, "{}", ran.err);
+    let ran = with(program("pool_threads").arg("ends"), &[("GPUMEM_POOL_DECAY", "0")]);
+    assert_eq!(number(&ran, "real allocations"), 0, "{}", ran.err);
+}
+
+/// Nothing goes back while the device works, since that waits for it; once it is idle, all does.
+#[test]
+fn idle_blocks_go_back_when_the_device_is_idle() {
+    let base = number(&program("pool_order").arg("busy").native().ok(), "used at the end");
+    for setting in [&[("GPUMEM_POOL_DECAY", "10ms")][..], &[("GPUMEM_POOL_DECAY", "50ms"), ("GPUMEM_FREE", "deferred")]]
+    {
+        let most = base + 2 * MIB;
+        let ran = with(program("pool_order").args(["busy", PATIENCE]).env("USED_MOST", most.to_string()), setting);
+        let used = number(&ran, "used at the end");
+        assert!(used <= most, "{used} bytes used, natively {base}, {setting:?}");
+        assert!(ran.ledger().counter(counters::POOL_RELEASED) >= 16, "{setting:?}");
+    }
+}
+
+/// A kernel that runs on and on is never waited for.
+#[test]
+fn nothing_goes_back_under_a_kernel() {
+    let ran = with(program("pool_order").arg("busy"), &[("GPUMEM_POOL_DECAY", "1h")]);
+    assert_eq!(number(&ran, "frees while busy"), 0);
+    let kept = number(&ran, "used at the end");
+    assert!(kept >= 128 * MIB, "{kept} bytes are kept for an hour");
+}
+
+/// GPUMEM_POOL_MAX bounds what is idle; unset, a quarter of the device does.
+#[test]
+fn idle_bytes_stay_within_the_bound() {
+    let base = number(&program("pool_order").arg("busy").native().ok(), "used at the end");
+    for (name, value, bound) in
+        [("GPUMEM_POOL_MAX", "32MiB", 32), ("GPUMEM_POOL_MAX", "0", 0), ("SIM_DEVICE_MEM", "256M", 64)]
+    {
+        let most = base + (bound + 4) * MIB;
+        let busy = program("pool_order").args(["busy", PATIENCE]).env("USED_MOST", most.to_string());
+        let ran = with(busy, &[(name, value), ("GPUMEM_POOL_DECAY", "0")]);
+        let used = number(&ran, "used at the end");
+        assert!(used <= most, "{name}={value}: {used} bytes used, natively {base}");
+    }
+}
+
+/// GPUMEM_POOL=0 leaves every call to the driver.
+#[test]
+fn switched_off_it_is_off() {
+    let ran = with(program("pool_order").arg("idle"), &[("GPUMEM_POOL", "0")]);
+    assert_eq!(["allocs", "frees"].map(|what| number(&ran, what)), [1000, 1000]);
+    let ledger = ran.ledger();
+    assert_eq!([counters::POOL_HITS, counters::POOL_KEPT].map(|of| ledger.counter(of)), [0, 0]);
+}
