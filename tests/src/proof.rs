@@ -6,6 +6,8 @@
 pub mod cost;
 pub mod demo;
 pub mod graphs;
+pub mod pool;
+pub mod pool_gpu;
 pub mod record;
 
 use crate::stage::{Device, Stage};
@@ -196,6 +198,86 @@ pub const CLAIMS: &[Claim] = &[
         limit: Limit::Times(1.02),
         needs_gpu: true,
         measure: graphs::launch_ratio,
+    },
+    Claim {
+        name: "pool.results_equal",
+        says: "random programs of allocation end with the same codes, answers and contents",
+        unit: "random programs in all settings of the pool",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: pool::results_equal,
+    },
+    Claim {
+        name: "pool.reuse_violations",
+        says: "no memory is given out under work, no free returns before its barrier",
+        unit: "rules broken and programs gone wrong",
+        limit: Limit::Exactly(0.0),
+        needs_gpu: false,
+        measure: pool::reuse_violations,
+    },
+    Claim {
+        name: "pool.pair_ratio",
+        says: "an allocation and its free, 64 KiB to 4 MiB mixed, by the driver's names, one thread",
+        unit: "ns a pair",
+        limit: Limit::Times(0.00082),
+        needs_gpu: true,
+        measure: pool_gpu::pair_ratio,
+    },
+    Claim {
+        name: "pool.threads_ratio",
+        says: "the same by 16 threads at once",
+        unit: "ns a pair, of all",
+        limit: Limit::Times(0.00033),
+        needs_gpu: true,
+        measure: pool_gpu::threads_ratio,
+    },
+    Claim {
+        name: "pool.given_back",
+        says: "what is still kept 15 s after a burst of 32 GiB was freed, the device idle",
+        unit: "MiB",
+        limit: Limit::Exactly(0.0),
+        needs_gpu: true,
+        measure: pool_gpu::given_back,
+    },
+    Claim {
+        name: "oom.matrix",
+        says: "what does not fit goes where the four combinations of llama.cpp's names send it",
+        unit: "combinations, by each name",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: pool::matrix,
+    },
+    Claim {
+        name: "quota.enforced",
+        says: "the most that a program gets under GPUMEM_LIMIT=256MiB, in any way",
+        unit: "MiB",
+        limit: Limit::AtMost(pool::QUOTA_MIB),
+        needs_gpu: false,
+        measure: pool::quota,
+    },
+    Claim {
+        name: "stranded.press_safe",
+        says: "programs that do not retry, that capture or keep graphs end as natively under press",
+        unit: "programs that end well",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: pool::press_safe,
+    },
+    Claim {
+        name: "stranded.press_peak",
+        says: "a pool that strands its older blocks and retries: the most that is live under press",
+        unit: "MiB",
+        limit: Limit::Times(0.17),
+        needs_gpu: true,
+        measure: pool::press_peak,
+    },
+    Claim {
+        name: "stranded.spill_finishes",
+        says: "one that does not retry ends well in a quota of a quarter of its peak, under spill",
+        unit: "programs that end well",
+        limit: Limit::Same,
+        needs_gpu: true,
+        measure: pool::spill_finishes,
     },
 ];
 

@@ -179,3 +179,15 @@ fn a_pool_that_retries_lives_within_a_quota() {
         ran.ledger().sound().complete().balanced();
     }
 }
+
+/// One that ends when an allocation fails, in a quota of a quarter of what it takes: spilled, it ends well.
+#[test]
+fn a_pool_that_does_not_retry_spills() {
+    let abort = program("pool_press").arg("abort").env("GPUMEM_LIMIT", "170MiB");
+    assert_eq!(abort.preloaded().code, 3, "it does not fit");
+    let ran = abort.env("GPUMEM_STRANDED", "spill").preloaded().ok();
+    assert_eq!(ran.violations(), [""; 0]);
+    let ledger = ran.ledger();
+    ledger.sound().complete().balanced();
+    assert!(ledger.counter(counters::SPILLS) > 0);
+}

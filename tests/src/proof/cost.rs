@@ -15,7 +15,7 @@ use std::process::Command;
 const RECORDED: &[&str] = &["cuGraphLaunch", "cuMemAlloc+cuMemFree"];
 
 /// Compiles a source of tests/gpu.
-fn compiled(bench: &Bench<'_>, source: &str, out: &str, args: &[&str]) -> Result<PathBuf, String> {
+pub(super) fn compiled(bench: &Bench<'_>, source: &str, out: &str, args: &[&str]) -> Result<PathBuf, String> {
     let out = bench.stage.kit.join(out);
     if let Some(dir) = out.parent() {
         std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;

@@ -1,0 +1,138 @@
+//! Claims about the pool that only a GPU can show: what pairs cost, and when memory is back on the card.
+
+use super::{Bench, Measured, cost};
+use crate::stage::{checked, ledger_of};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Threads of `pool.threads_ratio`.
+const THREADS: &str = "16";
+/// What is taken and freed, GiB.
+const BURST_GIB: &str = "32";
+/// How long it may take until all is back on the card.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What tests/gpu/pool.c says of pairs.
+fn pairs(bench: &Bench<'_>, preload: bool) -> Result<Value, String> {
+    let program = cost::compiled(bench, "pool.c", "pool", &["-fno-omit-frame-pointer", "-pthread", "-lm", "-ldl"])?;
+    bench.step(if preload { "pairs, preloaded" } else { "pairs, natively" });
+    let ledgers = bench.ledgers();
+    let mut command = bench.stage.command(&program, preload.then_some(ledgers.as_path()))?;
+    let text = checked(command.args(["pairs", THREADS]).env("GPUMEM_STACKS", "0"))?;
+    let line = text.lines().find(|line| line.starts_with('{')).ok_or("pool printed no figure")?;
+    serde_json::from_str(line).map_err(|error| format!("pool: {error}: {line}"))
+}
+
+/// The figure of each, natively and preloaded, by turns.
+fn by_turns(bench: &Bench<'_>, of: fn(&Value) -> f64) -> Result<Measured, String> {
+    let (mut native, mut ours) = (Vec::new(), Vec::new());
+    for turn in 0..3 {
+        for preload in [turn % 2 == 1, turn % 2 == 0] {
+            let figure = of(&pairs(bench, preload)?);
+            if preload { &mut ours } else { &mut native }.push(figure);
+        }
+    }
+    let middle = |list: &mut Vec<f64>| {
+        list.sort_by(f64::total_cmp);
+        list[list.len() / 2]
+    };
+    let mut ratios: Vec<f64> = native.iter().zip(&ours).map(|(native, ours)| ours / native).collect();
+    Ok(Measured {
+        ratio: Some(middle(&mut ratios)),
+        native: middle(&mut native),
+        preloaded: middle(&mut ours),
+        ..Measured::default()
+    })
+}
+
+/// Allocation and free of 64 KiB to 4 MiB, one thread, ns a pair.
+pub fn pair_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
+    by_turns(bench, |figure| figure["pair_ns"].as_f64().unwrap_or(f64::NAN))
+}
+
+/// The same by 16 threads at once, ns a pair of all.
+pub fn threads_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
+    by_turns(bench, |figure| 1e9 / figure["pairs_per_s"].as_f64().unwrap_or(f64::NAN))
+}
+
+/// A process that takes and frees memory when it is told to.
+struct Holder {
+    process: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Holder {
+    fn start(bench: &Bench<'_>, program: &Path, ledgers: Option<&Path>) -> Result<Self, String> {
+        let mut command = bench.stage.command(program, ledgers)?;
+        let mut process = command
+            .arg("hold")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("pool: {error}"))?;
+        let (input, out) = process.stdin.take().zip(process.stdout.take()).ok_or("pool has no pipes")?;
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(out).lines().map_while(Result::ok);
+            lines.take_while(|line| send.send(line.clone()).is_ok()).for_each(drop);
+        });
+        Ok(Self { process, input, lines })
+    }
+
+    /// What it says to a line.
+    fn ask(&mut self, line: &str) -> Result<Value, String> {
+        writeln!(self.input, "{line}").and_then(|()| self.input.flush()).map_err(|error| format!("pool: {error}"))?;
+        let said =
+            self.lines.recv_timeout(Duration::from_secs(60)).map_err(|_| format!("pool says nothing to {line}"))?;
+        serde_json::from_str(&said).map_err(|error| format!("pool: {error}: {said}"))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A burst is freed; after 15 s idle, how much of it the ledger says is still kept, MiB. And another process
+/// gets as much.
+pub fn given_back(bench: &Bench<'_>) -> Result<Measured, String> {
+    let program = cost::compiled(bench, "pool.c", "pool", &["-fno-omit-frame-pointer", "-pthread", "-lm", "-ldl"])?;
+    let ledgers = bench.ledgers();
+    let mut holder = Holder::start(bench, &program, Some(&ledgers))?;
+    let taken = holder.ask(&format!("take {BURST_GIB} 2 1024"))?;
+    if taken["code"] != 0 {
+        return Err(format!("the burst of {BURST_GIB} GiB was not to be had: {taken}"));
+    }
+    let burst = taken["gib"].as_f64().unwrap_or(f64::NAN) * 1024.0;
+    holder.ask("free")?;
+    let begin = Instant::now();
+    let ledger = ledger_of(&ledgers, holder.process.id()).ok_or("it left no ledger")?;
+    let idle = || -> Result<f64, String> {
+        let stats = bench.stage.inspect("stats", &ledger)?;
+        let contexts = stats["contexts"].as_array().ok_or("gpumem stats shows no contexts")?;
+        let bytes = contexts.iter().map(|context| context["idle_bytes"].as_f64());
+        Ok(bytes.sum::<Option<f64>>().ok_or("gpumem stats does not say what is idle")? / 1_048_576.0)
+    };
+    let mut left = idle()?;
+    while left > 0.0 && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(250));
+        left = idle()?;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let mut other = Holder::start(bench, &program, None)?;
+    let got = other.ask(&format!("take {BURST_GIB} 64 512"))?;
+    Ok(Measured {
+        native: 0.0,
+        preloaded: left,
+        broken: got["code"] != 0,
+        note: format!("of {burst:.0} MiB, after {seconds:.1} s; another process then: {got}"),
+        ..Measured::default()
+    })
+}
