@@ -4,7 +4,8 @@
 //! A call comes in at a door ([`doors`]), meets its hook ([`hooks`]), which calls the real function
 //! and has the outcome recorded ([`registry`]) in the process's ledger ([`ledger`]), which the
 //! inspector reads. [`backend`] asks the real libraries the few questions that recording raises;
-//! [`stacks`] says who called; [`gate`] decides whether any of this happens, and contains it.
+//! [`stranded`] recognises call sites that strand memory, [`trace`] writes every allocation down where
+//! that is wanted; [`stacks`] says who called; [`gate`] decides whether any of this happens, and contains it.
 //!
 //! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the
 //! four functions of `gpumem.h`.
