@@ -6,10 +6,11 @@ use super::block::{Block, PINNED, SPILLED, State};
 use super::owner::Owner;
 use crate::call::Call;
 use crate::shim::Shim;
-use crate::{activity, backend, clock};
+use crate::{activity, backend, clock, trace};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::settings::Fill;
+use gpumem_wire::trace::Action;
 use std::sync::atomic::Ordering::*;
 
 /// What freed memory is filled with to be recognised.
@@ -165,6 +166,9 @@ impl Pool {
     fn give_up(&'static self, call: &Call, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
         self.map.remove(addr);
+        if trace::on() {
+            call.note(|shim| shim.trace_block(Action::Free, block));
+        }
         let owner = block.owner();
         let status = match (owner, block.has(super::block::HOST)) {
             (Some(owner), true) => {
@@ -178,7 +182,12 @@ impl Pool {
         if status != SUCCESS {
             block.set(State::Live);
             self.map.insert(addr, block);
-            call.note(|shim| shim.pool_free_failed(addr, status));
+            call.note(|shim| {
+                if trace::on() {
+                    shim.trace_block(Action::Unfreed, block);
+                }
+                shim.pool_free_failed(addr, status);
+            });
             return status;
         }
         if let Some(owner) = owner {

@@ -102,16 +102,23 @@ impl Shim {
         if slot != NO_SLOT {
             self.ledger.allocs.hide(slot);
         }
-        if trace::on() {
-            self.trace(Action::Free, kind, block.addr.load(Relaxed), block.asked.load(Relaxed), 0, 0);
-        }
         self.count(counters::frees(kind), 1);
         self.count(counters::free_bytes(kind), block.asked.load(Relaxed));
+    }
+
+    /// Notes in the trace that a block is about to be freed: another thread may get its address at once;
+    /// or that it was not.
+    #[cold]
+    pub fn trace_block(&self, action: Action, block: &Block) {
+        self.trace(action, kind_of(block), block.addr.load(Relaxed), block.asked.load(Relaxed), 0, 0);
     }
 
     /// The pool keeps a block that the program freed.
     #[inline]
     pub fn pool_free(&self, block: &Block) {
+        if trace::on() {
+            self.trace_block(Action::Free, block);
+        }
         self.unlisted(block);
         self.count(counters::POOL_KEPT, 1);
     }
@@ -166,6 +173,9 @@ impl Shim {
     pub fn pool_lost(&'static self, block: &Block, owner: &'static Owner, live: bool) {
         if live {
             self.count(counters::ENDED_WITH_CONTEXT, 1);
+            if trace::on() {
+                self.trace_block(Action::Free, block);
+            }
             self.unlisted(block);
             self.ended_bytes(block, owner);
         }
