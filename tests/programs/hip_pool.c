@@ -26,7 +26,7 @@ static void *get(size_t bytes) {
 static int give(void *p, size_t bytes) {
     if (sim.free) sim.free((uintptr_t)p);
     int rc = hipFree(p);
-    if (sim.freed) sim.freed((uintptr_t)p, (unsigned)rc, sim.strict);
+    if (sim.freed) sim.freed((uintptr_t)p, (unsigned)rc, sim.strict && !getenv("GPUMEM_POOL_FILL"));
     if (rc == 0) counted_free(DEVICE, bytes);
     return rc;
 }

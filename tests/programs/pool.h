@@ -36,11 +36,13 @@ static struct {
     uint64_t (*stat)(const char *);
     void (*alloc)(CUdeviceptr, uint64_t), (*free)(CUdeviceptr), (*freed)(CUdeviceptr, unsigned, int);
     int strict; /* frees have the barrier of cuMemFree: not with GPUMEM_FREE=deferred */
+    int noted;  /* and no work runs that the program did not give: not with GPUMEM_POOL_FILL */
 } sim;
 
 static inline void simulator_open(void) {
     const char *free = getenv("GPUMEM_FREE");
     sim.strict = !getenv("LD_PRELOAD") || !free || strcmp(free, "deferred");
+    sim.noted = sim.strict && !getenv("GPUMEM_POOL_FILL");
     sim.stat = simulator();
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (!sim.stat || !driver) return;
@@ -62,7 +64,7 @@ static inline CUresult alloc_any(CUdeviceptr *p, size_t bytes) {
 static inline CUresult free_any(CUdeviceptr p, size_t bytes) {
     if (sim.free) sim.free(p);
     CUresult rc = cuMemFree_v2(p);
-    if (sim.freed) sim.freed(p, (unsigned)rc, sim.strict);
+    if (sim.freed) sim.freed(p, (unsigned)rc, sim.noted);
     if (rc == 0) counted_free(DEVICE, bytes);
     return rc;
 }

@@ -20,7 +20,7 @@ static void drop(int i) {
     if (!held[i].p) return;
     if (sim.free) sim.free(held[i].p);
     int rc = cuMemFree_v2(held[i].p);
-    if (sim.freed) sim.freed(held[i].p, (unsigned)rc, sim.strict);
+    if (sim.freed) sim.freed(held[i].p, (unsigned)rc, sim.noted);
     if (!fine(rc, "cuMemFree_v2")) return; /* still the program's; tried again later */
     counted_free(DEVICE, held[i].bytes);
     held[i].p = 0;

@@ -81,8 +81,11 @@ impl Setup {
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
-        let deferred = self.preloaded.iter().any(|(name, value)| name == "GPUMEM_FREE" && value == "deferred");
-        if !(preload && deferred) {
+        // Blocks are filled by work of the pool's own, inside other threads' calls: no free waits for that.
+        let free_to_pass = |(name, value): &(String, String)| {
+            (name == "GPUMEM_FREE" && value == "deferred") || (name == "GPUMEM_POOL_FILL" && value != "none")
+        };
+        if !(preload && self.preloaded.iter().any(free_to_pass)) {
             command.env(super::driver::STRICT, "1");
         }
         if preload {
