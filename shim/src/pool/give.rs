@@ -81,9 +81,12 @@ impl Pool {
         let class = self.class_of(block.bytes.load(Relaxed));
         if let (Some(mut taken), Some(class)) = (taken, class) {
             block.set(State::Idle);
-            if taken.push(class, block) {
+            if let Ok(leaves) = taken.push(class, block) {
                 taken.tell(-bytes);
                 drop(taken);
+                if let Some(leaves) = leaves {
+                    owner.keep(leaves, clock::now_ns());
+                }
                 return shim.pool_told(owner, self.telling(cache));
             }
         }
@@ -103,7 +106,8 @@ impl Pool {
         owner: &'static Owner,
         real: impl FnOnce(u64) -> Status,
     ) -> Status {
-        let may_wait_later = self.quarantine == 0 && self.fill != Fill::Poison && !owner.is_shared();
+        let plain = self.quarantine == 0 && self.fill != Fill::Poison;
+        let may_wait_later = plain && owner.has_events() && !owner.is_shared();
         if self.deferred && owner.calls.counts_work() && may_wait_later {
             call.note(|shim| {
                 let bytes = block.asked.load(Relaxed) as i64;

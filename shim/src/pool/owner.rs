@@ -5,7 +5,7 @@ use super::block::{Block, State};
 use super::lock;
 use crate::activity;
 use crate::backend::memory::{Event, MemoryCalls};
-use crate::gate;
+use crate::{clock, gate};
 use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -14,10 +14,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 /// Growth that idle blocks need not make way for: this share of the most that was ever live, and these
-/// bytes at least. RMM's random-allocation benchmark is ten times as fast as the driver's own calls at a
-/// fifth, and twice at a tenth (counted over its sequence of 100 000 with 64 MiB at most).
-const GROWTH_SHARE: u64 = 5;
-const GROWTH_BYTES: u64 = 64 << 20;
+/// bytes at least.
+const GROWTH_SHARE: u64 = 6;
+const GROWTH_BYTES: u64 = 32 << 20;
 /// A batch of freed blocks gets its event when it has so many.
 const BATCH: usize = 64;
 /// Never.
@@ -36,6 +35,7 @@ pub struct Owner {
     pub gone: AtomicBool,
     /// Submissions that are known to be over, as [`activity::quiet`] counts them.
     clean_at: AtomicU64,
+    without_events: AtomicBool,
     /// Bytes of real blocks, live and idle.
     held: AtomicU64,
     /// Bytes of idle blocks here; those in threads' caches are not among them.
@@ -88,6 +88,7 @@ impl Owner {
             calls,
             gone: AtomicBool::new(false),
             clean_at: AtomicU64::new(NEVER),
+            without_events: AtomicBool::new(false),
             held: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             idle_peak: AtomicU64::new(0),
@@ -121,8 +122,16 @@ impl Owner {
     fn event(&self) -> Option<(Event, Option<u64>)> {
         let quiet = activity::quiet();
         let spare = lock(&self.events).pop();
-        let event = super::looks::undisturbed(|| self.calls.behind_all(self.context, spare)).flatten()?;
-        Some((event, quiet))
+        let event = super::looks::undisturbed(|| self.calls.behind_all(self.context, spare))?;
+        if event.is_none() {
+            self.without_events.store(true, Relaxed);
+        }
+        Some((event?, quiet))
+    }
+
+    /// Whether the driver has events behind all work of a context (since 12.5), as far as is known.
+    pub fn has_events(&self) -> bool {
+        !self.without_events.load(Relaxed)
     }
 
     /// Waits for all work of the device, as the driver's own free does. `None` if that cannot be now
@@ -259,7 +268,12 @@ impl Owner {
         }
         match self.within(|| self.event()) {
             Some((event, quiet)) => lock(&self.inner).batches.push_back(Batch { event, quiet, blocks }),
-            None => lock(&self.inner).open.extend(blocks),
+            None => {
+                lock(&self.inner).open.extend(blocks);
+                if !self.has_events() {
+                    self.settle(clock::now_ns());
+                }
+            }
         }
     }
 

@@ -35,7 +35,11 @@ pub struct ThreadCache {
     bins: UnsafeCell<Bins>,
 }
 
-struct Bins([Bin; CLASSES]);
+struct Bins {
+    all: [Bin; CLASSES],
+    /// Where the last block was evicted.
+    next: usize,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Bin {
@@ -45,7 +49,7 @@ struct Bin {
 
 impl Default for Bins {
     fn default() -> Self {
-        Self([Bin::default(); CLASSES])
+        Self { all: [Bin::default(); CLASSES], next: 0 }
     }
 }
 
@@ -103,7 +107,7 @@ impl Taken<'_> {
     /// The block of a class that has the lowest address.
     #[inline]
     pub fn pop(&mut self, class: usize) -> Option<&'static Block> {
-        let bin = self.bins().0.get_mut(class)?;
+        let bin = self.bins().all.get_mut(class)?;
         bin.len = bin.len.checked_sub(1)?;
         let block = bin.blocks[bin.len % DEPTH].take()?;
         let bytes = self.0.bytes.load(Relaxed) - block.bytes.load(Relaxed);
@@ -112,14 +116,13 @@ impl Taken<'_> {
         Some(block)
     }
 
-    /// Keeps a block, if there is room.
+    /// Keeps a block; what has to leave for it, if anything does. `Err` if it is not kept.
     #[inline]
-    pub fn push(&mut self, class: usize, block: &'static Block) -> bool {
-        let bytes = self.0.bytes.load(Relaxed) + block.bytes.load(Relaxed);
-        let Some(bin) = self.bins().0.get_mut(class).filter(|bin| bin.len < DEPTH) else { return false };
-        if bytes > MOST_BYTES {
-            return false;
-        }
+    pub fn push(&mut self, class: usize, block: &'static Block) -> Result<Option<&'static Block>, ()> {
+        let size = block.bytes.load(Relaxed);
+        let mut bytes = self.0.bytes.load(Relaxed) + size;
+        let full = bytes > MOST_BYTES;
+        let Some(bin) = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH) else { return Err(()) };
         // The lowest address comes last, and is taken first: a program that does the same again gets the
         // same addresses.
         let addr = block.addr.load(Relaxed);
@@ -130,9 +133,26 @@ impl Taken<'_> {
         }
         bin.blocks[at] = Some(block);
         bin.len += 1;
+        let leaves = if full { self.evict(class) } else { None };
+        bytes -= leaves.map_or(0, |block| block.bytes.load(Relaxed));
         self.0.bytes.store(bytes, Relaxed);
         self.used();
-        true
+        Ok(leaves)
+    }
+
+    /// Takes out a block of another size, of each in turn: sizes that are asked for come back.
+    #[cold]
+    fn evict(&mut self, kept: usize) -> Option<&'static Block> {
+        let bins = self.bins();
+        for _ in 0..CLASSES {
+            bins.next = (bins.next + 1) % CLASSES;
+            let bin = &mut bins.all[bins.next];
+            if bins.next != kept && bin.len > 0 {
+                bin.len -= 1;
+                return bin.blocks[bin.len % DEPTH].take();
+            }
+        }
+        None
     }
 
     #[inline]
@@ -143,7 +163,7 @@ impl Taken<'_> {
     /// Takes everything out and binds the cache to another context.
     pub fn rebind(&mut self, owner: *const Owner) -> Vec<&'static Block> {
         let mut all = Vec::new();
-        for bin in &mut self.bins().0 {
+        for bin in &mut self.bins().all {
             all.extend(bin.blocks.iter_mut().filter_map(Option::take));
             bin.len = 0;
         }
@@ -169,13 +189,14 @@ mod tests {
         let mut taken = cache.take().unwrap();
         assert!(cache.take().is_none());
         for _ in 0..DEPTH {
-            assert!(taken.push(3, block(1024)));
+            assert!(taken.push(3, block(1024)).is_ok_and(|leaves| leaves.is_none()));
         }
-        assert!(!taken.push(3, block(1024)));
-        assert!(taken.push(110, block(MOST_BYTES - 4096)));
-        assert!(!taken.push(4, block(1024)));
-        assert!(!taken.push(CLASSES, block(1)));
-        assert!(taken.pop(110).is_some() && taken.pop(110).is_none() && taken.pop(4).is_none());
+        assert!(taken.push(3, block(1024)).is_err() && taken.push(CLASSES, block(1)).is_err());
+        // What is kept longest makes room: 4096 bytes are there.
+        let (large, larger) = (block(MOST_BYTES - 4096), block(8192));
+        assert!(taken.push(110, large).is_ok_and(|leaves| leaves.is_none()));
+        assert!(taken.push(4, larger).is_ok_and(|leaves| std::ptr::eq(leaves.unwrap(), large)));
+        assert!(taken.pop(110).is_none() && std::ptr::eq(taken.pop(4).unwrap(), larger));
         assert_eq!(cache.bytes.load(Relaxed), 4096);
         assert_eq!(taken.rebind(std::ptr::null()).len(), DEPTH);
         assert_eq!(cache.bytes.load(Relaxed), 0);
