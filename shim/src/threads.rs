@@ -18,6 +18,9 @@ pub struct Local {
     pub records: Cell<u64>,
     /// The context of its last record.
     pub context: Cell<LastContext>,
+    /// The generation of contexts in which this thread's context was found to be the only one there is, and
+    /// has not been changed since; 0: not known.
+    pub only_context: Cell<u32>,
     /// Idle blocks that this thread keeps.
     pub cache: Cell<Option<&'static ThreadCache>>,
     /// Serial numbers that are this thread's: the next one, and how many are left.
@@ -51,6 +54,7 @@ thread_local! {
             anchor: Cell::new(None),
             records: Cell::new(0),
             context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
+            only_context: Cell::new(0),
             cache: Cell::new(None),
             serials: Cell::new((0, 0)),
             tid: Cell::new(0),
@@ -87,6 +91,12 @@ fn first_tid(new: impl FnOnce(u32)) -> u32 {
 /// Forgets this thread's number: after a fork it is another one.
 pub fn forget() {
     local(|local| local.tid.set(0));
+}
+
+/// This thread's current context may be another from now on.
+#[inline]
+pub fn context_changes() {
+    local(|local| local.only_context.set(0));
 }
 
 /// The thread's number, of a thread that was seen before.

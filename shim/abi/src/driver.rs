@@ -28,6 +28,13 @@ macro_rules! driver_functions {
         cuDevicePrimaryCtxRelease_v2 ["cuDevicePrimaryCtxRelease" 11000 legacy = cuDevicePrimaryCtxRelease_v2] => context::release_primary(device: Device);
         cuDevicePrimaryCtxReset ["cuDevicePrimaryCtxReset" 7000 legacy = none] => context::reset_primary(device: Device);
         cuDevicePrimaryCtxReset_v2 ["cuDevicePrimaryCtxReset" 11000 legacy = cuDevicePrimaryCtxReset_v2] => context::reset_primary(device: Device);
+        cuCtxSetCurrent ["cuCtxSetCurrent" 4000 legacy = cuCtxSetCurrent] => context::set_current(ctx: Context);
+        cuCtxPushCurrent ["cuCtxPushCurrent" 2000 legacy = none] => context::set_current(ctx: Context);
+        cuCtxPushCurrent_v2 ["cuCtxPushCurrent" 4000 legacy = cuCtxPushCurrent_v2] => context::set_current(ctx: Context);
+        cuCtxPopCurrent ["cuCtxPopCurrent" 2000 legacy = none] => context::pop_current(ctx: *mut Context);
+        cuCtxPopCurrent_v2 ["cuCtxPopCurrent" 4000 legacy = cuCtxPopCurrent_v2] => context::pop_current(ctx: *mut Context);
+        cuCtxAttach ["cuCtxAttach" 2000 legacy = cuCtxAttach] => context::attach(ctx: *mut Context, flags: c_uint);
+        cuCtxDetach ["cuCtxDetach" 2000 legacy = cuCtxDetach] => context::set_current(ctx: Context);
 
         // Device memory.
         cuMemAlloc_v2 ["cuMemAlloc" 3020 legacy = cuMemAlloc_v2] => memory::alloc(ptr: *mut DevicePtr, bytes: usize);

@@ -25,8 +25,9 @@ const HIP_CONCURRENT: c_int = 9;
 
 /// The calls of one vendor's library.
 pub trait MemoryCalls: Sync {
-    /// Whether submissions of work are counted, so that an idle device can be told without a call.
-    fn counts_work(&self) -> bool;
+    /// Whether submissions of work and changes of a thread's context are seen, so that an idle device and the
+    /// current context can be told without a call.
+    fn sees_all(&self) -> bool;
     /// Enters a context; whether [`MemoryCalls::leave`] has to be called.
     fn enter(&self, context: u64) -> bool;
     fn leave(&self);
@@ -98,7 +99,7 @@ fn answer(status: Option<Status>) -> Status {
 struct Cuda;
 
 impl MemoryCalls for Cuda {
-    fn counts_work(&self) -> bool {
+    fn sees_all(&self) -> bool {
         true
     }
 
@@ -202,7 +203,7 @@ struct Hip;
 
 impl MemoryCalls for Hip {
     /// HIP has no boundary below its runtime where all work could be counted.
-    fn counts_work(&self) -> bool {
+    fn sees_all(&self) -> bool {
         false
     }
 

@@ -5,16 +5,48 @@ use crate::backend;
 use crate::call::Call;
 use crate::graphs;
 use crate::pool;
+use crate::threads;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};
 
 unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device, primary: bool) -> Status {
+    threads::context_changes();
     // SAFETY: the program's out-parameter, written if the call succeeded.
     if let Some(ctx) = unsafe { written(ctx) }.filter(|_| status == SUCCESS) {
         call.record(|shim| shim.context(call.vendor, ctx as u64, Some(device), primary));
     }
     status
+}
+
+/// The program makes another context current, or ends its use of one.
+pub unsafe fn set_current(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+    threads::context_changes();
+    // SAFETY: the program's own call.
+    unsafe { real(ctx) }
+}
+
+/// The program goes back to the context before.
+pub unsafe fn pop_current(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(*mut Context) -> Status,
+    ctx: *mut Context,
+) -> Status {
+    threads::context_changes();
+    // SAFETY: the program's own call.
+    unsafe { real(ctx) }
+}
+
+/// The program uses a context once more.
+pub unsafe fn attach(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(*mut Context, c_uint) -> Status,
+    ctx: *mut Context,
+    flags: c_uint,
+) -> Status {
+    threads::context_changes();
+    // SAFETY: the program's own call.
+    unsafe { real(ctx, flags) }
 }
 
 /// The program makes a context.
@@ -70,6 +102,7 @@ pub unsafe fn retain_primary(
 /// The program destroys a context.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let handle = ctx as u64;
+    threads::context_changes();
     let going = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
     execs_go(&call, handle, false);
     // SAFETY: the program's own call.

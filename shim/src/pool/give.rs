@@ -60,7 +60,7 @@ impl Pool {
             return Gone::Real(block);
         }
         // Without a context the driver refuses a free.
-        if block.has(PINNED | SPILLED) || self.aside(shim) || backend::of(self.vendor).current_context().is_none() {
+        if block.has(PINNED | SPILLED) || self.aside(shim) || !self.has_context(shim) {
             return Gone::Real(block);
         }
         if self.quarantine != 0 || self.fill == Fill::Poison || !owner.is_clean() {
@@ -69,6 +69,19 @@ impl Pool {
         self.finish(shim, block, owner);
         shim.count(counters::POOL_BARRIERS_FREE, 1);
         Gone::Done
+    }
+
+    /// Whether this thread has a context.
+    #[inline]
+    fn has_context(&self, shim: &Shim) -> bool {
+        if self.calls.sees_all() && shim.has_the_only_context() {
+            return true;
+        }
+        let has = backend::of(self.vendor).current_context().is_some();
+        if has {
+            shim.found_context();
+        }
+        has
     }
 
     /// Keeps a block that no work uses.
@@ -108,7 +121,7 @@ impl Pool {
     ) -> Status {
         let plain = self.quarantine == 0 && self.fill != Fill::Poison;
         let may_wait_later = plain && owner.has_events() && !owner.is_shared();
-        if self.deferred && owner.calls.counts_work() && may_wait_later {
+        if self.deferred && owner.calls.sees_all() && may_wait_later {
             call.note(|shim| {
                 let bytes = block.asked.load(Relaxed) as i64;
                 shim.pool_free(block);

@@ -59,8 +59,6 @@ pub struct Pool {
     exact: bool,
     /// The process is ending.
     closed: AtomicBool,
-    /// More than one thread has a cache.
-    shared: AtomicBool,
     owners: Mutex<Vec<&'static Owner>>,
     caches: Mutex<Vec<&'static ThreadCache>>,
     /// Where the next look for ended threads begins.
@@ -127,7 +125,6 @@ impl Pool {
             limit: AtomicU64::new(settings.limit.unwrap_or(0)),
             exact: vendor == Vendor::Hip,
             closed: AtomicBool::new(false),
-            shared: AtomicBool::new(false),
             owners: Mutex::default(),
             caches: Mutex::default(),
             looked: AtomicUsize::new(0),
@@ -159,15 +156,15 @@ impl Pool {
     /// The owner of a context's blocks, for the calling thread's context.
     #[inline]
     fn owner_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static Owner> {
-        let context = backend::of(self.vendor).current_context()?;
         // SAFETY: owners are never freed.
         let last = unsafe { cache.last_owner().as_ref() };
-        match last {
-            Some(last) if last.context == context && last.vendor == self.vendor && !last.gone.load(Relaxed) => {
-                Some(last)
-            }
-            _ => self.find_owner(shim, context),
+        let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
+        if last.is_some() && self.calls.sees_all() && shim.has_the_only_context() {
+            return last;
         }
+        let context = backend::of(self.vendor).current_context()?;
+        shim.found_context();
+        last.filter(|last| last.context == context).or_else(|| self.find_owner(shim, context))
     }
 
     #[cold]
@@ -209,7 +206,6 @@ impl Pool {
             let made: &'static ThreadCache = Box::leak(Box::default());
             made.tid.store(tid, Relaxed);
             caches.push(made);
-            self.shared.store(caches.len() > 1, Relaxed);
             made
         });
         threads::local(|local| local.cache.set(Some(cache)));

@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 /// bytes at least.
 const GROWTH_SHARE: u64 = 6;
 const GROWTH_BYTES: u64 = 32 << 20;
-/// A batch of freed blocks gets its event when it has so many.
+/// Freed blocks that one event covers at most.
 const BATCH: usize = 64;
+/// Events that wait at a time, unless many blocks were freed since the last.
+const MOST_BATCHES: usize = 64;
 /// Never.
 const NEVER: u64 = u64::MAX;
 
@@ -57,6 +59,7 @@ struct Inner {
     turn: u64,
     /// Freed, and not covered by an event yet.
     open: Vec<&'static Block>,
+    next_batch: u64,
     batches: VecDeque<Batch>,
     /// Freed, and kept from use for a while.
     quarantine: VecDeque<&'static Block>,
@@ -64,6 +67,8 @@ struct Inner {
 }
 
 struct Batch {
+    /// Events are used again; this is not.
+    number: u64,
     event: Event,
     /// What [`activity::quiet`] said before the event was recorded.
     quiet: Option<u64>,
@@ -102,7 +107,7 @@ impl Owner {
     /// Whether no work was submitted since the last that is known to be over.
     #[inline]
     pub fn is_clean(&self) -> bool {
-        self.calls.counts_work() && activity::quiet().is_some_and(|now| now == self.clean_at.load(Acquire))
+        self.calls.sees_all() && activity::quiet().is_some_and(|now| now == self.clean_at.load(Acquire))
     }
 
     fn clean(&self, at: Option<u64>) {
@@ -247,17 +252,26 @@ impl Owner {
         self.idle_peak.fetch_max(idle, Relaxed);
     }
 
-    /// Keeps a block that work may still use.
+    /// Keeps a block that work may still use: at once if that work is over by now.
     pub fn keep_later(&self, block: &'static Block, now_ns: u64) {
         block.idle_ns.store(now_ns, Relaxed);
         block.set(State::Idle);
-        let mut inner = lock(&self.inner);
-        inner.open.push(block);
-        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        if inner.open.len() >= BATCH {
-            drop(inner);
-            self.close_batch();
+        let quiet = activity::quiet();
+        {
+            let mut inner = lock(&self.inner);
+            self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+            // Nothing was submitted since the last event: it covers this block too.
+            let covers = |batch: &&mut Batch| quiet.is_some() && batch.quiet == quiet && batch.blocks.len() < BATCH;
+            if let Some(batch) = inner.batches.back_mut().filter(covers) {
+                return batch.blocks.push(block);
+            }
+            inner.open.push(block);
+            // More events than this tell nothing that fewer do not.
+            if inner.batches.len() >= MOST_BATCHES && inner.open.len() < BATCH {
+                return;
+            }
         }
+        self.reap(now_ns);
     }
 
     /// Puts an event behind the work that may use what was freed since the last batch.
@@ -267,7 +281,12 @@ impl Owner {
             return;
         }
         match self.within(|| self.event()) {
-            Some((event, quiet)) => lock(&self.inner).batches.push_back(Batch { event, quiet, blocks }),
+            Some((event, quiet)) => {
+                let mut inner = lock(&self.inner);
+                let number = inner.next_batch;
+                inner.next_batch += 1;
+                inner.batches.push_back(Batch { number, event, quiet, blocks });
+            }
             None => {
                 lock(&self.inner).open.extend(blocks);
                 if !self.has_events() {
@@ -281,13 +300,14 @@ impl Owner {
     pub fn reap(&self, now_ns: u64) {
         self.close_batch();
         loop {
-            let Some(event) = lock(&self.inner).batches.front().map(|batch| batch.event) else { return };
+            let front = lock(&self.inner).batches.front().map(|batch| (batch.number, batch.event));
+            let Some((number, event)) = front else { return };
             if !self.within(|| self.calls.over(event)) {
                 return;
             }
             let mut inner = lock(&self.inner);
             // Another thread may have been here.
-            if inner.batches.front().is_none_or(|batch| batch.event != event) {
+            if inner.batches.front().is_none_or(|batch| batch.number != number) {
                 continue;
             }
             let Some(batch) = inner.batches.pop_front() else { return };

@@ -17,10 +17,6 @@ use std::sync::atomic::Ordering::*;
 /// Idle blocks that make way for one new block at most.
 const MOST_IN_THE_WAY: usize = 64;
 
-/// How long a request looks for a block whose work is just ending: half of what the driver takes for a
-/// block (39 µs on an H200, driver 580).
-const LONGEST_POLL_NS: u64 = 20_000;
-
 /// How a request went so far.
 enum Found {
     Block(&'static Block),
@@ -124,17 +120,9 @@ impl Pool {
         if !self.deferred || !owner.has_pending() {
             return take();
         }
-        let start = clock::precise_ns();
-        // Work that is just ending gives a block sooner than the driver does.
         take().or_else(|| {
-            loop {
-                owner.reap(clock::now_ns());
-                let block = take();
-                if block.is_some() || !owner.has_pending() || clock::precise_ns() - start > LONGEST_POLL_NS {
-                    return block;
-                }
-                std::hint::spin_loop();
-            }
+            owner.reap(clock::now_ns());
+            take()
         })
     }
 
@@ -142,7 +130,7 @@ impl Pool {
     #[inline]
     pub(super) fn telling(&self, cache: &super::ThreadCache) -> i64 {
         let untold = cache.untold.load(Relaxed);
-        let now = untold.abs() >= UNTOLD || self.limit.load(Relaxed) != 0 || !self.shared.load(Relaxed);
+        let now = untold.abs() >= UNTOLD || self.limit.load(Relaxed) != 0;
         if now { cache.untold.swap(0, Relaxed) } else { 0 }
     }
 

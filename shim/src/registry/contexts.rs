@@ -21,6 +21,8 @@ pub struct Contexts {
     map: DashMap<(Vendor, u64), ContextRef, FxBuildHasher>,
     /// Changes when a context goes, so that threads forget what they knew.
     generation: AtomicU32,
+    /// Contexts in the map.
+    count: AtomicU32,
     looked_ns: AtomicU64,
     cursor: AtomicU32,
 }
@@ -32,6 +34,7 @@ impl Contexts {
         Self {
             map: DashMap::with_hasher(FxBuildHasher),
             generation,
+            count: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),
             cursor: AtomicU32::new(0),
         }
@@ -39,6 +42,23 @@ impl Contexts {
 }
 
 impl Shim {
+    /// Whether this thread's context is known without asking: there is one context in the process, this
+    /// thread has had it, and has not changed it since.
+    #[inline]
+    pub fn has_the_only_context(&self) -> bool {
+        let generation = self.registry.contexts.generation.load(Relaxed);
+        threads::local(|local| local.only_context.get() == generation)
+    }
+
+    /// This thread was just found to have a context: remembers that if there is no other.
+    pub fn found_context(&self) {
+        let contexts = &self.registry.contexts;
+        let generation = contexts.generation.load(Relaxed);
+        if contexts.count.load(Relaxed) == 1 {
+            threads::local(|local| local.only_context.set(generation));
+        }
+    }
+
     /// The calling thread's context; one not seen before is listed. 0 if there is none.
     #[inline]
     pub fn current_context(&'static self, vendor: Vendor) -> ContextRef {
@@ -64,6 +84,8 @@ impl Shim {
         let info = backend.device_info(device);
         // Threads may meet here; the first one to come lists the context.
         let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
+            contexts.count.fetch_add(1, Relaxed);
+            contexts.generation.fetch_add(2, Relaxed);
             let Some(slot) = self.ledger.contexts.take().or_else(|| self.gone_context()) else {
                 self.count(counters::DROPPED_RECORDS, 1);
                 return 0;
@@ -138,6 +160,7 @@ impl Shim {
     /// Takes a context out before its real end: another thread may get the handle at once.
     pub fn context_going(&self, vendor: Vendor, handle: u64) -> Option<ContextRef> {
         let (_, context) = self.registry.contexts.map.remove(&(vendor, handle))?;
+        self.registry.contexts.count.fetch_sub(1, Relaxed);
         self.registry.contexts.generation.fetch_add(2, Relaxed);
         Some(context)
     }
@@ -145,6 +168,7 @@ impl Shim {
     /// The real end failed.
     pub fn context_stays(&self, vendor: Vendor, handle: u64, context: ContextRef) {
         self.registry.contexts.map.entry((vendor, handle)).or_insert(context);
+        self.registry.contexts.count.fetch_add(1, Relaxed);
         self.registry.contexts.generation.fetch_add(2, Relaxed);
     }
 
