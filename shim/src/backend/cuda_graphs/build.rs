@@ -158,11 +158,12 @@ fn fill(functions: &Functions, graph: Graph, shape: &Shape, records: &Records) -
         }
         nodes.push(node);
     }
-    if !shape.edges.is_empty() {
+    // One call gives all of its edges the data of the first (measured on an H200, driver 580).
+    for edges in shape.edges.chunk_by(|one, next| one.data == next.data) {
         let side = |index: u32| nodes[index as usize];
-        let from: Vec<_> = shape.edges.iter().map(|edge| side(edge.from)).collect();
-        let to: Vec<_> = shape.edges.iter().map(|edge| side(edge.to)).collect();
-        let mut data: Vec<u64> = shape.edges.iter().map(|edge| edge.data).collect();
+        let from: Vec<_> = edges.iter().map(|edge| side(edge.from)).collect();
+        let to: Vec<_> = edges.iter().map(|edge| side(edge.to)).collect();
+        let mut data: Vec<u64> = edges.iter().map(|edge| edge.data).collect();
         // SAFETY: arrays of one length; the nodes are the graph's; edge data has 8 bytes.
         ok(unsafe {
             driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), data.as_mut_ptr().cast(), from.len())
