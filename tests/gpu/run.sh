@@ -171,6 +171,21 @@ stranded() { # stage
     [ -n "${LLAMA_BENCH:-}" ] && [ -n "${STRANDED_MODEL:-}" ] || { echo "skip pool-$1 set LLAMA_BENCH and STRANDED_MODEL"; return 0; }
     LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/pool_llama.py "$LLAMA_BENCH" "$STRANDED_MODEL" "$1"
 }
+devices() { # whose memory an allocation is, whichever way a program changes the device
+    local cudart mode bad=0 said
+    for cudart in shared static; do
+        compile "devices_$cudart" nvcc -O1 -x c -cudart $cudart -o "$BUILD/devices_$cudart" $here/devices.c -lcuda -Xlinker -rpath="$lib"
+        for mode in strict deferred; do
+            mkdir -p -m 700 "$WORK/devices"
+            if said=$(GPUMEM_FREE=$mode GPUMEM_DIR="$WORK/devices" LD_PRELOAD="$GPUMEM_SO" timeout 60 "$BUILD/devices_$cudart" 2>&1); then
+                echo "ok   devices/$cudart/$mode $(echo "$said" | tail -1)"
+            else
+                echo "FAIL devices/$cudart/$mode $(echo "$said" | tail -3 | tr '\n' ' ' | cut -c1-250)"; bad=1
+            fi
+        done
+    done
+    return $bad
+}
 churn() {
     [ -n "${GRAPHCHURN:-}" ] || { echo "skip churn set GRAPHCHURN"; return 0; }
     LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/churn.py "$GRAPHCHURN"
@@ -193,7 +208,7 @@ for name in $stages; do
     churn) stage churn churn ;;
     replay) stage replay "$PYTHON" $here/torch_graphs.py replay ;;
     compile) stage compile "$PYTHON" $here/torch_graphs.py compile ;;
-    two-gpus) stage two-gpus "$PYTHON" $here/two_gpus.py ;;
+    two-gpus) stage two-gpus "$PYTHON" $here/two_gpus.py; stage devices devices ;;
     llama) stage llama llama ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;

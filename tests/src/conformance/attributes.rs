@@ -13,6 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("attributes.priority_of_the_stream", priority_of_the_stream),
     Check::measured("attributes.of_a_launch", of_a_launch),
     Check::measured("attributes.programmatic_is_an_edge", programmatic_is_an_edge),
+    Check::measured("attributes.edges_of_a_call", edges_of_a_call),
     Check::measured("attributes.cluster_divides_the_grid", cluster_divides_the_grid),
     Check::documented("attributes.copied_and_kept", copied_and_kept),
     Check::measured("attributes.accepted_by_update", accepted_by_update),
@@ -181,6 +182,36 @@ fn programmatic_is_an_edge(t: &mut Checker) -> Done {
     n = 4;
     let all = cu!(cuGraphGetEdges_v2(clone.g, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut n));
     t.eq("a clone's edge", (all, n, data[0].from_port, data[0].type_), (0, 1, 1, 1));
+    Ok(())
+}
+
+/// Edges that are added by one call all get what is said of the first; added one by one, each its own.
+fn edges_of_a_call(t: &mut Checker) -> Done {
+    hopper(t)?;
+    let (mem, early) = (t.gpu.words(N)?, sys::CUgraphEdgeData { from_port: 1, type_: 1, ..PLAIN });
+    for (at_once, second) in [(true, 1), (false, 0)] {
+        let graph = Graph::new()?;
+        let nodes = [
+            add_fill(t, &graph, &[], &mem, 1)?,
+            add_fill(t, &graph, &[], &mem, 2)?,
+            add_fill(t, &graph, &[], &mem, 3)?,
+        ];
+        let add = |index: usize, data: &[sys::CUgraphEdgeData]| {
+            let (from, to) = (&nodes[index..], &nodes[index + 1..]);
+            cu!(cuGraphAddDependencies_v2(graph.g, from.as_ptr(), to.as_ptr(), data.as_ptr(), data.len()))
+        };
+        if at_once {
+            ok("cuGraphAddDependencies_v2", add(0, &[early, PLAIN]))?;
+        } else {
+            ok("cuGraphAddDependencies_v2", add(0, &[early]))?;
+            ok("cuGraphAddDependencies_v2", add(1, &[PLAIN]))?;
+        }
+        let (mut from, mut to, mut data, mut n) = ([null_mut(); 4], [null_mut(); 4], [PLAIN; 4], 4);
+        let all = cu!(cuGraphGetEdges_v2(graph.g, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut n));
+        t.eq("cuGraphGetEdges", (all, n), (0, 2));
+        let of = |node| (0..n).find(|&edge| from[edge] == node).map_or(9, |edge| data[edge].type_);
+        t.eq("types of the first and the second", (of(nodes[0]), of(nodes[1])), (1, second));
+    }
     Ok(())
 }
 
