@@ -4,6 +4,7 @@ use super::Pool;
 use super::ask::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::owner::Owner;
+use super::thread::Pushed;
 use crate::call::Call;
 use crate::shim::Shim;
 use crate::{activity, backend, clock, trace};
@@ -94,7 +95,7 @@ impl Pool {
         let class = self.class_of(block.bytes.load(Relaxed));
         if let (Some(mut taken), Some(class)) = (taken, class) {
             block.set(State::Idle);
-            if let Ok(leaves) = taken.push(class, block) {
+            if let Pushed::Kept(leaves) = taken.push(class, block, self.most_of_a_thread()) {
                 taken.tell(-bytes);
                 drop(taken);
                 if let Some(leaves) = leaves {

@@ -93,6 +93,7 @@ impl Pool {
             if owner.has_pending() {
                 owner.settle(now);
             }
+            owner.end_quarantine(now);
             released += self.release(owner, u64::MAX, usize::MAX);
         }
         gate::record_if_started(|shim| shim.count(counters::POOL_FLUSHES, 1));

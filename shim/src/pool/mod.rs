@@ -251,6 +251,13 @@ impl Pool {
         }
     }
 
+    /// Idle bytes that a thread may keep for itself: a small part of the bound.
+    #[inline]
+    pub fn most_of_a_thread(&self) -> u64 {
+        const MOST: u64 = 64 << 20;
+        (self.max.load(Relaxed) / 16).min(MOST)
+    }
+
     /// Whether the bound is not the user's.
     pub fn chooses_bound(&self) -> bool {
         self.max.load(Relaxed) == AUTO

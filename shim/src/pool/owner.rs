@@ -378,6 +378,16 @@ impl Owner {
         Some(block)
     }
 
+    /// Ends the quarantine of all blocks in it.
+    pub fn end_quarantine(&self, now_ns: u64) {
+        let mut inner = lock(&self.inner);
+        inner.quarantined = 0;
+        for block in std::mem::take(&mut inner.quarantine) {
+            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
+            self.keep_in(&mut inner, block, now_ns);
+        }
+    }
+
     /// Bytes of that block.
     pub fn oldest_bytes(&self) -> Option<u64> {
         lock(&self.inner).by_age.values().next().map(|block| block.bytes.load(Relaxed))

@@ -22,10 +22,9 @@ pub const CLASSES: usize = SMALL_CLASSES + MOST_UNITS as usize - 1;
 /// Bytes of the block for a request; `None` for more than any device has.
 #[inline]
 pub fn rounded(bytes: u64) -> Option<u64> {
-    match bytes {
-        0..=SMALLEST => Some(SMALLEST),
-        ..=UNIT => Some(bytes.next_multiple_of(step(bytes))),
-        _ => bytes.checked_next_multiple_of(UNIT),
+    match bytes.max(SMALLEST) {
+        bytes @ ..=UNIT => Some(bytes.next_multiple_of(step(bytes))),
+        bytes => bytes.checked_next_multiple_of(UNIT),
     }
 }
 

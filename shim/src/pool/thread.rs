@@ -12,8 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, 
 
 /// Blocks of one size.
 const DEPTH: usize = 4;
-/// Bytes that a thread keeps at most.
-const MOST_BYTES: u64 = 64 << 20;
+
+/// What became of a block that a thread was to keep.
+pub enum Pushed {
+    /// It is kept; what had to leave for it, if anything did.
+    Kept(Option<&'static Block>),
+    /// There is no room for its size.
+    Full,
+}
 
 /// One thread's.
 #[derive(Default)]
@@ -116,13 +122,13 @@ impl Taken<'_> {
         Some(block)
     }
 
-    /// Keeps a block; what has to leave for it, if anything does. `Err` if it is not kept.
+    /// Keeps a block, of all together `most` bytes.
     #[inline]
-    pub fn push(&mut self, class: usize, block: &'static Block) -> Result<Option<&'static Block>, ()> {
+    pub fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
         let size = block.bytes.load(Relaxed);
         let mut bytes = self.0.bytes.load(Relaxed) + size;
-        let full = bytes > MOST_BYTES;
-        let Some(bin) = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH) else { return Err(()) };
+        let bin = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH && size <= most);
+        let Some(bin) = bin else { return Pushed::Full };
         // The lowest address comes last, and is taken first: a program that does the same again gets the
         // same addresses.
         let addr = block.addr.load(Relaxed);
@@ -133,11 +139,11 @@ impl Taken<'_> {
         }
         bin.blocks[at] = Some(block);
         bin.len += 1;
-        let leaves = if full { self.evict(class) } else { None };
+        let leaves = if bytes > most { self.evict(class) } else { None };
         bytes -= leaves.map_or(0, |block| block.bytes.load(Relaxed));
         self.0.bytes.store(bytes, Relaxed);
         self.used();
-        Ok(leaves)
+        Pushed::Kept(leaves)
     }
 
     /// Takes out a block of another size, of each in turn: sizes that are asked for come back.
@@ -188,14 +194,19 @@ mod tests {
         let cache = ThreadCache::default();
         let mut taken = cache.take().unwrap();
         assert!(cache.take().is_none());
+        const MOST: u64 = 64 << 20;
+        let mut push = |class, block| match taken.push(class, block, MOST) {
+            Pushed::Kept(leaves) => Some(leaves.map(|block: &Block| block.bytes.load(Relaxed))),
+            Pushed::Full => None,
+        };
         for _ in 0..DEPTH {
-            assert!(taken.push(3, block(1024)).is_ok_and(|leaves| leaves.is_none()));
+            assert_eq!(push(3, block(1024)), Some(None));
         }
-        assert!(taken.push(3, block(1024)).is_err() && taken.push(CLASSES, block(1)).is_err());
+        assert_eq!((push(3, block(1024)), push(CLASSES, block(1)), push(9, block(MOST + 1))), (None, None, None));
         // What is kept longest makes room: 4096 bytes are there.
-        let (large, larger) = (block(MOST_BYTES - 4096), block(8192));
-        assert!(taken.push(110, large).is_ok_and(|leaves| leaves.is_none()));
-        assert!(taken.push(4, larger).is_ok_and(|leaves| std::ptr::eq(leaves.unwrap(), large)));
+        let (large, larger) = (block(MOST - 4096), block(8192));
+        assert_eq!(push(110, large), Some(None));
+        assert_eq!(push(4, larger), Some(Some(MOST - 4096)));
         assert!(taken.pop(110).is_none() && std::ptr::eq(taken.pop(4).unwrap(), larger));
         assert_eq!(cache.bytes.load(Relaxed), 4096);
         assert_eq!(taken.rebind(std::ptr::null()).len(), DEPTH);

@@ -106,7 +106,7 @@ fn a_site_of_many_blocks_is_bounded() {
         sites.made(&asker(1, 1), (n + 1) << 30, MIB, true, n);
     }
     assert_eq!((sites.blocks.len(), sites.of(&asker(1, 1)).unwrap().blocks.len()), (BLOCKS_OF_SITE, BLOCKS_OF_SITE));
-    assert!(sites.freed(1 << 30) && !sites.freed(2 * (BLOCKS_OF_SITE as u64) << 30));
+    assert!(sites.freed(1 << 30) && !sites.freed((2 * (BLOCKS_OF_SITE as u64)) << 30));
 }
 
 #[test]
