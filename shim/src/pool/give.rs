@@ -89,8 +89,14 @@ impl Pool {
     #[inline]
     fn finish(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner) {
         let bytes = block.asked.load(Relaxed) as i64;
-        let cache = self.cache();
         shim.pool_free(block);
+        self.put(shim, block, owner, bytes);
+    }
+
+    /// Puts a block that no work uses where later requests find it. `bytes`: what leaves the program.
+    #[inline]
+    fn put(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner, bytes: i64) {
+        let cache = self.cache();
         let taken = cache.take().filter(|taken| std::ptr::eq(taken.owner(), owner));
         let class = self.class_of(block.bytes.load(Relaxed));
         if let (Some(mut taken), Some(class)) = (taken, class) {
@@ -123,12 +129,13 @@ impl Pool {
         let plain = self.quarantine == 0 && self.fill != Fill::Poison;
         let may_wait_later = plain && owner.has_events() && !owner.is_shared();
         if self.deferred && owner.calls.sees_all() && may_wait_later {
-            call.note(|shim| {
-                let bytes = block.asked.load(Relaxed) as i64;
-                shim.pool_free(block);
-                shim.pool_told(owner, -bytes);
-            });
-            owner.keep_later(block, clock::now_ns());
+            let bytes = block.asked.load(Relaxed) as i64;
+            // Before: another thread may get the block at once.
+            call.note(|shim| shim.pool_free(block));
+            match owner.is_over_or_kept(block, clock::now_ns()) {
+                true => call.note(|shim| self.put(shim, block, owner, bytes)),
+                false => call.note(|shim| shim.pool_told(owner, -bytes)),
+            };
             return SUCCESS;
         }
         match owner.barrier() {

@@ -252,26 +252,53 @@ impl Owner {
         self.idle_peak.fetch_max(idle, Relaxed);
     }
 
-    /// Keeps a block that work may still use: at once if that work is over by now.
-    pub fn keep_later(&self, block: &'static Block, now_ns: u64) {
-        block.idle_ns.store(now_ns, Relaxed);
-        block.set(State::Idle);
+    /// Looks whether the work that may use a block is over by now; if not, the block is kept until it is.
+    pub fn is_over_or_kept(&self, block: &'static Block, now_ns: u64) -> bool {
+        let keep = || {
+            block.idle_ns.store(now_ns, Relaxed);
+            block.set(State::Idle);
+            self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+        };
         let quiet = activity::quiet();
         {
             let mut inner = lock(&self.inner);
-            self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
             // Nothing was submitted since the last event: it covers this block too.
             let covers = |batch: &&mut Batch| quiet.is_some() && batch.quiet == quiet && batch.blocks.len() < BATCH;
             if let Some(batch) = inner.batches.back_mut().filter(covers) {
-                return batch.blocks.push(block);
+                keep();
+                batch.blocks.push(block);
+                return false;
             }
-            inner.open.push(block);
             // More events than this tell nothing that fewer do not.
             if inner.batches.len() >= MOST_BATCHES && inner.open.len() < BATCH {
-                return;
+                keep();
+                inner.open.push(block);
+                return false;
             }
         }
-        self.reap(now_ns);
+        let Some((event, quiet)) = self.within(|| self.event()) else {
+            keep();
+            lock(&self.inner).open.push(block);
+            self.close_batch();
+            return false;
+        };
+        if self.within(|| self.calls.over(event)) {
+            self.clean(quiet);
+            lock(&self.events).push(event);
+            return true;
+        }
+        keep();
+        let mut inner = lock(&self.inner);
+        let mut blocks = std::mem::take(&mut inner.open);
+        blocks.push(block);
+        self.push_batch(&mut inner, event, quiet, blocks);
+        false
+    }
+
+    fn push_batch(&self, inner: &mut Inner, event: Event, quiet: Option<u64>, blocks: Vec<&'static Block>) {
+        let number = inner.next_batch;
+        inner.next_batch += 1;
+        inner.batches.push_back(Batch { number, event, quiet, blocks });
     }
 
     /// Puts an event behind the work that may use what was freed since the last batch.
@@ -282,10 +309,7 @@ impl Owner {
         }
         match self.within(|| self.event()) {
             Some((event, quiet)) => {
-                let mut inner = lock(&self.inner);
-                let number = inner.next_batch;
-                inner.next_batch += 1;
-                inner.batches.push_back(Batch { number, event, quiet, blocks });
+                self.push_batch(&mut lock(&self.inner), event, quiet, blocks);
             }
             None => {
                 lock(&self.inner).open.extend(blocks);
