@@ -125,10 +125,17 @@ impl Taken<'_> {
     /// Keeps a block, of all together `most` bytes.
     #[inline]
     pub fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
-        let size = block.bytes.load(Relaxed);
-        let mut bytes = self.0.bytes.load(Relaxed) + size;
-        let bin = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH && size <= most);
-        let Some(bin) = bin else { return Pushed::Full };
+        let mut bytes = self.0.bytes.load(Relaxed) + block.bytes.load(Relaxed);
+        if self.bins().all.get(class).is_none_or(|bin| bin.len == DEPTH) {
+            return Pushed::Full;
+        }
+        let mut leaves = None;
+        if bytes > most {
+            leaves = self.evict(class, bytes - most);
+            let Some(leaves) = leaves else { return Pushed::Full };
+            bytes -= leaves.bytes.load(Relaxed);
+        }
+        let Some(bin) = self.bins().all.get_mut(class) else { return Pushed::Full };
         // The lowest address comes last, and is taken first: a program that does the same again gets the
         // same addresses.
         let addr = block.addr.load(Relaxed);
@@ -139,23 +146,23 @@ impl Taken<'_> {
         }
         bin.blocks[at] = Some(block);
         bin.len += 1;
-        let leaves = if bytes > most { self.evict(class) } else { None };
-        bytes -= leaves.map_or(0, |block| block.bytes.load(Relaxed));
         self.0.bytes.store(bytes, Relaxed);
         self.used();
         Pushed::Kept(leaves)
     }
 
-    /// Takes out a block of another size, of each in turn: sizes that are asked for come back.
+    /// Takes out a block of another size, and of so many bytes at least, of each in turn: sizes that are
+    /// asked for come back.
     #[cold]
-    fn evict(&mut self, kept: usize) -> Option<&'static Block> {
+    fn evict(&mut self, kept: usize, bytes: u64) -> Option<&'static Block> {
         let bins = self.bins();
         for _ in 0..CLASSES {
             bins.next = (bins.next + 1) % CLASSES;
             let bin = &mut bins.all[bins.next];
-            if bins.next != kept && bin.len > 0 {
-                bin.len -= 1;
-                return bin.blocks[bin.len % DEPTH].take();
+            let Some(last) = bin.len.checked_sub(1).filter(|_| bins.next != kept) else { continue };
+            if bin.blocks[last].is_some_and(|block| block.bytes.load(Relaxed) >= bytes) {
+                bin.len = last;
+                return bin.blocks[last].take();
             }
         }
         None
