@@ -6,14 +6,13 @@
 //! do by their sources; it was run against a simulation, and not on a device.
 
 use super::graphs::{Code, Event, GraphCalls, Read, Reading, Setter, StreamArg, Ways};
-use super::hip::Hip;
-use super::{Backend, buffer, hip_context};
+use super::hip::{self as runtime, Hip};
+use super::{Backend, buffer};
 use crate::doors::hip;
 use crate::graphs::records::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use once_cell::race::OnceBool;
-use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -23,8 +22,6 @@ pub struct HipGraphs {
     pub retarget: bool,
 }
 
-/// `hipStreamCaptureModeRelaxed`.
-const RELAXED: i32 = 2;
 /// `hipEventDisableTiming`.
 const NO_TIMING: u32 = 2;
 /// `hipErrorNotSupported`.
@@ -36,11 +33,6 @@ const LEGACY: Stream = 1 as Stream;
 const PER_THREAD: Stream = 2 as Stream;
 /// Child graphs inside child graphs are followed this deep.
 const MAX_DEPTH: u32 = 16;
-
-thread_local! {
-    /// The device to go back to.
-    static BEFORE: Cell<Device> = const { Cell::new(0) };
-}
 
 fn done(status: Option<Status>) -> Result<(), Status> {
     match status {
@@ -346,28 +338,19 @@ impl GraphCalls for HipGraphs {
     }
 
     fn relax(&self) -> i32 {
-        let mut mode = RELAXED;
-        // SAFETY: exchanges this thread's mode.
-        let _ = unsafe { hip::hipThreadExchangeStreamCaptureMode(&mut mode) };
-        mode
+        runtime::relax()
     }
 
     fn unrelax(&self, before: i32) {
-        let mut mode = before;
-        // SAFETY: as above.
-        let _ = unsafe { hip::hipThreadExchangeStreamCaptureMode(&mut mode) };
+        runtime::exchange(before);
     }
 
     /// Contexts here are devices; one is entered at a time, since no clone is built in another's.
     fn enter(&self, context: u64) -> bool {
-        let Some(device) = Hip.current_device().filter(|&device| hip_context(device) != context) else { return false };
-        BEFORE.set(device);
-        // SAFETY: a device that an exec was instantiated on.
-        unsafe { hip::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) }
+        runtime::enter(context)
     }
 
     fn leave(&self) {
-        // SAFETY: the device that was this thread's before.
-        let _ = unsafe { hip::hipSetDevice(BEFORE.get()) };
+        runtime::leave();
     }
 }

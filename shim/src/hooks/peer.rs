@@ -88,7 +88,7 @@ pub unsafe fn get_attributes(
         let status = real(len, attributes, data, asked.ptr);
         if status == SUCCESS && !attributes.is_null() && !data.is_null() {
             for index in 0..len as usize {
-                asked.answered(*attributes.add(index), *data.add(index));
+                asked.answered(attributes.add(index).read_unaligned(), data.add(index).read_unaligned());
             }
         }
         status
@@ -108,7 +108,7 @@ pub unsafe fn address_range(
     unsafe {
         let status = real(base, bytes, asked.ptr);
         if let (SUCCESS, Some(exact), false) = (status, asked.bytes(), bytes.is_null()) {
-            *bytes = exact;
+            bytes.write_unaligned(exact);
         }
         status
     }

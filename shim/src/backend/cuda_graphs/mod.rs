@@ -9,6 +9,7 @@ mod read;
 mod setters;
 mod shape;
 
+use super::cuda;
 use super::graphs::{Code, Event, GraphCalls, Read, Reading, Setter, StreamArg};
 use crate::doors::driver;
 use crate::graphs::records::Records;
@@ -27,8 +28,6 @@ pub struct CudaGraphs {
     functions: Functions,
 }
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const RELAXED: i32 = 2;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
 
@@ -258,30 +257,18 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn relax(&self) -> i32 {
-        let mut mode = RELAXED;
-        // SAFETY: exchanges this thread's mode.
-        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
-        mode
+        cuda::relax()
     }
 
     fn unrelax(&self, before: i32) {
-        let mut mode = before;
-        // SAFETY: as above.
-        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        cuda::exchange(before);
     }
 
     fn enter(&self, context: u64) -> bool {
-        let mut current = null_mut();
-        // SAFETY: writes the handle; the context is alive.
-        unsafe {
-            let same = driver::cuCtxGetCurrent(&mut current) == Some(SUCCESS) && current as u64 == context;
-            !same && driver::cuCtxPushCurrent_v2(context as Context) == Some(SUCCESS)
-        }
+        cuda::enter(context)
     }
 
     fn leave(&self) {
-        let mut context = null_mut();
-        // SAFETY: takes back what `enter` pushed.
-        let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
+        cuda::leave();
     }
 }
