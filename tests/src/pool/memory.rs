@@ -261,7 +261,12 @@ impl World {
             cu!(cuPointerGetAttributes(ids.len() as u32, ids.as_mut_ptr(), places.as_mut_ptr(), buffer.ptr + at));
         self.say("  attributes", status);
         if status == 0 {
-            let start = if start == 0 { "none".into() } else { format!("{:+}", start.wrapping_sub(buffer.ptr) as i64) };
+            let start = match start {
+                0 => "none".into(),
+                // What a driver leaves alone of freed memory (an H200, driver 580).
+                u64::MAX => "untouched".into(),
+                start => format!("{:+}", start.wrapping_sub(buffer.ptr) as i64),
+            };
             let context = self.contexts.iter().position(|c| c.as_ref().is_some_and(|c| c.handle as u64 == context));
             let managed = managed & 0xff;
             self.tell(format!(
