@@ -2,7 +2,7 @@
 //! one is as large as the program asked for.
 
 use super::block::{Block, State};
-use super::{Pool, of};
+use super::of;
 use crate::call::Call;
 use gpumem_abi::types::{DevicePtr, Opaque};
 use gpumem_wire::kinds::Vendor;
@@ -16,13 +16,6 @@ const RANGE_SIZE: c_int = 12;
 /// An address at which nothing ever is: what the driver says of it, it says of freed memory.
 pub const NOWHERE: DevicePtr = 0x10;
 
-impl Pool {
-    /// The block that an address lies in.
-    fn asked_about(&self, ptr: DevicePtr) -> Option<&'static Block> {
-        self.map.around(ptr)
-    }
-}
-
 /// What is behind an address, for the program.
 pub struct Asked {
     /// What to ask the real function about.
@@ -33,7 +26,7 @@ pub struct Asked {
 /// Looks at the address that a question is about.
 #[inline]
 pub fn about(vendor: Vendor, ptr: DevicePtr) -> Asked {
-    let block = of(vendor).and_then(|pool| pool.asked_about(ptr));
+    let block = of(vendor).and_then(|pool| pool.map.around(ptr));
     match block {
         // Freed memory, and what lies behind the end of what the program has.
         Some(block)
@@ -87,7 +80,7 @@ pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
         let limit = pool.limit.load(Relaxed) as usize;
         *free = (*free + idle as usize).min(*total);
         if limit != 0 {
-            let live = pool.used(owner).saturating_sub(idle) as usize;
+            let live = shim.live_on(call.vendor, owner.device) as usize;
             *total = (*total).min(limit);
             *free = (*free).min(limit.saturating_sub(live));
         }

@@ -100,10 +100,7 @@ impl Pool {
             if !(rests || ended) {
                 continue;
             }
-            let Some(mut taken) = cache.take() else { continue };
-            let owner = taken.owner();
-            self.rebind(shim, &mut taken, owner);
-            if ended {
+            if self.empty(shim, cache) && ended {
                 cache.tid.store(0, Release);
             }
         }
@@ -122,9 +119,7 @@ impl Pool {
             if tid == 0 || cache.bytes.load(Relaxed) == 0 || is_alive(tid) {
                 continue;
             }
-            if let Some(mut taken) = cache.take() {
-                let owner = taken.owner();
-                self.rebind(shim, &mut taken, owner);
+            if self.empty(shim, cache) {
                 cache.tid.store(0, Release);
                 any = true;
             }

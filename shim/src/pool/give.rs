@@ -238,9 +238,7 @@ impl Pool {
     pub fn gather(&self, shim: &'static Shim) {
         for cache in self.caches() {
             // Its thread holds it for a few instructions.
-            let Some(mut taken) = (0..1000).find_map(|_| cache.take()) else { continue };
-            let owner = taken.owner();
-            self.rebind(shim, &mut taken, owner);
+            let _ = (0..1000).any(|_| self.empty(shim, cache));
         }
     }
 }

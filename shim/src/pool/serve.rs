@@ -151,6 +151,14 @@ impl Pool {
         }
     }
 
+    /// Takes a thread's cache empty, for all to have; whether that could be done.
+    pub(super) fn empty(&self, shim: &'static Shim, cache: &super::ThreadCache) -> bool {
+        let Some(mut taken) = cache.take() else { return false };
+        let owner = taken.owner();
+        self.rebind(shim, &mut taken, owner);
+        true
+    }
+
     /// A request that no idle block fits: one more block.
     ///
     /// # Safety
