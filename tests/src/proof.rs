@@ -9,6 +9,7 @@ pub mod graphs;
 pub mod pool;
 pub mod pool_gpu;
 pub mod record;
+mod tester;
 
 use crate::stage::{Device, Stage};
 use serde_json::{Value, json};

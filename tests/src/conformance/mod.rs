@@ -34,6 +34,7 @@ mod vmm;
 
 use fixtures::Gpu;
 use std::fmt::Debug;
+pub(crate) use update_kernel::CLUSTER_PTX;
 
 /// Calls a driver function and gives its status as a number.
 macro_rules! cu {

@@ -181,7 +181,7 @@ pub(super) fn compute_major(t: &Checker) -> Result<i32, Stop> {
 }
 
 /// Writes how many blocks its cluster has. By hand, for clusters need sm_90.
-const CLUSTER_PTX: &std::ffi::CStr = c"
+pub(crate) const CLUSTER_PTX: &std::ffi::CStr = c"
 .version 7.8
 .target sm_90
 .address_size 64

@@ -5,25 +5,9 @@ use super::program::{BLOCKING, EVENTS, LEGACY, STREAMS};
 use super::real::{Fixed, Real, cu};
 use super::runtime::Runtime;
 use super::work::{Buf, Kernel, Work};
+use crate::conformance::CLUSTER_PTX;
 use std::collections::BTreeMap;
-use std::ffi::CStr;
 use std::ptr::null_mut;
-
-/// Writes how many blocks its cluster has; for devices that have clusters.
-const CLUSTER_PTX: &CStr = c"
-.version 7.8
-.target sm_90
-.address_size 64
-.visible .entry cluster_size(.param .u64 out)
-{
-    .reg .b32 %n;
-    .reg .b64 %p;
-    ld.param.u64 %p, [out];
-    cvta.to.global.u64 %p, %p;
-    mov.u32 %n, %cluster_nctaid.x;
-    st.global.u32 [%p], %n;
-    ret;
-}";
 
 impl Real {
     /// Opens the first device. `words`: dumps show every word.

@@ -1,5 +1,6 @@
 //! Claims about the graph cache: programs get the same results, and what graphs hold is bounded.
 
+use super::tester::hunted;
 use super::{Bench, Measured, cost};
 use crate::stage::{Run, finish, ledger_of};
 use serde_json::Value;
@@ -28,29 +29,7 @@ fn json_lines(text: &str) -> impl DoubleEndedIterator<Item = Value> + '_ {
 
 /// Random graph programs, natively and preloaded, by the differential tester beside this binary.
 pub fn results_equal(bench: &Bench<'_>) -> Result<Measured, String> {
-    let differ = bench.stage.kit.join("differ");
-    if !differ.is_file() {
-        return Err(format!("{} is not there: cargo build -p gpumem-tests", differ.display()));
-    }
-    let out = bench.ledgers();
-    std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let mut hunt = bench.stage.command(&differ, None)?;
-    hunt.args(["hunt", "--caps", "1,2,8", "--seconds", "30", "--lib"]).arg(bench.stage.shim());
-    let child = hunt.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let done = finish(child.map_err(|error| format!("differ: {error}"))?, None)?;
-    // "120 programs, 7000 operations: 0 differ, 0 differed once, 1 not judged"
-    let last = done.stdout.lines().last().unwrap_or_default();
-    let numbers: Vec<f64> = last.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
-    let [programs, _operations, differ, fleeting, ill] = numbers[..] else {
-        return Err(format!("differ: status {}: {last} {}", done.status, done.stderr.trim()));
-    };
-    Ok(Measured {
-        native: programs - ill,
-        preloaded: programs - ill - differ - fleeting,
-        broken: done.status != 0 || programs - ill < 1.0,
-        note: last.to_owned(),
-        ..Measured::default()
-    })
+    hunted(bench, "differ", &["--caps", "1,2,8"])
 }
 
 /// The demo with three slots and every graph kept: execs that are live at the end, by its own count,

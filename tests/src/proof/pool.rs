@@ -1,6 +1,7 @@
 //! Claims about the pool: programs get the same results, no memory is given out under work, and where it runs
 //! out that is where it would, or where it was asked to go.
 
+use super::tester::{hunted, numbers};
 use super::{Bench, Measured};
 use crate::stage::{Device, Run, finish};
 use std::path::Path;
@@ -31,34 +32,9 @@ fn violations(report: &Path) -> Vec<String> {
     lines.filter_map(|line| line["violation"].as_str().map(str::to_owned)).collect()
 }
 
-fn numbers(line: &str) -> Vec<f64> {
-    line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
-}
-
 /// Random programs of allocation, natively and preloaded, by the tester beside this binary.
 pub fn results_equal(bench: &Bench<'_>) -> Result<Measured, String> {
-    let pooler = bench.stage.kit.join("pooler");
-    if !pooler.is_file() {
-        return Err(format!("{} is not there: cargo build -p gpumem-tests", pooler.display()));
-    }
-    let out = bench.ledgers();
-    std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let mut hunt = bench.stage.command(&pooler, None)?;
-    hunt.args(["hunt", "--seconds", "30", "--lib"]).arg(bench.stage.shim()).arg("--out").arg(&out);
-    let child = hunt.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let done = finish(child.map_err(|error| format!("pooler: {error}"))?, None)?;
-    // "120 programs, 14000 operations: 0 differ, 0 differed once, 0 not judged"
-    let last = done.stdout.lines().last().unwrap_or_default();
-    let [programs, _operations, differ, fleeting, ill] = numbers(last)[..] else {
-        return Err(format!("pooler: status {}: {last} {}", done.status, done.stderr.trim()));
-    };
-    Ok(Measured {
-        native: programs - ill,
-        preloaded: programs - ill - differ - fleeting,
-        broken: done.status != 0 || programs - ill < 1.0,
-        note: last.to_owned(),
-        ..Measured::default()
-    })
+    hunted(bench, "pooler", &[])
 }
 
 /// Programs that free memory with work under way and take it again, with frees that wait and frees that do
