@@ -201,7 +201,7 @@ fn a_pool_that_is_off_says_why() {
     let is = |got: (String, String), state: &str, reason: &str| assert_eq!(got, (state.to_owned(), reason.to_owned()));
     is(state(PoolState::On, |_| ()), "on", "");
     is(state(PoolState::Broken, |_| ()), "off", PoolState::Broken.why());
-    is(state(PoolState::Vendor, |_| ()), "off", PoolState::Vendor.why());
+    is(state(PoolState::Peers, |_| ()), "off", PoolState::Peers.why());
     let off = |ledger: &mut Composer| ledger.header.settings = ledger.text("GPUMEM_POOL=0");
     is(state(PoolState::Off, off), "off", "GPUMEM_POOL=0");
     let recording = |ledger: &mut Composer| {
@@ -299,11 +299,15 @@ fn events_are_sentences() {
             "900.0 MiB could not be had with 80.0 MiB live, all that is idle given back",
             "32.0 MiB were refused once, for the program to give back 24.0 MiB that it strands",
             "a call site asks for more and more; 24.0 MiB in 3 older blocks lie unused",
+            "64.0 MiB in 1 block were held by one call site as memory ran out",
         ]
     );
     let problems = dir.json(&["events", "--problems"]);
     let kinds: Vec<_> = problems["events"].as_array().unwrap().iter().map(|event| event["kind"].clone()).collect();
-    assert_eq!(kinds, ["stranded-site", "spilled", "limit-refused", "out-of-memory", "pressed", "stranded-site"]);
+    assert_eq!(
+        kinds,
+        ["stranded-site", "spilled", "limit-refused", "out-of-memory", "pressed", "stranded-site", "top-holder"]
+    );
 }
 
 #[test]

@@ -119,6 +119,11 @@ static void quota(void) {
     while (n < MOST && (rc = cuMemAllocPitch_v2(&p[n], &pitch, 16384, 1024, 16)) == 0) n++;
     fprintf(stderr, "pitched %d then %d\n", n, rc);
     while (n > 0) OK(cuMemFree_v2(p[--n]));
+    CUarray a[MOST];
+    CUDA_ARRAY_DESCRIPTOR rows = {.Width = 4096, .Height = 1024, .Format = 0x20 /* float */, .NumChannels = 1};
+    while (n < MOST && (rc = cuArrayCreate_v2(&a[n], &rows)) == 0) n++;
+    fprintf(stderr, "arrays %d then %d\n", n, rc);
+    while (n > 0) OK(cuArrayDestroy(a[--n]));
     void *q[MOST];
     while (n < MOST && (rc = cudaMalloc(&q[n], BLOCK)) == 0) n++;
     fprintf(stderr, "runtime %d then %d, last error %d\n", n, rc, cudaGetLastError());

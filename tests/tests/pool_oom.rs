@@ -106,7 +106,10 @@ fn our_name_comes_first() {
 #[test]
 fn devices_without_concurrent_managed_access() {
     for managed in ["exclusive", "none"] {
-        let setting = [("SIM_MANAGED", managed), ("GPUMEM_OOM_FALLBACK", "managed"), ("GPUMEM_POOL_MANAGED", "1")];
+        // Its lines would say nothing of this.
+        let report = ("GPUMEM_OOM_REPORT", "0");
+        let setting =
+            [("SIM_MANAGED", managed), ("GPUMEM_OOM_FALLBACK", "managed"), ("GPUMEM_POOL_MANAGED", "1"), report];
         let ran = spill(&setting).preloaded().ok();
         assert_eq!(ran.violations(), [""; 0]);
         let all = [got(&ran, "buffer "), got(&ran, "growth ")].concat();
@@ -140,10 +143,11 @@ fn a_quota_is_kept() {
     let native = quota.native().ok();
     let ran = quota.env("GPUMEM_LIMIT", "256MiB").preloaded().ok();
     assert_eq!(ran.violations(), native.violations());
-    for way in ["plain", "async", "created", "pitched", "runtime"] {
+    for way in ["plain", "async", "created", "pitched", "arrays", "runtime"] {
         let line = ran.err.lines().find(|line| line.starts_with(way)).unwrap_or_else(|| panic!("{way}: {}", ran.err));
         let (blocks, code) = (numbers(line)[0], numbers(line)[1]);
-        assert!((12..=16).contains(&blocks) && code == 2, "{line}");
+        // One less than 256 MiB hold: a little more is live.
+        assert!((12..16).contains(&blocks) && code == 2, "{line}");
     }
     let info = |when: &str| {
         let line = ran.err.lines().find(|line| line.starts_with(when)).expect("a line");

@@ -96,9 +96,13 @@ fn severity(event: &EventSlot) -> Severity {
         Some(EventKind::FreeFailed | EventKind::CaptureFailed | EventKind::Thrash | EventKind::OomRetry) => {
             Severity::Warning
         }
-        Some(EventKind::Spilled | EventKind::LimitRefused | EventKind::StrandedSite | EventKind::Pressed) => {
-            Severity::Warning
-        }
+        Some(
+            EventKind::Spilled
+            | EventKind::LimitRefused
+            | EventKind::StrandedSite
+            | EventKind::Pressed
+            | EventKind::TopHolder,
+        ) => Severity::Warning,
         _ => Severity::Info,
     }
 }
@@ -159,6 +163,9 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
         }
         Some(EventKind::StrandedSite) => {
             format!("a call site asks for more and more; {} in {} lie unused", units::bytes(a), count(b, "older block"))
+        }
+        Some(EventKind::TopHolder) => {
+            format!("{} in {} were held by one call site as memory ran out", units::bytes(a), count(b, "block"))
         }
         Some(EventKind::Pressed) => {
             let (asked, older) = (units::bytes(a), units::bytes(b));

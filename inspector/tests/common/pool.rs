@@ -72,6 +72,7 @@ pub fn pooled(id: ProcessId) -> Composer {
         EventSlot { stack: 2, ..event(64, EventKind::OutOfMemory, 900, 80 * MIB) },
         event(65, EventKind::Pressed, 32, 24 * MIB),
         event(66, EventKind::StrandedSite, 24, 3),
+        event(67, EventKind::TopHolder, 64, 1),
     ]);
     let sample = |seq: u64| SampleSlot {
         seq,

@@ -1,9 +1,9 @@
-//! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements;
-//! the device's padding is not told.
+//! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements, for
+//! `GPUMEM_LIMIT` too; the device's padding is not told.
 
 use super::{freed, made, written};
 use crate::call::Call;
-use crate::pool::ladder::bounded;
+use crate::pool::ladder::{self, bounded};
 use crate::registry::live::Class;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
@@ -35,6 +35,13 @@ fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels:
         .sum()
 }
 
+/// Runs a call that makes an array, if the limit of this process has room for it. What it takes is read from
+/// the program's description only then: without a limit the library reads it first, if at all.
+fn limited(call: &Call, bytes: impl FnOnce() -> usize, real: impl FnMut() -> Status) -> Status {
+    let bytes = if ladder::has_limit(call.vendor) { bytes() } else { 0 };
+    bounded(call, bytes, real)
+}
+
 unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut Array, bytes: usize) -> Status {
     // SAFETY: an out-parameter of a handle's size that the real function has written if it succeeded.
     unsafe { made(call, status, kind, Class::Array, array.cast(), bytes, 0, 0) };
@@ -50,10 +57,11 @@ pub unsafe fn create(
 ) -> Status {
     // SAFETY: the program's own call; `array` is its out-parameter, `desc` its parameter.
     unsafe {
-        let status = bounded(&call, 0, || real(array, desc));
-        let bytes =
-            written(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize));
-        array_made(&call, status, AllocKind::Array, array, bytes)
+        let bytes = || {
+            written(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
+        };
+        let status = limited(&call, bytes, || real(array, desc));
+        array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
 
@@ -66,10 +74,12 @@ pub unsafe fn create_3d(
 ) -> Status {
     // SAFETY: as in `create`.
     unsafe {
-        let status = bounded(&call, 0, || real(array, desc));
-        let bytes = written(desc)
-            .map_or(0, |d| bytes_of(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize));
-        array_made(&call, status, AllocKind::Array, array, bytes)
+        let bytes = || {
+            let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
+            written(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, element(&d)))
+        };
+        let status = limited(&call, bytes, || real(array, desc));
+        array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
 
@@ -83,11 +93,12 @@ pub unsafe fn create_mipmapped(
 ) -> Status {
     // SAFETY: as in `create`.
     unsafe {
-        let status = real(array, desc, levels);
-        let bytes = written(desc).map_or(0, |d| {
-            all_levels(d.width, d.height, d.depth, channel_bytes(d.format) * d.channels as usize, levels)
-        });
-        array_made(&call, status, AllocKind::MipmappedArray, array, bytes)
+        let bytes = || {
+            let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
+            written(desc).map_or(0, |d| all_levels(d.width, d.height, d.depth, element(&d), levels))
+        };
+        let status = limited(&call, bytes, || real(array, desc, levels));
+        array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
     }
 }
 
@@ -103,9 +114,9 @@ pub unsafe fn create_channels(
 ) -> Status {
     // SAFETY: as in `create`.
     unsafe {
-        let status = real(array, desc, width, height, flags);
-        let bytes = written(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
-        array_made(&call, status, AllocKind::Array, array, bytes)
+        let bytes = || written(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
+        let status = limited(&call, bytes, || real(array, desc, width, height, flags));
+        array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
 
@@ -120,9 +131,9 @@ pub unsafe fn create_channels_3d(
 ) -> Status {
     // SAFETY: as in `create`.
     unsafe {
-        let status = real(array, desc, extent, flags);
-        let bytes = written(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
-        array_made(&call, status, AllocKind::Array, array, bytes)
+        let bytes = || written(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
+        let status = limited(&call, bytes, || real(array, desc, extent, flags));
+        array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
 
@@ -138,10 +149,10 @@ pub unsafe fn create_channels_mipmapped(
 ) -> Status {
     // SAFETY: as in `create`.
     unsafe {
-        let status = real(array, desc, extent, levels, flags);
         let bytes =
-            written(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels));
-        array_made(&call, status, AllocKind::MipmappedArray, array, bytes)
+            || written(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels));
+        let status = limited(&call, bytes, || real(array, desc, extent, levels, flags));
+        array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
     }
 }
 

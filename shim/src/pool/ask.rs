@@ -75,8 +75,7 @@ pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
     let Some(pool) = of(call.vendor) else { return };
     call.note(|shim| {
         let Some(owner) = pool.owner_of_thread(shim) else { return };
-        let here = pool.owners().into_iter().filter(|other| other.device == owner.device);
-        let idle: u64 = here.map(|owner| pool.idle(owner)).sum();
+        let idle = pool.idle_on(owner.device);
         let limit = pool.limit.load(Relaxed) as usize;
         *free = (*free + idle as usize).min(*total);
         if limit != 0 {

@@ -57,7 +57,6 @@ impl Pool {
         if let Ok(given) = self.spill(call, owner, asked, self.fallback) {
             return Ok(given);
         }
-        call.note(|shim| shim.ran_out(call, owner, asked));
         Err(status)
     }
 
@@ -77,10 +76,13 @@ impl Pool {
 
     /// Device bytes that this process takes of an owner's device, idle ones among them.
     pub fn used(&self, owner: &'static Owner) -> u64 {
-        let here: Vec<_> = self.owners().into_iter().filter(|other| other.device == owner.device).collect();
-        let idle: u64 = here.iter().map(|owner| self.idle(owner)).sum();
         let live = gate::shim().map_or(0, |shim| shim.live_on(self.vendor, owner.device));
-        live + idle
+        live + self.idle_on(owner.device)
+    }
+
+    /// Idle bytes of a device.
+    pub fn idle_on(&self, device: i32) -> u64 {
+        self.owners().into_iter().filter(|owner| owner.device == device).map(|owner| self.idle(owner)).sum()
     }
 
     /// Gives back all idle blocks of a device; how many bytes. Waits for work that uses them; where
@@ -138,6 +140,11 @@ pub fn flush_all(vendor: Vendor) -> u64 {
     devices.sort_unstable();
     devices.dedup();
     devices.into_iter().map(|device| pool.flush(device)).sum()
+}
+
+/// Whether a vendor's devices have a limit for this process.
+pub fn has_limit(vendor: Vendor) -> bool {
+    super::of(vendor).is_some_and(|pool| pool.limit.load(Relaxed) != 0)
 }
 
 /// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after

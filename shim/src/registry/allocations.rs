@@ -7,7 +7,7 @@ use crate::clock;
 use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
 use crate::trace;
-use gpumem_abi::types::Status;
+use gpumem_abi::types::{OUT_OF_MEMORY, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space};
 use gpumem_wire::layout::*;
@@ -98,7 +98,7 @@ impl Shim {
     }
 
     /// An allocation failed with an error of the driver.
-    pub fn allocation_failed(&self, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
+    pub fn allocation_failed(&'static self, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
         self.count(counters::alloc_failures(kind), 1);
         let stack = self.site(call.site(), Made::Stream);
         if trace::on() {
@@ -110,6 +110,9 @@ impl Shim {
             event.code = status as i32;
             event.stack = stack;
         });
+        if status == OUT_OF_MEMORY && kind.space() == Space::Device {
+            self.ran_out(call, kind, bytes, stack);
+        }
     }
 
     /// Takes an allocation out before its real free: another thread may get the address at once.

@@ -5,6 +5,7 @@
 //! * [`sites`]: call stacks and the modules they lie in.
 //! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
 //! * [`cached`]: what the graph cache does.
+//! * [`ran_out`]: who holds what when memory runs out.
 
 pub mod allocations;
 pub mod cached;
@@ -13,6 +14,7 @@ pub mod estimate;
 pub mod graphs;
 pub mod live;
 pub mod pooled;
+pub mod ran_out;
 pub mod reported;
 pub mod sites;
 pub mod streams;
@@ -33,6 +35,7 @@ pub struct Registry {
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
     pub sites: sites::Sites,
+    pub said: ran_out::Said,
     /// A graph with memory nodes was instantiated: the driver keeps memory that no call shows.
     pub memory_nodes: AtomicBool,
     serial: AtomicU64,
@@ -49,6 +52,7 @@ impl Registry {
             streams: streams::Streams::new(),
             vmm: vmm::Vmm::default(),
             sites: sites::Sites::new(settings, ledger)?,
+            said: ran_out::Said::default(),
             memory_nodes: AtomicBool::new(false),
             serial: AtomicU64::new(1),
         })

@@ -227,18 +227,6 @@ impl Shim {
         self.event(EventKind::LimitRefused, |event| event.a = bytes);
     }
 
-    /// Nothing was left to try.
-    pub fn ran_out(&'static self, call: &Call, owner: &Owner, bytes: u64) {
-        let stack = self.site(call.site(), Made::Stream);
-        let live = self.live_in(owner.record);
-        self.event(EventKind::OutOfMemory, |event| {
-            event.a = bytes;
-            event.b = live;
-            event.context = owner.record;
-            event.stack = stack;
-        });
-    }
-
     fn live_in(&self, context: ContextRef) -> u64 {
         self.context_field(context, offset_of!(ContextSlot, live_bytes)).map_or(0, |live| live.load(Relaxed))
     }

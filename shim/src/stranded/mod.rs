@@ -44,6 +44,7 @@ mod sites;
 mod watch;
 
 pub use phase::{inside, submitted, synced};
+pub use safe::{is_live, is_runtime};
 pub use sites::Asker;
 pub use watch::{Watch, watched};
 
@@ -53,7 +54,7 @@ use crate::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, Severity};
-use gpumem_wire::layout::ContextRef;
+use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::settings::{Settings, Stranded as Mode};
 use series::Older;
 use sites::{Key, Report, Request, Sites};
@@ -328,6 +329,17 @@ impl Shim {
     fn retries(&self, site: &Asker, key: Key) -> bool {
         let seen = || self.stranded.sites().get(key).is_some_and(|known| known.retries);
         self.stranded.retries || seen() || self.caller(site.stack).is_some_and(|pc| self.stranded.programs.retries(pc))
+    }
+
+    /// Whether a program is known to free memory and ask again when a request of this call stack fails.
+    pub fn stranded_retries(&self, stack: StackRef) -> bool {
+        let seen = || self.stranded.sites().retries(stack);
+        self.stranded.retries || seen() || self.caller(stack).is_some_and(|pc| self.stranded.programs.retries(pc))
+    }
+
+    /// Whether this thread was refused memory that there is, and has not asked again.
+    pub fn stranded_pressed(&self) -> bool {
+        self.stranded.waiting() && self.stranded.sites().pressed(self.tid())
     }
 
     fn press(&self, asker: &Asker, key: Key, older: Older, bytes: u64) -> Verdict {

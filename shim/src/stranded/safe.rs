@@ -25,13 +25,19 @@ impl Shim {
 
     /// The innermost return address of a stack that is not in a GPU library.
     pub(super) fn caller(&self, stack: StackRef) -> Option<u64> {
-        let slot = self.ledger.stacks.read(stack.checked_sub(1)?)?;
         let modules = modules::refresh();
-        (0..(slot.frames as usize).min(INNERMOST))
-            .map(|index| {
-                self.ledger.frames.at(slot.first_frame as usize + index).load(std::sync::atomic::Ordering::Relaxed)
-            })
-            .find(|&pc| modules.find(pc).is_some_and(|module| !is_runtime(module.path())))
+        let own = |pc: &u64| modules.find(*pc).is_some_and(|module| !is_runtime(module.path()));
+        self.frames_of(stack).into_iter().find(own)
+    }
+
+    /// The innermost return addresses of a stack.
+    pub fn frames_of(&self, stack: StackRef) -> Vec<u64> {
+        let slot = stack.checked_sub(1).and_then(|slot| self.ledger.stacks.read(slot));
+        let frame = |index| self.ledger.frames.at(index).load(std::sync::atomic::Ordering::Relaxed);
+        slot.map_or_else(Vec::new, |slot| {
+            let first = slot.first_frame as usize;
+            (first..first + (slot.frames as usize).min(INNERMOST)).map(frame).collect()
+        })
     }
 
     /// Whether a live graph may refer to a block that the site's allocator holds.
@@ -72,12 +78,13 @@ impl Shim {
     }
 }
 
-fn is_live(slot: &AllocSlot) -> bool {
+/// Whether a slot is of something that lives.
+pub fn is_live(slot: &AllocSlot) -> bool {
     slot.check != 0 && slot.check == slot.seal()
 }
 
 /// The runtimes and the driver: who calls them asks.
-fn is_runtime(path: &[u8]) -> bool {
+pub fn is_runtime(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     [&b"libcudart.so"[..], b"libcuda.so", b"libamdhip64.so", b"libgpumem.so"]
         .iter()

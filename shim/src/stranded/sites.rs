@@ -137,6 +137,11 @@ impl Sites {
         self.known.get(&self.key(asker))
     }
 
+    /// Whether the program freed memory and asked again when a request of this call stack failed.
+    pub fn retries(&self, stack: StackRef) -> bool {
+        self.known.values().any(|known| known.retries && known.stack == stack)
+    }
+
     /// Requests that failed and were not followed by another yet.
     pub fn refusals(&self) -> usize {
         self.refusals.len()

@@ -203,7 +203,9 @@ impl Pinned {
             Self::Contexts => "its nodes are of several contexts",
             Self::Parameters => "the parameters of a node cannot be read",
             Self::UnknownNode => "it has a kind of node that gpumem does not know",
-            Self::DriverUpdate => "the program updated it to a graph of another class",
+            Self::DriverUpdate => {
+                "the program updated it to a graph that gpumem cannot read, or whose attributes an update may leave out"
+            }
             Self::NodeSet => "the program set a node to what a source cannot hold",
             Self::UnknownCall => "its handle went to a function that gpumem does not know",
             Self::IdAsked => "the program asked for its id",
@@ -225,8 +227,6 @@ names! {
         Interception = 4, "interception";
         Peers = 5, "peer-access";
         Broken = 6, "broken";
-        Vendor = 7, "vendor";
-        Lookup = 8, "lookup";
     }
 }
 
@@ -241,8 +241,6 @@ impl PoolState {
             Self::Interception => "not every call of this process reaches gpumem",
             Self::Peers => "another context may use the memory of this one",
             Self::Broken => "the context is broken: every call of it answers an error",
-            Self::Vendor => "it does not serve this kind of device",
-            Self::Lookup => "the driver lacks a function that the pool needs",
         }
     }
 }
@@ -322,13 +320,15 @@ names! {
         Spilled = 18, "spilled";
         /// An allocation of `a` bytes ran out at GPUMEM_LIMIT.
         LimitRefused = 19, "limit-refused";
-        /// An allocation of `a` bytes failed after all that can be given back was; `b` bytes are live.
+        /// An allocation of `a` bytes failed after all that can be given back was; `b` bytes are live on the device.
         OutOfMemory = 20, "out-of-memory";
         /// A call site asks for more and more while `a` bytes in `b` of its older blocks lie unused.
         StrandedSite = 21, "stranded-site";
         /// An allocation of `a` bytes was refused once, so that the program gives back `b` bytes that it
         /// strands.
         Pressed = 22, "pressed";
+        /// One of the call sites that hold most as memory runs out: `a` bytes in `b` blocks are live.
+        TopHolder = 23, "top-holder";
     }
 }
 

@@ -190,6 +190,8 @@ settings! {
     pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0";
     /// Where an allocation goes that has run out: an error, managed memory or pinned host memory.
     oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none";
+    /// Lines on stderr when device memory runs out: what was asked for, and the call sites that hold most.
+    oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1";
     /// Call sites that keep asking for more while older buffers lie unused: named, pressed to give back, spilled.
     stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report";
     /// This program frees its own caches and retries when an allocation fails, so that press is safe.

@@ -61,6 +61,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_order", Link::Driver),
     ("graph_refused", Link::Driver),
     ("held", Link::Driver),
+    ("holders", Link::Runtime),
     ("idle", Link::Runtime),
     ("lookup", Link::Plain),
     ("many", Link::Runtime),
