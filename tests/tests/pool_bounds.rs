@@ -85,6 +85,38 @@ fn idle_bytes_stay_within_the_bound() {
     }
 }
 
+/// The bound is the device's, however many contexts keep something there.
+#[test]
+fn contexts_of_a_device_share_its_bound() {
+    for (name, value, bound) in
+        [("GPUMEM_POOL_MAX", "32MiB", 32), ("GPUMEM_POOL_MAX", "0", 0), ("SIM_DEVICE_MEM", "256M", 64)]
+    {
+        let native = program("pool_contexts").arg("bound").env(name, value).native().ok();
+        let base = number(&native, "used at the end");
+        let most = base + (bound + 4) * MIB;
+        let both = program("pool_contexts").args(["bound", PATIENCE]).env("USED_MOST", most.to_string());
+        let ran = with(both, &[(name, value), ("GPUMEM_POOL_DECAY", "0")]);
+        let used = number(&ran, "used at the end");
+        assert!(used <= most, "{name}={value}: {used} bytes used, natively {base}");
+        // Not more than has to go back.
+        assert!(used + 16 * MIB >= base + bound * MIB, "{name}={value}: {used} bytes used, natively {base}");
+    }
+}
+
+/// Where a device has several contexts, each is asked: nothing goes back while one of them works.
+#[test]
+fn idle_blocks_go_back_once_every_context_is_idle() {
+    let base = number(&program("pool_contexts").arg("idle").native().ok(), "used at the end");
+    for free in ["strict", "deferred"] {
+        let most = base + 2 * MIB;
+        let both = program("pool_contexts").args(["idle", PATIENCE]).env("USED_MOST", most.to_string());
+        let ran = with(both, &[("GPUMEM_POOL_DECAY", "50ms"), ("GPUMEM_FREE", free)]);
+        let (busy, used) = (number(&ran, "used while it works"), number(&ran, "used at the end"));
+        assert!(busy >= base + 40 * MIB, "{free}: {busy} bytes used while it works, natively {base}");
+        assert!(used <= most, "{free}: {used} bytes used, natively {base}");
+    }
+}
+
 /// GPUMEM_POOL=0 leaves every call to the driver.
 #[test]
 fn switched_off_it_is_off() {

@@ -71,8 +71,8 @@ impl Pool {
             if owner.has_pending() {
                 owner.reap(now);
             }
-            let most = if self.is_low(owner) { 0 } else { self.most_idle(owner) };
-            let due = self.due(owner, now).max(owner.idle().saturating_sub(most));
+            let over = if self.is_low(owner) { owner.idle() } else { self.over_most_idle(owner) };
+            let due = self.due(owner, now).max(over);
             if due > 0 && owner.is_idle() {
                 self.release_within(owner, due);
             }

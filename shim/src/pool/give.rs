@@ -112,7 +112,7 @@ impl Pool {
         }
         owner.keep(block, clock::now_ns());
         shim.pool_told(owner, -bytes);
-        if owner.idle() > self.most_idle(owner) {
+        if self.over_most_idle(owner) > 0 {
             self.over_the_bound(owner);
         }
     }
@@ -181,9 +181,8 @@ impl Pool {
     /// time for it.
     #[cold]
     fn over_the_bound(&'static self, owner: &'static Owner) {
-        let over = owner.idle().saturating_sub(self.most_idle(owner));
         if owner.is_clean() {
-            self.release(owner, over, MOST_RELEASED);
+            self.release(owner, self.over_most_idle(owner), MOST_RELEASED);
         }
     }
 

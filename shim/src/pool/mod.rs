@@ -16,6 +16,7 @@
 pub mod ask;
 pub mod block;
 pub mod decay;
+pub mod device;
 pub mod give;
 pub mod ladder;
 pub mod looks;
@@ -179,6 +180,10 @@ impl Pool {
         let share = shim.device_share(record);
         let owner = Owner::new(self.vendor, context, record, device, share, self.calls);
         let owner: &'static Owner = Box::leak(Box::new(owner));
+        for other in owners.iter().filter(|other| other.device == device && !other.gone.load(Relaxed)) {
+            other.has_neighbours.store(true, Relaxed);
+            owner.has_neighbours.store(true, Relaxed);
+        }
         owners.push(owner);
         shim.pool_limit(record, self.limit.load(Relaxed));
         Some(owner)
@@ -243,12 +248,30 @@ impl Pool {
         owner.idle() + of_threads.map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
     }
 
-    /// Idle bytes that a context may keep.
+    /// Idle bytes that the device of a context may keep.
     pub fn most_idle(&self, owner: &Owner) -> u64 {
         match self.max.load(Relaxed) {
             AUTO => owner.share,
             max => max,
         }
+    }
+
+    /// Idle bytes above that, which no thread has: of all contexts of the device together.
+    #[inline]
+    pub fn over_most_idle(&self, owner: &Owner) -> u64 {
+        let idle = match owner.has_neighbours.load(Relaxed) {
+            false => owner.idle(),
+            true => self.neighbours(owner).iter().fold(owner.idle(), |sum, other| sum + other.idle()),
+        };
+        idle.saturating_sub(self.most_idle(owner))
+    }
+
+    /// The other contexts on the device of one.
+    #[cold]
+    fn neighbours(&self, owner: &Owner) -> Vec<&'static Owner> {
+        let mut on_device = self.owners();
+        on_device.retain(|other| other.device == owner.device && !std::ptr::eq(*other, owner));
+        on_device
     }
 
     /// Idle bytes that a thread may keep for itself: a small part of the bound.
@@ -281,6 +304,7 @@ impl Pool {
 
     /// A context is about to end, and all of its blocks with it.
     pub fn context_going(&self, context: u64) {
+        device::left_alone();
         for owner in self.owners().into_iter().filter(|owner| owner.context == context) {
             owner.gone.store(true, SeqCst);
             // Whoever gives blocks back now finishes first.

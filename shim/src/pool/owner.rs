@@ -5,8 +5,8 @@ use super::block::{Block, State};
 use super::lock;
 use crate::activity;
 use crate::backend::memory::{Event, MemoryCalls};
-use crate::{clock, gate};
-use gpumem_abi::types::{Device, SUCCESS, Status};
+use crate::clock;
+use gpumem_abi::types::{Device, SUCCESS};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::collections::{BTreeMap, VecDeque};
@@ -38,6 +38,8 @@ pub struct Owner {
     /// Submissions that are known to be over, as [`activity::quiet`] counts them.
     clean_at: AtomicU64,
     without_events: AtomicBool,
+    /// The pool has, or had, blocks of other contexts on the device.
+    pub has_neighbours: AtomicBool,
     /// Bytes of real blocks, live and idle.
     held: AtomicU64,
     /// Bytes of idle blocks here; those in threads' caches are not among them.
@@ -45,7 +47,8 @@ pub struct Owner {
     pub idle_peak: AtomicU64,
     live_peak: AtomicU64,
     inner: Mutex<Inner>,
-    events: Mutex<Vec<Event>>,
+    /// Events of ours that cover nothing now.
+    pub(super) events: Mutex<Vec<Event>>,
     /// Held while blocks are given back by a thread that is not the program's: the context stays.
     pub releasing: Mutex<()>,
 }
@@ -94,6 +97,7 @@ impl Owner {
             gone: AtomicBool::new(false),
             clean_at: AtomicU64::new(NEVER),
             without_events: AtomicBool::new(false),
+            has_neighbours: AtomicBool::new(false),
             held: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             idle_peak: AtomicU64::new(0),
@@ -110,7 +114,8 @@ impl Owner {
         self.calls.sees_all() && activity::quiet().is_some_and(|now| now == self.clean_at.load(Acquire))
     }
 
-    fn clean(&self, at: Option<u64>) {
+    /// Work that was submitted before this count is over.
+    pub(super) fn clean(&self, at: Option<u64>) {
         if let Some(at) = at {
             // Counts only grow; NEVER is the one above them all.
             let _ = self.clean_at.fetch_update(AcqRel, Acquire, |known| (known == NEVER || known < at).then_some(at));
@@ -137,59 +142,6 @@ impl Owner {
     /// Whether the driver has events behind all work of a context (since 12.5), as far as is known.
     pub fn has_events(&self) -> bool {
         !self.without_events.load(Relaxed)
-    }
-
-    /// Waits for all work of the device, as the driver's own free does. `None` if that cannot be now
-    /// without disturbing a capture.
-    pub fn barrier(&self) -> Option<Status> {
-        let quiet = activity::quiet();
-        let others = gate::shim().map_or_else(Vec::new, |shim| shim.other_contexts(self.record));
-        for context in others.into_iter().chain([self.context]) {
-            let status = self.barrier_in(context)?;
-            if status != SUCCESS {
-                return Some(status);
-            }
-        }
-        self.clean(quiet);
-        Some(SUCCESS)
-    }
-
-    fn barrier_in(&self, context: u64) -> Option<Status> {
-        self.calls.within(context, || {
-            let spare = if context == self.context { lock(&self.events).pop() } else { None };
-            let event = super::looks::undisturbed(|| self.calls.behind_all(context, spare))?;
-            let Some(event) = event else { return super::looks::undisturbed(|| self.calls.synchronize()) };
-            let status = self.calls.wait(event);
-            match context == self.context {
-                true => lock(&self.events).push(event),
-                false => self.calls.drop_event(event),
-            }
-            Some(status)
-        })
-    }
-
-    /// Whether other contexts work on the device, which no event of this one covers.
-    pub fn is_shared(&self) -> bool {
-        gate::shim().is_none_or(|shim| !shim.other_contexts(self.record).is_empty())
-    }
-
-    /// Whether the device is known to do nothing, asked without waiting.
-    pub fn is_idle(&self) -> bool {
-        if self.is_clean() {
-            return true;
-        }
-        if activity::quiet().is_none() || self.is_shared() {
-            return false;
-        }
-        self.within(|| {
-            let Some((event, quiet)) = self.event() else { return false };
-            let over = self.calls.over(event);
-            lock(&self.events).push(event);
-            if over {
-                self.clean(quiet);
-            }
-            over && quiet.is_some() && activity::quiet() == quiet
-        })
     }
 
     /// Bytes of real blocks.

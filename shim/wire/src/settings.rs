@@ -180,7 +180,7 @@ settings! {
     pool: bool = "GPUMEM_POOL", Kind::Bool, "1";
     /// strict: a free waits as the driver's does; deferred: it never waits, its block comes back later.
     free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict";
-    /// Idle bytes that the pool keeps in each context at most; unset, a quarter of the device.
+    /// Idle bytes that the pool keeps on each device at most; unset, a quarter of it.
     pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "";
     /// Time over which idle memory goes back to the driver; 0 keeps it up to GPUMEM_POOL_MAX.
     pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s";

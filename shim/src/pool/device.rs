@@ -1,0 +1,84 @@
+//! Whether the device of a context has work left: waited for, or asked. No event of one context covers the
+//! work of another, so all contexts of the device are asked.
+
+use super::lock;
+use super::looks::undisturbed;
+use super::owner::Owner;
+use crate::backend::memory::Event;
+use crate::{activity, gate};
+use gpumem_abi::types::{SUCCESS, Status};
+use std::sync::Mutex;
+
+/// Held while contexts that may be none of the asking thread's are looked at, which waits for no work.
+static VISITING: Mutex<()> = Mutex::new(());
+
+/// Waits until nobody looks at a context that has just been taken out of the books.
+pub fn left_alone() {
+    drop(lock(&VISITING));
+}
+
+impl Owner {
+    /// Waits for all work of the device, as the driver's own free does. `None` if that cannot be now
+    /// without disturbing a capture.
+    pub fn barrier(&self) -> Option<Status> {
+        let quiet = activity::quiet();
+        for context in self.contexts_of_device() {
+            let wait = |event| match event {
+                Some(event) => Some(self.calls.wait(event)),
+                None => undisturbed(|| self.calls.synchronize()),
+            };
+            let status = self.behind_all_of(context, wait)??;
+            if status != SUCCESS {
+                return Some(status);
+            }
+        }
+        self.clean(quiet);
+        Some(SUCCESS)
+    }
+
+    /// All contexts of the device, this one last.
+    fn contexts_of_device(&self) -> impl Iterator<Item = u64> {
+        let others = gate::shim().map_or_else(Vec::new, |shim| shim.other_contexts(self.record));
+        others.into_iter().chain([self.context])
+    }
+
+    /// Runs `f` in a context of the device, with an event behind all its work, or without one where there are
+    /// no such events. `None` if something captures.
+    fn behind_all_of<R>(&self, context: u64, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
+        self.calls.within(context, || {
+            let spare = if context == self.context { lock(&self.events).pop() } else { None };
+            let event = undisturbed(|| self.calls.behind_all(context, spare))?;
+            let result = f(event);
+            match event {
+                Some(event) if context == self.context => lock(&self.events).push(event),
+                Some(event) => self.calls.drop_event(event),
+                None => {}
+            }
+            Some(result)
+        })
+    }
+
+    /// Whether other contexts work on the device, which no event of this one covers.
+    pub fn is_shared(&self) -> bool {
+        gate::shim().is_none_or(|shim| !shim.other_contexts(self.record).is_empty())
+    }
+
+    /// Whether the device is known to do nothing, asked without waiting: no context of it has work left.
+    pub fn is_idle(&self) -> bool {
+        if self.is_clean() {
+            return true;
+        }
+        let quiet = activity::quiet();
+        if quiet.is_none() {
+            return false;
+        }
+        // The thread that asks may be ours: contexts that are looked at stay until it is done.
+        let _visiting = lock(&VISITING);
+        let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
+        let idle = self.contexts_of_device().all(|context| self.behind_all_of(context, over) == Some(true));
+        if idle {
+            self.clean(quiet);
+        }
+        idle && activity::quiet() == quiet
+    }
+}

@@ -1,0 +1,50 @@
+/* Two contexts on one device. `pool_contexts MODE MS`:
+ *   bound   as many blocks are freed in either: what stays idle in both together
+ *   idle    blocks of one are idle while a kernel of the other runs, and go back when it is over, though the
+ *           program waits for nothing
+ * Waits for at most MS milliseconds for the device to use no more than USED_MOST bytes. */
+#include "pool.h"
+
+enum { BYTES = 4 * MIB, BLOCKS = 12 };
+
+static void burst(void) {
+    CUdeviceptr p[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) p[i] = get(BYTES);
+    for (int i = 0; i < BLOCKS; i++) give(p[i], BYTES);
+}
+
+static void used(const char *when) {
+    fprintf(stderr, "%s %llu\n", when, (unsigned long long)stat_of("device_used"));
+}
+
+int main(int argc, char **argv) {
+    CUcontext second, old;
+    int idle = argc > 1 && !strcmp(argv[1], "idle");
+    long left = argc > 2 ? atol(argv[2]) : 0;
+    const char *most = getenv("USED_MOST");
+    begin();
+    OK(cuCtxCreate_v2(&second, 0, 0));
+    Gpu own = fitted(second);
+    Stream s = stream_new(1);
+    OK(cuCtxPopCurrent_v2(&old));
+    burst();
+    OK(cuCtxPushCurrent_v2(second));
+    if (idle) {
+        for (int i = 0; i < 4; i++) OK(k_spin(&own, s, 700));
+        uint64_t waits = stat_of("waits");
+        nap(2200);
+        used("used while it works");
+        EXPECT(cuStreamQuery(s), 600);
+        EXPECT(stat_of("waits") - waits, 0);
+    } else {
+        burst();
+    }
+    OK(cuCtxPopCurrent_v2(&old));
+    for (; left > 0 && most && stat_of("device_used") > strtoull(most, NULL, 10); left -= 20) nap(20);
+    used("used at the end");
+    OK(cuCtxPushCurrent_v2(second));
+    give(own.counter, 8);
+    OK(cuCtxPopCurrent_v2(&old));
+    OK(cuCtxDestroy_v2(second));
+    return end("pool_contexts");
+}
