@@ -84,7 +84,7 @@ fn totals_say_what_is_kept_and_what_it_was_good_for() {
         "10 times trimmed gpumem trim",
         "6 allocations over the limit GPUMEM_LIMIT",
         "8 allocations refused once for the program to give back what it strands",
-        "9 blocks freed while a live graph refers to them",
+        "9 allocations freed while a live graph refers to them gpumem events --kind freed-in-graph",
         "1 0 64.0 MiB 112.0 MiB 48.0 MiB 96.0 MiB 16.0 MiB 512.0 MiB on",
         "2 0 0 B 0 B 0 B 0 B 512.0 MiB peer-access: another context may use the memory of this one",
     ] {

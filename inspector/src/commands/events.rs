@@ -101,7 +101,8 @@ fn severity(event: &EventSlot) -> Severity {
             | EventKind::LimitRefused
             | EventKind::StrandedSite
             | EventKind::Pressed
-            | EventKind::TopHolder,
+            | EventKind::TopHolder
+            | EventKind::FreedInGraph,
         ) => Severity::Warning,
         _ => Severity::Info,
     }
@@ -163,6 +164,9 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
         }
         Some(EventKind::StrandedSite) => {
             format!("a call site asks for more and more; {} in {} lie unused", units::bytes(a), count(b, "older block"))
+        }
+        Some(EventKind::FreedInGraph) => {
+            format!("{} at {a:#x} were freed while a live graph refers to them", units::bytes(b))
         }
         Some(EventKind::TopHolder) => {
             format!("{} in {} were held by one call site as memory ran out", units::bytes(a), count(b, "block"))

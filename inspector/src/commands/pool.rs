@@ -130,7 +130,11 @@ fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
         (pool.trims, "times trimmed", "gpumem trim"),
         (pool.limit_refusals, "allocations over the limit", "GPUMEM_LIMIT"),
         (pool.press_refusals, "allocations refused once", "for the program to give back what it strands"),
-        (pool.freed_in_graph, "blocks freed while a live graph refers to them", ""),
+        (
+            pool.freed_in_graph,
+            "allocations freed while a live graph refers to them",
+            "gpumem events --kind freed-in-graph",
+        ),
     ] {
         if times > 0 {
             line(out, &n(times), what, remark)?;

@@ -26,7 +26,7 @@ pub mod real;
 pub mod records;
 mod refers;
 
-pub use refers::{any_live, may_refer_to};
+pub use refers::{any_live, may_refer_to, refers_to};
 
 use crate::backend::graphs::StreamArg;
 use crate::gate;

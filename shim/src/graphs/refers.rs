@@ -22,7 +22,7 @@ pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     for cache in [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(gate::cache) {
         let ours = |counted: &mut usize, found: Found| {
             *counted += usize::from(found != Found::Unused);
-            found == Found::Refers
+            matches!(found, Found::Refers | Found::MayRefer)
         };
         if cache.execs.all().any(|(_, handle)| ours(&mut execs, cache.exec_refers(handle, ranges)))
             || cache.graphs.all().any(|(_, handle)| ours(&mut graphs, cache.graph_refers(handle, ranges)))
@@ -34,31 +34,45 @@ pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     shim.registry.execs.len() > execs || shim.registry.graphs.len() > graphs
 }
 
+/// Whether a live graph refers to this memory, for certain: of what cannot be read, none does.
+pub fn refers_to(memory: &Range<u64>) -> bool {
+    // Its end is where the next may begin.
+    let within = memory.start..memory.end.saturating_sub(1);
+    let range = std::slice::from_ref(&within);
+    [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(gate::cache).any(|cache| {
+        cache.execs.all().any(|(_, handle)| cache.exec_refers(handle, range) == Found::Refers)
+            || cache.graphs.all().any(|(_, handle)| cache.graph_refers(handle, range) == Found::Refers)
+    })
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Nothing is behind the handle.
     Unused,
     Refers,
+    /// It cannot be read, or not now.
+    MayRefer,
     DoesNot,
 }
 
 impl Found {
     fn of(refers: Option<bool>) -> Self {
         match refers {
+            Some(true) => Self::Refers,
             Some(false) => Self::DoesNot,
-            _ => Self::Refers,
+            None => Self::MayRefer,
         }
     }
 }
 
 impl Cache {
     fn exec_refers(&self, handle: &Handle, ranges: &[Range<u64>]) -> Found {
-        let Ok(body) = handle.body.try_lock() else { return Found::Refers };
+        let Ok(body) = handle.body.try_lock() else { return Found::MayRefer };
         match &body.class {
             None => Found::Unused,
             // Nothing can be launched in a context that is gone.
             Some(_) if body.ended.is_some() => Found::DoesNot,
-            Some(class) if class.alone || body.owned => Found::Refers,
+            Some(class) if class.alone || body.owned => Found::MayRefer,
             Some(_) => Found::of(self.with_work(|work| body_refers(&body, ranges, work))),
         }
     }
@@ -66,7 +80,7 @@ impl Cache {
     fn graph_refers(&self, handle: &GraphHandle, ranges: &[Range<u64>]) -> Found {
         match handle.recipe_if_free() {
             None => Found::Unused,
-            Some(None) => Found::Refers,
+            Some(None) => Found::MayRefer,
             Some(Some(recipe)) => Found::of(self.with_work(|work| {
                 let base = recipe.shape.base(&mut work.scratch)?;
                 let whole = recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch);

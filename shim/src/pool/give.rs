@@ -228,7 +228,10 @@ impl Pool {
     pub fn free_async(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
         match block {
-            Some(block) => Some(self.give_up(call, block, real)),
+            Some(block) => {
+                call.note(|shim| shim.stranded_freed(addr));
+                Some(self.give_up(call, block, real))
+            }
             None => self.map.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
         }
     }

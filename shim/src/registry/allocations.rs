@@ -122,6 +122,11 @@ impl Shim {
         if class == Class::Address {
             // What this free gives back is the driver's at once, whatever the answer.
             self.stranded_freed(addr);
+            if self.settings.freed_in_graph
+                && let Some(entry) = entry
+            {
+                self.looked_for_in_graphs(addr, entry.bytes, entry.slot);
+            }
         }
         if trace::on()
             && let Some(entry) = entry

@@ -5,6 +5,7 @@
 //! * [`sites`]: call stacks and the modules they lie in.
 //! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
 //! * [`cached`]: what the graph cache does.
+//! * [`in_graph`]: frees of what a live graph refers to.
 //! * [`ran_out`]: who holds what when memory runs out.
 
 pub mod allocations;
@@ -12,6 +13,7 @@ pub mod cached;
 pub mod contexts;
 pub mod estimate;
 pub mod graphs;
+pub mod in_graph;
 pub mod live;
 pub mod pooled;
 pub mod ran_out;

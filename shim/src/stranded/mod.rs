@@ -101,7 +101,8 @@ impl Stranded {
             retries: settings.stranded_retries,
             programs: programs::Programs::new(),
             sites: Mutex::default(),
-            marks: (0..MARKS).map(|_| AtomicU32::new(0)).collect(),
+            // Where every free is looked at, any address may concern us.
+            marks: (0..MARKS).map(|_| AtomicU32::new(settings.freed_in_graph.into())).collect(),
             refusals: AtomicU32::new(0),
         }
     }
@@ -233,6 +234,9 @@ impl Shim {
 
     #[cold]
     fn known_freed(&self, addr: u64) -> bool {
+        if self.settings.freed_in_graph {
+            self.pooled_freed(addr);
+        }
         let tid = self.tid();
         let (known, pressed) = self.with_sites(|sites| (sites.freed(addr), sites.pressed(tid)));
         if known {

@@ -162,7 +162,7 @@ counters! {
     LIMIT_REFUSALS = 57, "limit_refusals";
     /// Allocations that were refused once so that the program gives back what it strands.
     PRESS_REFUSALS = 58, "press_refusals";
-    /// Blocks that were freed while a live graph refers to them.
+    /// Allocations that were freed while a live graph refers to them, if GPUMEM_FREED_IN_GRAPH looks.
     FREED_IN_GRAPH = 59, "freed_in_graph";
     /// Times gpumem trim emptied the pool.
     TRIMS = 60, "trims";

@@ -329,6 +329,9 @@ names! {
         Pressed = 22, "pressed";
         /// One of the call sites that hold most as memory runs out: `a` bytes in `b` blocks are live.
         TopHolder = 23, "top-holder";
+        /// Memory at `a`, of `b` bytes, was freed while a live graph refers to it; the stack is that of its
+        /// allocation.
+        FreedInGraph = 24, "freed-in-graph";
     }
 }
 

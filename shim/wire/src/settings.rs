@@ -200,6 +200,8 @@ settings! {
     pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none";
     /// Freed bytes that are held back from reuse, to find programs that use memory after its free.
     quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0";
+    /// Frees look whether a live graph still refers to the memory: counted, and named in the events.
+    freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0";
     /// File that a trace of every allocation and free is written to.
     record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "";
 }
