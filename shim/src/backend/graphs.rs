@@ -22,8 +22,6 @@ pub struct Reading {
     pub inner: [u32; 16],
     /// Nodes that no other depends on.
     pub sinks: u32,
-    /// Fingerprint of what kinds of things are in the shape, whatever their number and order.
-    pub features: u64,
     /// Index by handle.
     pub index: FxHashMap<usize, u32>,
 }
@@ -94,6 +92,13 @@ pub enum Code {
 /// An event of ours.
 pub type Event = usize;
 
+/// Nodes of the graph that an exec was instantiated from, and the [`NodeKind`] of each.
+#[derive(Clone, Copy)]
+pub struct Nodes<'a> {
+    pub handles: &'a [GraphNode],
+    pub kinds: &'a [u8],
+}
+
 /// What the cache may rely on.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways {
@@ -151,6 +156,11 @@ pub trait GraphCalls: Send + Sync {
     /// The library's, or 1 if the shape does not fit the records.
     fn build(&self, shape: &[u8], records: &Records) -> Result<(Graph, Vec<GraphNode>), Status>;
 
+    /// Fingerprint of what kinds of things are in a shape, whatever their number and order.
+    fn features(&self, _shape: &[u8]) -> u64 {
+        0
+    }
+
     /// Whether an exec of the first shape holds a graph of the second, and nothing of its own, when the
     /// library has updated it from that.
     fn becomes(&self, _from: &[u8], _to: &[u8]) -> bool {
@@ -167,8 +177,11 @@ pub trait GraphCalls: Send + Sync {
     }
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status;
 
-    /// Gives a node of an exec what a record holds.
-    fn set(&self, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status;
+    /// Gives those nodes of an exec whose records differ what they are to hold; how many those were.
+    ///
+    /// # Errors
+    /// The library's; some nodes hold the one then and some the other.
+    fn set(&self, exec: GraphExec, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status>;
     fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status;
 
     /// Does the work of a graph on a stream, node after node, without those that are `disabled`.

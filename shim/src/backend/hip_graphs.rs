@@ -5,7 +5,7 @@
 //! (`GPUMEM_HIP_RETARGET=1`: by hipGraphExecUpdate). What is said of HIP here is what ROCm 5.2 to 6.3
 //! do by their sources; it was run against a simulation, and not on a device.
 
-use super::graphs::{Code, Event, GraphCalls, Read, Reading, Setter, StreamArg, Ways};
+use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Ways};
 use super::hip::{self as runtime, Hip};
 use super::{Backend, buffer};
 use crate::doors::hip;
@@ -262,8 +262,8 @@ impl GraphCalls for HipGraphs {
         unsafe { hip::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, _: GraphExec, _: GraphNode, _: NodeKind, _: &[u8]) -> Status {
-        NOT_SUPPORTED
+    fn set(&self, _: GraphExec, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
+        Err(NOT_SUPPORTED)
     }
 
     fn set_enabled(&self, _: GraphExec, _: GraphNode, _: bool) -> Status {

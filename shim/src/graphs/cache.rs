@@ -3,7 +3,7 @@
 use super::class::{Class, Shape, Template};
 use super::handle::{Handle, Handles, lock};
 use super::real::Real;
-use super::records::{Packed, Records, Scratch};
+use super::records::{Records, Scratch};
 use crate::backend::graphs::{GraphCalls, Reading};
 use crate::gate;
 use gpumem_wire::kinds::{Pinned, Vendor};
@@ -197,10 +197,10 @@ impl Cache {
         lock(&self.inner).reals.clone()
     }
 
-    /// What a shape is known by.
-    pub fn shape_of(&self, key: &Packed, id: u64) -> Option<Arc<Shape>> {
-        let known = lock(&self.known);
-        known.shapes.get(&id)?.iter().filter_map(Weak::upgrade).find(|shape| shape.key == *key)
+    /// The shape that has these bytes, which `id` is the fingerprint of.
+    pub fn shape_of(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
+        let same: Vec<_> = lock(&self.known).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
+        same.into_iter().find(|shape| shape.is(bytes, scratch))
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Shape {
     base: Source,
     /// The same, unfolded, for as long as an exec of this shape is real.
     unfolded: Mutex<Weak<Records>>,
+    /// The key's bytes, for as long.
+    unpacked: Mutex<Weak<[u8]>>,
     pub context: u64,
     /// Fingerprint, for people.
     pub id: u64,
@@ -25,7 +27,9 @@ pub struct Shape {
 
 impl Shape {
     pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], base: Source) -> Self {
-        Self { key, kinds: kinds.into(), base, unfolded: Mutex::default(), context, id, counts }
+        let unpacked: Weak<[u8]> = Weak::<[u8; 0]>::new();
+        let (unfolded, unpacked) = (Mutex::default(), Mutex::new(unpacked));
+        Self { key, kinds: kinds.into(), base, unfolded, unpacked, context, id, counts }
     }
 
     /// The base, unfolded; `None` if its bytes are broken.
@@ -42,9 +46,22 @@ impl Shape {
         Some(records)
     }
 
-    /// Bytes that are kept for the shape.
-    pub fn bytes(&self) -> u64 {
-        self.key.bytes() + self.base.bytes() + self.kinds.len() as u64
+    /// The bytes of its key; `None` if they are broken.
+    pub fn bytes(&self, scratch: &mut Scratch) -> Option<Arc<[u8]>> {
+        if let Some(known) = lock(&self.unpacked).upgrade() {
+            return Some(known);
+        }
+        let bytes = Arc::from(self.key.unpacked(scratch)?);
+        *lock(&self.unpacked) = Arc::downgrade(&bytes);
+        Some(bytes)
+    }
+
+    /// Whether these are the bytes of its key.
+    pub fn is(&self, bytes: &[u8], scratch: &mut Scratch) -> bool {
+        match lock(&self.unpacked).upgrade() {
+            Some(known) => *known == *bytes,
+            None => self.key.unpacked(scratch) == Some(bytes),
+        }
     }
 
     pub fn kind(&self, node: usize) -> NodeKind {
@@ -76,8 +93,8 @@ pub struct Template {
     pub nodes: Box<[GraphNode]>,
     /// What its nodes hold.
     pub records: Arc<Records>,
-    /// Keeps the base unfolded.
-    _base: Arc<Records>,
+    /// Keeps the shape's base unfolded, and its key.
+    _shape: (Arc<Records>, Arc<[u8]>),
     calls: &'static dyn GraphCalls,
 }
 
@@ -92,10 +109,10 @@ impl Template {
         graph: Graph,
         nodes: Vec<GraphNode>,
         records: Arc<Records>,
-        base: Arc<Records>,
+        shape: (Arc<Records>, Arc<[u8]>),
         calls: &'static dyn GraphCalls,
     ) -> Self {
-        Self { graph, nodes: nodes.into(), records, _base: base, calls }
+        Self { graph, nodes: nodes.into(), records, _shape: shape, calls }
     }
 }
 

@@ -5,7 +5,7 @@ use super::class::{Class, Shape, Template};
 use super::contained;
 use super::handle::{Body, lock};
 use super::real::LOST;
-use super::records::{Packed, Records, Scratch, Source};
+use super::records::{Packed, Scratch, Source};
 use crate::backend::graphs::{Read, Reading};
 use crate::clock;
 use crate::gate;
@@ -13,7 +13,8 @@ use crate::ledger::table::NO_SLOT;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use rustc_hash::FxHasher;
+use std::hash::Hasher;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
@@ -72,7 +73,7 @@ impl Cache {
                 (class, Some(recipe), None)
             }
             (read, _) => {
-                let template = Arc::new(self.cloned(real_graph()?, &Arc::default(), &Arc::default())?);
+                let template = Arc::new(self.cloned(real_graph()?)?);
                 let shared = read == Read::CloneShared;
                 let (shape, _) = self.shape_of_reading(work, !shared);
                 let class = match shared {
@@ -163,13 +164,13 @@ impl Cache {
     /// The shape of what was read; whether it is new, and what was read its base.
     fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
         let Reading { shape, kinds, records, .. } = &work.reading;
-        let mut hasher = DefaultHasher::new();
-        shape.hash(&mut hasher);
+        let mut hasher = FxHasher::default();
+        hasher.write(shape);
         let id = hasher.finish();
-        let key = Packed::new(shape, &mut work.scratch);
-        if !alone && let Some(known) = self.shape_of(&key, id) {
+        if !alone && let Some(known) = self.shape_of(shape, id, &mut work.scratch) {
             return (known, false);
         }
+        let key = Packed::new(shape, &mut work.scratch);
         let context = shape.first_chunk().map_or(0, |context| u64::from_le_bytes(*context));
         let base = if alone { Source::default() } else { Source::fold(records, None, &mut work.scratch) };
         let made = Arc::new(Shape::new(key, id, kinds, context, work.reading.counts(), base));
@@ -190,7 +191,7 @@ impl Cache {
     /// Whether a graph built from what was read reads the same, tried once for each set of features:
     /// what does not is kept as a clone.
     fn rebuilds(&self, work: &mut Work) -> bool {
-        let features = work.reading.features;
+        let features = self.calls.features(&work.reading.shape);
         if let Some(&known) = lock(&self.known).rebuilds.get(&features) {
             return known;
         }
@@ -220,10 +221,10 @@ impl Cache {
     }
 
     /// A private clone. Clones keep the order of nodes (measured on an H200, driver 580).
-    pub(super) fn cloned(&self, graph: Graph, records: &Arc<Records>, base: &Arc<Records>) -> Result<Template, Pinned> {
+    pub(super) fn cloned(&self, graph: Graph) -> Result<Template, Pinned> {
         let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
         let nodes = self.calls.nodes(clone).unwrap_or_default();
-        Ok(Template::new(clone, nodes, records.clone(), base.clone(), self.calls))
+        Ok(Template::new(clone, nodes, Arc::default(), Default::default(), self.calls))
     }
 
     /// Whether execs may be made and destroyed now: a capture that forbids it is disturbed, as it is by

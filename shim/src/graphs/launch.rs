@@ -6,7 +6,7 @@ use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
 use super::real::{LOST, Lane, Lease, lane_of};
 use super::records::Records;
-use crate::backend::graphs::StreamArg;
+use crate::backend::graphs::{Nodes, StreamArg};
 use crate::clock;
 use crate::gate;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
@@ -245,15 +245,9 @@ impl Cache {
         let exec = lease.real().exec();
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
-        let mut set = 0;
         let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
-        for (index, &node) in template.nodes.iter().enumerate() {
-            let record = target.get(index);
-            if record != body.content.get(index) {
-                check(self.calls.set(exec, node, class.shape.kind(index), record))?;
-                set += 1;
-            }
-        }
+        let nodes = Nodes { handles: &template.nodes, kinds: &class.shape.kinds };
+        let set = self.calls.set(exec, nodes, &body.content, target)?;
         let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
         for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
             check(self.calls.set_enabled(exec, node(index)?, true))?;

@@ -174,10 +174,10 @@ impl Cache {
     /// A template built of what `work.target` holds.
     pub(super) fn build_template(&self, class: &Class, work: &mut Work) -> Result<Arc<Template>, Status> {
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
-        let shape = class.shape.key.unpacked(&mut work.scratch).ok_or(INVALID)?;
-        let (graph, nodes) = self.calls.build(shape, &work.target)?;
+        let shape = class.shape.bytes(&mut work.scratch).ok_or(INVALID)?;
+        let (graph, nodes) = self.calls.build(&shape, &work.target)?;
         let records = Arc::new(work.target.clone());
-        Ok(Arc::new(Template::new(graph, nodes, records, base, self.calls)))
+        Ok(Arc::new(Template::new(graph, nodes, records, (base, shape), self.calls)))
     }
 
     /// Templates that hold functions of code that goes are good for no more execs.

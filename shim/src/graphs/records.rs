@@ -149,22 +149,38 @@ const WORD: usize = 8;
 fn push_difference(record: &[u8], model: &[u8], out: &mut Vec<u8>) {
     let bits = out.len();
     out.resize(bits + record.len().div_ceil(WORD).div_ceil(8), 0);
-    for (index, (a, b)) in record.chunks(WORD).zip(model.chunks(WORD)).enumerate() {
-        if a != b {
-            out[bits + index / 8] |= 1 << (index % 8);
-            out.extend(a.iter().zip(b).map(|(a, b)| a ^ b));
+    let ((ours, rest), (theirs, their_rest)) = (record.as_chunks::<WORD>(), model.as_chunks::<WORD>());
+    for (at, (ours, theirs)) in ours.chunks(8).zip(theirs.chunks(8)).enumerate() {
+        let mut differ = 0;
+        for (bit, (a, b)) in ours.iter().zip(theirs).enumerate() {
+            let difference = u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(*b);
+            if difference != 0 {
+                differ |= 1 << bit;
+                out.extend_from_slice(&difference.to_ne_bytes());
+            }
         }
+        out[bits + at] = differ;
+    }
+    if rest != their_rest {
+        out[bits + ours.len() / 8] |= 1 << (ours.len() % 8);
+        out.extend(rest.iter().zip(their_rest).map(|(a, b)| a ^ b));
     }
 }
 
 /// Turns the model in `record` into what differs from it; what is left of `body`.
 fn take_difference<'a>(record: &mut [u8], body: &'a [u8]) -> Option<&'a [u8]> {
     let (bits, mut body) = body.split_at_checked(record.len().div_ceil(WORD).div_ceil(8))?;
-    for (index, word) in record.chunks_mut(WORD).enumerate() {
-        if bits[index / 8] & (1 << (index % 8)) != 0 {
-            let (difference, rest) = body.split_at_checked(word.len())?;
+    for (at, &differ) in bits.iter().enumerate() {
+        // A bit at a time: few are set.
+        let mut left = differ;
+        while left != 0 {
+            let start = (at * 8 + left.trailing_zeros() as usize) * WORD;
+            let word = record.get_mut(start..)?;
+            let len = word.len().min(WORD);
+            let (difference, rest) = body.split_at_checked(len)?;
             word.iter_mut().zip(difference).for_each(|(byte, difference)| *byte ^= difference);
             body = rest;
+            left &= left - 1;
         }
     }
     Some(body)

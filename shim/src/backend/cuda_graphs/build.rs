@@ -4,7 +4,7 @@ use super::functions::{Function, Functions};
 use super::layout::*;
 use super::read::kernel_parts;
 use super::shape::{Node, PACKED, Set, Shape, attribute};
-use crate::backend::graphs::StreamArg;
+use crate::backend::graphs::{Nodes, StreamArg};
 use crate::doors::driver;
 use crate::graphs::records::Records;
 use gpumem_abi::types::*;
@@ -25,11 +25,30 @@ fn ok(status: Option<Status>) -> Result<(), Status> {
     }
 }
 
+/// The functions that a graph's kernels call: neighbours are often alike.
+struct Called<'a> {
+    functions: &'a Functions,
+    last: Option<((u64, u64), Arc<Function>)>,
+}
+
+impl Called<'_> {
+    fn of(functions: &Functions) -> Called<'_> {
+        Called { functions, last: None }
+    }
+
+    fn known(&mut self, key: (u64, u64)) -> Option<&Function> {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != key) {
+            self.last = Some((key, self.functions.known(key.0, key.1)?));
+        }
+        self.last.as_ref().map(|(_, function)| &**function)
+    }
+}
+
 /// A kernel that is still there, as a record holds it: what the driver wants of it without the
 /// parameters, and these.
-fn kernel<'a>(functions: &Functions, record: &'a [u8]) -> Option<(KernelParams, Arc<Function>, &'a [u8])> {
+fn kernel<'a, 'r>(called: &'a mut Called, record: &'r [u8]) -> Option<(KernelParams, &'a Function, &'r [u8])> {
     let (head, values) = kernel_parts(record)?;
-    let function = functions.known(head.function, head.kernel)?;
+    let function = called.known((head.function, head.kernel))?;
     // A function of a module that was loaded anew is another one; the old code is gone.
     if function.generation != head.generation || values.len() < function.bytes as usize {
         return None;
@@ -47,8 +66,8 @@ fn kernel<'a>(functions: &Functions, record: &'a [u8]) -> Option<(KernelParams, 
 }
 
 /// Runs `f` with the addresses of a kernel's parameters, in the driver's form.
-fn with_values<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
-    let (mut params, function, values) = kernel(functions, record)?;
+fn with_values<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
+    let (mut params, function, values) = kernel(called, record)?;
     const FEW: usize = 32;
     let mut few = [0_u64; FEW];
     let mut many = Vec::new();
@@ -68,21 +87,39 @@ fn with_values<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut Kern
 
 /// The same with the parameters in one buffer: an eighth faster where nobody reads back which form it
 /// was (measured on an H200, driver 580).
-fn with_buffer<R>(functions: &Functions, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
-    let (mut params, function, values) = kernel(functions, record)?;
+fn with_buffer<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut KernelParams) -> R) -> Option<R> {
+    let (mut params, function, values) = kernel(called, record)?;
     let bytes = function.bytes as usize;
     let extra = [EXTRA_BUFFER, values.as_ptr() as usize, EXTRA_BYTES, from_ref(&bytes) as usize, EXTRA_END];
     params.extra = if function.params.is_empty() { 0 } else { extra.as_ptr() as u64 };
     Some(f(&mut params))
 }
 
-/// Gives a node of an exec what a record holds.
-pub fn set(functions: &Functions, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
+/// Gives the nodes of an exec whose records differ what they are to hold; how many those were.
+pub fn set(
+    functions: &Functions,
+    exec: GraphExec,
+    nodes: Nodes,
+    before: &Records,
+    after: &Records,
+) -> Result<u64, Status> {
+    let (mut called, mut count) = (Called::of(functions), 0);
+    for (index, (&node, &kind)) in nodes.handles.iter().zip(nodes.kinds).enumerate() {
+        let record = after.get(index);
+        if record != before.get(index) {
+            ok(Some(set_node(&mut called, exec, node, NodeKind::from_u8(kind).unwrap_or(NodeKind::Other), record)))?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+fn set_node(called: &mut Called, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
     // SAFETY: a live exec and a node of the graph it was instantiated from; each struct is as the
     // function of its kind takes it.
     let status = unsafe {
         match kind {
-            NodeKind::Kernel => with_buffer(functions, record, |params| {
+            NodeKind::Kernel => with_buffer(called, record, |params| {
                 driver::cuGraphExecKernelNodeSetParams_v2(exec, node, opaque(params))
             }),
             NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {
@@ -118,6 +155,7 @@ pub fn build(functions: &Functions, shape: &Shape, records: &Records) -> Result<
 fn fill(functions: &Functions, graph: Graph, shape: &Shape, records: &Records) -> Result<Vec<GraphNode>, Status> {
     let mut nodes = Vec::with_capacity(shape.nodes.len());
     let mut plain: Option<Set> = None;
+    let mut called = Called::of(functions);
     for (index, entry) in shape.nodes.iter().enumerate() {
         let record = records.get(index);
         let mut node = null_mut();
@@ -130,8 +168,8 @@ fn fill(functions: &Functions, graph: Graph, shape: &Shape, records: &Records) -
                         driver::cuGraphAddKernelNode_v2(&mut node, graph, none, 0, opaque(params))
                     };
                     match entry.tag & PACKED {
-                        0 => with_values(functions, record, add),
-                        _ => with_buffer(functions, record, add),
+                        0 => with_values(&mut called, record, add),
+                        _ => with_buffer(&mut called, record, add),
                     }
                 }
                 NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {
@@ -198,8 +236,9 @@ fn give_attributes(node: GraphNode, set: &Set, plain: &Set) -> Result<(), Status
 pub fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[u32], to: StreamArg) -> Status {
     let Some(order) = shape.in_order() else { return INVALID };
     // All of it or nothing.
+    let mut called = Called::of(functions);
     let lost = |(index, node): (usize, &Node)| {
-        node.kind == NodeKind::Kernel && kernel(functions, records.get(index)).is_none()
+        node.kind == NodeKind::Kernel && kernel(&mut called, records.get(index)).is_none()
     };
     if shape.nodes.iter().enumerate().any(lost) {
         return INVALID;
@@ -207,7 +246,7 @@ pub fn run(functions: &Functions, shape: &Shape, records: &Records, disabled: &[
     for index in order.into_iter().filter(|index| !disabled.contains(index)) {
         let entry = shape.nodes[index as usize];
         let set = shape.sets.get(usize::from(entry.set));
-        let status = run_node(functions, entry.kind, set, records.get(index as usize), to);
+        let status = run_node(&mut called, entry.kind, set, records.get(index as usize), to);
         if status != SUCCESS {
             return status;
         }
@@ -222,12 +261,12 @@ macro_rules! on {
     };
 }
 
-fn run_node(functions: &Functions, kind: NodeKind, set: Option<&Set>, record: &[u8], to: StreamArg) -> Status {
+fn run_node(called: &mut Called, kind: NodeKind, set: Option<&Set>, record: &[u8], to: StreamArg) -> Status {
     let stream = to.stream;
     // SAFETY: the same work as the graph's node, on the stream that the program launches the graph on.
     let status = unsafe {
         match kind {
-            NodeKind::Kernel => with_values(functions, record, |params| {
+            NodeKind::Kernel => with_values(called, record, |params| {
                 let attributes: Vec<LaunchAttribute> = set
                     .into_iter()
                     .flatten()

@@ -10,7 +10,7 @@ mod setters;
 mod shape;
 
 use super::cuda;
-use super::graphs::{Code, Event, GraphCalls, Read, Reading, Setter, StreamArg};
+use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
 use crate::doors::driver;
 use crate::graphs::records::Records;
 pub use contexts::named;
@@ -95,6 +95,10 @@ impl GraphCalls for CudaGraphs {
         build::build(&self.functions, &shape, records)
     }
 
+    fn features(&self, shape: &[u8]) -> u64 {
+        Shape::parse(shape).map_or(0, |shape| shape.features())
+    }
+
     fn becomes(&self, from: &[u8], to: &[u8]) -> bool {
         Shape::parse(from).zip(Shape::parse(to)).is_some_and(|(from, to)| from.becomes(&to))
     }
@@ -122,8 +126,8 @@ impl GraphCalls for CudaGraphs {
         status.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
-        build::set(&self.functions, exec, node, kind, record)
+    fn set(&self, exec: GraphExec, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status> {
+        build::set(&self.functions, exec, nodes, before, after)
     }
 
     fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status {

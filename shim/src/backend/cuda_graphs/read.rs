@@ -8,6 +8,7 @@ use crate::backend::graphs::{Read, Reading};
 use crate::doors::driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
+use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -36,13 +37,13 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
     ok(unsafe { driver::cuCtxGetDevice(&mut device) })?;
     nodes_of(graph, &mut reading.nodes)?;
     let mut whole = Read::Whole;
-    let mut last = Last::default();
-    for (at, &node) in reading.nodes.iter().enumerate() {
-        reading.index.insert(node as usize, at as u32);
+    let mut called = Called::default();
+    shape.nodes.reserve(reading.nodes.len());
+    for &node in &reading.nodes {
         let kind = kind_of(node)?;
         let mut entry = Node { kind, set: 0, tag: 0 };
         match kind {
-            NodeKind::Kernel => kernel(functions, node, &mut reading.records, shape, &mut entry, &mut last)?,
+            NodeKind::Kernel => kernel(functions, node, &mut reading.records, shape, &mut entry, &mut called)?,
             NodeKind::Memcpy => {
                 let params = copy_params(node)?;
                 entry.tag = tag_of_copy(&params, device)?;
@@ -74,7 +75,6 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
     }
     edges(graph, reading, shape)?;
     shape.write(&mut reading.shape);
-    reading.features = shape.features();
     Ok(whole)
 }
 
@@ -125,31 +125,73 @@ fn kind_of(node: GraphNode) -> Result<NodeKind, Pinned> {
     u8::try_from(kind).ok().and_then(NodeKind::from_u8).ok_or(Pinned::UnknownNode)
 }
 
-/// What the last kernel was, since neighbours are often alike, and what the functions have.
+/// The functions of a graph's kernels.
 #[derive(Default)]
-struct Last {
-    function: Option<((u64, u64), Arc<Function>)>,
-    set: usize,
-    asked: Set,
-    of_functions: Vec<((u64, u64), Arc<Set>)>,
+struct Called {
+    functions: Vec<Callee>,
+    /// Index by function and kernel.
+    index: FxHashMap<(u64, u64), usize>,
+    /// That of the last node: neighbours are often alike.
+    last: usize,
 }
 
-/// Appends attributes of a node.
-fn ask(node: GraphNode, ids: &[u32], set: &mut Set) -> Result<(), Pinned> {
-    for &id in ids.iter().filter(|&id| UNKNOWN.load(Relaxed) & (1 << id) == 0) {
+struct Callee {
+    key: (u64, u64),
+    function: Arc<Function>,
+    /// [`attribute::OF_FUNCTIONS`].
+    attributes: Set,
+    /// What its last node was asked, and the index of all its attributes.
+    asked: Option<(OfNode, u16)>,
+}
+
+impl Called {
+    fn get(&mut self, functions: &Functions, key: (u64, u64), node: GraphNode) -> Result<&mut Callee, Pinned> {
+        if self.functions.get(self.last).is_none_or(|known| known.key != key) {
+            self.last = match self.index.get(&key) {
+                Some(&known) => known,
+                None => {
+                    let function = functions.get(key.0, key.1).ok_or(Pinned::Parameters)?;
+                    self.functions.push(Callee { key, function, attributes: ask_function(node)?, asked: None });
+                    self.index.insert(key, self.functions.len() - 1);
+                    self.functions.len() - 1
+                }
+            };
+        }
+        self.functions.get_mut(self.last).ok_or(Pinned::Parameters)
+    }
+}
+
+/// Values of [`attribute::OF_NODES`].
+type OfNode = [AttributeValue; attribute::OF_NODES.len()];
+
+fn ask(node: GraphNode, id: u32, value: &mut AttributeValue) -> Option<Status> {
+    // SAFETY: a kernel node; writes at most the 64 bytes of a value.
+    unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(value)) }
+}
+
+fn ask_node(node: GraphNode) -> Result<OfNode, Pinned> {
+    let mut values = OfNode::default();
+    for (&id, value) in attribute::OF_NODES.iter().zip(&mut values) {
+        ok(ask(node, id, value))?;
+        if id == attribute::DEVICE_UPDATABLE && value[0] as u32 != 0 {
+            return Err(Pinned::DeviceUpdatable);
+        }
+    }
+    Ok(values)
+}
+
+fn ask_function(node: GraphNode) -> Result<Set, Pinned> {
+    let mut set = Set::new();
+    for &id in attribute::OF_FUNCTIONS.iter().filter(|&id| UNKNOWN.load(Relaxed) & (1 << id) == 0) {
         let mut value = AttributeValue::default();
-        // SAFETY: a kernel node; writes at most the 64 bytes of a value.
-        match unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } {
-            Some(SUCCESS) if id == attribute::DEVICE_UPDATABLE && value[0] as u32 != 0 => {
-                return Err(Pinned::DeviceUpdatable);
-            }
+        match ask(node, id, &mut value) {
             Some(SUCCESS) => set.push((id, value)),
             // Not one that this driver has for nodes, for good.
-            Some(1) if attribute::OF_FUNCTIONS.contains(&id) => drop(UNKNOWN.fetch_or(1 << id, Relaxed)),
+            Some(1) => drop(UNKNOWN.fetch_or(1 << id, Relaxed)),
             _ => return Err(Pinned::Parameters),
         }
     }
-    Ok(())
+    Ok(set)
 }
 
 /// Attributes that this driver does not tell of kernel nodes: asking costs 1.3 µs each time, where the
@@ -162,7 +204,7 @@ fn kernel(
     records: &mut crate::graphs::records::Records,
     shape: &mut Shape,
     entry: &mut Node,
-    last: &mut Last,
+    called: &mut Called,
 ) -> Result<(), Pinned> {
     let mut params = KernelParams::default();
     // SAFETY: a kernel node; writes the struct.
@@ -170,41 +212,31 @@ fn kernel(
     if params.context != 0 && params.context != shape.context {
         return Err(Pinned::Contexts);
     }
-    let key = (params.function, params.kernel);
-    let function = match &last.function {
-        Some((same, function)) if *same == key => function.clone(),
-        _ => functions.get(key.0, key.1).ok_or(Pinned::Parameters)?,
-    };
+    let callee = called.get(functions, (params.function, params.kernel), node)?;
     let mut fits = true;
     // SAFETY: the driver's own description of a node of a live graph.
-    records.push(|bytes| fits = unsafe { kernel_record(&params, &function, bytes) });
+    records.push(|bytes| fits = unsafe { kernel_record(&params, &callee.function, bytes) });
     if !fits {
         return Err(Pinned::Parameters);
     }
     let packed = if params.params == 0 && params.extra != 0 { PACKED } else { 0 };
-    entry.tag = u64::from(function.traits) | packed;
-    last.function = Some((key, function));
-    let of_function = match last.of_functions.iter().find(|(known, _)| *known == key) {
-        Some((_, known)) => known.clone(),
-        None => {
-            let mut set = Set::new();
-            ask(node, &attribute::OF_FUNCTIONS, &mut set)?;
-            let set = Arc::new(set);
-            last.of_functions.push((key, set.clone()));
-            set
+    entry.tag = u64::from(callee.function.traits) | packed;
+    let asked = ask_node(node)?;
+    entry.set = match callee.asked {
+        Some((before, set)) if before == asked => set,
+        _ => {
+            let of_node = attribute::OF_NODES.into_iter().zip(asked);
+            let set: Set = of_node.chain(callee.attributes.iter().copied()).collect();
+            // Kernels of a graph have few different sets.
+            let at = shape.sets.iter().position(|known| *known == set).unwrap_or_else(|| {
+                shape.sets.push(set);
+                shape.sets.len() - 1
+            });
+            let at = u16::try_from(at).map_err(|_| Pinned::Parameters)?;
+            callee.asked = Some((asked, at));
+            at
         }
     };
-    last.asked.clear();
-    ask(node, &attribute::OF_NODES, &mut last.asked)?;
-    last.asked.extend_from_slice(&of_function);
-    // Kernels of a graph have few different sets of attributes, and neighbours mostly the same.
-    if shape.sets.get(last.set) != Some(&last.asked) {
-        last.set = shape.sets.iter().position(|known| *known == last.asked).unwrap_or_else(|| {
-            shape.sets.push(last.asked.clone());
-            shape.sets.len() - 1
-        });
-    }
-    entry.set = u16::try_from(last.set).map_err(|_| Pinned::Parameters)?;
     Ok(())
 }
 
@@ -301,7 +333,7 @@ fn child(
             NodeKind::Kernel => {
                 let mut entry = Node { kind, set: 0, tag: 0 };
                 records.clear();
-                kernel(functions, node, &mut records, &mut shape, &mut entry, &mut Last::default())?;
+                kernel(functions, node, &mut records, &mut shape, &mut entry, &mut Called::default())?;
             }
             NodeKind::Memcpy => drop(tag_of_copy(&copy_params(node)?, at.1)?),
             NodeKind::Memset => drop(tag_of_memset(&memset_params(node)?, at.1)?),
@@ -311,6 +343,30 @@ fn child(
         }
     }
     Ok(())
+}
+
+/// Where the nodes of a graph are in it.
+struct Places<'a> {
+    nodes: &'a [GraphNode],
+    /// Filled when it is first needed.
+    index: &'a mut FxHashMap<usize, u32>,
+    last: usize,
+}
+
+impl Places<'_> {
+    fn of(&mut self, node: GraphNode) -> Result<u32, Pinned> {
+        // Edges mostly lead from node to node as these were added.
+        if let Some(near) = (self.last..self.last + 2).find(|&at| self.nodes.get(at) == Some(&node)) {
+            self.last = near;
+            return Ok(near as u32);
+        }
+        if self.index.is_empty() {
+            self.index.extend(self.nodes.iter().enumerate().map(|(at, &node)| (node as usize, at as u32)));
+        }
+        let at = self.index.get(&(node as usize)).copied().ok_or(Pinned::UnknownNode)?;
+        self.last = at as usize;
+        Ok(at)
+    }
 }
 
 /// Edges by the node they lead to, in the order of its dependencies: by that order the driver pairs
@@ -327,9 +383,10 @@ fn edges(graph: Graph, reading: &mut Reading, shape: &mut Shape) -> Result<(), P
             driver::cuGraphGetEdges_v2(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr().cast(), &mut len)
         })?;
     }
-    let index = |node: GraphNode| reading.index.get(&(node as usize)).copied().ok_or(Pinned::UnknownNode);
+    let mut places = Places { nodes: &reading.nodes, index: &mut reading.index, last: 0 };
+    shape.edges.reserve(len);
     for ((from, to), data) in from.into_iter().zip(to).zip(data).take(len) {
-        shape.edges.push(Edge { from: index(from)?, to: index(to)?, data: u64::from_le_bytes(data) });
+        shape.edges.push(Edge { from: places.of(from)?, to: places.of(to)?, data: u64::from_le_bytes(data) });
     }
     shape.edges.sort_by_key(|edge| edge.to);
     let mut is_sink = vec![true; reading.nodes.len()];
@@ -339,13 +396,13 @@ fn edges(graph: Graph, reading: &mut Reading, shape: &mut Shape) -> Result<(), P
     for edges in shape.edges.chunk_by_mut(|a, b| a.to == b.to).filter(|edges| edges.len() > 1) {
         let mut len = edges.len();
         let (mut deps, mut data) = (vec![null_mut(); len], vec![[0_u8; EDGE_DATA]; len]);
-        let node = reading.nodes[edges[0].to as usize];
+        let node = places.nodes[edges[0].to as usize];
         // SAFETY: a live node; writes at most `len` entries of each array.
         ok(unsafe {
             driver::cuGraphNodeGetDependencies_v2(node, deps.as_mut_ptr(), data.as_mut_ptr().cast(), &mut len)
         })?;
         for ((edge, dep), data) in edges.iter_mut().zip(deps).zip(data) {
-            (edge.from, edge.data) = (index(dep)?, u64::from_le_bytes(data));
+            (edge.from, edge.data) = (places.of(dep)?, u64::from_le_bytes(data));
         }
     }
     reading.sinks = sinks;
