@@ -18,9 +18,10 @@ use std::ffi::{c_int, c_uint};
 pub(super) const NOT_INITIALIZED: Status = 3;
 /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`.
 const UPDATE_FAILURE: Status = 910;
-/// `CU_GRAPH_EXEC_UPDATE_SUCCESS` and `…_ERROR_TOPOLOGY_CHANGED`.
+/// `CU_GRAPH_EXEC_UPDATE_SUCCESS`, `…_ERROR_TOPOLOGY_CHANGED`, `…_ERROR_NOT_SUPPORTED`.
 const UPDATED: c_int = 0;
 const TOPOLOGY_CHANGED: c_int = 2;
+const NOT_SUPPORTED: c_int = 6;
 
 /// The cache and the index in it of a handle of ours; `None` for one of the library's own.
 ///
@@ -103,11 +104,12 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -
 }
 
 /// Updates a whole exec; `tell` fills the program's out-parameters where the library was not asked: the
-/// result, and no node.
+/// result, and no node. `refused` is the result for a graph with another number of nodes.
 fn whole(
     call: &Call,
     exec: GraphExec,
     graph: Graph,
+    refused: c_int,
     real: impl FnOnce(GraphExec, Graph) -> Status,
     tell: impl FnOnce(c_int),
 ) -> Status {
@@ -118,7 +120,7 @@ fn whole(
                 SUCCESS
             }
             Ok(Updated::Refused) => {
-                tell(TOPOLOGY_CHANGED);
+                tell(refused);
                 UPDATE_FAILURE
             }
             Ok(Updated::Really(status)) | Err(status) => status,
@@ -139,12 +141,15 @@ pub unsafe fn update_v1(
     error_node: *mut GraphNode,
     result: *mut c_int,
 ) -> Status {
+    // This form says so, of CUDA's (measured on an H200, driver 580).
+    let refused = if call.vendor == Vendor::Cuda { NOT_SUPPORTED } else { TOPOLOGY_CHANGED };
     // SAFETY: the program's own call, and its out-parameters where they are not NULL.
     unsafe {
         whole(
             &call,
             exec,
             graph,
+            refused,
             |exec, graph| real(exec, graph, error_node, result),
             |told| {
                 if let Some(node) = error_node.as_mut() {
@@ -174,6 +179,7 @@ pub unsafe fn update(
             &call,
             exec,
             graph,
+            TOPOLOGY_CHANGED,
             |exec, graph| real(exec, graph, info),
             |told| {
                 if let Some(out) = out.as_mut() {

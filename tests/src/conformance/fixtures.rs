@@ -262,6 +262,27 @@ impl Exec {
         };
         (cu!(cuGraphExecUpdate_v2(self.e, graph.g, &mut info)), info)
     }
+
+    /// By the four-argument cuGraphExecUpdate, as programs before 12.0 do: the status, the node that was
+    /// refused, and why.
+    pub fn update_before_12(&self, graph: &Graph) -> Result<(u32, sys::CUgraphExecUpdateResultInfo), Stop> {
+        type Update = unsafe extern "C" fn(
+            sys::CUgraphExec,
+            sys::CUgraph,
+            *mut sys::CUgraphNode,
+            *mut sys::CUgraphExecUpdateResult,
+        ) -> u32;
+        // SAFETY: the signature of cuGraphExecUpdate from 10.2 to 11.8.
+        let update: Update = unsafe { std::mem::transmute(older(c"cuGraphExecUpdate", 10020)?) };
+        let mut info = sys::CUgraphExecUpdateResultInfo {
+            result: sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR,
+            errorNode: std::ptr::dangling_mut(),
+            errorFromNode: null_mut(),
+        };
+        // SAFETY: as above; both pointers are to locals.
+        let status = unsafe { update(self.e, graph.g, &mut info.errorNode, &mut info.result) };
+        Ok((status, info))
+    }
 }
 
 impl Drop for Exec {

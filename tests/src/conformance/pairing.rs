@@ -18,6 +18,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("pairing.inside_a_child", inside_a_child),
     Check::measured("pairing.disabled_goes_with_the_pair", disabled_goes_with_the_pair),
     Check::measured("pairing.no_result_asked_for", no_result_asked_for),
+    Check::measured("pairing.empty_graphs", empty_graphs),
+    Check::measured("pairing.the_form_before_12", the_form_before_12),
 ];
 
 const N: u64 = 512;
@@ -64,7 +66,14 @@ type Answer = (u32, Why, i64, i64);
 const FINE: Answer = (0, Why::CU_GRAPH_EXEC_UPDATE_SUCCESS, -1, -1);
 
 fn update(old: &Graph, new: &Graph) -> Result<Answer, Stop> {
-    let (status, info) = old.instantiate()?.update(new);
+    answer(old.instantiate()?.update(new), new)
+}
+
+fn update_before_12(old: &Graph, new: &Graph) -> Result<Answer, Stop> {
+    answer(old.instantiate()?.update_before_12(new)?, new)
+}
+
+fn answer((status, info): (u32, sys::CUgraphExecUpdateResultInfo), new: &Graph) -> Result<Answer, Stop> {
     let nodes = new.nodes()?;
     let index = |node: Node| match nodes.iter().position(|n| *n == node) {
         Some(i) => i as i64,
@@ -276,5 +285,65 @@ fn no_result_asked_for(t: &mut Checker) -> Done {
     one.fill(&[])?;
     let exec = one.graph.instantiate()?;
     t.eq("NULL for the result", cu!(cuGraphExecUpdate_v2(exec.e, one.graph.g, null_mut())), 0);
+    Ok(())
+}
+
+/// Chains of kernels and memsets, one letter each; `|` begins another.
+fn chains(t: &Checker, mem: &Mem, kinds: &str) -> Result<Graph, Stop> {
+    let (b, mut last) = (Build::of(t, mem)?, Vec::new());
+    for kind in kinds.chars() {
+        last = match kind {
+            '|' => Vec::new(),
+            'K' => vec![b.fill(&last)?],
+            _ => vec![b.set(&last)?],
+        };
+    }
+    Ok(b.graph)
+}
+
+fn empty_graphs(t: &mut Checker) -> Done {
+    let mem = t.gpu.words(N)?;
+    let none = (REFUSED, TOPOLOGY, -1, -1);
+    for kinds in ["K", "S", "KK", "SS", "K|K"] {
+        let (some, empty) = (chains(t, &mem, kinds)?, Graph::new()?);
+        t.eq(&format!("{kinds}, then nothing"), update(&some, &empty)?, none);
+        t.eq(&format!("nothing, then {kinds}"), update(&empty, &some)?, none);
+    }
+    t.eq("nothing, then nothing", update(&Graph::new()?, &Graph::new()?)?, FINE);
+    Ok(())
+}
+
+/// It calls another number of nodes not supported, and looks at the others in the order in which they
+/// were made, at their edges first.
+fn the_form_before_12(t: &mut Checker) -> Done {
+    let mem = t.gpu.words(N)?;
+    let none = (REFUSED, Why::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, -1, -1);
+    let topology = |node| (REFUSED, TOPOLOGY, node, -1);
+    let kind = |node| (REFUSED, KIND, node, -1);
+    for (old, new, wanted) in [
+        ("K", "", none),
+        ("S", "", none),
+        ("", "S", none),
+        ("K", "KK", none),
+        ("SS", "S", none),
+        ("KKK", "K|K", none),
+        ("", "", FINE),
+        ("K", "K", FINE),
+        ("SK", "SK", FINE),
+        ("K", "S", kind(0)),
+        ("KK", "SS", kind(0)),
+        ("KK", "KS", kind(1)),
+        ("SSS", "KKK", kind(0)),
+        ("K|S", "K|K", kind(1)),
+        ("KK", "K|K", topology(0)),
+        ("K|K", "KK", topology(0)),
+        ("KK", "S|S", topology(0)),
+        ("SSS", "KK|K", kind(0)),
+        ("KKK", "KK|K", topology(1)),
+        ("KK|K", "KKK", topology(1)),
+    ] {
+        let answer = update_before_12(&chains(t, &mem, old)?, &chains(t, &mem, new)?)?;
+        t.eq(&format!("{old:?}, then {new:?}"), answer, wanted);
+    }
     Ok(())
 }

@@ -8,14 +8,13 @@ use crate::structs::{
 use gpumem_sim_engine::node::Kind;
 use gpumem_sim_engine::{Error, Result, exec, lock, update};
 
-fn outcome(h: H, g: H) -> Result<(UpdateResult, Result)> {
-    let o = update::update(h, g)?;
+fn told(o: update::Outcome) -> (UpdateResult, Result) {
     let info = o.refusal.map_or(UpdateResult::default(), |r| UpdateResult {
         result: r.why as u32,
         error_node: r.node,
         error_from: r.from,
     });
-    Ok((info, o.error()))
+    (info, o.error())
 }
 
 cu! {
@@ -61,12 +60,12 @@ cu! {
         lock().exec(h).map(|_| ())
     }
     Init cuGraphExecUpdate [cuGraphExecUpdate_v2 12000] [] (c, h: H, g: H, out: Out<UpdateResult>) {
-        let (info, result) = outcome(h, g)?;
+        let (info, result) = told(update::update(h, g)?);
         out.put(info);
         result
     }
     Init cuGraphExecUpdate [cuGraphExecUpdate 10020] [] (c, h: H, g: H, node: Out<H>, why: Out<u32>) {
-        let (info, result) = outcome(h, g)?;
+        let (info, result) = told(update::update_before_12(h, g)?);
         node.put(info.error_node);
         why.put(info.result);
         result

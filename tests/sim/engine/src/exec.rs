@@ -70,6 +70,8 @@ pub struct ExecNode {
     pub child: Option<Body>,
     /// The node that it was made of, by the handle of that time.
     pub node: H,
+    /// That node's number: later ones have higher ones.
+    pub number: u64,
 }
 
 /// Where the exec has a node of the graph: the node's own number (another may
@@ -82,7 +84,8 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
     let (mut nodes, mut map) = (Vec::with_capacity(order.len()), Map::new());
     for (i, h) in order.into_iter().enumerate() {
         let n = graph::node(m, h)?;
-        map.insert(h, (n.id, vec![i]));
+        let number = n.id;
+        map.insert(h, (number, vec![i]));
         let deps = n.deps.iter().map(|(d, data)| (index[d], *data)).collect();
         let step = Step { kind: n.kind.clone(), refs: n.refs.clone() };
         let child = match &step.kind {
@@ -95,7 +98,7 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
             }
             _ => None,
         };
-        nodes.push(ExecNode { step, enabled: true, deps, child, node: h });
+        nodes.push(ExecNode { step, enabled: true, deps, child, node: h, number });
     }
     let sinks = m.graph(g)?.sinks.iter().filter_map(|s| index.get(s).copied()).collect();
     Ok((Body { nodes, sinks }, map))

@@ -50,13 +50,25 @@ pub struct Pairs {
 }
 
 pub fn update(h: H, g: H) -> Result<Outcome> {
+    update_after(h, g, |_, _, _, _| Ok(()))
+}
+
+/// By the form from before CUDA 12, which looks at the nodes in another order first.
+pub fn update_before_12(h: H, g: H) -> Result<Outcome> {
+    update_after(h, g, before_12)
+}
+
+type Look = fn(&Machine, &Body, &Body, u64) -> std::result::Result<(), Mismatch>;
+
+fn update_after(h: H, g: H, look: Look) -> Result<Outcome> {
     let _inside = crate::inside::exec(h);
     crate::report::count("graph_updates", 1);
     let mut m = lock();
     m.exec(h)?;
     let (new, _) = flatten(&mut m, g)?;
     let e = &m.execs[&h];
-    let pairs = match pair(&m, &e.body, &new, e.flags) {
+    let looked = look(&m, &e.body, &new, e.flags);
+    let pairs = match looked.and_then(|()| pair(&m, &e.body, &new, e.flags)) {
         Ok(pairs) => pairs,
         Err(refusal) => return Ok(Outcome { refusal: Some(refusal) }),
     };
@@ -117,6 +129,31 @@ pub fn pair(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Res
         }
     }
     Ok(Pairs { with, inside })
+}
+
+/// What the form from before CUDA 12 tells: another number of nodes is not supported; then node by node as
+/// they were made, how many edges each has before what it is.
+fn before_12(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Result<(), Mismatch> {
+    let refused = |why, node| Err(Mismatch { why, node, from: 0 });
+    if old.nodes.len() != new.nodes.len() {
+        return refused(Refusal::NotSupported, 0);
+    }
+    fn as_made(body: &Body) -> Vec<(&ExecNode, [usize; 2])> {
+        let mut nodes: Vec<_> = body.nodes.iter().map(|node| (node, [node.deps.len(), 0])).collect();
+        body.nodes.iter().flat_map(|node| &node.deps).for_each(|(from, _)| nodes[*from].1[1] += 1);
+        nodes.sort_by_key(|(node, _)| node.number);
+        nodes
+    }
+    for ((a, edges), (b, others)) in as_made(old).into_iter().zip(as_made(new)) {
+        if edges != others {
+            return refused(Refusal::Topology, b.node);
+        }
+        if a.step.kind.number() != b.step.kind.number() {
+            return refused(Refusal::NodeType, b.node);
+        }
+        check(m, &a.step.kind, &b.step.kind, flags).or_else(|why| refused(why, b.node))?;
+    }
+    Ok(())
 }
 
 /// What stays from the old exec: its nodes' places, what is disabled, and the
