@@ -64,9 +64,68 @@ thread_local! {
     };
 }
 
+/// Where a thread's state is, in storage that every thread has from its start: one load, where asking the
+/// loader takes dozens of instructions each time (a hook asks some twenty times). A preloaded library always
+/// has room there, one that is opened later nearly always (glibc keeps some for it); `-Z tls-model`, which
+/// would say the same of all of [`LOCAL`], is not stable.
+#[cfg(target_arch = "x86_64")]
+mod place {
+    use super::{LOCAL, Local};
+    use std::arch::{asm, global_asm};
+
+    global_asm!(
+        ".pushsection .tbss.gpumem_local, \"awT\", @nobits",
+        ".globl gpumem_local",
+        ".hidden gpumem_local",
+        ".type gpumem_local, @tls_object",
+        ".size gpumem_local, 8",
+        ".p2align 3",
+        "gpumem_local:",
+        ".zero 8",
+        ".popsection",
+    );
+
+    /// The state of the calling thread, for as long as it lives.
+    #[inline(always)]
+    pub fn get() -> *const Local {
+        let known: *const Local;
+        // SAFETY: reads eight bytes of this thread's static storage, which is laid out above.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + gpumem_local@GOTTPOFF]",
+                "mov {at}, qword ptr fs:[{at}]",
+                at = out(reg) known,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        if known.is_null() { first() } else { known }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first() -> *const Local {
+        let local = LOCAL.with(std::ptr::from_ref);
+        // SAFETY: writes the eight bytes that `get` reads.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + gpumem_local@GOTTPOFF]",
+                "mov qword ptr fs:[{at}], {local}",
+                at = out(reg) _,
+                local = in(reg) local,
+                options(nostack, preserves_flags)
+            );
+        }
+        local
+    }
+}
+
 /// Runs `f` with the state of the calling thread.
 #[inline(always)]
 pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `LOCAL` has no destructor: it is there until its thread is gone.
+    return f(unsafe { &*place::get() });
+    #[cfg(not(target_arch = "x86_64"))]
     LOCAL.with(f)
 }
 
