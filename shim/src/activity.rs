@@ -66,6 +66,13 @@ pub fn quiet() -> Option<u64> {
     COUNTS.quiet().filter(|_| countable())
 }
 
+/// Whether nothing was submitted since [`quiet`] said `count`, as far as the calling thread can know: work of
+/// another thread that is not ordered with it may be beginning.
+#[inline(always)]
+pub fn is_still(count: u64) -> bool {
+    COUNTS.begun() == count && countable()
+}
+
 /// `what` may give the device work and is not counted: [`quiet`] says no for good. Call it before.
 #[cold]
 pub fn uncountable(what: &str) {

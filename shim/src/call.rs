@@ -36,14 +36,14 @@ impl Call {
     /// Keeps books after the real call succeeded; starts the shim if need be.
     #[inline]
     pub fn record<R>(&self, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
-        threads::local(|local| local.records.set(local.records.get().wrapping_add(1)));
+        threads::local(|local| local.recorded());
         gate::record(f)
     }
 
     /// Keeps books of something that does not start the shim: failures, frees, attributes.
     #[inline]
     pub fn note<R>(&self, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
-        threads::local(|local| local.records.set(local.records.get().wrapping_add(1)));
+        threads::local(|local| local.recorded());
         gate::record_if_started(f)
     }
 }

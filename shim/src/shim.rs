@@ -206,6 +206,12 @@ impl Shim {
         threads::tag().map_or(self.default_tag, |tag| tag.reference(&self.ledger.texts, self.pid))
     }
 
+    /// As [`Shim::tag`], of a thread that was looked for.
+    #[inline(always)]
+    pub fn tag_of(&self, local: &threads::Local) -> StrRef {
+        if local.has_tag() { self.tag() } else { self.default_tag }
+    }
+
     /// Adds to a counter.
     #[inline]
     pub fn count(&self, counter: usize, n: u64) {

@@ -21,6 +21,8 @@ pub struct Local {
     /// The generation of contexts in which this thread's context was found to be the only one there is, and
     /// has not been changed since; 0: not known.
     pub only_context: Cell<u32>,
+    /// As `only_context`, once an allocation of a runtime's came to that context's pool.
+    pub runtime_context: Cell<u32>,
     /// Idle blocks that this thread keeps.
     pub cache: Cell<Option<&'static ThreadCache>>,
     /// Serial numbers that are this thread's: the next one, and how many are left.
@@ -55,6 +57,7 @@ thread_local! {
             records: Cell::new(0),
             context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
             only_context: Cell::new(0),
+            runtime_context: Cell::new(0),
             cache: Cell::new(None),
             serials: Cell::new((0, 0)),
             tid: Cell::new(0),
@@ -122,11 +125,22 @@ mod place {
 /// Runs `f` with the state of the calling thread.
 #[inline(always)]
 pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
+    // SAFETY: the reference ends with `f`.
+    f(unsafe { state() })
+}
+
+/// As [`local`], for what is inlined whole, which a closure is not.
+///
+/// # Safety
+/// The reference is not kept beyond the call that the thread is in, nor given to another thread.
+#[inline(always)]
+pub unsafe fn state<'a>() -> &'a Local {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `LOCAL` has no destructor: it is there until its thread is gone.
-    return f(unsafe { &*place::get() });
+    let state = place::get();
     #[cfg(not(target_arch = "x86_64"))]
-    LOCAL.with(f)
+    let state = LOCAL.with(std::ptr::from_ref);
+    // SAFETY: `LOCAL` has no destructor: it is there until its thread is gone.
+    unsafe { &*state }
 }
 
 /// The thread's number as the kernel has it, asked for once. The first call also tells `new`.
@@ -147,9 +161,12 @@ fn first_tid(new: impl FnOnce(u32)) -> u32 {
     tid
 }
 
-/// Forgets this thread's number: after a fork it is another one.
+/// Forgets this thread's number, and what its process had for it: after a fork both are others.
 pub fn forget() {
-    local(|local| local.tid.set(0));
+    local(|local| {
+        local.tid.set(0);
+        local.cache.set(None);
+    });
 }
 
 /// This thread's current context may be another from now on.
@@ -166,16 +183,53 @@ pub fn known_tid() -> u32 {
 /// The next of the serial numbers that are this thread's; `more` gives so many, from the first on.
 #[inline]
 pub fn serial(more: impl FnOnce(u64) -> u64) -> u64 {
-    /// Numbers taken at a time.
-    const AT_ONCE: u64 = 256;
-    local(|local| {
-        let (next, left) = match local.serials.get() {
+    local(|local| local.serial(more))
+}
+
+/// For what asks several things of a thread: it is looked for once.
+impl Local {
+    /// As [`serial`].
+    #[inline(always)]
+    pub fn serial(&self, more: impl FnOnce(u64) -> u64) -> u64 {
+        /// Numbers taken at a time.
+        const AT_ONCE: u64 = 256;
+        let (next, left) = match self.serials.get() {
             (_, 0) => (more(AT_ONCE), AT_ONCE),
             known => known,
         };
-        local.serials.set((next + 1, left - 1));
+        self.serials.set((next + 1, left - 1));
         next
-    })
+    }
+
+    /// Whether the thread has its numbers, and keeps no books now.
+    #[inline(always)]
+    pub fn is_known(&self) -> bool {
+        self.tid.get() != 0 && self.shard.get() != 0 && !self.busy.get()
+    }
+
+    /// As [`tid`], of a thread that is known.
+    #[inline(always)]
+    pub fn known_tid(&self) -> u32 {
+        self.tid.get()
+    }
+
+    /// As [`shard`], of a thread that is known.
+    #[inline(always)]
+    pub fn known_shard(&self) -> usize {
+        self.shard.get() as usize
+    }
+
+    /// Whether a tag is in force, or was hidden.
+    #[inline(always)]
+    pub fn has_tag(&self) -> bool {
+        self.tags.depth.get() != 0
+    }
+
+    /// Another record was made.
+    #[inline(always)]
+    pub fn recorded(&self) {
+        self.records.set(self.records.get().wrapping_add(1));
+    }
 }
 
 /// A small number to spread threads over shards.

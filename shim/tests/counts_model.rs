@@ -108,6 +108,8 @@ fn what_came_before_is_counted() {
             })
         };
         if flag.load(Acquire) == 1 {
+            // Without a fence of the reader's.
+            assert!(counts.begun() >= 1);
             assert_ne!(counts.quiet(), Some(0));
         }
         worker.join().unwrap();

@@ -1,4 +1,5 @@
-//! Rows of the CUDA runtime API: names whose call site is worth keeping.
+//! Rows of the CUDA runtime API: names whose call site is worth keeping, and `cudaFree`, which with
+//! `cudaMalloc` need not go through the runtime where the pool serves them.
 //!
 //! `symbol = sys (arguments);`. All of them do the same: find the real function through the caller,
 //! remember who called, call. What happens is recorded below, at the driver.
@@ -12,6 +13,7 @@
 macro_rules! runtime_functions {
     ($emit:path) => { $emit! {
         cudaMalloc = cudaMalloc (ptr: *mut DevicePtr, bytes: usize);
+        cudaFree = cudaFree (ptr: DevicePtr);
         cudaMallocPitch = cudaMallocPitch (ptr: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize);
         cudaMalloc3D = cudaMalloc3D (ptr: *mut PitchedPtr, extent: Extent);
         cudaMallocManaged = cudaMallocManaged (ptr: *mut DevicePtr, bytes: usize, flags: c_uint);

@@ -47,6 +47,14 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
         self.used.fetch_max(index + 1, Relaxed);
     }
 
+    /// How many have begun, as far as the calling thread knows of them. Where that is what [`Counts::quiet`] said
+    /// before, each of them is done, since no line ever goes back.
+    #[inline(always)]
+    pub fn begun(&self) -> u64 {
+        let used = self.used.load(Acquire);
+        self.shards.iter().take(used).map(|shard| shard.begun.load(Acquire)).sum()
+    }
+
     /// How many are done, if that is all that have begun.
     #[inline]
     pub fn quiet(&self) -> Option<u64> {

@@ -22,5 +22,6 @@ pub mod elf;
 pub mod hip;
 pub mod providers;
 pub mod runtime;
+mod short;
 pub mod spare;
 pub mod thunk;

@@ -2,6 +2,7 @@
 //! remember who called, and call; the driver's hooks below do the rest.
 
 use super::providers::{LastCaller, Providers};
+use super::short;
 use crate::call::{self, Call};
 use crate::gate;
 use crate::stacks::Regs;
@@ -31,6 +32,10 @@ macro_rules! emit {
                 pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
                     type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
+                    // SAFETY: the program's own call, with its arguments.
+                    if unsafe { is_short(Function::$name, regs, &[$($arg.word()),*]) } {
+                        return SUCCESS;
+                    }
                     let real = real(regs.pc as usize, Function::$name as usize);
                     if real == 0 {
                         return SYMBOL_NOT_FOUND;
@@ -46,6 +51,9 @@ macro_rules! emit {
                     let anchor = call::anchor(Call::new(Vendor::Cuda, regs));
                     // SAFETY: the program's own call, passed on as it came.
                     let status = unsafe { real($($arg),*) };
+                    if matches!(Function::$name, Function::cudaMalloc) && status == SUCCESS {
+                        short::came_through(real as usize);
+                    }
                     if status == SUCCESS && anchor.saw_nothing() {
                         let words = [$($arg.word()),*];
                         // SAFETY: the out-parameters of a call that succeeded.
@@ -111,12 +119,25 @@ impl<T> Word for *const T {
 unsafe fn made_something(name: &str, words: &[usize]) -> bool {
     let out = match name {
         "cudaHostRegister" => return true,
+        "cudaFree" => return false,
         "cudaStreamEndCapture" | "cudaStreamEndCapture_ptsz" => words.get(1),
         _ => words.first(),
     };
     // SAFETY: every other row begins with a pointer to what it hands out, which is as long as a pointer
     // at least.
     out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
+}
+
+/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`short`]).
+#[inline(always)]
+unsafe fn is_short(function: Function, regs: Regs, words: &[usize]) -> bool {
+    let call = Call::new(Vendor::Cuda, regs);
+    match (function, words) {
+        // SAFETY: the program's out-parameter.
+        (Function::cudaMalloc, &[ptr, bytes]) => unsafe { short::malloc(&call, ptr as *mut DevicePtr, bytes) },
+        (Function::cudaFree, &[ptr]) => short::free(&call, ptr as DevicePtr),
+        _ => false,
+    }
 }
 
 /// Address of the function that this caller means, 0 if there is none.

@@ -11,6 +11,7 @@ use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
 
 /// The program asks for device memory.
+#[inline(always)]
 pub unsafe fn alloc(
     call: Call,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
@@ -18,6 +19,26 @@ pub unsafe fn alloc(
     bytes: usize,
 ) -> Status {
     // SAFETY: the program's own call; `ptr` is its out-parameter.
+    unsafe {
+        if let (Some(pool), Some(out)) = (pool::of(call.vendor), ptr.as_mut())
+            && let Some(addr) = pool.hit(&call, bytes as u64)
+        {
+            *out = addr;
+            return SUCCESS;
+        }
+        alloc_the_long_way(call, real, ptr, bytes)
+    }
+}
+
+/// Apart, so that the short way needs few registers.
+#[inline(never)]
+unsafe fn alloc_the_long_way(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
+    ptr: *mut DevicePtr,
+    bytes: usize,
+) -> Status {
+    // SAFETY: as the caller's.
     unsafe {
         if let Some(status) = pool::open(call.vendor).and_then(|pool| pool.alloc(&call, real, ptr, bytes)) {
             return status;
@@ -188,7 +209,24 @@ pub unsafe fn alloc_from_pool(
 
 /// The program frees memory. Also right for stream-ordered, managed and externally mapped memory,
 /// and what the real function says of pointers that are none of these.
+#[inline(always)]
 pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+    if let Some(pool) = pool::of(call.vendor)
+        && pool.take_back(&call, ptr)
+    {
+        return SUCCESS;
+    }
+    // SAFETY: the program's own call.
+    unsafe { free_the_long_way(call, real, ptr) }
+}
+
+/// Apart, so that the short way needs few registers.
+#[inline(never)]
+unsafe fn free_the_long_way(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(DevicePtr) -> Status,
+    ptr: DevicePtr,
+) -> Status {
     // SAFETY: the program's own call.
     let real = |ptr| unsafe { real(ptr) };
     let pooled = pool::of(call.vendor).and_then(|pool| pool.free(&call, ptr, real));

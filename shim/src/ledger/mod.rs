@@ -149,17 +149,28 @@ impl Ledger {
     }
 
     /// Adds to a counter, in the shard of the calling thread: its number, which no other thread has, from 1.
-    #[inline]
+    #[inline(always)]
     pub fn count(&self, shard: usize, counter: usize, n: u64) {
+        self.count_all(shard, &[(counter, n)]);
+    }
+
+    /// As [`Ledger::count`], several at once.
+    #[inline(always)]
+    pub fn count_all(&self, shard: usize, counts: &[(usize, u64)]) {
         // Each of the first threads has a shard of its own, which needs no atomic addition; the others share
         // the rest.
         const OWN: usize = counters::SHARDS / 4 * 3;
         if shard < OWN {
-            let at = self.counters.at(shard * counters::PER_SHARD + counter);
-            at.store(at.load(Relaxed).wrapping_add(n), Relaxed);
+            let first = shard * counters::PER_SHARD;
+            for &(counter, n) in counts {
+                let at = self.counters.at(first + counter);
+                at.store(at.load(Relaxed).wrapping_add(n), Relaxed);
+            }
         } else {
-            let shared = OWN + shard % (counters::SHARDS - OWN);
-            self.counters.at(shared * counters::PER_SHARD + counter).fetch_add(n, Relaxed);
+            let first = (OWN + shard % (counters::SHARDS - OWN)) * counters::PER_SHARD;
+            for &(counter, n) in counts {
+                self.counters.at(first + counter).fetch_add(n, Relaxed);
+            }
         }
     }
 

@@ -14,17 +14,16 @@ const NIL: u32 = u32::MAX;
 pub const NO_SLOT: u32 = u32::MAX;
 
 /// Writes a slot into its words: no valid check while it changes, the right one last.
-#[inline]
+#[inline(always)]
 fn publish<T: Sealed>(words: &[AtomicU64], slot: &T) {
     let check = slot.seal();
-    let bytes = slot.as_bytes();
+    let (all, _) = slot.as_bytes().as_chunks::<8>();
     words[0].store(0, Relaxed);
     std::sync::atomic::fence(Release);
-    for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)).skip(1) {
-        word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Relaxed);
+    for at in 1..all.len().min(words.len()) {
+        words[at].store(u64::from_le_bytes(all[at]), Relaxed);
     }
-    let head = u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default());
-    words[0].store((head & !0xffff_ffff) | u64::from(check), Release);
+    words[0].store((u64::from_le_bytes(all[0]) & !0xffff_ffff) | u64::from(check), Release);
 }
 
 #[repr(align(64))]
@@ -138,7 +137,7 @@ impl<T: Sealed> Table<T> {
     }
 
     /// Fills a slot that `take` gave, and makes it valid.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, index: u32, slot: T) {
         publish(self.words(index), &slot);
     }
@@ -169,6 +168,14 @@ impl<T: Sealed> Table<T> {
                 Ok(_) => return,
                 Err(now) => seen = now,
             }
+        }
+    }
+
+    /// As [`Table::hide`], and nothing for [`NO_SLOT`].
+    #[inline(always)]
+    pub fn hide_if_any(&self, index: u32) {
+        if index != NO_SLOT {
+            self.hide(index);
         }
     }
 

@@ -20,6 +20,9 @@ pub enum State {
     Idle = 3,
 }
 
+/// In place of a class of sizes.
+pub const NO_CLASS: u32 = u32::MAX;
+
 /// The program has shown it to others, or asked what only a block of its own can answer: its free is
 /// the real one.
 pub const PINNED: u32 = 1;
@@ -38,6 +41,9 @@ pub struct Block {
     pub bytes: AtomicU64,
     /// Bytes that the program asked for last.
     pub asked: AtomicU64,
+    /// Class of blocks of this size that threads keep, as [`super::size::class_of`] has it; [`NO_CLASS`]: they keep
+    /// none.
+    pub class: AtomicU32,
     /// Place in the ledger; it stays with the block.
     pub slot: AtomicU32,
     pub flags: AtomicU32,
@@ -81,6 +87,21 @@ impl Block {
         // It was given up and stands for another allocation by now.
         self.state.store(from as u32, Release);
         false
+    }
+
+    /// As [`Block::turn_to`] from live to idle, at half the price: a block that two threads free at once may be in
+    /// either's state afterwards, and is taken by one of them all the same.
+    #[inline(always)]
+    pub fn is_freed_here(&self, addr: u64) -> bool {
+        if !self.is(State::Live) || self.addr.load(Relaxed) != addr {
+            return false;
+        }
+        let before = self.state.swap(State::Idle as u32, AcqRel);
+        let taken = before == State::Live as u32 && self.addr.load(Relaxed) == addr;
+        if !taken {
+            self.state.store(before, Release);
+        }
+        taken
     }
 
     pub fn has(&self, flags: u32) -> bool {

@@ -75,7 +75,7 @@ impl Pool {
     /// Whether this thread has a context.
     #[inline]
     fn has_context(&self, shim: &Shim) -> bool {
-        if self.calls.sees_all() && shim.has_the_only_context() {
+        if self.sees_all && shim.has_the_only_context() {
             return true;
         }
         let has = backend::of(self.vendor).current_context().is_some();
@@ -97,17 +97,17 @@ impl Pool {
     #[inline]
     fn put(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner, bytes: i64) {
         let cache = self.cache();
-        let taken = cache.take().filter(|taken| std::ptr::eq(taken.owner(), owner));
+        let taken = cache.enter().filter(|taken| std::ptr::eq(taken.owner(), owner));
         let class = self.class_of(block.bytes.load(Relaxed));
         if let (Some(mut taken), Some(class)) = (taken, class) {
             block.set(State::Idle);
             if let Pushed::Kept(leaves) = taken.push(class, block, self.most_of_a_thread()) {
-                taken.tell(-bytes);
+                let told = taken.tell(-bytes, self.untold_at_most());
                 drop(taken);
                 if let Some(leaves) = leaves {
                     owner.keep(leaves, clock::now_ns());
                 }
-                return shim.pool_told(owner, self.telling(cache));
+                return shim.pool_told(owner, told);
             }
         }
         owner.keep(block, clock::now_ns());
@@ -128,7 +128,7 @@ impl Pool {
     ) -> Status {
         let plain = self.quarantine == 0 && self.fill != Fill::Poison;
         let may_wait_later = plain && owner.has_events() && !owner.is_shared();
-        if self.deferred && owner.calls.sees_all() && may_wait_later {
+        if self.deferred && self.sees_all && may_wait_later {
             let bytes = block.asked.load(Relaxed) as i64;
             // Before: another thread may get the block at once.
             call.note(|shim| shim.pool_free(block));

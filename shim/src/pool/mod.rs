@@ -1,7 +1,8 @@
 //! The pool under `cuMemAlloc`, `hipMalloc` and their frees.
 //!
 //! Whole blocks of the driver's ([`block`]) are kept after the program freed them, by context ([`owner`])
-//! and size ([`size`]), some of them by thread ([`thread`]), and serve later requests ([`serve`]). A
+//! and size ([`size`]), some of them by thread ([`thread`]), and serve later requests ([`serve`], and [`hit`]
+//! where the thread has one). A
 //! free ([`give`]) keeps the promise that the driver's own makes: in strict mode it returns when no work
 //! uses the block any more; in deferred mode it returns at once, and the block waits for an event.
 //! Idle blocks go back to the driver in time and above bounds ([`decay`]), and all of them when an
@@ -17,7 +18,9 @@ pub mod ask;
 pub mod block;
 pub mod decay;
 pub mod device;
+mod fences;
 pub mod give;
+mod hit;
 pub mod ladder;
 pub mod looks;
 pub mod owner;
@@ -53,11 +56,17 @@ pub struct Pool {
     pub fallback: OomFallback,
     /// Idle bytes of each device at most, or [`AUTO`].
     max: AtomicU64,
+    /// Idle bytes that a thread may keep for itself: a small part of the bound.
+    most_of_a_thread: AtomicU64,
     pub decay_ns: AtomicU64,
     /// Bytes of each device that this process may take; 0: as many as there are.
     pub limit: AtomicU64,
     /// Blocks are as large as what was asked for, where questions about sizes are not seen.
     exact: bool,
+    /// Blocks come and go as they are: of classes of sizes, not filled, not kept from use.
+    plain: bool,
+    /// All that submits work is seen, and all that changes a thread's context.
+    sees_all: bool,
     /// The process is ending.
     closed: AtomicBool,
     owners: Mutex<Vec<&'static Owner>>,
@@ -112,29 +121,36 @@ pub fn all() -> impl Iterator<Item = &'static Pool> {
 
 impl Pool {
     pub fn new(vendor: Vendor, settings: &Settings) -> Self {
-        Self {
+        fences::prepare();
+        let (calls, exact) = (memory::calls(vendor), vendor == Vendor::Hip);
+        let pool = Self {
             vendor,
-            calls: memory::calls(vendor),
+            calls,
             map: Map::new(),
             deferred: settings.free == FreeMode::Deferred,
             fill: settings.pool_fill,
             quarantine: settings.quarantine,
             managed: settings.pool_managed,
             fallback: settings.oom_fallback,
-            max: AtomicU64::new(settings.pool_max.unwrap_or(AUTO)),
+            max: AtomicU64::new(0),
+            most_of_a_thread: AtomicU64::new(0),
             decay_ns: AtomicU64::new(settings.pool_decay),
             limit: AtomicU64::new(settings.limit.unwrap_or(0)),
-            exact: vendor == Vendor::Hip,
+            exact,
+            plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0,
+            sees_all: calls.sees_all(),
             closed: AtomicBool::new(false),
             owners: Mutex::default(),
             caches: Mutex::default(),
             looked: AtomicUsize::new(0),
             spare: Mutex::default(),
-        }
+        };
+        pool.set_max(settings.pool_max);
+        pool
     }
 
     /// Whether the real functions alone decide now.
-    #[inline]
+    #[inline(always)]
     pub fn aside(&self, shim: &Shim) -> bool {
         let header = shim.ledger.header();
         self.closed.load(Relaxed)
@@ -160,7 +176,7 @@ impl Pool {
         // SAFETY: owners are never freed.
         let last = unsafe { cache.last_owner().as_ref() };
         let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
-        if last.is_some() && self.calls.sees_all() && shim.has_the_only_context() {
+        if last.is_some() && self.sees_all && shim.has_the_only_context() {
             return last;
         }
         let context = backend::of(self.vendor).current_context()?;
@@ -224,9 +240,12 @@ impl Pool {
     /// Tells contexts of the live bytes that threads have kept from them.
     pub fn tell_all(&self, shim: &'static Shim) {
         for cache in self.caches() {
+            let Some(taken) = cache.take() else { continue };
+            let (owner, untold) = (taken.owner(), taken.untold());
+            drop(taken);
             // SAFETY: owners are never freed.
-            if let Some(owner) = unsafe { cache.last_owner().as_ref() } {
-                shim.pool_told(owner, cache.untold.swap(0, Relaxed));
+            if let Some(owner) = unsafe { owner.as_ref() } {
+                shim.pool_told(owner, untold);
             }
         }
     }
@@ -274,11 +293,10 @@ impl Pool {
         on_device
     }
 
-    /// Idle bytes that a thread may keep for itself: a small part of the bound.
-    #[inline]
+    /// Idle bytes that a thread may keep for itself.
+    #[inline(always)]
     pub fn most_of_a_thread(&self) -> u64 {
-        const MOST: u64 = 64 << 20;
-        (self.max.load(Relaxed) / 16).min(MOST)
+        self.most_of_a_thread.load(Relaxed)
     }
 
     /// Whether the bound is not the user's.
@@ -299,7 +317,10 @@ impl Pool {
     }
 
     pub fn set_max(&self, max: Option<u64>) {
-        self.max.store(max.unwrap_or(AUTO), Relaxed);
+        const MOST_OF_A_THREAD: u64 = 64 << 20;
+        let max = max.unwrap_or(AUTO);
+        self.max.store(max, Relaxed);
+        self.most_of_a_thread.store((max / 16).min(MOST_OF_A_THREAD), Relaxed);
     }
 
     /// A context is about to end, and all of its blocks with it.

@@ -111,7 +111,13 @@ impl Owner {
     /// Whether no work was submitted since the last that is known to be over.
     #[inline]
     pub fn is_clean(&self) -> bool {
-        self.calls.sees_all() && activity::quiet().is_some_and(|now| now == self.clean_at.load(Acquire))
+        self.calls.sees_all() && self.is_still()
+    }
+
+    /// As [`Owner::is_clean`], where all that submits work is seen.
+    #[inline(always)]
+    pub fn is_still(&self) -> bool {
+        activity::is_still(self.clean_at.load(Acquire))
     }
 
     /// Work that was submitted before this count is over.

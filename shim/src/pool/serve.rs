@@ -1,6 +1,6 @@
 //! A request for memory: a block that is idle, or a new one.
 
-use super::block::{Block, State};
+use super::block::{Block, NO_CLASS, State};
 use super::owner::Owner;
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
@@ -67,41 +67,39 @@ impl Pool {
         let Some(rounded) = rounded else { return Found::Aside };
         let cache = self.cache();
         let Some(owner) = self.owner_here(shim, cache) else { return Found::Aside };
-        let mut block = None;
-        if let Some(mut taken) = cache.take() {
+        let (mut block, mut told) = (None, bytes as i64);
+        if let Some(mut taken) = cache.enter() {
             if !std::ptr::eq(taken.owner(), owner) {
                 self.rebind(shim, &mut taken, owner);
             }
-            block = self.class_of(rounded).and_then(|class| taken.pop(class));
+            block = self.class_of(rounded).and_then(|class| taken.pop_for(class));
             if block.is_some() {
-                taken.tell(bytes as i64);
+                told = taken.tell(bytes as i64, self.untold_at_most());
             }
         }
-        let untold = block.is_some();
         let block = match block.or_else(|| self.take_central(owner, rounded)) {
             Some(block) => block,
             None => return Found::None(owner, rounded),
         };
-        self.handed_out(shim, call, block, owner, bytes, untold);
+        self.handed_out(shim, call, block, owner, bytes, told);
         Found::Block(block)
     }
 
-    /// An idle block is the program's. `untold`: its thread keeps the bytes for now.
-    #[inline]
-    fn handed_out(
+    /// An idle block is the program's. `told`: live bytes that its context is to be told of now.
+    pub(super) fn handed_out(
         &'static self,
         shim: &'static Shim,
         call: &Call,
         block: &'static Block,
         owner: &'static Owner,
         bytes: u64,
-        untold: bool,
+        told: i64,
     ) {
         block.asked.store(bytes, Relaxed);
         if bytes >= SMALLEST && shim.stranded.waiting() {
             shim.stranded_served(call, bytes);
         }
-        shim.pool_hit(call, block, owner, bytes, if untold { self.telling(self.cache()) } else { bytes as i64 });
+        shim.pool_hit(call, block, owner, bytes, told);
         block.set(State::Live);
     }
 
@@ -126,12 +124,10 @@ impl Pool {
         })
     }
 
-    /// Live bytes of this thread that its context is to be told of now.
+    /// Live bytes that a thread may keep from its context: none where they are counted against a limit.
     #[inline]
-    pub(super) fn telling(&self, cache: &super::ThreadCache) -> i64 {
-        let untold = cache.untold.load(Relaxed);
-        let now = untold.abs() >= UNTOLD || self.limit.load(Relaxed) != 0;
-        if now { cache.untold.swap(0, Relaxed) } else { 0 }
+    pub(super) fn untold_at_most(&self) -> i64 {
+        if self.limit.load(Relaxed) == 0 { UNTOLD } else { 0 }
     }
 
     /// Binds a thread's cache to another context; what it had goes to all.
@@ -177,7 +173,7 @@ impl Pool {
         if self.collect_ended()
             && let Some(block) = self.take_central(owner, rounded)
         {
-            call.note(|shim| self.handed_out(shim, call, block, owner, bytes, false));
+            call.note(|shim| self.handed_out(shim, call, block, owner, bytes, bytes as i64));
             // SAFETY: the program's out-parameter, which is not NULL.
             unsafe { out.write(block.addr.load(Relaxed)) };
             return SUCCESS;
@@ -219,6 +215,7 @@ impl Pool {
         let block = self.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(bytes, Relaxed);
+        block.class.store(self.class_of(bytes).map_or(NO_CLASS, |class| class as u32), Relaxed);
         block.asked.store(asked, Relaxed);
         block.flags.store(flags, Relaxed);
         block.set_owner(owner);

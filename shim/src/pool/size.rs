@@ -46,12 +46,33 @@ pub fn class_of(rounded: u64) -> Option<usize> {
     (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
 }
 
+/// The class of blocks that serve a request, without the way over [`rounded`]; `None` for 0, and for what
+/// threads keep no blocks of.
+#[inline(always)]
+pub fn class_for(bytes: u64) -> Option<usize> {
+    if bytes <= UNIT {
+        let last = bytes.max(SMALLEST) - 1;
+        let exponent = last.ilog2();
+        let within = last >> (exponent - STEPS.ilog2()) & (STEPS - 1);
+        return (bytes != 0).then_some((exponent - FIRST_EXPONENT) as usize * STEPS as usize + within as usize);
+    }
+    let units = bytes.div_ceil(UNIT);
+    (units <= MOST_UNITS).then(|| SMALL_CLASSES + units as usize - 2)
+}
+
 /// Bytes that a block may be larger than a request that it serves: an eighth, as HIP's own pools
 /// allow, and a unit at least where blocks are whole units.
 #[inline]
 pub fn slack(rounded: u64) -> u64 {
     let eighth = rounded / 8;
     if rounded > UNIT { eighth.max(UNIT) } else { eighth }
+}
+
+/// The class whose blocks may serve requests of this one besides its own: [`slack`] says how much larger a block
+/// may be, and that is the next size, but for one.
+#[inline(always)]
+pub fn next_that_serves(class: usize) -> Option<usize> {
+    (class + 1 != SMALL_CLASSES).then_some(class + 1)
 }
 
 #[cfg(test)]
@@ -71,12 +92,23 @@ mod tests {
     }
 
     #[test]
+    fn the_next_class_serves_where_its_blocks_are_not_too_large() {
+        let all: Vec<u64> = (1..MOST_UNITS * UNIT).step_by(61).filter_map(rounded).collect();
+        for pair in all.windows(2).filter(|pair| pair[0] != pair[1]) {
+            let serves = pair[1] <= pair[0] + slack(pair[0]);
+            let next = next_that_serves(class_of(pair[0]).unwrap());
+            assert_eq!(next, class_of(pair[1]).filter(|_| serves), "{pair:?}");
+        }
+    }
+
+    #[test]
     fn each_size_has_a_class_of_its_own() {
         let mut before = None;
         for bytes in (1..MOST_UNITS * UNIT).step_by(61) {
             let block = rounded(bytes).unwrap();
             let class = class_of(block).unwrap();
             assert!(class < CLASSES);
+            assert_eq!(class_for(bytes), Some(class), "{bytes}");
             if let Some((last_block, last_class)) = before {
                 assert_eq!(block == last_block, class == last_class, "{bytes}");
                 assert!(class >= last_class);
@@ -85,5 +117,6 @@ mod tests {
         }
         assert_eq!(class_of(MOST_UNITS * UNIT), Some(CLASSES - 1));
         assert_eq!(class_of((MOST_UNITS + 1) * UNIT), None);
+        assert_eq!([0, MOST_UNITS * UNIT + 1, u64::MAX].map(class_for), [None; 3]);
     }
 }

@@ -1,12 +1,14 @@
 //! Blocks that a thread keeps for itself, so that threads do not meet.
 //!
-//! Each thread has a cache for one context at a time. Its lock is taken by its thread for a few
-//! instructions, and by whoever empties it: never waited for by its thread. Caches are never freed;
-//! those of threads that ended are emptied and used again.
+//! Each thread has a cache for one context at a time, which it enters for a few instructions at a time.
+//! Whoever else wants to empty it says so and waits until its thread is out; the thread never waits: it goes
+//! without its cache meanwhile. Caches are never freed; those of threads that ended are emptied and used
+//! again.
 
 use super::block::Block;
+use super::fences;
 use super::owner::Owner;
-use super::size::CLASSES;
+use super::size::{self, CLASSES};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
@@ -25,13 +27,16 @@ pub enum Pushed {
 #[derive(Default)]
 #[repr(align(128))]
 pub struct ThreadCache {
-    taken: AtomicBool,
+    /// Its thread is in it. Only its thread writes this.
+    inside: AtomicBool,
+    /// Somebody else is in it, or waits for that.
+    wanted: AtomicBool,
     /// The thread; 0: nobody's.
     pub tid: AtomicU32,
     /// The context whose blocks these are.
     owner: AtomicPtr<Owner>,
     /// Live bytes that the context was not told of yet.
-    pub untold: AtomicI64,
+    untold: AtomicI64,
     /// Bytes of the blocks in it.
     pub bytes: AtomicU64,
     /// Changes when it is used.
@@ -62,22 +67,55 @@ impl Default for Bins {
 // SAFETY: the bins are reached through `Taken` only, of which there is one at a time.
 unsafe impl Sync for ThreadCache {}
 
-/// A cache whose lock is held.
-pub struct Taken<'a>(&'a ThreadCache);
+/// A cache that nobody else is in.
+pub struct Taken<'a> {
+    cache: &'a ThreadCache,
+    /// What is written to leave it.
+    leave: &'a AtomicBool,
+}
 
 impl Drop for Taken<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.taken.store(false, Release);
+        self.leave.store(false, Release);
     }
 }
 
 impl ThreadCache {
-    /// Its lock, unless somebody has it.
-    #[inline]
+    /// For its own thread: enters, unless somebody else wants it, or this thread is in it already (a signal
+    /// handler).
+    #[inline(always)]
+    pub fn enter(&self) -> Option<Taken<'_>> {
+        if self.inside.load(Relaxed) {
+            return None;
+        }
+        self.inside.store(true, Relaxed);
+        // Either this sees who wants it, or who wants it sees this.
+        fences::light();
+        if self.wanted.load(Acquire) {
+            self.inside.store(false, Release);
+            return None;
+        }
+        Some(Taken { cache: self, leave: &self.inside })
+    }
+
+    /// For any thread: enters once its thread is out. `None` if somebody else does the same, or its thread
+    /// does not come out (one that was stopped there).
     pub fn take(&self) -> Option<Taken<'_>> {
-        // Read first: a line that is not ours is not made ours in vain.
-        (!self.taken.load(Relaxed) && !self.taken.swap(true, Acquire)).then_some(Taken(self))
+        /// Looks at a thread that is in there for a few instructions, unless it is not running.
+        const LOOKS: u32 = 200;
+        self.wanted.compare_exchange(false, true, Acquire, Relaxed).ok()?;
+        let taken = Taken { cache: self, leave: &self.wanted };
+        if !fences::heavy() {
+            return None;
+        }
+        for look in 0..LOOKS {
+            if !self.inside.load(Acquire) {
+                return Some(taken);
+            }
+            if look < LOOKS / 2 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        None
     }
 
     /// The context whose blocks it has.
@@ -90,42 +128,61 @@ impl ThreadCache {
 impl Taken<'_> {
     #[inline]
     pub fn owner(&self) -> *const Owner {
-        self.0.owner.load(Relaxed)
+        self.cache.owner.load(Relaxed)
     }
 
-    /// Live bytes came (or went) that the context is to be told of some time.
+    /// Live bytes came (or went) that the context is to be told of some time: what it is to be told now, once
+    /// it is `most`.
     #[inline]
-    pub fn tell(&self, bytes: i64) {
-        self.0.untold.store(self.0.untold.load(Relaxed).wrapping_add(bytes), Relaxed);
+    pub fn tell(&self, bytes: i64, most: i64) -> i64 {
+        let untold = self.cache.untold.load(Relaxed).wrapping_add(bytes);
+        let now = untold.abs() >= most;
+        self.cache.untold.store(if now { 0 } else { untold }, Relaxed);
+        if now { untold } else { 0 }
     }
 
-    /// What it is to be told now.
+    /// What it was not told of yet.
     pub fn untold(&self) -> i64 {
-        self.0.untold.swap(0, Relaxed)
+        self.tell(0, 0)
     }
 
     #[inline]
     fn bins(&mut self) -> &mut Bins {
         // SAFETY: the lock is held, by this value alone.
-        unsafe { &mut *self.0.bins.get() }
+        unsafe { &mut *self.cache.bins.get() }
+    }
+
+    /// A block for a request of this class, or of the next one where that may serve it: as the context would
+    /// find it, whose larger blocks else came through here one by one and never stayed.
+    #[inline(always)]
+    pub fn pop_for(&mut self, class: usize) -> Option<&'static Block> {
+        match self.pop(class) {
+            None => self.pop(size::next_that_serves(class)?),
+            found => found,
+        }
     }
 
     /// The block of a class that has the lowest address.
-    #[inline]
-    pub fn pop(&mut self, class: usize) -> Option<&'static Block> {
+    #[inline(always)]
+    fn pop(&mut self, class: usize) -> Option<&'static Block> {
         let bin = self.bins().all.get_mut(class)?;
         bin.len = bin.len.checked_sub(1)?;
         let block = bin.blocks[bin.len % DEPTH].take()?;
-        let bytes = self.0.bytes.load(Relaxed) - block.bytes.load(Relaxed);
-        self.0.bytes.store(bytes, Relaxed);
+        let bytes = self.cache.bytes.load(Relaxed) - block.bytes.load(Relaxed);
+        self.cache.bytes.store(bytes, Relaxed);
         self.used();
         Some(block)
     }
 
+    /// Whether there is room for a block of so many bytes, of all together `most`, and nothing has to leave.
+    #[inline(always)]
+    pub fn has_room(&mut self, class: usize, bytes: u64, most: u64) -> bool {
+        self.cache.bytes.load(Relaxed) + bytes <= most && self.bins().all.get(class).is_some_and(|bin| bin.len < DEPTH)
+    }
+
     /// Keeps a block, of all together `most` bytes.
-    #[inline]
     pub fn push(&mut self, class: usize, block: &'static Block, most: u64) -> Pushed {
-        let mut bytes = self.0.bytes.load(Relaxed) + block.bytes.load(Relaxed);
+        let bytes = self.cache.bytes.load(Relaxed) + block.bytes.load(Relaxed);
         if self.bins().all.get(class).is_none_or(|bin| bin.len == DEPTH) {
             return Pushed::Full;
         }
@@ -133,9 +190,16 @@ impl Taken<'_> {
         if bytes > most {
             leaves = self.evict(class, bytes - most);
             let Some(leaves) = leaves else { return Pushed::Full };
-            bytes -= leaves.bytes.load(Relaxed);
+            self.cache.bytes.store(self.cache.bytes.load(Relaxed) - leaves.bytes.load(Relaxed), Relaxed);
         }
-        let Some(bin) = self.bins().all.get_mut(class) else { return Pushed::Full };
+        self.keep(class, block);
+        Pushed::Kept(leaves)
+    }
+
+    /// Keeps a block for which there is room ([`Taken::has_room`]).
+    #[inline(always)]
+    pub fn keep(&mut self, class: usize, block: &'static Block) {
+        let Some(bin) = self.bins().all.get_mut(class).filter(|bin| bin.len < DEPTH) else { return };
         // The lowest address comes last, and is taken first: a program that does the same again gets the
         // same addresses.
         let addr = block.addr.load(Relaxed);
@@ -146,9 +210,8 @@ impl Taken<'_> {
         }
         bin.blocks[at] = Some(block);
         bin.len += 1;
-        self.0.bytes.store(bytes, Relaxed);
+        self.cache.bytes.store(self.cache.bytes.load(Relaxed) + block.bytes.load(Relaxed), Relaxed);
         self.used();
-        Pushed::Kept(leaves)
     }
 
     /// Takes out a block of another size, and of so many bytes at least, of each in turn: sizes that are
@@ -170,7 +233,7 @@ impl Taken<'_> {
 
     #[inline]
     fn used(&self) {
-        self.0.uses.store(self.0.uses.load(Relaxed).wrapping_add(1), Relaxed);
+        self.cache.uses.store(self.cache.uses.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Takes everything out and binds the cache to another context.
@@ -180,8 +243,8 @@ impl Taken<'_> {
             all.extend(bin.blocks.iter_mut().filter_map(Option::take));
             bin.len = 0;
         }
-        self.0.bytes.store(0, Relaxed);
-        self.0.owner.store(owner.cast_mut(), Relaxed);
+        self.cache.bytes.store(0, Relaxed);
+        self.cache.owner.store(owner.cast_mut(), Relaxed);
         all
     }
 }
@@ -200,7 +263,7 @@ mod tests {
     fn a_cache_keeps_a_few_of_each_size_and_so_many_bytes() {
         let cache = ThreadCache::default();
         let mut taken = cache.take().unwrap();
-        assert!(cache.take().is_none());
+        assert!(cache.take().is_none() && cache.enter().is_none());
         const MOST: u64 = 64 << 20;
         let mut push = |class, block| match taken.push(class, block, MOST) {
             Pushed::Kept(leaves) => Some(leaves.map(|block: &Block| block.bytes.load(Relaxed))),
@@ -219,6 +282,37 @@ mod tests {
         assert_eq!(taken.rebind(std::ptr::null()).len(), DEPTH);
         assert_eq!(cache.bytes.load(Relaxed), 0);
         drop(taken);
-        assert!(cache.take().is_some());
+        let inside = cache.enter().unwrap();
+        assert!(cache.enter().is_none() && cache.take().is_none());
+        drop(inside);
+        assert!(cache.enter().is_some() && cache.take().is_some());
+    }
+
+    #[test]
+    fn the_next_larger_block_serves_where_there_is_none_of_the_size() {
+        let cache = ThreadCache::default();
+        let mut taken = cache.enter().unwrap();
+        let [class, of_a_unit] = [6, 2].map(|units| size::class_of(units * size::UNIT).unwrap());
+        for class in [class, class, of_a_unit] {
+            taken.push(class, block(4096), 64 << 20);
+        }
+        assert!(taken.pop_for(class - 2).is_none() && taken.pop_for(of_a_unit - 1).is_none());
+        assert!(taken.pop_for(class - 1).is_some() && taken.pop_for(class).is_some() && taken.pop_for(class).is_none());
+    }
+
+    /// What is in the cache is whoever's is inside: both sides count without an atomic addition.
+    #[test]
+    fn its_thread_and_others_are_never_in_it_together() {
+        const EACH: u64 = 200_000;
+        fences::prepare();
+        let cache = ThreadCache::default();
+        let more = |taken: Taken<'_>| taken.used();
+        let taken = std::thread::scope(|scope| {
+            let others = [(); 2]
+                .map(|()| scope.spawn(|| (0..EACH / 20).filter(|_| cache.take().map(more).is_some()).count() as u64));
+            let own = (0..EACH).filter(|_| cache.enter().map(more).is_some()).count() as u64;
+            own + others.into_iter().map(|other| other.join().unwrap()).sum::<u64>()
+        });
+        assert_eq!(cache.uses.load(Relaxed), taken);
     }
 }

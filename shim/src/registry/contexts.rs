@@ -46,8 +46,13 @@ impl Shim {
     /// thread has had it, and has not changed it since.
     #[inline]
     pub fn has_the_only_context(&self) -> bool {
-        let generation = self.registry.contexts.generation.load(Relaxed);
-        threads::local(|local| local.only_context.get() == generation)
+        threads::local(|local| self.is_the_only_context_of(local))
+    }
+
+    /// As [`Shim::has_the_only_context`], of a thread that was looked for.
+    #[inline(always)]
+    pub fn is_the_only_context_of(&self, local: &threads::Local) -> bool {
+        local.only_context.get() == self.registry.contexts.generation.load(Relaxed)
     }
 
     /// This thread was just found to have a context: remembers that if there is no other.

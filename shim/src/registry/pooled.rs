@@ -98,10 +98,7 @@ impl Shim {
     #[inline]
     fn unlisted(&self, block: &Block) {
         let kind = kind_of(block);
-        let slot = block.slot.load(Relaxed);
-        if slot != NO_SLOT {
-            self.ledger.allocs.hide(slot);
-        }
+        self.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
         self.count(counters::frees(kind), 1);
         self.count(counters::free_bytes(kind), block.asked.load(Relaxed));
     }

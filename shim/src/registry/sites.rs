@@ -53,6 +53,12 @@ pub enum Made {
 }
 
 impl Shim {
+    /// Whether an allocation of so many bytes is recorded with its stack.
+    #[inline(always)]
+    pub fn takes_stack(&self, bytes: u64) -> bool {
+        self.registry.sites.depth != 0 && bytes >= self.registry.sites.smallest
+    }
+
     /// The stack of a call, 0 if none is to be taken or there is no room for it.
     #[inline]
     pub fn site(&self, regs: Regs, made: Made) -> StackRef {

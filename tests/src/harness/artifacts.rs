@@ -72,6 +72,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("reexec", Link::Runtime),
     ("reload", Link::Plain),
     ("retry", Link::Driver),
+    ("runtime", Link::Runtime),
     ("stubbed", Link::Clients(&["libstub.so"])),
     ("submits", Link::Driver),
     ("table", Link::Plain),

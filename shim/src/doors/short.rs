@@ -1,0 +1,81 @@
+//! `cudaMalloc` and `cudaFree` where a block of the thread's own serves them: the runtime is not asked. All
+//! that it does for them is to see to the thread's context and to take a lock, for which sixteen threads of a
+//! program that links a shared cudart wait most of their time (measured on an H200, CUDA 13.0); then it asks
+//! the driver, which is us.
+//!
+//! The context is known: an allocation of the runtime's came through to it in this thread, it is the only one
+//! of the process, and the thread has it still. `cudaSetDevice` says so at once since CUDA 12 (it makes the
+//! other device's context and asks the driver for it); with older runtimes, which put that off to the next
+//! call, nothing is short. Neither function touches what `cudaGetLastError` returns when it succeeds.
+
+use super::elf;
+use crate::call::Call;
+use crate::{pool, threads};
+use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
+use gpumem_wire::kinds::Vendor;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The first runtime whose `cudaSetDevice` asks the driver at once.
+const AT_ONCE: c_int = 12_000;
+
+/// The real `cudaMalloc` of a runtime that is new enough, and of one that is not.
+static NEW: AtomicUsize = AtomicUsize::new(0);
+static OLD: AtomicUsize = AtomicUsize::new(0);
+
+/// A `cudaMalloc` by way of this real one has succeeded: the next may be short.
+#[inline]
+pub fn came_through(real: usize) {
+    if NEW.load(Relaxed) == real || (OLD.load(Relaxed) != real && is_new(real)) {
+        threads::local(|local| local.runtime_context.set(local.only_context.get()));
+    }
+}
+
+#[cold]
+fn is_new(real: usize) -> bool {
+    let version = elf::object_at(real).and_then(|object| object.symbol(c"cudaRuntimeGetVersion"));
+    let new = version.is_some_and(|version| {
+        let mut number = 0;
+        // SAFETY: the runtime's function of this name; it writes its out-parameter.
+        let status =
+            unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_int) -> Status>(version)(&mut number) };
+        status == SUCCESS && number >= AT_ONCE
+    });
+    if new { &NEW } else { &OLD }.store(real, Relaxed);
+    new
+}
+
+/// Whether this thread's runtime calls go to the only context there is.
+#[inline(always)]
+fn is_known() -> bool {
+    // SAFETY: it ends with this call.
+    let local = unsafe { threads::state() };
+    let context = local.runtime_context.get();
+    // Whether it still is the only one is asked by the pool.
+    context != 0 && local.only_context.get() == context
+}
+
+/// Whether a block was handed out.
+///
+/// # Safety
+/// `out` is the program's out-parameter.
+#[inline(always)]
+pub unsafe fn malloc(call: &Call, out: *mut DevicePtr, bytes: usize) -> bool {
+    if out.is_null() || !is_known() {
+        return false;
+    }
+    let Some(pool) = pool::of(Vendor::Cuda) else { return false };
+    let Some(addr) = pool.hit(call, bytes as u64) else { return false };
+    // SAFETY: the program's out-parameter, which is not NULL.
+    unsafe { out.write(addr) };
+    true
+}
+
+/// Whether a block was taken back.
+#[inline(always)]
+pub fn free(call: &Call, addr: DevicePtr) -> bool {
+    match pool::of(Vendor::Cuda) {
+        Some(pool) if is_known() => pool.take_back(call, addr),
+        _ => false,
+    }
+}

@@ -1,0 +1,50 @@
+//! Two fences of unlike weight: what one thread does millions of times a second against what another does
+//! once in a while.
+//!
+//! Between a store and a load of another word a processor needs a fence that takes as long as a hundred
+//! instructions. Where only two sides meet, the rare one can pay for both: `membarrier` (Linux 4.14) runs a
+//! fence on every processor that runs a thread of this process. Where the kernel refuses it, both pay.
+
+use std::sync::atomic::{AtomicU8, Ordering::*, compiler_fence, fence};
+
+const UNKNOWN: u8 = 0;
+/// The rare side fences for all.
+const UNLIKE: u8 = 1;
+/// Each side has to.
+const ALIKE: u8 = 2;
+
+static WEIGHT: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+// linux/membarrier.h
+const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: a plain system call.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Asks the kernel, once in each process: before anything is fenced, since both sides have to do the same.
+pub fn prepare() {
+    let known = WEIGHT.load(Relaxed);
+    if known == ALIKE {
+        return;
+    }
+    let registered =
+        membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    WEIGHT.store(if registered { UNLIKE } else { ALIKE }, SeqCst);
+}
+
+/// The frequent side: what is stored before is seen by whoever comes out of [`heavy`], or what that one
+/// stored before is seen by the loads that follow.
+#[inline(always)]
+pub fn light() {
+    if WEIGHT.load(Relaxed) == UNLIKE { compiler_fence(SeqCst) } else { fence(SeqCst) }
+}
+
+/// The rare side; false if there is none now.
+pub fn heavy() -> bool {
+    fence(SeqCst);
+    let alike = WEIGHT.load(Relaxed) != UNLIKE;
+    alike || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}

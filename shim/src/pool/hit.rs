@@ -1,0 +1,156 @@
+//! The short way: a request that a block of the thread's own serves, and a free that goes there. Most of what
+//! a program does is this, and what a pair of them takes is what the pool is judged by.
+//!
+//! It does what the long way does ([`super::serve`], [`super::give`]) where nothing is out of the ordinary,
+//! and says so before it changes anything where something is. Nothing here can panic, allocate, or call
+//! what may: it needs no guard, but for the stack.
+
+use super::block::{Block, State};
+use super::owner::Owner;
+use super::thread::ThreadCache;
+use super::{Pool, size};
+use crate::call::Call;
+use crate::ledger::table::NO_SLOT;
+use crate::registry::sites::Made;
+use crate::shim::Shim;
+use crate::threads::{self, Local};
+use crate::{clock, gate, trace};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::AllocKind::Device;
+use gpumem_wire::layout::{ALLOC_POOLED, AllocSlot};
+use std::sync::atomic::Ordering::*;
+
+impl Pool {
+    /// The address of a block that serves a request. `None`: nothing was done, and the long way is to be gone.
+    #[inline(always)]
+    pub fn hit(&'static self, call: &Call, bytes: u64) -> Option<u64> {
+        let shim = gate::shim()?;
+        let class = size::class_for(bytes)?;
+        // SAFETY: it ends with this call.
+        let local = unsafe { threads::state() };
+        let (cache, owner) = self.usual(shim, local)?;
+        if shim.stranded.waiting() {
+            return None;
+        }
+        let mut taken = cache.enter()?;
+        let block = taken.pop_for(class)?;
+        let told = taken.tell(bytes as i64, self.untold_at_most());
+        drop(taken);
+        let addr = block.addr.load(Relaxed);
+        let slot = block.slot.load(Relaxed);
+        if slot == NO_SLOT || told != 0 {
+            return Some(self.hand_out(call, block, owner, bytes, told));
+        }
+        let stack = if shim.takes_stack(bytes) { stack(call, bytes) } else { 0 };
+        block.asked.store(bytes, Relaxed);
+        shim.ledger.allocs.write(
+            slot,
+            AllocSlot {
+                addr,
+                bytes,
+                time_ns: clock::now_ns(),
+                context: owner.record,
+                kind: Device as u8,
+                stack,
+                serial: local.serial(|count| shim.registry.serials(count)),
+                tid: local.known_tid(),
+                tag: shim.tag_of(local),
+                flags: ALLOC_POOLED,
+                ..Default::default()
+            },
+        );
+        shim.ledger.count_all(
+            local.known_shard(),
+            &[(counters::POOL_HITS, 1), (counters::allocs(Device), 1), (counters::alloc_bytes(Device), bytes)],
+        );
+        local.recorded();
+        block.set(State::Live);
+        Some(addr)
+    }
+
+    /// Takes a block back into this thread's cache. False: nothing was done, and the long way is to be gone.
+    #[inline(always)]
+    pub fn take_back(&'static self, call: &Call, addr: u64) -> bool {
+        let Some(shim) = gate::shim() else { return false };
+        // SAFETY: it ends with this call.
+        let local = unsafe { threads::state() };
+        let Some((cache, owner)) = self.usual(shim, local) else { return false };
+        let Some(block) = self.map.get(addr) else { return false };
+        if !block.is_usual_of(owner) || shim.stranded.may_know(addr) || !owner.is_still() {
+            return false;
+        }
+        let Some(mut taken) = cache.enter() else { return false };
+        let (class, most) = (block.class.load(Relaxed) as usize, self.most_of_a_thread());
+        let room = taken.has_room(class, block.bytes.load(Relaxed), most);
+        if !room || !block.is_freed_here(addr) {
+            return false;
+        }
+        // It is this thread's now.
+        let asked = block.asked.load(Relaxed);
+        shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
+        shim.ledger.count_all(
+            local.known_shard(),
+            &[
+                (counters::frees(Device), 1),
+                (counters::free_bytes(Device), asked),
+                (counters::POOL_KEPT, 1),
+                (counters::POOL_BARRIERS_FREE, 1),
+            ],
+        );
+        taken.keep(class, block);
+        let told = taken.tell(-(asked as i64), self.untold_at_most());
+        drop(taken);
+        local.recorded();
+        if told != 0 {
+            tell(call, owner, told);
+        }
+        true
+    }
+
+    /// A block that was taken out, the long way from there on.
+    #[cold]
+    fn hand_out(
+        &'static self,
+        call: &Call,
+        block: &'static Block,
+        owner: &'static Owner,
+        bytes: u64,
+        told: i64,
+    ) -> u64 {
+        call.note(|shim| self.handed_out(shim, call, block, owner, bytes, told));
+        block.set(State::Live);
+        block.addr.load(Relaxed)
+    }
+
+    /// This thread's cache, and whose blocks are in it, where nothing is out of the ordinary.
+    #[inline(always)]
+    fn usual(&'static self, shim: &'static Shim, local: &Local) -> Option<(&'static ThreadCache, &'static Owner)> {
+        if !self.plain || !self.sees_all || trace::on() || self.aside(shim) || !local.is_known() {
+            return None;
+        }
+        let cache = local.cache.get()?;
+        // SAFETY: owners are never freed.
+        let owner = unsafe { cache.last_owner().as_ref() }?;
+        let usual = owner.vendor == self.vendor && !owner.gone.load(Relaxed) && shim.is_the_only_context_of(local);
+        usual.then_some((cache, owner))
+    }
+}
+
+#[cold]
+fn tell(call: &Call, owner: &'static Owner, told: i64) {
+    call.note(|shim| shim.pool_told(owner, told));
+}
+
+/// The stack of a call.
+#[inline(never)]
+fn stack(call: &Call, bytes: u64) -> u32 {
+    gate::record_if_started(|shim| shim.site(call.site(), Made::Memory(bytes))).unwrap_or(0)
+}
+
+impl Block {
+    /// Whether it is a context's, and nothing is special about it.
+    #[inline(always)]
+    fn is_usual_of(&self, owner: &Owner) -> bool {
+        self.flags.load(Relaxed) == 0 && self.owner().is_some_and(|its| std::ptr::eq(its, owner))
+    }
+}
