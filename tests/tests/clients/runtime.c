@@ -6,10 +6,17 @@
 #include "sim.h"
 #include <pthread.h>
 
-typedef unsigned long long CUdeviceptr;
 enum { ORDINAL = 9 };
-int cuPointerGetAttribute(void *, int, CUdeviceptr), cuDevicePrimaryCtxRetain(void **, int), cuCtxPushCurrent_v2(void *);
-int cuCtxPopCurrent_v2(void **), cuDevicePrimaryCtxRelease_v2(int);
+/* It is linked to the runtime alone. */
+static CUresult (*ask)(void *, int, CUdeviceptr), (*retain)(CUcontext *, int), (*push)(CUcontext), (*pop)(CUcontext *), (*give_up)(int);
+static void driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&ask = dlsym(library, "cuPointerGetAttribute");
+    *(void **)&retain = dlsym(library, "cuDevicePrimaryCtxRetain");
+    *(void **)&push = dlsym(library, "cuCtxPushCurrent_v2");
+    *(void **)&pop = dlsym(library, "cuCtxPopCurrent_v2");
+    *(void **)&give_up = dlsym(library, "cuDevicePrimaryCtxRelease_v2");
+}
 
 static void pairs(const char *where, int count) {
     int device = -1, wrong = 0;
@@ -21,8 +28,8 @@ static void pairs(const char *where, int count) {
         OK(cudaMalloc(&q, bytes));
         counted_alloc(DEVICE, bytes);
         int of_p = -1, of_q = -1;
-        OK(cuPointerGetAttribute(&of_p, ORDINAL, (CUdeviceptr)p));
-        OK(cuPointerGetAttribute(&of_q, ORDINAL, (CUdeviceptr)q));
+        OK(ask(&of_p, ORDINAL, (CUdeviceptr)p));
+        OK(ask(&of_q, ORDINAL, (CUdeviceptr)q));
         if (i == 0) device = of_p;
         wrong += of_p != device || of_q != device || p == q;
         OK(cudaFree(p));
@@ -45,8 +52,10 @@ static void on_thread(int *device) {
 
 int main(void) {
     int n = 0, one = 1;
-    void *other = NULL, *p = NULL, *q = NULL;
+    CUcontext other = NULL;
+    void *p = NULL, *q = NULL;
     OK(cudaGetDeviceCount(&n));
+    driver();
     pairs("first", 40);
     /* The simulated runtime asks which context is current in each call that reaches it. */
     uint64_t (*stat)(const char *) = simulator();
@@ -74,11 +83,11 @@ int main(void) {
         on_thread(&one);
         OK(cudaSetDevice(0));
         pairs("first again", 40);
-        OK(cuDevicePrimaryCtxRetain(&other, 1));
-        OK(cuCtxPushCurrent_v2(other));
+        OK(retain(&other, 1));
+        OK(push(other));
         pairs("pushed", 10);
-        OK(cuCtxPopCurrent_v2(&other));
-        OK(cuDevicePrimaryCtxRelease_v2(1));
+        OK(pop(&other));
+        OK(give_up(1));
         pairs("popped", 10);
     }
     OK(cudaDeviceReset());
