@@ -54,6 +54,20 @@ impl Argument for MemLocation {
     }
 }
 
+impl Argument for *const LaunchConfig {
+    const C: &str = "void *";
+    /// One that can be read, as the hook does.
+    fn some(seed: u64) -> Self {
+        // As long as the test runs.
+        let config = Box::leak(Box::new([0_u64; 8]));
+        config[0] = seed;
+        config.as_ptr().cast()
+    }
+    fn word(self) -> u64 {
+        self as u64
+    }
+}
+
 impl Argument for EglFrame {
     const C: &str = "struct frame";
     fn some(seed: u64) -> Self {

@@ -93,6 +93,7 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { last_freed = p; return 0; }
     X(cuFuncGetAttribute, cuFuncGetAttribute) X(cuFuncGetModule, cuFuncGetModule)                       \
     X(cuKernelGetFunction, cuKernelGetFunction) X(cuKernelGetLibrary, cuKernelGetLibrary)               \
     X(cuLibraryGetModule, cuLibraryGetModule) X(cuGraphGetEdges, cuGraphGetEdges_v2)                    \
+    X(cuGraphNodeGetDependencies, cuGraphNodeGetDependencies_v2)                                        \
     X(cuGraphExecUpdate, cuGraphExecUpdate_v2) X(cuGraphExecGetFlags, cuGraphExecGetFlags)              \
     X(cuGraphUpload, cuGraphUpload) X(cuGraphNodeSetEnabled, cuGraphNodeSetEnabled)                     \
     X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2)                                \

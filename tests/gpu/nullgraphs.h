@@ -100,6 +100,15 @@ API CUresult cuGraphGetEdges(struct graph *g, void **from, void **to, size_t *n)
 API CUresult cuGraphGetEdges_v2(struct graph *g, void **from, void **to, uint64_t *data, size_t *n) {
     return edges(g, from, to, data, n);
 }
+API CUresult cuGraphNodeGetDependencies_v2(struct node *node, void **deps, uint64_t *data, size_t *n) {
+    size_t room = deps ? *n : 0;
+    *n = node->before != NULL;
+    if (room && *n) {
+        deps[0] = node->before;
+        if (data) data[0] = 0;
+    }
+    return 0;
+}
 API CUresult cuGraphNodeGetType(void *node, int *type) { (void)node; *type = 0; return 0; }
 API CUresult cuGraphKernelNodeGetParams_v2(struct node *node, struct kernel_params *to) {
     *to = (struct kernel_params){.func = node->func, .params = node->list, .ctx = &context};

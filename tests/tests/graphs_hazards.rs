@@ -241,6 +241,24 @@ fn without_execs_nodes_run_one_by_one() {
 }
 
 /// A function that knows no handles of ours gets the exec itself, and no other stands in for it any more.
+/// A folded graph is the template of its shape's first exec, or goes when the program next waits; few do
+/// not go before.
+#[test]
+fn folded_graphs_go_in_spare_time() {
+    let said = |ran: &Ran, name: &str| -> Vec<u64> {
+        ran.err.lines().filter_map(|line| line.strip_prefix(name)?.trim().parse().ok()).collect()
+    };
+    let spared = handles("spared");
+    for (ran, fold) in same(&spared).iter().zip([0, 1, 0, 1]) {
+        let graphs = said(ran, "graphs");
+        match fold {
+            1 => assert_eq!(graphs, [1, 2, 3, 3, 3, 3, 1]),
+            _ => assert_eq!(graphs, [2, 3, 4, 5, 6, 7, 7]),
+        }
+        assert_eq!((said(ran, "added"), said(ran, "cloned")), (vec![0], vec![1 - fold]));
+    }
+}
+
 #[test]
 fn an_exec_that_others_know_is_pinned() {
     for ran in same(&handles("unknown")) {

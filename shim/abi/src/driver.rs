@@ -158,9 +158,9 @@ macro_rules! driver_functions {
 
         // Work: kernels and host functions.
         cuLaunch ["cuLaunch" 2000 legacy = cuLaunch] => submit::kernel_1(function: Opaque);
-        cuLaunchCooperativeKernel ["cuLaunchCooperativeKernel" 9000 legacy = cuLaunchCooperativeKernel] => submit::kernel_10(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
-        cuLaunchCooperativeKernel_ptsz ["cuLaunchCooperativeKernel" 9000 ptds = cuLaunchCooperativeKernel] => submit::kernel_10(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
-        cuLaunchCooperativeKernelMultiDevice ["cuLaunchCooperativeKernelMultiDevice" 9000 legacy = cuLaunchCooperativeKernelMultiDevice] => submit::kernel_3(launches: Opaque, len: c_uint, flags: c_uint);
+        cuLaunchCooperativeKernel ["cuLaunchCooperativeKernel" 9000 legacy = cuLaunchCooperativeKernel] => submit::cooperative_10(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
+        cuLaunchCooperativeKernel_ptsz ["cuLaunchCooperativeKernel" 9000 ptds = cuLaunchCooperativeKernel] => submit::cooperative_10(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
+        cuLaunchCooperativeKernelMultiDevice ["cuLaunchCooperativeKernelMultiDevice" 9000 legacy = cuLaunchCooperativeKernelMultiDevice] => submit::cooperative_3(launches: Opaque, len: c_uint, flags: c_uint);
         cuLaunchGrid ["cuLaunchGrid" 2000 legacy = cuLaunchGrid] => submit::kernel_3(function: Opaque, grid_x: c_int, grid_y: c_int);
         cuLaunchGridAsync ["cuLaunchGridAsync" 2000 legacy = cuLaunchGridAsync] => submit::kernel_4(function: Opaque, grid_x: c_int, grid_y: c_int, stream: Stream);
         cuLaunchHostFunc ["cuLaunchHostFunc" 10000 legacy = cuLaunchHostFunc] => submit::work_3(stream: Stream, function: Opaque, data: Opaque);
@@ -169,8 +169,8 @@ macro_rules! driver_functions {
         cuLaunchHostFunc_v2_ptsz ["cuLaunchHostFunc" 13010 ptds = none] => submit::work_4(stream: Stream, function: Opaque, data: Opaque, sync_mode: c_uint);
         cuLaunchKernel ["cuLaunchKernel" 4000 legacy = cuLaunchKernel] => submit::kernel_11(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
         cuLaunchKernel_ptsz ["cuLaunchKernel" 7000 ptds = cuLaunchKernel] => submit::kernel_11(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
-        cuLaunchKernelEx ["cuLaunchKernelEx" 11060 legacy = cuLaunchKernelEx] => submit::kernel_4(config: Opaque, function: Opaque, params: Opaque, extra: Opaque);
-        cuLaunchKernelEx_ptsz ["cuLaunchKernelEx" 11060 ptds = cuLaunchKernelEx] => submit::kernel_4(config: Opaque, function: Opaque, params: Opaque, extra: Opaque);
+        cuLaunchKernelEx ["cuLaunchKernelEx" 11060 legacy = cuLaunchKernelEx] => submit::kernel_ex(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
+        cuLaunchKernelEx_ptsz ["cuLaunchKernelEx" 11060 ptds = cuLaunchKernelEx] => submit::kernel_ex(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
         cuStreamAddCallback ["cuStreamAddCallback" 5000 legacy = cuStreamAddCallback] => submit::work_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
         cuStreamAddCallback_ptsz ["cuStreamAddCallback" 7000 ptds = cuStreamAddCallback] => submit::work_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
 
@@ -504,7 +504,6 @@ macro_rules! driver_calls {
         cuGraphDestroy = cuGraphDestroy (graph: Graph);
         cuGraphGetNodes = cuGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
         cuGraphGetEdges = none (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, len: *mut usize);
-        cuGraphGetEdges_v2 = cuGraphGetEdges_v2 (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, data: Opaque, len: *mut usize);
         cuGraphNodeGetDependencies_v2 = cuGraphNodeGetDependencies_v2 (node: GraphNode, deps: *mut GraphNode, data: Opaque, len: *mut usize);
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
         cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);

@@ -186,3 +186,26 @@ pub struct EglFrame {
     /// Width, height, depth and pitch of the first plane; planes, channels; kind of frame, formats.
     pub words: [u32; 9],
 }
+
+/// `CUlaunchAttributeValue`, opaque.
+pub type AttributeValue = [u64; 8];
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchAttribute {
+    pub id: u32,
+    pub pad: u32,
+    pub value: AttributeValue,
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub struct LaunchConfig {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    pub stream: Stream,
+    pub attributes: *const LaunchAttribute,
+    pub len: u32,
+}

@@ -150,11 +150,12 @@ pub trait GraphCalls: Send + Sync {
     /// The graph inside a child graph node; `None` for other nodes.
     fn child_graph(&self, node: GraphNode) -> Option<Graph>;
 
-    /// A graph of this shape, and its nodes in the order of the records.
+    /// A graph of this shape, and its nodes in the order of the records. If not `exact`, it may lack what
+    /// makes no difference to its execs.
     ///
     /// # Errors
     /// The library's, or 1 if the shape does not fit the records.
-    fn build(&self, shape: &[u8], records: &Records) -> Result<(Graph, Vec<GraphNode>), Status>;
+    fn build(&self, shape: &[u8], records: &Records, exact: bool) -> Result<(Graph, Vec<GraphNode>), Status>;
 
     /// Fingerprint of what kinds of things are in a shape, whatever their number and order.
     fn features(&self, _shape: &[u8]) -> u64 {

@@ -232,7 +232,7 @@ impl GraphCalls for HipGraphs {
     }
 
     /// Not from parameters: clones stand for graphs.
-    fn build(&self, _: &[u8], _: &Records) -> Result<(Graph, Vec<GraphNode>), Status> {
+    fn build(&self, _: &[u8], _: &Records, _: bool) -> Result<(Graph, Vec<GraphNode>), Status> {
         Err(NOT_SUPPORTED)
     }
 

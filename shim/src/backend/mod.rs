@@ -4,7 +4,7 @@
 //! touches a stream, so none can disturb a capture (measured on an H200, driver 580, in all modes).
 
 mod cuda;
-mod cuda_graphs;
+pub mod cuda_graphs;
 pub mod graphs;
 mod hip;
 mod hip_graphs;

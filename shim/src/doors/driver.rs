@@ -193,9 +193,9 @@ pub fn has_graph_calls() -> bool {
         cuGraphAddDependencies_v2,
         cuGraphAddKernelNode_v2,
         cuGraphExecKernelNodeSetParams_v2,
-        cuGraphGetEdges_v2,
         cuGraphInstantiateWithFlags,
         cuGraphKernelNodeGetParams_v2,
+        cuGraphNodeGetDependencies_v2,
         cuThreadExchangeStreamCaptureMode,
         ..
     } = &CALLS;
@@ -204,9 +204,9 @@ pub fn has_graph_calls() -> bool {
         cuGraphAddDependencies_v2,
         cuGraphAddKernelNode_v2,
         cuGraphExecKernelNodeSetParams_v2,
-        cuGraphGetEdges_v2,
         cuGraphInstantiateWithFlags,
         cuGraphKernelNodeGetParams_v2,
+        cuGraphNodeGetDependencies_v2,
         cuThreadExchangeStreamCaptureMode,
     ]
     .into_iter()

@@ -3,7 +3,7 @@
 use super::class::{Class, Shape, Template};
 use super::handle::{Handle, Handles, lock};
 use super::real::Real;
-use super::records::{Records, Scratch};
+use super::records::{Records, Scratch, Source};
 use crate::backend::graphs::{GraphCalls, Reading};
 use crate::gate;
 use gpumem_wire::kinds::{Pinned, Vendor};
@@ -31,6 +31,9 @@ impl Bounds {
 #[derive(Default)]
 pub struct Work {
     pub reading: Reading,
+    /// The source that `reading` has the records of: a handle is mostly launched right after its graph was
+    /// read.
+    pub read: Weak<Source>,
     pub scratch: Scratch,
     pub target: Records,
     /// The clone that stands for the handle, if its class has clones.

@@ -14,7 +14,7 @@ use gpumem_abi::types::{Graph, GraphExec, GraphNode, OUT_OF_MEMORY, SUCCESS, Sta
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 
 /// A handle that keeps more changes than this has them folded into its source.
 const MANY_CHANGES: usize = 64;
@@ -110,6 +110,7 @@ impl Cache {
         // The resident exec follows now, as it would in the library: launches stay short.
         if let Some(mut lease) = handle.lease() {
             if read {
+                work.read = Weak::new();
                 std::mem::swap(&mut work.target, &mut work.reading.records);
             }
             let followed = (read || self.unfold(body, work)) && {

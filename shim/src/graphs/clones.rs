@@ -12,8 +12,8 @@ use crate::clock;
 use crate::gate;
 use gpumem_abi::types::{Graph, SUCCESS, Status};
 use gpumem_wire::counters;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
 
 impl Cache {
     /// Makes an exec of a class of clones hold the clone in `work`.
@@ -63,6 +63,7 @@ impl Cache {
     /// A clone of a graph that has the handle's shape.
     fn same_clone(&self, body: &Body, graph: Graph, work: &mut Work) -> Option<Arc<Template>> {
         let class = body.class.as_ref().filter(|class| class.alone && !self.holds_user_objects(graph))?;
+        work.read = Weak::new();
         let read = self.calls.read(graph, &mut work.reading).ok()?;
         if read == Read::Whole || Packed::new(&work.reading.shape, &mut work.scratch) != class.shape.key {
             return None;

@@ -64,13 +64,16 @@ impl Cache {
     fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<Made, Pinned> {
         let start = clock::precise_ns();
         let folded = self.folded(graph);
+        let is_read = folded.is_none();
         let real_graph = || self.unfolded(graph).ok_or(Pinned::None);
-        let (class, recipe, template) = match self.recipe_of(graph, folded, work)? {
+        let (class, recipe, template, of_class) = match self.recipe_of(graph, folded, work)? {
             (Read::Whole, recipe) => {
                 let recipe = recipe.ok_or(Pinned::Parameters)?;
-                self.fold(graph, &recipe);
                 let class = self.class_of(&recipe.shape, flags, |shape, flags| Class::new(shape, flags, false));
-                (class, Some(recipe), None)
+                let first = is_read && class.instantiate_ns.load(Relaxed) == 0;
+                let of_class = if first { self.read_template(graph, &class, &recipe, work) } else { None };
+                self.fold(graph, &recipe);
+                (class, Some(recipe), None, of_class)
             }
             (read, _) => {
                 let template = Arc::new(self.cloned(real_graph()?)?);
@@ -80,7 +83,7 @@ impl Cache {
                     true => self.class_of(&shape, flags, Class::of_clones),
                     false => Arc::new(Class::new(shape, flags, true)),
                 };
-                (class, None, Some(template))
+                (class, None, Some(template), None)
             }
         };
         // Setters name the nodes that the graph has now; of a folded one nobody has any.
@@ -110,6 +113,8 @@ impl Cache {
                 }
             }
         }
+        // From here on its exec keeps it.
+        drop(of_class);
         let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
         Ok(Made {
             index,
@@ -139,6 +144,7 @@ impl Cache {
         if self.holds_user_objects(real) {
             return Err(Pinned::UserObjects);
         }
+        work.read = Weak::new();
         match self.calls.read(real, &mut work.reading)? {
             read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
             // The library pairs the nodes of two graphs from the sinks on, in the order in which they
@@ -155,8 +161,9 @@ impl Cache {
                 };
                 // The base itself, as a difference from itself.
                 let base = base.as_deref().unwrap_or(&work.reading.records);
-                let source = Source::fold(&work.reading.records, Some(base), &mut work.scratch);
-                Ok((Read::Whole, Some(Recipe { shape, source: Arc::new(source) })))
+                let source = Arc::new(Source::fold(&work.reading.records, Some(base), &mut work.scratch));
+                work.read = Arc::downgrade(&source);
+                Ok((Read::Whole, Some(Recipe { shape, source })))
             }
         }
     }
@@ -195,7 +202,7 @@ impl Cache {
         if let Some(&known) = lock(&self.known).rebuilds.get(&features) {
             return known;
         }
-        let Ok((graph, _)) = self.calls.build(&work.reading.shape, &work.reading.records) else { return false };
+        let Ok((graph, _)) = self.calls.build(&work.reading.shape, &work.reading.records, true) else { return false };
         let mut again = Reading::default();
         let read = self.calls.read(graph, &mut again);
         self.calls.destroy_graph(graph);

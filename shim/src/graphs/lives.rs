@@ -39,6 +39,7 @@ impl Cache {
     /// Once it is gone the driver crashes on anything that was in it (measured on an H200, driver
     /// 580): what is left is forgotten then.
     pub fn context_going(&self, context: u64, gone: bool) {
+        self.destroy_folded(Some(context), gone);
         self.relaxed(|| self.end_all_in(context, gone));
     }
 
@@ -123,6 +124,7 @@ impl Cache {
         if functions.is_empty() {
             return;
         }
+        self.destroy_folded(None, false);
         self.going.fetch_add(1, SeqCst);
         // Nothing is built of it from here on.
         self.calls.forget(code);

@@ -3,12 +3,13 @@
 use super::cache::{Cache, Work};
 use super::class::{Class, Shape, Template};
 use super::handle::lock;
+use super::instantiate::Recipe;
 use super::launch::INVALID;
 use super::real::{self, Lease, NOWHERE, Real};
 use super::records::Records;
 use crate::clock;
 use crate::gate;
-use gpumem_abi::types::{OUT_OF_MEMORY, Status};
+use gpumem_abi::types::{Graph, OUT_OF_MEMORY, Status};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
@@ -175,9 +176,37 @@ impl Cache {
     pub(super) fn build_template(&self, class: &Class, work: &mut Work) -> Result<Arc<Template>, Status> {
         let base = class.shape.base(&mut work.scratch).ok_or(INVALID)?;
         let shape = class.shape.bytes(&mut work.scratch).ok_or(INVALID)?;
-        let (graph, nodes) = self.calls.build(&shape, &work.target)?;
+        let (graph, nodes) = self.calls.build(&shape, &work.target, false)?;
         let records = Arc::new(work.target.clone());
         Ok(Arc::new(Template::new(graph, nodes, records, (base, shape), self.calls)))
+    }
+
+    /// A template that is the graph just read, if that is folded, or a clone of it: an exec of it is what
+    /// the program would have had, and neither takes the time that building takes. It is the class's for as
+    /// long as somebody has it.
+    pub(super) fn read_template(
+        &self,
+        graph: Graph,
+        class: &Class,
+        recipe: &Recipe,
+        work: &mut Work,
+    ) -> Option<Arc<Template>> {
+        let (base, shape) = (class.shape.base(&mut work.scratch)?, class.shape.bytes(&mut work.scratch)?);
+        let (real, nodes) = match self.folded_out_of(graph, recipe) {
+            Some(real) => (real, work.reading.nodes.clone()),
+            None => {
+                let clone = self.calls.clone_of(self.unfolded(graph)?).ok()?;
+                (clone, self.calls.nodes(clone).unwrap_or_default())
+            }
+        };
+        let records = Arc::new(work.reading.records.clone());
+        let template = Arc::new(Template::new(real, nodes, records, (base, shape), self.calls));
+        // One whose nodes could not be had is of no use, and goes.
+        let making = Making::begin(self).filter(|_| template.nodes.len() == class.shape.nodes());
+        making.map(|_| {
+            class.set_template(&template);
+            template
+        })
     }
 
     /// Templates that hold functions of code that goes are good for no more execs.

@@ -1,6 +1,7 @@
 //! What else programs do with graphs, and with the code that they refer to.
 
 use super::written;
+use crate::backend::cuda_graphs::given;
 use crate::backend::graphs::Code;
 use crate::call::Call;
 use crate::graphs;
@@ -140,6 +141,7 @@ pub unsafe fn set_attribute(
     attribute: c_int,
     value: Opaque,
 ) -> Status {
+    given::attribute(attribute as u32);
     // SAFETY: the program's own call.
     let status = unsafe { real(node, attribute, value) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {

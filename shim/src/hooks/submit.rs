@@ -2,9 +2,10 @@
 //! answer looked at ([`crate::activity`]); nothing else is done about it.
 
 use crate::activity;
+use crate::backend::cuda_graphs::given;
 use crate::call::Call;
 use crate::stranded;
-use gpumem_abi::types::Status;
+use gpumem_abi::types::{LaunchConfig, Opaque, Status};
 
 macro_rules! work {
     ($($name:ident($($arg:ident: $ty:ident),+) $first:block)*) => { $(
@@ -39,6 +40,27 @@ work! {
     kernel_1(a: A) { stranded::submitted() }
     kernel_3(a: A, b: B, c: C) { stranded::submitted() }
     kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
-    kernel_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J) { stranded::submitted() }
+    cooperative_3(a: A, b: B, c: C) { stranded::submitted(); given::cooperative() }
+    cooperative_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J) {
+        stranded::submitted();
+        given::cooperative()
+    }
     kernel_11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K) { stranded::submitted() }
+}
+
+/// The program launches a kernel, with attributes.
+#[inline]
+pub unsafe fn kernel_ex(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*const LaunchConfig, Opaque, Opaque, Opaque) -> Status,
+    config: *const LaunchConfig,
+    function: Opaque,
+    params: Opaque,
+    extra: Opaque,
+) -> Status {
+    // SAFETY: the program's own call.
+    unsafe {
+        given::launch(config);
+        kernel_4(call, real, config, function, params, extra)
+    }
 }

@@ -2,12 +2,14 @@
 
 use crate::activity;
 use crate::call::Call;
+use crate::graphs::folded;
 use crate::stranded;
 use gpumem_abi::types::*;
 
 /// The program waits for all work of the current context.
 #[inline]
 pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
+    folded::spare_time();
     // SAFETY: the program's own call.
     let status = unsafe { real() };
     waited(status);
@@ -17,6 +19,7 @@ pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -
 /// The program waits for a context, a stream or an event, or asks whether it is done.
 #[inline]
 pub unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
+    folded::spare_time();
     // SAFETY: the program's own call.
     let status = unsafe { real(what) };
     waited(status);

@@ -2,6 +2,7 @@
 //! `sys` in tests.
 
 use gpumem_abi::types::Opaque;
+pub use gpumem_abi::types::{AttributeValue, LaunchConfig};
 use std::ptr::from_mut;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -112,33 +113,11 @@ pub struct SetRecord {
     pub params: SetParams,
 }
 
-/// `CUlaunchAttributeValue`, opaque.
-pub type AttributeValue = [u64; 8];
-
-/// `CUlaunchAttribute`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct LaunchAttribute {
-    pub id: u32,
-    pub pad: u32,
-    pub value: AttributeValue,
-}
-
-/// `CUlaunchConfig`.
-#[repr(C)]
-pub struct LaunchConfig {
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub shared_bytes: u32,
-    pub stream: *mut std::ffi::c_void,
-    pub attributes: *const LaunchAttribute,
-    pub len: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use cudarc::driver::sys;
+    use gpumem_abi::types::LaunchAttribute;
     use std::mem::{offset_of, size_of};
 
     #[test]

@@ -2,7 +2,9 @@
 
 mod build;
 mod contexts;
+mod edges;
 mod functions;
+pub mod given;
 mod layout;
 mod places;
 mod read;
@@ -90,9 +92,9 @@ impl GraphCalls for CudaGraphs {
         Some(graph)
     }
 
-    fn build(&self, shape: &[u8], records: &Records) -> Result<(Graph, Vec<GraphNode>), Status> {
+    fn build(&self, shape: &[u8], records: &Records, exact: bool) -> Result<(Graph, Vec<GraphNode>), Status> {
         let shape = Shape::parse(shape).filter(|shape| shape.nodes.len() == records.len()).ok_or(1_u32)?;
-        build::build(&self.functions, &shape, records)
+        build::build(&self.functions, &shape, records, exact)
     }
 
     fn features(&self, shape: &[u8]) -> u64 {

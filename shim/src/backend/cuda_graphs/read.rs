@@ -1,9 +1,11 @@
 //! A CUDA graph, taken apart.
 
+use super::edges::edges;
 use super::functions::{Function, Functions, MAX_PARAM_BYTES};
+use super::given;
 use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
-use super::shape::{Edge, Node, PACKED, Set, Shape, attribute};
+use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::backend::graphs::{Read, Reading};
 use crate::doors::driver;
 use gpumem_abi::types::*;
@@ -17,10 +19,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Child graphs inside child graphs are looked at this deep.
 const MAX_DEPTH: u32 = 16;
-/// What depends on another kernel through more than "it has ended" carries edge data.
-const EDGE_DATA: usize = 8;
 
-fn ok(status: Option<Status>) -> Result<(), Pinned> {
+pub fn ok(status: Option<Status>) -> Result<(), Pinned> {
     if status == Some(SUCCESS) { Ok(()) } else { Err(Pinned::Parameters) }
 }
 
@@ -73,7 +73,7 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
         reading.kinds.push(kind as u8);
         shape.nodes.push(entry);
     }
-    edges(graph, reading, shape)?;
+    edges(reading, shape)?;
     shape.write(&mut reading.shape);
     Ok(whole)
 }
@@ -169,9 +169,14 @@ fn ask(node: GraphNode, id: u32, value: &mut AttributeValue) -> Option<Status> {
     unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(value)) }
 }
 
-fn ask_node(node: GraphNode) -> Result<OfNode, Pinned> {
-    let mut values = OfNode::default();
+/// `known`: of another node of the same function.
+fn ask_node(node: GraphNode, known: Option<&OfNode>) -> Result<OfNode, Pinned> {
+    let mut values = known.copied().unwrap_or_default();
     for (&id, value) in attribute::OF_NODES.iter().zip(&mut values) {
+        if known.is_some() && !given::may_differ(id) {
+            continue;
+        }
+        *value = AttributeValue::default();
         ok(ask(node, id, value))?;
         if id == attribute::DEVICE_UPDATABLE && value[0] as u32 != 0 {
             return Err(Pinned::DeviceUpdatable);
@@ -221,7 +226,7 @@ fn kernel(
     }
     let packed = if params.params == 0 && params.extra != 0 { PACKED } else { 0 };
     entry.tag = u64::from(callee.function.traits) | packed;
-    let asked = ask_node(node)?;
+    let asked = ask_node(node, callee.asked.as_ref().map(|(values, _)| values))?;
     entry.set = match callee.asked {
         Some((before, set)) if before == asked => set,
         _ => {
@@ -342,70 +347,6 @@ fn child(
             other => return Err(pinned_by(other)),
         }
     }
-    Ok(())
-}
-
-/// Where the nodes of a graph are in it.
-struct Places<'a> {
-    nodes: &'a [GraphNode],
-    /// Filled when it is first needed.
-    index: &'a mut FxHashMap<usize, u32>,
-    last: usize,
-}
-
-impl Places<'_> {
-    fn of(&mut self, node: GraphNode) -> Result<u32, Pinned> {
-        // Edges mostly lead from node to node as these were added.
-        if let Some(near) = (self.last..self.last + 2).find(|&at| self.nodes.get(at) == Some(&node)) {
-            self.last = near;
-            return Ok(near as u32);
-        }
-        if self.index.is_empty() {
-            self.index.extend(self.nodes.iter().enumerate().map(|(at, &node)| (node as usize, at as u32)));
-        }
-        let at = self.index.get(&(node as usize)).copied().ok_or(Pinned::UnknownNode)?;
-        self.last = at as usize;
-        Ok(at)
-    }
-}
-
-/// Edges by the node they lead to, in the order of its dependencies: by that order the driver pairs
-/// nodes in an update (measured on an H200, driver 580).
-fn edges(graph: Graph, reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
-    let mut len = 0;
-    // SAFETY: without arrays, only the count is written.
-    ok(unsafe { driver::cuGraphGetEdges_v2(graph, null_mut(), null_mut(), null_mut(), &mut len) })?;
-    let (mut from, mut to) = (vec![null_mut(); len], vec![null_mut(); len]);
-    let mut data = vec![[0_u8; EDGE_DATA]; len];
-    if len > 0 {
-        // SAFETY: writes at most `len` entries of each array.
-        ok(unsafe {
-            driver::cuGraphGetEdges_v2(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr().cast(), &mut len)
-        })?;
-    }
-    let mut places = Places { nodes: &reading.nodes, index: &mut reading.index, last: 0 };
-    shape.edges.reserve(len);
-    for ((from, to), data) in from.into_iter().zip(to).zip(data).take(len) {
-        shape.edges.push(Edge { from: places.of(from)?, to: places.of(to)?, data: u64::from_le_bytes(data) });
-    }
-    shape.edges.sort_by_key(|edge| edge.to);
-    let mut is_sink = vec![true; reading.nodes.len()];
-    shape.edges.iter().for_each(|edge| is_sink[edge.from as usize] = false);
-    let sinks = is_sink.iter().filter(|&&sink| sink).count() as u32;
-    // One dependency has no order.
-    for edges in shape.edges.chunk_by_mut(|a, b| a.to == b.to).filter(|edges| edges.len() > 1) {
-        let mut len = edges.len();
-        let (mut deps, mut data) = (vec![null_mut(); len], vec![[0_u8; EDGE_DATA]; len]);
-        let node = places.nodes[edges[0].to as usize];
-        // SAFETY: a live node; writes at most `len` entries of each array.
-        ok(unsafe {
-            driver::cuGraphNodeGetDependencies_v2(node, deps.as_mut_ptr(), data.as_mut_ptr().cast(), &mut len)
-        })?;
-        for ((edge, dep), data) in edges.iter_mut().zip(deps).zip(data) {
-            (edge.from, edge.data) = (places.of(dep)?, u64::from_le_bytes(data));
-        }
-    }
-    reading.sinks = sinks;
     Ok(())
 }
 
