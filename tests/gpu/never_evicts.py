@@ -1,6 +1,7 @@
 """The demo in the mode that never evicts: three slots whose graphs only become more, for a long time.
 
-Every eight steps each slot comes to a shape that it has not seen; nothing is ever dropped. The demo
+Every eight steps each slot comes to a shape that it has not seen, of 100 to 163 kernels (a graph is no
+larger for being a later one: what 64 execs take would grow with it); nothing is ever dropped. The demo
 prints memory on the way, at the same steps natively and preloaded; what counts is how it grows in the
 second half of the run, when the cache has long been full. A handle that is not resident keeps a source,
 so that host memory cannot stand quite still: flat means at most 5 % of native's growth, and none on the

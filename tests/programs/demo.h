@@ -75,11 +75,14 @@ struct slot {
     cudaStream_t stream;
     uint32_t *kv, *act;
     uint64_t *wrong; /* on the device; adds up over all steps */
+    void *mark;      /* on the device; that a fill stands among the kernels */
     uint64_t wrong_words;
     struct pool pool;
     struct cached_graph *graphs; /* by shape */
 };
-enum { ACT_WORDS = 4096 };
+/* Shapes grow by a kernel each up to so many, as graphs do with the context; then as large ones come again
+ * that are others, as graphs of a long run are no larger than its context. */
+enum { ACT_WORDS = 4096, SIZES = 64, MARK_BYTES = 64 };
 
 void slot_open(struct slot *s, int id, const struct knobs *k);
 void *slot_decode(void *slot); /* a thread's body */

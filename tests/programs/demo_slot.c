@@ -11,6 +11,7 @@ void slot_open(struct slot *s, int id, const struct knobs *k) {
     OK(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     GPUMEM_TAG("kv-cache") { s->kv = dev_alloc(kv_bytes); }
     s->act = dev_alloc(ACT_WORDS * 4);
+    if (k->shapes > SIZES) s->mark = dev_alloc(MARK_BYTES);
     s->wrong = dev_alloc(8);
     OK(cudaMemsetAsync(s->wrong, 0, 8, s->stream));
     OK(k_fill(s->kv, kv_bytes / 4, 0xC0DE0000u + (uint32_t)id, s->stream));
@@ -20,7 +21,7 @@ void slot_open(struct slot *s, int id, const struct knobs *k) {
 
 static int shape_of(const struct slot *s, int step) { return step / 8 % s->k->shapes; }
 /* The conversation grows: new parameters every 4 steps, a node more every 32. */
-static int nodes_at(const struct slot *s, int shape, int step) { return s->k->nodes + shape + step / 32 % 3; }
+static int nodes_at(const struct slot *s, int shape, int step) { return s->k->nodes + shape % SIZES + step / 32 % 3; }
 static uint32_t token_at(const struct slot *s, int step) {
     return 1u + (uint32_t)s->id * 1000003u + (uint32_t)(step / 4) * 7919u;
 }
@@ -32,18 +33,21 @@ static uint32_t result_of(uint32_t token, int nodes) {
 /* The step's kernels: the token spreads through a scratch buffer of the pool and
  * ends in `act`. Inside a capture the pool may have to grow, which only a capture
  * in relaxed mode allows. */
-static void record(struct slot *s, uint32_t token, int nodes) {
+static void record(struct slot *s, int shape, uint32_t token, int nodes) {
     size_t actual, bytes = (size_t)(ACT_WORDS + 512 * (nodes - s->k->nodes)) * 4;
     uint32_t *scratch = pool_alloc(&s->pool, bytes, &actual);
     OK(k_fill(nodes == 1 ? s->act : scratch, ACT_WORDS, token, s->stream));
-    for (int i = 1; i < nodes; i++)
+    for (int i = 1; i < nodes; i++) {
+        /* Graphs of one size are told apart by where this stands among the kernels. */
+        if (i == shape / SIZES) OK(cudaMemsetAsync(s->mark, 0, MARK_BYTES, s->stream));
         OK(k_scale(i == nodes - 1 ? s->act : scratch, scratch, ACT_WORDS, i % 2 ? 3u : 5u, s->stream));
+    }
     pool_free(&s->pool, scratch, actual);
 }
 
-static void capture(struct slot *s, struct cached_graph *g, uint32_t token, int nodes) {
+static void capture(struct slot *s, struct cached_graph *g, int shape, uint32_t token, int nodes) {
     OK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed));
-    record(s, token, nodes);
+    record(s, shape, token, nodes);
     did.kernel_launches -= nodes;
     if (g->graph) graph_destroy(g->graph);
     g->graph = end_capture(s->stream);
@@ -105,10 +109,10 @@ void *slot_decode(void *arg) {
         struct cached_graph *g = &s->graphs[shape];
         OK(cudaMemsetAsync(s->act, 0, ACT_WORDS * 4, s->stream));
         if (!g->warm) { /* a new key is computed without a graph first */
-            record(s, token, nodes);
+            record(s, shape, token, nodes);
             g->warm = true;
         } else {
-            if (g->nodes != nodes || g->value != want) capture(s, g, token, nodes);
+            if (g->nodes != nodes || g->value != want) capture(s, g, shape, token, nodes);
             graph_launch(g->exec, s->stream);
         }
         g->used_s = now_s();
@@ -131,6 +135,7 @@ void slot_close(struct slot *s) {
     free(s->graphs);
     pool_clear(&s->pool);
     dev_free(s->wrong, 8);
+    if (s->mark) dev_free(s->mark, MARK_BYTES);
     dev_free(s->act, ACT_WORDS * 4);
     dev_free(s->kv, kv_bytes);
     OK(cudaStreamDestroy(s->stream));

@@ -64,3 +64,20 @@ fn driver_memory_is_flat_once_the_cache_is_full() {
         assert!(grown(&ours) * 4 <= grown(&native), "{held}: {ours:?}, natively {native:?}");
     }
 }
+
+/// As long as graphs of the same sizes come again, if never the same graph.
+#[test]
+fn a_long_run_is_flat() {
+    let long = || {
+        let arguments = "--slots 3 --never-evict --shapes 192 --nodes 6 --iterations 1536 --samples 20 --prefill 0";
+        let demo = program("demo").args(arguments.split(' ')).args(["--weights", "1", "--kv", "1"]);
+        demo.env("GPUMEM_GRAPH_CACHE", CAP.to_string())
+    };
+    let (native, ours) = (long().native().ok(), long().preloaded().ok());
+    for held in ["graph_host_held", "graph_device_held"] {
+        let [native, ours] = [&native, &ours].map(|ran| samples(ran, held));
+        let grown = |of: &[u64]| of[19] - of[9];
+        assert!(grown(&ours) * 20 <= grown(&native), "{held}: {ours:?}, natively {native:?}");
+    }
+    ours.ledger().sound().complete().balanced();
+}
