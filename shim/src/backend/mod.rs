@@ -4,12 +4,13 @@
 //! touches a stream, so none can disturb a capture (measured on an H200, driver 580, in all modes).
 
 mod cuda;
-pub mod cuda_graphs;
+mod cuda_graphs;
 pub mod graphs;
 mod hip;
 mod hip_graphs;
 pub mod memory;
 
+pub use cuda_graphs::given;
 pub use hip::context_of as hip_context;
 
 use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};

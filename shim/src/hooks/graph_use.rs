@@ -1,7 +1,7 @@
 //! What else programs do with graphs, and with the code that they refer to.
 
 use super::written;
-use crate::backend::cuda_graphs::given;
+use crate::backend::given;
 use crate::backend::graphs::Code;
 use crate::call::Call;
 use crate::graphs;

@@ -2,7 +2,7 @@
 //! answer looked at ([`crate::activity`]); nothing else is done about it.
 
 use crate::activity;
-use crate::backend::cuda_graphs::given;
+use crate::backend::given;
 use crate::call::Call;
 use crate::stranded;
 use gpumem_abi::types::{LaunchConfig, Opaque, Status};
