@@ -64,7 +64,8 @@ static void answers(void) {
     void *p = (void *)42, *async = NULL, *managed = NULL;
     SAY("none %d, small %d, NULL %d", hipMalloc(&p, 0), hipFree((void *)0x1000), hipFree(NULL));
     int large = hipMalloc(&p, (size_t)1 << 50);
-    SAY("too large %d", large);
+    int last = hipGetLastError();
+    SAY("too large %d, last error %d, then %d", large, last, hipGetLastError());
     OK(hipMallocAsync(&async, MIB, NULL));
     OK(hipMallocManaged(&managed, MIB, 1));
     SAY("stream-ordered %d, managed %d, again %d", hipFree(async), hipFree(managed), hipFree(managed));

@@ -45,7 +45,8 @@ impl Pool {
             if self.flush(owner.device) > 0 {
                 status = real(rounded);
             }
-            if status == OUT_OF_MEMORY && relieve_graphs(owner) {
+            // HIP has the answer of the last call as the thread's last error: that has to be this one's.
+            if status == OUT_OF_MEMORY && (relieve_graphs(owner) || self.vendor == Vendor::Hip) {
                 status = real(rounded);
             }
             if status != OUT_OF_MEMORY {
@@ -113,6 +114,9 @@ impl Pool {
         bytes: u64,
         to: OomFallback,
     ) -> Result<Given, Status> {
+        if to == OomFallback::None {
+            return Err(OUT_OF_MEMORY);
+        }
         let place = || match to {
             OomFallback::None => Err(OUT_OF_MEMORY),
             OomFallback::Managed => match owner.calls.managed(owner.device, bytes as usize) {

@@ -78,6 +78,18 @@ impl Shim {
         context
     }
 
+    /// The context that the calling thread was last seen in, or one of those that there are. 0 if there is
+    /// none.
+    pub fn last_context(&self, vendor: Vendor) -> ContextRef {
+        let contexts = &self.registry.contexts;
+        let generation = contexts.generation.load(Relaxed);
+        let last = threads::local(|local| local.context.get());
+        match (last.vendor, last.generation) == (vendor as u8, generation) {
+            true => last.context,
+            false => contexts.map.iter().find(|entry| entry.key().0 == vendor).map_or(0, |entry| *entry.value()),
+        }
+    }
+
     /// The context of a handle; one not seen before is listed with this device, or the current one.
     pub fn context(&'static self, vendor: Vendor, handle: u64, device: Option<Device>, primary: bool) -> ContextRef {
         let contexts = &self.registry.contexts;

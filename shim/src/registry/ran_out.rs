@@ -69,7 +69,7 @@ impl Shim {
         if self.stranded_pressed() {
             return;
         }
-        let context = self.current_context(call.vendor);
+        let context = self.context_unasked(call.vendor);
         let Some(full) = self.full(call.vendor, context) else { return };
         self.event(EventKind::OutOfMemory, |event| {
             event.a = bytes;
@@ -117,15 +117,24 @@ impl Shim {
         !again && self.stranded_retries(stack)
     }
 
+    /// This thread's context. HIP is not asked: the answer to any call becomes the thread's last error, which
+    /// the program asks for now.
+    fn context_unasked(&'static self, vendor: Vendor) -> ContextRef {
+        match vendor {
+            Vendor::Cuda => self.current_context(vendor),
+            Vendor::Hip => self.last_context(vendor),
+        }
+    }
+
     /// What a device says of itself, and what of it is this process's.
     fn full(&'static self, vendor: Vendor, context: ContextRef) -> Option<Full> {
         let slot = self.ledger.contexts.read(u32::from(context).checked_sub(1)?)?;
         let device = slot.device as i32;
         let pool = pool::of(vendor);
-        if let Some(pool) = pool {
+        // What threads have not told of yet may make the books ask the device, too.
+        if let Some(pool) = pool.filter(|_| vendor == Vendor::Cuda) {
             pool.tell_all(self);
         }
-        // Every call of HIP's becomes the thread's last error, which the program asks for now.
         let may_ask = vendor == Vendor::Cuda && self.registry.streams.capturing() == 0;
         Some(Full {
             context,
