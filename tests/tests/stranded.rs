@@ -262,3 +262,26 @@ fn growth_of_a_pool_is_told_from_buffers() {
         assert!(of_pool <= hits && of_pool * 3 < number(&said, "pool_allocs"), "{mode}: {of_pool} of {hits}");
     }
 }
+
+/// Buffers that work still uses are not stranded, however they creep: seen in what the program gives the
+/// device.
+#[test]
+fn what_is_still_used_is_not_stranded() {
+    let creep = |how: &str, mode: &str, own: &str| {
+        let start = program("pool_creep").arg(how).env("GPUMEM_STRANDED", mode).env("GPUMEM_STRANDED_RETRIES", "1");
+        let ran = start.env("GPUMEM_POOL", own).preloaded().ok();
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{how}, {mode}, pool {own}");
+        ran.ledger().sound().complete().balanced();
+        (events(&ran, EventKind::StrandedSite).len(), number(&ran.json(), "pool_failures"))
+    };
+    for own in POOLS {
+        let (reported, refused) = creep("none", "report", own);
+        assert!(reported >= 1 && refused == 0, "{reported} reports");
+        assert!(creep("none", "press", own).1 >= 2);
+        for how in ["kernel", "packed", "attributes", "cooperative", "runtime", "fill", "copy", "rows", "volume"] {
+            for mode in ["report", "press"] {
+                assert_eq!(creep(how, mode, own), (0, 0), "{how}, {mode}, pool {own}");
+            }
+        }
+    }
+}

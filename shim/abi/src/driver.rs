@@ -158,8 +158,8 @@ macro_rules! driver_functions {
 
         // Work: kernels and host functions.
         cuLaunch ["cuLaunch" 2000 legacy = cuLaunch] => submit::kernel_1(function: Opaque);
-        cuLaunchCooperativeKernel ["cuLaunchCooperativeKernel" 9000 legacy = cuLaunchCooperativeKernel] => submit::cooperative_10(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
-        cuLaunchCooperativeKernel_ptsz ["cuLaunchCooperativeKernel" 9000 ptds = cuLaunchCooperativeKernel] => submit::cooperative_10(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
+        cuLaunchCooperativeKernel ["cuLaunchCooperativeKernel" 9000 legacy = cuLaunchCooperativeKernel] => submit::cooperative_kernel(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
+        cuLaunchCooperativeKernel_ptsz ["cuLaunchCooperativeKernel" 9000 ptds = cuLaunchCooperativeKernel] => submit::cooperative_kernel(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque);
         cuLaunchCooperativeKernelMultiDevice ["cuLaunchCooperativeKernelMultiDevice" 9000 legacy = cuLaunchCooperativeKernelMultiDevice] => submit::cooperative_3(launches: Opaque, len: c_uint, flags: c_uint);
         cuLaunchGrid ["cuLaunchGrid" 2000 legacy = cuLaunchGrid] => submit::kernel_3(function: Opaque, grid_x: c_int, grid_y: c_int);
         cuLaunchGridAsync ["cuLaunchGridAsync" 2000 legacy = cuLaunchGridAsync] => submit::kernel_4(function: Opaque, grid_x: c_int, grid_y: c_int, stream: Stream);
@@ -167,10 +167,10 @@ macro_rules! driver_functions {
         cuLaunchHostFunc_ptsz ["cuLaunchHostFunc" 10000 ptds = cuLaunchHostFunc] => submit::work_3(stream: Stream, function: Opaque, data: Opaque);
         cuLaunchHostFunc_v2 ["cuLaunchHostFunc" 13010 legacy = none] => submit::work_4(stream: Stream, function: Opaque, data: Opaque, sync_mode: c_uint);
         cuLaunchHostFunc_v2_ptsz ["cuLaunchHostFunc" 13010 ptds = none] => submit::work_4(stream: Stream, function: Opaque, data: Opaque, sync_mode: c_uint);
-        cuLaunchKernel ["cuLaunchKernel" 4000 legacy = cuLaunchKernel] => submit::kernel_11(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
-        cuLaunchKernel_ptsz ["cuLaunchKernel" 7000 ptds = cuLaunchKernel] => submit::kernel_11(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
-        cuLaunchKernelEx ["cuLaunchKernelEx" 11060 legacy = cuLaunchKernelEx] => submit::kernel_ex(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
-        cuLaunchKernelEx_ptsz ["cuLaunchKernelEx" 11060 ptds = cuLaunchKernelEx] => submit::kernel_ex(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
+        cuLaunchKernel ["cuLaunchKernel" 4000 legacy = cuLaunchKernel] => submit::kernel(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
+        cuLaunchKernel_ptsz ["cuLaunchKernel" 7000 ptds = cuLaunchKernel] => submit::kernel(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
+        cuLaunchKernelEx ["cuLaunchKernelEx" 11060 legacy = cuLaunchKernelEx] => submit::kernel_with_attributes(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
+        cuLaunchKernelEx_ptsz ["cuLaunchKernelEx" 11060 ptds = cuLaunchKernelEx] => submit::kernel_with_attributes(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
         cuStreamAddCallback ["cuStreamAddCallback" 5000 legacy = cuStreamAddCallback] => submit::work_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
         cuStreamAddCallback_ptsz ["cuStreamAddCallback" 7000 ptds = cuStreamAddCallback] => submit::work_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
 
@@ -178,28 +178,28 @@ macro_rules! driver_functions {
         cuMemcpy ["cuMemcpy" 4000 legacy = cuMemcpy] => submit::work_3(dst: DevicePtr, src: DevicePtr, bytes: usize);
         cuMemcpy_ptds ["cuMemcpy" 7000 ptds = cuMemcpy] => submit::work_3(dst: DevicePtr, src: DevicePtr, bytes: usize);
         cuMemcpy2D ["cuMemcpy2D" 2000 legacy = none] => submit::work_1(copy: Opaque);
-        cuMemcpy2D_v2 ["cuMemcpy2D" 3020 legacy = cuMemcpy2D_v2] => submit::work_1(copy: Opaque);
-        cuMemcpy2D_v2_ptds ["cuMemcpy2D" 7000 ptds = cuMemcpy2D_v2] => submit::work_1(copy: Opaque);
+        cuMemcpy2D_v2 ["cuMemcpy2D" 3020 legacy = cuMemcpy2D_v2] => submit::copy_2d(copy: Opaque);
+        cuMemcpy2D_v2_ptds ["cuMemcpy2D" 7000 ptds = cuMemcpy2D_v2] => submit::copy_2d(copy: Opaque);
         cuMemcpy2DAsync ["cuMemcpy2DAsync" 2000 legacy = none] => submit::work_2(copy: Opaque, stream: Stream);
-        cuMemcpy2DAsync_v2 ["cuMemcpy2DAsync" 3020 legacy = cuMemcpy2DAsync_v2] => submit::work_2(copy: Opaque, stream: Stream);
-        cuMemcpy2DAsync_v2_ptsz ["cuMemcpy2DAsync" 7000 ptds = cuMemcpy2DAsync_v2] => submit::work_2(copy: Opaque, stream: Stream);
+        cuMemcpy2DAsync_v2 ["cuMemcpy2DAsync" 3020 legacy = cuMemcpy2DAsync_v2] => submit::copy_2d_async(copy: Opaque, stream: Stream);
+        cuMemcpy2DAsync_v2_ptsz ["cuMemcpy2DAsync" 7000 ptds = cuMemcpy2DAsync_v2] => submit::copy_2d_async(copy: Opaque, stream: Stream);
         cuMemcpy2DUnaligned ["cuMemcpy2DUnaligned" 2000 legacy = none] => submit::work_1(copy: Opaque);
-        cuMemcpy2DUnaligned_v2 ["cuMemcpy2DUnaligned" 3020 legacy = cuMemcpy2DUnaligned_v2] => submit::work_1(copy: Opaque);
-        cuMemcpy2DUnaligned_v2_ptds ["cuMemcpy2DUnaligned" 7000 ptds = cuMemcpy2DUnaligned_v2] => submit::work_1(copy: Opaque);
+        cuMemcpy2DUnaligned_v2 ["cuMemcpy2DUnaligned" 3020 legacy = cuMemcpy2DUnaligned_v2] => submit::copy_2d(copy: Opaque);
+        cuMemcpy2DUnaligned_v2_ptds ["cuMemcpy2DUnaligned" 7000 ptds = cuMemcpy2DUnaligned_v2] => submit::copy_2d(copy: Opaque);
         cuMemcpy3D ["cuMemcpy3D" 2000 legacy = none] => submit::work_1(copy: Opaque);
-        cuMemcpy3D_v2 ["cuMemcpy3D" 3020 legacy = cuMemcpy3D_v2] => submit::work_1(copy: Opaque);
-        cuMemcpy3D_v2_ptds ["cuMemcpy3D" 7000 ptds = cuMemcpy3D_v2] => submit::work_1(copy: Opaque);
+        cuMemcpy3D_v2 ["cuMemcpy3D" 3020 legacy = cuMemcpy3D_v2] => submit::copy_3d(copy: Opaque);
+        cuMemcpy3D_v2_ptds ["cuMemcpy3D" 7000 ptds = cuMemcpy3D_v2] => submit::copy_3d(copy: Opaque);
         cuMemcpy3DAsync ["cuMemcpy3DAsync" 2000 legacy = none] => submit::work_2(copy: Opaque, stream: Stream);
-        cuMemcpy3DAsync_v2 ["cuMemcpy3DAsync" 3020 legacy = cuMemcpy3DAsync_v2] => submit::work_2(copy: Opaque, stream: Stream);
-        cuMemcpy3DAsync_v2_ptsz ["cuMemcpy3DAsync" 7000 ptds = cuMemcpy3DAsync_v2] => submit::work_2(copy: Opaque, stream: Stream);
+        cuMemcpy3DAsync_v2 ["cuMemcpy3DAsync" 3020 legacy = cuMemcpy3DAsync_v2] => submit::copy_3d_async(copy: Opaque, stream: Stream);
+        cuMemcpy3DAsync_v2_ptsz ["cuMemcpy3DAsync" 7000 ptds = cuMemcpy3DAsync_v2] => submit::copy_3d_async(copy: Opaque, stream: Stream);
         cuMemcpy3DBatchAsync ["cuMemcpy3DBatchAsync" 12080 legacy = none] => submit::work_5(len: usize, ops: Opaque, failed: Opaque, flags: u64, stream: Stream);
         cuMemcpy3DBatchAsync_ptsz ["cuMemcpy3DBatchAsync" 12080 ptds = none] => submit::work_5(len: usize, ops: Opaque, failed: Opaque, flags: u64, stream: Stream);
         cuMemcpy3DBatchAsync_v2 ["cuMemcpy3DBatchAsync" 13000 legacy = cuMemcpy3DBatchAsync_v2] => submit::work_4(len: usize, ops: Opaque, flags: u64, stream: Stream);
         cuMemcpy3DBatchAsync_v2_ptsz ["cuMemcpy3DBatchAsync" 13000 ptds = cuMemcpy3DBatchAsync_v2] => submit::work_4(len: usize, ops: Opaque, flags: u64, stream: Stream);
-        cuMemcpy3DPeer ["cuMemcpy3DPeer" 4000 legacy = cuMemcpy3DPeer] => submit::work_1(copy: Opaque);
-        cuMemcpy3DPeer_ptds ["cuMemcpy3DPeer" 7000 ptds = cuMemcpy3DPeer] => submit::work_1(copy: Opaque);
-        cuMemcpy3DPeerAsync ["cuMemcpy3DPeerAsync" 4000 legacy = cuMemcpy3DPeerAsync] => submit::work_2(copy: Opaque, stream: Stream);
-        cuMemcpy3DPeerAsync_ptsz ["cuMemcpy3DPeerAsync" 7000 ptds = cuMemcpy3DPeerAsync] => submit::work_2(copy: Opaque, stream: Stream);
+        cuMemcpy3DPeer ["cuMemcpy3DPeer" 4000 legacy = cuMemcpy3DPeer] => submit::copy_3d(copy: Opaque);
+        cuMemcpy3DPeer_ptds ["cuMemcpy3DPeer" 7000 ptds = cuMemcpy3DPeer] => submit::copy_3d(copy: Opaque);
+        cuMemcpy3DPeerAsync ["cuMemcpy3DPeerAsync" 4000 legacy = cuMemcpy3DPeerAsync] => submit::copy_3d_async(copy: Opaque, stream: Stream);
+        cuMemcpy3DPeerAsync_ptsz ["cuMemcpy3DPeerAsync" 7000 ptds = cuMemcpy3DPeerAsync] => submit::copy_3d_async(copy: Opaque, stream: Stream);
         cuMemcpy3DWithAttributesAsync ["cuMemcpy3DWithAttributesAsync" 13020 legacy = none] => submit::work_3(op: Opaque, flags: u64, stream: Stream);
         cuMemcpy3DWithAttributesAsync_ptsz ["cuMemcpy3DWithAttributesAsync" 13020 ptds = none] => submit::work_3(op: Opaque, flags: u64, stream: Stream);
         cuMemcpyAsync ["cuMemcpyAsync" 4000 legacy = cuMemcpyAsync] => submit::work_4(dst: DevicePtr, src: DevicePtr, bytes: usize, stream: Stream);

@@ -9,6 +9,7 @@ pub mod graphs;
 mod hip;
 mod hip_graphs;
 pub mod memory;
+pub mod params;
 
 pub use cuda_graphs::given;
 pub use hip::context_of as hip_context;

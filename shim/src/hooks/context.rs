@@ -116,6 +116,7 @@ fn execs_go(call: &Call, context: u64, gone: bool) {
     if let Some(pool) = pool::of(call.vendor) {
         pool.context_going(context);
     }
+    backend::params::forget();
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }

@@ -247,6 +247,7 @@ fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.code_going(code);
     }
+    crate::backend::params::forget();
     real()
 }
 

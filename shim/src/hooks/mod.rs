@@ -18,6 +18,7 @@ pub mod graph;
 pub mod graph_use;
 pub mod host;
 pub mod ipc;
+mod launch;
 pub mod memory;
 pub mod peer;
 pub mod procaddr;

@@ -1,11 +1,13 @@
-//! Work for the device: kernels, copies, fills, host functions, events, waits. Each call is counted and its
-//! answer looked at ([`crate::activity`]); nothing else is done about it.
+//! Work for the device: copies, fills, host functions, events, waits. Each call is counted and its answer
+//! looked at ([`crate::activity`]); its arguments are, while somebody wants to know which memory they use
+//! ([`crate::stranded`]). Nothing else is done about it.
 
+pub use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::activity;
 use crate::backend::given;
 use crate::call::Call;
 use crate::stranded;
-use gpumem_abi::types::{LaunchConfig, Opaque, Status};
+use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
 
 macro_rules! work {
     ($($name:ident($($arg:ident: $ty:ident),+) $first:block)*) => { $(
@@ -17,6 +19,9 @@ macro_rules! work {
             $($arg: $ty),+
         ) -> Status {
             $first
+            if stranded::watching() {
+                stranded::used(&[$(stranded::word(&$arg)),+]);
+            }
             // SAFETY: the program's own call.
             let status = activity::submit(|| unsafe { real($($arg),+) });
             activity::saw(status);
@@ -36,31 +41,67 @@ work! {
     work_9(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I) {}
     work_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J) {}
     work_11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K) {}
-    // Kernels: the thread is in the middle of a computation.
+    // Kernels of older calls (see launch.rs): the thread is in the middle of a computation.
     kernel_1(a: A) { stranded::submitted() }
     kernel_3(a: A, b: B, c: C) { stranded::submitted() }
     kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
     cooperative_3(a: A, b: B, c: C) { stranded::submitted(); given::cooperative() }
-    cooperative_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J) {
-        stranded::submitted();
-        given::cooperative()
-    }
-    kernel_11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K) { stranded::submitted() }
 }
 
-/// The program launches a kernel, with attributes.
-#[inline]
-pub unsafe fn kernel_ex(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*const LaunchConfig, Opaque, Opaque, Opaque) -> Status,
-    config: *const LaunchConfig,
-    function: Opaque,
-    params: Opaque,
-    extra: Opaque,
-) -> Status {
-    // SAFETY: the program's own call.
-    unsafe {
-        given::launch(config);
-        kernel_4(call, real, config, function, params, extra)
+/// Bytes of `CUDA_MEMCPY2D_v2`, and of `CUDA_MEMCPY3D_v2` and `CUDA_MEMCPY3D_PEER`.
+const COPY_2D: usize = 128;
+const COPY_3D: usize = 200;
+
+/// Looks at a copy's description while somebody wants to know.
+///
+/// # Safety
+/// A description of so many bytes, which the driver has just read.
+#[inline(always)]
+unsafe fn described<const BYTES: usize>(status: Status, copy: Opaque) {
+    if stranded::watching() && status == SUCCESS {
+        // SAFETY: the caller's promise.
+        let words = (0..BYTES / 8).map(|word| unsafe { copy.cast::<u64>().add(word).read_unaligned() });
+        let mut seen = [0; COPY_3D / 8];
+        seen.iter_mut().zip(words).for_each(|(seen, word)| *seen = word);
+        stranded::used(&seen);
     }
+}
+
+macro_rules! copies {
+    ($($(#[$doc:meta])+ $name:ident, $name_async:ident: $bytes:ident;)*) => { $(
+        $(#[$doc])+
+        #[inline]
+        pub unsafe fn $name(call: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, copy: Opaque) -> Status {
+            // SAFETY: the program's own call, and its description.
+            unsafe {
+                let status = work_1(call, real, copy);
+                described::<$bytes>(status, copy);
+                status
+            }
+        }
+
+        $(#[$doc])+
+        /// In the order of a stream.
+        #[inline]
+        pub unsafe fn $name_async(
+            call: Call,
+            real: unsafe extern "C-unwind" fn(Opaque, Stream) -> Status,
+            copy: Opaque,
+            stream: Stream,
+        ) -> Status {
+            // SAFETY: the program's own call, and its description.
+            unsafe {
+                let status = work_2(call, real, copy, stream);
+                described::<$bytes>(status, copy);
+                status
+            }
+        }
+    )* };
+}
+
+copies! {
+    /// The program copies rows.
+    copy_2d, copy_2d_async: COPY_2D;
+    /// The program copies a volume.
+    copy_3d, copy_3d_async: COPY_3D;
 }

@@ -8,6 +8,7 @@
 //! | sites.rs | what is known of call sites, and which requests were refused |
 //! | phase.rs | whether a thread is in the middle of a computation |
 //! | programs.rs | programs that are known to free and retry |
+//! | uses.rs | which of its blocks work still uses |
 //! | safe.rs | whether a graph still needs what a refusal would have freed |
 //! | watch.rs | one allocation, from the question to the answer |
 //!
@@ -24,8 +25,8 @@
 //!   must not be kept, because the program was pressed for it; [`Shim::stranded_served`] where a block
 //!   that is kept serves a request while one that failed is [`Stranded::waiting`];
 //! * [`submitted`] at kernel launches, [`synced`] where a thread waits for the device (streams,
-//!   events, contexts, copies that wait), [`Shim::stranded_used`] for addresses that work is seen to use
-//!   (a sample is enough);
+//!   events, contexts, copies that wait); while [`watching`], [`used`] with the arguments of what gives the
+//!   device work (a sample is enough);
 //! * [`Shim::is_pool_growth`] for `GPUMEM_POOL_MANAGED`, [`Shim::press_now`] for `gpumem trim --press`,
 //!   [`Shim::stranded_context_ended`] when a context is gone.
 //!
@@ -41,11 +42,13 @@ pub mod programs;
 mod safe;
 mod series;
 mod sites;
+mod uses;
 mod watch;
 
 pub use phase::{inside, submitted, synced};
 pub use safe::{is_live, is_runtime};
 pub use sites::Asker;
+pub use uses::{may_matter, used, watching, word};
 pub use watch::{Watch, watched};
 
 use crate::call::Call;
@@ -88,6 +91,8 @@ pub struct Stranded {
     retries: bool,
     programs: programs::Programs,
     sites: Mutex<Sites>,
+    /// Uses of what may come to be stranded.
+    pub uses: uses::Uses,
     /// How many blocks are known whose address falls on each place: most frees need no lock.
     marks: Box<[AtomicU32]>,
     /// Requests that failed and wait for their thread's next one.
@@ -101,6 +106,7 @@ impl Stranded {
             retries: settings.stranded_retries,
             programs: programs::Programs::new(),
             sites: Mutex::default(),
+            uses: uses::Uses::default(),
             // Where every free is looked at, any address may concern us.
             marks: (0..MARKS).map(|_| AtomicU32::new(settings.freed_in_graph.into())).collect(),
             refusals: AtomicU32::new(0),
@@ -110,6 +116,9 @@ impl Stranded {
     /// Changes `GPUMEM_STRANDED` while the process runs.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Relaxed);
+        if mode == Mode::Off {
+            self.uses.watch(Vec::new());
+        }
     }
 
     /// Whether a request that failed waits for its thread's next one.
@@ -128,9 +137,8 @@ impl Stranded {
         !self.is(Mode::Off)
     }
 
-    /// Locks, whatever a panic left behind: every holder leaves consistent data.
     fn sites(&self) -> MutexGuard<'_, Sites> {
-        self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sites)
     }
 
     fn mark(&self, addr: u64) -> &AtomicU32 {
@@ -196,7 +204,7 @@ impl Shim {
         if !self.stranded.on() {
             return;
         }
-        let (inside, now_ns) = (phase::inside(), clock::now_ns());
+        let (inside, now_ns) = (phase::inside(), clock::precise_ns());
         let report = self.with_sites(|sites| {
             let known = sites.freed(addr);
             let report = sites.made(asker, addr, bytes, inside, now_ns);
@@ -243,13 +251,6 @@ impl Shim {
             self.stranded.mark(addr).fetch_sub(1, Relaxed);
         }
         pressed
-    }
-
-    /// Work uses the block that this address lies in.
-    pub fn stranded_used(&self, addr: u64) {
-        if self.stranded.on() {
-            self.stranded.sites().used(addr, clock::now_ns());
-        }
     }
 
     /// A context is gone, with all that was in it.
@@ -301,8 +302,12 @@ impl Shim {
     fn with_sites<R>(&self, f: impl FnOnce(&mut Sites) -> R) -> R {
         let mut sites = self.stranded.sites();
         let before = sites.stranded;
+        sites.used(&self.stranded.uses.take());
         let result = f(&mut sites);
         let now = sites.stranded;
+        if let Some(watched) = sites.newly_watched().filter(|_| self.stranded.on()) {
+            self.stranded.uses.watch(watched);
+        }
         self.stranded.refusals.store(sites.refusals() as u32, Relaxed);
         drop(sites);
         if now > before {
@@ -380,6 +385,11 @@ impl Shim {
             event.stack = stack;
         });
     }
+}
+
+/// Locks, whatever a panic left behind: every holder leaves consistent data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn asker_of(key: Key, known: &sites::Known) -> Asker {

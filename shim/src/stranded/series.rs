@@ -10,7 +10,7 @@ const CREEP: (u64, u64) = (5, 4);
 const JUMP: u64 = 2;
 
 /// Blocks that are looked back at.
-const BACK: usize = 256;
+pub const BACK: usize = 256;
 
 /// A live block of a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Older {
     pub bytes: u64,
     /// Creeping steps among them and up to the newest.
     creeps: usize,
+    /// Blocks and creeping steps of the series, those that work still uses among them.
+    all: (usize, usize),
 }
 
 impl Older {
@@ -37,22 +39,29 @@ impl Older {
     pub fn strand(&self, newest: u64) -> bool {
         self.blocks + 1 >= LEAST && self.creeps + 1 >= LEAST && self.bytes > newest
     }
+
+    /// Whether the next block may make it one: from here on it matters which blocks are used.
+    pub fn may_strand(&self) -> bool {
+        self.all.0 + 2 >= LEAST && self.all.1 + 2 >= LEAST
+    }
 }
 
 /// The blocks, in the order in which they were made, that a block of `newest` bytes leaves behind.
 pub fn older(blocks: &[Block], newest: u64) -> Older {
     let mut found = Older::default();
     let mut next = newest;
-    // A block that work still uses after its successor was made is not left behind.
-    let successor_ns = blocks.last().map_or(0, |last| last.made_ns);
-    for block in blocks.iter().rev().take(BACK) {
+    // A block that work still uses after the last one was made is not left behind. That one itself was used
+    // until now: its successor is only being made.
+    let last_ns = blocks.last().map_or(0, |last| last.made_ns);
+    for (back, block) in blocks.iter().rev().take(BACK).enumerate() {
         if block.bytes > next || next > block.bytes.saturating_mul(JUMP) {
             break;
         }
         // Blocks of one size are several pools or streams that grow alike.
         let creeps = block.bytes < next && next / CREEP.0 <= block.bytes / CREEP.1;
         next = block.bytes;
-        if block.used_ns > successor_ns {
+        found.all = (found.all.0 + 1, found.all.1 + usize::from(creeps));
+        if back > 0 && block.used_ns > last_ns {
             continue;
         }
         found.creeps += usize::from(creeps);
@@ -119,7 +128,15 @@ mod tests {
         let mut all = blocks(&[100 * MIB, 105 * MIB, 110 * MIB, 116 * MIB]);
         let newest = 121 * MIB;
         assert!(older(&all, newest).strand(newest));
+        // The last one is always used until then.
+        all[3].used_ns = 1000;
+        assert!(older(&all, newest).strand(newest));
         all.iter_mut().for_each(|block| block.used_ns = 1000);
-        assert_eq!(older(&all, newest), Older::default());
+        let found = older(&all, newest);
+        assert_eq!((found.blocks, found.bytes), (1, 116 * MIB));
+        assert!(!found.strand(newest) && found.may_strand());
+        // As long as it was used when the one before was made, and no more.
+        all.iter_mut().for_each(|block| block.used_ns = 3);
+        assert!(older(&all, newest).strand(newest));
     }
 }

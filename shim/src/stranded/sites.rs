@@ -1,10 +1,11 @@
 //! Call sites that ask for large blocks: what they hold, what they strand, and which of their
 //! requests were refused. Pure bookkeeping: nothing here calls anything, and everything is bounded.
 
-use super::series::{Block, Older, older};
+use super::series::{BACK, Block, Older, older};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Call sites that are kept; those that hold nothing make way.
 const SITES: usize = 512;
@@ -49,6 +50,8 @@ pub struct Known {
     pub strands: bool,
     /// Bytes and blocks that it strands now.
     pub stranded: (u64, u64),
+    /// It strands, or may with its next block: uses of its blocks matter.
+    watched: bool,
     /// Stranded bytes when it was last reported.
     said: u64,
     /// Blocks made in the middle of a computation, and others.
@@ -116,6 +119,8 @@ pub struct Sites {
     refusals: Vec<Refusal>,
     /// Sum of what all sites strand.
     pub stranded: u64,
+    /// The blocks of watched sites are others than they were.
+    changed: bool,
 }
 
 impl Sites {
@@ -236,6 +241,7 @@ impl Sites {
         known.blocks.push(Block { addr, bytes, made_ns: now_ns, used_ns: 0 });
         self.blocks.insert(addr, (bytes, key));
         self.look_again(key);
+        self.changed |= self.known.get(&key).is_some_and(|known| known.watched);
         let known = self.known.get_mut(&key)?;
         let (bytes, blocks) = known.stranded;
         if bytes < super::LEAST_REPORTED || bytes < known.said.saturating_mul(2) {
@@ -265,6 +271,7 @@ impl Sites {
         if let Some(index) = known.blocks.iter().rposition(|block| block.addr == addr) {
             known.blocks.remove(index);
         }
+        self.changed |= known.watched;
         // A free makes no series.
         if known.strands {
             self.look_again(key);
@@ -272,33 +279,49 @@ impl Sites {
         true
     }
 
-    /// Work uses the block that this address lies in.
-    pub fn used(&mut self, addr: u64, now_ns: u64) {
-        let Some((&start, &(bytes, key))) = self.blocks.range(..=addr).next_back() else { return };
-        if addr - start >= bytes {
-            return;
+    /// Work was seen to use blocks, by their addresses and times.
+    pub fn used(&mut self, uses: &[(u64, u64)]) {
+        let mut keys = FxHashSet::default();
+        for &(addr, used_ns) in uses {
+            let Some(&(_, key)) = self.blocks.get(&addr) else { continue };
+            let Some(known) = self.known.get_mut(&key) else { continue };
+            if let Some(block) = known.blocks.iter_mut().find(|block| block.addr == addr) {
+                block.used_ns = used_ns;
+                keys.insert(key);
+            }
         }
-        let Some(known) = self.known.get_mut(&key) else { return };
-        if let Some(block) = known.blocks.iter_mut().find(|block| block.addr == start) {
-            block.used_ns = now_ns;
+        keys.into_iter().for_each(|key| self.look_again(key));
+    }
+
+    /// The blocks of all watched sites, if they are others than when this was last asked.
+    pub fn newly_watched(&mut self) -> Option<Vec<Range<u64>>> {
+        if !std::mem::take(&mut self.changed) {
+            return None;
         }
+        let watched = self.known.values().filter(|known| known.watched);
+        let blocks = watched.flat_map(|known| known.blocks.iter().rev().take(BACK));
+        Some(blocks.map(|block| block.addr..block.addr.saturating_add(block.bytes)).collect())
     }
 
     /// What a site strands now.
     fn look_again(&mut self, key: Key) {
         let Some(known) = self.known.get_mut(&key) else { return };
         let before = known.stranded.0;
+        let was_watched = known.watched;
+        known.watched = known.strands || known.marked;
         known.stranded = match known.blocks.split_last() {
             None => (0, 0),
             Some((newest, before)) => {
                 let older = older(before, newest.bytes);
                 known.strands |= older.strand(newest.bytes);
+                known.watched |= known.strands || older.may_strand();
                 if known.strands { (older.bytes, older.blocks as u64) } else { (0, 0) }
             }
         };
         if known.blocks.is_empty() {
             known.said = 0;
         }
+        self.changed |= known.watched != was_watched;
         self.stranded = self.stranded - before + known.stranded.0;
     }
 
@@ -323,6 +346,7 @@ impl Sites {
         let ended: u64 = self.known.iter().filter(|(key, _)| gone(key)).map(|(_, known)| known.stranded.0).sum();
         self.stranded -= ended;
         self.known.retain(|key, _| !gone(key));
+        self.changed = true;
         self.aliases.retain(|key, _| !gone(key));
         addresses
     }

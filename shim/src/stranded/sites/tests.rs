@@ -122,13 +122,31 @@ fn everything_is_bounded_and_ends_with_its_context() {
 }
 
 #[test]
-fn use_is_found_by_any_address_in_a_block() {
+fn what_is_used_is_not_stranded() {
     let (mut sites, made) = stranding(7);
     let before = sites.stranded;
-    made[..10].iter().for_each(|&addr| sites.used(addr + 99 * MIB, 1000));
-    sites.used(made[0] + 500 * MIB, 2000);
+    let uses: Vec<(u64, u64)> = made[..10].iter().map(|&addr| (addr, 1000)).collect();
+    sites.used(&uses);
+    sites.used(&[(made[0] + 500 * MIB, 2000)]);
     sites.freed(made[19]);
     assert!(sites.stranded < before - 1000 * MIB, "ten blocks are in use");
+}
+
+#[test]
+fn uses_matter_once_a_site_may_strand() {
+    let mut sites = Sites::default();
+    let watched = |sites: &mut Sites| sites.newly_watched().map(|blocks| blocks.len());
+    for n in 0..6 {
+        assert_eq!(watched(&mut sites), [None, None, None, Some(3), Some(4), Some(5)][n as usize], "{n}");
+        sites.made(&asker(1, 1), n << 30, (100 + 6 * n) * MIB, true, n);
+        sites.made(&asker(2, 1), (n + 100) << 30, 64 * MIB, true, n);
+    }
+    assert_eq!((watched(&mut sites), watched(&mut sites)), (Some(6), None));
+    sites.freed(2 << 30);
+    sites.freed(100 << 30);
+    assert_eq!(watched(&mut sites), Some(5));
+    sites.end_context(1);
+    assert_eq!(watched(&mut sites), Some(0));
 }
 
 #[test]

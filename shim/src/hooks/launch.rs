@@ -1,0 +1,228 @@
+//! Kernels: counted as work ([`super::submit`]), and their arguments looked at while somebody wants to know
+//! which memory they use ([`crate::stranded`]).
+
+use crate::activity;
+use crate::backend::{given, params};
+use crate::call::Call;
+use crate::gate;
+use crate::pool::looks;
+use crate::stranded;
+use gpumem_abi::types::*;
+use std::ffi::c_uint;
+
+/// Words that are looked at together.
+const WORDS: usize = 64;
+/// Entries of a list of extra parameters at most.
+const MOST_EXTRA: usize = 16;
+/// `CU_LAUNCH_PARAM_END`, `…_BUFFER_POINTER`, `…_BUFFER_SIZE`.
+const END: usize = 0;
+const BUFFER: usize = 1;
+const BUFFER_BYTES: usize = 2;
+/// Largest parameter space, bytes (since CUDA 12.1).
+const MOST_BYTES: usize = 32_764;
+
+/// The program launches a kernel.
+#[inline]
+pub unsafe fn kernel(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(
+        Opaque,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        Stream,
+        Opaque,
+        Opaque,
+    ) -> Status,
+    function: Opaque,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: Stream,
+    params: Opaque,
+    extra: Opaque,
+) -> Status {
+    // SAFETY: the program's own call.
+    unsafe {
+        launched(function, params, extra, || {
+            real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra)
+        })
+    }
+}
+
+/// The program launches a kernel whose blocks work together.
+#[inline]
+pub unsafe fn cooperative_kernel(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(
+        Opaque,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        Stream,
+        Opaque,
+    ) -> Status,
+    function: Opaque,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: Stream,
+    params: Opaque,
+) -> Status {
+    given::cooperative();
+    // SAFETY: the program's own call.
+    unsafe {
+        launched(function, params, std::ptr::null_mut(), || {
+            real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params)
+        })
+    }
+}
+
+/// The program launches a kernel with attributes.
+#[inline]
+pub unsafe fn kernel_with_attributes(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(*const LaunchConfig, Opaque, Opaque, Opaque) -> Status,
+    config: *const LaunchConfig,
+    function: Opaque,
+    params: Opaque,
+    extra: Opaque,
+) -> Status {
+    // SAFETY: the program's own call.
+    unsafe {
+        given::launch(config);
+        launched(function, params, extra, || real(config, function, params, extra))
+    }
+}
+
+/// Counts a launch, and looks at its arguments if somebody wants to know.
+///
+/// # Safety
+/// The arguments are those of the launch.
+#[inline(always)]
+unsafe fn launched(function: Opaque, params: Opaque, extra: Opaque, real: impl FnOnce() -> Status) -> Status {
+    stranded::submitted();
+    let status = activity::submit(real);
+    activity::saw(status);
+    if stranded::watching() && status == SUCCESS {
+        // SAFETY: the caller's promise; the driver has just read them.
+        unsafe { look_at(function, params.cast(), extra.cast()) };
+    }
+    status
+}
+
+/// Looks for memory in the arguments of a launch that the driver took.
+///
+/// # Safety
+/// The arguments are those of the launch.
+#[cold]
+unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usize) {
+    gate::record_if_started(|shim| {
+        let mut seen = Seen { words: [0; WORDS], len: 0, mark: |words| shim.stranded.uses.mark(words) };
+        // SAFETY: the program's arguments, which the driver has just read in the same way.
+        unsafe {
+            if !params.is_null() {
+                for (index, &bytes) in
+                    params::sizes(function, !looks::capturing()).iter().flat_map(|s| s.iter()).enumerate()
+                {
+                    seen.bytes(*params.add(index), bytes as usize);
+                }
+            } else if !extra.is_null() {
+                let (buffer, bytes) = packed(extra);
+                seen.bytes(buffer, bytes);
+            }
+        }
+        seen.tell();
+    });
+}
+
+/// The buffer that a list of extra parameters names, and its bytes.
+///
+/// # Safety
+/// A list as `cuLaunchKernel` takes it.
+unsafe fn packed(extra: *const usize) -> (*const u8, usize) {
+    let (mut buffer, mut bytes) = (std::ptr::null(), 0);
+    for index in (0..MOST_EXTRA).step_by(2) {
+        // SAFETY: the list ends with END; each key has a value.
+        unsafe {
+            let value = || *extra.add(index + 1);
+            match *extra.add(index) {
+                END => break,
+                BUFFER => buffer = value() as *const u8,
+                BUFFER_BYTES => bytes = (value() as *const usize).read_unaligned(),
+                _ => {}
+            }
+        }
+    }
+    (buffer, bytes.min(MOST_BYTES))
+}
+
+/// Words of arguments that may be addresses.
+struct Seen<F: Fn(&[u64])> {
+    words: [u64; WORDS],
+    len: usize,
+    mark: F,
+}
+
+impl<F: Fn(&[u64])> Seen<F> {
+    /// Adds those of one argument. Addresses in a struct lie at multiples of eight.
+    ///
+    /// # Safety
+    /// `at` is readable for so many bytes.
+    unsafe fn bytes(&mut self, at: *const u8, bytes: usize) {
+        if at.is_null() {
+            return;
+        }
+        for offset in (0..bytes / 8).map(|word| word * 8) {
+            // SAFETY: the caller's promise.
+            let word = unsafe { at.add(offset).cast::<u64>().read_unaligned() };
+            if !stranded::may_matter(word) {
+                continue;
+            }
+            if self.len == WORDS {
+                self.tell();
+            }
+            self.words[self.len] = word;
+            self.len += 1;
+        }
+    }
+
+    fn tell(&mut self) {
+        if self.len > 0 {
+            (self.mark)(&self.words[..self.len]);
+        }
+        self.len = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_extra_parameters_names_a_buffer() {
+        let (buffer, bytes) = ([1_u64, 2, 3], 24_usize);
+        let at = |pointer: *const usize| pointer as usize;
+        let list = [BUFFER_BYTES, at(&bytes), BUFFER, buffer.as_ptr() as usize, END];
+        // SAFETY: a list as it has to be.
+        assert_eq!(unsafe { packed(list.as_ptr()) }, (buffer.as_ptr().cast(), 24));
+        // SAFETY: as above.
+        assert_eq!(unsafe { packed([END].as_ptr()) }, (std::ptr::null(), 0));
+    }
+}

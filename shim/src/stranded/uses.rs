@@ -1,0 +1,124 @@
+//! Which older blocks of a growing call site work still uses, seen in what the program gives the device:
+//! arguments of kernels, copies and fills.
+//!
+//! Until a site may strand this costs one load at each of those. Then words of their arguments that are
+//! addresses in a block mark it, under a lock that nobody waits for: what one call misses the next shows.
+//! Launches of graphs show nothing.
+
+use crate::clock;
+use crate::gate;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What the watched blocks lie between; an end of 0: none is watched.
+static FROM: AtomicU64 = AtomicU64::new(0);
+static TO: AtomicU64 = AtomicU64::new(0);
+
+/// Whether anybody wants to know of uses.
+#[inline(always)]
+pub fn watching() -> bool {
+    TO.load(Relaxed) != 0
+}
+
+/// Whether a word may be an address that somebody wants to know of.
+#[inline]
+pub fn may_matter(word: u64) -> bool {
+    word >= FROM.load(Relaxed) && word < TO.load(Relaxed)
+}
+
+/// The program gives the device work with these arguments, addresses among them.
+#[cold]
+pub fn used(words: &[u64]) {
+    if words.iter().any(|&word| may_matter(word)) {
+        gate::record_if_started(|shim| shim.stranded.uses.mark(words));
+    }
+}
+
+/// An argument, if it may be an address.
+#[inline(always)]
+pub fn word<T>(argument: &T) -> u64 {
+    if size_of::<T>() != 8 {
+        return 0;
+    }
+    // SAFETY: arguments of hooks are numbers, pointers and structs of numbers without gaps; this one has the
+    // size of a u64.
+    unsafe { std::ptr::from_ref(argument).cast::<u64>().read_unaligned() }
+}
+
+/// The blocks that are watched, by address.
+#[derive(Default)]
+pub struct Uses {
+    blocks: Mutex<Vec<Block>>,
+}
+
+struct Block {
+    range: Range<u64>,
+    /// When it was last seen used; 0: not since that was asked.
+    used_ns: u64,
+}
+
+impl Uses {
+    /// Watches these blocks and no others.
+    pub fn watch(&self, mut ranges: Vec<Range<u64>>) {
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (from, to) = (ranges.first().map_or(0, |first| first.start), ranges.last().map_or(0, |last| last.end));
+        let mut blocks = super::lock(&self.blocks);
+        *blocks = ranges.into_iter().map(|range| Block { range, used_ns: 0 }).collect();
+        FROM.store(from, Relaxed);
+        TO.store(to, Relaxed);
+    }
+
+    /// Addresses of blocks that were used since this was last asked, and when.
+    pub fn take(&self) -> Vec<(u64, u64)> {
+        if !watching() {
+            return Vec::new();
+        }
+        let mut blocks = super::lock(&self.blocks);
+        let used = blocks.iter_mut().filter(|block| block.used_ns != 0);
+        used.map(|block| (block.range.start, std::mem::take(&mut block.used_ns))).collect()
+    }
+
+    /// Marks the blocks that these words are addresses in.
+    pub fn mark(&self, words: &[u64]) {
+        let Ok(mut blocks) = self.blocks.try_lock() else { return };
+        let now_ns = clock::precise_ns();
+        for &word in words.iter().filter(|&&word| may_matter(word)) {
+            let behind = blocks.partition_point(|block| block.range.start <= word);
+            if let Some(block) = behind.checked_sub(1).and_then(|index| blocks.get_mut(index))
+                && word < block.range.end
+            {
+                block.used_ns = now_ns;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_mark_the_blocks_that_they_lie_in() {
+        let uses = Uses::default();
+        assert_eq!(uses.take(), []);
+        uses.watch(vec![0x5000..0x6000, 0x1000..0x3000]);
+        assert!(watching() && may_matter(0x1000) && !may_matter(0x6000) && !may_matter(8));
+        uses.mark(&[0x0fff, 0x3000, 0x4fff, 0x6000, 7]);
+        assert_eq!(uses.take(), []);
+        uses.mark(&[0x5fff]);
+        let used = uses.take();
+        assert!(matches!(used[..], [(0x5000, at)] if at > 0), "{used:?}");
+        uses.mark(&[0x5000, 0x1000]);
+        assert_eq!(uses.take().len(), 2);
+        assert_eq!(uses.take(), [], "each is told once");
+        uses.watch(Vec::new());
+        assert!(!watching());
+    }
+
+    #[test]
+    fn an_argument_of_eight_bytes_may_be_an_address() {
+        assert_eq!((word(&0x1234_u64), word(&std::ptr::without_provenance::<u8>(0x77))), (0x1234, 0x77));
+        assert_eq!((word(&5_u32), word(&[1_u64, 2])), (0, 0));
+    }
+}
