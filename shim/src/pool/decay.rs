@@ -97,7 +97,8 @@ impl Pool {
             let uses = cache.uses.load(Relaxed);
             let rests = cache.seen.swap(uses, Relaxed) == uses;
             let ended = tid != 0 && !is_alive(tid);
-            if !(rests || ended) {
+            let holds = cache.bytes.load(Relaxed) != 0 || cache.keeps_bytes();
+            if !(rests && holds || ended) {
                 continue;
             }
             if self.empty(shim, cache) && ended {

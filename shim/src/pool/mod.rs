@@ -239,7 +239,7 @@ impl Pool {
 
     /// Tells contexts of the live bytes that threads have kept from them.
     pub fn tell_all(&self, shim: &'static Shim) {
-        for cache in self.caches() {
+        for cache in self.caches().into_iter().filter(|cache| cache.keeps_bytes()) {
             let Some(taken) = cache.take() else { continue };
             let (owner, untold) = (taken.owner(), taken.untold());
             drop(taken);

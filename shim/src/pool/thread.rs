@@ -118,6 +118,11 @@ impl ThreadCache {
         None
     }
 
+    /// Whether its context was not told of some live bytes.
+    pub fn keeps_bytes(&self) -> bool {
+        self.untold.load(Relaxed) != 0
+    }
+
     /// The context whose blocks it has.
     #[inline]
     pub fn last_owner(&self) -> *const Owner {
