@@ -17,6 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 /// bytes at least.
 const GROWTH_SHARE: u64 = 6;
 const GROWTH_BYTES: u64 = 32 << 20;
+/// Freed blocks that wait for an event together, and their bytes at most: to record one and to ask for it takes
+/// longer than all else of a free, and whoever needs one of them asks at once.
+const GATHERED: usize = 8;
+const GATHERED_BYTES: u64 = 32 << 20;
 /// Freed blocks that one event covers at most.
 const BATCH: usize = 64;
 /// Events that wait at a time, unless many blocks were freed since the last.
@@ -228,29 +232,41 @@ impl Owner {
                 return false;
             }
             // More events than this tell nothing that fewer do not.
-            if inner.batches.len() >= MOST_BATCHES && inner.open.len() < BATCH {
+            let open = inner.open.len();
+            let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes.load(Relaxed)).sum();
+            if open + 1 < GATHERED && bytes <= GATHERED_BYTES || inner.batches.len() >= MOST_BATCHES && open < BATCH {
                 keep();
                 inner.open.push(block);
                 return false;
             }
         }
+        // Before the event: what is freed from here on is not covered.
+        let mut blocks = std::mem::take(&mut lock(&self.inner).open);
         let Some((event, quiet)) = self.within(|| self.event()) else {
             keep();
-            lock(&self.inner).open.push(block);
+            blocks.push(block);
+            lock(&self.inner).open.extend(blocks);
             self.close_batch();
             return false;
         };
         if self.within(|| self.calls.over(event)) {
             self.clean(quiet);
             lock(&self.events).push(event);
+            self.keep_all(&mut lock(&self.inner), blocks, now_ns);
             return true;
         }
         keep();
-        let mut inner = lock(&self.inner);
-        let mut blocks = std::mem::take(&mut inner.open);
         blocks.push(block);
-        self.push_batch(&mut inner, event, quiet, blocks);
+        self.push_batch(&mut lock(&self.inner), event, quiet, blocks);
         false
+    }
+
+    /// Keeps blocks that waited and that no work uses any more.
+    fn keep_all(&self, inner: &mut Inner, blocks: impl IntoIterator<Item = &'static Block>, now_ns: u64) {
+        for block in blocks {
+            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
+            self.keep_in(inner, block, now_ns);
+        }
     }
 
     fn push_batch(&self, inner: &mut Inner, event: Event, quiet: Option<u64>, blocks: Vec<&'static Block>) {
@@ -293,10 +309,7 @@ impl Owner {
                 continue;
             }
             let Some(batch) = inner.batches.pop_front() else { return };
-            for block in batch.blocks {
-                self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
-                self.keep_in(&mut inner, block, now_ns);
-            }
+            self.keep_all(&mut inner, batch.blocks, now_ns);
             drop(inner);
             self.clean(batch.quiet);
             lock(&self.events).push(event);
@@ -323,10 +336,7 @@ impl Owner {
         if !done {
             inner.open.extend(blocks);
         } else {
-            for block in blocks {
-                self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
-                self.keep_in(&mut inner, block, now_ns);
-            }
+            self.keep_all(&mut inner, blocks, now_ns);
         }
         drop(inner);
         lock(&self.events).extend(events);
