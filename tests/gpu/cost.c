@@ -136,7 +136,7 @@ static void *captured(int real, int nodes, uint64_t seed) {
     return graph;
 }
 static void *instantiated(int real, int nodes, uint64_t seed) {
-    struct call instantiate = need("cuGraphInstantiate", 12000);
+    struct call instantiate = need("cuGraphInstantiateWithFlags", 11040);
     void *exec;
     must(BY(instantiate)(&exec, captured(real, nodes, seed), 0ull), "cuGraphInstantiate");
 #undef BY
@@ -159,7 +159,7 @@ static void by_turns(const char *label, int nodes, int blocks) {
 }
 /* What a program does that keeps making graphs: the class is known after the first. */
 static void instantiating(const char *label, int nodes, int blocks) {
-    struct call make = need("cuGraphInstantiate", 12000), destroy = need("cuGraphExecDestroy", 10000);
+    struct call make = need("cuGraphInstantiateWithFlags", 11040), destroy = need("cuGraphExecDestroy", 10000);
     struct way hooked[2] = {make.hooked, destroy.hooked}, real[2] = {make.real, destroy.real};
     hooked[0].what = captured(0, nodes, 1);
     real[0].what = captured(1, nodes, 1);

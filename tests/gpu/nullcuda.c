@@ -75,7 +75,6 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { last_freed = p; return 0; }
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain) X(cuModuleLoadData, cuModuleLoadData)         \
     X(cuModuleGetFunction, cuModuleGetFunction) X(cuStreamCreate, cuStreamCreate)                       \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                         \
-    Y(cuGraphInstantiate, cuGraphInstantiateWithFlags)                                                  \
     X(cuDriverGetVersion, cuDriverGetVersion) X(cuDeviceGetCount, cuDeviceGetCount)                     \
     X(cuDeviceGet, cuDeviceGet) X(cuCtxGetDevice, cuCtxGetDevice) X(cuCtxGetId, cuCtxGetId)             \
     X(cuDeviceGetName, cuDeviceGetName) X(cuDeviceTotalMem, cuDeviceTotalMem_v2)                        \

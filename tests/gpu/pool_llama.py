@@ -81,7 +81,7 @@ def stranded():
         not problems and live <= 3 and ratio >= 0.95)
     row("pool-spill", f"{report.live:.2f} GiB", f"{'finishes' if spill.finished else 'ends with ' + spill.why}: live {spill.live:.2f} GiB, "
         f"spilled in all {spill.spilled:.2f} GiB, card {spill.card:.2f} GiB, prefill {(spill.prefill or 0) / (native[0].prefill or 1):.3f} ×",
-        spill.finished and spill.card < 5)
+        spill.finished and spill.live <= 4)
     sites = inspect("stats", report.path).get("pool", {}).get("stranded", [])
     first = sites[0] if sites else None
     row("pool-report", "–", f"{first['site']}: {first['bytes'] / 2**30:.2f} GiB in {first['blocks']} blocks" if first else "no site", bool(first))
