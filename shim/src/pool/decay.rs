@@ -6,7 +6,7 @@
 use super::owner::Owner;
 use super::{Pool, all, lock};
 use crate::shim::Shim;
-use crate::{backend, clock, gate};
+use crate::{backend, clock, gate, threads};
 use gpumem_wire::counters;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -112,12 +112,17 @@ impl Pool {
         /// A look is a system call.
         const LOOKS: usize = 4;
         let Some(shim) = gate::shim() else { return false };
-        let caches = self.caches();
         let first = self.looked.fetch_add(LOOKS, Relaxed);
+        let mut looked_at = [None; LOOKS];
+        {
+            let caches = lock(&self.caches);
+            let next = (0..caches.len()).map(|index| caches[(first + index) % caches.len()]);
+            looked_at.iter_mut().zip(next).for_each(|(place, cache)| *place = Some(cache));
+        }
         let mut any = false;
-        for cache in (0..LOOKS.min(caches.len())).map(|index| caches[(first + index) % caches.len()]) {
+        for cache in looked_at.into_iter().flatten() {
             let tid = cache.tid.load(Acquire);
-            if tid == 0 || cache.bytes.load(Relaxed) == 0 || is_alive(tid) {
+            if tid == 0 || cache.bytes.load(Relaxed) == 0 || tid == threads::known_tid() || is_alive(tid) {
                 continue;
             }
             if self.empty(shim, cache) {

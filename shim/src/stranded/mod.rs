@@ -206,7 +206,8 @@ impl Shim {
         }
         let (inside, now_ns) = (phase::inside(), clock::precise_ns());
         let report = self.with_sites(|sites| {
-            let known = sites.freed(addr);
+            // One that was freed past us, if anything was ever known of the address.
+            let known = self.stranded.mark(addr).load(Relaxed) != 0 && sites.freed(addr);
             let report = sites.made(asker, addr, bytes, inside, now_ns);
             (known, report, sites.knows(addr))
         });

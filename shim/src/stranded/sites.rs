@@ -225,7 +225,6 @@ impl Sites {
     /// A block was made. What to tell people, if there is something.
     pub fn made(&mut self, asker: &Asker, addr: u64, bytes: u64, inside: bool, now_ns: u64) -> Option<Report> {
         let key = self.key(asker);
-        self.freed(addr);
         if self.blocks.len() >= BLOCKS || !self.room_for(key) {
             return None;
         }
