@@ -117,6 +117,7 @@ macro_rules! driver_functions {
         cuGraphInstantiateWithFlags ["cuGraphInstantiateWithFlags" 11040 legacy = cuGraphInstantiateWithFlags] => graph::instantiate(exec: *mut GraphExec, graph: Graph, flags: u64);
         cuGraphInstantiateWithParams ["cuGraphInstantiateWithParams" 12000 legacy = cuGraphInstantiateWithParams] => graph::instantiate_params(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
         cuGraphInstantiateWithParams_ptsz ["cuGraphInstantiateWithParams" 12000 ptds = cuGraphInstantiateWithParams] => graph::instantiate_params_ptsz(exec: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams);
+        cuGraphDestroyNode ["cuGraphDestroyNode" 10000 legacy = cuGraphDestroyNode] => graph_use::destroy_node(node: GraphNode);
         cuGraphGetNodes ["cuGraphGetNodes" 10000 legacy = cuGraphGetNodes] => graph_use::get_nodes(graph: Graph, nodes: *mut GraphNode, len: *mut usize);
         cuGraphAddChildGraphNode ["cuGraphAddChildGraphNode" 10000 legacy = cuGraphAddChildGraphNode] => graph_use::add_child(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, child: Graph);
         cuGraphAddNode ["cuGraphAddNode" 12020 legacy = none] => graph_use::add_node(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
@@ -407,7 +408,6 @@ macro_rules! graph_thunks {
         cuGraphBatchMemOpNodeSetParams ["cuGraphBatchMemOpNodeSetParams" 11070 legacy = cuGraphBatchMemOpNodeSetParams] (node, params);
         cuGraphChildGraphNodeGetGraph ["cuGraphChildGraphNodeGetGraph" 10000 legacy = cuGraphChildGraphNodeGetGraph] (node, out);
         cuGraphConditionalHandleCreate ["cuGraphConditionalHandleCreate" 12030 legacy = cuGraphConditionalHandleCreate] (handle, graph, ctx, value, flags);
-        cuGraphDestroyNode ["cuGraphDestroyNode" 10000 legacy = cuGraphDestroyNode] (node);
         cuGraphRemoveDependencies ["cuGraphRemoveDependencies" 10000 legacy = none] (graph, from, to, len);
         cuGraphRemoveDependencies_v2 ["cuGraphRemoveDependencies" 12030 legacy = cuGraphRemoveDependencies_v2] (graph, from, to, data, len);
         cuGraphDebugDotPrint ["cuGraphDebugDotPrint" 11030 legacy = cuGraphDebugDotPrint] (graph, path, flags);

@@ -92,6 +92,7 @@ macro_rules! hip_functions {
 
         hipGraphLaunch => exec::launch(exec: GraphExec, stream: Stream);
         hipGraphLaunch_spt => exec::launch_ptsz(exec: GraphExec, stream: Stream);
+        hipGraphDestroyNode => graph_use::destroy_node(node: GraphNode);
         hipGraphUpload => exec::upload(exec: GraphExec, stream: Stream);
         hipGraphExecDestroy => exec::destroy(exec: GraphExec);
         hipGraphExecGetFlags => exec::get_flags(exec: GraphExec, flags: *mut u64);
@@ -150,7 +151,6 @@ macro_rules! hip_graph_thunks {
             hipGraphBatchMemOpNodeSetParams (node, params);
             hipGraphChildGraphNodeGetGraph (node, out);
             hipGraphDebugDotPrint (graph, path, flags);
-            hipGraphDestroyNode (node);
             hipGraphEventRecordNodeGetEvent (node, event);
             hipGraphEventRecordNodeSetEvent (node, event);
             hipGraphEventWaitNodeGetEvent (node, event);

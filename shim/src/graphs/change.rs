@@ -4,7 +4,7 @@ use super::cache::{Cache, Work};
 use super::class::{Class, Shape};
 use super::contained;
 use super::handle::{Body, Handle, lock};
-use super::instantiate::{Recipe, place_in, source_bytes};
+use super::instantiate::{Recipe, source_bytes};
 use super::launch::INVALID;
 use super::real::{LOST, Lease};
 use super::records::Source;
@@ -350,7 +350,7 @@ impl Cache {
     /// Index of one of the program's nodes among those of the graph that the handle came from.
     fn place_of(&self, body: &Body, node: GraphNode) -> Option<u32> {
         match &body.nodes {
-            Some(packed) => self.with_work(|work| place_in(packed, node, &mut work.scratch)),
+            Some(nodes) => self.with_work(|work| nodes.place_of(node, &mut work.scratch)),
             // It was folded: its nodes are those of the graph that was built for the program since.
             None => self.place_in_unfolded(body.graph.0 as Graph, node),
         }

@@ -3,8 +3,9 @@
 
 use super::cache::{Cache, Work};
 use super::handle::{index_in, lock};
-use super::instantiate::{Recipe, pack, place_in};
-use super::records::{Packed, Records};
+use super::instantiate::Recipe;
+use super::nodes::KnownNodes;
+use super::records::Records;
 use crate::gate;
 use gpumem_abi::types::{Graph, GraphNode, Status};
 use gpumem_wire::kinds::Vendor;
@@ -27,8 +28,8 @@ struct GraphBody {
     /// A function that may give out its nodes has had it: it is never folded again.
     seen: bool,
     recipe: Option<Recipe>,
-    /// Nodes of the graph as it was built of the recipe.
-    nodes: Option<Packed>,
+    /// KnownNodes of the graph as it was built of the recipe.
+    nodes: Option<KnownNodes>,
 }
 
 impl GraphHandle {
@@ -161,7 +162,7 @@ impl Cache {
         let recipe = body.recipe.as_ref()?;
         let (built, nodes) = self.build(recipe)?;
         body.real = Some(built as usize);
-        body.nodes = Some(self.with_work(|work| pack(&nodes, &mut work.scratch)));
+        body.nodes = Some(self.with_work(|work| KnownNodes::new(&nodes, &mut work.scratch)));
         lock(&self.real_graphs).handles.insert(built as usize, index);
         gate::record_if_started(|shim| shim.graph_unfolded(graph));
         Some(built)
@@ -262,7 +263,7 @@ impl Cache {
     pub fn place_in_unfolded(&self, graph: Graph, node: GraphNode) -> Option<u32> {
         let handle = self.graphs.get(self.graph_index(graph)?)?;
         let body = lock(&handle.body);
-        self.with_work(|work| place_in(body.nodes.as_ref()?, node, &mut work.scratch))
+        self.with_work(|work| body.nodes.as_ref()?.place_of(node, &mut work.scratch))
     }
 
     /// Recipes of a context that goes are good for nothing any more.

@@ -5,8 +5,9 @@
 //! so that a program that uses a handle after its end reads what is there now and crashes nothing.
 
 use super::class::{Class, Template};
+use super::nodes::KnownNodes;
 use super::real::{Lane, Lease, Real};
-use super::records::{Packed, Source};
+use super::records::Source;
 use crate::backend::graphs::Event;
 use crate::ledger::table::NO_SLOT;
 use gpumem_abi::types::Status;
@@ -138,16 +139,16 @@ pub struct Body {
     /// What its nodes hold; a class that is alone has its template instead.
     pub source: Option<Arc<Source>>,
     pub template: Option<Arc<Template>>,
-    /// Nodes that the program set since, by index.
+    /// KnownNodes that the program set since, by index.
     pub changes: Vec<(u32, Box<[u8]>)>,
-    /// Nodes that the program switched off.
+    /// KnownNodes that the program switched off.
     pub disabled: Vec<u32>,
     /// Its exec is its own for ever.
     pub owned: bool,
     /// The graph it came from: handle, and serial where the books have it. Its nodes are what setters
     /// name.
     pub graph: (u64, Option<u64>),
-    pub nodes: Option<Packed>,
+    pub nodes: Option<KnownNodes>,
     /// Its context is gone; what calls with it answer.
     pub ended: Option<Status>,
 }

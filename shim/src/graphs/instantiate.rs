@@ -4,13 +4,14 @@ use super::cache::{Cache, Known, Work, capturing};
 use super::class::{Class, Shape, Template};
 use super::contained;
 use super::handle::{Body, lock};
+use super::nodes::KnownNodes;
 use super::real::LOST;
-use super::records::{Packed, Scratch, Source};
+use super::records::{Packed, Source};
 use crate::backend::graphs::{Read, Reading};
 use crate::clock;
 use crate::gate;
 use crate::ledger::table::NO_SLOT;
-use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
+use gpumem_abi::types::{Graph, GraphExec, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHasher;
@@ -90,8 +91,8 @@ impl Cache {
         let nodes = self.folded(graph).is_none().then(|| pack_nodes(work));
         let took = clock::precise_ns() - start;
         let (index, handle) = self.execs.take().ok_or(Pinned::Room)?;
-        let source_bytes = recipe.as_ref().map_or(0, |recipe| recipe.source.bytes())
-            + nodes.as_ref().map_or(0, |nodes: &Packed| nodes.bytes());
+        let source_bytes =
+            recipe.as_ref().map_or(0, |recipe| recipe.source.bytes()) + nodes.as_ref().map_or(0, KnownNodes::bytes);
         let mut body = lock(&handle.body);
         *body = Body {
             class: Some(class.clone()),
@@ -284,35 +285,13 @@ impl Cache {
 pub fn source_bytes(body: &Body) -> u64 {
     let changes: usize = body.changes.iter().map(|(_, record)| record.len()).sum();
     body.source.as_ref().map_or(0, |source| source.bytes())
-        + body.nodes.as_ref().map_or(0, Packed::bytes)
+        + body.nodes.as_ref().map_or(0, KnownNodes::bytes)
         + changes as u64
 }
 
-/// The handles of the nodes just read, packed: they are a constant distance apart, mostly.
-fn pack_nodes(work: &mut Work) -> Packed {
-    pack(&work.reading.nodes, &mut work.scratch)
-}
-
-/// Handles of nodes, packed.
-pub fn pack(nodes: &[GraphNode], scratch: &mut Scratch) -> Packed {
-    let mut before = 0_u64;
-    let mut raw = Vec::with_capacity(nodes.len() * 8);
-    for &node in nodes {
-        raw.extend_from_slice(&(node as u64).wrapping_sub(before).to_le_bytes());
-        before = node as u64;
-    }
-    Packed::new(&raw, scratch)
-}
-
-/// The place of a node among packed ones.
-pub fn place_in(packed: &Packed, node: GraphNode, scratch: &mut Scratch) -> Option<u32> {
-    let mut handle = 0_u64;
-    let deltas = packed.unpacked(scratch)?.as_chunks::<8>().0;
-    let found = deltas.iter().position(|delta| {
-        handle = handle.wrapping_add(u64::from_le_bytes(*delta));
-        handle == node as u64
-    });
-    found.map(|at| at as u32)
+/// The nodes just read.
+fn pack_nodes(work: &mut Work) -> KnownNodes {
+    KnownNodes::new(&work.reading.nodes, &mut work.scratch)
 }
 
 impl Known {

@@ -22,6 +22,7 @@ pub mod instantiate;
 pub mod launch;
 pub mod lives;
 pub mod make;
+pub mod nodes;
 pub mod real;
 pub mod records;
 mod refers;

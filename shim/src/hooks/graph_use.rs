@@ -133,6 +133,17 @@ pub unsafe fn add_node_v2(
     unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, data, len, params)) }
 }
 
+/// The program destroys a node.
+pub unsafe fn destroy_node(_: Call, real: unsafe extern "C-unwind" fn(GraphNode) -> Status, node: GraphNode) -> Status {
+    graphs::nodes::destroyed(node);
+    // SAFETY: the program's own call.
+    let status = unsafe { real(node) };
+    if status != SUCCESS {
+        graphs::nodes::stays(node);
+    }
+    status
+}
+
 /// The program sets an attribute of a kernel node.
 pub unsafe fn set_attribute(
     call: Call,

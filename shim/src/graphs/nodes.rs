@@ -1,0 +1,89 @@
+//! The nodes that a handle was made of, by their handles: those are what setters name.
+//!
+//! A node that the program destroys is no node of its execs' graphs any more, and its address often comes back
+//! at once as another node, which an exec that was made before does not take (measured on an H200, driver 580).
+
+use super::records::{Packed, Scratch};
+use crate::pool::lock;
+use gpumem_abi::types::GraphNode;
+use rustc_hash::FxHashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Destroyed nodes that are remembered, by address: when each was destroyed last. Addresses come back, so that
+/// these are few.
+static GONE: Mutex<Option<FxHashMap<usize, u64>>> = Mutex::new(None);
+/// KnownNodes destroyed so far.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
+/// The program is destroying a node. Call it before: another thread may get the address at once.
+pub fn destroyed(node: GraphNode) {
+    let mut gone = lock(&GONE);
+    let turn = TURN.fetch_add(1, AcqRel) + 1;
+    gone.get_or_insert_default().insert(node as usize, turn);
+}
+
+/// It was not destroyed after all.
+pub fn stays(node: GraphNode) {
+    if let Some(gone) = lock(&GONE).as_mut() {
+        gone.remove(&(node as usize));
+    }
+}
+
+/// Handles of a graph's nodes, packed: they are a constant distance apart, mostly.
+pub struct KnownNodes {
+    packed: Packed,
+    /// KnownNodes destroyed when these were there.
+    since: u64,
+}
+
+impl KnownNodes {
+    pub fn new(nodes: &[GraphNode], scratch: &mut Scratch) -> Self {
+        let since = TURN.load(Acquire);
+        let mut before = 0_u64;
+        let mut raw = Vec::with_capacity(nodes.len() * 8);
+        for &node in nodes {
+            raw.extend_from_slice(&(node as u64).wrapping_sub(before).to_le_bytes());
+            before = node as u64;
+        }
+        Self { packed: Packed::new(&raw, scratch), since }
+    }
+
+    /// The place of a node among them.
+    pub fn place_of(&self, node: GraphNode, scratch: &mut Scratch) -> Option<u32> {
+        let mut handle = 0_u64;
+        let deltas = self.packed.unpacked(scratch)?.as_chunks::<8>().0;
+        let found = deltas.iter().position(|delta| {
+            handle = handle.wrapping_add(u64::from_le_bytes(*delta));
+            handle == node as u64
+        });
+        found.filter(|_| !self.is_gone(node)).map(|at| at as u32)
+    }
+
+    fn is_gone(&self, node: GraphNode) -> bool {
+        TURN.load(Acquire) != self.since
+            && lock(&GONE).as_ref().and_then(|gone| gone.get(&(node as usize))).is_some_and(|&turn| turn > self.since)
+    }
+
+    /// Host memory that they take.
+    pub fn bytes(&self) -> u64 {
+        self.packed.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_destroyed_is_known_no_more_by_those_who_knew_it() {
+        let nodes = [0x1000, 0x1040, 0x1080].map(std::ptr::without_provenance_mut);
+        let mut scratch = Scratch::default();
+        let before = KnownNodes::new(&nodes, &mut scratch);
+        assert_eq!(nodes.map(|node| before.place_of(node, &mut scratch)), [Some(0), Some(1), Some(2)]);
+        destroyed(nodes[1]);
+        let after = KnownNodes::new(&nodes, &mut scratch);
+        assert_eq!(nodes.map(|node| before.place_of(node, &mut scratch)), [Some(0), None, Some(2)]);
+        assert_eq!(after.place_of(nodes[1], &mut scratch), Some(1));
+    }
+}
