@@ -53,7 +53,7 @@ pub struct Cache {
     /// Captures that are about to begin, and looks at streams that none may meet.
     pub beginning: AtomicU32,
     pub looking: AtomicU32,
-    /// Execs that are being destroyed, whose lease is given back already.
+    /// Threads that destroy graphs which nothing refers to any more.
     pub ending: AtomicU32,
     /// Execs that no handle can use and that may still run.
     pub doomed: AtomicU32,
@@ -198,6 +198,17 @@ impl Cache {
     /// All real execs, for those who look for some.
     pub fn reals(&self) -> Vec<&'static Real> {
         lock(&self.inner).reals.clone()
+    }
+
+    /// Another context may get the handle of one that goes: its graphs are of other shapes.
+    pub fn forget_classes_of(&self, context: u64) {
+        let mut known = lock(&self.known);
+        let of_another = |shape: &Weak<Shape>| shape.upgrade().is_some_and(|shape| shape.context != context);
+        known.shapes.retain(|_, same| {
+            same.retain(of_another);
+            !same.is_empty()
+        });
+        known.classes.retain(|_, class| class.upgrade().is_some_and(|class| class.shape.context != context));
     }
 
     /// The shape that has these bytes, which `id` is the fingerprint of.

@@ -59,6 +59,10 @@ impl Cache {
         if !real.in_use() || its == 0 || (class != 0 && its != class) {
             return None;
         }
+        if lease.is_abandoned() {
+            self.end_in(lease, false, true);
+            return None;
+        }
         let last = real.lane.load(Relaxed);
         if !self.earlier_over(&mut lease) {
             return None;

@@ -12,7 +12,7 @@ use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// A graph as the program knows it.
 #[derive(Default)]
@@ -77,6 +77,14 @@ pub struct Graphs {
     user_objects: FxHashSet<usize>,
     /// Index of the handle of each.
     handles: FxHashMap<usize, u32>,
+}
+
+impl Graphs {
+    /// A graph is to be destroyed before this context is.
+    pub(super) fn wait_to_go(&mut self, graph: Graph, context: u64) {
+        self.waiting.push_back((graph as usize, context));
+        WAITING.fetch_add(1, Relaxed);
+    }
 }
 
 impl Cache {
@@ -185,14 +193,16 @@ impl Cache {
     pub fn fold(&self, graph: Graph, recipe: &Recipe) {
         let Some(real) = self.folded_out_of(graph, recipe) else { return };
         let mut known = lock(&self.real_graphs);
-        known.waiting.push_back((real as usize, recipe.shape.context));
+        known.wait_to_go(real, recipe.shape.context);
         let oldest = if known.waiting.len() > MOST_WAITING { known.waiting.pop_front() } else { None };
-        WAITING.fetch_add(1, Relaxed);
+        // Whoever destroys a context finds its graphs here, or waits for those that took them.
+        self.ending.fetch_add(1, SeqCst);
         drop(known);
         if let Some((graph, _)) = oldest {
             WAITING.fetch_sub(1, Relaxed);
             self.calls.destroy_graph(graph as Graph);
         }
+        self.ending.fetch_sub(1, SeqCst);
     }
 
     /// The same, and the library's graph is the caller's now; `None` if the graph stays as it is.
@@ -220,10 +230,13 @@ impl Cache {
             all.into_iter().partition(|(_, its)| context.is_none_or(|one| one == *its));
         known.waiting = later;
         WAITING.fetch_sub(now.len(), Relaxed);
+        // As in `fold`.
+        self.ending.fetch_add(1, SeqCst);
         drop(known);
         if !now.is_empty() && !gone {
             self.relaxed(|| now.into_iter().for_each(|(graph, _)| self.calls.destroy_graph(graph as Graph)));
         }
+        self.ending.fetch_sub(1, SeqCst);
     }
 
     /// A graph of ours ends: the library's behind it, to be destroyed by the real function; `Ok(None)`

@@ -17,6 +17,9 @@ const CONTEXT_IS_DESTROYED: Status = 709;
 /// Looks at streams do not wait for anything; a thread that is descheduled in one is waited for this
 /// long by a capture that begins.
 const LONGEST_LOOK_NS: u64 = 1_000_000_000;
+/// A context that goes waits this long in all for threads that destroy or look at something in it: a
+/// thread of a loaded machine may be descheduled there. What they still have then is abandoned.
+const LONGEST_USE_NS: u64 = 5_000_000_000;
 
 /// Asks again until there is an answer, but not for ever.
 fn wait_for<R>(answer: impl Fn() -> Option<R>) -> Option<R> {
@@ -25,9 +28,13 @@ fn wait_for<R>(answer: impl Fn() -> Option<R>) -> Option<R> {
 
 /// The same, with what is left of a time that began before; once at least.
 fn wait_since<R>(start: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
+    wait_until(start + LONGEST_LOOK_NS, answer)
+}
+
+fn wait_until<R>(end: u64, answer: impl Fn() -> Option<R>) -> Option<R> {
     loop {
         match answer() {
-            None if clock::precise_ns() - start < LONGEST_LOOK_NS => std::thread::yield_now(),
+            None if clock::precise_ns() < end => std::thread::yield_now(),
             answer => return answer,
         }
     }
@@ -39,11 +46,16 @@ impl Cache {
     /// Once it is gone the driver crashes on anything that was in it (measured on an H200, driver
     /// 580): what is left is forgotten then.
     pub fn context_going(&self, context: u64, gone: bool) {
-        self.destroy_folded(Some(context), gone);
-        self.relaxed(|| self.end_all_in(context, gone));
+        self.context_going_by(clock::precise_ns() + LONGEST_USE_NS, context, gone);
     }
 
-    fn end_all_in(&self, context: u64, gone: bool) {
+    /// The same; what others use after that time is abandoned.
+    pub(super) fn context_going_by(&self, end: u64, context: u64, gone: bool) {
+        self.destroy_folded(Some(context), gone);
+        self.relaxed(|| self.end_all_in(end, context, gone));
+    }
+
+    fn end_all_in(&self, end: u64, context: u64, gone: bool) {
         for (_, handle) in self.execs.all() {
             // One that is being used meanwhile is the program's own race.
             let Ok(mut body) = handle.body.try_lock() else { continue };
@@ -57,19 +69,23 @@ impl Cache {
                 std::mem::forget(template);
             }
         }
-        for real in self.reals() {
-            let is_there = || real.in_use() && real.context.load(Relaxed) == context;
-            if !is_there() {
-                continue;
-            }
+        for real in self.reals().into_iter().filter(|real| real.is_in(context)) {
             // Somebody may look at it just now, or end it and make another in its place.
-            if let Some(mut lease) = wait_for(|| real.lease()).filter(|_| is_there()) {
-                // The program's own call ends what runs; until then its exec has to be there.
-                let runs = !gone && !self.calls.ways().outlived && !self.known_over(&mut lease);
-                self.end_in(lease, false, gone || runs);
+            let asked = || match real.is_in(context) && !real.lost.load(Relaxed) {
+                true => real.lease().map(Some),
+                false => Some(None),
+            };
+            match wait_until(end, asked) {
+                Some(Some(mut lease)) if real.is_in(context) => {
+                    // The program's own call ends what runs; until then its exec has to be there.
+                    let runs = !gone && !self.calls.ways().outlived && !self.known_over(&mut lease);
+                    self.end_in(lease, false, gone || runs);
+                }
+                Some(_) => {}
+                None => real.abandon(context),
             }
         }
-        wait_for(|| (self.ending.load(SeqCst) == 0).then_some(()));
+        wait_until(end, || (self.ending.load(SeqCst) == 0).then_some(()));
         // Whoever took an exec from a handle meanwhile has left it an event.
         for (_, handle) in self.execs.all() {
             let Ok(body) = handle.body.try_lock() else { continue };
@@ -81,6 +97,7 @@ impl Cache {
             }
         }
         self.forget_recipes_of(context);
+        self.forget_classes_of(context);
         self.calls.context_gone(context);
     }
 
@@ -95,7 +112,7 @@ impl Cache {
                 continue;
             }
             // Without an event it counts as running until it is launched again.
-            if let Some(mut lease) = real.lease().filter(|_| !capturing()) {
+            if let Some(mut lease) = real.lease().filter(|lease| !capturing() && !lease.is_abandoned()) {
                 let event = lease.body().event.take();
                 lease.body().event = self.calls.mark(event, to);
                 real.marked.store(lease.body().event.is_some(), Relaxed);
@@ -157,7 +174,9 @@ impl Cache {
                 self.own(lease, index, handle, &mut body, Pinned::CodeGone);
             }
         }
-        for real in self.reals().into_iter().filter(|real| real.in_use() && real.owner.load(Relaxed) == 0) {
+        for real in
+            self.reals().into_iter().filter(|real| real.class.load(Relaxed) != 0 && real.owner.load(Relaxed) == 0)
+        {
             if let Some(mut lease) = wait_since(start, || real.lease())
                 && real.owner.load(Relaxed) == 0
                 && real.class.load(Relaxed) != 0

@@ -70,9 +70,8 @@ impl Cache {
         real.marked.store(false, Relaxed);
         real.used_ns.store(clock::now_ns(), Relaxed);
         real.set_bytes(bytes);
-        real.context.store(class.shape.context, Relaxed);
         real.class.store(Arc::as_ptr(class) as usize, Relaxed);
-        lease.set_exec(exec);
+        lease.set_exec(exec, class.shape.context);
         let context = class.shape.context;
         gate::record_if_started(|shim| shim.real_made(self.vendor, context, bytes));
         lease
@@ -123,30 +122,35 @@ impl Cache {
     }
 
     /// As [`Cache::end`]; if its context is gone already, without calls to the library.
+    ///
+    /// Until the library is done with it, the exec is leased and in its context, where whoever destroys that
+    /// finds it and waits ([`Cache::context_going`]).
     pub fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
         let real = lease.real();
         if real.doomed.swap(false, Relaxed) {
             self.doomed.fetch_sub(1, Relaxed);
         }
-        let exec = real.exec();
         let body = std::mem::take(lease.body());
         // One that its handle owns is not among those that are counted.
         let counted = real.class.swap(0, Relaxed) != 0;
+        if let Some(handle) = real.owner.load(Relaxed).checked_sub(1).and_then(|index| self.execs.get(index))
+            && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
+        {
+            lease.take_from(handle);
+        }
         real.owner.store(0, Relaxed);
         real.lane.store(NOWHERE, Relaxed);
-        lease.set_exec(std::ptr::null_mut());
         let bytes = real.take_bytes();
-        let context = real.context.swap(0, Relaxed);
-        self.ending.fetch_add(1, SeqCst);
-        drop(lease);
-        if gone {
+        if gone || lease.is_abandoned() {
             std::mem::forget(body);
         } else {
-            self.calls.destroy_exec(exec);
+            self.calls.destroy_exec(real.exec());
             body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
             drop(body.template);
         }
-        self.ending.fetch_sub(1, SeqCst);
+        let context = real.context.load(Relaxed);
+        lease.set_unused();
+        drop(lease);
         lock(&self.inner).unused.push(real);
         if counted {
             self.release(bytes);

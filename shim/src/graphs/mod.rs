@@ -26,6 +26,8 @@ pub mod nodes;
 pub mod real;
 pub mod records;
 mod refers;
+#[cfg(test)]
+mod tests;
 
 pub use refers::{any_live, may_refer_to, refers_to};
 

@@ -71,6 +71,9 @@ pub struct Real {
     pub lane: AtomicU64,
     /// What it holds is not known: its lease is never given back.
     pub lost: AtomicBool,
+    /// A context that went while another thread had the lease, for longer than that was waited for: if it
+    /// is this exec's, nobody gives that to the library any more.
+    abandoned: AtomicU64,
     /// No handle can use it: it goes when it is over.
     pub doomed: AtomicBool,
     /// Whether the body's event covers the last launch.
@@ -136,8 +139,18 @@ impl Real {
         (self.host_bytes.swap(0, Relaxed), self.device_bytes.swap(0, Relaxed))
     }
 
+    /// One that was and is not any more is destroyed.
     pub fn in_use(&self) -> bool {
-        self.exec.load(Relaxed) != 0
+        self.exec.load(Acquire) != 0
+    }
+
+    pub fn is_in(&self, context: u64) -> bool {
+        self.in_use() && self.context.load(Acquire) == context
+    }
+
+    /// This context goes, and the lease is not to be had.
+    pub fn abandon(&self, context: u64) {
+        self.abandoned.store(context, SeqCst);
     }
 }
 
@@ -154,8 +167,22 @@ impl Lease {
         unsafe { &mut *self.0.body.get() }
     }
 
-    pub fn set_exec(&mut self, exec: GraphExec) {
-        self.0.exec.store(exec as usize, Relaxed);
+    pub fn set_exec(&mut self, exec: GraphExec, context: u64) {
+        self.0.abandoned.store(0, Relaxed);
+        self.0.context.store(context, Release);
+        self.0.exec.store(exec as usize, Release);
+    }
+
+    /// The library has destroyed it, or never will.
+    pub fn set_unused(&mut self) {
+        self.0.exec.store(0, Release);
+        self.0.context.store(0, Release);
+    }
+
+    /// Whether it went with its context: nothing in it may be given to the library.
+    pub fn is_abandoned(&self) -> bool {
+        let abandoned = self.0.abandoned.load(SeqCst);
+        abandoned != 0 && abandoned == self.0.context.load(Relaxed)
     }
 
     /// Takes the exec from its handle.

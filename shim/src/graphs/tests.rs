@@ -1,0 +1,283 @@
+//! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
+
+use super::cache::Cache;
+use super::class::{Class, Shape, Template};
+use super::handle::lock;
+use super::real::{LOST, Real};
+use super::records::{Packed, Records, Source};
+use crate::backend::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
+use crate::clock;
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, Status};
+use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
+use gpumem_wire::settings::Settings;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+const CONTEXT: u64 = 0xc0;
+const EVENT: Event = 0xe0;
+const EXEC: GraphExec = 0xe8 as GraphExec;
+
+/// A call that says that it has begun, and ends when it is told what to answer.
+struct Gate {
+    begun: Sender<()>,
+    answer: Receiver<bool>,
+}
+
+impl Gate {
+    fn new() -> (Mutex<Option<Self>>, Receiver<()>, Sender<bool>) {
+        let ((begun, has_begun), (open, answer)) = (channel(), channel());
+        (Mutex::new(Some(Self { begun, answer })), has_begun, open)
+    }
+
+    fn pass(this: &Mutex<Option<Self>>) -> bool {
+        let Some(gate) = lock(this).take() else { return true };
+        gate.begun.send(()).unwrap();
+        gate.answer.recv().unwrap()
+    }
+}
+
+/// A library that knows one context and what is in it.
+#[derive(Default)]
+struct Library {
+    looked: Mutex<Option<Gate>>,
+    destroyed: Mutex<Option<Gate>>,
+    graph_destroyed: Mutex<Option<Gate>>,
+    /// The context is gone.
+    gone: AtomicBool,
+    /// Calls with anything in it that began then, or that it went under.
+    dead: AtomicUsize,
+    destroyed_execs: AtomicUsize,
+}
+
+impl Library {
+    fn uses<R>(&self, call: impl FnOnce() -> R) -> R {
+        let before = self.gone.load(SeqCst);
+        let answer = call();
+        self.dead.fetch_add(usize::from(before), SeqCst);
+        answer
+    }
+}
+
+impl GraphCalls for Library {
+    fn destroy_exec(&self, _: GraphExec) {
+        self.uses(|| Gate::pass(&self.destroyed));
+        // It may not go under the call either.
+        self.uses(|| self.destroyed_execs.fetch_add(1, SeqCst));
+    }
+    fn destroy_graph(&self, _: Graph) {
+        self.uses(|| Gate::pass(&self.graph_destroyed));
+        self.uses(|| ());
+    }
+    fn done(&self, _: Event) -> bool {
+        self.uses(|| Gate::pass(&self.looked))
+    }
+    fn drop_event(&self, _: Event) {
+        self.uses(|| ());
+    }
+    fn relax(&self) -> i32 {
+        0
+    }
+    fn unrelax(&self, _: i32) {}
+    fn ready(&self) -> Result<(), Pinned> {
+        unreachable!()
+    }
+    fn read(&self, _: Graph, _: &mut Reading) -> Result<Read, Pinned> {
+        unreachable!()
+    }
+    unsafe fn record(&self, _: NodeKind, _: Setter, _: &mut Vec<u8>) -> bool {
+        unreachable!()
+    }
+    fn clone_of(&self, _: Graph) -> Result<Graph, Status> {
+        unreachable!()
+    }
+    fn nodes(&self, _: Graph) -> Option<Vec<GraphNode>> {
+        unreachable!()
+    }
+    fn child_graph(&self, _: GraphNode) -> Option<Graph> {
+        unreachable!()
+    }
+    fn build(&self, _: &[u8], _: &Records, _: bool) -> Result<(Graph, Vec<GraphNode>), Status> {
+        unreachable!()
+    }
+    fn instantiate(&self, _: Graph, _: u64) -> Result<GraphExec, Status> {
+        unreachable!()
+    }
+    fn upload(&self, _: GraphExec, _: StreamArg) -> Status {
+        unreachable!()
+    }
+    fn set(&self, _: GraphExec, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
+        unreachable!()
+    }
+    fn set_enabled(&self, _: GraphExec, _: GraphNode, _: bool) -> Status {
+        unreachable!()
+    }
+    fn run(&self, _: &[u8], _: &Records, _: &[u32], _: StreamArg) -> Status {
+        unreachable!()
+    }
+    fn mark(&self, _: Option<Event>, _: StreamArg) -> Option<Event> {
+        unreachable!()
+    }
+    fn wait(&self, _: StreamArg, _: Event) -> Status {
+        unreachable!()
+    }
+    fn captures(&self, _: StreamArg) -> bool {
+        unreachable!()
+    }
+    fn idle(&self, _: StreamArg) -> bool {
+        unreachable!()
+    }
+    fn trim(&self) {
+        unreachable!()
+    }
+    fn functions_of(&self, _: Code) -> Vec<u64> {
+        unreachable!()
+    }
+    fn forget(&self, _: Code) {
+        unreachable!()
+    }
+    fn tells(&self, _: GraphNode, _: u32) -> bool {
+        unreachable!()
+    }
+    fn allowed(&self) -> Status {
+        unreachable!()
+    }
+    fn enter(&self, _: u64) -> bool {
+        unreachable!()
+    }
+    fn leave(&self) {
+        unreachable!()
+    }
+}
+
+struct Shared(Cache);
+
+// SAFETY: as in the shim, threads share nothing of it but what is locked, leased or atomic; the handles in
+// its buffers are numbers.
+unsafe impl Sync for Shared {}
+
+impl Deref for Shared {
+    type Target = Cache;
+    fn deref(&self) -> &Cache {
+        &self.0
+    }
+}
+
+/// A cache with one parked exec in the context, whose event tells whether it runs.
+fn cache(library: Library) -> (&'static Shared, &'static Library, &'static Real) {
+    let library: &'static Library = Box::leak(Box::new(library));
+    let starts: &'static [AtomicUsize; 2] = Box::leak(Box::default());
+    let (settings, _) = Settings::read(std::iter::empty());
+    let cache = Cache::new(Vendor::Cuda, library, &settings, (&starts[0], &starts[1])).unwrap();
+    let cache: &'static Shared = Box::leak(Box::new(Shared(cache)));
+    let shape = Shape::new(Packed::default(), 1, &[], CONTEXT, [0; 16], Source::default());
+    let class = Arc::new(Class::new(Arc::new(shape), 0, false));
+    let empty: (Arc<Records>, Arc<[u8]>) = Default::default();
+    let template = Arc::new(Template::new(0x90 as Graph, vec![], Arc::default(), empty, library));
+    cache.reserve((0, 0), true);
+    let mut lease = cache.keep(&class, template, EXEC, Records::default(), (0, 0));
+    lease.body().event = Some(EVENT);
+    let real = lease.real();
+    real.lane.store(LOST, Relaxed);
+    real.marked.store(true, Relaxed);
+    (cache, library, real)
+}
+
+/// As a thread that wants room: whether it got the exec and destroyed it.
+fn evict(cache: &Cache, real: &'static Real) -> bool {
+    cache.take_idle(real).map(|lease| cache.end(lease, true)).is_some()
+}
+
+/// As a thread that destroys the context.
+fn destroy_context(cache: &Cache, library: &Library) {
+    cache.context_going(CONTEXT, false);
+    library.gone.store(true, SeqCst);
+}
+
+#[test]
+fn what_is_being_destroyed_is_in_its_context_until_that_is_done() {
+    let (gate, begun, open) = Gate::new();
+    let (cache, library, real) = cache(Library { destroyed: gate, ..Library::default() });
+    let evicts = spawn(move || evict(cache, real));
+    begun.recv().unwrap();
+    assert!(real.is_in(CONTEXT) && real.lease().is_none(), "whoever looks for it finds it, and waits");
+    let destroys = spawn(move || destroy_context(cache, library));
+    sleep(Duration::from_millis(20));
+    assert!(!destroys.is_finished());
+    open.send(true).unwrap();
+    assert!(evicts.join().unwrap());
+    destroys.join().unwrap();
+    assert!(!real.in_use());
+    assert_eq!((library.dead.load(SeqCst), library.destroyed_execs.load(SeqCst)), (0, 1));
+}
+
+#[test]
+fn a_context_waits_for_looks_at_its_execs() {
+    let (gate, begun, open) = Gate::new();
+    let (cache, library, real) = cache(Library { looked: gate, ..Library::default() });
+    let evicts = spawn(move || evict(cache, real));
+    begun.recv().unwrap();
+    let destroys = spawn(move || destroy_context(cache, library));
+    sleep(Duration::from_millis(20));
+    assert!(!destroys.is_finished());
+    open.send(false).unwrap();
+    assert!(!evicts.join().unwrap(), "it runs");
+    destroys.join().unwrap();
+    assert!(!real.in_use());
+    assert_eq!((library.dead.load(SeqCst), library.destroyed_execs.load(SeqCst)), (0, 1));
+}
+
+/// Nobody waits for ever. What is used for longer than a context waits is never given to the library again,
+/// whatever its user goes on to do.
+#[test]
+fn what_is_used_for_too_long_is_abandoned_with_its_context() {
+    for over in [true, false] {
+        let (gate, begun, open) = Gate::new();
+        let (cache, library, real) = cache(Library { looked: gate, ..Library::default() });
+        let evicts = spawn(move || evict(cache, real));
+        begun.recv().unwrap();
+        cache.context_going_by(clock::precise_ns(), CONTEXT, false);
+        library.gone.store(true, SeqCst);
+        open.send(over).unwrap();
+        assert_eq!(evicts.join().unwrap(), over);
+        assert!(!evict(cache, real));
+        assert!(!real.in_use() && real.lease().is_some());
+        assert_eq!((library.dead.load(SeqCst), library.destroyed_execs.load(SeqCst)), (0, 0));
+    }
+}
+
+/// Folded graphs are destroyed by whoever waits for the device next, in whatever context.
+#[test]
+fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
+    let (gate, begun, open) = Gate::new();
+    let (cache, library, _) = cache(Library { graph_destroyed: gate, ..Library::default() });
+    lock(&cache.real_graphs).wait_to_go(0x91 as Graph, CONTEXT);
+    let spares = spawn(move || cache.destroy_folded(None, false));
+    begun.recv().unwrap();
+    let destroys = spawn(move || destroy_context(cache, library));
+    sleep(Duration::from_millis(20));
+    assert!(!destroys.is_finished());
+    open.send(true).unwrap();
+    spares.join().unwrap();
+    destroys.join().unwrap();
+    assert_eq!(library.dead.load(SeqCst), 0);
+}
+
+/// The next context may have the handle of the one that went.
+#[test]
+fn classes_go_with_their_context() {
+    let (cache, _, real) = cache(Library::default());
+    let shape = Arc::new(Shape::new(Packed::default(), 1, &[], CONTEXT, [0; 16], Source::default()));
+    let new = |shape, flags| Class::new(shape, flags, false);
+    let class = cache.class_of(&shape, 0, new);
+    lock(&cache.known).shapes.entry(1).or_default().push(Arc::downgrade(&shape));
+    cache.context_going(CONTEXT + 1, false);
+    assert!(Arc::ptr_eq(&class, &cache.class_of(&shape, 0, new)) && real.in_use());
+    assert_eq!(lock(&cache.known).shapes.len(), 1);
+    cache.context_going(CONTEXT, true);
+    assert!(!Arc::ptr_eq(&class, &cache.class_of(&shape, 0, new)) && !real.in_use());
+    assert!(lock(&cache.known).shapes.is_empty());
+}
