@@ -1,19 +1,18 @@
 //! How long the parameters of kernels are, which a launch by pointers does not say.
 
-use crate::doors::driver;
+pub use super::cuda_graphs::functions::MAX_PARAM_BYTES;
+use super::cuda_graphs::functions::params_of;
 use crate::gate;
-use gpumem_abi::types::{Opaque, SUCCESS};
+use gpumem_abi::types::Opaque;
 use rustc_hash::FxHashMap;
+use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of each parameter, by kernel. Those of code that goes are forgotten with all others: handles come
 /// back.
 static KNOWN: Mutex<Option<FxHashMap<usize, Arc<[u32]>>>> = Mutex::new(None);
-/// Kernels that are kept, and parameters of one.
+/// Kernels that are kept.
 const KERNELS: usize = 8192;
-const PARAMS: usize = 4096;
-/// Largest parameter space, bytes (since CUDA 12.1).
-const MOST_BYTES: usize = 32_764;
 
 /// Bytes of each parameter of a kernel that was just launched, none if the driver does not say. `None` if it
 /// is not to be asked now, or another thread is here: nobody waits.
@@ -44,24 +43,7 @@ pub fn forget() {
 
 #[cold]
 fn ask(function: Opaque) -> Option<Vec<u32>> {
-    let mut sizes = Vec::new();
-    let mut is_kernel = false;
-    loop {
-        let (mut offset, mut size) = (0, 0);
-        // SAFETY: a handle that the driver has just launched; both numbers are written.
-        let status = unsafe {
-            match is_kernel {
-                false => driver::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size),
-                true => driver::cuKernelGetParamInfo(function, sizes.len(), &mut offset, &mut size),
-            }
-        };
-        match status {
-            Some(SUCCESS) if sizes.len() < PARAMS && size <= MOST_BYTES => sizes.push(size as u32),
-            // One behind the last parameter.
-            Some(1) => return Some(sizes),
-            // Launches take a kernel of a library in a function's place.
-            Some(_) if sizes.is_empty() && !is_kernel => is_kernel = true,
-            _ => return None,
-        }
-    }
+    // Launches take a kernel of a library in a function's place.
+    let params = params_of(function, null_mut()).or_else(|| params_of(null_mut(), function))?;
+    Some(params.into_iter().map(|(_, bytes)| bytes).collect())
 }

@@ -18,8 +18,6 @@ const MOST_EXTRA: usize = 16;
 const END: usize = 0;
 const BUFFER: usize = 1;
 const BUFFER_BYTES: usize = 2;
-/// Largest parameter space, bytes (since CUDA 12.1).
-const MOST_BYTES: usize = 32_764;
 
 /// The program launches a kernel.
 #[inline]
@@ -170,7 +168,7 @@ unsafe fn packed(extra: *const usize) -> (*const u8, usize) {
             }
         }
     }
-    (buffer, bytes.min(MOST_BYTES))
+    (buffer, bytes.min(params::MAX_PARAM_BYTES))
 }
 
 /// Words of arguments that may be addresses.

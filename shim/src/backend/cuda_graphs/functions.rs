@@ -46,6 +46,32 @@ fn ok(status: Option<Status>) -> Option<()> {
     (status == Some(SUCCESS)).then_some(())
 }
 
+/// Offset and bytes of each parameter of a live function, or kernel where that is NULL; `None` if the driver
+/// does not say.
+pub fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u32)>> {
+    let mut params = Vec::new();
+    loop {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: a live function or kernel; both numbers are written.
+        let status = unsafe {
+            match function.is_null() {
+                false => driver::cuFuncGetParamInfo(function, params.len(), &mut offset, &mut size),
+                true => driver::cuKernelGetParamInfo(kernel, params.len(), &mut offset, &mut size),
+            }
+        };
+        match status {
+            Some(SUCCESS) => {}
+            // One behind the last parameter.
+            Some(1) => return Some(params),
+            _ => return None,
+        }
+        if offset + size > MAX_PARAM_BYTES || params.len() == MAX_PARAMS {
+            return None;
+        }
+        params.push((offset as u32, size as u32));
+    }
+}
+
 impl Functions {
     /// What is known of a kernel: by its function, or by its kernel handle where that is 0.
     pub fn get(&self, function: u64, kernel: u64) -> Option<Arc<Function>> {
@@ -65,30 +91,8 @@ impl Functions {
     #[cold]
     fn ask(&self, function: u64, kernel: u64) -> Option<Function> {
         let (function, kernel) = (function as Opaque, kernel as Opaque);
-        let mut params = Vec::new();
-        let mut bytes = 0;
-        loop {
-            let (mut offset, mut size) = (0, 0);
-            // SAFETY: a live function or kernel; both numbers are written.
-            let status = unsafe {
-                match function.is_null() {
-                    false => driver::cuFuncGetParamInfo(function, params.len(), &mut offset, &mut size),
-                    true => driver::cuKernelGetParamInfo(kernel, params.len(), &mut offset, &mut size),
-                }
-            };
-            match status {
-                Some(SUCCESS) => {}
-                // One behind the last parameter.
-                Some(1) => break,
-                _ => return None,
-            }
-            let end = offset + size;
-            if end > MAX_PARAM_BYTES || params.len() == MAX_PARAMS {
-                return None;
-            }
-            bytes = bytes.max(end as u32);
-            params.push((offset as u32, size as u32));
-        }
+        let params = params_of(function, kernel)?;
+        let bytes = params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
         let mut context = null_mut();
         // SAFETY: writes the handle.
         ok(unsafe { driver::cuCtxGetCurrent(&mut context) })?;

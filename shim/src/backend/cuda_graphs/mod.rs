@@ -3,7 +3,7 @@
 mod build;
 mod contexts;
 mod edges;
-mod functions;
+pub mod functions;
 pub mod given;
 mod layout;
 mod places;
