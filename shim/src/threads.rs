@@ -180,15 +180,9 @@ pub fn known_tid() -> u32 {
     tid(|_| {})
 }
 
-/// The next of the serial numbers that are this thread's; `more` gives so many, from the first on.
-#[inline]
-pub fn serial(more: impl FnOnce(u64) -> u64) -> u64 {
-    local(|local| local.serial(more))
-}
-
 /// For what asks several things of a thread: it is looked for once.
 impl Local {
-    /// As [`serial`].
+    /// The next of the serial numbers that are this thread's; `more` gives so many, from the first on.
     #[inline(always)]
     pub fn serial(&self, more: impl FnOnce(u64) -> u64) -> u64 {
         /// Numbers taken at a time.

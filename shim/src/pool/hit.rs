@@ -14,10 +14,9 @@ use crate::ledger::table::NO_SLOT;
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use crate::threads::{self, Local};
-use crate::{clock, gate, trace};
+use crate::{gate, trace};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind::Device;
-use gpumem_wire::layout::{ALLOC_POOLED, AllocSlot};
 use std::sync::atomic::Ordering::*;
 
 impl Pool {
@@ -43,22 +42,7 @@ impl Pool {
         }
         let stack = if shim.takes_stack(bytes) { stack(call, bytes) } else { 0 };
         block.asked.store(bytes, Relaxed);
-        shim.ledger.allocs.write(
-            slot,
-            AllocSlot {
-                addr,
-                bytes,
-                time_ns: clock::now_ns(),
-                context: owner.record,
-                kind: Device as u8,
-                stack,
-                serial: local.serial(|count| shim.registry.serials(count)),
-                tid: local.known_tid(),
-                tag: shim.tag_of(local),
-                flags: ALLOC_POOLED,
-                ..Default::default()
-            },
-        );
+        shim.write_live(slot, block, owner, bytes, (local, local.known_tid()), stack);
         shim.ledger.count_all(
             local.known_shard(),
             &[(counters::POOL_HITS, 1), (counters::allocs(Device), 1), (counters::alloc_bytes(Device), bytes)],

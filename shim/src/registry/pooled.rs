@@ -8,7 +8,7 @@ use crate::ledger::table::NO_SLOT;
 use crate::pool::block::{Block, SPILLED};
 use crate::pool::owner::Owner;
 use crate::shim::Shim;
-use crate::threads;
+use crate::threads::{self, Local};
 use crate::trace;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
@@ -49,30 +49,44 @@ impl Shim {
     fn listed(&'static self, call: &Call, block: &Block, owner: &Owner, bytes: u64) {
         let kind = kind_of(block);
         let stack = self.site(call.site(), Made::Memory(bytes));
-        let spilled = if block.has(SPILLED) { ALLOC_SPILLED } else { ALLOC_POOLED };
         if let Some(slot) = self.slot_of(block) {
-            self.ledger.allocs.write(
-                slot,
-                AllocSlot {
-                    addr: block.addr.load(Relaxed),
-                    bytes,
-                    time_ns: clock::now_ns(),
-                    context: owner.record,
-                    kind: kind as u8,
-                    stack,
-                    serial: threads::serial(|count| self.registry.serials(count)),
-                    tid: self.tid(),
-                    tag: self.tag(),
-                    flags: spilled,
-                    ..Default::default()
-                },
-            );
+            let tid = self.tid();
+            threads::local(|local| self.write_live(slot, block, owner, bytes, (local, tid), stack));
         }
         self.count(counters::allocs(kind), 1);
         self.count(counters::alloc_bytes(kind), bytes);
         if trace::on() {
             self.trace(Action::Alloc, kind, block.addr.load(Relaxed), bytes, 0, stack);
         }
+    }
+
+    /// Writes the record of a block that is the program's, by this thread.
+    #[inline(always)]
+    pub fn write_live(
+        &self,
+        slot: u32,
+        block: &Block,
+        owner: &Owner,
+        bytes: u64,
+        (local, tid): (&Local, u32),
+        stack: StackRef,
+    ) {
+        self.ledger.allocs.write(
+            slot,
+            AllocSlot {
+                addr: block.addr.load(Relaxed),
+                bytes,
+                time_ns: clock::now_ns(),
+                context: owner.record,
+                kind: kind_of(block) as u8,
+                stack,
+                serial: local.serial(|count| self.registry.serials(count)),
+                tid,
+                tag: self.tag_of(local),
+                flags: if block.has(SPILLED) { ALLOC_SPILLED } else { ALLOC_POOLED },
+                ..Default::default()
+            },
+        );
     }
 
     /// The place of a block in the ledger, if there is room for it.
