@@ -32,8 +32,9 @@ macro_rules! emit {
                 pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> Status {
                     type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
+                    let words = [$($arg.word()),*];
                     // SAFETY: the program's own call, with its arguments.
-                    if unsafe { is_short(Function::$name, regs, &[$($arg.word()),*]) } {
+                    if unsafe { is_short(Function::$name, regs, &words) } {
                         return SUCCESS;
                     }
                     let real = real(regs.pc as usize, Function::$name as usize);
@@ -55,7 +56,6 @@ macro_rules! emit {
                         short::came_through(real as usize);
                     }
                     if status == SUCCESS && anchor.saw_nothing() {
-                        let words = [$($arg.word()),*];
                         // SAFETY: the out-parameters of a call that succeeded.
                         if unsafe { made_something(stringify!($name), &words) } {
                             call::unseen(stringify!($name));

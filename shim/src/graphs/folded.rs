@@ -28,7 +28,7 @@ struct GraphBody {
     /// A function that may give out its nodes has had it: it is never folded again.
     seen: bool,
     recipe: Option<Recipe>,
-    /// KnownNodes of the graph as it was built of the recipe.
+    /// Nodes of the graph as it was built of the recipe.
     nodes: Option<KnownNodes>,
 }
 

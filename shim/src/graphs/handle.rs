@@ -139,9 +139,9 @@ pub struct Body {
     /// What its nodes hold; a class that is alone has its template instead.
     pub source: Option<Arc<Source>>,
     pub template: Option<Arc<Template>>,
-    /// KnownNodes that the program set since, by index.
+    /// Nodes that the program set since, by index.
     pub changes: Vec<(u32, Box<[u8]>)>,
-    /// KnownNodes that the program switched off.
+    /// Nodes that the program switched off.
     pub disabled: Vec<u32>,
     /// Its exec is its own for ever.
     pub owned: bool,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 /// Destroyed nodes that are remembered, by address: when each was destroyed last. Addresses come back, so that
 /// these are few.
 static GONE: Mutex<Option<FxHashMap<usize, u64>>> = Mutex::new(None);
-/// KnownNodes destroyed so far.
+/// Nodes destroyed so far.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 /// The program is destroying a node. Call it before: another thread may get the address at once.
@@ -33,7 +33,7 @@ pub fn stays(node: GraphNode) {
 /// Handles of a graph's nodes, packed: they are a constant distance apart, mostly.
 pub struct KnownNodes {
     packed: Packed,
-    /// KnownNodes destroyed when these were there.
+    /// Nodes that were destroyed when these were there.
     since: u64,
 }
 

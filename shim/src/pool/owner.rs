@@ -374,10 +374,8 @@ impl Owner {
     pub fn end_quarantine(&self, now_ns: u64) {
         let mut inner = lock(&self.inner);
         inner.quarantined = 0;
-        for block in std::mem::take(&mut inner.quarantine) {
-            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
-            self.keep_in(&mut inner, block, now_ns);
-        }
+        let blocks = std::mem::take(&mut inner.quarantine);
+        self.keep_all(&mut inner, blocks, now_ns);
     }
 
     /// Bytes of that block.
