@@ -30,7 +30,7 @@ static void use(const char *how, CUdeviceptr p, CUdeviceptr scratch, Stream s, u
     uint64_t words = WORDS;
     void *params[] = {&p, &words, &value};
     struct { CUdeviceptr p; uint64_t words; unsigned value; } packed = {p, WORDS, value};
-    size_t bytes = sizeof packed;
+    size_t bytes = 20; /* without what the compiler adds at the end: the driver refuses more than it takes */
     void *extra[] = {(void *)1, &packed, (void *)2, &bytes, (void *)0};
     /* Offsets are those of CUDA_MEMCPY2D_v2 and CUDA_MEMCPY3D_v2; 2: device memory. */
     Copy2d rows = {{[2] = 2, [4] = p, [6] = 512, [9] = 2, [11] = scratch, [13] = 512, [14] = 512, [15] = 2}};

@@ -508,6 +508,10 @@ macro_rules! driver_calls {
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
         cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
         cuGraphKernelNodeGetParams_v2 = cuGraphKernelNodeGetParams_v2 (node: GraphNode, params: Opaque);
+        cuGraphKernelNodeSetParams_v2 = cuGraphKernelNodeSetParams_v2 (node: GraphNode, params: Opaque);
+        cuGraphMemcpyNodeSetParams = cuGraphMemcpyNodeSetParams (node: GraphNode, params: Opaque);
+        cuGraphMemsetNodeSetParams = cuGraphMemsetNodeSetParams (node: GraphNode, params: Opaque);
+        cuGraphHostNodeSetParams = cuGraphHostNodeSetParams (node: GraphNode, params: Opaque);
         cuGraphKernelNodeGetAttribute = cuGraphKernelNodeGetAttribute (node: GraphNode, attribute: c_int, value: Opaque);
         cuGraphKernelNodeSetAttribute = cuGraphKernelNodeSetAttribute (node: GraphNode, attribute: c_int, value: Opaque);
         cuGraphMemcpyNodeGetParams = cuGraphMemcpyNodeGetParams (node: GraphNode, params: Opaque);

@@ -108,6 +108,8 @@ pub struct Ways {
     pub outlived: bool,
     /// After an update by the program, a clone of the graph means what the exec does.
     pub clones_follow: bool,
+    /// An exec that is given other contents before it was ever uploaded runs slower from then on.
+    pub uploaded_first: bool,
 }
 
 /// What the cache asks of a vendor's library. Statuses are the library's own.
@@ -120,7 +122,7 @@ pub trait GraphCalls: Send + Sync {
 
     /// What the cache may rely on: by default what CUDA does.
     fn ways(&self) -> Ways {
-        Ways { folds: true, outlived: true, clones_follow: false }
+        Ways { folds: true, outlived: true, clones_follow: false, uploaded_first: true }
     }
 
     /// Takes a graph apart.
@@ -178,11 +180,12 @@ pub trait GraphCalls: Send + Sync {
     }
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status;
 
-    /// Gives those nodes of an exec whose records differ what they are to hold; how many those were.
+    /// Gives those nodes of an exec, or of the graph itself, whose records differ what they are to hold; how
+    /// many those were.
     ///
     /// # Errors
     /// The library's; some nodes hold the one then and some the other.
-    fn set(&self, exec: GraphExec, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status>;
+    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status>;
     fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status;
 
     /// Does the work of a graph on a stream, node after node, without those that are `disabled`.

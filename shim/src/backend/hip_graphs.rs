@@ -190,7 +190,7 @@ impl GraphCalls for HipGraphs {
     /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by
     /// their streams only.
     fn ways(&self) -> Ways {
-        Ways { folds: false, outlived: false, clones_follow: true }
+        Ways { folds: false, outlived: false, clones_follow: true, uploaded_first: false }
     }
 
     fn read(&self, graph: Graph, reading: &mut Reading) -> Result<Read, Pinned> {
@@ -262,7 +262,7 @@ impl GraphCalls for HipGraphs {
         unsafe { hip::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, _: GraphExec, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
+    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
         Err(NOT_SUPPORTED)
     }
 

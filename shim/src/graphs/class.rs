@@ -2,7 +2,7 @@
 
 use super::handle::lock;
 use super::records::{Packed, Records, Scratch, Source};
-use crate::backend::graphs::GraphCalls;
+use crate::backend::graphs::{GraphCalls, Nodes};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -91,8 +91,8 @@ pub struct Class {
 pub struct Template {
     pub graph: Graph,
     pub nodes: Box<[GraphNode]>,
-    /// What its nodes hold.
-    pub records: Arc<Records>,
+    /// What its nodes hold. Locked from then on until an exec of it is there.
+    pub content: Mutex<Records>,
     /// Keeps the shape's base unfolded, and its key.
     _shape: (Arc<Records>, Arc<[u8]>),
     calls: &'static dyn GraphCalls,
@@ -108,11 +108,16 @@ impl Template {
     pub fn new(
         graph: Graph,
         nodes: Vec<GraphNode>,
-        records: Arc<Records>,
+        content: Records,
         shape: (Arc<Records>, Arc<[u8]>),
         calls: &'static dyn GraphCalls,
     ) -> Self {
-        Self { graph, nodes: nodes.into(), records, _shape: shape, calls }
+        Self { graph, nodes: nodes.into(), content: Mutex::new(content), _shape: shape, calls }
+    }
+
+    /// Its nodes, for setters.
+    pub fn nodes<'a>(&'a self, class: &'a Class) -> Nodes<'a> {
+        Nodes { handles: &self.nodes, kinds: &class.shape.kinds }
     }
 }
 

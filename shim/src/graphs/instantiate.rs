@@ -6,7 +6,7 @@ use super::contained;
 use super::handle::{Body, lock};
 use super::nodes::KnownNodes;
 use super::real::LOST;
-use super::records::{Packed, Source};
+use super::records::{Packed, Records, Source};
 use crate::backend::graphs::{Read, Reading};
 use crate::clock;
 use crate::gate;
@@ -232,7 +232,7 @@ impl Cache {
     pub(super) fn cloned(&self, graph: Graph) -> Result<Template, Pinned> {
         let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
         let nodes = self.calls.nodes(clone).unwrap_or_default();
-        Ok(Template::new(clone, nodes, Arc::default(), Default::default(), self.calls))
+        Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.calls))
     }
 
     /// Whether execs may be made and destroyed now: a capture that forbids it is disturbed, as it is by

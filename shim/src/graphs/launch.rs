@@ -4,9 +4,9 @@ use super::cache::{Cache, Work, capturing};
 use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
-use super::real::{LOST, Lane, Lease, lane_of};
+use super::real::{LOST, Lane, Lease, lane_of, stream_of};
 use super::records::Records;
-use crate::backend::graphs::{Nodes, StreamArg};
+use crate::backend::graphs::StreamArg;
 use crate::clock;
 use crate::gate;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
@@ -97,6 +97,7 @@ impl Cache {
             exec.lane.store(lane, Relaxed);
             let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to);
             exec.marked.store(marked, Relaxed);
+            lease.body().uploaded = true;
         }
         self.waited(handle, pending, status);
         self.publish(lease, index, handle);
@@ -214,6 +215,9 @@ impl Cache {
         work.clone = body.template.clone();
         let (mut lease, found) = self.acquire(&class, lane, work)?;
         let new = found == Found::New;
+        if !new {
+            self.upload_first(&mut lease, lane);
+        }
         let saved = class.instantiate_ns.load(Relaxed);
         if new {
             gate::record_if_started(|shim| shim.exec_made_for(slot));
@@ -242,6 +246,15 @@ impl Cache {
         Ok(lease)
     }
 
+    /// An exec that another handle had and never launched is uploaded before it is given other contents.
+    fn upload_first(&self, lease: &mut Lease, lane: Lane) {
+        if lease.body().uploaded || !self.calls.ways().uploaded_first {
+            return;
+        }
+        let stream = stream_of(lane).filter(|stream| !(capturing() && self.calls.captures(*stream)));
+        lease.body().uploaded = stream.is_some_and(|stream| self.calls.upload(lease.real().exec(), stream) == SUCCESS);
+    }
+
     /// Gives an exec the content of `target` (and gets the old one there); how many nodes were set.
     ///
     /// # Errors
@@ -251,8 +264,7 @@ impl Cache {
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
         let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
-        let nodes = Nodes { handles: &template.nodes, kinds: &class.shape.kinds };
-        let set = self.calls.set(exec, nodes, &body.content, target)?;
+        let set = self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
         let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
         for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
             check(self.calls.set_enabled(exec, node(index)?, true))?;
@@ -274,9 +286,8 @@ impl Cache {
         let exec = self.calls.instantiate(template.graph, class.flags)?;
         let bytes = self.estimate(&class.shape);
         self.reserve(bytes, true);
-        let content = Records::clone(&template.records);
-        let mut lease = self.keep(class, template, exec, content, bytes);
-        let mut target = lease.body().content.clone();
+        let mut target = lock(&template.content).clone();
+        let mut lease = self.keep(class, template, exec, target.clone(), bytes);
         match self.retarget(&mut lease, &mut target, &body.disabled) {
             Ok(_) => Ok(lease),
             Err(status) => {
@@ -322,8 +333,11 @@ impl Cache {
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             // One whose stream is gone without an event behind it could never be taken.
             let lost = real.lane.load(Relaxed) == LOST && !real.marked.load(Relaxed);
-            let at_once = body.owned || lost || !self.calls.ways().outlived;
-            if body.owned || lost || touched || alone || self.over_bound() {
+            // Of one that never ran the library may wait for the device when it destroys it (measured on an H200,
+            // driver 580): now, as the program expects, and not when room is needed.
+            let never = !lease.body().uploaded;
+            let at_once = body.owned || lost || never || !self.calls.ways().outlived;
+            if body.owned || lost || touched || alone || never || self.over_bound() {
                 match at_once || self.known_over(&mut lease) {
                     true => self.end(lease, false),
                     false => self.doom(&lease, alone),

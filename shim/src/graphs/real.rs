@@ -93,6 +93,8 @@ pub struct Body {
     /// Nodes that are switched off.
     pub disabled: Vec<u32>,
     pub event: Option<Event>,
+    /// It was launched, or uploaded.
+    pub uploaded: bool,
     /// The clone that it holds now, if its class has clones.
     pub holds: Weak<Template>,
     /// Launches on other lanes before the last one, where those of one exec are not ordered.

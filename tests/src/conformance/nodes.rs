@@ -10,6 +10,7 @@ use std::ptr::{null, null_mut};
 pub(super) const CHECKS: &[Check] = &[
     Check::measured("nodes.order_of_edges", order_of_edges),
     Check::measured("nodes.parameters_in_one_block", parameters_in_one_block),
+    Check::measured("nodes.block_too_long", block_too_long),
     Check::measured("nodes.kernel_of_a_library", kernel_of_a_library),
     Check::measured("nodes.copies", copies),
     Check::measured("nodes.memsets", memsets),
@@ -82,15 +83,47 @@ fn read_kernel(t: &Checker, node: sys::CUgraphNode) -> Result<sys::CUDA_KERNEL_N
     Ok(params)
 }
 
+/// A fill's parameters as one block, and something behind them.
+fn fill_block(words: u64, value: u32) -> [u8; 24] {
+    let mut block = [0; 24];
+    block[..8].copy_from_slice(&words.to_le_bytes());
+    block[8..16].copy_from_slice(&N.to_le_bytes());
+    block[16..20].copy_from_slice(&value.to_le_bytes());
+    block
+}
+
+/// `extra` for this much of a block.
+fn extra_of(block: &mut [u8; 24], size: &mut usize) -> [*mut c_void; 5] {
+    let [pointer, bytes] = [1, 2].map(std::ptr::without_provenance_mut::<c_void>);
+    [pointer, block.as_mut_ptr().cast(), bytes, std::ptr::from_mut(size).cast(), null_mut()]
+}
+
+/// A block of more bytes than the kernel takes is refused, by a launch in another way than by setters.
+fn block_too_long(t: &mut Checker) -> Done {
+    let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
+    let graph = Graph::new()?;
+    let node = add_fill(t, &graph, &[], &mem, 1)?;
+    let exec = graph.instantiate()?;
+    for (size, launched, set) in [(20, 0, 0), (21, 701, 1), (24, 701, 1)] {
+        let (mut block, mut size) = (fill_block(mem.p, 5), size);
+        let mut extra = extra_of(&mut block, &mut size);
+        let (f, extra) = (t.gpu.kernels.function(Kernel::Fill), extra.as_mut_ptr());
+        let launch = cu!(cuLaunchKernel(f, 8, 1, 1, 256, 1, 1, 0, stream.s, null_mut(), extra));
+        t.eq(&format!("cuLaunchKernel with {size} bytes of 20"), launch, launched);
+        let params = sys::CUDA_KERNEL_NODE_PARAMS { kernelParams: null_mut(), extra, ..read_kernel(t, node)? };
+        let of_graph = cu!(cuGraphKernelNodeSetParams_v2(node, &params));
+        t.eq(&format!("a graph's setter with {size}"), of_graph, set);
+        let of_exec = cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, node, &params));
+        t.eq(&format!("an exec's setter with {size}"), of_exec, set);
+    }
+    stream.sync()
+}
+
 /// Parameters given as one block (`extra`) are read back as one, not as a list.
 fn parameters_in_one_block(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
-    let (mut block, mut size) = ([0u8; 20], 20usize);
-    block[..8].copy_from_slice(&mem.p.to_le_bytes());
-    block[8..16].copy_from_slice(&N.to_le_bytes());
-    block[16..].copy_from_slice(&77u32.to_le_bytes());
-    let [pointer, bytes] = [1, 2].map(std::ptr::without_provenance_mut::<c_void>);
-    let mut extra = [pointer, block.as_mut_ptr().cast(), bytes, (&raw mut size).cast(), null_mut()];
+    let (mut block, mut size) = (fill_block(mem.p, 77), 20);
+    let mut extra = extra_of(&mut block, &mut size);
     let f = t.gpu.kernels.function(Kernel::Fill);
     let graph = Graph::capture(&stream, || {
         let list = extra.as_mut_ptr();
@@ -116,7 +149,7 @@ fn parameters_in_one_block(t: &mut Checker) -> Done {
     t.eq("bytes of the block", len, 20);
     if !at.is_null() && len == 20 {
         // SAFETY: the driver's own copy, of that size.
-        t.eq("the block", unsafe { std::slice::from_raw_parts(at, 20) }, &block[..]);
+        t.eq("the block", unsafe { std::slice::from_raw_parts(at, 20) }, &block[..20]);
         t.yes("the block is the driver's own", at != block.as_mut_ptr());
     }
     let (again, mut node) = (Graph::new()?, null_mut());

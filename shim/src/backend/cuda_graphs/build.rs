@@ -95,10 +95,11 @@ fn with_buffer<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut Kernel
     Some(f(&mut params))
 }
 
-/// Gives the nodes of an exec whose records differ what they are to hold; how many those were.
+/// Gives the nodes of an exec, or of the graph itself, whose records differ what they are to hold; how many
+/// those were.
 pub fn set(
     functions: &Functions,
-    exec: GraphExec,
+    exec: Option<GraphExec>,
     nodes: Nodes,
     before: &Records,
     after: &Records,
@@ -114,9 +115,9 @@ pub fn set(
     Ok(count)
 }
 
-fn set_node(called: &mut Called, exec: GraphExec, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
-    // SAFETY: a live exec and a node of the graph it was instantiated from; each struct is as the
-    // function of its kind takes it.
+fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
+    // SAFETY: a live exec and a node of the graph it was instantiated from, or a node of a graph that only the
+    // cache knows; each struct is as the function of its kind takes it.
     let status = unsafe {
         match kind {
             NodeKind::Kernel => with_buffer(called, record, |params| {
@@ -124,17 +125,29 @@ fn set_node(called: &mut Called, exec: GraphExec, node: GraphNode, kind: NodeKin
                     // One name is enough.
                     (params.kernel, params.context) = (0, 0);
                 }
-                driver::cuGraphExecKernelNodeSetParams_v2(exec, node, opaque(params))
+                match exec {
+                    Some(exec) => driver::cuGraphExecKernelNodeSetParams_v2(exec, node, opaque(params)),
+                    None => driver::cuGraphKernelNodeSetParams_v2(node, opaque(params)),
+                }
             }),
             NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {
-                driver::cuGraphExecMemcpyNodeSetParams(exec, node, opaque(&mut of.params), of.context as Context)
+                let (params, context) = (opaque(&mut of.params), of.context as Context);
+                match exec {
+                    Some(exec) => driver::cuGraphExecMemcpyNodeSetParams(exec, node, params, context),
+                    None => driver::cuGraphMemcpyNodeSetParams(node, params),
+                }
             }),
             NodeKind::Memset => SetRecord::read_from_bytes(record).ok().map(|mut of| {
-                driver::cuGraphExecMemsetNodeSetParams(exec, node, opaque(&mut of.params), of.context as Context)
+                let (params, context) = (opaque(&mut of.params), of.context as Context);
+                match exec {
+                    Some(exec) => driver::cuGraphExecMemsetNodeSetParams(exec, node, params, context),
+                    None => driver::cuGraphMemsetNodeSetParams(node, params),
+                }
             }),
-            NodeKind::Host => HostParams::read_from_bytes(record)
-                .ok()
-                .map(|mut params| driver::cuGraphExecHostNodeSetParams(exec, node, opaque(&mut params))),
+            NodeKind::Host => HostParams::read_from_bytes(record).ok().map(|mut params| match exec {
+                Some(exec) => driver::cuGraphExecHostNodeSetParams(exec, node, opaque(&mut params)),
+                None => driver::cuGraphHostNodeSetParams(node, opaque(&mut params)),
+            }),
             _ => Some(Some(SUCCESS)),
         }
     };

@@ -128,7 +128,7 @@ impl GraphCalls for CudaGraphs {
         status.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, exec: GraphExec, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status> {
+    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status> {
         build::set(&self.functions, exec, nodes, before, after)
     }
 

@@ -57,7 +57,8 @@ cu! {
     }
     Init cuGraphUpload [cuGraphUpload 11010] [cuGraphUpload_ptsz 11010] (c, h: H, s: H) {
         c.stream(s)?;
-        lock().exec(h).map(|_| ())
+        lock().exec(h)?.uploaded = true;
+        Ok(())
     }
     Init cuGraphExecUpdate [cuGraphExecUpdate_v2 12000] [] (c, h: H, g: H, out: Out<UpdateResult>) {
         let (info, result) = told(update::update(h, g)?);

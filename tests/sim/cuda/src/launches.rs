@@ -46,7 +46,10 @@ pub fn node_kernel(p: &KernelNode, ctx: H) -> Result<Kernel> {
         return Err(Error::INVALID_HANDLE);
     }
     let shape = Shape { func, grid: v.grid, block: v.block, shared: v.shared, attrs: Attrs::new() };
-    build(shape, v.params, v.extra)
+    build(shape, v.params, v.extra).map_err(|error| match error {
+        Error::LAUNCH_OUT_OF_RESOURCES => Error::INVALID_VALUE,
+        other => other,
+    })
 }
 
 fn launch(c: &Call, mut shape: Shape, s: H, params: usize, extra: usize) -> Result {

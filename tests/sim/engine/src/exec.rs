@@ -53,6 +53,17 @@ pub struct Exec {
     pub source: H,
     /// Whether it has alloc nodes: then it is its graph's only exec.
     pub memory: bool,
+    /// It was launched, or uploaded.
+    pub uploaded: bool,
+}
+
+impl Exec {
+    /// It gets other contents. Before it was ever uploaded that makes it slower for good (H200, driver 580).
+    pub fn set(&self) {
+        if !self.uploaded {
+            crate::report::count("graph_early_settings", 1);
+        }
+    }
 }
 
 /// A graph's nodes, each after what it depends on.
@@ -193,6 +204,7 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
         user_objects,
         source: g,
         memory,
+        uploaded: false,
     };
     m.execs.insert(h, e);
     m.peak_execs = m.peak_execs.max(m.execs.len() as u64);
@@ -290,7 +302,8 @@ pub fn launch(h: H, s: H) -> Result {
     for ev in records {
         m.event(ev)?.fences = vec![fence.clone()];
     }
-    m.exec(h)?.last = Some(fence);
+    let e = m.exec(h)?;
+    (e.last, e.uploaded) = (Some(fence), true);
     crate::report::count("graph_launches", 1);
     Ok(())
 }
@@ -335,6 +348,7 @@ pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
         return Err(Error::INVALID_VALUE);
     }
     slot(&mut m, h, node)?.step = Step { kind, refs };
+    m.exec(h)?.set();
     crate::report::count("graph_node_settings", 1);
     Ok(())
 }

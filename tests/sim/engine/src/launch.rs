@@ -39,10 +39,9 @@ pub fn kernel(shape: Shape, packed: Option<Vec<u8>>, read: Option<&dyn Fn(usize,
     let size = layout.last().map_or(0, |(off, len)| off + len) as usize;
     let mut bytes = vec![0u8; size];
     match (packed, read) {
-        (Some(p), _) => {
-            let n = p.len().min(size);
-            bytes[..n].copy_from_slice(&p[..n]);
-        }
+        // More than the kernel takes is refused, less is not looked at (H200, driver 580).
+        (Some(p), _) if p.len() > size => return Err(Error::LAUNCH_OUT_OF_RESOURCES),
+        (Some(p), _) => bytes[..p.len()].copy_from_slice(&p),
         (None, Some(read)) => {
             for (i, (off, len)) in layout.iter().enumerate() {
                 let (off, len) = (*off as usize, *len as usize);

@@ -76,6 +76,7 @@ fn update_after(h: H, g: H, look: Look) -> Result<Outcome> {
     let objects = m.graph(g)?.user_objects.clone();
     user_object::retain_all(&mut m, &objects);
     let e = m.exec(h)?;
+    e.set();
     carry(&mut e.body, new, &pairs);
     e.plan = None;
     let (given_up, last) = (std::mem::replace(&mut e.user_objects, objects), e.last.clone());
