@@ -66,6 +66,11 @@ pub fn quiet() -> Option<u64> {
     COUNTS.quiet().filter(|_| countable())
 }
 
+/// As [`quiet`], for a thread that may be about to submit something itself.
+pub fn quiet_but_here() -> Option<u64> {
+    COUNTS.quiet_within(threads::shard() - 1).filter(|_| countable())
+}
+
 /// Whether nothing was submitted since [`quiet`] said `count`, as far as the calling thread can know: work of
 /// another thread that is not ordered with it may be beginning.
 #[inline(always)]

@@ -134,6 +134,21 @@ fn execs_that_run_are_destroyed_when_they_are_over() {
     }
 }
 
+/// What the driver waits for the device to destroy stays until nothing runs: a host function may wait for the
+/// very call. Then the bound holds again.
+#[test]
+fn nothing_waits_for_the_device_that_the_program_did_not_ask_for() {
+    for mode in ["parked", "kept"] {
+        let roots = client("graph_roots").arg(mode).env("SIM_DESTROY_WAITS", "1");
+        for (ran, ledger) in same(&roots, &[ONE, &[("GPUMEM_GRAPH_CACHE", "1"), ("GPUMEM_GRAPH_FOLD", "0")], DEFAULT]) {
+            assert_eq!(said(&ran, "waits"), [0]);
+            assert_eq!(ledger.counter(PINNED_MADE), 0);
+        }
+        let (ran, _) = same(&roots, &[ONE]).remove(0);
+        assert_eq!(said(&ran, "live_execs"), [1, 1, 1]);
+    }
+}
+
 /// Natively the exec is there, so what is asked of it is answered: the handle remembers, and the launch goes
 /// node by node, whatever our own instantiate said.
 #[test]

@@ -58,6 +58,17 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
     /// How many are done, if that is all that have begun.
     #[inline]
     pub fn quiet(&self) -> Option<u64> {
+        self.quiet_but(0)
+    }
+
+    /// As [`Counts::quiet`], from within something that thread `thread` has begun itself.
+    pub fn quiet_within(&self, thread: usize) -> Option<u64> {
+        // A line that others write, too, does not tell whose is open.
+        let own = self.shards[..OWN].get(thread);
+        self.quiet_but(own.map_or(0, |own| own.begun.load(Relaxed) - own.done.load(Relaxed)))
+    }
+
+    fn quiet_but(&self, open: u64) -> Option<u64> {
         let used = self.used.load(Relaxed);
         // Acquire: what was done, and that it had begun, is seen with it.
         let done: u64 = self.shards.iter().take(used).map(|shard| shard.done.load(Acquire)).sum();
@@ -65,7 +76,7 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
         fence(SeqCst);
         let used = self.used.load(Relaxed);
         let begun: u64 = self.shards.iter().take(used).map(|shard| shard.begun.load(Relaxed)).sum();
-        (begun == done).then_some(done)
+        (begun == done + open).then_some(done)
     }
 }
 

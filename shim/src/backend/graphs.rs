@@ -22,6 +22,9 @@ pub struct Reading {
     pub inner: [u32; 16],
     /// Nodes that no other depends on.
     pub sinks: u32,
+    /// It is no chain of nodes: the library may wait for all of the device's work when it destroys an exec of it.
+    /// (Of a graph with one first node it was not seen to, of some with several it was, on an H200, driver 580.)
+    pub branches: bool,
     /// Index by handle.
     pub index: FxHashMap<usize, u32>,
 }
@@ -34,6 +37,7 @@ impl Reading {
         self.records.clear();
         self.index.clear();
         self.sinks = 0;
+        self.branches = false;
         self.inner = [0; 16];
     }
 

@@ -2,7 +2,7 @@
 
 use super::handle::lock;
 use super::records::{Packed, Records, Scratch, Source};
-use crate::backend::graphs::{GraphCalls, Nodes};
+use crate::backend::graphs::{GraphCalls, Nodes, Reading};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,13 +23,17 @@ pub struct Shape {
     /// Fingerprint, for people.
     pub id: u64,
     pub counts: [u32; 16],
+    /// As [`Reading::branches`](crate::backend::graphs::Reading::branches); `true` where child graphs may.
+    pub branches: bool,
 }
 
 impl Shape {
-    pub fn new(key: Packed, id: u64, kinds: &[u8], context: u64, counts: [u32; 16], base: Source) -> Self {
+    pub fn new(key: Packed, id: u64, reading: &Reading, context: u64, base: Source) -> Self {
         let unpacked: Weak<[u8]> = Weak::<[u8; 0]>::new();
         let (unfolded, unpacked) = (Mutex::default(), Mutex::new(unpacked));
-        Self { key, kinds: kinds.into(), base, unfolded, unpacked, context, id, counts }
+        let branches = reading.branches || reading.inner != [0; 16];
+        let (kinds, counts) = (reading.kinds.as_slice().into(), reading.counts());
+        Self { key, kinds, base, unfolded, unpacked, context, id, counts, branches }
     }
 
     /// The base, unfolded; `None` if its bytes are broken.

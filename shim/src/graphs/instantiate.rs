@@ -171,7 +171,7 @@ impl Cache {
 
     /// The shape of what was read; whether it is new, and what was read its base.
     fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
-        let Reading { shape, kinds, records, .. } = &work.reading;
+        let Reading { shape, records, .. } = &work.reading;
         let mut hasher = FxHasher::default();
         hasher.write(shape);
         let id = hasher.finish();
@@ -181,7 +181,7 @@ impl Cache {
         let key = Packed::new(shape, &mut work.scratch);
         let context = shape.first_chunk().map_or(0, |context| u64::from_le_bytes(*context));
         let base = if alone { Source::default() } else { Source::fold(records, None, &mut work.scratch) };
-        let made = Arc::new(Shape::new(key, id, kinds, context, work.reading.counts(), base));
+        let made = Arc::new(Shape::new(key, id, &work.reading, context, base));
         if alone {
             return (made, true);
         }

@@ -1,6 +1,7 @@
 //! A real exec is made, and destroyed.
 
 use super::cache::{Cache, Work};
+use super::choose::Rest;
 use super::class::{Class, Shape, Template};
 use super::handle::lock;
 use super::instantiate::Recipe;
@@ -95,6 +96,7 @@ impl Cache {
         real.owner.store(0, Relaxed);
         real.lane.store(NOWHERE, Relaxed);
         real.marked.store(false, Relaxed);
+        real.waits.store(class.shape.branches, Relaxed);
         real.used_ns.store(clock::now_ns(), Relaxed);
         real.set_bytes(bytes);
         real.class.store(Arc::as_ptr(class) as usize, Relaxed);
@@ -141,8 +143,9 @@ impl Cache {
         if self.doomed.load(Relaxed) == 0 {
             return;
         }
+        let mut rest = Rest::default();
         for real in self.reals().into_iter().filter(|real| real.doomed.load(Relaxed)) {
-            if let Some(lease) = self.take_idle(real).filter(|_| real.doomed.load(Relaxed)) {
+            if let Some(lease) = self.take_idle(real, &mut rest).filter(|_| real.doomed.load(Relaxed)) {
                 self.end(lease, false);
             }
         }

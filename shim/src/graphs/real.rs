@@ -76,6 +76,8 @@ pub struct Real {
     abandoned: AtomicU64,
     /// No handle can use it: it goes when it is over.
     pub doomed: AtomicBool,
+    /// The library may wait for the device when it destroys it.
+    pub waits: AtomicBool,
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
     /// Bytes that it is estimated to take on the host, and on the device.

@@ -1,6 +1,7 @@
 //! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
 
 use super::cache::Cache;
+use super::choose::Rest;
 use super::class::{Class, Shape, Template};
 use super::handle::lock;
 use super::real::{LOST, Real};
@@ -109,7 +110,7 @@ impl GraphCalls for Library {
     fn upload(&self, _: GraphExec, _: StreamArg) -> Status {
         unreachable!()
     }
-    fn set(&self, _: GraphExec, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
+    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
         unreachable!()
     }
     fn set_enabled(&self, _: GraphExec, _: GraphNode, _: bool) -> Status {
@@ -173,10 +174,10 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static Real)
     let (settings, _) = Settings::read(std::iter::empty());
     let cache = Cache::new(Vendor::Cuda, library, &settings, (&starts[0], &starts[1])).unwrap();
     let cache: &'static Shared = Box::leak(Box::new(Shared(cache)));
-    let shape = Shape::new(Packed::default(), 1, &[], CONTEXT, [0; 16], Source::default());
+    let shape = Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default());
     let class = Arc::new(Class::new(Arc::new(shape), 0, false));
     let empty: (Arc<Records>, Arc<[u8]>) = Default::default();
-    let template = Arc::new(Template::new(0x90 as Graph, vec![], Arc::default(), empty, library));
+    let template = Arc::new(Template::new(0x90 as Graph, vec![], Records::default(), empty, library));
     cache.reserve((0, 0), true);
     let mut lease = cache.keep(&class, template, EXEC, Records::default(), (0, 0));
     lease.body().event = Some(EVENT);
@@ -188,7 +189,7 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static Real)
 
 /// As a thread that wants room: whether it got the exec and destroyed it.
 fn evict(cache: &Cache, real: &'static Real) -> bool {
-    cache.take_idle(real).map(|lease| cache.end(lease, true)).is_some()
+    cache.take_idle(real, &mut Rest::default()).map(|lease| cache.end(lease, true)).is_some()
 }
 
 /// As a thread that destroys the context.
@@ -270,7 +271,7 @@ fn a_context_waits_for_graphs_that_are_destroyed_in_spare_time() {
 #[test]
 fn classes_go_with_their_context() {
     let (cache, _, real) = cache(Library::default());
-    let shape = Arc::new(Shape::new(Packed::default(), 1, &[], CONTEXT, [0; 16], Source::default()));
+    let shape = Arc::new(Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default()));
     let new = |shape, flags| Class::new(shape, flags, false);
     let class = cache.class_of(&shape, 0, new);
     lock(&cache.known).shapes.entry(1).or_default().push(Arc::downgrade(&shape));

@@ -45,6 +45,7 @@ pub fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
     let mut places = Places { nodes: &reading.nodes, index: &mut reading.index, last: 0 };
     let (mut deps, mut data) = (vec![null_mut(); FEW_EDGES], vec![[0_u8; EDGE_DATA]; FEW_EDGES]);
     let mut is_sink = vec![true; reading.nodes.len()];
+    let (mut roots, mut branches) = (0, false);
     shape.edges.reserve(reading.nodes.len());
     for (at, &node) in reading.nodes.iter().enumerate() {
         let mut len = deps.len();
@@ -57,12 +58,15 @@ pub fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
             len = deps.len();
             ok(dependencies(node, &mut deps, &mut data, &mut len))?;
         }
+        roots += u32::from(len == 0);
+        branches |= len > 1;
         for (&dep, &data) in deps.iter().zip(&data).take(len) {
             let from = places.of(dep)?;
-            is_sink[from as usize] = false;
+            branches |= !std::mem::replace(&mut is_sink[from as usize], false);
             shape.edges.push(Edge { from, to: at as u32, data: u64::from_le_bytes(data) });
         }
     }
+    reading.branches = branches || roots > 1;
     reading.sinks = is_sink.into_iter().filter(|&sink| sink).count() as u32;
     Ok(())
 }

@@ -18,6 +18,9 @@ pub struct Config {
     /// `SIM_REUSE_HANDLES=1`: destroyed handles come back at once, as heap
     /// addresses do; then a dead handle may look alive. Default 0.
     pub reuse_handles: bool,
+    /// `SIM_DESTROY_WAITS=1`: the end of an exec whose graph is no chain waits for all of the device's work. The
+    /// driver was seen to do so with some of them, by no rule that is known. Default 0.
+    pub destroy_waits: bool,
     /// `SIM_HOST_HEAP=real`: the host memory that graphs cost is really
     /// touched, so that the process's RSS grows too. Default: counted only.
     pub real_host_heap: bool,
@@ -78,6 +81,7 @@ impl Config {
             context_mem: number("SIM_CONTEXT_MEM", if device_mem >= 1 << 30 { 32 * MIB } else { 0 }),
             lag_us: number("SIM_LAG_US", 0),
             reuse_handles: number("SIM_REUSE_HANDLES", 0) != 0,
+            destroy_waits: number("SIM_DESTROY_WAITS", 0) != 0,
             real_host_heap: var("SIM_HOST_HEAP").is_some_and(|v| v == "real"),
             report: var("SIM_REPORT").filter(|v| !v.is_empty()),
             stats: var("SIM_STATS").filter(|v| !v.is_empty()),

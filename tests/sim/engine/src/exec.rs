@@ -1,6 +1,7 @@
 //! Executable graphs: instantiate, launch, setters, destroy.
 
 use crate::capture;
+use crate::config::config;
 use crate::error::{Error, Result};
 use crate::graph;
 use crate::handle::H;
@@ -116,6 +117,13 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
 }
 
 impl Body {
+    /// Whether it is no chain of nodes.
+    fn branches(&self) -> bool {
+        let first = self.nodes.iter().filter(|n| n.deps.is_empty()).count();
+        let edges: usize = self.nodes.iter().map(|n| n.deps.len()).sum();
+        first > 1 || self.sinks.len() > 1 || edges > self.nodes.len().saturating_sub(1)
+    }
+
     /// Calls `f` with each node, those of child graphs included.
     fn each(&self, f: &mut impl FnMut(&ExecNode)) {
         for n in &self.nodes {
@@ -211,12 +219,26 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
     Ok(h)
 }
 
-/// Safe while it runs: what was launched keeps running.
+/// Safe while it runs: what was launched keeps running. With `SIM_DESTROY_WAITS` it may wait for all of the
+/// device's work.
 pub fn destroy(h: H) -> Result {
     let _inside = inside::exec(h);
     let mut m = lock();
     m.exec(h)?;
     capture::forbid_unsafe(&mut m)?;
+    let e = m.exec(h)?;
+    if config().destroy_waits && e.body.branches() {
+        let fences = {
+            let device = e.device;
+            m.device_fences(device)
+        };
+        drop(m);
+        if fences.iter().any(|fence| !fence.reached()) {
+            crate::report::count("graph_destroy_waits", 1);
+        }
+        crate::queue::wait_all(&fences);
+        m = lock();
+    }
     drop_exec(&mut m, h);
     Ok(())
 }
