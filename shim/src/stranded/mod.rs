@@ -60,7 +60,7 @@ use gpumem_wire::kinds::{EventKind, Severity};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::settings::{Settings, Stranded as Mode};
 use series::Older;
-use sites::{Key, Report, Request, Sites};
+use sites::{Key, Report, Request, Sites, Watched};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -117,7 +117,7 @@ impl Stranded {
     pub fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Relaxed);
         if mode == Mode::Off {
-            self.uses.watch(Vec::new());
+            self.uses.watch(Watched::All(Vec::new()));
         }
     }
 

@@ -119,8 +119,16 @@ pub struct Sites {
     refusals: Vec<Refusal>,
     /// Sum of what all sites strand.
     pub stranded: u64,
-    /// The blocks of watched sites are others than they were.
-    changed: bool,
+    /// How the blocks of watched sites are others than when that was last asked.
+    changed: Option<Watched>,
+}
+
+/// How watched blocks have changed: one came or went, as most often, or they are these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    Came(Range<u64>),
+    Went(u64),
+    All(Vec<Range<u64>>),
 }
 
 impl Sites {
@@ -240,7 +248,9 @@ impl Sites {
         known.blocks.push(Block { addr, bytes, made_ns: now_ns, used_ns: 0 });
         self.blocks.insert(addr, (bytes, key));
         self.look_again(key);
-        self.changed |= self.known.get(&key).is_some_and(|known| known.watched);
+        if self.known.get(&key).is_some_and(|known| known.watched) {
+            self.watched_changed(Watched::Came(addr..addr.saturating_add(bytes)));
+        }
         let known = self.known.get_mut(&key)?;
         let (bytes, blocks) = known.stranded;
         if bytes < super::LEAST_REPORTED || bytes < known.said.saturating_mul(2) {
@@ -270,9 +280,12 @@ impl Sites {
         if let Some(index) = known.blocks.iter().rposition(|block| block.addr == addr) {
             known.blocks.remove(index);
         }
-        self.changed |= known.watched;
+        let (was_watched, strands) = (known.watched, known.strands);
+        if was_watched {
+            self.watched_changed(Watched::Went(addr));
+        }
         // A free makes no series.
-        if known.strands {
+        if strands {
             self.look_again(key);
         }
         true
@@ -292,14 +305,18 @@ impl Sites {
         keys.into_iter().for_each(|key| self.look_again(key));
     }
 
-    /// The blocks of all watched sites, if they are others than when this was last asked.
-    pub fn newly_watched(&mut self) -> Option<Vec<Range<u64>>> {
-        if !std::mem::take(&mut self.changed) {
-            return None;
-        }
+    /// Of two changes it takes all blocks to tell.
+    fn watched_changed(&mut self, how: Watched) {
+        self.changed = Some(if self.changed.is_none() { how } else { Watched::All(Vec::new()) });
+    }
+
+    /// How the blocks of all watched sites have changed since this was last asked.
+    pub fn newly_watched(&mut self) -> Option<Watched> {
+        let changed = self.changed.take()?;
+        let Watched::All(_) = changed else { return Some(changed) };
         let watched = self.known.values().filter(|known| known.watched);
         let blocks = watched.flat_map(|known| known.blocks.iter().rev().take(BACK));
-        Some(blocks.map(|block| block.addr..block.addr.saturating_add(block.bytes)).collect())
+        Some(Watched::All(blocks.map(|block| block.addr..block.addr.saturating_add(block.bytes)).collect()))
     }
 
     /// What a site strands now.
@@ -320,7 +337,9 @@ impl Sites {
         if known.blocks.is_empty() {
             known.said = 0;
         }
-        self.changed |= known.watched != was_watched;
+        if known.watched != was_watched {
+            self.changed = Some(Watched::All(Vec::new()));
+        }
         self.stranded = self.stranded - before + known.stranded.0;
     }
 
@@ -345,7 +364,7 @@ impl Sites {
         let ended: u64 = self.known.iter().filter(|(key, _)| gone(key)).map(|(_, known)| known.stranded.0).sum();
         self.stranded -= ended;
         self.known.retain(|key, _| !gone(key));
-        self.changed = true;
+        self.changed = Some(Watched::All(Vec::new()));
         self.aliases.retain(|key, _| !gone(key));
         addresses
     }

@@ -7,9 +7,10 @@
 
 use crate::clock;
 use crate::gate;
+use crate::stranded::sites::Watched;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What the watched blocks lie between; an end of 0: none is watched.
 static FROM: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +51,8 @@ pub fn word<T>(argument: &T) -> u64 {
 #[derive(Default)]
 pub struct Uses {
     blocks: Mutex<Vec<Block>>,
+    /// Some of them were used since that was asked.
+    any: AtomicBool,
 }
 
 struct Block {
@@ -59,19 +62,33 @@ struct Block {
 }
 
 impl Uses {
-    /// Watches these blocks and no others.
-    pub fn watch(&self, mut ranges: Vec<Range<u64>>) {
-        ranges.sort_unstable_by_key(|range| range.start);
-        let (from, to) = (ranges.first().map_or(0, |first| first.start), ranges.last().map_or(0, |last| last.end));
+    /// Watches one block more or less, or these blocks and no others.
+    pub fn watch(&self, changed: Watched) {
         let mut blocks = super::lock(&self.blocks);
-        *blocks = ranges.into_iter().map(|range| Block { range, used_ns: 0 }).collect();
-        FROM.store(from, Relaxed);
-        TO.store(to, Relaxed);
+        let place = |blocks: &[Block], addr| blocks.partition_point(|block| block.range.start < addr);
+        match changed {
+            Watched::Came(range) => {
+                let at = place(&blocks, range.start);
+                blocks.insert(at, Block { range, used_ns: 0 });
+            }
+            Watched::Went(addr) => {
+                let at = place(&blocks, addr);
+                if blocks.get(at).is_some_and(|block| block.range.start == addr) {
+                    blocks.remove(at);
+                }
+            }
+            Watched::All(mut ranges) => {
+                ranges.sort_unstable_by_key(|range| range.start);
+                *blocks = ranges.into_iter().map(|range| Block { range, used_ns: 0 }).collect();
+            }
+        }
+        FROM.store(blocks.first().map_or(0, |first| first.range.start), Relaxed);
+        TO.store(blocks.last().map_or(0, |last| last.range.end), Relaxed);
     }
 
     /// Addresses of blocks that were used since this was last asked, and when.
     pub fn take(&self) -> Vec<(u64, u64)> {
-        if !watching() {
+        if !self.any.load(Relaxed) || !self.any.swap(false, Relaxed) {
             return Vec::new();
         }
         let mut blocks = super::lock(&self.blocks);
@@ -89,6 +106,7 @@ impl Uses {
                 && word < block.range.end
             {
                 block.used_ns = now_ns;
+                self.any.store(true, Relaxed);
             }
         }
     }
@@ -102,7 +120,7 @@ mod tests {
     fn words_mark_the_blocks_that_they_lie_in() {
         let uses = Uses::default();
         assert_eq!(uses.take(), []);
-        uses.watch(vec![0x5000..0x6000, 0x1000..0x3000]);
+        uses.watch(Watched::All(vec![0x5000..0x6000, 0x1000..0x3000]));
         assert!(watching() && may_matter(0x1000) && !may_matter(0x6000) && !may_matter(8));
         uses.mark(&[0x0fff, 0x3000, 0x4fff, 0x6000, 7]);
         assert_eq!(uses.take(), []);
@@ -112,7 +130,12 @@ mod tests {
         uses.mark(&[0x5000, 0x1000]);
         assert_eq!(uses.take().len(), 2);
         assert_eq!(uses.take(), [], "each is told once");
-        uses.watch(Vec::new());
+        uses.watch(Watched::Came(0x8000..0x9000));
+        uses.watch(Watched::Went(0x1000));
+        uses.mark(&[0x8fff, 0x1000, 0x5000]);
+        let used: Vec<_> = uses.take().into_iter().map(|(addr, _)| addr).collect();
+        assert_eq!((used, may_matter(0x1000)), (vec![0x5000, 0x8000], false));
+        uses.watch(Watched::All(Vec::new()));
         assert!(!watching());
     }
 

@@ -135,18 +135,26 @@ fn what_is_used_is_not_stranded() {
 #[test]
 fn uses_matter_once_a_site_may_strand() {
     let mut sites = Sites::default();
-    let watched = |sites: &mut Sites| sites.newly_watched().map(|blocks| blocks.len());
+    let block = |n: u64| n << 30..(n << 30) + (100 + 6 * n) * MIB;
     for n in 0..6 {
-        assert_eq!(watched(&mut sites), [None, None, None, Some(3), Some(4), Some(5)][n as usize], "{n}");
+        let told = match n {
+            ..3 => None,
+            3 => Some(Watched::All([2, 1, 0].map(block).into())),
+            _ => Some(Watched::Came(block(n - 1))),
+        };
+        assert_eq!((sites.newly_watched(), sites.newly_watched()), (told, None), "{n}");
         sites.made(&asker(1, 1), n << 30, (100 + 6 * n) * MIB, true, n);
         sites.made(&asker(2, 1), (n + 100) << 30, 64 * MIB, true, n);
     }
-    assert_eq!((watched(&mut sites), watched(&mut sites)), (Some(6), None));
+    assert_eq!(sites.newly_watched(), Some(Watched::Came(block(5))));
     sites.freed(2 << 30);
     sites.freed(100 << 30);
-    assert_eq!(watched(&mut sites), Some(5));
+    assert_eq!(sites.newly_watched(), Some(Watched::Went(2 << 30)));
+    sites.freed(5 << 30);
+    sites.freed(1 << 30);
+    assert_eq!(sites.newly_watched(), Some(Watched::All([4, 3, 0].map(block).into())), "two at once");
     sites.end_context(1);
-    assert_eq!(watched(&mut sites), Some(0));
+    assert_eq!(sites.newly_watched(), Some(Watched::All(Vec::new())));
 }
 
 #[test]
