@@ -3,7 +3,7 @@
 
 use gpumem_tests::harness::{Program, Ran, program};
 use gpumem_wire::counters::{
-    EXECS_CREATED, EXECS_DESTROYED, HANDLES_MADE, OVER_BOUND, REAL_EXECS_ENDED, REAL_EXECS_MADE,
+    EXECS_CREATED, EXECS_DESTROYED, HANDLES_MADE, LAUNCHES, OVER_BOUND, REAL_EXECS_ENDED, REAL_EXECS_MADE, RETARGETS,
 };
 use serde_json::Value;
 
@@ -39,6 +39,19 @@ fn real_execs_stay_within_the_bound() {
     assert_eq!(ledger.counter(EXECS_CREATED), ledger.counter(EXECS_DESTROYED));
     assert_eq!(ledger.counter(REAL_EXECS_MADE), ledger.counter(REAL_EXECS_ENDED), "and ends with the program");
     assert_eq!(ledger.counter(OVER_BOUND), 0, "three slots hold three at a time");
+}
+
+/// Handles that take turns and are a few more than the bound: most of them keep their exec. (Where the one that
+/// was used longest ago always made way, none would.)
+#[test]
+fn a_few_handles_too_many_share_few_execs() {
+    let turns = program("graphmem").args("--graphs 10 --nodes 4 --rounds 60 --launches 1".split(' '));
+    let ran = turns.env("GPUMEM_GRAPH_CACHE", CAP.to_string()).preloaded().ok();
+    let ledger = ran.ledger();
+    ledger.sound().complete();
+    let (launches, retargets) = (ledger.counter(LAUNCHES), ledger.counter(RETARGETS));
+    assert!(launches > 600 && retargets * 2 < launches, "{retargets} retargets in {launches} launches");
+    assert!(retargets * 10 > launches, "two of ten find no exec: {retargets} retargets in {launches} launches");
 }
 
 /// The counters of a process that is killed in its work say how many real execs it had.

@@ -19,6 +19,9 @@ const COLD_TIMES: u64 = 10;
 /// Candidates that are asked whether they still run, before the bound is exceeded instead.
 const MAX_TRIES: usize = 8;
 
+/// One exec of so many that are taken for want of room counts as used then.
+const PROMOTED: u64 = 32;
+
 /// A look every so many launches that were no hit.
 const THRASH_WINDOW: u64 = 256;
 /// Said at most once in this time, ns.
@@ -197,8 +200,12 @@ impl Cache {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
         }
-        if let Some(lease) = ours.iter().copied().find_map(&mut attempt) {
-            return Ok(lease);
+        if let Some((mut lease, found)) = ours.iter().copied().find_map(&mut attempt) {
+            // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a
+            // few more than there are execs would else all lose theirs before they come again.
+            let stays = !self.thrash.misses.load(Relaxed).is_multiple_of(PROMOTED);
+            lease.body().stays_at = stays.then(|| lease.real().used_ns.load(Relaxed));
+            return Ok((lease, found));
         }
         for real in all.iter().copied().filter(of_others).take(MAX_TRIES) {
             if let Some(lease) = self.take_idle(real, &mut rest) {

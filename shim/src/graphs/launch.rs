@@ -94,7 +94,8 @@ impl Cache {
             }
         }
         let exec = lease.real();
-        exec.used_ns.store(clock::now_ns(), Relaxed);
+        let used_ns = lease.body().stays_at.take().unwrap_or_else(clock::now_ns);
+        exec.used_ns.store(used_ns, Relaxed);
         if status == SUCCESS {
             self.leaves_lane(&mut lease, lane);
             exec.lane.store(lane, Relaxed);

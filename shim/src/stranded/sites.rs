@@ -4,7 +4,6 @@
 use super::series::{BACK, Block, Older, older};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Call sites that are kept; those that hold nothing make way.
@@ -113,7 +112,7 @@ pub struct Report {
 pub struct Sites {
     known: FxHashMap<Key, Known>,
     /// Size and site of each block, by address.
-    blocks: BTreeMap<u64, (u64, Key)>,
+    blocks: FxHashMap<u64, (u64, Key)>,
     /// Sites whose requests are second tries of another's.
     aliases: FxHashMap<Key, Site>,
     refusals: Vec<Refusal>,
@@ -293,6 +292,9 @@ impl Sites {
 
     /// Work was seen to use blocks, by their addresses and times.
     pub fn used(&mut self, uses: &[(u64, u64)]) {
+        if uses.is_empty() {
+            return;
+        }
         let mut keys = FxHashSet::default();
         for &(addr, used_ns) in uses {
             let Some(&(_, key)) = self.blocks.get(&addr) else { continue };
