@@ -10,7 +10,7 @@ mod counts;
 use crate::{gate, threads};
 use counts::{Counts, Shard};
 use gpumem_abi::types::Status;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 mod atomic {
     pub use std::sync::atomic::*;
@@ -50,6 +50,31 @@ static COUNTS: Counts<LINES, OWN> = Counts {
 static UNCOUNTABLE: AtomicBool = AtomicBool::new(false);
 /// A context does not work any more.
 static BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the device may wait for something outside of it: 1: since it was last seen to rest; 2: at any launch
+/// of a graph.
+static OUTSIDE: AtomicU8 = AtomicU8::new(0);
+
+/// The device is given something that waits for the host or another library, or is to be whenever a graph is
+/// launched. To be called within [`submit`].
+pub fn outside(in_graph: bool) {
+    OUTSIDE.fetch_max(if in_graph { 2 } else { 1 }, SeqCst);
+}
+
+/// Whether waiting for the device may mean to wait for the program itself.
+pub fn is_outside() -> bool {
+    OUTSIDE.load(Relaxed) != 0
+}
+
+/// Runs a look at whether the device rests: if it does, nothing outside is waited for any more.
+pub fn no_outside_if(rests: impl FnOnce() -> bool) -> bool {
+    let was = OUTSIDE.compare_exchange(1, 0, SeqCst, SeqCst).is_ok();
+    let rests = rests();
+    if was && !rests {
+        outside(false);
+    }
+    rests
+}
 
 /// Runs a driver call that gives the device work, and counts it: as begun before, as done after, also when
 /// the call is left by an exception or by the end of the thread. One that is left by `longjmp` stays open.

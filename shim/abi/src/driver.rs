@@ -164,16 +164,16 @@ macro_rules! driver_functions {
         cuLaunchCooperativeKernelMultiDevice ["cuLaunchCooperativeKernelMultiDevice" 9000 legacy = cuLaunchCooperativeKernelMultiDevice] => submit::cooperative_3(launches: Opaque, len: c_uint, flags: c_uint);
         cuLaunchGrid ["cuLaunchGrid" 2000 legacy = cuLaunchGrid] => submit::kernel_3(function: Opaque, grid_x: c_int, grid_y: c_int);
         cuLaunchGridAsync ["cuLaunchGridAsync" 2000 legacy = cuLaunchGridAsync] => submit::kernel_4(function: Opaque, grid_x: c_int, grid_y: c_int, stream: Stream);
-        cuLaunchHostFunc ["cuLaunchHostFunc" 10000 legacy = cuLaunchHostFunc] => submit::work_3(stream: Stream, function: Opaque, data: Opaque);
-        cuLaunchHostFunc_ptsz ["cuLaunchHostFunc" 10000 ptds = cuLaunchHostFunc] => submit::work_3(stream: Stream, function: Opaque, data: Opaque);
-        cuLaunchHostFunc_v2 ["cuLaunchHostFunc" 13010 legacy = none] => submit::work_4(stream: Stream, function: Opaque, data: Opaque, sync_mode: c_uint);
-        cuLaunchHostFunc_v2_ptsz ["cuLaunchHostFunc" 13010 ptds = none] => submit::work_4(stream: Stream, function: Opaque, data: Opaque, sync_mode: c_uint);
+        cuLaunchHostFunc ["cuLaunchHostFunc" 10000 legacy = cuLaunchHostFunc] => submit::outside_3(stream: Stream, function: Opaque, data: Opaque);
+        cuLaunchHostFunc_ptsz ["cuLaunchHostFunc" 10000 ptds = cuLaunchHostFunc] => submit::outside_3(stream: Stream, function: Opaque, data: Opaque);
+        cuLaunchHostFunc_v2 ["cuLaunchHostFunc" 13010 legacy = none] => submit::outside_4(stream: Stream, function: Opaque, data: Opaque, sync_mode: c_uint);
+        cuLaunchHostFunc_v2_ptsz ["cuLaunchHostFunc" 13010 ptds = none] => submit::outside_4(stream: Stream, function: Opaque, data: Opaque, sync_mode: c_uint);
         cuLaunchKernel ["cuLaunchKernel" 4000 legacy = cuLaunchKernel] => submit::kernel(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
         cuLaunchKernel_ptsz ["cuLaunchKernel" 7000 ptds = cuLaunchKernel] => submit::kernel(function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: Opaque, extra: Opaque);
         cuLaunchKernelEx ["cuLaunchKernelEx" 11060 legacy = cuLaunchKernelEx] => submit::kernel_with_attributes(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
         cuLaunchKernelEx_ptsz ["cuLaunchKernelEx" 11060 ptds = cuLaunchKernelEx] => submit::kernel_with_attributes(config: *const LaunchConfig, function: Opaque, params: Opaque, extra: Opaque);
-        cuStreamAddCallback ["cuStreamAddCallback" 5000 legacy = cuStreamAddCallback] => submit::work_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
-        cuStreamAddCallback_ptsz ["cuStreamAddCallback" 7000 ptds = cuStreamAddCallback] => submit::work_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
+        cuStreamAddCallback ["cuStreamAddCallback" 5000 legacy = cuStreamAddCallback] => submit::outside_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
+        cuStreamAddCallback_ptsz ["cuStreamAddCallback" 7000 ptds = cuStreamAddCallback] => submit::outside_4(stream: Stream, callback: Opaque, data: Opaque, flags: c_uint);
 
         // Work: copies.
         cuMemcpy ["cuMemcpy" 4000 legacy = cuMemcpy] => submit::work_3(dst: DevicePtr, src: DevicePtr, bytes: usize);
@@ -316,20 +316,20 @@ macro_rules! driver_functions {
         cuGreenCtxWaitEvent ["cuGreenCtxWaitEvent" 12040 legacy = cuGreenCtxWaitEvent] => submit::work_2(ctx: Context, event: Opaque);
         cuSignalExternalSemaphoresAsync ["cuSignalExternalSemaphoresAsync" 10000 legacy = cuSignalExternalSemaphoresAsync] => submit::work_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
         cuSignalExternalSemaphoresAsync_ptsz ["cuSignalExternalSemaphoresAsync" 10000 ptds = cuSignalExternalSemaphoresAsync] => submit::work_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
-        cuStreamBatchMemOp ["cuStreamBatchMemOp" 8000 legacy = none] => submit::work_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
-        cuStreamBatchMemOp_ptsz ["cuStreamBatchMemOp" 8000 ptds = none] => submit::work_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
-        cuStreamBatchMemOp_v2 ["cuStreamBatchMemOp" 11070 legacy = cuStreamBatchMemOp_v2] => submit::work_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
-        cuStreamBatchMemOp_v2_ptsz ["cuStreamBatchMemOp" 11070 ptds = cuStreamBatchMemOp_v2] => submit::work_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
+        cuStreamBatchMemOp ["cuStreamBatchMemOp" 8000 legacy = none] => submit::outside_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
+        cuStreamBatchMemOp_ptsz ["cuStreamBatchMemOp" 8000 ptds = none] => submit::outside_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
+        cuStreamBatchMemOp_v2 ["cuStreamBatchMemOp" 11070 legacy = cuStreamBatchMemOp_v2] => submit::outside_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
+        cuStreamBatchMemOp_v2_ptsz ["cuStreamBatchMemOp" 11070 ptds = cuStreamBatchMemOp_v2] => submit::outside_4(stream: Stream, len: c_uint, params: Opaque, flags: c_uint);
         cuStreamWaitEvent ["cuStreamWaitEvent" 3020 legacy = cuStreamWaitEvent] => submit::work_3(stream: Stream, event: Opaque, flags: c_uint);
         cuStreamWaitEvent_ptsz ["cuStreamWaitEvent" 7000 ptds = cuStreamWaitEvent] => submit::work_3(stream: Stream, event: Opaque, flags: c_uint);
-        cuStreamWaitValue32 ["cuStreamWaitValue32" 8000 legacy = none] => submit::work_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
-        cuStreamWaitValue32_ptsz ["cuStreamWaitValue32" 8000 ptds = none] => submit::work_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
-        cuStreamWaitValue32_v2 ["cuStreamWaitValue32" 11070 legacy = cuStreamWaitValue32_v2] => submit::work_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
-        cuStreamWaitValue32_v2_ptsz ["cuStreamWaitValue32" 11070 ptds = cuStreamWaitValue32_v2] => submit::work_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
-        cuStreamWaitValue64 ["cuStreamWaitValue64" 9000 legacy = none] => submit::work_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
-        cuStreamWaitValue64_ptsz ["cuStreamWaitValue64" 9000 ptds = none] => submit::work_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
-        cuStreamWaitValue64_v2 ["cuStreamWaitValue64" 11070 legacy = cuStreamWaitValue64_v2] => submit::work_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
-        cuStreamWaitValue64_v2_ptsz ["cuStreamWaitValue64" 11070 ptds = cuStreamWaitValue64_v2] => submit::work_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
+        cuStreamWaitValue32 ["cuStreamWaitValue32" 8000 legacy = none] => submit::outside_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
+        cuStreamWaitValue32_ptsz ["cuStreamWaitValue32" 8000 ptds = none] => submit::outside_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
+        cuStreamWaitValue32_v2 ["cuStreamWaitValue32" 11070 legacy = cuStreamWaitValue32_v2] => submit::outside_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
+        cuStreamWaitValue32_v2_ptsz ["cuStreamWaitValue32" 11070 ptds = cuStreamWaitValue32_v2] => submit::outside_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
+        cuStreamWaitValue64 ["cuStreamWaitValue64" 9000 legacy = none] => submit::outside_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
+        cuStreamWaitValue64_ptsz ["cuStreamWaitValue64" 9000 ptds = none] => submit::outside_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
+        cuStreamWaitValue64_v2 ["cuStreamWaitValue64" 11070 legacy = cuStreamWaitValue64_v2] => submit::outside_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
+        cuStreamWaitValue64_v2_ptsz ["cuStreamWaitValue64" 11070 ptds = cuStreamWaitValue64_v2] => submit::outside_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
         cuStreamWriteValue32 ["cuStreamWriteValue32" 8000 legacy = none] => submit::work_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
         cuStreamWriteValue32_ptsz ["cuStreamWriteValue32" 8000 ptds = none] => submit::work_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
         cuStreamWriteValue32_v2 ["cuStreamWriteValue32" 11070 legacy = cuStreamWriteValue32_v2] => submit::work_4(stream: Stream, addr: DevicePtr, value: c_uint, flags: c_uint);
@@ -338,8 +338,8 @@ macro_rules! driver_functions {
         cuStreamWriteValue64_ptsz ["cuStreamWriteValue64" 9000 ptds = none] => submit::work_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
         cuStreamWriteValue64_v2 ["cuStreamWriteValue64" 11070 legacy = cuStreamWriteValue64_v2] => submit::work_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
         cuStreamWriteValue64_v2_ptsz ["cuStreamWriteValue64" 11070 ptds = cuStreamWriteValue64_v2] => submit::work_4(stream: Stream, addr: DevicePtr, value: u64, flags: c_uint);
-        cuWaitExternalSemaphoresAsync ["cuWaitExternalSemaphoresAsync" 10000 legacy = cuWaitExternalSemaphoresAsync] => submit::work_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
-        cuWaitExternalSemaphoresAsync_ptsz ["cuWaitExternalSemaphoresAsync" 10000 ptds = cuWaitExternalSemaphoresAsync] => submit::work_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
+        cuWaitExternalSemaphoresAsync ["cuWaitExternalSemaphoresAsync" 10000 legacy = cuWaitExternalSemaphoresAsync] => submit::outside_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
+        cuWaitExternalSemaphoresAsync_ptsz ["cuWaitExternalSemaphoresAsync" 10000 ptds = cuWaitExternalSemaphoresAsync] => submit::outside_4(semaphores: Opaque, params: Opaque, len: c_uint, stream: Stream);
 
         // Work: what graphics APIs lend.
         cuEGLStreamConsumerAcquireFrame ["cuEGLStreamConsumerAcquireFrame" 7000 legacy = none] => submit::work_4(conn: Opaque, resource: Opaque, streams: Opaque, timeout: c_uint);

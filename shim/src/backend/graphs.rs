@@ -41,6 +41,14 @@ impl Reading {
         self.inner = [0; 16];
     }
 
+    /// Whether it has nodes that wait for something outside of the device.
+    pub fn waits_outside(&self) -> bool {
+        let counts = self.counts();
+        [NodeKind::Host, NodeKind::SemaphoreWait, NodeKind::BatchMemOp]
+            .iter()
+            .any(|&kind| counts[kind as usize % 16] > 0)
+    }
+
     /// Nodes by kind.
     pub fn counts(&self) -> [u32; 16] {
         let mut counts = self.inner;

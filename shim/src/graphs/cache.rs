@@ -97,6 +97,26 @@ pub(super) struct Thrash {
     pub said_ns: AtomicU64,
 }
 
+/// The bounds of a cache are exceeded, by execs that could not go when there had to be one more.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// The program has waited for work: what could only go when that is over may go now.
+#[inline(always)]
+pub fn waited() {
+    if OVER.load(Relaxed) {
+        settle();
+    }
+}
+
+#[cold]
+fn settle() {
+    OVER.store(false, Relaxed);
+    for cache in [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(super::cache) {
+        let _ = cache.relaxed(|| super::contained(cache, || cache.settle()));
+        OVER.fetch_or(cache.over_bound(), Relaxed);
+    }
+}
+
 impl Cache {
     /// `None` if no handles can be reserved.
     pub fn new(
@@ -187,12 +207,18 @@ impl Cache {
         let (count, bytes) = self.bounds.most();
         let near = |now: u64, most: u64| most != 0 && now >= most - most / 4;
         self.pressed.store(near(inner.count, count) || near(inner.bytes, bytes), Relaxed);
+        if self.exceeds(inner) {
+            OVER.store(true, Relaxed);
+        }
+    }
+
+    fn exceeds(&self, inner: &Inner) -> bool {
+        let (count, bytes) = self.bounds.most();
+        (count != 0 && inner.count > count) || (bytes != 0 && inner.bytes > bytes)
     }
 
     pub fn over_bound(&self) -> bool {
-        let inner = lock(&self.inner);
-        let (count, bytes) = self.bounds.most();
-        (count != 0 && inner.count > count) || (bytes != 0 && inner.bytes > bytes)
+        self.exceeds(&lock(&self.inner))
     }
 
     /// All real execs, for those who look for some.

@@ -2,8 +2,9 @@
 
 use super::cache::{Cache, Work, capturing};
 use super::class::Class;
-use super::handle::{Handle, Pending, lock};
+use super::handle::{Pending, lock};
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
+use crate::activity;
 use crate::clock;
 use crate::gate;
 use crate::pool;
@@ -114,10 +115,11 @@ impl Cache {
     /// that still run, when it needs their memory (measured on an H200, driver 580: after nine of 400
     /// nodes each), and the program may be what lets them end.
     ///
-    /// One whose end waits for all of the device's work, and holds up the launches of other threads meanwhile
-    /// (87 ms behind a kernel of 100, measured there), only while the device has none.
+    /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
+    /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
+    /// wait for the program.
     pub fn take_idle(&self, real: &'static Real, rest: &mut Rest) -> Option<Lease> {
-        if real.waits.load(Relaxed) && !rest.of(self.vendor, real.context.load(Relaxed)) {
+        if (real.waits.load(Relaxed) || activity::is_outside()) && !rest.of(self.vendor, real.context.load(Relaxed)) {
             return None;
         }
         self.take(real, 0, LOST)
@@ -242,19 +244,8 @@ impl Cache {
 
     /// Back under the bounds after they were exceeded.
     pub fn settle(&self) {
-        self.settle_with(|_| true);
-    }
-
-    /// The same before a launch, by what can only go while the device rests: as it does then in a program that
-    /// waits before its next round.
-    pub(super) fn settle_at_rest(&self, handle: &Handle) {
-        let own = handle.resident().map_or(std::ptr::null(), std::ptr::from_ref);
-        self.settle_with(|real| real.waits.load(Relaxed) && !std::ptr::eq(real, own));
-    }
-
-    fn settle_with(&self, may_go: impl Fn(&Real) -> bool) {
         let mut rest = Rest::default();
-        for real in self.candidates(0).into_iter().filter(|real| may_go(real)) {
+        for real in self.candidates(0) {
             if !self.over_bound() {
                 return;
             }

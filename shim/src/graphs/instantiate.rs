@@ -7,6 +7,7 @@ use super::handle::{Body, lock};
 use super::nodes::KnownNodes;
 use super::real::LOST;
 use super::records::{Packed, Records, Source};
+use crate::activity;
 use crate::backend::graphs::{Read, Reading};
 use crate::clock;
 use crate::gate;
@@ -177,6 +178,9 @@ impl Cache {
         let id = hasher.finish();
         if !alone && let Some(known) = self.shape_of(shape, id, &mut work.scratch) {
             return (known, false);
+        }
+        if work.reading.waits_outside() {
+            activity::outside(true);
         }
         let key = Packed::new(shape, &mut work.scratch);
         let context = shape.first_chunk().map_or(0, |context| u64::from_le_bytes(*context));

@@ -58,9 +58,6 @@ impl Cache {
     /// As for [`Cache::launch`].
     #[cold]
     unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
-        if self.over_bound() {
-            self.settle_at_rest(handle);
-        }
         let body = lock(&handle.body);
         if let Some(status) = body.ended {
             return status;

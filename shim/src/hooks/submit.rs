@@ -48,6 +48,32 @@ work! {
     cooperative_3(a: A, b: B, c: C) { stranded::submitted(); given::cooperative() }
 }
 
+macro_rules! outside {
+    ($($name:ident($($arg:ident: $ty:ident),+))*) => { $(
+        /// The program gives the device work that something outside of it ends: a host function, a value in
+        /// memory, another library's semaphore.
+        #[inline]
+        pub unsafe fn $name<$($ty),+>(
+            call: Call,
+            real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
+            $($arg: $ty),+
+        ) -> Status {
+            let status = activity::submit(|| {
+                activity::outside(call.note(|shim| shim.registry.streams.capturing()).unwrap_or(0) > 0);
+                // SAFETY: the program's own call.
+                unsafe { real($($arg),+) }
+            });
+            activity::saw(status);
+            status
+        }
+    )* };
+}
+
+outside! {
+    outside_3(a: A, b: B, c: C)
+    outside_4(a: A, b: B, c: C, d: D)
+}
+
 /// Bytes of `CUDA_MEMCPY2D_v2`, and of `CUDA_MEMCPY3D_v2` and `CUDA_MEMCPY3D_PEER`.
 const COPY_2D: usize = 128;
 const COPY_3D: usize = 200;

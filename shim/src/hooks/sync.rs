@@ -2,7 +2,7 @@
 
 use crate::activity;
 use crate::call::Call;
-use crate::graphs::folded;
+use crate::graphs::{cache, folded};
 use crate::stranded;
 use gpumem_abi::types::*;
 
@@ -32,5 +32,6 @@ fn waited(status: Status) {
     activity::saw(status);
     if status == SUCCESS {
         stranded::synced();
+        cache::waited();
     }
 }

@@ -41,7 +41,8 @@ pub fn rests(vendor: Vendor, context: u64) -> bool {
             over
         })
     };
-    shim.other_contexts(record).into_iter().chain([context]).all(over) && activity::quiet_but_here() == quiet
+    let contexts = shim.other_contexts(record).into_iter().chain([context]);
+    activity::no_outside_if(|| contexts.into_iter().all(over) && activity::quiet_but_here() == quiet)
 }
 
 /// Waits until nobody looks at a context that has just been taken out of the books.
