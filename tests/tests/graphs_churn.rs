@@ -147,6 +147,14 @@ fn nothing_waits_for_the_device_that_the_program_did_not_ask_for() {
         let (ran, _) = same(&roots, &[ONE]).remove(0);
         assert_eq!(said(&ran, "live_execs"), [1, 1, 1]);
     }
+    let refused = client("graph_roots").arg("refused").env("SIM_DESTROY_WAITS", "1");
+    let faults = "cuGraphExecKernelNodeSetParams_v2:1=1,cuGraphExecKernelNodeSetParams_v2:8=1";
+    for (ran, ledger) in
+        same(&refused.env("SIM_FAULT", faults), &[ONE, &[("GPUMEM_GRAPH_CACHE", "1"), ("GPUMEM_GRAPH_FOLD", "0")]])
+    {
+        assert_eq!((said(&ran, "waits"), said(&ran, "live_execs")), (vec![0], vec![1]));
+        assert_eq!(ledger.counter(FALLBACK_INSTANTIATES), 2);
+    }
 }
 
 /// Natively the exec is there, so what is asked of it is answered: the handle remembers, and the launch goes

@@ -120,7 +120,7 @@ impl Cache {
             if !followed {
                 // Half changed: it goes. What the library says of the update decides.
                 lease.take_from(handle);
-                self.end(lease, false);
+                self.discard(lease);
                 (body.source, body.changes) = (before, changes);
                 return Verdict::Asked(Some(recipe));
             }

@@ -83,6 +83,9 @@ impl Cache {
             self.end_in(lease, false, true);
             return None;
         }
+        if class != 0 && lease.body().broken {
+            return None;
+        }
         let last = real.lane.load(Relaxed);
         if !self.earlier_over(&mut lease) {
             return None;

@@ -34,8 +34,8 @@ impl Cache {
         }
         let start = clock::precise_ns();
         if self.calls.update(lease.real().exec(), clone.graph) != SUCCESS {
-            // It may be half of each now: it goes, and one of the clone takes its place.
-            self.end(lease, false);
+            // It may be half of each now: one of the clone takes its place.
+            self.discard(lease);
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
             let lease = self.make_over(class, work)?;
             gate::record_if_started(|shim| shim.exec_made_for(slot));

@@ -230,8 +230,8 @@ impl Cache {
         let set = match self.retarget(&mut lease, &mut work.target, &body.disabled) {
             Ok(set) => set,
             Err(_) => {
-                // It may be half of each now: it goes, and one of the template takes its place.
-                self.end(lease, false);
+                // It may be half of each now: one of the template takes its place.
+                self.discard(lease);
                 gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
                 lease = self.make_of(&class, body, work)?;
                 gate::record_if_started(|shim| shim.exec_made_for(slot));
@@ -292,7 +292,7 @@ impl Cache {
         match self.retarget(&mut lease, &mut target, &body.disabled) {
             Ok(_) => Ok(lease),
             Err(status) => {
-                self.end(lease, false);
+                self.discard(lease);
                 Err(status)
             }
         }

@@ -138,6 +138,15 @@ impl Cache {
         }
     }
 
+    /// One that is half of one thing and half of another: nobody gets it any more, and it goes when that waits
+    /// for nothing.
+    pub(super) fn discard(&self, mut lease: Lease) {
+        lease.body().broken = true;
+        self.doom(&lease, true);
+        drop(lease);
+        self.sweep();
+    }
+
     /// Destroys what is doomed and over by now.
     pub(super) fn sweep(&self) {
         if self.doomed.load(Relaxed) == 0 {

@@ -97,6 +97,8 @@ pub struct Body {
     pub event: Option<Event>,
     /// It was launched, or uploaded.
     pub uploaded: bool,
+    /// What it holds is not known: it is good for nothing.
+    pub broken: bool,
     /// In the order of last uses its next launch does not count: it has this place.
     pub stays_at: Option<u64>,
     /// The clone that it holds now, if its class has clones.
