@@ -51,29 +51,38 @@ static UNCOUNTABLE: AtomicBool = AtomicBool::new(false);
 /// A context does not work any more.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether the device may wait for something outside of it: 1: since it was last seen to rest; 2: at any launch
-/// of a graph.
-static OUTSIDE: AtomicU8 = AtomicU8::new(0);
+/// Whether the device may wait for something outside of it.
+static OUTSIDE: AtomicU8 = AtomicU8::new(NOTHING);
+const NOTHING: u8 = 0;
+/// Since all devices were last seen to rest.
+const PENDING: u8 = 1;
+/// Somebody looks whether they do.
+const LOOKED_AT: u8 = 2;
+/// Whenever a graph is launched.
+const FOR_GOOD: u8 = 3;
 
-/// The device is given something that waits for the host or another library, or is to be whenever a graph is
-/// launched. To be called within [`submit`].
+/// The device is given something that waits for the host or another library: to be called within [`submit`].
+/// Or `in_graph`, to be launched whenever the program likes.
 pub fn outside(in_graph: bool) {
-    OUTSIDE.fetch_max(if in_graph { 2 } else { 1 }, SeqCst);
+    let now = if in_graph { FOR_GOOD } else { PENDING };
+    // A look that has begun does not see this.
+    let _ = OUTSIDE.fetch_update(SeqCst, SeqCst, |known| (known != FOR_GOOD && known != now).then_some(now));
 }
 
 /// Whether waiting for the device may mean to wait for the program itself.
 pub fn is_outside() -> bool {
-    OUTSIDE.load(Relaxed) != 0
+    OUTSIDE.load(Relaxed) != NOTHING
 }
 
-/// Runs a look at whether the device rests: if it does, nothing outside is waited for any more.
-pub fn no_outside_if(rests: impl FnOnce() -> bool) -> bool {
-    let was = OUTSIDE.compare_exchange(1, 0, SeqCst, SeqCst).is_ok();
-    let rests = rests();
-    if was && !rests {
-        outside(false);
+/// Runs a look at whether all devices rest: if they do, nothing outside is waited for any more.
+pub fn no_outside_if(rest: impl FnOnce() -> bool) -> bool {
+    let looks = OUTSIDE.compare_exchange(PENDING, LOOKED_AT, SeqCst, SeqCst).is_ok();
+    let rest = rest();
+    if looks {
+        let now = if rest { NOTHING } else { PENDING };
+        let _ = OUTSIDE.compare_exchange(LOOKED_AT, now, SeqCst, SeqCst);
     }
-    rests
+    rest
 }
 
 /// Runs a driver call that gives the device work, and counts it: as begun before, as done after, also when
@@ -176,6 +185,42 @@ pub fn context_ended() {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    /// One test: there is one such state in a process.
+    #[test]
+    fn what_waits_outside_is_forgotten_at_rest_unless_a_graph_holds_it() {
+        assert!(no_outside_if(|| true) && !is_outside());
+        outside(false);
+        assert!(!no_outside_if(is_outside_not) && is_outside(), "while it is looked at, too");
+        assert!(no_outside_if(|| is_outside()) && !is_outside());
+        outside(false);
+        let meanwhile = || {
+            outside(false);
+            true
+        };
+        assert!(no_outside_if(meanwhile) && is_outside(), "of what came meanwhile the look knows nothing");
+        outside(true);
+        assert!(no_outside_if(|| true) && is_outside(), "graphs stay");
+        outside(false);
+        assert!(no_outside_if(|| true) && is_outside());
+        OUTSIDE.store(NOTHING, SeqCst);
+    }
+
+    fn is_outside_not() -> bool {
+        !is_outside()
+    }
+
+    #[test]
+    fn a_thread_within_a_submission_knows_whether_it_is_alone() {
+        let counts = counts();
+        assert_eq!((counts.quiet_within(0), counts.quiet_within(OWN + 3)), (Some(0), Some(0)));
+        let own = counts.open(0);
+        assert_eq!((counts.quiet(), counts.quiet_within(0), counts.quiet_within(1)), (None, Some(0), None));
+        let other = counts.open(1);
+        assert_eq!(counts.quiet_within(0), None);
+        drop((own, other));
+        assert_eq!(counts.quiet_within(0), Some(2));
+    }
 
     fn counts() -> Counts<LINES, OWN> {
         Counts {

@@ -53,6 +53,8 @@ pub trait MemoryCalls: Sync {
     /// An event behind all work of a context, made if there is none; `None` where there is no such
     /// thing. Nothing may capture meanwhile.
     fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event>;
+    /// Whether there are such events.
+    fn tells_all(&self) -> bool;
     /// Whether an event is over.
     fn over(&self, event: Event) -> bool;
     fn wait(&self, event: Event) -> Status;
@@ -183,6 +185,10 @@ impl MemoryCalls for Cuda {
         }
     }
 
+    fn tells_all(&self) -> bool {
+        driver::has_context_events()
+    }
+
     fn over(&self, event: Event) -> bool {
         // SAFETY: an event of ours.
         unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
@@ -270,6 +276,10 @@ impl MemoryCalls for Hip {
 
     fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> {
         None
+    }
+
+    fn tells_all(&self) -> bool {
+        false
     }
 
     fn over(&self, _: Event) -> bool {

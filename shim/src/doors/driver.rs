@@ -186,6 +186,11 @@ macro_rules! emit_calls {
 }
 gpumem_abi::driver_calls!(emit_calls);
 
+/// Whether the driver has events behind all work of a context (12.5 has).
+pub fn has_context_events() -> bool {
+    CALLS.cuCtxRecordEvent.load(Relaxed) != 0
+}
+
 /// Whether the driver has all that the graph cache cannot do without (12.4 has).
 pub fn has_graph_calls() -> bool {
     let Calls {

@@ -5,6 +5,7 @@ use super::handle::{Handle, Handles, lock};
 use super::real::Real;
 use super::records::{Records, Scratch, Source};
 use crate::backend::graphs::{GraphCalls, Reading};
+use crate::clock;
 use crate::gate;
 use gpumem_wire::kinds::{Pinned, Vendor};
 use gpumem_wire::settings::Settings;
@@ -97,8 +98,11 @@ pub(super) struct Thrash {
     pub said_ns: AtomicU64,
 }
 
-/// The bounds of a cache are exceeded, by execs that could not go when there had to be one more.
+/// There are execs that are to go and could not yet: over the bounds, or good for nothing.
 static OVER: AtomicBool = AtomicBool::new(false);
+/// When that was tried last, and how long that is let be, ns.
+static TRIED_NS: AtomicU64 = AtomicU64::new(0);
+const TRY_EVERY_NS: u64 = 1_000_000;
 
 /// The program has waited for work: what could only go when that is over may go now.
 #[inline(always)]
@@ -108,12 +112,22 @@ pub fn waited() {
     }
 }
 
+/// Something is to go when it can.
+pub(super) fn to_go() {
+    OVER.store(true, Relaxed);
+}
+
 #[cold]
 fn settle() {
+    let now = clock::precise_ns();
+    if now.saturating_sub(TRIED_NS.load(Relaxed)) < TRY_EVERY_NS {
+        return;
+    }
+    TRIED_NS.store(now, Relaxed);
     OVER.store(false, Relaxed);
     for cache in [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(super::cache) {
         let _ = cache.relaxed(|| super::contained(cache, || cache.settle()));
-        OVER.fetch_or(cache.over_bound(), Relaxed);
+        OVER.fetch_or(cache.over_bound() || cache.doomed.load(Relaxed) > 0, Relaxed);
     }
 }
 
@@ -208,7 +222,7 @@ impl Cache {
         let near = |now: u64, most: u64| most != 0 && now >= most - most / 4;
         self.pressed.store(near(inner.count, count) || near(inner.bytes, bytes), Relaxed);
         if self.exceeds(inner) {
-            OVER.store(true, Relaxed);
+            to_go();
         }
     }
 

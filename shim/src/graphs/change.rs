@@ -250,7 +250,10 @@ impl Cache {
             self.publish(lease, index, handle);
             return Err(INVALID);
         };
-        let status = real(lease.real().exec(), there);
+        let status = {
+            let _read = template.nodes_read();
+            real(lease.real().exec(), there)
+        };
         if status != SUCCESS || !change.changes() {
             self.publish(lease, index, handle);
             return Ok(status);

@@ -39,17 +39,17 @@ pub enum Found {
     Taken,
 }
 
-/// Whether devices rest, asked once while execs are chosen.
+/// Whether devices rest, while execs are chosen to be destroyed: once one does not, it is not asked again.
 #[derive(Default)]
-pub struct Rest(Vec<(u64, bool)>);
+pub struct Rest(Vec<u64>);
 
 impl Rest {
     fn of(&mut self, vendor: Vendor, context: u64) -> bool {
-        if let Some((_, rests)) = self.0.iter().find(|(known, _)| *known == context) {
-            return *rests;
+        // Where nothing tells, it is as with all others.
+        let rests = !self.0.contains(&context) && pool::device::rests(vendor, context).unwrap_or(true);
+        if !rests {
+            self.0.push(context);
         }
-        let rests = pool::device::rests(vendor, context);
-        self.0.push((context, rests));
         rests
     }
 }
@@ -122,7 +122,7 @@ impl Cache {
     /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
     /// wait for the program.
     pub fn take_idle(&self, real: &'static Real, rest: &mut Rest) -> Option<Lease> {
-        if (real.waits.load(Relaxed) || activity::is_outside()) && !rest.of(self.vendor, real.context.load(Relaxed)) {
+        if may_wait(real) && !rest.of(self.vendor, real.context.load(Relaxed)) {
             return None;
         }
         self.take(real, 0, LOST)
@@ -245,10 +245,20 @@ impl Cache {
         }
     }
 
-    /// Back under the bounds after they were exceeded.
+    /// Back under the bounds after they were exceeded, right after a launch: by what needs no rest.
+    pub fn settle_busy(&self) {
+        self.settle_with(|real| !may_wait(real));
+    }
+
+    /// The same when the program has waited, perhaps for all that there was.
     pub fn settle(&self) {
+        self.sweep();
+        self.settle_with(|_| true);
+    }
+
+    fn settle_with(&self, may_go: fn(&Real) -> bool) {
         let mut rest = Rest::default();
-        for real in self.candidates(0) {
+        for real in self.candidates(0).into_iter().filter(|real| may_go(real)) {
             if !self.over_bound() {
                 return;
             }
@@ -302,4 +312,9 @@ impl Cache {
         let by_count = most != 0 && count >= most;
         gate::record_if_started(|shim| shim.cache_thrashes(by_count, count, bytes));
     }
+}
+
+/// Whether destroying an exec may wait for the device.
+fn may_wait(real: &Real) -> bool {
+    real.waits.load(Relaxed) || activity::is_outside()
 }

@@ -6,7 +6,7 @@ use crate::backend::graphs::{GraphCalls, Nodes, Reading};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 /// Graphs that differ in nothing but what setters can change.
 pub struct Shape {
@@ -95,15 +95,18 @@ pub struct Class {
 pub struct Template {
     pub graph: Graph,
     pub nodes: Box<[GraphNode]>,
-    /// What its nodes hold. Locked from then on until an exec of it is there.
-    pub content: Mutex<Records>,
+    /// What its nodes hold, if that is known. Locked from then on until an exec of it is there.
+    pub content: Mutex<Option<Records>>,
+    /// Setters of execs read its nodes, from any thread, and no graph may be written meanwhile (CUDA's
+    /// documentation: graphs are not synchronised).
+    written: RwLock<()>,
     /// Keeps the shape's base unfolded, and its key.
     _shape: (Arc<Records>, Arc<[u8]>),
     calls: &'static dyn GraphCalls,
 }
 
 // SAFETY: handles are numbers; the library's functions may be called with them from any thread, one
-// at a time for one object, which the leases see to.
+// at a time for one object, which the leases, and `content` and `written` for the graph, see to.
 unsafe impl Send for Template {}
 // SAFETY: as above.
 unsafe impl Sync for Template {}
@@ -116,7 +119,24 @@ impl Template {
         shape: (Arc<Records>, Arc<[u8]>),
         calls: &'static dyn GraphCalls,
     ) -> Self {
-        Self { graph, nodes: nodes.into(), content: Mutex::new(content), _shape: shape, calls }
+        Self {
+            graph,
+            nodes: nodes.into(),
+            content: Mutex::new(Some(content)),
+            written: RwLock::default(),
+            _shape: shape,
+            calls,
+        }
+    }
+
+    /// While it lives, nobody sets the nodes themselves.
+    pub fn nodes_read(&self) -> RwLockReadGuard<'_, ()> {
+        self.written.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While it lives, no setter of an exec reads the nodes.
+    pub fn nodes_alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.written.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its nodes, for setters.

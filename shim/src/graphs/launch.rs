@@ -105,7 +105,7 @@ impl Cache {
         drop(body);
         // After a launch that failed nothing may be asked: its error is the thread's last.
         if status == SUCCESS && self.over_bound() {
-            self.settle();
+            self.settle_busy();
         }
         status
     }
@@ -265,6 +265,7 @@ impl Cache {
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
         let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
+        let _read = template.nodes_read();
         let set = self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
         let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
         for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
@@ -287,7 +288,7 @@ impl Cache {
         let exec = self.calls.instantiate(template.graph, class.flags)?;
         let bytes = self.estimate(&class.shape);
         self.reserve(bytes, true);
-        let mut target = lock(&template.content).clone();
+        let mut target = lock(&template.content).clone().unwrap_or_default();
         let mut lease = self.keep(class, template, exec, target.clone(), bytes);
         match self.retarget(&mut lease, &mut target, &body.disabled) {
             Ok(_) => Ok(lease),

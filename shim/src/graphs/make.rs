@@ -1,6 +1,6 @@
 //! A real exec is made, and destroyed.
 
-use super::cache::{Cache, Work};
+use super::cache::{Cache, Work, to_go};
 use super::choose::Rest;
 use super::class::{Class, Shape, Template};
 use super::handle::lock;
@@ -56,10 +56,18 @@ impl Cache {
     fn exec_of(&self, template: &Template, class: &Class, work: &Work) -> Result<Option<(GraphExec, Records)>, Status> {
         let mut content = lock(&template.content);
         if !class.alone {
-            match self.calls.set(None, template.nodes(class), &content, &work.target) {
+            let Some(held) = content.as_mut() else { return Ok(None) };
+            let set = {
+                let _alone = template.nodes_alone();
+                self.calls.set(None, template.nodes(class), held, &work.target)
+            };
+            match set {
                 Ok(0) => {}
-                Ok(_) => content.clone_from(&work.target),
-                Err(_) => return Ok(None),
+                Ok(_) => held.clone_from(&work.target),
+                Err(_) => {
+                    *content = None;
+                    return Ok(None);
+                }
             }
         }
         let start = clock::precise_ns();
@@ -71,7 +79,7 @@ impl Cache {
             other => other?,
         };
         class.took(clock::precise_ns() - start);
-        Ok(Some((exec, content.clone())))
+        Ok(Some((exec, content.clone().unwrap_or_default())))
     }
 
     /// Puts an exec just instantiated among the others; its room is reserved.
@@ -135,6 +143,7 @@ impl Cache {
     pub(super) fn doom(&self, lease: &Lease, alone: bool) {
         if alone && !lease.real().doomed.swap(true, Relaxed) {
             self.doomed.fetch_add(1, Relaxed);
+            to_go();
         }
     }
 
@@ -257,7 +266,8 @@ impl Cache {
         for class in classes {
             let Some(template) = class.template() else { continue };
             // One that another thread gives its content may get some of theirs.
-            let goes = template.content.try_lock().map_or(true, |content| of(&class, &content));
+            let content = template.content.try_lock();
+            let goes = content.map_or(true, |content| content.as_ref().is_none_or(|content| of(&class, content)));
             if goes {
                 class.forget_template();
             }

@@ -58,6 +58,9 @@ macro_rules! outside {
             real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
             $($arg: $ty),+
         ) -> Status {
+            if stranded::watching() {
+                stranded::used(&[$(stranded::word(&$arg)),+]);
+            }
             let status = activity::submit(|| {
                 activity::outside(call.note(|shim| shim.registry.streams.capturing()).unwrap_or(0) > 0);
                 // SAFETY: the program's own call.

@@ -17,18 +17,17 @@ static VISITING: Mutex<()> = Mutex::new(());
 const SOON_NS: u64 = 20_000;
 
 /// Whether the device of a context is known to do nothing, and to be given nothing but what the calling thread
-/// is about to: asked without waiting for work.
-pub fn rests(vendor: Vendor, context: u64) -> bool {
+/// is about to: asked without waiting for work. `None` where the library cannot be asked.
+pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
     let calls = memory::calls(vendor);
-    let quiet = activity::quiet_but_here();
-    if quiet.is_none() || !calls.sees_all() {
-        return false;
+    if !calls.sees_all() || !calls.tells_all() {
+        return None;
     }
+    let quiet = activity::quiet_but_here();
     // Contexts that are looked at stay until it is done.
     let _visiting = lock(&VISITING);
-    let Some((shim, record)) = gate::shim().and_then(|shim| Some((shim, shim.known_context(vendor, context)?))) else {
-        return false;
-    };
+    let known = gate::shim().and_then(|shim| Some((shim, shim.known_context(vendor, context)?)));
+    let Some((shim, record)) = known.filter(|_| quiet.is_some()) else { return Some(false) };
     let over = |context: u64| {
         calls.within(context, || {
             let Some(event) = undisturbed(|| calls.behind_all(context, None)).flatten() else { return false };
@@ -41,8 +40,10 @@ pub fn rests(vendor: Vendor, context: u64) -> bool {
             over
         })
     };
-    let contexts = shim.other_contexts(record).into_iter().chain([context]);
-    activity::no_outside_if(|| contexts.into_iter().all(over) && activity::quiet_but_here() == quiet)
+    let contexts: Vec<u64> = shim.other_contexts(record).into_iter().chain([context]).collect();
+    let are_all = shim.are_all_contexts(contexts.len());
+    let rest = || contexts.into_iter().all(over) && activity::quiet_but_here() == quiet;
+    Some(if are_all { activity::no_outside_if(rest) } else { rest() })
 }
 
 /// Waits until nobody looks at a context that has just been taken out of the books.

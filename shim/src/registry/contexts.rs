@@ -311,6 +311,11 @@ impl Shim {
         all.into_iter().filter(other).map(|(handle, _)| handle).collect()
     }
 
+    /// Whether there are no more contexts than these.
+    pub fn are_all_contexts(&self, these: usize) -> bool {
+        self.registry.contexts.count.load(Relaxed) as usize <= these
+    }
+
     /// Contexts on a device.
     pub(super) fn contexts_on(&self, vendor: Vendor, device: Device) -> Vec<ContextRef> {
         let of_vendor = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);

@@ -116,8 +116,9 @@ impl Stranded {
     /// Changes `GPUMEM_STRANDED` while the process runs.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Relaxed);
-        if mode == Mode::Off {
-            self.uses.watch(Watched::All(Vec::new()));
+        match mode {
+            Mode::Off => self.uses.watch(Watched::All(Vec::new())),
+            _ => self.sites().watch_all(),
         }
     }
 

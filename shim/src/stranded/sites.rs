@@ -307,6 +307,11 @@ impl Sites {
         keys.into_iter().for_each(|key| self.look_again(key));
     }
 
+    /// Nobody was told of changes for a while.
+    pub fn watch_all(&mut self) {
+        self.changed = Some(Watched::All(Vec::new()));
+    }
+
     /// Of two changes it takes all blocks to tell.
     fn watched_changed(&mut self, how: Watched) {
         self.changed = Some(if self.changed.is_none() { how } else { Watched::All(Vec::new()) });

@@ -108,11 +108,24 @@ pub fn set(
     for (index, (&node, &kind)) in nodes.handles.iter().zip(nodes.kinds).enumerate() {
         let record = after.get(index);
         if record != before.get(index) {
+            // The setters of a graph's nodes cannot change their context.
+            if exec.is_none() && context_of(kind, record) != context_of(kind, before.get(index)) {
+                return Err(INVALID);
+            }
             ok(Some(set_node(&mut called, exec, node, NodeKind::from_u8(kind).unwrap_or(NodeKind::Other), record)))?;
             count += 1;
         }
     }
     Ok(count)
+}
+
+/// The context that a copy or a memset is made in.
+fn context_of(kind: u8, record: &[u8]) -> Option<u64> {
+    match NodeKind::from_u8(kind)? {
+        NodeKind::Memcpy => Some(CopyRecord::read_from_bytes(record).ok()?.context),
+        NodeKind::Memset => Some(SetRecord::read_from_bytes(record).ok()?.context),
+        _ => None,
+    }
 }
 
 fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
