@@ -192,7 +192,7 @@ mod tests {
         assert!(no_outside_if(|| true) && !is_outside());
         outside(false);
         assert!(!no_outside_if(is_outside_not) && is_outside(), "while it is looked at, too");
-        assert!(no_outside_if(|| is_outside()) && !is_outside());
+        assert!(no_outside_if(is_outside) && !is_outside());
         outside(false);
         let meanwhile = || {
             outside(false);
