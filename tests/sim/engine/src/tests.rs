@@ -50,6 +50,12 @@ fn rig() -> Rig {
     Rig { _turn: turn, ctx, module, s }
 }
 
+/// The packed parameters of a function, which takes no more of the last word than it has room for.
+fn block(func: H, words: &[u64]) -> Vec<u8> {
+    let bytes = lock().function(func).unwrap().layout.last().map_or(0, |(offset, len)| offset + len);
+    words.iter().flat_map(|w| w.to_le_bytes()).take(bytes as usize).collect()
+}
+
 impl Rig {
     fn stream(&self, flags: u32) -> H {
         stream::create(self.ctx, flags, 0).unwrap()
@@ -62,8 +68,7 @@ impl Rig {
     fn kernel(&self, name: &str, words: &[u64]) -> Kernel {
         let func = module::function(self.module, name).unwrap();
         let shape = Shape { func, grid: [1; 3], block: [1; 3], shared: 0, attrs: Attrs::new() };
-        let bytes = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        kernel(shape, Some(bytes), None).unwrap()
+        kernel(shape, Some(block(func, words)), None).unwrap()
     }
 
     fn spin(&self, s: H, ms: u64) {

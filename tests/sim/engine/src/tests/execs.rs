@@ -9,8 +9,7 @@ fn image(tag: &str) -> String {
 
 fn fill_of(func: H, p: u64, value: u64) -> Kind {
     let shape = Shape { func, grid: [1; 3], block: [1; 3], shared: 0, attrs: Attrs::new() };
-    let bytes = [p, 16, value].iter().flat_map(|w| w.to_le_bytes()).collect();
-    Kind::Kernel(kernel(shape, Some(bytes), None).unwrap())
+    Kind::Kernel(kernel(shape, Some(block(func, &[p, 16, value])), None).unwrap())
 }
 
 #[test]
