@@ -5,7 +5,6 @@ use super::handle::{Handle, Handles, lock};
 use super::real::Real;
 use super::records::{Records, Scratch, Source};
 use crate::backend::graphs::{GraphCalls, Reading};
-use crate::clock;
 use crate::gate;
 use gpumem_wire::kinds::{Pinned, Vendor};
 use gpumem_wire::settings::Settings;
@@ -100,9 +99,6 @@ pub(super) struct Thrash {
 
 /// There are execs that are to go and could not yet: over the bounds, or good for nothing.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// When that was tried last, and how long that is let be, ns.
-static TRIED_NS: AtomicU64 = AtomicU64::new(0);
-const TRY_EVERY_NS: u64 = 1_000_000;
 
 /// The program has waited for work: what could only go when that is over may go now.
 #[inline(always)]
@@ -119,11 +115,6 @@ pub(super) fn to_go() {
 
 #[cold]
 fn settle() {
-    let now = clock::precise_ns();
-    if now.saturating_sub(TRIED_NS.load(Relaxed)) < TRY_EVERY_NS {
-        return;
-    }
-    TRIED_NS.store(now, Relaxed);
     OVER.store(false, Relaxed);
     for cache in [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(super::cache) {
         let _ = cache.relaxed(|| super::contained(cache, || cache.settle()));

@@ -33,7 +33,6 @@ static void refused(void) {
         wait_for(s);
         EXPECT(word_of(r), 22);
         open_now = 1;
-        usleep(2000);
         wait_for(t);
     }
     say_live_execs();
@@ -57,7 +56,6 @@ static void passes(int keeps) {
         open_now = 1;
         wait_for(t);
         for (int times = 0; times < 2; times++) { /* now nothing runs */
-            usleep(2000);
             launch(pair, s);
             wait_for(s);
         }
