@@ -209,3 +209,8 @@ pub struct LaunchConfig {
     pub attributes: *const LaunchAttribute,
     pub len: u32,
 }
+
+/// Keys of the list at `extra`: `CU_LAUNCH_PARAM_END`, `…_BUFFER_POINTER`, `…_BUFFER_SIZE`.
+pub const EXTRA_END: usize = 0;
+pub const EXTRA_BUFFER: usize = 1;
+pub const EXTRA_BYTES: usize = 2;

@@ -3,9 +3,9 @@
 pub use super::cuda_graphs::functions::MAX_PARAM_BYTES;
 use super::cuda_graphs::functions::params_of;
 use crate::gate;
-use gpumem_abi::types::Opaque;
+use gpumem_abi::types::{EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Opaque};
 use rustc_hash::FxHashMap;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of each parameter, by kernel. Those of code that goes are forgotten with all others: handles come
@@ -28,6 +28,34 @@ pub fn sizes(function: Opaque, may_ask: bool) -> Option<Arc<[u32]>> {
         known.insert(key, sizes.clone());
     }
     Some(sizes)
+}
+
+/// Entries of a list of extra parameters at most.
+const MOST_EXTRA: usize = 16;
+
+/// The buffer that a list of extra parameters names, and its bytes. `None` if it names none, or something that is
+/// not known.
+///
+/// # Safety
+/// NULL, or a list as `cuLaunchKernel` takes it.
+pub unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
+    if extra.is_null() {
+        return None;
+    }
+    let (mut buffer, mut bytes) = (null(), 0);
+    for index in (0..MOST_EXTRA).step_by(2) {
+        // SAFETY: the list ends with its own key; each other has a value.
+        unsafe {
+            let value = || *extra.add(index + 1);
+            match *extra.add(index) {
+                EXTRA_END => break,
+                EXTRA_BUFFER => buffer = value() as *const u8,
+                EXTRA_BYTES => bytes = (value() as *const usize).read_unaligned(),
+                _ => return None,
+            }
+        }
+    }
+    (!buffer.is_null()).then_some((buffer, bytes))
 }
 
 /// Code goes, or a context with all of its own.

@@ -12,12 +12,6 @@ use std::ffi::c_uint;
 
 /// Words that are looked at together.
 const WORDS: usize = 64;
-/// Entries of a list of extra parameters at most.
-const MOST_EXTRA: usize = 16;
-/// `CU_LAUNCH_PARAM_END`, `…_BUFFER_POINTER`, `…_BUFFER_SIZE`.
-const END: usize = 0;
-const BUFFER: usize = 1;
-const BUFFER_BYTES: usize = 2;
 
 /// The program launches a kernel.
 #[inline]
@@ -155,19 +149,8 @@ unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usiz
 /// # Safety
 /// A list as `cuLaunchKernel` takes it.
 unsafe fn packed(extra: *const usize) -> (*const u8, usize) {
-    let (mut buffer, mut bytes) = (std::ptr::null(), 0);
-    for index in (0..MOST_EXTRA).step_by(2) {
-        // SAFETY: the list ends with END; each key has a value.
-        unsafe {
-            let value = || *extra.add(index + 1);
-            match *extra.add(index) {
-                END => break,
-                BUFFER => buffer = value() as *const u8,
-                BUFFER_BYTES => bytes = (value() as *const usize).read_unaligned(),
-                _ => {}
-            }
-        }
-    }
+    // SAFETY: the caller's promise.
+    let (buffer, bytes) = unsafe { params::packed(extra) }.unwrap_or((std::ptr::null(), 0));
     (buffer, bytes.min(params::MAX_PARAM_BYTES))
 }
 
@@ -217,10 +200,10 @@ mod tests {
     fn a_list_of_extra_parameters_names_a_buffer() {
         let (buffer, bytes) = ([1_u64, 2, 3], 24_usize);
         let at = |pointer: *const usize| pointer as usize;
-        let list = [BUFFER_BYTES, at(&bytes), BUFFER, buffer.as_ptr() as usize, END];
+        let list = [EXTRA_BYTES, at(&bytes), EXTRA_BUFFER, buffer.as_ptr() as usize, EXTRA_END];
         // SAFETY: a list as it has to be.
         assert_eq!(unsafe { packed(list.as_ptr()) }, (buffer.as_ptr().cast(), 24));
         // SAFETY: as above.
-        assert_eq!(unsafe { packed([END].as_ptr()) }, (std::ptr::null(), 0));
+        assert_eq!(unsafe { packed([EXTRA_END].as_ptr()) }, (std::ptr::null(), 0));
     }
 }

@@ -30,11 +30,6 @@ pub struct KernelParams {
 /// Bytes of `CUDA_KERNEL_NODE_PARAMS_v1`.
 pub const KERNEL_PARAMS_V1: usize = 56;
 
-/// Keys of the list at `extra`: `CU_LAUNCH_PARAM_END`, `…_BUFFER_POINTER`, `…_BUFFER_SIZE`.
-pub const EXTRA_END: usize = 0;
-pub const EXTRA_BUFFER: usize = 1;
-pub const EXTRA_BYTES: usize = 2;
-
 /// What a kernel's record begins with; the bytes of its parameters follow.
 #[repr(C)]
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -7,11 +7,11 @@ use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::backend::graphs::{Read, Reading};
+use crate::backend::params::packed;
 use crate::doors::driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use rustc_hash::FxHashMap;
-use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -280,37 +280,13 @@ pub unsafe fn kernel_record(params: &KernelParams, function: &Function, bytes: &
             }
             return true;
         }
-        let Some((buffer, len)) = packed(params.extra as *const *const c_void) else { return false };
-        if len < function.bytes as usize {
+        let Some((buffer, len)) = packed(params.extra as *const usize) else { return false };
+        if len < function.bytes as usize || len > MAX_PARAM_BYTES + 4096 {
             return false;
         }
         std::ptr::copy_nonoverlapping(buffer, bytes[start..].as_mut_ptr(), function.bytes as usize);
         true
     }
-}
-
-/// Buffer and length of packed parameters.
-///
-/// # Safety
-/// `extra` is null or a list as `cuLaunchKernel` takes it.
-unsafe fn packed(mut extra: *const *const c_void) -> Option<(*const u8, usize)> {
-    if extra.is_null() {
-        return None;
-    }
-    let (mut buffer, mut len) = (null_mut(), 0);
-    // SAFETY: the list ends with its own key; keys come with a value each.
-    unsafe {
-        for _ in 0..8 {
-            match extra.read() as usize {
-                EXTRA_END => break,
-                EXTRA_BUFFER => buffer = extra.add(1).read().cast_mut(),
-                EXTRA_BYTES => len = extra.add(1).read().cast::<usize>().read(),
-                _ => return None,
-            }
-            extra = extra.add(2);
-        }
-    }
-    (!buffer.is_null() && len <= MAX_PARAM_BYTES + 4096).then_some((buffer.cast::<u8>().cast_const(), len))
 }
 
 /// Looks into a child graph: a clone of it must be able to stand for it.
