@@ -338,9 +338,9 @@ impl Cache {
             // Of one that never ran the library may wait for the device when it destroys it (measured on an H200,
             // driver 580): now, as the program expects, and not when room is needed.
             let never = !lease.body().uploaded;
-            let at_once = body.owned || lost || never || !self.calls.ways().outlived;
-            if body.owned || lost || touched || alone || never || self.over_bound() {
-                match at_once || self.known_over(&mut lease) {
+            let at_once = body.owned || lost || never;
+            if at_once || touched || alone || self.over_bound() {
+                match at_once || !self.calls.ways().outlived || self.known_over(&mut lease) {
                     true => self.end(lease, false),
                     false => self.doom(&lease, alone),
                 }

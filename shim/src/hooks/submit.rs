@@ -6,11 +6,12 @@ pub use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::activity;
 use crate::backend::given;
 use crate::call::Call;
+use crate::pool::looks;
 use crate::stranded;
 use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
 
 macro_rules! work {
-    ($($name:ident($($arg:ident: $ty:ident),+) $first:block)*) => { $(
+    ($($name:ident($($arg:ident: $ty:ident),+) $first:block $($within:block)?)*) => { $(
         /// The program gives the device work, with that many arguments.
         #[inline]
         pub unsafe fn $name<$($ty),+>(
@@ -22,8 +23,11 @@ macro_rules! work {
             if stranded::watching() {
                 stranded::used(&[$(stranded::word(&$arg)),+]);
             }
-            // SAFETY: the program's own call.
-            let status = activity::submit(|| unsafe { real($($arg),+) });
+            let status = activity::submit(|| {
+                $($within)?
+                // SAFETY: the program's own call.
+                unsafe { real($($arg),+) }
+            });
             activity::saw(status);
             status
         }
@@ -46,35 +50,9 @@ work! {
     kernel_3(a: A, b: B, c: C) { stranded::submitted() }
     kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
     cooperative_3(a: A, b: B, c: C) { stranded::submitted(); given::cooperative() }
-}
-
-macro_rules! outside {
-    ($($name:ident($($arg:ident: $ty:ident),+))*) => { $(
-        /// The program gives the device work that something outside of it ends: a host function, a value in
-        /// memory, another library's semaphore.
-        #[inline]
-        pub unsafe fn $name<$($ty),+>(
-            call: Call,
-            real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
-            $($arg: $ty),+
-        ) -> Status {
-            if stranded::watching() {
-                stranded::used(&[$(stranded::word(&$arg)),+]);
-            }
-            let status = activity::submit(|| {
-                activity::outside(call.note(|shim| shim.registry.streams.capturing()).unwrap_or(0) > 0);
-                // SAFETY: the program's own call.
-                unsafe { real($($arg),+) }
-            });
-            activity::saw(status);
-            status
-        }
-    )* };
-}
-
-outside! {
-    outside_3(a: A, b: B, c: C)
-    outside_4(a: A, b: B, c: C, d: D)
+    // What something outside of the device ends: a host function, a value in memory, another library's semaphore.
+    outside_3(a: A, b: B, c: C) {} { activity::outside(looks::capturing()) }
+    outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(looks::capturing()) }
 }
 
 /// Bytes of `CUDA_MEMCPY2D_v2`, and of `CUDA_MEMCPY3D_v2` and `CUDA_MEMCPY3D_PEER`.

@@ -4,10 +4,11 @@
 use super::lock;
 use super::looks::undisturbed;
 use super::owner::Owner;
-use crate::backend::memory::{self, Event};
+use crate::backend::memory::{self, Event, MemoryCalls};
 use crate::{activity, clock, gate};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
+use gpumem_wire::layout::ContextRef;
 use std::sync::Mutex;
 
 /// Held while contexts that may be none of the asking thread's are looked at, which waits for no work.
@@ -29,22 +30,48 @@ pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
     let _visiting = lock(&VISITING);
     let known = gate::shim().and_then(|shim| Some((shim, shim.known_context(vendor, context)?)));
     let Some((shim, record)) = known.filter(|_| quiet.is_some()) else { return Some(false) };
-    let over = |context: u64| {
-        calls.within(context, || {
-            let Some(event) = undisturbed(|| calls.behind_all(context, None)).flatten() else { return false };
+    let over = |event: Option<Event>| {
+        event.is_some_and(|event| {
             let end = clock::precise_ns() + SOON_NS;
             let mut over = calls.over(event);
             while !over && clock::precise_ns() < end {
                 over = calls.over(event);
             }
-            calls.drop_event(event);
             over
         })
     };
-    let contexts: Vec<u64> = shim.other_contexts(record).into_iter().chain([context]).collect();
+    let contexts: Vec<u64> = contexts_beside(record, context).collect();
     let are_all = shim.are_all_contexts(contexts.len());
-    let rest = || contexts.into_iter().all(over) && activity::quiet_but_here() == quiet;
+    let all_over = || contexts.into_iter().all(|context| behind_all_of(calls, context, None, over) == Some(true));
+    let rest = || all_over() && activity::quiet_but_here() == quiet;
     Some(if are_all { activity::no_outside_if(rest) } else { rest() })
+}
+
+/// All contexts on the device of one, that one last.
+fn contexts_beside(record: ContextRef, context: u64) -> impl Iterator<Item = u64> {
+    let others = gate::shim().map_or_else(Vec::new, |shim| shim.other_contexts(record));
+    others.into_iter().chain([context])
+}
+
+/// Runs `f` in a context, with an event behind all its work (of `spare` ones, if there are any), or without one
+/// where there are no such events. `None` if something captures.
+fn behind_all_of<R>(
+    calls: &'static dyn MemoryCalls,
+    context: u64,
+    spare: Option<&Mutex<Vec<Event>>>,
+    f: impl FnOnce(Option<Event>) -> R,
+) -> Option<R> {
+    calls.within(context, || {
+        let known = spare.and_then(|spare| lock(spare).pop());
+        let event = undisturbed(|| calls.behind_all(context, known))?;
+        let result = f(event);
+        match (event, spare) {
+            (Some(event), Some(spare)) => lock(spare).push(event),
+            (Some(event), None) => calls.drop_event(event),
+            (None, _) => {}
+        }
+        Some(result)
+    })
 }
 
 /// Waits until nobody looks at a context that has just been taken out of the books.
@@ -73,24 +100,12 @@ impl Owner {
 
     /// All contexts of the device, this one last.
     fn contexts_of_device(&self) -> impl Iterator<Item = u64> {
-        let others = gate::shim().map_or_else(Vec::new, |shim| shim.other_contexts(self.record));
-        others.into_iter().chain([self.context])
+        contexts_beside(self.record, self.context)
     }
 
-    /// Runs `f` in a context of the device, with an event behind all its work, or without one where there are
-    /// no such events. `None` if something captures.
+    /// As the function of this name, for a context of the device.
     fn behind_all_of<R>(&self, context: u64, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
-        self.calls.within(context, || {
-            let spare = if context == self.context { lock(&self.events).pop() } else { None };
-            let event = undisturbed(|| self.calls.behind_all(context, spare))?;
-            let result = f(event);
-            match event {
-                Some(event) if context == self.context => lock(&self.events).push(event),
-                Some(event) => self.calls.drop_event(event),
-                None => {}
-            }
-            Some(result)
-        })
+        behind_all_of(self.calls, context, (context == self.context).then_some(&self.events), f)
     }
 
     /// Whether other contexts work on the device, which no event of this one covers.

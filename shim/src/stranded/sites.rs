@@ -307,14 +307,17 @@ impl Sites {
         keys.into_iter().for_each(|key| self.look_again(key));
     }
 
-    /// Nobody was told of changes for a while.
+    /// All watched blocks are to be told.
     pub fn watch_all(&mut self) {
         self.changed = Some(Watched::All(Vec::new()));
     }
 
     /// Of two changes it takes all blocks to tell.
     fn watched_changed(&mut self, how: Watched) {
-        self.changed = Some(if self.changed.is_none() { how } else { Watched::All(Vec::new()) });
+        match self.changed {
+            None => self.changed = Some(how),
+            Some(_) => self.watch_all(),
+        }
     }
 
     /// How the blocks of all watched sites have changed since this was last asked.
@@ -344,10 +347,11 @@ impl Sites {
         if known.blocks.is_empty() {
             known.said = 0;
         }
-        if known.watched != was_watched {
-            self.changed = Some(Watched::All(Vec::new()));
-        }
+        let changed = known.watched != was_watched;
         self.stranded = self.stranded - before + known.stranded.0;
+        if changed {
+            self.watch_all();
+        }
     }
 
     /// The site that strands most, of those that may still be pressed.
@@ -371,7 +375,7 @@ impl Sites {
         let ended: u64 = self.known.iter().filter(|(key, _)| gone(key)).map(|(_, known)| known.stranded.0).sum();
         self.stranded -= ended;
         self.known.retain(|key, _| !gone(key));
-        self.changed = Some(Watched::All(Vec::new()));
+        self.watch_all();
         self.aliases.retain(|key, _| !gone(key));
         addresses
     }
