@@ -1,16 +1,19 @@
 """llama-server natively, preloaded and without graphs, by turns, with four parallel clients.
 
     llama.py LLAMA_SERVER MODEL.gguf        LLAMA_PAIRS=8 LLAMA_SECONDS=3.5 LLAMA_ARGS="-fa off" LLAMA_COUNTED=1
+                                            LLAMA_ALSO="GPUMEM_GRAPH_CACHE=0 GPUMEM_POOL=0"
 
 LLAMA_ROW names the row of the table: dense, moe, cpumoe (experts on the CPU are to be faster by 3 %), or
 pool: a build over cudaMalloc.
 
-Servers live for two pairs: a native and a preloaded one start together, answer the same prompts one after
-another (temperature 0: the texts must be the same each time), then the same list of requests from four
-clients (tokens a second) by turns, while the other is idle; then the next two start. One without graphs
-joins the first two times, for its memory. Printed: the median of tokens a second each way, the median
-ratio of the pairs, and how host and device memory grew from when the server was ready to the end of the
-load. One more run has the independent counter beside the shim and compares counts at exit.
+Servers live for four pairs: a native and a preloaded one start together, answer the same prompts one after
+another (temperature 0: the texts must be the same each time), then the same requests from four clients
+(tokens a second) by turns, while the other is idle; then the next two start. Every client asks for the same
+lengths in an order of its own, so that all end together: one that ends late would have the server for itself.
+One without graphs joins the first two times, for its memory. Printed: the median of tokens a second each way,
+the median ratio of the pairs, and how host and device memory grew from when the server was ready to the end
+of the load. LLAMA_ALSO adds a preloaded server for each of its settings, to tell what a difference comes from.
+One more run has the independent counter beside the shim and compares counts at exit.
 """
 import hashlib
 import json
@@ -38,10 +41,14 @@ SECONDS = float(os.environ.get("LLAMA_SECONDS", "3.5"))
 ARGUMENTS = shlex.split(os.environ.get("LLAMA_ARGS", "-fa off"))
 ROW = os.environ.get("LLAMA_ROW", "dense")
 COUNTED = os.environ.get("LLAMA_COUNTED", "1") == "1"
-BLOCKS, OFF = 2, 2  # pairs that two servers live for; how many times one without graphs joins
+WARM = 4  # requests a client that tell how many a block has
+BLOCKS, OFF = 4, 2  # pairs that two servers live for; how many times one without graphs joins
 LEAST = 1.03 if ROW == "cpumoe" else 0.99
 CLIENTS = 4
 MODES = {"native": (False, {}), "preloaded": (True, {}), "off": (False, {"GGML_CUDA_DISABLE_GRAPHS": "1"})}
+ALSO = os.environ.get("LLAMA_ALSO", "").split()
+MODES.update({setting: (True, dict([setting.split("=", 1)])) for setting in ALSO})
+TIMED = [mode for mode in MODES if mode != "off"]
 WORDS = "a river of small stones ran under the old bridge where children came to count the slow green boats".split()
 
 
@@ -49,10 +56,16 @@ def prompt(rng, words):
     return " ".join(rng.choice(WORDS) for _ in range(words))
 
 
-def request(index):
-    """Request `index` of the load: the same in every run."""
-    rng = random.Random(index)
-    return prompt(rng, rng.choice([5, 20, 80, 300, 700])), rng.choice([16, 40, 90, 200])
+LENGTHS = [(words, tokens) for tokens in (16, 40, 90, 200) for words in (5, 20, 80, 300, 700)]
+
+
+def requests(client, count):
+    """The first `count` requests of a client, for each the prompt and how many tokens to predict: the same in every
+    run, and of the same lengths as those of the other clients."""
+    lengths = [LENGTHS[7 * i % len(LENGTHS)] for i in range(count)]
+    rng = random.Random(client)
+    rng.shuffle(lengths)
+    return [(prompt(rng, words), tokens) for words, tokens in lengths]
 
 
 class Server:
@@ -116,34 +129,28 @@ class Server:
             digest.update(self.complete(prompt(rng, [3, 30, 100, 200, 400, 600][index]), 48)["content"].encode())
         return digest.hexdigest()
 
-    def load(self, count=None, seconds=None):
-        """Sends requests from all clients: `count` of them, or for `seconds`. Returns (requests, tokens, seconds)."""
-        lock, state, failures = threading.Lock(), {"next": 0, "tokens": 0}, []
-        start = time.monotonic()
+    def load(self, count):
+        """Sends `count` requests from each client. Returns (tokens, seconds)."""
+        tokens, failures = [0] * CLIENTS, []
 
-        def client():
-            while not failures:
-                with lock:
-                    index = state["next"]
-                    if (count is not None and index >= count) or (seconds and time.monotonic() - start >= seconds):
+        def client(number):
+            try:
+                for text, length in requests(number, count):
+                    if failures:
                         return
-                    state["next"] += 1
-                try:
-                    predicted = self.complete(*request(index))["tokens_predicted"]
-                except (OSError, ValueError, KeyError) as error:
-                    failures.append(error)
-                    return
-                with lock:
-                    state["tokens"] += predicted
+                    tokens[number] += self.complete(text, length)["tokens_predicted"]
+            except (OSError, ValueError, KeyError) as error:
+                failures.append(error)
 
-        threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+        start = time.monotonic()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         if failures:
             raise RuntimeError(f"a request failed: {failures[0]}")
-        return state["next"], state["tokens"], time.monotonic() - start
+        return sum(tokens), time.monotonic() - start
 
     def ledger(self):
         return ledger_of(self.folder, self.process.pid)
@@ -181,8 +188,8 @@ def seen(server):
     return seen
 
 
-def generation(number, requests, count):
-    """One life of a server of each mode: `count` timed blocks each. {mode: what was seen}"""
+def generation(number, each, count):
+    """One life of a server of each mode: `count` timed blocks of `each` requests a client. {mode: what was seen}"""
     servers = {mode: Server(f"{mode}-{number}", *MODES[mode]) for mode in MODES if mode != "off" or number < OFF}
     speeds, result = {mode: [] for mode in servers}, {}
     try:
@@ -191,12 +198,12 @@ def generation(number, requests, count):
         texts = {mode: server.alone(server.texts) for mode, server in servers.items()}
 
         def block(mode):
-            _, tokens, seconds = servers[mode].alone(lambda: servers[mode].load(count=requests))
+            tokens, seconds = servers[mode].alone(lambda: servers[mode].load(each))
             speeds[mode].append(tokens / seconds)
 
         for i in range(count):
             # Neither is ever idle for as long as llama.cpp keeps an unused graph, 10 s.
-            for mode in ("native", "preloaded") if (number + i) % 2 == 0 else ("preloaded", "native"):
+            for mode in TIMED if (number + i) % 2 == 0 else reversed(TIMED):
                 block(mode)
         for i in range(count if "off" in servers else 0):
             block("off")
@@ -213,11 +220,11 @@ def generation(number, requests, count):
     return result
 
 
-def pairs(requests):
+def pairs(each):
     """{mode: what each of its servers gave}, of as many servers as PAIRS needs."""
     runs = {mode: [] for mode in MODES}
     for number in range((PAIRS + BLOCKS - 1) // BLOCKS):
-        result = generation(number, requests, min(BLOCKS, PAIRS - number * BLOCKS))
+        result = generation(number, each, min(BLOCKS, PAIRS - number * BLOCKS))
         for mode, of in result.items():
             runs[mode].append(of)
         print(f"     {GROUP}/{ROW} {number}: " + ", ".join(
@@ -241,7 +248,7 @@ def counted():
     server = Server("both", True, count=True)
     try:
         server.ready().texts()
-        server.load(count=40)
+        server.load(10)
         ledger = server.ledger()
     finally:
         server.stop()
@@ -262,11 +269,13 @@ def main():
     results, start = [], time.monotonic()
     server = Server("warm-up", False)
     try:
-        requests, tokens, seconds = server.ready().load(seconds=SECONDS)
+        server.ready().load(2)
+        tokens, seconds = server.load(WARM)
     finally:
         server.stop()
-    print(f"     {GROUP}/warm-up: {requests} requests, {tokens} tokens in {seconds:.1f} s", flush=True)
-    runs = pairs(requests)
+    each = max(1, round(WARM * SECONDS / seconds))
+    print(f"     {GROUP}/warm-up: {tokens} tokens in {seconds:.1f} s: {each} requests a client", flush=True)
+    runs = pairs(each)
     native, preloaded = runs["native"], runs["preloaded"]
     results.append(verdict(GROUP, "texts", [] if len({r["texts"] for r in native + preloaded}) == 1 else
                            [f"native {len({r['texts'] for r in native})} and preloaded {len({r['texts'] for r in preloaded})} kinds of texts"],
@@ -280,8 +289,11 @@ def main():
     speeds = {mode: [speed for r in of for speed in r["speeds"]] for mode, of in runs.items()}
     middle = {mode: {"tokens_per_second": statistics.median(speeds[mode]), **{k: statistics.median(r[k] for r in of) for k in ("host_mib", "device_mib")}}
               for mode, of in runs.items()}
-    ratios = sorted(b / a for a, b in zip(speeds["native"], speeds["preloaded"]))
+    of_native = {mode: sorted(b / a for a, b in zip(speeds["native"], speeds[mode])) for mode in TIMED}
+    ratios = of_native["preloaded"]
     ratio = statistics.median(ratios)
+    for mode in ALSO:
+        print(f"     {GROUP}/{mode}: {statistics.median(of_native[mode]):.3f} × [{of_native[mode][0]:.3f} … {of_native[mode][-1]:.3f}]", flush=True)
     texts = {mode: f"{of['tokens_per_second']:.1f} tokens/s, {of['host_mib']:+.0f} / {of['device_mib']:+.0f} MiB" for mode, of in middle.items()}
     problems = [] if ratio >= LEAST else [f"ratio {ratio:.4f} < {LEAST}"]
     if ROW != "pool" and middle["preloaded"]["host_mib"] > middle["off"]["host_mib"] + 64:

@@ -112,6 +112,14 @@ static void graphs(void) {
 static void sticky(void) {
     void *p = dev_alloc(4096);
     size_t f, t;
+    /* A graph that is known by then. */
+    cudaStream_t s;
+    cudaGraphExec_t e, other;
+    OK(cudaStreamCreate(&s));
+    OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    OK(k_fill(p, 1, 1, s));
+    cudaGraph_t g = end_capture(s);
+    e = instantiate(g);
     /* A kernel that writes where nothing is. */
     OK(k_fill((void *)0x100, 1, 1, NULL));
     EXPECT(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
@@ -120,6 +128,8 @@ static void sticky(void) {
     EXPECT(cudaMalloc(&p, 4096), cudaErrorIllegalAddress);
     EXPECT(cudaMemGetInfo(&f, &t), cudaErrorIllegalAddress);
     EXPECT(cuMemFree_v2(0), cudaErrorIllegalAddress);
+    EXPECT(cudaGraphInstantiate(&other, g, 0), cudaErrorIllegalAddress);
+    EXPECT(cudaGraphLaunch(e, s), cudaErrorIllegalAddress);
     EXPECT(cudaGetLastError(), cudaErrorIllegalAddress);
     EXPECT(cudaMalloc(&p, 4096), cudaErrorIllegalAddress); /* reading it clears nothing */
 }

@@ -208,6 +208,17 @@ fn an_idle_exec_serves_another_handle() {
     }
 }
 
+/// A program that pauses has not lost interest in what it goes on with: at the bound each class makes do with its
+/// own execs, where one of another class would have to be destroyed and made again.
+#[test]
+fn classes_keep_their_execs_over_a_pause() {
+    let pauses = bounded(&handles("pauses"), 4).env("GPUMEM_GRAPH_IDLE", "20ms");
+    pauses.native().ok();
+    let ran = pauses.preloaded().ok();
+    assert_eq!((count(&ran, OVER_BOUND), count(&ran, EVICTIONS)), (0, 0));
+    assert!(count(&ran, RETARGETS) > 0);
+}
+
 /// The program instantiated while there was memory; at its launches, where the cache has to, there is none.
 #[test]
 fn out_of_memory_at_launch_is_not_seen() {

@@ -55,7 +55,7 @@ impl Cache {
     ) -> Result<Updated, Status> {
         let (handle, mut body, class) = self.live(index)?;
         let mut recipe = None;
-        if !body.owned && !class.alone {
+        if !body.owned && !class.alone && self.usable() {
             let follow = || self.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
             match self.relaxed(|| contained(self, follow))? {
                 Verdict::Followed => return Ok(Updated::Virtually),

@@ -20,7 +20,7 @@ const COLD_TIMES: u64 = 10;
 /// Candidates that are asked whether they still run, before the bound is exceeded instead.
 const MAX_TRIES: usize = 8;
 
-/// One exec of so many that are taken for want of room counts as used then.
+/// One miss for want of room of so many counts: what it takes counts as used, and may be another class's.
 const PROMOTED: u64 = 32;
 
 /// A look every so many launches that were no hit.
@@ -64,7 +64,7 @@ impl Cache {
         };
         let mut found: Vec<_> = inner.reals.iter().filter(|real| real.in_use()).filter(of_class).copied().collect();
         drop(inner);
-        found.sort_by_cached_key(|real| (real.owner.load(Relaxed) != 0, real.used_ns.load(Relaxed)));
+        found.sort_by_cached_key(|real| (real.owner.load(Relaxed) != 0, real.place()));
         found
     }
 
@@ -196,9 +196,11 @@ impl Cache {
         }
         let (all, mut rest) = (self.candidates(0), Rest::default());
         let of_others = |real: &&'static Real| real.class.load(Relaxed) != key;
-        self.missed();
-        // Another class's cold exec first; then our own oldest; then anyone's.
-        let cold_other = all.iter().copied().filter(of_others).find(|real| cold(real) || real.owner.load(Relaxed) == 0);
+        let counts = self.missed().is_multiple_of(PROMOTED);
+        // Another class's exec that nobody has wanted for long; then our own oldest; then anyone's. One that has a
+        // handle goes to one miss of so many: after a pause all of them look unwanted.
+        let goes = |real: &&'static Real| unwanted(real, age(real), idle_ns) && (counts || real.owner.load(Relaxed) == 0);
+        let cold_other = all.iter().copied().filter(of_others).find(goes);
         if let Some(lease) = cold_other.and_then(|real| self.take_idle(real, &mut rest)) {
             self.end(lease, true);
             if self.reserve(bytes, false) {
@@ -208,8 +210,7 @@ impl Cache {
         if let Some((mut lease, found)) = ours.iter().copied().find_map(&mut attempt) {
             // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a
             // few more than there are execs would else all lose theirs before they come again.
-            let stays = !self.thrash.misses.load(Relaxed).is_multiple_of(PROMOTED);
-            lease.body().stays_at = stays.then(|| lease.real().used_ns.load(Relaxed));
+            lease.body().stays = !counts;
             return Ok((lease, found));
         }
         for real in all.iter().copied().filter(of_others).take(MAX_TRIES) {
@@ -234,11 +235,7 @@ impl Cache {
         if idle_ns == 0 {
             return;
         }
-        let long = idle_ns.saturating_mul(COLD_TIMES);
-        let goes = |real: &&'static Real| {
-            let limit = if real.owner.load(Relaxed) == 0 { idle_ns } else { long };
-            real.class.load(Relaxed) != key && age(real) > limit
-        };
+        let goes = |real: &&'static Real| real.class.load(Relaxed) != key && unwanted(real, age(real), idle_ns);
         let old = self.candidates(0).into_iter().find(goes);
         if let Some(lease) = old.and_then(|real| self.take_idle(real, &mut Rest::default())) {
             self.end(lease, true);
@@ -288,12 +285,16 @@ impl Cache {
         anything
     }
 
-    /// A launch found no exec of its own and no room for one.
-    pub(super) fn missed(&self) {
+    /// A launch found no exec of its own and no room for one; how many have.
+    fn missed(&self) -> u64 {
         let misses = self.thrash.misses.fetch_add(1, Relaxed) + 1;
-        if !misses.is_multiple_of(THRASH_WINDOW) {
-            return;
+        if misses.is_multiple_of(THRASH_WINDOW) {
+            self.look_at_thrash();
         }
+        misses
+    }
+
+    fn look_at_thrash(&self) {
         let launches = gate::record_if_started(|shim| shim.ledger.counter(counters::LAUNCHES)).unwrap_or(0);
         let before = self.thrash.launches.swap(launches, Relaxed);
         let (now, said) = (clock::now_ns(), self.thrash.said_ns.load(Relaxed));
@@ -311,6 +312,15 @@ impl Cache {
         let most = self.bounds.count.load(Relaxed);
         let by_count = most != 0 && count >= most;
         gate::record_if_started(|shim| shim.cache_thrashes(by_count, count, bytes));
+    }
+}
+
+/// Whether nobody has wanted an exec for so long that another class gets its room; one that has a handle never
+/// goes for its age where no time counts as idle.
+fn unwanted(real: &Real, age: u64, idle_ns: u64) -> bool {
+    match real.owner.load(Relaxed) {
+        0 => age > idle_ns,
+        _ => idle_ns != 0 && age > idle_ns.saturating_mul(COLD_TIMES),
     }
 }
 

@@ -57,6 +57,9 @@ impl Cache {
         if flags & DEVICE_LAUNCH != 0 {
             return Err(Pinned::DeviceLaunch);
         }
+        if !self.usable() {
+            return Err(Pinned::None);
+        }
         self.calls.ready()?;
         let flags = flags & !UPLOAD;
         let made = || self.with_work(|work| self.made(graph, flags, graph_serial, work));
@@ -241,6 +244,11 @@ impl Cache {
         let clone = self.calls.clone_of(graph).map_err(|_| Pinned::None)?;
         let nodes = self.calls.nodes(clone).unwrap_or_default();
         Ok(Template::new(clone, nodes, Records::default(), Default::default(), self.calls))
+    }
+
+    /// Whether the library would answer for itself: where work went wrong, all its calls tell of that.
+    pub(super) fn usable(&self) -> bool {
+        !activity::broken() || self.calls.allowed() == SUCCESS
     }
 
     /// Whether execs may be made and destroyed now: a capture that forbids it is disturbed, as it is by

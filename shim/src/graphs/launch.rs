@@ -91,8 +91,7 @@ impl Cache {
             }
         }
         let exec = lease.real();
-        let used_ns = lease.body().stays_at.take().unwrap_or_else(clock::now_ns);
-        exec.used_ns.store(used_ns, Relaxed);
+        exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
         if status == SUCCESS {
             self.leaves_lane(&mut lease, lane);
             exec.lane.store(lane, Relaxed);

@@ -67,6 +67,9 @@ pub struct Real {
     pub context: AtomicU64,
     /// Last launch, ns.
     pub used_ns: AtomicU64,
+    /// A launch that does not count in the order of last uses, and the place that it leaves the exec.
+    uncounted_ns: AtomicU64,
+    place_ns: AtomicU64,
     /// Where the last launch may still run.
     pub lane: AtomicU64,
     /// What it holds is not known: its lease is never given back.
@@ -99,8 +102,8 @@ pub struct Body {
     pub uploaded: bool,
     /// What it holds is not known: it is good for nothing.
     pub broken: bool,
-    /// In the order of last uses its next launch does not count: it has this place.
-    pub stays_at: Option<u64>,
+    /// Its next launch does not count in the order of last uses.
+    pub stays: bool,
     /// The clone that it holds now, if its class has clones.
     pub holds: Weak<Template>,
     /// Launches on other lanes before the last one, where those of one exec are not ordered.
@@ -113,6 +116,21 @@ pub struct Body {
 unsafe impl Sync for Real {}
 
 impl Real {
+    /// Where it stands in the order of last uses.
+    pub fn place(&self) -> u64 {
+        let used = self.used_ns.load(Relaxed);
+        if self.uncounted_ns.load(Relaxed) == used { self.place_ns.load(Relaxed) } else { used }
+    }
+
+    /// It was launched; if `stays`, it has the place that it had.
+    pub fn used(&self, now: u64, stays: bool) {
+        if stays {
+            self.place_ns.store(self.place(), Relaxed);
+            self.uncounted_ns.store(now, Relaxed);
+        }
+        self.used_ns.store(now, Relaxed);
+    }
+
     pub fn exec(&self) -> GraphExec {
         self.exec.load(Relaxed) as GraphExec
     }

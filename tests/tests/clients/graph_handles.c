@@ -3,6 +3,7 @@
  *   update    updates within a class and across classes
  *   recycled  destroyed and instantiated again and again
  *   idle      a handle is launched long after another of its class
+ *   pauses    handles of two classes by turns, with long pauses in between
  *   memory    instantiated while there is memory, launched when there is none
  *   nodes     execs with switched off nodes, launched while another of their class runs
  *   unknown   an exec is given to a function that takes graphs */
@@ -133,6 +134,25 @@ static void idle(void) {
     exec_end(f);
 }
 
+static void pauses(void) {
+    enum { EACH = 4, ROUNDS = 4 };
+    Exec two[EACH], one[EACH];
+    for (unsigned i = 0; i < EACH; i++) {
+        two[i] = pair_exec(s, a, 1 + i, b, 2);
+        capture_begin(s);
+        fill(s, a, 5 + i);
+        Graph g = capture_end(s);
+        one[i] = exec_of(g);
+        graph_end(g);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (unsigned i = 0; i < EACH; i++) EXPECT(left_by(two[i]), 1000 * (1 + i) + 2);
+        for (unsigned i = 0; i < EACH; i++) EXPECT(left_by(one[i]), 1000 * (5 + i));
+        usleep(250000);
+    }
+    for (unsigned i = 0; i < EACH; i++) exec_end(two[i]), exec_end(one[i]);
+}
+
 static void memory(void) {
     enum { EXECS = 4, NODES = 900 };
     Exec e[EXECS];
@@ -252,7 +272,7 @@ static void spared(void) {
 
 int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } modes[] = {
-        {"disabled", disabled}, {"update", update}, {"recycled", recycled}, {"idle", idle},
+        {"disabled", disabled}, {"update", update}, {"recycled", recycled}, {"idle", idle}, {"pauses", pauses},
         {"memory", memory}, {"nodes", nodes}, {"unknown", unknown}, {"spared", spared},
     };
     begin();
