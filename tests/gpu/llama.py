@@ -1,16 +1,17 @@
 """llama-server natively, preloaded and without graphs, by turns, with four parallel clients.
 
-    llama.py LLAMA_SERVER MODEL.gguf        LLAMA_PAIRS=8 LLAMA_SECONDS=3.5 LLAMA_ARGS="-fa off" LLAMA_COUNTED=1
+    llama.py LLAMA_SERVER MODEL.gguf        LLAMA_PAIRS=8 LLAMA_SECONDS=3.5 LLAMA_ARGS="-fa off -t 4" LLAMA_COUNTED=1
                                             LLAMA_ALSO="GPUMEM_GRAPH_CACHE=0 GPUMEM_POOL=0"
 
 LLAMA_ROW names the row of the table: dense, moe, cpumoe (experts on the CPU are to be faster by 3 %), or
 pool: a build over cudaMalloc.
 
-Servers live for four pairs: a native and a preloaded one start together, answer the same prompts one after
+Servers live for eight pairs: a native and a preloaded one start together, answer the same prompts one after
 another (temperature 0: the texts must be the same each time), then the same requests from four clients
 (tokens a second) by turns, while the other is idle; then the next two start. Every client asks for the same
 lengths in an order of its own, so that all end together: one that ends late would have the server for itself.
-One without graphs joins the first two times, for its memory. Printed: the median of tokens a second each way,
+Few threads (`-t`): the layers are on the GPU, and as many as there are cores get into the clients' way.
+One without graphs joins the first time, for its memory. Printed: the median of tokens a second each way,
 the median ratio of the pairs, and how host and device memory grew from when the server was ready to the end
 of the load. LLAMA_ALSO adds a preloaded server for each of its settings, to tell what a difference comes from.
 One more run has the independent counter beside the shim and compares counts at exit.
@@ -38,11 +39,11 @@ GROUP = "llama"
 SERVER, MODEL = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 PAIRS = int(os.environ.get("LLAMA_PAIRS", "8"))
 SECONDS = float(os.environ.get("LLAMA_SECONDS", "3.5"))
-ARGUMENTS = shlex.split(os.environ.get("LLAMA_ARGS", "-fa off"))
+ARGUMENTS = shlex.split(os.environ.get("LLAMA_ARGS", "-fa off -t 4"))
 ROW = os.environ.get("LLAMA_ROW", "dense")
 COUNTED = os.environ.get("LLAMA_COUNTED", "1") == "1"
 WARM = 4  # requests a client that tell how many a block has
-BLOCKS, OFF = 4, 2  # pairs that two servers live for; how many times one without graphs joins
+BLOCKS, OFF = 8, 1  # pairs that two servers live for; how many times one without graphs joins
 LEAST = 1.03 if ROW == "cpumoe" else 0.99
 CLIENTS = 4
 MODES = {"native": (False, {}), "preloaded": (True, {}), "off": (False, {"GGML_CUDA_DISABLE_GRAPHS": "1"})}

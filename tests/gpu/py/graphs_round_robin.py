@@ -72,6 +72,8 @@ class Graphs:
         return {"capture_s": made, **grown(self.before)}
 
     def round(self):
+        # One and the same core for all processes that take turns: cores of one machine differ by twice.
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         torch.cuda.synchronize()
         start = time.perf_counter()
         for graph, _ in self.captured:
