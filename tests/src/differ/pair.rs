@@ -2,6 +2,7 @@
 
 use super::child::{Child, End, Ran, Setup};
 use super::program::Program;
+use super::world::{OPEN, STOOD_STILL};
 use std::fmt;
 
 /// What differs, the native run's first.
@@ -106,6 +107,13 @@ impl Pair {
     }
 }
 
+/// Whether two runs said the same. Where only the native one stood still (the driver's destroying of an exec waits
+/// for the device, which the preloaded one does later), nothing of ours did.
+fn alike(native: &str, preloaded: &str) -> bool {
+    native == preloaded
+        || native.strip_suffix(STOOD_STILL).is_some_and(|before| preloaded.strip_suffix(OPEN) == Some(before))
+}
+
 fn judge(native: Ran, preloaded: Ran) -> Verdict {
     let last = |ran: &Ran| ran.trace.last().cloned().unwrap_or_default();
     match &native.end {
@@ -116,7 +124,7 @@ fn judge(native: Ran, preloaded: Ran) -> Verdict {
             return Verdict::Ill(format!("the native run stood still after: {}\n    {stacks}", last(&native)));
         }
     }
-    let same = native.trace.iter().zip(&preloaded.trace).take_while(|(a, b)| a == b).count();
+    let same = native.trace.iter().zip(&preloaded.trace).take_while(|(a, b)| alike(a, b)).count();
     let differs = |what: String| {
         let stacks = [native.stacks.clone(), preloaded.stacks.clone()];
         let (native, preloaded) = (native.trace.clone(), preloaded.trace.clone());
@@ -141,5 +149,25 @@ fn judge(native: Ran, preloaded: Ran) -> Verdict {
     match native.violations.iter().find(own) {
         Some(violation) => Verdict::Ill(format!("violation in the native run: {violation}")),
         None => Verdict::Same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_preloaded_run_may_not_stand_still() {
+        let ran = |gate: &str| Ran {
+            trace: vec!["1 launch e0 = 0".into(), format!("2 {gate}"), "2 synchronize = 0".into()],
+            violations: Vec::new(),
+            end: End::Finished,
+            stacks: Vec::new(),
+        };
+        assert!(matches!(judge(ran(OPEN), ran(OPEN)), Verdict::Same));
+        assert!(matches!(judge(ran(STOOD_STILL), ran(STOOD_STILL)), Verdict::Same));
+        assert!(matches!(judge(ran(STOOD_STILL), ran(OPEN)), Verdict::Same));
+        let Verdict::Differs(difference) = judge(ran(OPEN), ran(STOOD_STILL)) else { panic!("it stood still") };
+        assert_eq!((difference.what.as_str(), difference.at), ("answers differ", 1));
     }
 }

@@ -8,6 +8,8 @@ use super::program::{BLOCKING, Id, LEGACY, Op, STREAMS};
 use super::work::Work;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Said when a gate is opened.
+pub const OPEN: &str = "open";
 /// Said when a gate was opened that nobody opened in time.
 pub const STOOD_STILL: &str = "open: something had stood still";
 /// Longest graph; makes the search for races cheap.
@@ -299,7 +301,7 @@ impl<A: Api> World<A> {
         let closed = self.model.order.open_gate();
         if closed {
             let stuck = self.api.open();
-            self.trace.push(if stuck { STOOD_STILL.into() } else { "open".into() });
+            self.trace.push(if stuck { STOOD_STILL.into() } else { OPEN.into() });
         }
         closed
     }
