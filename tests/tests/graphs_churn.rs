@@ -9,6 +9,10 @@ fn churn(mode: &str) -> Program {
     client("graph_churn").arg(mode)
 }
 
+fn gone(mode: &str) -> Program {
+    client("graph_gone").arg(mode)
+}
+
 /// Runs it natively, and preloaded with each of these settings: the same results, no rule of the driver
 /// broken, every handle counted to its end. What was preloaded, with its ledger.
 #[track_caller]
@@ -181,7 +185,7 @@ fn default_streams_of_two_contexts_are_two() {
 #[test]
 fn modules_come_and_go_beside_graphs_that_stay() {
     for reuse in ["0", "1"] {
-        let unload = churn("unload").env("SIM_REUSE_HANDLES", reuse);
+        let unload = gone("unload").env("SIM_REUSE_HANDLES", reuse);
         for (ran, ledger) in same(&unload, &[ONE, TWO_KEPT]) {
             assert_eq!(ledger.counter(PINNED_MADE), 0);
             assert!(said(&ran, "live_execs")[0] <= 2);
@@ -193,7 +197,7 @@ fn modules_come_and_go_beside_graphs_that_stay() {
 #[test]
 fn modules_go_while_threads_instantiate() {
     for reuse in ["0", "1"] {
-        let threads = churn("threads").env("SIM_REUSE_HANDLES", reuse);
+        let threads = gone("threads").env("SIM_REUSE_HANDLES", reuse);
         for (_, ledger) in same(&threads, &[DEFAULT, KEPT, ONE, &[("GPUMEM_GRAPH_CACHE", "6")]]) {
             assert_eq!(ledger.counter(PINNED_MADE), 0);
         }
@@ -202,14 +206,14 @@ fn modules_go_while_threads_instantiate() {
 
 #[test]
 fn contexts_go_beside_graphs_that_stay() {
-    same(&churn("context"), &[DEFAULT, KEPT, ONE, TWO_KEPT]);
+    same(&gone("context"), &[DEFAULT, KEPT, ONE, TWO_KEPT]);
 }
 
 /// A thread that takes an exec in one context meets another that destroys the context of the next one.
 #[test]
 fn contexts_go_while_threads_launch() {
     for reuse in ["0", "1"] {
-        let lives = churn("lives").env("SIM_REUSE_HANDLES", reuse);
+        let lives = gone("lives").env("SIM_REUSE_HANDLES", reuse);
         let native = lives.native().ok();
         assert_eq!(native.violations(), [""; 0]);
         for cap in ["1", "6", "1", "6"] {

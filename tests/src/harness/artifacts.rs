@@ -55,6 +55,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("forks", Link::Runtime),
     ("future", Link::Plain),
     ("graph_churn", Link::Driver),
+    ("graph_gone", Link::Driver),
     ("graph_roots", Link::Driver),
     ("graph_code", Link::Driver),
     ("graph_handles", Link::Driver),
@@ -135,6 +136,8 @@ fn programs(profile: &Path, suite: &Path) {
     let sources = [repository().join("tests/programs"), of_clients.clone(), repository().join("shim/include")];
     let mut inputs: Vec<PathBuf> =
         ["libcuda.so", "libcudart12.so", "libcudart13.so"].iter().map(|file| profile.join(file)).collect();
+    // The table of clients is here.
+    inputs.push(repository().join("tests/src/harness/artifacts.rs"));
     for folder in &sources {
         inputs.extend(fs::read_dir(folder).expect("a source folder").map(|entry| entry.expect("an entry").path()));
     }
