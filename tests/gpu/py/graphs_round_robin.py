@@ -58,6 +58,9 @@ class Graphs:
             digest.add(result.cpu())
 
     def capture(self):
+        # One and the same core for all processes that take turns, from here on: a launch takes twice as long where
+        # the memory of its exec is another processor's.
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         self.before = memory()
         pool, start = torch.cuda.graph_pool_handle(), time.perf_counter()
         for x in self.inputs:
@@ -72,8 +75,6 @@ class Graphs:
         return {"capture_s": made, **grown(self.before)}
 
     def round(self):
-        # One and the same core for all processes that take turns: cores of one machine differ by twice.
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         torch.cuda.synchronize()
         start = time.perf_counter()
         for graph, _ in self.captured:
