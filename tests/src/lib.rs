@@ -7,3 +7,4 @@ pub mod pool;
 pub mod poolbench;
 pub mod proof;
 pub mod stage;
+pub mod tester;

@@ -6,6 +6,7 @@ use super::pair::{Difference, Pair, Verdict};
 use super::program::{Line, Op, Program};
 use super::random::Random;
 use super::shrink::shrink;
+use crate::tester;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -31,34 +32,8 @@ pub struct Hunt {
     pub without: Vec<String>,
 }
 
-/// A difference and the smallest program that shows it.
-pub struct Found {
-    pub seed: u64,
-    pub program: Program,
-    pub difference: Difference,
-    /// Variables of the runs.
-    pub setting: String,
-}
-
-impl Found {
-    /// The file that `differ pair` takes.
-    pub fn file(&self) -> String {
-        let told = self.difference.to_string();
-        let told: String = told.lines().map(|line| format!("# {line}\n")).collect();
-        format!("# seed {}\n# {}\n{told}{}", self.seed, self.setting, self.program)
-    }
-}
-
-#[derive(Default)]
-pub struct Tally {
-    pub programs: u64,
-    pub operations: u64,
-    /// Programs that were not well defined, or did not run natively, with the reason.
-    pub ill: Vec<(u64, String)>,
-    pub found: Vec<Found>,
-    /// Differences that did not come again.
-    pub fleeting: Vec<(u64, String)>,
-}
+pub type Found = tester::Found<Op, Difference>;
+pub type Tally = tester::Tally<Op, Difference>;
 
 /// The variables of a batch, as its first seed decides: of both runs, and of the preloaded one.
 pub fn setting(seed: u64, caps: &[String]) -> [Vec<(String, String)>; 2] {
@@ -102,12 +77,7 @@ impl Hunt {
                     break;
                 }
                 let mut program = generate::program(seed, self.length);
-                if !self.without.is_empty() {
-                    program.0.retain(|line| {
-                        let text = serde_json::to_string(line).unwrap_or_default();
-                        !self.without.iter().any(|part| text.contains(part))
-                    });
-                }
+                program.leave_out(&self.without);
                 tally.programs += 1;
                 tally.operations += program.0.len() as u64;
                 let mut verdict = pair.run(&program)?;
@@ -122,10 +92,7 @@ impl Hunt {
                     Verdict::Same => history.push(program),
                     Verdict::Ill(why) => {
                         say(format!("seed {seed}: {why}"));
-                        tally.ill.push((seed, why.clone()));
-                        if tally.ill.len() == 8 && tally.programs == 8 {
-                            return Err(format!("no program runs natively: {why}"));
-                        }
+                        tally.is_ill(seed, why)?;
                         (pair, history) = (Pair::new(&setup), Vec::new());
                     }
                     Verdict::Differs(difference) => {
@@ -200,7 +167,7 @@ impl Hunt {
 /// Programs one after another as one, each from the beginning.
 fn separate(list: &[Program]) -> Program {
     let reset = || Line::from(Op::Reset);
-    Program(list.iter().flat_map(|p| p.0.iter().cloned().chain([reset()])).collect())
+    tester::Program(list.iter().flat_map(|p| p.0.iter().cloned().chain([reset()])).collect())
 }
 
 fn words(setup: &Setup) -> String {

@@ -6,11 +6,9 @@
 //! with a node beside it) is left out by whoever runs the program: so any operation may be removed from
 //! a program, and what is left is a program.
 
+use super::work::{Kernel, Work};
+use crate::tester::{self, zero};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
-
-use super::work::{Kernel, Work, zero};
 
 pub type Id = u16;
 
@@ -204,44 +202,10 @@ pub enum Op {
 }
 
 /// An operation and the thread that does it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Line {
-    #[serde(default, skip_serializing_if = "zero")]
-    pub t: usize,
-    #[serde(flatten)]
-    pub op: Op,
-}
+pub type Line = tester::Line<Op>;
 
 /// Threads that operations may be done by, besides the first.
 pub const THREADS: usize = 3;
 
 /// A program.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Program(pub Vec<Line>);
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.0 {
-            writeln!(f, "{}", serde_json::to_string(line).map_err(|_| fmt::Error)?)?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Program {
-    type Err = String;
-
-    /// One operation a line; empty lines and those that begin with `#` are nothing.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-        let parsed =
-            lines.map(|(i, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", i + 1)));
-        Ok(Self(parsed.collect::<Result<_, _>>()?))
-    }
-}
-
-impl From<Op> for Line {
-    fn from(op: Op) -> Self {
-        Self { t: 0, op }
-    }
-}
+pub type Program = tester::Program<Op>;

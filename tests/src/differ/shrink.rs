@@ -4,6 +4,7 @@ use super::api::Dry;
 use super::program::{Line, Op, Program, Step};
 use super::work::{Kernel, Work};
 use super::world::World;
+use crate::tester;
 
 /// The smallest program found for which `fails` still holds; `patience` runs are spent at most.
 pub fn shrink(program: &Program, patience: usize, fails: &mut dyn FnMut(&Program) -> bool) -> Program {
@@ -50,7 +51,7 @@ fn remove_lines(best: &mut Program, fails: &mut dyn FnMut(&Program) -> bool) {
 /// Without what is left out when it runs.
 fn tidy(program: &Program) -> Program {
     let mut world = World::new(Dry);
-    Program(program.0.iter().filter(|line| world.run(&line.op)).cloned().collect())
+    tester::Program(program.0.iter().filter(|line| world.run(&line.op)).cloned().collect())
 }
 
 /// Programs with one race less: what its threads do, one after another.

@@ -1,6 +1,7 @@
 //! What a node or a stream is asked to do, and the buffers that it does it to.
 
 use super::program::Id;
+use crate::tester::zero;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -63,10 +64,6 @@ impl TryFrom<String> for Buf {
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
-}
-
-pub fn zero<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// How a kernel is launched: what is 0 is left to the default.

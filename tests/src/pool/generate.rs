@@ -2,6 +2,7 @@
 
 use super::program::{By, CONTEXTS, How, Id, Line, OWN, Op, Program, SECOND, STREAMS, THREADS};
 use crate::differ::random::Random;
+use crate::tester;
 
 struct Maker {
     random: Random,
@@ -37,7 +38,7 @@ pub fn program(seed: u64, length: usize) -> Program {
     if seed.is_multiple_of(5) {
         maker.ruin();
     }
-    Program(maker.lines)
+    tester::Program(maker.lines)
 }
 
 fn size(random: &mut Random) -> u64 {

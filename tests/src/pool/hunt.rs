@@ -1,9 +1,10 @@
 //! Many programs, each in two processes of its own, until one differs; that one is made small.
 
 use super::generate;
-use super::program::{Line, Op, Program};
+use super::program::{Op, Program};
 use super::run::END;
 use crate::differ::random::Random;
+use crate::tester;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -246,32 +247,8 @@ pub struct Hunt {
     pub without: Vec<String>,
 }
 
-/// A difference and the smallest program that shows it.
-pub struct Found {
-    pub seed: u64,
-    pub program: Program,
-    pub difference: Difference,
-    pub setting: String,
-}
-
-impl Found {
-    /// The file that `pooler pair` takes.
-    pub fn file(&self) -> String {
-        let told: String = self.difference.to_string().lines().map(|line| format!("# {line}\n")).collect();
-        format!("# seed {}\n# {}\n{told}{}", self.seed, self.setting, self.program)
-    }
-}
-
-#[derive(Default)]
-pub struct Tally {
-    pub programs: u64,
-    pub operations: u64,
-    /// Programs whose native run was not well, with the reason.
-    pub ill: Vec<(u64, String)>,
-    pub found: Vec<Found>,
-    /// Differences that did not come again.
-    pub fleeting: Vec<(u64, String)>,
-}
+pub type Found = tester::Found<Op, Difference>;
+pub type Tally = tester::Tally<Op, Difference>;
 
 /// Time that may be spent on making a program smaller.
 const SHRINKING: Duration = Duration::from_secs(60);
@@ -293,21 +270,14 @@ impl Hunt {
             setup.both.splice(0..0, both);
             setup.preloaded.splice(0..0, preloaded);
             let mut program = generate::program(seed, self.length);
-            let known = |line: &Line| {
-                let text = serde_json::to_string(line).unwrap_or_default();
-                self.without.iter().any(|part| text.contains(part))
-            };
-            program.0.retain(|line| !known(line));
+            program.leave_out(&self.without);
             tally.programs += 1;
             tally.operations += program.0.len() as u64;
             match pair(&setup, &program)? {
                 Verdict::Same => {}
                 Verdict::Ill(why) => {
                     say(format!("seed {seed}: {why}"));
-                    tally.ill.push((seed, why.clone()));
-                    if tally.ill.len() == 8 && tally.programs == 8 {
-                        return Err(format!("no program runs natively: {why}"));
-                    }
+                    tally.is_ill(seed, why)?;
                 }
                 Verdict::Differs(difference) => {
                     let words: Vec<String> =

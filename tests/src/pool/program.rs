@@ -4,9 +4,8 @@
 //! An operation that cannot be done, or whose answer would depend on addresses or on time, is left out by
 //! whoever runs the program: so any operation may be removed, and what is left is a program.
 
+use crate::tester::{self, zero};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 pub type Id = u16;
 
@@ -20,10 +19,6 @@ pub const SECOND: usize = 2;
 pub const STREAMS: usize = 4;
 /// Threads that operations may be done by.
 pub const THREADS: usize = 3;
-
-fn zero<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
 
 /// How memory is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,34 +167,7 @@ pub enum Op {
 }
 
 /// An operation and the thread that does it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    #[serde(default, skip_serializing_if = "zero")]
-    pub t: usize,
-    #[serde(flatten)]
-    pub op: Op,
-}
+pub type Line = tester::Line<Op>;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Program(pub Vec<Line>);
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.0 {
-            writeln!(f, "{}", serde_json::to_string(line).map_err(|_| fmt::Error)?)?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Program {
-    type Err = String;
-
-    /// One operation a line; empty lines and those that begin with `#` are nothing.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-        let parsed =
-            lines.map(|(i, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", i + 1)));
-        Ok(Self(parsed.collect::<Result<_, _>>()?))
-    }
-}
+/// A program.
+pub type Program = tester::Program<Op>;
