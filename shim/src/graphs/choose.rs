@@ -197,9 +197,10 @@ impl Cache {
         let (all, mut rest) = (self.candidates(0), Rest::default());
         let of_others = |real: &&'static Real| real.class.load(Relaxed) != key;
         let counts = self.missed().is_multiple_of(PROMOTED);
-        // Another class's exec that nobody has wanted for long; then our own oldest; then anyone's. One that has a
-        // handle goes to one miss of so many: after a pause all of them look unwanted.
-        let goes = |real: &&'static Real| unwanted(real, age(real), idle_ns) && (counts || real.owner.load(Relaxed) == 0);
+        // Another class's parked exec; now and then one that its handle has not wanted for long, as all look after a
+        // pause; then our own oldest; then anyone's.
+        let goes =
+            |real: &&'static Real| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
         let cold_other = all.iter().copied().filter(of_others).find(goes);
         if let Some(lease) = cold_other.and_then(|real| self.take_idle(real, &mut rest)) {
             self.end(lease, true);
