@@ -9,6 +9,8 @@ const ILLEGAL_ADDRESS: u32 = 700;
 
 fn every_call_gives_700(t: &mut Checker) -> Done {
     let (mem, stream) = (Mem::new(4096)?, Strm::non_blocking()?);
+    let graph = Graph::capture(&stream, || Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 1)?))?;
+    let exec = graph.instantiate()?;
     // SAFETY: not a promise that holds: the kernel's fault is the point. It ends
     // this context and touches nothing else.
     let nowhere = unsafe { Words::from_raw(0x100, 1) }?;
@@ -19,6 +21,9 @@ fn every_call_gives_700(t: &mut Checker) -> Done {
     t.eq("cuMemFree", cu!(cuMemFree_v2(mem.p)), ILLEGAL_ADDRESS);
     t.eq("cuMemFree(0)", cu!(cuMemFree_v2(0)), ILLEGAL_ADDRESS);
     t.eq("cuMemGetInfo", cu!(cuMemGetInfo_v2(&mut free, &mut total)), ILLEGAL_ADDRESS);
+    let mut other = std::ptr::null_mut();
+    t.eq("cuGraphInstantiate", cu!(cuGraphInstantiateWithFlags(&mut other, graph.g, 0)), ILLEGAL_ADDRESS);
+    t.eq("cuGraphLaunch", cu!(cuGraphLaunch(exec.e, stream.s)), ILLEGAL_ADDRESS);
     t.eq("cuCtxSynchronize", cu!(cuCtxSynchronize()), ILLEGAL_ADDRESS);
     t.eq("cuCtxSynchronize again", cu!(cuCtxSynchronize()), ILLEGAL_ADDRESS);
     Ok(())
