@@ -5,9 +5,12 @@ use gpumem_tests::harness::run::wait_for;
 use gpumem_tests::harness::{Ledger, Program, client, command, program};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, State};
+use gpumem_wire::layout::Header;
 use gpumem_wire::place::ProcessId;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::mem::offset_of;
+use std::time::{Duration, SystemTime};
 
 /// T15, T7: programs that make no GPU call are silent, leave nothing, and start nothing.
 #[test]
@@ -252,7 +255,8 @@ fn t23_pid_reuse() {
     running.finish().ok();
 }
 
-/// T23: ledgers of the dead are swept, the newest are kept, files of others are left alone.
+/// T23: ledgers of the dead are swept, the newest are kept, of those that were killed for themselves: these
+/// tell what happened, and helpers that come and go must not push them out. Files of others are left alone.
 #[test]
 fn t23_stale_ledgers_are_swept() {
     let first = client("many").arg("3").env("GPUMEM_LEDGER_MAX", "1MiB").preloaded().ok();
@@ -262,6 +266,15 @@ fn t23_stale_ledgers_are_swept() {
     for n in 1..=40 {
         // Above the largest pid that Linux gives.
         std::fs::copy(&source, dir.join(format!("{}-{n}.ledger", 5_000_000 + n))).expect("a copy");
+    }
+    let mut killed = std::fs::read(&source).expect("a ledger");
+    killed[offset_of!(Header, exited_ns)..][..8].fill(0);
+    killed[offset_of!(Header, state)..][..4].copy_from_slice(&(State::Recording as u32).to_le_bytes());
+    let old = SystemTime::now() - Duration::from_secs(3600);
+    let killed_ones = (41..=43).map(|n| dir.join(format!("{}-{n}.ledger", 5_000_000 + n))).collect::<Vec<_>>();
+    for path in &killed_ones {
+        std::fs::write(path, &killed).expect("a ledger");
+        std::fs::File::options().write(true).open(path).expect("it").set_modified(old).expect("its time");
     }
     for other in ["notes.txt", "x-1.ledger", "7.ledger"] {
         std::fs::write(dir.join(other), "not a ledger").expect("a file of others");
@@ -274,7 +287,8 @@ fn t23_stale_ledgers_are_swept() {
             name.to_str().and_then(ProcessId::from_ledger_name).is_some()
         })
     };
-    wait_for("the sweep", || ledgers().count() <= 8 + 1);
+    wait_for("the sweep", || ledgers().count() <= 8 + killed_ones.len() + 1);
+    assert!(killed_ones.iter().all(|path| path.exists()), "older than all that exited, and kept");
     assert!(running.ledger().id.pid == running.pid(), "its own stays");
     assert!(["notes.txt", "x-1.ledger", "7.ledger"].iter().all(|other| dir.join(other).exists()));
     running.finish().ok();

@@ -37,6 +37,13 @@ fn a_killed_process_can_be_read_and_costs_are_not_measured_here() {
     assert!(lines[0]["native"].as_i64().unwrap() > 96 << 20, "weights and caches at least: {}", lines[0]);
 }
 
+/// Every program does the same under the preload, and what it counts is what the ledger says.
+#[test]
+fn recording_changes_nothing() {
+    let (status, out, err) = proof(&["--simulator", "record.results_equal", "record.counts_equal"]);
+    assert_eq!((status, out.lines().count()), (Some(0), 2), "{out}{err}");
+}
+
 #[test]
 fn wrong_names_are_refused() {
     let (status, _, err) = proof(&["record.nonsense"]);
