@@ -166,19 +166,19 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     }
 }
 
-/// Variables that were changed since the start, by name, and to what; empty: back to the default.
+/// Variables that were changed since the start, by name, and to what.
 type Changes = BTreeMap<&'static str, String>;
 
 /// Changes a variable while the process runs, and writes down that it did.
 fn set(shim: &'static Shim, name: &str, value: &str, changes: &mut Changes) -> Result<String, String> {
     let (setting, new) = settings::change(name, value)?;
-    let back = new.is_none() || value.trim().eq_ignore_ascii_case("default");
+    let value = if new.is_none() { "default" } else { value.trim() };
     let said = change(shim, setting, new)?;
-    changes.insert(setting.name, if back { String::new() } else { value.trim().to_owned() });
+    changes.insert(setting.name, value.to_owned());
     let lines: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let header = shim.ledger.header();
     header.changes().store(shim.ledger.texts.intern(lines.join("\n").as_bytes()), Relaxed);
-    shim.message(Severity::Info, &format!("gpumem set {}={}", setting.name, value.trim()));
+    shim.message(Severity::Info, &format!("gpumem set {}={value}", setting.name));
     Ok(said)
 }
 

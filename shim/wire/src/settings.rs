@@ -338,7 +338,7 @@ mod tests {
             [
                 "GPUMEM_DIR=\"here\" is refused: allowed is an absolute path; it counts as unset",
                 "GPUMEM_STACKS=\"129\" is refused: allowed is a number from 0 to 128; 32 is used",
-                "GPUMEM_LEDGER_MAX=\"1KB\" is refused: allowed is bytes from 1MiB to 4GiB, as 64KiB or 256MiB; 256MiB is used",
+                "GPUMEM_LEDGER_MAX=\"1KB\" is refused: allowed is bytes from 1MiB to 4GiB, as 256MiB or 1G; 256MiB is used",
                 "GPUMEM_STAKS is no variable of gpumem and does nothing; GPUMEM_STACKS was meant?",
                 "GPUMEM_WHATEVER_THIS_IS is no variable of gpumem and does nothing",
             ]

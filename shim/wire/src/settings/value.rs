@@ -33,7 +33,7 @@ impl fmt::Display for Kind {
             Self::Size { min, max: u64::MAX } => {
                 write!(f, "bytes, {} or more, as 4096, 64KiB, 256MiB, 1G", Bytes(min))
             }
-            Self::Size { min, max } => write!(f, "bytes from {} to {}, as 64KiB or 256MiB", Bytes(min), Bytes(max)),
+            Self::Size { min, max } => write!(f, "bytes from {} to {}, as 256MiB or 1G", Bytes(min), Bytes(max)),
             Self::Time => f.write_str("a time, as 500ms, 1s or 2m, or 0"),
             Self::Choice(words) => f.write_str(&words.join(", ")),
         }
