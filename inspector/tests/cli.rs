@@ -175,6 +175,16 @@ fn run_sets_variables_and_prints_the_one_liner() {
 }
 
 #[test]
+fn run_as_json_has_each_key_once() {
+    let dir = dir();
+    let lib = library(dir.path());
+    let out = run(&lib, &["--json", "--print-env", "--", "echo", "hi"]).out;
+    assert_eq!(out.matches("\n  \"command\":").count(), 1, "{out}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["command"], &report["argv"]), (&json!("run"), &json!(["echo", "hi"])));
+}
+
+#[test]
 fn run_warns_where_no_preload_reaches() {
     let dir = dir();
     let lib = library(dir.path());

@@ -1,6 +1,7 @@
 //! `gpumem dump`: a copy that explains itself anywhere: the tables, and the symbols of their stacks.
 
 use super::Context;
+use super::output::save;
 use crate::args::Target;
 use crate::compose::Composer;
 use crate::failure::{Failure, Result};
@@ -10,9 +11,7 @@ use crate::view::{text, units};
 use gpumem_wire::layout::{StackSlot, TableKind};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Save a snapshot with its symbols to a file that every command can read
@@ -20,7 +19,8 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     #[command(flatten)]
     target: Target,
-    /// The file to write; replaced if it exists
+    /// The file to write; replaced if it exists. What is no regular file (a device, a pipe) is written in
+    /// place; - is stdout, with the report on stderr
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: PathBuf,
 }
@@ -44,8 +44,13 @@ struct Report {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let ledger = context.ledger(&args.target)?;
     let (composer, symbols) = compose(context, &ledger, !args.target.no_symbols);
-    let bytes = save(composer, &args.output)
-        .map_err(|error| Failure::io(format!("cannot write {}", args.output.display()), &error))?;
+    let to_stdout = args.output == Path::new("-");
+    let saved = match to_stdout {
+        true => to(&mut std::io::stdout().lock(), composer),
+        false => save(&args.output, |out| composer.write(out)),
+    };
+    let name = if to_stdout { "stdout".into() } else { args.output.to_string_lossy() };
+    let bytes = saved.map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
     let report = Report {
         file: args.output.clone(),
         bytes,
@@ -56,18 +61,29 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         stacks: ledger.snapshot.stacks.len() as u64,
         symbols,
     };
-    context.print(&report, |out, report| {
+    let said = context.render(&report, |out, report| {
         writeln!(
             out,
             "wrote {} ({}): {}, {}, {}, {}",
-            text::clean(&report.file.to_string_lossy()),
+            text::clean(&name),
             units::bytes(report.bytes),
             text::count(report.allocs, "allocation"),
             text::count(report.graphs, "graph"),
             text::count(report.execs, "exec"),
             text::count(report.symbols, "symbol"),
         )
-    })
+    })?;
+    match to_stdout {
+        true => Ok(anstream::stderr().lock().write_all(&said)?),
+        false => context.say(&said),
+    }
+}
+
+fn to(out: &mut dyn Write, composer: Composer) -> std::io::Result<u64> {
+    let bytes = composer.finish();
+    out.write_all(&bytes)?;
+    out.flush()?;
+    Ok(bytes.len() as u64)
 }
 
 /// The dump of a ledger, and how many symbols it carries. References (stacks, contexts, streams,
@@ -123,25 +139,4 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
         }
     }
     (composer, symbols)
-}
-
-/// Writes beside the file, then renames: a reader never sees half a dump. `-` is stdout.
-fn save(composer: Composer, path: &Path) -> std::io::Result<u64> {
-    if path == Path::new("-") {
-        let bytes = composer.finish();
-        std::io::stdout().lock().write_all(&bytes)?;
-        return Ok(bytes.len() as u64);
-    }
-    let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let draft = path.with_file_name(name);
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let mut out = BufWriter::with_capacity(1 << 20, &file);
-    let written = composer.write(&mut out).and_then(|()| out.flush()).and_then(|()| std::fs::rename(&draft, path));
-    if let Err(error) = written {
-        let _ = std::fs::remove_file(&draft);
-        return Err(error);
-    }
-    drop(out);
-    Ok(file.metadata()?.len())
 }

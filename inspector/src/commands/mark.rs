@@ -32,7 +32,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if args.name.trim().is_empty() {
         return Err(Failure::new(Code::Usage, "a mark needs a name"));
     }
-    let ledger = context.ledger(&args.target)?;
+    let ledger = context.live_ledger(&args.target)?;
     ask(&ledger, &Request::Mark(args.name.clone()))?;
     let report = Report { pid: ledger.head().pid, mark: args.name.clone() };
     context.print(&report, |out, report| {

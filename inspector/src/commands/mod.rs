@@ -12,9 +12,11 @@ pub mod export;
 pub mod generate;
 pub mod graphs;
 pub mod mark;
+pub mod output;
 pub mod pool;
 pub mod ps;
 pub mod record;
+pub mod retype;
 pub mod run;
 pub mod selftest;
 pub mod set;
@@ -25,7 +27,7 @@ pub mod trim;
 use crate::args::{Args, Color, Command, Global, Target};
 use crate::failure::{Code, Failure, Result};
 use crate::model::{Head, Ledger};
-use crate::source::choose;
+use crate::source::choose::{self, Asked};
 use crate::source::world::World;
 use crate::view::{json, table, text, units};
 use clap::Parser;
@@ -36,7 +38,7 @@ use std::process::ExitCode;
 pub struct Context {
     pub world: World,
     pub global: Global,
-    /// The command's name, for JSON and for advice on what to type.
+    /// The command's name, for JSON.
     pub name: &'static str,
 }
 
@@ -110,13 +112,28 @@ impl Context {
     /// # Errors
     /// See [`choose::ledger`].
     pub fn ledger(&self, target: &Target) -> Result<Ledger> {
+        self.choose(target, false)
+    }
+
+    /// As [`Context::ledger`], for commands that ask the process itself: what is dead is not offered.
+    ///
+    /// # Errors
+    /// See [`choose::ledger`].
+    pub fn live_ledger(&self, target: &Target) -> Result<Ledger> {
+        self.choose(target, true)
+    }
+
+    fn choose(&self, target: &Target, live: bool) -> Result<Ledger> {
         let name = target.target.as_deref().or(target.file.as_deref());
         // --file names a file even if it looks like a pid.
         let name = match (&target.file, name) {
             (Some(file), _) if !file.contains('/') => Some(format!("./{file}")),
             (_, name) => name.map(str::to_owned),
         };
-        let mut ledger = choose::ledger(&self.world, name.as_deref(), self.name)?;
+        let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let retype = |pid: u32| retype::with_target(&words, target.target.as_deref(), &pid.to_string());
+        let asked = Asked { target: name.as_deref(), live, retype: &retype };
+        let mut ledger = choose::ledger(&self.world, &asked)?;
         if target.no_symbols {
             ledger.symbols.disable();
         }
@@ -132,9 +149,16 @@ impl Context {
         report: &T,
         text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
     ) -> Result<()> {
-        let out = self.render(report, text)?;
+        self.say(&self.render(report, text)?)
+    }
+
+    /// Writes what was rendered to stdout.
+    ///
+    /// # Errors
+    /// Those of stdout.
+    pub fn say(&self, out: &[u8]) -> Result<()> {
         let mut stdout = anstream::stdout().lock();
-        let written = stdout.write_all(&out).and_then(|()| stdout.flush());
+        let written = stdout.write_all(out).and_then(|()| stdout.flush());
         written.map_err(|error| Failure::io("cannot write to stdout", &error))
     }
 

@@ -61,6 +61,8 @@ fn record(args: &Args, context: &Context) -> Result<()> {
     // This process becomes the command: its pid is ours.
     let named = args.output.clone().unwrap_or_else(|| format!("gpumem-{}.trace", std::process::id()).into());
     let output = std::path::absolute(&named).map_err(|error| failed(Failure::io(named.display(), &error)))?;
+    // A link stays one: what it leads to is replaced.
+    let output = output.canonicalize().unwrap_or(output);
     make_way(&output).map_err(failed)?;
     environment.push(("GPUMEM_RECORD".into(), output.into()));
     run::become_command(&args.command, environment)
@@ -68,16 +70,21 @@ fn record(args: &Args, context: &Context) -> Result<()> {
 
 /// Removes a trace that is in the way. Another process may be writing it: to cut it would end that one.
 fn make_way(path: &Path) -> Result<()> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
+    let left_alone = |why: &str| {
+        Err(Failure::error(format!("{} {why}: it is left alone", path.display())).fix("name another file with -o"))
+    };
+    // Opening a pipe would wait for its writer.
+    match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => return left_alone("is no regular file"),
+        Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Failure::io(path.display(), &error)),
-    };
+    }
+    let mut file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
     let mut magic = [0; 8];
     let is_trace = file.read_exact(&mut magic).is_ok() && magic == trace::MAGIC;
     if !is_trace {
-        return Err(Failure::error(format!("{} is there and no trace: it is left alone", path.display()))
-            .fix("name another file with -o"));
+        return left_alone("is there and no trace");
     }
     std::fs::remove_file(path).map_err(|error| Failure::io(path.display(), &error))
 }

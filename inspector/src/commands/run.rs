@@ -94,7 +94,8 @@ impl clap::FromArgMatches for Settings {
 #[derive(Serialize)]
 struct Report {
     environment: BTreeMap<String, String>,
-    command: Vec<String>,
+    /// Not `command`: that key is every answer's own.
+    argv: Vec<String>,
     shell: String,
 }
 
@@ -174,7 +175,7 @@ fn print_env(args: &Args, context: &Context, environment: &[(OsString, OsString)
     let words = args.command.iter().map(|word| shell_word(&lossy(word)));
     let report = Report {
         environment: environment.iter().map(|(name, value)| (lossy(name), lossy(value))).collect(),
-        command: args.command.iter().map(lossy).collect(),
+        argv: args.command.iter().map(lossy).collect(),
         shell: assignments.chain(words).collect::<Vec<_>>().join(" "),
     };
     context.print(&report, |out, report| writeln!(out, "{}", report.shell))

@@ -48,7 +48,7 @@ struct Report {
 /// of asking it.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let (setting, _) = settings::change(&args.name, &args.value).map_err(|why| Failure::new(Code::Usage, why))?;
-    let ledger = context.ledger(&Target { target: Some(args.target.clone()), ..Target::default() })?;
+    let ledger = context.live_ledger(&Target { target: Some(args.target.clone()), ..Target::default() })?;
     let said = ask(&ledger, &Request::Set(args.name.clone(), args.value.clone()))?;
     let report = Report { pid: ledger.head().pid, variable: setting.name, value: args.value.clone(), said };
     context.print(&report, |out, report| {

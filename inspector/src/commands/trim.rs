@@ -33,7 +33,7 @@ struct Report {
 /// # Errors
 /// Those of choosing the process and of asking it.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let ledger = context.ledger(&args.target)?;
+    let ledger = context.live_ledger(&args.target)?;
     let said = ask(&ledger, &Request::Trim { press: args.press })?;
     let report = Report { pid: ledger.head().pid, press: args.press, said };
     context.print(&report, |out, report| writeln!(out, "pid {}: {}", report.pid, text::clean(&report.said)))

@@ -9,32 +9,43 @@ use crate::model::Ledger;
 use crate::view::text;
 use std::path::Path;
 
-/// Reads the ledger of a target: a pid, the path of a file, the name of a process that runs, or
-/// nothing.
+/// How the user asked for it.
+pub struct Asked<'a> {
+    /// A pid, a name, the path of a file; nothing where there should be just one.
+    pub target: Option<&'a str>,
+    /// The command needs a process that runs.
+    pub live: bool,
+    /// The command line with this pid for its target.
+    pub retype: &'a dyn Fn(u32) -> String,
+}
+
+/// Reads the ledger of a target. What runs is meant before a file of the same name: programs lie in the
+/// folders that they are looked at from. A `/` makes it a path.
 ///
 /// # Errors
 /// Says what there is instead and what to type.
-pub fn ledger(world: &World, target: Option<&str>, command: &str) -> Result<Ledger> {
-    match target {
-        None => only_one(world, command),
+pub fn ledger(world: &World, asked: &Asked) -> Result<Ledger> {
+    match asked.target {
+        None => only_one(world, asked),
+        Some(path) if path.contains('/') => of_file(world, Path::new(path)),
         Some(target) => match target.parse::<u32>() {
-            Ok(pid) if !Path::new(target).exists() => of_pid(world, pid),
-            _ if Path::new(target).exists() || target.contains('/') => of_file(world, Path::new(target)),
-            _ => of_name(world, target, command),
+            Ok(pid) => of_pid(world, pid, Path::new(target)),
+            Err(_) => of_name(world, target, asked),
         },
     }
 }
 
-fn of_name(world: &World, name: &str, command: &str) -> Result<Ledger> {
+fn of_name(world: &World, name: &str, asked: &Asked) -> Result<Ledger> {
     let survey = find::survey(world);
     let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
     match named.as_slice() {
+        [] if Path::new(name).exists() => of_file(world, Path::new(name)),
         [] => {
             Err(Failure::nothing(format!("{name} is neither a pid, nor a file, nor the name of a process that runs"))
                 .fix("gpumem ps lists the processes"))
         }
         [one] => read(world, one),
-        several => Err(name_one(several, command)),
+        several => Err(name_one(several, asked)),
     }
 }
 
@@ -87,7 +98,8 @@ fn no_ledger(found: &Found, driver: bool) -> Failure {
     }
 }
 
-fn of_pid(world: &World, pid: u32) -> Result<Ledger> {
+/// `file`: the same digits as the name of a file.
+fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Ledger> {
     // A pid says enough: its ledger may lie anywhere.
     let survey = find::survey(&world.wide());
     let wanted = |found: &&Found| {
@@ -99,10 +111,17 @@ fn of_pid(world: &World, pid: u32) -> Result<Ledger> {
         .iter()
         .filter(wanted)
         .max_by_key(|found| (found.process.is_some(), found.status().map(|status| u64::MAX - status.ago_ns)));
-    if let Some(found) = best {
-        return read(world, found);
+    match best {
+        Some(found) if found.process.is_some() => return read(world, found),
+        // What the dead have left is meant before a file that is none of ours.
+        _ if open::version(file, Owner::Anyone).is_some() => return of_file(world, file),
+        Some(found) => return read(world, found),
+        None => {}
     }
     let Some(process) = Process::of(world, pid) else {
+        if file.exists() {
+            return of_file(world, file);
+        }
         return Err(Failure::nothing(format!("there is no process {pid} and no ledger of one"))
             .fix("gpumem ps lists what there is"));
     };
@@ -120,18 +139,23 @@ fn named_for(path: &Path, pid: u32) -> bool {
     name.and_then(gpumem_wire::place::ProcessId::from_ledger_name).is_some_and(|id| id.pid == pid)
 }
 
-fn only_one(world: &World, command: &str) -> Result<Ledger> {
+fn only_one(world: &World, asked: &Asked) -> Result<Ledger> {
     let survey = find::survey(world);
     let live: Vec<&Found> = survey.found.iter().filter(|found| found.is_live()).collect();
     let dead: Vec<&Found> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
     match (live.as_slice(), dead.as_slice()) {
         ([one], _) => read(world, one),
+        ([], [_, ..]) if asked.live => {
+            let left = text::count(dead.len() as u64, "ledger");
+            Err(Failure::nothing(format!("no process with libgpumem.so runs; what there is are {left} of dead ones"))
+                .fix("only running processes take commands; start one with: gpumem run -- COMMAND"))
+        }
         ([], [one]) => {
             tracing::info!("no process runs; this is what pid {} left", one.pid);
             read(world, one)
         }
         ([], []) => Err(nothing(world, &survey)),
-        ([], several) | (several, _) => Err(name_one(several, command)),
+        ([], several) | (several, _) => Err(name_one(several, asked)),
     }
 }
 
@@ -153,11 +177,13 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
     }
 }
 
-fn name_one(several: &[&Found], command: &str) -> Failure {
+fn name_one(several: &[&Found], asked: &Asked) -> Failure {
+    let typed: Vec<_> = several.iter().map(|found| (asked.retype)(found.pid)).collect();
+    let width = typed.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let mut what = format!("{} processes fit; type one of", several.len());
-    for found in several {
+    for (found, line) in several.iter().zip(&typed) {
         let status = found.status().map(super::life::Status::text).unwrap_or_default();
-        what.push_str(&format!("\n  gpumem {command} {:<8} # {}, {status}", found.pid, text::clean(&found.name())));
+        what.push_str(&format!("\n  {line:<width$}  # {}, {status}", text::clean(&found.name())));
     }
     Failure::new(Code::Several, what)
 }

@@ -1,7 +1,7 @@
 //! A path to a snapshot: what is opened is a regular file, and nobody else's unless asked for by name.
 
 use crate::failure::{Failure, Result};
-use gpumem_wire::layout::TableKind;
+use gpumem_wire::layout::{MAGIC, TableKind};
 use gpumem_wire::read::{MAX_FILE_BYTES, Snapshot};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -63,6 +63,14 @@ pub fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -
         Ok(Err(error)) => Err(Failure::error(format!("{shown} cannot be read: {error}"))),
         Err(error) => Err(Failure::io(format!("cannot read {shown}"), &error)),
     }
+}
+
+/// The layout version that a file says it has; `None` for what does not begin as a ledger does.
+pub fn version(path: &Path, owner: Owner) -> Option<u32> {
+    let mut begin = [0; 12];
+    std::os::unix::fs::FileExt::read_exact_at(&file(path, owner).ok()?, &mut begin, 0).ok()?;
+    let version = begin.strip_prefix(&MAGIC)?.try_into().ok()?;
+    Some(u32::from_le_bytes(version))
 }
 
 #[cfg(test)]

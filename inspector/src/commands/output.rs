@@ -1,0 +1,65 @@
+//! Files that the user names with `-o`: what a path leads to is written, never replaced by something else.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Writes a file; the bytes that were written.
+///
+/// A regular file, or one that is not there yet, is written beside its place and renamed, so that no reader
+/// sees half of it. Links are followed. What is no regular file (a device, a pipe) is written in place.
+///
+/// # Errors
+/// Those of the system; a file that was there is as it was then.
+pub fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
+    let place = match std::fs::metadata(path) {
+        Ok(meta) if meta.is_file() => path.canonicalize()?,
+        Ok(_) => return fill(OpenOptions::new().write(true).open(path)?, write),
+        // A link that leads nowhere yet: opening makes what it names.
+        Err(error) if error.kind() == ErrorKind::NotFound && path.is_symlink() => {
+            return fill(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?, write);
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let draft = draft_of(&place)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let written = fill(file, write).and_then(|bytes| std::fs::rename(&draft, &place).map(|()| bytes));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
+}
+
+/// Beside the file: a rename does not leave its file system.
+fn draft_of(place: &Path) -> io::Result<PathBuf> {
+    let mut name = place.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    Ok(place.with_file_name(name))
+}
+
+fn fill(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
+    let mut out = BufWriter::with_capacity(1 << 20, Counted { file, bytes: 0 });
+    write(&mut out)?;
+    out.flush()?;
+    Ok(out.get_ref().bytes)
+}
+
+/// A pipe has no length to ask for afterwards.
+struct Counted {
+    file: File,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,127 @@
+//! Where `gpumem dump -o` writes: through links, into devices and pipes, to stdout; and what is made of a
+//! dump that was cut short.
+
+mod common;
+use common::*;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn one() -> Dir {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    dir
+}
+
+fn dump(dir: &Dir, to: &Path) -> Answer {
+    dir.gpumem(&["dump", "-o", to.to_str().unwrap()])
+}
+
+fn pipe(dir: &Dir) -> PathBuf {
+    let path = dir.path().join("pipe");
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: `name` is a terminated string that outlives the call.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    path
+}
+
+/// True for bytes that every command can read.
+fn is_dump(dir: &Dir, bytes: &[u8]) -> bool {
+    let file = dir.path().join("again");
+    std::fs::write(&file, bytes).unwrap();
+    dir.json(&["allocs", file.to_str().unwrap()])["process"]["life"] == "dump"
+}
+
+#[test]
+fn a_device_is_written_and_stays_a_device() {
+    let dir = one();
+    // By a link of ours: no test may risk the machine's own /dev/full.
+    let full = dir.path().join("full");
+    symlink("/dev/full", &full).unwrap();
+    let answer = dump(&dir, &full);
+    assert_eq!(answer.code, 1, "{}", answer.err);
+    assert!(answer.err.contains("No space left on device"), "{}", answer.err);
+    assert!(full.is_symlink() && std::fs::metadata(&full).unwrap().file_type().is_char_device());
+    let null = dir.path().join("null");
+    symlink("/dev/null", &null).unwrap();
+    let answer = dump(&dir, &null);
+    assert_eq!(answer.code, 0, "{}", answer.err);
+    assert!(null.is_symlink() && std::fs::metadata(&null).unwrap().file_type().is_char_device());
+}
+
+#[test]
+fn a_pipe_is_written_and_stays_a_pipe() {
+    let dir = one();
+    let pipe = pipe(&dir);
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            File::open(pipe).unwrap().read_to_end(&mut bytes).unwrap();
+            bytes
+        })
+    };
+    let report = dir.json(&["dump", "-o", pipe.to_str().unwrap()]);
+    assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+    let bytes = reader.join().unwrap();
+    assert_eq!(report["bytes"], bytes.len());
+    assert!(is_dump(&dir, &bytes));
+}
+
+#[test]
+fn a_link_is_followed_and_stays_a_link() {
+    let dir = one();
+    let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+    symlink("file", &link).unwrap();
+    for before in ["there is nothing", "there is a file"] {
+        let answer = dump(&dir, &link);
+        assert_eq!(answer.code, 0, "{before}: {}", answer.err);
+        assert!(link.is_symlink(), "{before}");
+        assert!(is_dump(&dir, &std::fs::read(&file).unwrap()), "{before}");
+    }
+    let drafts = std::fs::read_dir(dir.path()).unwrap().flatten();
+    assert_eq!(drafts.filter(|entry| entry.path().extension().is_some_and(|end| end == "tmp")).count(), 0);
+    let answer = dump(&dir, dir.path());
+    assert_eq!(answer.code, 1);
+    assert!(answer.err.contains("Is a directory"), "{}", answer.err);
+}
+
+#[test]
+fn a_dump_to_stdout_has_its_report_elsewhere() {
+    let dir = one();
+    for json in [&[][..], &["--json"]] {
+        let mut command = gpumem();
+        command.env("GPUMEM_DIR", dir.path()).args(["dump", "-o", "-"]).args(json);
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        assert!(is_dump(&dir, &output.stdout));
+        let said = String::from_utf8(output.stderr).unwrap();
+        match json {
+            [] => assert!(said.starts_with("wrote stdout ("), "{said}"),
+            _ => {
+                let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+                assert_eq!((&report["command"], &report["bytes"]), (&"dump".into(), &output.stdout.len().into()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_trace_is_not_written_over_what_is_no_file() {
+    let dir = dir();
+    let pipe = pipe(&dir);
+    let lib = dir.path().join("libgpumem.so");
+    std::fs::write(&lib, "").unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("20").arg(env!("CARGO_BIN_EXE_gpumem")).args(["record", "--lib", lib.to_str().unwrap(), "-o"]);
+    let answer = answer({
+        command.args([pipe.to_str().unwrap(), "--", "true"]);
+        command
+    });
+    assert_eq!(answer.code, 125, "{}", answer.err);
+    assert!(answer.err.contains("is no regular file") && answer.err.contains("name another file with -o"));
+    assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+}
