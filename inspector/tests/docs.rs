@@ -290,6 +290,8 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
             stream.write_all(b"ok\n").unwrap();
         }
     });
+    let cut = dir.path().join("cut");
+    std::fs::write(&cut, &demo(me()).finish()[..5000]).unwrap();
     let mut seen = BTreeSet::new();
     for args in [
         &["ps"][..],
@@ -299,6 +301,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["graphs", file, "--all", "--stacks"],
         &["graphs", &under, "--all"],
         &["stats", &with_pool],
+        &["stats", cut.to_str().unwrap()],
         &["stats", file, "--samples"],
         &["events", file],
         &["top", file, "--count", "2", "--interval", "0.05"],

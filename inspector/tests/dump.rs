@@ -125,3 +125,44 @@ fn a_trace_is_not_written_over_what_is_no_file() {
     assert!(answer.err.contains("is no regular file") && answer.err.contains("name another file with -o"));
     assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
 }
+
+#[test]
+fn a_dump_that_was_cut_short_is_no_empty_process() {
+    let dir = one();
+    let file = dir.path().join("d");
+    assert_eq!(dump(&dir, &file).code, 0);
+    let whole = std::fs::metadata(&file).unwrap().len();
+    let path = file.to_str().unwrap();
+    assert_eq!(dir.json(&["allocs", path])["process"]["whole_bytes"], serde_json::Value::Null);
+    for left in [5000, whole - 100] {
+        File::options().write(true).open(&file).unwrap().set_len(left).unwrap();
+        let said = format!("d is cut short: {left} of ");
+        for view in ["allocs", "stats", "graphs", "events"] {
+            let answer = dir.gpumem(&[view, path]);
+            assert_eq!(answer.code, 1, "{view}");
+            assert!(answer.err.contains(&said) && answer.err.lines().count() == 1, "{view}: {}", answer.err);
+        }
+        let answer = dir.gpumem(&["stats", path, "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+        let should = report["process"]["whole_bytes"].as_u64().unwrap();
+        // Tables end at multiples of 64.
+        assert!(answer.code == 1 && should <= whole && should + 64 > whole, "{should} of {whole}");
+        let answer = dir.gpumem(&["diff", path, path]);
+        assert_eq!((answer.code, answer.err.lines().count()), (1, 1), "{}", answer.err);
+    }
+    // In the directory of ledgers it is told too.
+    let id = gone();
+    std::fs::write(dir.path().join(id.ledger_name()), &demo(id).finish()[..6000]).unwrap();
+    let text = dir.ok(&["ps"]);
+    assert!(text.contains(", cut short"), "{text}");
+}
+
+#[test]
+fn a_ledger_that_is_larger_than_its_tables_is_whole() {
+    let dir = dir();
+    let path = dir.put(me(), demo(me()));
+    let len = std::fs::metadata(&path).unwrap().len();
+    File::options().write(true).open(&path).unwrap().set_len(len + (64 << 20)).unwrap();
+    let answer = dir.gpumem(&["stats"]);
+    assert_eq!((answer.code, answer.err.as_str()), (0, ""));
+}

@@ -2,6 +2,7 @@
 
 use super::Context;
 use crate::failure::{Code, Failure, Result};
+use crate::source::ask::answers;
 use crate::source::find::{self, Found, What};
 use crate::source::life::Life;
 use crate::source::process::Process;
@@ -78,6 +79,9 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 fn verdict(found: &Found, all: bool) -> std::result::Result<String, String> {
     match &found.what {
         What::NoLedger { .. } => Err("no ledger".into()),
+        What::Unreadable { path, other_version: Some(version), .. } if found.process.is_none() => {
+            of_other_version(path, *version, all)
+        }
         // Whose it is cannot be told, so it goes by its name: pid and start time.
         What::Unreadable { why, .. } if found.process.is_none() && all => Ok(why.what.clone()),
         What::Unreadable { why, .. } if found.process.is_none() => Err(format!("{}; --all removes it", why.what)),
@@ -89,6 +93,22 @@ fn verdict(found: &Found, all: bool) -> std::result::Result<String, String> {
             Life::Exited | Life::Killed if all || status.ago_ns >= KEEP_NS => Ok(status.text()),
             Life::Exited | Life::Killed => Err(format!("{}: kept for a day; --all removes it", status.text())),
         },
+    }
+}
+
+/// Its times cannot be read: the file's own say when it was last written.
+fn of_other_version(path: &Path, version: u32, all: bool) -> std::result::Result<String, String> {
+    // A process that is out of sight, in a container that shares the directory, may still run.
+    if answers(path) {
+        return Err("its process runs".into());
+    }
+    let written = std::fs::symlink_metadata(path).and_then(|meta| meta.modified());
+    let age = written.ok().and_then(|written| written.elapsed().ok()).unwrap_or_default();
+    let age_text = units::span(age.as_nanos() as u64);
+    let written = format!("of layout version {version}, its process is gone, written {age_text} ago");
+    match all || age.as_nanos() >= u128::from(KEEP_NS) {
+        true => Ok(written),
+        false => Err(format!("{written}: kept for a day; --all removes it")),
     }
 }
 

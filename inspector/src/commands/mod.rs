@@ -31,6 +31,9 @@ use crate::source::choose::{self, Asked};
 use crate::source::world::World;
 use crate::view::{json, table, text, units};
 use clap::Parser;
+use gpumem_wire::place::DIR_VARIABLE;
+use gpumem_wire::settings::Settings;
+use std::cell::RefCell;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -40,6 +43,8 @@ pub struct Context {
     pub global: Global,
     /// The command's name, for JSON.
     pub name: &'static str,
+    /// What is wrong with a file that was shown all the same.
+    damage: RefCell<Vec<String>>,
 }
 
 /// Parses the command line, runs the command, prints its failure.
@@ -65,27 +70,54 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(args: Args) -> Result<()> {
-    let context = |name| Context { world: World::here(args.global.dir.clone()), global: args.global.clone(), name };
+    let looks_at_ledgers = !matches!(
+        args.command,
+        Command::Run(_)
+            | Command::Record(_)
+            | Command::Doctor(_)
+            | Command::Selftest(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+    );
+    if looks_at_ledgers && args.global.dir.is_none() {
+        warn_of_refused_dir();
+    }
+    let with = |name, run: &dyn Fn(&Context) -> Result<()>| {
+        let (world, global) = (World::here(args.global.dir.clone()), args.global.clone());
+        let context = Context { world, global, name, damage: RefCell::default() };
+        run(&context)?;
+        context.whole()
+    };
     match &args.command {
-        Command::Run(run) => run::run(run, &context("run")),
-        Command::Record(record) => record::run(record, &context("record")),
-        Command::Ps(ps) => ps::run(ps, &context("ps")),
-        Command::Allocs(allocs) => allocs::run(allocs, &context("allocs")),
-        Command::Graphs(graphs) => graphs::run(graphs, &context("graphs")),
-        Command::Stats(stats) => stats::run(stats, &context("stats")),
-        Command::Events(events) => events::run(events, &context("events")),
-        Command::Top(top) => top::run(top, &context("top")),
-        Command::Mark(mark) => mark::run(mark, &context("mark")),
-        Command::Trim(trim) => trim::run(trim, &context("trim")),
-        Command::Set(set) => set::run(set, &context("set")),
-        Command::Dump(dump) => dump::run(dump, &context("dump")),
-        Command::Diff(diff) => diff::run(diff, &context("diff")),
-        Command::Export(export) => export::run(export, &context("export")),
-        Command::Clean(clean) => clean::run(clean, &context("clean")),
-        Command::Doctor(doctor) => doctor::run(doctor, &context("doctor")),
-        Command::Selftest(selftest) => selftest::run(selftest, &context("selftest")),
+        Command::Run(run) => with("run", &|context| run::run(run, context)),
+        Command::Record(record) => with("record", &|context| record::run(record, context)),
+        Command::Ps(ps) => with("ps", &|context| ps::run(ps, context)),
+        Command::Allocs(allocs) => with("allocs", &|context| allocs::run(allocs, context)),
+        Command::Graphs(graphs) => with("graphs", &|context| graphs::run(graphs, context)),
+        Command::Stats(stats) => with("stats", &|context| stats::run(stats, context)),
+        Command::Events(events) => with("events", &|context| events::run(events, context)),
+        Command::Top(top) => with("top", &|context| top::run(top, context)),
+        Command::Mark(mark) => with("mark", &|context| mark::run(mark, context)),
+        Command::Trim(trim) => with("trim", &|context| trim::run(trim, context)),
+        Command::Set(set) => with("set", &|context| set::run(set, context)),
+        Command::Dump(dump) => with("dump", &|context| dump::run(dump, context)),
+        Command::Diff(diff) => with("diff", &|context| diff::run(diff, context)),
+        Command::Export(export) => with("export", &|context| export::run(export, context)),
+        Command::Clean(clean) => with("clean", &|context| clean::run(clean, context)),
+        Command::Doctor(doctor) => with("doctor", &|context| doctor::run(doctor, context)),
+        Command::Selftest(selftest) => with("selftest", &|context| selftest::run(selftest, context)),
         Command::Completions(completions) => generate::completions(completions),
         Command::Man(man) => generate::man(man),
+    }
+}
+
+/// The shim refuses a relative GPUMEM_DIR, and looks elsewhere: who set it would look in vain. Of the others,
+/// doctor has a check of its own, and what is run under the shim is told by that.
+fn warn_of_refused_dir() {
+    let set = std::env::var_os(DIR_VARIABLE).map(|dir| (DIR_VARIABLE.into(), dir));
+    let (_, complaints) = Settings::read(set.into_iter());
+    for complaint in complaints {
+        tracing::warn!("{complaint}");
     }
 }
 
@@ -134,10 +166,23 @@ impl Context {
         let retype = |pid: u32| retype::with_target(&words, target.target.as_deref(), &pid.to_string());
         let asked = Asked { target: name.as_deref(), live, retype: &retype };
         let mut ledger = choose::ledger(&self.world, &asked)?;
+        if let Some(cut) = ledger.cut_short()
+            && !self.damage.borrow().contains(&cut)
+        {
+            self.damage.borrow_mut().push(cut);
+        }
         if target.no_symbols {
             ledger.symbols.disable();
         }
         Ok(ledger)
+    }
+
+    /// Fails where what was shown is not all that there was.
+    fn whole(&self) -> Result<()> {
+        match self.damage.borrow().as_slice() {
+            [] => Ok(()),
+            damage => Err(Failure::error(damage.join("\n"))),
+        }
     }
 
     /// Prints a report: as JSON if asked, else by `text`.

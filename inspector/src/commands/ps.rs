@@ -51,7 +51,8 @@ struct Row {
 /// [`Code::Nothing`] when there is nothing to list.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let survey = find::survey(&context.world);
-    let rows = survey.found.iter().map(|found| row(context, found));
+    let shown = survey.found.iter().filter(|found| !args.live || !found.is_unreadable_and_dead());
+    let rows = shown.map(|found| row(context, found));
     let processes: Vec<_> = rows.filter(|row| !args.live || !matches!(row.status, "exited" | "killed")).collect();
     let report = Report { processes, warnings: survey.warnings };
     for warning in &report.warnings {
@@ -111,7 +112,8 @@ fn row(context: &Context, found: &Found) -> Row {
                 Life::Killed => "killed",
                 Life::Dump => "dump",
             };
-            row.status_text = status.text();
+            let cut = if summary.cut.is_some() { ", cut short" } else { "" };
+            row.status_text = format!("{}{cut}", status.text());
             row.ago_ns = status.ago_ns;
             row.uid = Some(header.uid);
             let small = |number: u32| u8::try_from(number).ok();

@@ -59,6 +59,9 @@ pub struct Head {
     pub dropped_records: u64,
     /// Slots that were half-written when they were read.
     pub torn_slots: u64,
+    /// Bytes that the file should have, where it is cut short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole_bytes: Option<u64>,
     /// Refused and unknown settings.
     pub complaints: Vec<String>,
 }
@@ -181,6 +184,14 @@ impl Ledger {
         }
     }
 
+    /// What is wrong where the file is cut short.
+    pub fn cut_short(&self) -> Option<String> {
+        let whole = self.snapshot.cut?;
+        let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
+        let path = self.path.display();
+        Some(format!("{path} is cut short: {there} of {whole} bytes are there, and what lay behind them is missing"))
+    }
+
     /// Who and how.
     pub fn head(&self) -> Head {
         let header = &self.snapshot.header;
@@ -212,6 +223,7 @@ impl Ledger {
             shim_version: text(header.shim_version),
             dropped_records: self.snapshot.counter(counters::DROPPED_RECORDS),
             torn_slots: self.snapshot.torn,
+            whole_bytes: self.snapshot.cut,
             complaints: text(header.complaints).lines().map(str::to_owned).collect(),
         }
     }

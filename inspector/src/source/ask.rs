@@ -71,6 +71,11 @@ fn connect(path: &Path) -> std::io::Result<UnixStream> {
     UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
 }
 
+/// True if somebody listens on the control socket of this ledger's process.
+pub fn answers(ledger: &Path) -> bool {
+    connect(&socket_path(ledger)).is_ok()
+}
+
 fn socket_path(ledger: &Path) -> PathBuf {
     let text = ledger.to_string_lossy();
     PathBuf::from(format!("{}{SOCKET_SUFFIX}", text.strip_suffix(LEDGER_SUFFIX).unwrap_or(&text)))

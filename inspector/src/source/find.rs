@@ -5,7 +5,7 @@ use super::open::{self, Owner};
 use super::process::{Mapped, Process};
 use super::world::World;
 use crate::failure::{Failure, plain};
-use gpumem_wire::layout::TableKind;
+use gpumem_wire::layout::{TableKind, VERSION};
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::read::Snapshot;
 use std::collections::{HashMap, HashSet};
@@ -26,8 +26,9 @@ pub struct Found {
 pub enum What {
     /// A ledger, with its header, texts, counters and contexts.
     Ledger { path: PathBuf, summary: Box<Snapshot>, status: Status },
-    /// A file with a ledger's name that cannot be read.
-    Unreadable { path: PathBuf, why: Failure },
+    /// A file with a ledger's name that cannot be read. `other_version`: it is a ledger all the same, of
+    /// another layout.
+    Unreadable { path: PathBuf, why: Failure, other_version: Option<u32> },
     /// The shim is mapped and has written nothing.
     NoLedger { mapped: Mapped, expected: PathBuf },
 }
@@ -67,6 +68,16 @@ impl Found {
             What::Ledger { status, .. } => Some(status),
             _ => None,
         }
+    }
+
+    /// True for a ledger that cannot be read and whose process, by pid and start time in its name, does not run.
+    pub fn is_unreadable_and_dead(&self) -> bool {
+        matches!(self.what, What::Unreadable { .. }) && self.process.is_none()
+    }
+
+    /// True for such a one that another version of gpumem can read.
+    pub fn is_dead_of_other_version(&self) -> bool {
+        self.is_unreadable_and_dead() && matches!(self.what, What::Unreadable { other_version: Some(_), .. })
     }
 
     /// True for a ledger whose process runs.
@@ -163,7 +174,10 @@ impl Survey {
                 let status = Status::of(world, &summary, process);
                 What::Ledger { path, summary: Box::new(summary), status }
             }
-            Err(why) => What::Unreadable { path, why },
+            Err(why) => {
+                let other_version = open::version(&path, owner).filter(|&version| version != VERSION);
+                What::Unreadable { path, why, other_version }
+            }
         };
         let pid = process.map_or(pid, |process| process.pid);
         self.found.push(Found { pid, process: process.cloned(), what });

@@ -1,6 +1,6 @@
 //! One process as /proc shows it.
 
-use super::world::World;
+use super::world::{World, directory};
 use gpumem_wire::place;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -101,7 +101,7 @@ impl Process {
     pub fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
         let environment = self.environment(world)?;
         let get = |name: &str| environment.get(OsStr::new(name)).map(OsString::as_os_str);
-        let dir = place::directory(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
+        let dir = directory(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
         Ok(inside(&self.root(world), &dir).join(self.id().ledger_name()))
     }
 
@@ -190,6 +190,8 @@ mod tests {
         assert_eq!((process.ns_pid, process.start_ticks, process.name.as_str()), (5, 4242, "srv (x)"));
         assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/run/gm/5-4242.ledger"));
         assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, driver: true, tool: false });
+        write("environ", "GPUMEM_DIR=here\0");
+        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/tmp/gpumem-7/5-4242.ledger"), "refused");
         write("environ", "A=b\0");
         assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/tmp/gpumem-7/5-4242.ledger"));
         write("stat", "77 (srv) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");

@@ -1,6 +1,7 @@
 //! This machine, as far as ledgers need it. Tests make their own.
 
 use gpumem_wire::place;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Where to look and what time it is.
@@ -25,8 +26,8 @@ impl World {
         // SAFETY: geteuid has no preconditions and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let (gpumem, runtime) = (std::env::var_os(place::DIR_VARIABLE), std::env::var_os("XDG_RUNTIME_DIR"));
-        let narrow = dir.is_some() || gpumem.as_ref().is_some_and(|dir| !dir.is_empty());
-        let own_dir = dir.unwrap_or_else(|| place::directory(gpumem.as_deref(), runtime.as_deref(), uid));
+        let narrow = dir.is_some() || accepted(gpumem.as_deref()).is_some();
+        let own_dir = dir.unwrap_or_else(|| directory(gpumem.as_deref(), runtime.as_deref(), uid));
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         let more_dirs = match uid {
             _ if narrow => Vec::new(),
@@ -48,6 +49,16 @@ impl World {
     pub fn wide(&self) -> Self {
         Self { narrow: false, ..self.clone() }
     }
+}
+
+/// The GPUMEM_DIR that counts: as the shim has it, a relative one does not.
+fn accepted(dir: Option<&OsStr>) -> Option<&OsStr> {
+    dir.filter(|dir| Path::new(dir).is_absolute())
+}
+
+/// Where a process with this environment has its ledger.
+pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
+    place::directory(accepted(gpumem_dir), runtime_dir, uid)
 }
 
 /// Every user's usual directories.

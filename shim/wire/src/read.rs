@@ -103,6 +103,8 @@ pub struct Snapshot {
     pub counters: Vec<u64>,
     /// Slots that were half-written or damaged and are left out.
     pub torn: u64,
+    /// The bytes that the file should have, where it ends before one of its tables does.
+    pub cut: Option<u64>,
     strings: Vec<u8>,
 }
 
@@ -147,6 +149,10 @@ impl Snapshot {
             Ok(directory) => directory,
             Err(error) => return Ok(Err(error)),
         };
+        // Asked after the header was read: a ledger that is being written has its whole length from the start.
+        let ends = directory.values().filter(|desc| desc.used > 0);
+        let end = ends.map(|desc| desc.offset + desc.used * u64::from(desc.slot_bytes)).max().unwrap_or(1);
+        let cut = if source.read_at(end.saturating_sub(1), &mut [0])? == 0 { Some(end) } else { None };
         directory.retain(|&kind, _| wanted(kind));
         let mut tables = Tables { source, directory, torn: 0 };
         let strings = tables.bytes(TableKind::Strings)?;
@@ -186,6 +192,7 @@ impl Snapshot {
             symbols: tables.list()?,
             counters: sums,
             torn: tables.torn,
+            cut,
             strings,
         }))
     }
@@ -444,6 +451,9 @@ mod tests {
         }
         let cut = read(&whole[..HEADER_BYTES + 70]).unwrap();
         assert_eq!((cut.allocs.len(), cut.stacks.len()), (1, 0));
+        assert_eq!(cut.cut, Some(whole.len() as u64));
+        assert_eq!(read(&whole[..whole.len() - 1]).unwrap().cut, Some(whole.len() as u64));
+        assert_eq!(read(&whole).unwrap().cut, None);
     }
 
     #[test]

@@ -84,6 +84,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("stranded", "no call site asks for more and more while its older buffers lie unused"),
     ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),
     ("recording", "recording goes on"),
+    ("left", "a process that is gone had freed its memory (doctor PID)"),
     ("dropped", "every record fitted into the ledger"),
     ("stacks", "every recorded call has a call stack"),
     ("complaints", "the process was started with settings that are known and allowed"),
@@ -132,7 +133,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let mut findings = system::check(&context.world, &survey);
     for found in survey.found.iter().filter(|found| args.pid.is_none_or(|pid| found.pid == pid)) {
-        findings.extend(process::check(&context.world, found));
+        findings.extend(process::check(&context.world, found, args.pid.is_some()));
     }
     if let Some(pid) = args.pid
         && !survey.found.iter().any(|found| found.pid == pid)

@@ -2,7 +2,7 @@
 
 use super::system::alias;
 use super::{Finding, Severity, beyond_reach, memory};
-use crate::model::{Ledger, cache};
+use crate::model::{Ledger, cache, totals};
 use crate::source::ask::ask;
 use crate::source::choose;
 use crate::source::find::{Found, What};
@@ -19,16 +19,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Everything about one that has the shim, or had it.
-pub fn check(world: &World, found: &Found) -> Vec<Finding> {
+/// Everything about one that has the shim, or had it. `named`: the user asks about this one.
+pub fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
     let mut findings = match &found.what {
+        // One finding of stale-ledgers is for all of them.
+        What::Unreadable { .. } if found.is_dead_of_other_version() && !named => Vec::new(),
         What::Unreadable { why, .. } => {
-            let dead = "gpumem clean --all removes what the dead have left".to_owned();
-            let fix = why.fix.clone().unwrap_or(if found.process.is_none() { dead } else { String::new() });
-            vec![Finding::new("ledger", Severity::Error, why.what.clone()).fix(fix)]
+            let (severity, fix) = match found.process {
+                Some(_) => (Severity::Error, ""),
+                None => (Severity::Warning, "gpumem clean --all removes what the dead have left"),
+            };
+            vec![Finding::new("ledger", severity, why.what.clone()).fix(why.fix.clone().unwrap_or(fix.to_owned()))]
         }
         What::NoLedger { mapped, expected } => vec![no_ledger(world, found, mapped, expected)],
         What::Ledger { summary, status, .. } if status.running() => ledger(world, found, summary, status),
+        What::Ledger { summary, status, .. } if named => dead(world, found, summary, status),
         // What is dead needs no cure; stale-ledgers counts it.
         What::Ledger { .. } => Vec::new(),
     };
@@ -72,11 +77,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
         _ => Finding::new("recording", Severity::Error, "recording has stopped")
             .fix(format!("gpumem events --problems {} says why; start the program again", found.pid)),
     });
-    findings.push(match summary.counter(counters::DROPPED_RECORDS) {
-        0 => Finding::new("dropped", Severity::Ok, "every record fitted"),
-        n => Finding::new("dropped", Severity::Warning, format!("{} did not fit", text::count(n, "record")))
-            .fix("start it with a larger GPUMEM_LEDGER_MAX, and with space where the ledger lies"),
-    });
+    findings.push(dropped(summary));
     let whole = choose::read(world, found);
     if let Ok(whole) = &whole {
         findings.push(stacks(whole));
@@ -114,6 +115,56 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
             .fix("use both from one release"),
     });
     findings
+}
+
+fn dropped(summary: &Snapshot) -> Finding {
+    match summary.counter(counters::DROPPED_RECORDS) {
+        0 => Finding::new("dropped", Severity::Ok, "every record fitted"),
+        n => Finding::new("dropped", Severity::Warning, format!("{} did not fit", text::count(n, "record")))
+            .fix("start it with a larger GPUMEM_LEDGER_MAX, and with space where the ledger lies"),
+    }
+}
+
+/// What one that is gone has left to tell.
+fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Vec<Finding> {
+    let name = text::clean(&found.name()).into_owned();
+    let finding = |severity, text: String| Finding::new("recording", severity, text);
+    let mut findings = vec![match status.life {
+        Life::Killed => {
+            finding(Severity::Warning, format!("{name} was {}, without a goodbye", status.text())).fix(format!(
+                "SIGKILL, a crash, _exit or the system's out-of-memory killer; gpumem events {} shows its last events",
+                found.pid
+            ))
+        }
+        _ => finding(Severity::Info, format!("{name} {}", status.text())),
+    }];
+    if summary.cut.is_some() {
+        findings.push(Finding::new("ledger", Severity::Error, "its ledger is cut short: what lay behind is missing"));
+    }
+    findings.push(left(summary, found.pid));
+    findings.push(dropped(summary));
+    if let Ok(whole) = choose::read(world, found) {
+        findings.push(stacks(&whole));
+        findings.extend(memory::check(&whole));
+        findings.push(graph_cache(&whole));
+    }
+    findings.extend(complaints(summary));
+    findings
+}
+
+/// Memory that was live at the end.
+fn left(summary: &Snapshot, pid: u32) -> Finding {
+    let live = totals::live(summary);
+    let finding = |severity, text: String| Finding::new("left", severity, text);
+    if live.count == 0 {
+        return finding(Severity::Ok, "it had freed everything".into());
+    }
+    let parts = [(live.device, "device"), (live.managed, "managed"), (live.host, "host")];
+    let parts = parts.iter().filter(|(bytes, _)| *bytes > 0);
+    let parts: Vec<_> = parts.map(|&(bytes, what)| format!("{} {what}", units::bytes(bytes))).collect();
+    let held = format!("at its end it held {} in {}", parts.join(", "), text::count(live.count, "allocation"));
+    finding(Severity::Info, format!("{held}, which the driver has taken back"))
+        .fix(format!("nothing, unless it should have freed them: gpumem allocs {pid} shows whose they were"))
 }
 
 fn interception(summary: &Snapshot, interception: Option<Interception>) -> Finding {

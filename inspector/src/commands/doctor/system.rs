@@ -2,7 +2,7 @@
 
 use super::{Finding, Severity};
 use crate::commands::run::library;
-use crate::source::find::Survey;
+use crate::source::find::{Found, Survey};
 use crate::source::world::World;
 use crate::view::{text, units};
 use gpumem_wire::settings::{Alias, Settings, aliases_in_force};
@@ -23,6 +23,7 @@ pub fn check(world: &World, survey: &Survey) -> Vec<Finding> {
     findings.push(nvml());
     findings.push(proc(world, survey));
     findings.push(stale(survey));
+    findings.extend(other_versions(survey));
     findings
 }
 
@@ -269,14 +270,26 @@ fn stale(survey: &Survey) -> Finding {
     if dead.is_empty() {
         return Finding::new("stale-ledgers", Severity::Ok, "no process has left a ledger");
     }
-    let bytes = dead
-        .iter()
-        .filter_map(|found| std::fs::symlink_metadata(found.path()?).ok())
-        .map(|meta| meta.blocks() * 512)
-        .sum();
-    let finding = format!("{} of dead processes, {}", text::count(dead.len() as u64, "ledger"), units::bytes(bytes));
+    let finding = format!("{} of dead processes, {}", text::count(dead.len() as u64, "ledger"), bytes_of(&dead));
     Finding::new("stale-ledgers", Severity::Info, finding)
         .fix("look at them with gpumem allocs PID; gpumem clean removes those older than a day")
+}
+
+/// One line for all: each update of gpumem leaves some behind.
+fn other_versions(survey: &Survey) -> Option<Finding> {
+    let dead: Vec<_> = survey.found.iter().filter(|found| found.is_dead_of_other_version()).collect();
+    let ledgers = text::count(dead.len() as u64, "ledger");
+    let finding = format!("{ledgers} of other versions of gpumem, of dead processes, {}", bytes_of(&dead));
+    (!dead.is_empty()).then(|| {
+        Finding::new("stale-ledgers", Severity::Info, finding)
+            .fix("gpumem clean removes those older than a day, gpumem clean --all every one")
+    })
+}
+
+/// What their files take, in words. Blocks, not length: ledgers are sparse.
+fn bytes_of(ledgers: &[&Found]) -> String {
+    let metas = ledgers.iter().filter_map(|found| std::fs::symlink_metadata(found.path()?).ok());
+    units::bytes(metas.map(|meta| meta.blocks() * 512).sum())
 }
 
 #[cfg(test)]

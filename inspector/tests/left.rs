@@ -1,0 +1,152 @@
+//! What dead processes have left: ledgers of other versions, and what doctor says of one that is gone.
+
+mod common;
+use common::*;
+use gpumem_wire::counters;
+use gpumem_wire::layout::TableKind;
+use gpumem_wire::place::ProcessId;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A ledger of another layout, last written so long ago.
+fn other_version(dir: &Dir, id: ProcessId, ago: Duration) -> PathBuf {
+    let mut ledger = demo(id);
+    ledger.header.version = 99;
+    let path = dir.put(id, ledger);
+    File::options().write(true).open(&path).unwrap().set_modified(SystemTime::now() - ago).unwrap();
+    path
+}
+
+fn dead(pid: u32) -> ProcessId {
+    ProcessId { pid, start_ticks: 1 }
+}
+
+fn findings(dir: &Dir, args: &[&str]) -> Vec<Value> {
+    let answer = dir.gpumem(&[&["doctor", "--json"], args].concat());
+    let report: Value = serde_json::from_str(&answer.out).unwrap_or_else(|_| panic!("{}", answer.err));
+    report["findings"].as_array().unwrap().clone()
+}
+
+#[test]
+fn the_living_are_listed_without_dead_ledgers_of_other_versions() {
+    let dir = dir();
+    other_version(&dir, dead(999_991), Duration::ZERO);
+    std::fs::write(dir.path().join("999992-1.ledger"), "broken").unwrap();
+    assert_eq!(dir.json(&["ps"])["processes"].as_array().unwrap().len(), 2);
+    assert_eq!(dir.gpumem(&["ps", "--live"]).code, 3);
+    other_version(&dir, me(), Duration::ZERO);
+    let report = dir.json(&["ps", "--live"]);
+    let rows = report["processes"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["pid"], &rows[0]["status"]), (1, &json!(me().pid), &json!("unreadable")));
+}
+
+#[test]
+fn doctor_has_one_line_for_dead_ledgers_of_other_versions() {
+    let dir = dir();
+    for pid in 999_991..999_995 {
+        other_version(&dir, dead(pid), Duration::ZERO);
+    }
+    std::fs::write(dir.path().join("999996-1.ledger"), "broken").unwrap();
+    let ours = |found: &&Value| found["id"] == "ledger" || found["id"] == "stale-ledgers";
+    let all = findings(&dir, &[]);
+    let told: Vec<_> = all.iter().filter(ours).filter(|found| found["severity"] != "ok").collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let (other, broken) = (told[0], told[1]);
+    assert_eq!((&other["id"], &other["severity"]), (&json!("stale-ledgers"), &json!("info")));
+    assert!(other["finding"].as_str().unwrap().starts_with("4 ledgers of other versions of gpumem"), "{other}");
+    assert!(other["fix"].as_str().unwrap().contains("gpumem clean"), "{other}");
+    assert_eq!((&broken["severity"], &broken["pid"]), (&json!("warning"), &json!(999_996)));
+    // Of a process that runs it is an error: nothing of it can be seen.
+    other_version(&dir, me(), Duration::ZERO);
+    let all = findings(&dir, &[]);
+    let live = all.iter().find(|found| found["pid"] == me().pid).unwrap();
+    assert_eq!((&live["id"], &live["severity"]), (&json!("ledger"), &json!("error")));
+    assert!(live["finding"].as_str().unwrap().contains("its layout is version 99"), "{live}");
+    // Who asks for a dead one gets its answer.
+    let all = findings(&dir, &["999991"]);
+    let asked = all.iter().find(|found| found["pid"] == 999_991).unwrap();
+    assert_eq!((&asked["id"], &asked["severity"]), (&json!("ledger"), &json!("warning")));
+}
+
+#[test]
+fn clean_removes_dead_ledgers_of_other_versions_after_a_day() {
+    let dir = dir();
+    let recent = other_version(&dir, dead(999_991), DAY / 2);
+    let old = other_version(&dir, dead(999_992), DAY * 2);
+    let live = other_version(&dir, me(), DAY * 2);
+    // Out of sight, in a container that shares the directory, and alive: somebody listens.
+    let elsewhere = other_version(&dir, dead(999_993), DAY * 2);
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join(dead(999_993).socket_name())).unwrap();
+    let report = dir.json(&["clean", "--dry-run"]);
+    assert_eq!(report["removed"].as_array().unwrap().len(), 1, "{report:#}");
+    let text = dir.ok(&["clean"]);
+    assert!(text.contains("of layout version 99, its process is gone, written "), "{text}");
+    assert!(!old.exists() && recent.exists() && live.exists() && elsewhere.exists(), "{text}");
+    dir.ok(&["clean", "--all"]);
+    assert!(!recent.exists() && live.exists() && elsewhere.exists());
+}
+
+#[test]
+fn doctor_tells_the_end_of_a_dead_process() {
+    let dir = dir();
+    let id = dead(999_991);
+    let mut killed = pool::pooled(id);
+    let mut shard = vec![0; counters::PER_SHARD];
+    shard[counters::DROPPED_RECORDS] = 7;
+    killed.words(TableKind::Counters, &shard);
+    dir.put(id, killed);
+    let finding = |pid: &str, id: &str| {
+        let found = findings(&dir, &[pid]).into_iter().find(|found| found["id"] == id && !found["pid"].is_null());
+        let found = found.unwrap_or_else(|| panic!("nothing of {id}"));
+        assert_eq!(found["pid"].to_string(), pid);
+        (found["severity"].as_str().unwrap().to_owned(), found["finding"].as_str().unwrap().to_owned())
+    };
+    let (severity, said) = finding("999991", "recording");
+    assert_eq!(severity, "warning");
+    assert!(said.starts_with("demo-server was killed ") && said.ends_with(" ago, without a goodbye"), "{said}");
+    assert_eq!(finding("999991", "dropped"), ("warning".into(), "7 records did not fit".into()));
+    assert_eq!(finding("999991", "stranded").0, "warning");
+    let (severity, said) = finding("999991", "left");
+    assert_eq!(severity, "info");
+    assert!(said.starts_with("at its end it held ") && said.contains(" allocation"), "{said}");
+
+    let id = dead(999_992);
+    let mut exited = begin(id);
+    exited.header.exited_ns = exited.header.created_ns + 10 * SECOND;
+    dir.put(id, exited);
+    let (severity, said) = finding("999992", "recording");
+    assert!(severity == "info" && said.starts_with("demo-server exited "), "{said}");
+    assert_eq!(finding("999992", "left"), ("ok".into(), "it had freed everything".into()));
+    assert_eq!(dir.gpumem(&["doctor", "999992"]).code, dir.gpumem(&["doctor"]).code);
+    // Nobody asked for it: nothing is said.
+    assert!(findings(&dir, &[]).iter().all(|found| found["pid"].is_null()));
+}
+
+#[test]
+fn a_relative_directory_is_refused_as_the_shim_does() {
+    let place = tempfile::tempdir().unwrap();
+    let runtime = place.path().join("gpumem");
+    for (dir, pid) in [(place.path().join("here"), 999_991), (runtime, 999_992)] {
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join(dead(pid).ledger_name()), demo(dead(pid)).finish()).unwrap();
+    }
+    let run = |args: &[&str]| {
+        let mut command = gpumem();
+        command.env("GPUMEM_DIR", "here").env("XDG_RUNTIME_DIR", place.path()).current_dir(place.path()).args(args);
+        answer(command)
+    };
+    let answer = run(&["ps", "--json"]);
+    assert!(answer.out.contains("999992") && !answer.out.contains("999991"), "{}", answer.out);
+    assert_eq!(answer.err.lines().count(), 1, "{}", answer.err);
+    assert!(answer.err.contains("GPUMEM_DIR=\"here\" is refused: allowed is an absolute path"), "{}", answer.err);
+    let doctor = run(&["doctor"]);
+    let said = doctor.out.lines().chain(doctor.err.lines()).filter(|line| line.contains("GPUMEM_DIR=\"here\""));
+    assert_eq!(said.count(), 1, "{}{}", doctor.out, doctor.err);
+    // Who names it on the command line means it.
+    let answer = run(&["--dir", "here", "ps", "--json"]);
+    assert!(answer.out.contains("999991") && answer.err.is_empty(), "{}{}", answer.out, answer.err);
+}
