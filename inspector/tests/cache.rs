@@ -268,3 +268,30 @@ fn a_dump_keeps_what_the_cache_had() {
     assert_eq!(before, after);
     assert_eq!(after["parked_device_bytes_estimated"], 2 * MIB);
 }
+
+#[test]
+fn graphs_says_what_it_leaves_out() {
+    let dir = dir();
+    dir.put(me(), cached(me()));
+    let execs = dir.json(&["graphs", "--all"])["execs_total"].as_u64().unwrap();
+    let text = dir.ok(&["graphs", "--all", "-n", "1"]);
+    assert!(text.contains(&format!("\n… {} more: -n 0 shows all\n", execs - 1)), "of execs: {text}");
+    assert!(text.ends_with("\n… 1 more: -n 0 shows all\n"), "of two graphs: {text}");
+    let report = dir.json(&["graphs", "--all", "-n", "1"]);
+    assert_eq!((&report["graphs_total"], &report["execs_total"]), (&2.into(), &execs.into()));
+    assert!(!dir.ok(&["graphs", "--all", "-n", "0"]).contains(" more: "));
+}
+
+#[test]
+fn graphs_without_a_pinned_one_says_so() {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    for args in [&["graphs", "--pinned"][..], &["graphs", "--pinned", "--all"], &["graphs", "--state", "gone", "--all"]]
+    {
+        let text = dir.ok(args);
+        assert!(
+            text.ends_with("none of them fits what was asked for\n") && !text.contains("\n\n"),
+            "{args:?}: {text:?}"
+        );
+    }
+}

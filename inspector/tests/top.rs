@@ -5,7 +5,9 @@ use common::*;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::AllocSlot;
 use serde_json::json;
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::FromRawFd;
 use std::process::Stdio;
 
 #[test]
@@ -40,4 +42,64 @@ fn growth_between_two_looks_is_shown_at_its_site() {
     let changes: Vec<_> = second["sites"].as_array().unwrap().iter().map(|site| site["bytes_change"].clone()).collect();
     assert_eq!(changes, [json!(0), json!(8 * MIB)]);
     assert!(second["rates"]["launches"].is_number());
+}
+
+/// A terminal of this size; what its master end gives is what is written on it.
+fn terminal(columns: u16, rows: u16) -> (File, File) {
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut master, mut slave) = (-1, -1);
+    // SAFETY: two ints and a winsize that outlive the call; name and termios may be null.
+    let answer = unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size) };
+    assert_eq!(answer, 0);
+    // SAFETY: both are open and nobody else's.
+    unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) }
+}
+
+#[test]
+fn a_look_never_scrolls_the_terminal() {
+    let dir = dir();
+    let mut ledger = pool::pooled(me());
+    cache::thrashing(&mut ledger, "GPUMEM_GRAPH_CACHE");
+    ledger.header.interception = gpumem_wire::kinds::Interception::Partial as u32;
+    ledger.header.interception_reason = ledger.text(&"a reason that is longer than a line of the terminal ".repeat(3));
+    for site in 0..60_u64 {
+        let stack = gpumem_wire::layout::StackSlot { allocs: 1, alloc_bytes: MIB, ..Default::default() };
+        ledger.stack(100 + site as usize, stack, &[APP + 0x2000 + site * 0x10]);
+        ledger.slots([AllocSlot {
+            stack: 101 + site as u32,
+            bytes: MIB,
+            serial: 1000 + site,
+            kind: AllocKind::Device as u8,
+            context: 1,
+            ..Default::default()
+        }]);
+    }
+    dir.put(me(), ledger);
+    for (columns, rows) in [(80, 14), (80, 24), (132, 50)] {
+        let (mut master, slave) = terminal(columns, rows);
+        let mut command = gpumem();
+        command.env("GPUMEM_DIR", dir.path()).env("TERM", "xterm").stdout(slave);
+        let mut child = command.args(["top", "--count", "2", "--interval", "0.1"]).spawn().unwrap();
+        drop(command);
+        // Reading fails (EIO) when the last writer is gone.
+        let (mut said, mut piece) = (Vec::new(), [0; 4096]);
+        while let Ok(n @ 1..) = master.read(&mut piece) {
+            said.extend_from_slice(&piece[..n]);
+        }
+        assert!(child.wait().unwrap().success());
+        let said = String::from_utf8(said).unwrap();
+        let looks: Vec<_> = said.split("\x1b[H").skip(1).collect();
+        assert_eq!(looks.len(), 2, "{said:?}");
+        for look in looks {
+            let lines = look.matches('\n').count();
+            assert!(lines < usize::from(rows), "{columns}x{rows}: {lines} lines\n{look}");
+            // As many sites as fit.
+            assert!(lines + 2 > usize::from(rows), "{columns}x{rows}: {lines} lines\n{look}");
+            for line in look.lines() {
+                let plain = anstream::adapter::strip_str(line).to_string();
+                let width = unicode_width::UnicodeWidthStr::width(plain.trim_end());
+                assert!(width <= usize::from(columns), "{columns}x{rows}: {width} columns: {plain}");
+            }
+        }
+    }
 }

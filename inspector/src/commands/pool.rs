@@ -63,10 +63,11 @@ fn worst(pool: &Pool) -> Option<&StrandedSite> {
 /// A call site that strands memory, in words.
 pub fn stranded_words(site: &StrandedSite) -> String {
     format!(
-        "{} in {} lie unused while {} asks for more",
+        "{} in {} lie unused while {} asks for more, as reported {} ago",
         units::bytes(site.bytes),
         count(site.blocks, "older block"),
-        clean(&site.site)
+        clean(&site.site),
+        units::span(site.last_age_ns)
     )
 }
 
@@ -187,15 +188,16 @@ fn print_stranded(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Re
         0 => paint(HEAD, "stranded, and freed since: older buffers lay unused while their call site asked for more"),
         now => {
             let what = "in older buffers that lie unused while their call site asks for more";
-            paint(WARN, format!("stranded: {} {what}", units::bytes(now)))
+            paint(WARN, format!("stranded now: {} {what}", units::bytes(now)))
         }
     };
     writeln!(out, "\n{title}")?;
     let mut table = Table::new(&[
-        ("unused", Side::Right),
+        // A site reports again when it strands more: what is freed since is in the total alone.
+        ("unused then", Side::Right),
         ("blocks", Side::Right),
         ("reports", Side::Right),
-        ("last", Side::Right),
+        ("last report", Side::Right),
         ("site", Side::Left),
     ]);
     for site in &pool.stranded {
@@ -203,7 +205,7 @@ fn print_stranded(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Re
             units::bytes(site.bytes),
             units::number(site.blocks),
             units::number(site.times),
-            units::span(site.last_age_ns),
+            format!("{} ago", units::span(site.last_age_ns)),
             site.site.clone(),
         ]);
         if stacks {

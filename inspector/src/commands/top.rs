@@ -11,7 +11,7 @@ use crate::model::sites::Sites;
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger, graphs};
 use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
-use crate::view::units;
+use crate::view::{text, units};
 use gpumem_wire::counters;
 use gpumem_wire::layout::StackRef;
 use serde::Serialize;
@@ -82,6 +82,10 @@ struct Site {
     oldest_age_ns: u64,
 }
 
+/// Lines of every look besides call sites, pool, graph cache and warnings: four of the head, a blank one, the
+/// table's heading, and where the cursor stays.
+const LINES: usize = 7;
+
 /// What the next look compares with.
 struct Before {
     at: Instant,
@@ -129,12 +133,16 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Draws over what is there, line by line: no flicker, and nothing to undo when interrupted.
+/// Draws over what is there, line by line: no flicker, and nothing to undo when interrupted. What does not fit
+/// is cut: a line that wraps or is one too many scrolls the screen at each look.
 fn draw(text: &[u8]) -> std::io::Result<()> {
+    let (columns, rows) = terminal_size().unwrap_or((usize::MAX, usize::MAX));
     let stdout = std::io::stdout();
     let plain = anstream::AutoStream::choice(&stdout) == anstream::ColorChoice::Never;
     let text = if plain { anstream::adapter::strip_bytes(text).into_vec() } else { text.to_vec() };
-    let text = String::from_utf8_lossy(&text).replace('\n', "\x1b[K\n");
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().take(rows.saturating_sub(1));
+    let text: String = lines.map(|line| text::cut(line, columns) + "\x1b[K\n").collect();
     let mut stdout = stdout.lock();
     write!(stdout, "\x1b[H{text}\x1b[J")?;
     stdout.flush()
@@ -179,7 +187,8 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
     allocs::sort(&mut groups, Sort::Bytes);
     let (cache, pool) = (cache::of(ledger), pool::of(ledger));
     let heads = super::cache::height(&cache) + super::pool::height(&pool);
-    let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(9 + heads).max(3));
+    let heads = heads + ledger.head().warnings().len();
+    let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(LINES + heads).max(3));
     let sites: Vec<Site> = groups
         .iter()
         .take(args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit }))

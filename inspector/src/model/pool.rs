@@ -43,7 +43,8 @@ pub struct Pool {
     pub press_refusals: u64,
     pub freed_in_graph: u64,
     pub in_contexts: Vec<OfContext>,
-    /// What lies unused now at call sites that ask for more, and the sites that were reported.
+    /// What lies unused now at call sites that ask for more, by the counters; and the sites that were reported,
+    /// each as its last report had it.
     pub stranded_bytes: u64,
     pub stranded: Vec<StrandedSite>,
 }
@@ -71,7 +72,7 @@ pub struct OfContext {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StrandedSite {
     pub site: String,
-    /// What lies unused, when it was last seen.
+    /// What lay unused at the last report, `last_age_ns` ago.
     pub bytes: u64,
     pub blocks: u64,
     /// Reports that the ring of events still holds, and since the last one.

@@ -134,7 +134,8 @@ pub fn text(ledgers: &[Ledger]) -> String {
             }
         }
         for site in &pool.stranded {
-            let help = "Bytes in older buffers that lie unused while their call site asks for more.";
+            let help =
+                "Bytes in older buffers that lay unused at the last report of their call site, which asks for more.";
             add("gpumem_pool_stranded_bytes", "gauge", help, with("site", &site.site), site.bytes as f64);
         }
         let cache = cache::of(ledger);

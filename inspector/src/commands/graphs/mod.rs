@@ -58,8 +58,13 @@ struct Report {
     groups_total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs: Option<Vec<GraphRow>>,
+    /// How many there are, shown or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graphs_total: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     execs: Option<Vec<ExecRow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    execs_total: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -189,6 +194,8 @@ fn report(args: &Args, ledger: &Ledger, limit: usize) -> Report {
             .map(|(key, group)| row(ledger, key_text(ledger, &sites, key), group, args.stacks || args.by == By::Stack))
             .collect(),
         graphs: (args.all && filter.is_open()).then(|| graph_rows(ledger, &sites, limit, args.stacks)),
+        graphs_total: (args.all && filter.is_open()).then_some(ledger.snapshot.graphs.len()),
+        execs_total: args.all.then(|| ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)).count()),
         execs: args.all.then(|| exec_rows(ledger, &filter, &sites, limit, args.stacks)),
     }
 }

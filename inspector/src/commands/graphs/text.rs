@@ -40,17 +40,33 @@ pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args)
         units::number(report.counters["captures_failed"]),
     )?;
     cache::print_head(out, &report.cache)?;
+    if report.groups_total == 0 {
+        return match args.pinned || !args.state.is_empty() {
+            true => writeln!(out, "none of them fits what was asked for"),
+            false => Ok(()),
+        };
+    }
     writeln!(out)?;
     print_groups(out, report, args)?;
-    if let Some(execs) = &report.execs {
+    if let Some(execs) = report.execs.as_ref().filter(|execs| !execs.is_empty()) {
         writeln!(out)?;
         print_execs(out, execs)?;
+        print_hidden(out, report.execs_total.unwrap_or(0).saturating_sub(execs.len()))?;
     }
-    if let Some(graphs) = &report.graphs {
+    if let Some(graphs) = report.graphs.as_ref().filter(|graphs| !graphs.is_empty()) {
         writeln!(out)?;
         print_graphs(out, graphs)?;
+        print_hidden(out, report.graphs_total.unwrap_or(0).saturating_sub(graphs.len()))?;
     }
     Ok(())
+}
+
+/// What a table leaves out.
+fn print_hidden(out: &mut dyn Write, rows: usize) -> std::io::Result<()> {
+    match rows {
+        0 => Ok(()),
+        _ => writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(rows as u64)))),
+    }
 }
 
 /// The heading of what a group has in common.
@@ -135,11 +151,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
     if !table.is_empty() {
         table.print(out)?;
     }
-    let hidden = report.groups_total - report.groups.len();
-    if hidden > 0 {
-        writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(hidden as u64))))?;
-    }
-    Ok(())
+    print_hidden(out, report.groups_total - report.groups.len())
 }
 
 fn print_execs(out: &mut dyn Write, execs: &[ExecRow]) -> std::io::Result<()> {
