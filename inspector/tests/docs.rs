@@ -232,7 +232,7 @@ fn kinds() -> String {
 }
 
 /// Objects whose keys are data, not fields.
-const MAPS: &[&str] = &["counters", "nodes", "environment", "samples", "pinned_by"];
+const MAPS: &[&str] = &["counters", "nodes", "environment", "pinned_by"];
 
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
     match value {

@@ -37,7 +37,18 @@ fn the_living_are_listed_without_dead_ledgers_of_other_versions() {
     other_version(&dir, dead(999_991), Duration::ZERO);
     std::fs::write(dir.path().join("999992-1.ledger"), "broken").unwrap();
     assert_eq!(dir.json(&["ps"])["processes"].as_array().unwrap().len(), 2);
-    assert_eq!(dir.gpumem(&["ps", "--live"]).code, 3);
+    other_version(&dir, dead(999_993), Duration::ZERO);
+    let text = dir.ok(&["ps"]);
+    assert!(
+        text.ends_with(
+            "2 ledgers of other versions of gpumem, of dead processes: gpumem clean removes them after a day\n"
+        ),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1 + 3 + 1 + 1, "heading, rows, the broken one's reason: {text}");
+    let none = dir.gpumem(&["ps", "--live"]);
+    assert_eq!(none.code, 3);
+    assert!(none.err.contains("no process with libgpumem.so runs") && !none.err.contains("no ledger"), "{}", none.err);
     other_version(&dir, me(), Duration::ZERO);
     let report = dir.json(&["ps", "--live"]);
     let rows = report["processes"].as_array().unwrap();
@@ -149,4 +160,14 @@ fn a_relative_directory_is_refused_as_the_shim_does() {
     // Who names it on the command line means it.
     let answer = run(&["--dir", "here", "ps", "--json"]);
     assert!(answer.out.contains("999991") && answer.err.is_empty(), "{}{}", answer.out, answer.err);
+}
+
+#[test]
+fn what_runs_is_told_before_what_another_version_left() {
+    let dir = dir();
+    other_version(&dir, dead(1), Duration::ZERO);
+    other_version(&dir, me(), Duration::ZERO);
+    let answer = dir.gpumem(&["allocs"]);
+    assert_eq!(answer.code, 1);
+    assert!(answer.err.contains(&me().ledger_name()), "{}", answer.err);
 }

@@ -43,6 +43,9 @@ struct Row {
     execs: u64,
     rss_bytes: Option<u64>,
     ledger: Option<PathBuf>,
+    /// Of a dead process, and for another version of gpumem to read.
+    #[serde(skip)]
+    of_other_version: bool,
 }
 
 /// Runs the command.
@@ -54,6 +57,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let shown = survey.found.iter().filter(|found| !args.live || !found.is_unreadable_and_dead());
     let rows = shown.map(|found| row(context, found));
     let processes: Vec<_> = rows.filter(|row| !args.live || !matches!(row.status, "exited" | "killed")).collect();
+    let left_out = !survey.found.is_empty();
     let report = Report { processes, warnings: survey.warnings };
     for warning in &report.warnings {
         tracing::warn!("{warning}");
@@ -63,12 +67,16 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         context.print(&report, print)?;
     }
     if none {
+        let start = "start one with: gpumem run -- COMMAND";
+        if left_out {
+            return Err(Failure::nothing("no process with libgpumem.so runs").fix(start));
+        }
         let dir = context.world.own_dir.display();
         return Err(Failure::new(
             Code::Nothing,
             format!("no process with libgpumem.so was found, and no ledger in {dir}"),
         )
-        .fix("start one with: gpumem run -- COMMAND"));
+        .fix(start));
     }
     Ok(())
 }
@@ -89,6 +97,7 @@ fn row(context: &Context, found: &Found) -> Row {
         execs: 0,
         rss_bytes: resident.map(|resident| resident.rss),
         ledger: found.path().map(Into::into),
+        of_other_version: found.is_dead_of_other_version(),
     };
     match &found.what {
         What::Unreadable { why, .. } => row.status_text = why.what.clone(),
@@ -173,8 +182,18 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ]);
     }
     table.print(out)?;
-    for row in report.processes.iter().filter(|row| row.status == "unreadable") {
+    // Each update of gpumem leaves some behind: one line for all of them.
+    let (others, unreadable): (Vec<_>, Vec<_>) =
+        report.processes.iter().filter(|row| row.status == "unreadable").partition(|row| row.of_other_version);
+    for row in unreadable {
         writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;
     }
-    Ok(())
+    match others.len() as u64 {
+        0 => Ok(()),
+        n => writeln!(
+            out,
+            "{} of other versions of gpumem, of dead processes: gpumem clean removes them after a day",
+            text::count(n, "ledger")
+        ),
+    }
 }

@@ -163,7 +163,8 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
     for warning in &survey.warnings {
         tracing::warn!("{warning}");
     }
-    match survey.found.first() {
+    // What runs says more than what another version of gpumem has left.
+    match survey.found.iter().find(|found| found.process.is_some()).or(survey.found.first()) {
         None => Failure::nothing(format!(
             "no process with libgpumem.so was found, and no ledger in {}",
             world.own_dir.display()

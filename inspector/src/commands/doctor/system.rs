@@ -268,7 +268,7 @@ fn proc(world: &World, survey: &Survey) -> Finding {
 fn stale(survey: &Survey) -> Finding {
     let dead: Vec<_> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
     if dead.is_empty() {
-        return Finding::new("stale-ledgers", Severity::Ok, "no process has left a ledger");
+        return Finding::new("stale-ledgers", Severity::Ok, "no dead process has left a ledger that can be read");
     }
     let finding = format!("{} of dead processes, {}", text::count(dead.len() as u64, "ledger"), bytes_of(&dead));
     Finding::new("stale-ledgers", Severity::Info, finding)
