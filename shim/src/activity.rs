@@ -175,8 +175,7 @@ pub fn broken() -> bool {
     BROKEN.load(Relaxed)
 }
 
-/// A context was destroyed or reset, and its error with it. Where it was another's, the next call that meets
-/// the error says so again.
+/// A context was destroyed or reset, and its error with it: none that is left has one.
 pub fn context_ended() {
     BROKEN.store(false, Release);
 }

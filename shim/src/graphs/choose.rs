@@ -39,18 +39,21 @@ pub enum Found {
     Taken,
 }
 
-/// Whether devices rest, while execs are chosen to be destroyed: once one does not, it is not asked again.
+/// Whether devices rest, while execs are chosen: of one that does not, or cannot be asked, it is not asked again.
 #[derive(Default)]
-pub struct Rest(Vec<u64>);
+pub struct Rest(Vec<(u64, Option<bool>)>);
 
 impl Rest {
-    fn of(&mut self, vendor: Vendor, context: u64) -> bool {
-        // Where nothing tells, it is as with all others.
-        let rests = !self.0.contains(&context) && pool::device::rests(vendor, context).unwrap_or(true);
-        if !rests {
-            self.0.push(context);
+    /// `None` where nothing tells.
+    fn of(&mut self, vendor: Vendor, context: u64) -> Option<bool> {
+        if let Some((_, heard)) = self.0.iter().find(|(of, _)| *of == context) {
+            return *heard;
         }
-        rests
+        let heard = pool::device::rests(vendor, context);
+        if heard != Some(true) {
+            self.0.push((context, heard));
+        }
+        heard
     }
 }
 
@@ -72,7 +75,7 @@ impl Cache {
     /// this same lane.
     ///
     /// The handle that had it remembers the launch that may still run.
-    fn take(&self, real: &'static Real, class: usize, lane: Lane) -> Option<Lease> {
+    fn take(&self, real: &'static Real, class: usize, lane: Lane, rest: &mut Rest) -> Option<Lease> {
         let mut lease = real.lease()?;
         // Since it was chosen it may have gone, and another been made in its place.
         let its = real.class.load(Relaxed);
@@ -93,6 +96,10 @@ impl Cache {
         let pending = match last {
             NOWHERE => false,
             _ if self.is_over(&mut lease, last) => false,
+            // On a stream that is gone, or is another thread's: if the device does nothing, nor does it.
+            _ if self.nothing_tells(real, last) && rest.of(self.vendor, real.context.load(Relaxed)) == Some(true) => {
+                false
+            }
             _ if last != lane || last == LOST || !self.calls.ways().outlived => return None,
             // Its handle has ended: nobody asks for the end of its last launch, and the next is behind it.
             _ if real.owner.load(Relaxed) == 0 => true,
@@ -122,10 +129,16 @@ impl Cache {
     /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
     /// wait for the program.
     pub fn take_idle(&self, real: &'static Real, rest: &mut Rest) -> Option<Lease> {
-        if may_wait(real) && !rest.of(self.vendor, real.context.load(Relaxed)) {
+        // Where nothing tells, it is as with all others.
+        if may_wait(real) && !rest.of(self.vendor, real.context.load(Relaxed)).unwrap_or(true) {
             return None;
         }
-        self.take(real, 0, LOST)
+        self.take(real, 0, LOST, rest)
+    }
+
+    /// Whether no event and no stream that this thread may ask covers the last launch of an exec.
+    pub(super) fn nothing_tells(&self, real: &Real, last: Lane) -> bool {
+        last != NOWHERE && !real.marked.load(Relaxed) && real::stream_of(last).is_none()
     }
 
     /// Ends the bond between an exec and its handle.
@@ -179,14 +192,14 @@ impl Cache {
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
         let cold = |real: &Real| idle_ns != 0 && age(real) > idle_ns;
         let ours = if class.shared { self.candidates(key) } else { Vec::new() };
-        let mut tries = MAX_TRIES;
-        let mut attempt = |real: &'static Real| {
+        let (mut tries, mut rest) = (MAX_TRIES, Rest::default());
+        let mut attempt = |real: &'static Real, rest: &mut Rest| {
             tries = tries.checked_sub(1)?;
             let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
-            self.take(real, key, lane).map(|lease| (lease, found))
+            self.take(real, key, lane, rest).map(|lease| (lease, found))
         };
         let free = |real: &&'static Real| real.owner.load(Relaxed) == 0 || cold(real);
-        if let Some(lease) = ours.iter().copied().filter(free).find_map(&mut attempt) {
+        if let Some(lease) = ours.iter().copied().filter(free).find_map(|real| attempt(real, &mut rest)) {
             return Ok(lease);
         }
         let bytes = self.estimate(&class.shape);
@@ -194,7 +207,7 @@ impl Cache {
             self.make_way_for_growth(key, age);
             return self.make(class, bytes, work).map(|lease| (lease, Found::New));
         }
-        let (all, mut rest) = (self.candidates(0), Rest::default());
+        let all = self.candidates(0);
         let of_others = |real: &&'static Real| real.class.load(Relaxed) != key;
         let counts = self.missed().is_multiple_of(PROMOTED);
         // Another class's parked exec; now and then one that its handle has not wanted for long, as all look after a
@@ -208,7 +221,7 @@ impl Cache {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
         }
-        if let Some((mut lease, found)) = ours.iter().copied().find_map(&mut attempt) {
+        if let Some((mut lease, found)) = ours.iter().copied().find_map(|real| attempt(real, &mut rest)) {
             // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a
             // few more than there are execs would else all lose theirs before they come again.
             lease.body().stays = !counts;

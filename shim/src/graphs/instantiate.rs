@@ -63,11 +63,7 @@ impl Cache {
         self.calls.ready()?;
         let flags = flags & !UPLOAD;
         let made = || self.with_work(|work| self.made(graph, flags, graph_serial, work));
-        let made = self.relaxed(|| contained(self, made)).unwrap_or(Err(Pinned::None));
-        if let Err(Pinned::UserObjects | Pinned::ExternalNodes | Pinned::UnknownNode | Pinned::Conditional) = made {
-            activity::outside(true);
-        }
-        made
+        self.relaxed(|| contained(self, made)).unwrap_or(Err(Pinned::None))
     }
 
     fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<Made, Pinned> {

@@ -4,11 +4,12 @@ use super::cache::{Cache, Work, capturing};
 use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
-use super::real::{LOST, Lane, Lease, lane_of, stream_of};
+use super::real::{Lane, Lease, lane_of, stream_of};
 use super::records::Records;
 use crate::backend::graphs::StreamArg;
 use crate::clock;
 use crate::gate;
+use crate::pool;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
@@ -332,11 +333,11 @@ impl Cache {
             lease.take_from(handle);
             let touched = !body.changes.is_empty() || !body.disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
-            // One whose stream is gone without an event behind it could never be taken.
-            let lost = real.lane.load(Relaxed) == LOST && !real.marked.load(Relaxed);
             // Of one that never ran the library may wait for the device when it destroys it (measured on an H200,
             // driver 580): now, as the program expects, and not when room is needed.
             let never = !lease.body().uploaded;
+            // One of which nothing will ever tell that it is over could never be taken.
+            let lost = self.nothing_tells(real, real.lane.load(Relaxed)) && !pool::device::can_tell(self.vendor);
             let at_once = body.owned || lost || never;
             if at_once || touched || alone || self.over_bound() {
                 match at_once || !self.calls.ways().outlived || self.known_over(&mut lease) {

@@ -3,10 +3,11 @@
 use super::cache::{Cache, capturing};
 use super::class::Class;
 use super::handle::lock;
-use super::real::{LOST, Lease, lane_of};
+use super::real::{LOST, Lease, lane_of, names_stream};
 use super::records::Records;
 use crate::backend::graphs::{Code, StreamArg};
 use crate::clock;
+use crate::gate;
 use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
@@ -85,6 +86,7 @@ impl Cache {
                 None => real.abandon(context),
             }
         }
+        self.lanes_of_others(context, gone);
         wait_until(end, || (self.ending.load(SeqCst) == 0).then_some(()));
         // Whoever took an exec from a handle meanwhile has left it an event.
         for (_, handle) in self.execs.all() {
@@ -99,6 +101,26 @@ impl Cache {
         self.forget_recipes_of(context);
         self.forget_classes_of(context);
         self.calls.context_gone(context);
+    }
+
+    /// Execs of other contexts that were launched on streams of one that goes, or of whatever other: nobody may ask
+    /// those streams any more, nor events that may be of that context.
+    fn lanes_of_others(&self, going: u64, gone: bool) {
+        for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
+            let (lane, own) = (real.lane.load(Relaxed), real.context.load(Relaxed));
+            let foreign = |stream| {
+                gate::record_if_started(|shim| shim.is_stream_of(self.vendor, stream, own)).is_some_and(|its| !its)
+            };
+            if !names_stream(lane).is_some_and(foreign)
+                || real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_err()
+            {
+                continue;
+            }
+            real.marked.store(false, Relaxed);
+            if let Some(event) = real.lease().and_then(|mut lease| lease.body().event.take()).filter(|_| !gone) {
+                self.calls.drop_event(event);
+            }
+        }
     }
 
     /// A stream is about to be destroyed: what was launched on it last needs an event to be known by,

@@ -52,6 +52,11 @@ pub fn stream_of(lane: Lane) -> Option<StreamArg> {
     }
 }
 
+/// The stream that a lane names by its own handle; none for default streams.
+pub fn names_stream(lane: Lane) -> Option<u64> {
+    (lane != NOWHERE && lane != LOST && lane & SPECIAL == 0).then_some(lane)
+}
+
 /// Bit of [`Real::lease`]: one thread has the exec for itself. Below it: launches going on.
 const EXCLUSIVE: u32 = 1 << 31;
 

@@ -1,6 +1,7 @@
 //! Contexts: made, and gone with all that belongs to them.
 
 use super::written;
+use crate::activity;
 use crate::backend;
 use crate::call::Call;
 use crate::graphs;
@@ -103,7 +104,20 @@ pub unsafe fn retain_primary(
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let handle = ctx as u64;
     threads::context_changes();
-    let going = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
+    let _closed = pool::device::close([handle]);
+    let going = || call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
+    // The driver refuses to destroy a primary one: all that is in it stays.
+    if call.note(|shim| shim.is_primary(call.vendor, handle)) == Some(true) {
+        // SAFETY: the program's own call.
+        let status = unsafe { real(ctx) };
+        if status == SUCCESS {
+            let going = going();
+            execs_go(&call, handle, true);
+            ended(&call, status, going.map(|context| (handle, context)));
+        }
+        return status;
+    }
+    let going = going();
     execs_go(&call, handle, false);
     // SAFETY: the program's own call.
     let status = unsafe { real(ctx) };
@@ -124,14 +138,15 @@ fn execs_go(call: &Call, context: u64, gone: bool) {
 
 /// Books the end of contexts that were taken out before it, or its failure.
 fn ended(call: &Call, status: Status, going: impl IntoIterator<Item = (u64, ContextRef)>) {
-    if status == SUCCESS {
-        crate::activity::context_ended();
-    }
     for (handle, context) in going {
         call.note(|shim| match status {
             SUCCESS => shim.context_ended(handle, context),
             _ => shim.context_stays(call.vendor, handle, context),
         });
+    }
+    // Whose error it was is not known: others say so still.
+    if status == SUCCESS && activity::broken() && !pool::device::is_any_broken(call.vendor) {
+        activity::context_ended();
     }
 }
 
@@ -141,6 +156,7 @@ pub unsafe fn release_primary(
     real: unsafe extern "C-unwind" fn(Device) -> Status,
     device: Device,
 ) -> Status {
+    let _closed = pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
     let gone = status == SUCCESS
@@ -155,6 +171,7 @@ pub unsafe fn release_primary(
 
 /// The program resets a primary context, whoever holds it.
 pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
+    let _closed = pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
     let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
     going.iter().for_each(|&(context, _)| execs_go(&call, context, false));
     // SAFETY: the program's own call.

@@ -117,6 +117,10 @@ unsafe fn instantiated(
         Ok(_) => Pinned::None,
         Err(why) => why,
     };
+    if !matches!(why, Pinned::Off | Pinned::RecordOnly) {
+        // Nobody looks at what its work waits for.
+        activity::outside(true);
+    }
     let library = graphs::library_graph(call.vendor, graph);
     let status = real(library);
     let took = clock::precise_ns() - start;

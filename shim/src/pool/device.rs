@@ -4,30 +4,98 @@
 use super::lock;
 use super::looks::undisturbed;
 use super::owner::Owner;
+use crate::backend;
 use crate::backend::memory::{self, Event, MemoryCalls};
 use crate::{activity, clock, gate};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
-/// Held while contexts that may be none of the asking thread's are looked at, which waits for no work.
-static VISITING: Mutex<()> = Mutex::new(());
+/// Contexts that are looked at, and contexts that end: an event in one that has ended is the driver's no more.
+struct Visits {
+    here: Vec<u64>,
+    closed: Vec<u64>,
+}
+
+static VISITS: Mutex<Visits> = Mutex::new(Visits { here: Vec::new(), closed: Vec::new() });
+static LEFT: Condvar = Condvar::new();
+
+/// Whoever ends a context waits this long for those that look at it; they may wait for its work, and so does the
+/// driver when it ends one.
+const LONGEST_VISIT: Duration = Duration::from_secs(30);
+
+/// While it lives, a context does not end.
+struct Visit(u64);
+
+impl Visit {
+    /// `None` if it ends, or has ended.
+    fn begin(vendor: Vendor, context: u64) -> Option<Self> {
+        let mut visits = lock(&VISITS);
+        if visits.closed.contains(&context) {
+            return None;
+        }
+        visits.here.push(context);
+        drop(visits);
+        let visit = Self(context);
+        // Only now: who ends one takes it out of the books before it opens that again.
+        gate::shim()?.known_context(vendor, context)?;
+        Some(visit)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut visits = lock(&VISITS);
+        if let Some(at) = visits.here.iter().position(|&here| here == self.0) {
+            visits.here.swap_remove(at);
+        }
+        LEFT.notify_all();
+    }
+}
+
+/// While it lives, contexts may end: nobody else looks at them.
+pub struct Closed(Vec<u64>);
+
+/// Waits until nobody looks at contexts that are about to end.
+pub fn close(contexts: impl IntoIterator<Item = u64>) -> Closed {
+    let closed = Closed(contexts.into_iter().collect());
+    let mut visits = lock(&VISITS);
+    visits.closed.extend(&closed.0);
+    let visited = |visits: &mut Visits| visits.here.iter().any(|here| closed.0.contains(here));
+    drop(LEFT.wait_timeout_while(visits, LONGEST_VISIT, visited));
+    closed
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut visits = lock(&VISITS);
+        for context in &self.0 {
+            if let Some(at) = visits.closed.iter().position(|closed| closed == context) {
+                visits.closed.swap_remove(at);
+            }
+        }
+    }
+}
 
 /// An event on an idle device is over when that is asked for the first time, two µs after it was made (measured
 /// on an H200, driver 580), ns.
 const SOON_NS: u64 = 5_000;
 
+/// Whether [`rests`] has an answer.
+pub fn can_tell(vendor: Vendor) -> bool {
+    let calls = memory::calls(vendor);
+    calls.sees_all() && calls.tells_all()
+}
+
 /// Whether the device of a context is known to do nothing, and to be given nothing but what the calling thread
 /// is about to: asked without waiting for work. `None` where the library cannot be asked.
 pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
-    let calls = memory::calls(vendor);
-    if !calls.sees_all() || !calls.tells_all() {
+    if !can_tell(vendor) {
         return None;
     }
-    let quiet = activity::quiet_but_here();
-    // Contexts that are looked at stay until it is done.
-    let _visiting = lock(&VISITING);
+    let (calls, quiet) = (memory::calls(vendor), activity::quiet_but_here());
     let known = gate::shim().and_then(|shim| Some((shim, shim.known_context(vendor, context)?)));
     let Some((shim, record)) = known.filter(|_| quiet.is_some()) else { return Some(false) };
     let over = |event: Option<Event>| {
@@ -42,9 +110,23 @@ pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
     };
     let contexts: Vec<u64> = contexts_beside(record, context).collect();
     let are_all = shim.are_all_contexts(contexts.len());
-    let all_over = || contexts.into_iter().all(|context| behind_all_of(calls, context, None, over) == Some(true));
+    let is_over = |context| {
+        let visit = Visit::begin(vendor, context);
+        visit.is_some() && behind_all_of(calls, context, None, over) == Some(true)
+    };
+    let all_over = || contexts.into_iter().all(is_over);
     let rest = || all_over() && activity::quiet_but_here() == quiet;
     Some(if are_all { activity::no_outside_if(rest) } else { rest() })
+}
+
+/// Whether a context that is left tells of work that went wrong. HIP's are not asked.
+pub fn is_any_broken(vendor: Vendor) -> bool {
+    let all = gate::shim().map_or_else(Vec::new, |shim| shim.all_contexts(vendor));
+    let is_broken = |context| {
+        let visit = Visit::begin(vendor, context);
+        visit.is_some() && memory::calls(vendor).within(context, || backend::of(vendor).memory_info().is_none())
+    };
+    vendor == Vendor::Cuda && all.into_iter().any(is_broken)
 }
 
 /// All contexts on the device of one, that one last.
@@ -74,17 +156,17 @@ fn behind_all_of<R>(
     })
 }
 
-/// Waits until nobody looks at a context that has just been taken out of the books.
-pub fn left_alone() {
-    drop(lock(&VISITING));
-}
-
 impl Owner {
     /// Waits for all work of the device, as the driver's own free does. `None` if that cannot be now
     /// without disturbing a capture.
     pub fn barrier(&self) -> Option<Status> {
         let quiet = activity::quiet();
         for context in self.contexts_of_device() {
+            // One that another thread ends: that waits for its work. The calling thread's own stays.
+            let visit = (context != self.context).then(|| Visit::begin(self.vendor, context));
+            if matches!(visit, Some(None)) {
+                continue;
+            }
             let wait = |event| match event {
                 Some(event) => Some(self.calls.wait(event)),
                 None => undisturbed(|| self.calls.synchronize()),
@@ -122,10 +204,13 @@ impl Owner {
         if quiet.is_none() {
             return false;
         }
-        // The thread that asks may be ours: contexts that are looked at stay until it is done.
-        let _visiting = lock(&VISITING);
         let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
-        let idle = self.contexts_of_device().all(|context| self.behind_all_of(context, over) == Some(true));
+        // The thread that asks may be ours: contexts that are looked at stay until it is done.
+        let is_over = |context| {
+            let visit = Visit::begin(self.vendor, context);
+            visit.is_some() && self.behind_all_of(context, over) == Some(true)
+        };
+        let idle = self.contexts_of_device().all(is_over);
         if idle {
             self.clean(quiet);
         }

@@ -325,7 +325,6 @@ impl Pool {
 
     /// A context is about to end, and all of its blocks with it.
     pub fn context_going(&self, context: u64) {
-        device::left_alone();
         for owner in self.owners().into_iter().filter(|owner| owner.context == context) {
             owner.gone.store(true, SeqCst);
             // Whoever gives blocks back now finishes first.

@@ -204,16 +204,26 @@ impl Shim {
         });
     }
 
+    /// What is known of a device's primary context: its handle, if it was met.
+    pub fn primaries(&self, vendor: Vendor, device: Device) -> Vec<u64> {
+        let known = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
+        let primary = known.filter_map(|entry| {
+            let slot = self.ledger.contexts.read(u32::from(*entry.value()).checked_sub(1)?)?;
+            (slot.primary != 0 && slot.device == device as u32).then_some(entry.key().1)
+        });
+        primary.collect()
+    }
+
+    /// Whether a context is known, and some device's primary one.
+    pub fn is_primary(&self, vendor: Vendor, handle: u64) -> bool {
+        let slot = self.known_context(vendor, handle).and_then(|context| u32::from(context).checked_sub(1));
+        slot.and_then(|slot| self.ledger.contexts.read(slot)).is_some_and(|slot| slot.primary != 0)
+    }
+
     /// Takes out what is known of a device's primary context.
     pub fn primary_going(&self, vendor: Vendor, device: Device) -> Vec<(u64, ContextRef)> {
-        let known = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
-        let primary: Vec<u64> = known
-            .filter_map(|entry| {
-                let slot = self.ledger.contexts.read(u32::from(*entry.value()).checked_sub(1)?)?;
-                (slot.primary != 0 && slot.device == device as u32).then_some(entry.key().1)
-            })
-            .collect();
-        primary.into_iter().filter_map(|handle| Some((handle, self.context_going(vendor, handle)?))).collect()
+        let primary = self.primaries(vendor, device).into_iter();
+        primary.filter_map(|handle| Some((handle, self.context_going(vendor, handle)?))).collect()
     }
 
     pub(super) fn context_field(&self, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
@@ -309,6 +319,12 @@ impl Shim {
         let all: Vec<_> = contexts.iter().map(|entry| (entry.key().1, *entry.value())).collect();
         let other = |&(_, other): &(u64, ContextRef)| other != context && place(other) == here;
         all.into_iter().filter(other).map(|(handle, _)| handle).collect()
+    }
+
+    /// All contexts of a vendor.
+    pub fn all_contexts(&self, vendor: Vendor) -> Vec<u64> {
+        let of_vendor = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
+        of_vendor.map(|entry| entry.key().1).collect()
     }
 
     /// Whether there are no more contexts than these.

@@ -74,6 +74,12 @@ impl Shim {
         }
     }
 
+    /// Whether a stream is known to be of a context.
+    pub fn is_stream_of(&self, vendor: Vendor, stream: u64, context: u64) -> bool {
+        let its = self.registry.streams.map.get(&(vendor, stream)).map(|entry| entry.context);
+        its.is_some() && its == self.known_context(vendor, context)
+    }
+
     /// Takes a stream out before its real destroy: another thread may get the handle at once.
     pub fn stream_going(&self, vendor: Vendor, handle: u64) -> Option<Entry> {
         self.registry.streams.map.remove(&(vendor, handle)).map(|(_, entry)| entry)

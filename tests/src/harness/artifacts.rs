@@ -55,6 +55,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("forks", Link::Runtime),
     ("future", Link::Plain),
     ("graph_churn", Link::Driver),
+    ("graph_ends", Link::Driver),
     ("graph_gone", Link::Driver),
     ("graph_roots", Link::Driver),
     ("graph_code", Link::Driver),
