@@ -1,7 +1,7 @@
 //! What a cache of device memory can get wrong, each natively and under the preload in each of its settings:
 //! the same answers and contents, no rule of the driver broken, and a ledger that balances.
 
-use gpumem_tests::harness::{Program, Ran, artifacts, program};
+use gpumem_tests::harness::{Program, Ran, artifacts, client, program};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 
@@ -107,6 +107,12 @@ fn t16_an_address_is_anothers_at_once() {
 #[test]
 fn blocks_of_ended_threads_stay_usable() {
     as_native(&program("pool_threads").arg("ends"));
+}
+
+/// Looks for threads that ended are system calls that fail, inside calls that succeed.
+#[test]
+fn calls_that_succeed_leave_errno_alone() {
+    as_native(&client("errno"));
 }
 
 /// T21: children of a process that has blocks.

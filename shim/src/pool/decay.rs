@@ -6,6 +6,7 @@
 use super::owner::Owner;
 use super::{Pool, all, lock};
 use crate::shim::Shim;
+use crate::stacks::KeepErrno;
 use crate::{backend, clock, gate, threads};
 use gpumem_wire::counters;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -157,6 +158,7 @@ impl Pool {
 
 /// Whether a thread of this process lives.
 fn is_alive(tid: u32) -> bool {
+    let _errno = KeepErrno::new();
     // SAFETY: signal 0 is sent to nobody.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
 }

@@ -7,6 +7,7 @@ use super::owner::Owner;
 use super::thread::Pushed;
 use crate::call::Call;
 use crate::shim::Shim;
+use crate::stacks::KeepErrno;
 use crate::{activity, backend, clock, trace};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
@@ -129,6 +130,7 @@ impl Pool {
         let plain = self.quarantine == 0 && self.fill != Fill::Poison;
         let may_wait_later = plain && owner.has_events() && !owner.is_shared();
         if self.deferred && self.sees_all && may_wait_later {
+            let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;
             // Before: another thread may get the block at once.
             call.note(|shim| shim.pool_free(block));
@@ -138,7 +140,11 @@ impl Pool {
             };
             return SUCCESS;
         }
-        match owner.barrier() {
+        let waited = {
+            let _errno = KeepErrno::new();
+            owner.barrier()
+        };
+        match waited {
             Some(SUCCESS) => {}
             // Broken, or something captures by now: the driver's own answer.
             Some(status) => {
@@ -247,6 +253,7 @@ impl Pool {
 
 /// Fills a block and waits for it.
 pub fn fill(owner: &Owner, block: &Block, byte: u8) {
+    let _errno = KeepErrno::new();
     owner.within(|| owner.calls.fill(block.addr.load(Relaxed), byte, block.bytes.load(Relaxed) as usize));
     let _ = owner.barrier();
 }

@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::gate;
 use crate::shim::Shim;
+use crate::stacks::KeepErrno;
 use crate::stranded::{SMALLEST, Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
@@ -244,6 +245,7 @@ impl Pool {
         if owner.idle() == 0 {
             return 0;
         }
+        let _errno = KeepErrno::new();
         owner.within(|| {
             let mut released = 0;
             for _ in 0..most {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
 
 /// Puts errno back when dropped: slow paths make system calls inside hooks.
-pub(super) struct KeepErrno(i32);
+pub struct KeepErrno(i32);
 
 impl KeepErrno {
     pub fn new() -> Self {

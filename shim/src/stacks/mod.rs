@@ -40,6 +40,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub use memory::KeepErrno;
 use memory::{KnownStack, StackReader};
 #[cfg(target_arch = "x86_64")]
 use {

@@ -52,6 +52,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("chatty", Link::Runtime),
     ("deep", Link::Runtime),
     ("devices", Link::Runtime),
+    ("errno", Link::Runtime),
     ("forks", Link::Runtime),
     ("future", Link::Plain),
     ("graph_churn", Link::Driver),
