@@ -153,8 +153,8 @@ fn said(answer: Result<String, String>) -> String {
 
 /// Gives back what the pool keeps; with `press`, has the program give back what it strands, too.
 fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
-    if pool::all().next().is_none() {
-        return Err("the pool is off, or was not needed so far".into());
+    if nothing_is_kept() {
+        return Err(NO_POOL.into());
     }
     let given = pool::decay::trim(shim);
     if !press {
@@ -200,6 +200,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         ("GPUMEM_GRAPH_CACHE", Some(count)) => graph_bound(|bounds| &bounds.count, count),
         ("GPUMEM_GRAPH_CACHE_BYTES", Some(bytes)) => graph_bound(|bounds| &bounds.bytes, bytes),
         ("GPUMEM_GRAPH_IDLE", Some(idle)) => graph_bound(|bounds| &bounds.idle_ns, idle),
+        ("GPUMEM_POOL_MAX" | "GPUMEM_POOL_DECAY", _) if nothing_is_kept() => Err(NO_POOL.into()),
         ("GPUMEM_POOL_MAX", max) => of_pools(|pool| pool.set_max(max)),
         ("GPUMEM_POOL_DECAY", Some(decay)) => of_pools(|pool| pool.decay_ns.store(decay, Relaxed)),
         ("GPUMEM_LIMIT", limit) => of_pools(|pool| pool.set_limit(limit.unwrap_or(0))),
@@ -207,9 +208,17 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
     }
 }
 
+/// Why there is nothing to do.
+const NO_POOL: &str = "the pool is off, or was not needed so far";
+
+/// Whether no pool keeps anything; one that is off may be there for the limit.
+fn nothing_is_kept() -> bool {
+    pool::all().all(pool::Pool::is_closed)
+}
+
 /// Changes what pools go by from now on.
 fn of_pools(change: impl Fn(&pool::Pool)) -> Result<String, String> {
-    let mut changed = Err("the pool is off, or was not needed so far".into());
+    let mut changed = Err(NO_POOL.into());
     for pool in pool::all() {
         change(pool);
         changed = Ok(String::new());

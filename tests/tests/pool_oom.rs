@@ -1,7 +1,7 @@
 //! Where memory runs out, on a device that is too small and under a quota: nothing changes unless it is asked
 //! for, and then as docs/pool-spill.md says.
 
-use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_tests::harness::{Program, Ran, client, program};
 use gpumem_wire::counters;
 
 const SMALL: (&str, &str) = ("SIM_DEVICE_MEM", "512M");
@@ -164,6 +164,28 @@ fn a_quota_is_kept() {
     assert!(ledger.counter(counters::LIMIT_REFUSALS) > 0);
     let native: Vec<&str> = native.err.lines().filter(|line| line.contains("then 2")).collect();
     assert_eq!(native, [""; 0], "natively all of it fits");
+}
+
+/// It holds from the first call on, whichever that is, and without the pool too; it takes none away.
+#[test]
+fn a_quota_is_kept_from_the_first_call_on() {
+    for way in ["plain", "async", "pitch", "create", "array"] {
+        let limits = client("limits").arg(way).env("SIM_DEVICE_MEM", "2G");
+        assert_eq!(limits.native().ok().out, "64 then 0\n", "natively, {way}");
+        for pool in ["1", "0"] {
+            let ran = limits.clone().env("GPUMEM_LIMIT", "256MiB").env("GPUMEM_POOL", pool).preloaded().ok();
+            assert_eq!(ran.out, "16 then 2\n", "{way}, GPUMEM_POOL={pool}: {}", ran.err);
+            assert_eq!(ran.violations(), [""; 0], "{way}, GPUMEM_POOL={pool}");
+            let ledger = ran.ledger();
+            assert_eq!(ledger.sound().complete().counter(counters::LIMIT_REFUSALS), 1, "{way}, GPUMEM_POOL={pool}");
+        }
+    }
+    for way in ["info", "runtime"] {
+        for pool in ["1", "0"] {
+            let limits = client("limits").arg(way).env("GPUMEM_LIMIT", "256MiB").env("GPUMEM_POOL", pool);
+            assert_eq!(limits.preloaded().ok().out, "total 256\n", "{way}, GPUMEM_POOL={pool}");
+        }
+    }
 }
 
 /// Under a quota a pool of the program's own that retries goes on; pressed earlier, it holds less.

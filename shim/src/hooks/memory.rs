@@ -3,7 +3,8 @@
 use super::{freed, made, written};
 use crate::activity;
 use crate::call::Call;
-use crate::pool::{self, ladder::bounded};
+use crate::pool::ladder::{bounded, refuses};
+use crate::pool::{self, looks};
 use crate::registry::live::Class;
 use crate::stranded;
 use gpumem_abi::types::*;
@@ -43,10 +44,18 @@ unsafe fn alloc_the_long_way(
         if let Some(status) = pool::open(call.vendor).and_then(|pool| pool.alloc(&call, real, ptr, bytes)) {
             return status;
         }
-        let status = stranded::watched(&call, bytes as u64, ptr, || real(ptr, bytes));
+        // The pool steps aside; the quota does not.
+        let limited = || if over_the_limit(&call, ptr, bytes) { OUT_OF_MEMORY } else { real(ptr, bytes) };
+        let status = stranded::watched(&call, bytes as u64, ptr, limited);
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, 0);
         status
     }
+}
+
+/// Whether a request is more than the quota has room for. Where the driver may refuse it for what it is, while
+/// something captures among others, the driver does.
+fn over_the_limit(call: &Call, ptr: *const DevicePtr, bytes: usize) -> bool {
+    !ptr.is_null() && bytes != 0 && !looks::capturing() && refuses(call, bytes as u64)
 }
 
 /// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).

@@ -2,7 +2,7 @@
 //! one is as large as the program asked for.
 
 use super::block::{Block, State};
-use super::of;
+use super::{of, of_limited};
 use crate::call::Call;
 use gpumem_abi::types::{DevicePtr, Opaque};
 use gpumem_wire::kinds::Vendor;
@@ -72,7 +72,7 @@ impl Asked {
 
 /// Free and total bytes for the program: idle blocks count as free, and the quota as the device.
 pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
-    let Some(pool) = of(call.vendor) else { return };
+    let Some(pool) = of_limited(call.vendor) else { return };
     call.note(|shim| {
         let Some(owner) = pool.owner_of_thread(shim) else { return };
         let idle = pool.idle_on(owner.device);

@@ -71,6 +71,9 @@ impl Pool {
         if room() {
             return true;
         }
+        if super::looks::capturing() {
+            return false;
+        }
         self.flush(owner.device);
         room()
     }
@@ -148,19 +151,25 @@ pub fn flush_all(vendor: Vendor) -> u64 {
 
 /// Whether a vendor's devices have a limit for this process.
 pub fn has_limit(vendor: Vendor) -> bool {
-    super::of(vendor).is_some_and(|pool| pool.limit.load(Relaxed) != 0)
+    super::of_limited(vendor).is_some_and(|pool| pool.limit.load(Relaxed) != 0)
+}
+
+/// Whether the quota has no room for so many bytes more of this thread's device, which is then written down.
+pub fn refuses(call: &Call, bytes: u64) -> bool {
+    let Some(pool) = super::of_limited(call.vendor).filter(|pool| pool.limit.load(Relaxed) != 0) else { return false };
+    let owner = call.note(|shim| pool.owner_of_thread(shim)).flatten();
+    let refused = owner.is_some_and(|owner| !pool.admits(owner, bytes));
+    if refused {
+        call.note(|shim| shim.limit_refused(bytes));
+    }
+    refused
 }
 
 /// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
 /// all that is idle went back, if there is no memory.
 pub fn bounded(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
-    let Some(pool) = super::of(call.vendor) else { return real() };
-    if pool.limit.load(Relaxed) != 0 {
-        let owner = call.note(|shim| pool.owner_of_thread(shim)).flatten();
-        if owner.is_some_and(|owner| !pool.admits(owner, bytes as u64)) {
-            call.note(|shim| shim.limit_refused(bytes as u64));
-            return OUT_OF_MEMORY;
-        }
+    if refuses(call, bytes as u64) {
+        return OUT_OF_MEMORY;
     }
     let status = real();
     if status != OUT_OF_MEMORY || super::looks::capturing() || flush_all(call.vendor) == 0 {

@@ -67,7 +67,7 @@ pub struct Pool {
     plain: bool,
     /// All that submits work is seen, and all that changes a thread's context.
     sees_all: bool,
-    /// The process is ending.
+    /// Nothing is kept, and only the limit holds: the pool is off, or the process is ending.
     closed: AtomicBool,
     owners: Mutex<Vec<&'static Owner>>,
     caches: Mutex<Vec<&'static ThreadCache>>,
@@ -139,7 +139,7 @@ impl Pool {
             exact,
             plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0,
             sees_all: calls.sees_all(),
-            closed: AtomicBool::new(false),
+            closed: AtomicBool::new(!settings.pool),
             owners: Mutex::default(),
             caches: Mutex::default(),
             looked: AtomicUsize::new(0),
@@ -357,10 +357,16 @@ pub fn open(vendor: Vendor) -> Option<&'static Pool> {
     }
 }
 
+/// The pool of a vendor, made now if there is a limit that it has to hold.
+#[inline]
+pub fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
+    of(vendor).or_else(|| gate::shim().filter(|shim| shim.settings.limit.is_some()).and_then(|_| make(vendor)))
+}
+
 #[cold]
 fn make(vendor: Vendor) -> Option<&'static Pool> {
     let settings = gate::shim().filter(|shim| shim.may_be_virtual().is_ok()).map(|shim| &shim.settings)?;
-    if !settings.pool {
+    if !settings.pool && settings.limit.is_none() {
         return None;
     }
     gate::set_pool(vendor, Box::new(Pool::new(vendor, settings)));

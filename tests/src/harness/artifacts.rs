@@ -67,6 +67,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("held", Link::Driver),
     ("holders", Link::Runtime),
     ("idle", Link::Runtime),
+    ("limits", Link::Driver),
     ("lookup", Link::Plain),
     ("many", Link::Runtime),
     ("nulls", Link::Driver),
