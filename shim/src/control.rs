@@ -1,6 +1,6 @@
-//! The control thread: a heartbeat, samples over time, commands of the inspector. It starts with the
-//! first context, blocks all signals, and calls the driver for one thing only:
-//! to give back what the pool keeps idle, while the device is known to do nothing.
+//! The control thread: a heartbeat, samples over time, commands of the inspector. It starts with the first
+//! context, ends when no other thread is left, blocks all signals, and calls the driver for one thing only: to
+//! give back what the pool keeps idle, while the device is known to do nothing.
 
 use crate::clock;
 use crate::descriptor::Descriptor;
@@ -27,6 +27,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long a client may take to say what it wants, all of it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// The stack of the thread that the process ends on: the C library's usual one, since exit handlers run there.
+const LAST_STACK: usize = 8 << 20;
+
 /// Starts the thread, once in a process.
 pub fn start(shim: &'static Shim) {
     static STARTED_FOR: AtomicU32 = AtomicU32::new(0);
@@ -34,7 +37,13 @@ pub fn start(shim: &'static Shim) {
     if STARTED_FOR.swap(pid, Relaxed) == pid {
         return;
     }
-    drop(spawn(move || run(shim)));
+    // SAFETY: fills in this thread's mask.
+    let mask = unsafe {
+        let mut mask = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
+        mask
+    };
+    drop(spawn(move || run(shim, mask)));
 }
 
 /// A thread of ours. It blocks all signals: the program's must not be delivered to it.
@@ -53,7 +62,8 @@ pub fn spawn<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Optio
     }
 }
 
-fn run(shim: &'static Shim) -> ! {
+/// Runs until the process ends, or until no other thread is left. `mask`: what the program's threads block.
+fn run(shim: &'static Shim, mask: libc::sigset_t) {
     let listener = match listen(shim) {
         Ok(listener) => Some(listener),
         Err(error) => {
@@ -66,6 +76,9 @@ fn run(shim: &'static Shim) -> ! {
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
+            if is_last() {
+                return end(mask);
+            }
             pool::decay::tick(shim);
             sample(shim);
             next += PERIOD;
@@ -76,6 +89,32 @@ fn run(shim: &'static Shim) -> ! {
             None => std::thread::sleep(wait),
         }
     }
+}
+
+/// Whether this thread is the only one left: main has ended, as a zombie that the kernel keeps, and so have all
+/// others. Those that a driver keeps count.
+fn is_last() -> bool {
+    // Behind the command, which may hold anything: the state, and 17 fields on the number of threads (proc(5)).
+    let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
+    let behind = stat.rsplit(|&byte| byte == b')').next().unwrap_or_default();
+    let mut fields = behind.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    fields.next() == Some(b"Z") && fields.nth(16) == Some(b"2")
+}
+
+/// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that
+/// ends. That is one more of ours, with the program's signals and a stack for its exit handlers.
+fn end(mask: libc::sigset_t) {
+    // SAFETY: a plain query.
+    let ours = unsafe { libc::gettid() } as u32;
+    let last = move || {
+        while pool::decay::is_alive(ours) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: sets this thread's mask, to one that the C library has filled in.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
+    };
+    // Without it this thread is the last.
+    drop(std::thread::Builder::new().name("gpumem".into()).stack_size(LAST_STACK).spawn(last));
 }
 
 /// Where the control socket of this process is.

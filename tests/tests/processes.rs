@@ -106,6 +106,23 @@ fn t25_every_way_out() {
     }
 }
 
+/// T25: main has ended by pthread_exit: once the thread of ours is the last, the process ends as natively, with
+/// all exit handlers, on a stack as large as another thread's.
+#[test]
+fn t25_main_ends_before_its_threads() {
+    for who in ["thread", "main"] {
+        let main_ends = client("main_ends").arg(who);
+        let (native, preloaded) = (main_ends.native().ok(), main_ends.preloaded().ok());
+        assert_eq!((&preloaded.out, &preloaded.err), (&native.out, &native.err), "{who}");
+        assert_eq!(preloaded.violations(), native.violations(), "{who}");
+        let ledger = preloaded.ledger();
+        ledger.agrees_with(&preloaded.json()).complete().balanced();
+        assert_eq!(ledger.snapshot.header.state, State::Exited as u32, "{who}");
+        let files = std::fs::read_dir(&preloaded.dir).expect("its directory").count();
+        assert_eq!(files, 1, "{who}: a ledger is all that is left");
+    }
+}
+
 /// What `held` holds: counts by kind, bytes by kind, graphs and execs.
 #[track_caller]
 fn shows_what_is_held(ledger: &Ledger, said: &Value) {

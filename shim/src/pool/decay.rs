@@ -157,7 +157,7 @@ impl Pool {
 }
 
 /// Whether a thread of this process lives.
-fn is_alive(tid: u32) -> bool {
+pub fn is_alive(tid: u32) -> bool {
     let _errno = KeepErrno::new();
     // SAFETY: signal 0 is sent to nobody.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }

@@ -69,6 +69,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("idle", Link::Runtime),
     ("limits", Link::Driver),
     ("lookup", Link::Plain),
+    ("main_ends", Link::Runtime),
     ("many", Link::Runtime),
     ("nulls", Link::Driver),
     ("partial", Link::Plain),
