@@ -78,6 +78,20 @@ fn small_stacks_suffice() {
     }
 }
 
+/// The room that there is ends at the guard page, whatever lies below it: without enough of it a call has no
+/// call site, on a stack of any size.
+#[test]
+fn small_stacks_beside_others_suffice() {
+    let more = if cfg!(debug_assertions) { 24 } else { 12 };
+    let deep = |kib: u64| client("deep").args(["1".to_owned(), kib.to_string(), "beside".to_owned()]);
+    let least = (16..512).step_by(4).find(|&kib| deep(kib).native().code == 0).expect("it runs on some stack");
+    for kib in (least + more..least + more + 48).step_by(4) {
+        let ran = deep(kib).preloaded();
+        assert_eq!(ran.code, 0, "{kib} KiB, natively {least}: {}", ran.err);
+        ran.ledger().agrees_with(&ran.json()).balanced();
+    }
+}
+
 /// Only what is large enough has a stack taken.
 #[test]
 fn stacks_of_large_allocations_only() {

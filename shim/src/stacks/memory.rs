@@ -25,7 +25,8 @@ impl Drop for KeepErrno {
 const ROOM: u64 = 28 << 10;
 
 /// Whether the calling thread's stack has room to look a rule up: programs have threads of 16 KiB.
-/// The main thread's stack grows on its own; what is below any other's is a guard page.
+/// The main thread's stack grows on its own; what is below any other's is a guard page, and below that may be
+/// anything: every page of the room is looked at.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn has_room_below() -> bool {
     // SAFETY: plain queries.
@@ -34,7 +35,8 @@ pub(super) fn has_room_below() -> bool {
     }
     let here = 0_u8;
     let mut probe = [MaybeUninit::uninit(); 1];
-    read_memory((&raw const here as u64).saturating_sub(ROOM), &mut probe).len() == 1
+    let here = &raw const here as u64;
+    (1..=ROOM / PAGE).all(|page| read_memory(here.saturating_sub(page * PAGE), &mut probe).len() == 1)
 }
 
 /// Copies from `address` and returns how many bytes could be read; an unmapped address is no fault.
