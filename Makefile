@@ -140,9 +140,12 @@ dist: $(zig_venv)/bin/cargo-zigbuild ## dist/gpumem-VERSION-x86_64-linux.tar.gz,
 	@$(MAKE) check-glibc FILES="$(addprefix $(target)/dist/$(dist_name)/,lib/libgpumem.so bin/gpumem $(addprefix libexec/gpumem/gpumem-,$(selftest_programs)))"
 	tar -C $(target)/dist --owner=0 --group=0 --sort=name -czf dist/$(dist_name).tar.gz $(dist_name)
 	@ls -l dist/$(dist_name).tar.gz
-# The newest glibc that any symbol of FILES asks for.
+# The newest glibc that any symbol of FILES asks for. One without a version was not in the glibc that it was linked
+# against: a shared library links all the same, and cannot be loaded there.
 check-glibc:
 	@for f in $(FILES); do \
+	    unknown=$$(objdump -T $$f | awk '/\*UND\*/ && !/GLIBC|GCC/ && !/ w / {print $$NF}' | tr '\n' ' '); \
+	    [ -z "$$unknown" ] || { echo "check-glibc: $$f needs what glibc $(GLIBC_FLOOR) has not: $$unknown" >&2; exit 1; }; \
 	    newest=$$(objdump -T $$f | sed -n 's/.*(\?GLIBC_\([0-9][0-9.]*\))\?.*/\1/p' | sort -Vu | tail -1); \
 	    [ -n "$$newest" ] || { echo "check-glibc: $$f names no version of glibc: objdump failed?" >&2; exit 1; }; \
 	    top=$$(printf '%s\n%s\n' "$$newest" $(GLIBC_FLOOR) | sort -V | tail -1); \

@@ -8,6 +8,7 @@ use crate::graphs::{self, cache::Bounds};
 use crate::pool;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
+use crate::threads;
 use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
@@ -104,8 +105,7 @@ fn is_last() -> bool {
 /// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that
 /// ends. That is one more of ours, with the program's signals and a stack for its exit handlers.
 fn end(mask: libc::sigset_t) {
-    // SAFETY: a plain query.
-    let ours = unsafe { libc::gettid() } as u32;
+    let ours = threads::os_id() as u32;
     let last = move || {
         while pool::decay::is_alive(ours) {
             std::thread::sleep(Duration::from_millis(1));

@@ -152,10 +152,15 @@ pub fn tid(new: impl FnOnce(u32)) -> u32 {
     }
 }
 
+/// The thread's number with the kernel. (The C library has a function for it since 2.30 alone.)
+pub fn os_id() -> libc::pid_t {
+    // SAFETY: a plain query.
+    unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
+}
+
 #[cold]
 fn first_tid(new: impl FnOnce(u32)) -> u32 {
-    // SAFETY: a plain system call.
-    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let tid = os_id() as u32;
     local(|local| local.tid.set(tid));
     new(tid);
     tid

@@ -4,6 +4,7 @@
 //! share a hash with a probability of 10⁻¹⁰). A known stack is found without a lock and without a
 //! write; a new one takes a short spinning lock.
 
+use crate::threads;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 struct Entry {
@@ -119,8 +120,7 @@ impl Interner {
     }
 
     fn lock(&self) -> Option<Unlock<'_>> {
-        // SAFETY: a plain query.
-        let me = unsafe { libc::gettid() };
+        let me = threads::os_id();
         // Adding a stack takes microseconds, but the ledger may have to grow for it: milliseconds, on
         // a busy disk. Whoever died in it (a killed thread) must not stop others for good.
         const SPINS: u32 = 1000;

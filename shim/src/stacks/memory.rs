@@ -1,5 +1,6 @@
 //! Reading memory that may not be there, and knowing which part of the stack certainly is.
 
+use crate::threads;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
 
@@ -29,8 +30,8 @@ const ROOM: u64 = 28 << 10;
 /// anything: every page of the room is looked at.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn has_room_below() -> bool {
-    // SAFETY: plain queries.
-    if unsafe { libc::gettid() == libc::getpid() } {
+    // SAFETY: a plain query.
+    if threads::os_id() == unsafe { libc::getpid() } {
         return true;
     }
     let here = 0_u8;
@@ -144,7 +145,7 @@ impl KnownStack {
 fn stack_top() -> u64 {
     // SAFETY: plain queries.
     let (main, own, above_main) =
-        unsafe { (libc::getpid() == libc::gettid(), libc::pthread_self() as u64, libc::getauxval(libc::AT_RANDOM)) };
+        unsafe { (libc::getpid() == threads::os_id(), libc::pthread_self() as u64, libc::getauxval(libc::AT_RANDOM)) };
     (if main { above_main } else { own }) & !7
 }
 

@@ -50,10 +50,15 @@ fn tell(process: u32, thread: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, process as c_int, thread, libc::SIGUSR1) };
 }
 
+/// This thread's number. (The C library has a function for it since 2.30 alone.)
+fn own_id() -> libc::pid_t {
+    // SAFETY: asks for a number.
+    unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
+}
+
 /// Makes all other threads of this process write their stacks, one after another.
 pub fn write_others() {
-    // SAFETY: asks for a number.
-    let own = unsafe { libc::gettid() };
+    let own = own_id();
     for thread in threads_of(std::process::id()).into_iter().filter(|&thread| thread != own) {
         let (before, begin) = (WRITTEN.load(Acquire), Instant::now());
         tell(std::process::id(), thread);
@@ -124,8 +129,7 @@ extern "C" fn write_own(_: c_int) {
     // SAFETY: writes at most 16 bytes.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     let name = CStr::from_bytes_until_nul(&name).ok().and_then(|name| name.to_str().ok()).unwrap_or("?");
-    // SAFETY: asks for a number.
-    Text::line(|text| write!(text, "thread {} {name}", unsafe { libc::gettid() }));
+    Text::line(|text| write!(text, "thread {} {name}", own_id()));
     for (at, &address) in frames[..len].iter().enumerate() {
         Text::line(|text| write_place(text, at, address));
     }
