@@ -50,6 +50,42 @@ fn t22_no_name_is_exported_by_accident() {
     }
 }
 
+/// What the library asks of the C library was in glibc 2.28, by the oldest version under which the one here has
+/// it: names that are newer link here, and are found nowhere else. (Weak ones may be missing.)
+#[test]
+fn t22_no_function_is_newer_than_glibc_2_28() {
+    // Before 2.33 these were in the part that is linked statically.
+    const STATIC_PART: [&str; 8] = ["stat", "fstat", "lstat", "fstatat", "stat64", "fstat64", "lstat64", "fstatat64"];
+    let symbols = |file: &Path| {
+        let ran = command("objdump").arg("-T").arg(file).native().ok();
+        let of_line = |line: &str| {
+            let (head, rest) = line.split_once('\t')?;
+            let words: Vec<&str> = rest.split_whitespace().collect();
+            let version = words.iter().find_map(|word| word.trim_matches(['(', ')']).strip_prefix("GLIBC_"));
+            let minor = version.and_then(|version| version.split('.').nth(1)?.parse::<u32>().ok());
+            Some(((*words.last()?).to_owned(), head.contains("*UND*"), head.contains(" w "), minor))
+        };
+        ran.out.lines().filter_map(of_line).collect::<Vec<_>>()
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("its own maps");
+    let libc = maps.lines().find_map(|line| line.split_whitespace().last().filter(|path| path.contains("/libc.so")));
+    let there = symbols(Path::new(libc.expect("a C library")));
+    let wanted = symbols(&artifacts().shim);
+    let mut checked = 0;
+    for (name, ..) in wanted.iter().filter(|(_, wanted, weak, minor)| *wanted && !weak && minor.is_some()) {
+        if STATIC_PART.contains(&name.as_str()) {
+            continue;
+        }
+        let oldest =
+            there.iter().filter(|(known, wanted, ..)| known == name && !wanted).filter_map(|(.., minor)| *minor);
+        // The dynamic linker has some of its own.
+        let Some(oldest) = oldest.min() else { continue };
+        assert!(oldest <= 28, "{name} came with glibc 2.{oldest}");
+        checked += 1;
+    }
+    assert!(checked > 50, "{checked} symbols");
+}
+
 /// The library of `make dist`, if it was made, runs on glibc 2.28.
 #[test]
 fn t22_released_library_runs_on_old_glibc() {
