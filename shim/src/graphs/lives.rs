@@ -86,7 +86,7 @@ impl Cache {
                 None => real.abandon(context),
             }
         }
-        self.lanes_of_others(context, gone);
+        self.lanes_of_others(context);
         wait_until(end, || (self.ending.load(SeqCst) == 0).then_some(()));
         // Whoever took an exec from a handle meanwhile has left it an event.
         for (_, handle) in self.execs.all() {
@@ -104,22 +104,19 @@ impl Cache {
     }
 
     /// Execs of other contexts that were launched on streams of one that goes, or of whatever other: nobody may ask
-    /// those streams any more, nor events that may be of that context.
-    fn lanes_of_others(&self, going: u64, gone: bool) {
+    /// those streams any more, nor events that may be of that context. They are left to it: another thread may be
+    /// ending it, or theirs, just now.
+    fn lanes_of_others(&self, going: u64) {
         for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
             let (lane, own) = (real.lane.load(Relaxed), real.context.load(Relaxed));
-            let foreign = |stream| {
-                gate::record_if_started(|shim| shim.is_stream_of(self.vendor, stream, own)).is_some_and(|its| !its)
-            };
-            if !names_stream(lane).is_some_and(foreign)
+            let of_own = |stream| gate::record_if_started(|shim| shim.is_stream_of(self.vendor, stream, own)).flatten();
+            if names_stream(lane).and_then(of_own) != Some(false)
                 || real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_err()
             {
                 continue;
             }
             real.marked.store(false, Relaxed);
-            if let Some(event) = real.lease().and_then(|mut lease| lease.body().event.take()).filter(|_| !gone) {
-                self.calls.drop_event(event);
-            }
+            let _ = real.lease().and_then(|mut lease| lease.body().event.take());
         }
     }
 

@@ -74,10 +74,10 @@ impl Shim {
         }
     }
 
-    /// Whether a stream is known to be of a context.
-    pub fn is_stream_of(&self, vendor: Vendor, stream: u64, context: u64) -> bool {
-        let its = self.registry.streams.map.get(&(vendor, stream)).map(|entry| entry.context);
-        its.is_some() && its == self.known_context(vendor, context)
+    /// Whether a stream is known to be of a context; `None` if that is not known itself.
+    pub fn is_stream_of(&self, vendor: Vendor, stream: u64, context: u64) -> Option<bool> {
+        let context = self.known_context(vendor, context)?;
+        Some(self.registry.streams.map.get(&(vendor, stream)).is_some_and(|entry| entry.context == context))
     }
 
     /// Takes a stream out before its real destroy: another thread may get the handle at once.
