@@ -13,7 +13,7 @@ use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
-use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
+use gpumem_wire::place::{self, LEDGER_SUFFIX, SOCKET_SUFFIX};
 use gpumem_wire::settings::{self, Setting, Stranded, Value};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -95,11 +95,12 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
 /// Whether this thread is the only one left: main has ended, as a zombie that the kernel keeps, and so have all
 /// others. Those that a driver keeps count.
 fn is_last() -> bool {
-    // Behind the command, which may hold anything: the state, and 17 fields on the number of threads (proc(5)).
+    // The command, which is in it, need not be UTF-8.
     let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
-    let behind = stat.rsplit(|&byte| byte == b')').next().unwrap_or_default();
-    let mut fields = behind.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-    fields.next() == Some(b"Z") && fields.nth(16) == Some(b"2")
+    let stat = String::from_utf8_lossy(&stat);
+    // The state, and 17 fields on the number of threads (proc(5)).
+    let mut fields = place::stat_fields(&stat);
+    fields.next() == Some("Z") && fields.nth(16) == Some("2")
 }
 
 /// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that

@@ -111,9 +111,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
         // SAFETY: the program's own call.
         let status = unsafe { real(ctx) };
         if status == SUCCESS {
-            let going = going();
-            execs_go(&call, handle, true);
-            ended(&call, status, going.map(|context| (handle, context)));
+            gone(&call, going().map(|context| (handle, context)).into_iter().collect());
         }
         return status;
     }
@@ -136,6 +134,17 @@ fn execs_go(call: &Call, context: u64, gone: bool) {
     }
 }
 
+/// Contexts that were there until the library ended them.
+fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
+    contexts.iter().for_each(|&(context, _)| execs_go(call, context, true));
+    ended(call, SUCCESS, contexts);
+}
+
+/// Nobody of ours looks at a device's primary context while this lives.
+fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
+    pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default())
+}
+
 /// Books the end of contexts that were taken out before it, or its failure.
 fn ended(call: &Call, status: Status, going: impl IntoIterator<Item = (u64, ContextRef)>) {
     for (handle, context) in going {
@@ -156,22 +165,20 @@ pub unsafe fn release_primary(
     real: unsafe extern "C-unwind" fn(Device) -> Status,
     device: Device,
 ) -> Status {
-    let _closed = pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
+    let _closed = close_primary(&call, device);
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
-    let gone = status == SUCCESS
+    let is_gone = status == SUCCESS
         && call.note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
-    if gone {
-        let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
-        going.iter().for_each(|&(context, _)| execs_go(&call, context, true));
-        ended(&call, status, going);
+    if is_gone {
+        gone(&call, call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default());
     }
     status
 }
 
 /// The program resets a primary context, whoever holds it.
 pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
-    let _closed = pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
+    let _closed = close_primary(&call, device);
     let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
     going.iter().for_each(|&(context, _)| execs_go(&call, context, false));
     // SAFETY: the program's own call.

@@ -45,6 +45,12 @@ impl Visit {
     }
 }
 
+/// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
+fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
+    let _visit = Visit::begin(vendor, context)?;
+    Some(look())
+}
+
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut visits = lock(&VISITS);
@@ -110,11 +116,8 @@ pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
     };
     let contexts: Vec<u64> = contexts_beside(record, context).collect();
     let are_all = shim.are_all_contexts(contexts.len());
-    let is_over = |context| {
-        let visit = Visit::begin(vendor, context);
-        visit.is_some() && behind_all_of(calls, context, None, over) == Some(true)
-    };
-    let all_over = || contexts.into_iter().all(is_over);
+    let is_over = |context| look_in(vendor, context, || behind_all_of(calls, context, None, over));
+    let all_over = || contexts.into_iter().all(|context| is_over(context).flatten() == Some(true));
     let rest = || all_over() && activity::quiet_but_here() == quiet;
     Some(if are_all { activity::no_outside_if(rest) } else { rest() })
 }
@@ -122,11 +125,9 @@ pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
 /// Whether a context that is left tells of work that went wrong. HIP's are not asked.
 pub fn is_any_broken(vendor: Vendor) -> bool {
     let all = gate::shim().map_or_else(Vec::new, |shim| shim.all_contexts(vendor));
-    let is_broken = |context| {
-        let visit = Visit::begin(vendor, context);
-        visit.is_some() && memory::calls(vendor).within(context, || backend::of(vendor).memory_info().is_none())
-    };
-    vendor == Vendor::Cuda && all.into_iter().any(is_broken)
+    let refuses = |context| memory::calls(vendor).within(context, || backend::of(vendor).memory_info().is_none());
+    let is_broken = |context| look_in(vendor, context, || refuses(context)) == Some(true);
+    vendor == Vendor::Cuda && all.into_iter().any(|(context, _)| is_broken(context))
 }
 
 /// All contexts on the device of one, that one last.
@@ -163,8 +164,9 @@ impl Owner {
         let quiet = activity::quiet();
         for context in self.contexts_of_device() {
             // One that another thread ends: that waits for its work. The calling thread's own stays.
-            let visit = (context != self.context).then(|| Visit::begin(self.vendor, context));
-            if matches!(visit, Some(None)) {
+            let is_other = context != self.context;
+            let visit = is_other.then(|| Visit::begin(self.vendor, context)).flatten();
+            if is_other && visit.is_none() {
                 continue;
             }
             let wait = |event| match event {
@@ -206,11 +208,8 @@ impl Owner {
         }
         let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
         // The thread that asks may be ours: contexts that are looked at stay until it is done.
-        let is_over = |context| {
-            let visit = Visit::begin(self.vendor, context);
-            visit.is_some() && self.behind_all_of(context, over) == Some(true)
-        };
-        let idle = self.contexts_of_device().all(is_over);
+        let is_over = |context| look_in(self.vendor, context, || self.behind_all_of(context, over));
+        let idle = self.contexts_of_device().all(|context| is_over(context).flatten() == Some(true));
         if idle {
             self.clean(quiet);
         }

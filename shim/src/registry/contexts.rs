@@ -206,18 +206,22 @@ impl Shim {
 
     /// What is known of a device's primary context: its handle, if it was met.
     pub fn primaries(&self, vendor: Vendor, device: Device) -> Vec<u64> {
-        let known = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
-        let primary = known.filter_map(|entry| {
-            let slot = self.ledger.contexts.read(u32::from(*entry.value()).checked_sub(1)?)?;
-            (slot.primary != 0 && slot.device == device as u32).then_some(entry.key().1)
-        });
-        primary.collect()
+        let primary = |context: &ContextRef| {
+            self.context_slot(*context).is_some_and(|slot| slot.primary != 0 && slot.device == device as u32)
+        };
+        let all = self.all_contexts(vendor).into_iter();
+        all.filter(|(_, context)| primary(context)).map(|(handle, _)| handle).collect()
     }
 
     /// Whether a context is known, and some device's primary one.
     pub fn is_primary(&self, vendor: Vendor, handle: u64) -> bool {
-        let slot = self.known_context(vendor, handle).and_then(|context| u32::from(context).checked_sub(1));
-        slot.and_then(|slot| self.ledger.contexts.read(slot)).is_some_and(|slot| slot.primary != 0)
+        let slot = self.known_context(vendor, handle).and_then(|context| self.context_slot(context));
+        slot.is_some_and(|slot| slot.primary != 0)
+    }
+
+    /// A context's record; `None` if it found no room.
+    pub(super) fn context_slot(&self, context: ContextRef) -> Option<ContextSlot> {
+        self.ledger.contexts.read(u32::from(context).checked_sub(1)?)
     }
 
     /// Takes out what is known of a device's primary context.
@@ -311,10 +315,7 @@ impl Shim {
             return Vec::new();
         }
         let contexts = &self.registry.contexts.map;
-        let place = |context: ContextRef| {
-            let slot = u32::from(context).checked_sub(1).and_then(|slot| self.ledger.contexts.read(slot));
-            slot.map(|slot| (slot.vendor, slot.device))
-        };
+        let place = |context| self.context_slot(context).map(|slot| (slot.vendor, slot.device));
         let here = place(context);
         let all: Vec<_> = contexts.iter().map(|entry| (entry.key().1, *entry.value())).collect();
         let other = |&(_, other): &(u64, ContextRef)| other != context && place(other) == here;
@@ -322,9 +323,9 @@ impl Shim {
     }
 
     /// All contexts of a vendor.
-    pub fn all_contexts(&self, vendor: Vendor) -> Vec<u64> {
+    pub fn all_contexts(&self, vendor: Vendor) -> Vec<(u64, ContextRef)> {
         let of_vendor = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
-        of_vendor.map(|entry| entry.key().1).collect()
+        of_vendor.map(|entry| (entry.key().1, *entry.value())).collect()
     }
 
     /// Whether there are no more contexts than these.
@@ -334,13 +335,8 @@ impl Shim {
 
     /// Contexts on a device.
     pub(super) fn contexts_on(&self, vendor: Vendor, device: Device) -> Vec<ContextRef> {
-        let of_vendor = self.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
-        let contexts: Vec<ContextRef> = of_vendor.map(|entry| *entry.value()).collect();
-        let on = |context: &ContextRef| {
-            let slot = u32::from(*context).checked_sub(1).and_then(|slot| self.ledger.contexts.read(slot));
-            slot.is_some_and(|slot| slot.device == device as u32)
-        };
-        contexts.into_iter().filter(on).collect()
+        let on = |context: &ContextRef| self.context_slot(*context).is_some_and(|slot| slot.device == device as u32);
+        self.all_contexts(vendor).into_iter().map(|(_, context)| context).filter(on).collect()
     }
 
     /// Device-wide used bytes, summed over devices, as last heard.

@@ -250,7 +250,6 @@ impl Shim {
 
     /// Idle bytes that a context may keep where the user sets no bound.
     pub fn device_share(&self, context: ContextRef) -> u64 {
-        let slot = u32::from(context).checked_sub(1).and_then(|slot| self.ledger.contexts.read(slot));
-        slot.map_or(0, |slot| slot.total_bytes / SHARE)
+        self.context_slot(context).map_or(0, |slot| slot.total_bytes / SHARE)
     }
 }

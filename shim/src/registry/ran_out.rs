@@ -128,7 +128,7 @@ impl Shim {
 
     /// What a device says of itself, and what of it is this process's.
     fn full(&'static self, vendor: Vendor, context: ContextRef) -> Option<Full> {
-        let slot = self.ledger.contexts.read(u32::from(context).checked_sub(1)?)?;
+        let slot = self.context_slot(context)?;
         let device = slot.device as i32;
         let pool = pool::of(vendor);
         // What threads have not told of yet may make the books ask the device, too.

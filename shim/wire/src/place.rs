@@ -59,11 +59,16 @@ impl ProcessId {
     }
 }
 
-/// Start time of a process in clock ticks, out of the text of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` from the third on, the state.
 ///
 /// The command's name may hold spaces and parentheses, so fields are counted from its last `)`.
+pub fn stat_fields(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')').map_or("", |(_, behind)| behind).split_ascii_whitespace()
+}
+
+/// Start time of a process in clock ticks, out of the text of `/proc/PID/stat`.
 pub fn start_ticks(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    stat_fields(stat).nth(19)?.parse().ok()
 }
 
 /// The 16 bytes of a boot id (a UUID in text), `None` if it is not one.

@@ -165,3 +165,15 @@ static inline void event(void *letter) {
 }
 /* Real execs that the simulated driver has now, to stderr: with the cache fewer than natively. */
 static inline void say_live_execs(void) { fprintf(stderr, "live_execs %lu\n", simulator()("live_execs")); }
+
+/* What a client does, by the name of its mode. */
+struct mode { const char *name; void (*run)(void); };
+/* Runs one and reports; the status for main, 2 where there is no such mode. */
+static inline int run_mode(const struct mode *modes, size_t count, const char *name) {
+    for (size_t i = 0; name && i < count; i++)
+        if (!strcmp(name, modes[i].name)) {
+            modes[i].run();
+            return report(name);
+        }
+    return 2;
+}

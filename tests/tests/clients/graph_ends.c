@@ -215,7 +215,8 @@ static void outside(void) {
 }
 
 int main(int argc, char **argv) {
-    static const struct { const char *name; void (*run)(void); } modes[] = {
+    (void)argc;
+    static const struct mode modes[] = {
         {"frees", frees}, {"looks", looks}, {"elsewhere", elsewhere}, {"captured", captured},
         {"threads", threads}, {"primary", primary}, {"broken", broken}, {"outside", outside},
     };
@@ -223,10 +224,5 @@ int main(int argc, char **argv) {
     a = words_new();
     b = words_new();
     s = stream_new();
-    for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof *modes; i++)
-        if (!strcmp(argv[1], modes[i].name)) {
-            modes[i].run();
-            return report(argv[1]);
-        }
-    return 2;
+    return run_mode(modes, sizeof modes / sizeof *modes, argv[1]);
 }

@@ -152,14 +152,12 @@ static void lives(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *mode = argc > 1 ? argv[1] : "";
+    (void)argc;
+    static const struct mode modes[] = {
+        {"unload", unload}, {"threads", threads}, {"context", contexts}, {"lives", lives},
+    };
     begin();
     s = stream_new();
     a = words_new();
-    if (!strcmp(mode, "unload")) unload();
-    else if (!strcmp(mode, "threads")) threads();
-    else if (!strcmp(mode, "context")) contexts();
-    else if (!strcmp(mode, "lives")) lives();
-    else return 2;
-    return report(mode);
+    return run_mode(modes, sizeof modes / sizeof *modes, argv[1]);
 }

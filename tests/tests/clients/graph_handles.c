@@ -271,7 +271,8 @@ static void spared(void) {
 }
 
 int main(int argc, char **argv) {
-    static const struct { const char *name; void (*run)(void); } modes[] = {
+    (void)argc;
+    static const struct mode modes[] = {
         {"disabled", disabled}, {"update", update}, {"recycled", recycled}, {"idle", idle}, {"pauses", pauses},
         {"memory", memory}, {"nodes", nodes}, {"unknown", unknown}, {"spared", spared},
     };
@@ -279,10 +280,5 @@ int main(int argc, char **argv) {
     a = words_new();
     b = words_new();
     s = stream_new();
-    for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof *modes; i++)
-        if (!strcmp(argv[1], modes[i].name)) {
-            modes[i].run();
-            return report(argv[1]);
-        }
-    return 2;
+    return run_mode(modes, sizeof modes / sizeof *modes, argv[1]);
 }
