@@ -16,6 +16,8 @@ pub struct Local {
     pub anchor: Cell<Option<Call>>,
     /// Records that this thread made.
     pub records: Cell<u64>,
+    /// It has launched kernels and not waited since: see [`crate::stranded`].
+    pub launched: Cell<bool>,
     /// The context of its last record.
     pub context: Cell<LastContext>,
     /// The generation of contexts in which this thread's context was found to be the only one there is, and
@@ -55,6 +57,7 @@ thread_local! {
             busy: Cell::new(false),
             anchor: Cell::new(None),
             records: Cell::new(0),
+            launched: Cell::new(false),
             context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
             only_context: Cell::new(0),
             runtime_context: Cell::new(0),

@@ -14,6 +14,7 @@ typedef struct CUstream_st *Stream;
 typedef struct CUgraph_st *Graph;
 typedef struct CUgraphExec_st *Exec;
 CUresult cuStreamCreate(Stream *, unsigned), cuStreamDestroy_v2(Stream), cuStreamSynchronize(Stream), cuStreamQuery(Stream);
+CUresult cuLaunchHostFunc(Stream, void (*)(void *), void *);
 CUresult cuStreamBeginCapture_v2(Stream, int), cuStreamEndCapture(Stream, Graph *), cuThreadExchangeStreamCaptureMode(int *);
 CUresult cuGraphInstantiateWithFlags(Exec *, Graph, uint64_t), cuGraphDestroy(Graph), cuGraphLaunch(Exec, Stream);
 CUresult cuGraphExecDestroy(Exec), cuMemsetD32Async(CUdeviceptr, unsigned, size_t, Stream);
@@ -78,6 +79,17 @@ static inline void give(CUdeviceptr p, size_t bytes) { OK(free_any(p, bytes)); }
 static inline int k_fill(Gpu *g, Stream s, CUdeviceptr p, uint64_t words, uint32_t value) {
     return cuLaunchKernel(g->fill, 4, 1, 1, 64, 1, 1, 0, s, (void *[]){&p, &words, &value}, NULL);
 }
+/* Work of a stream that lasts until the program says so, or for ten seconds. */
+static atomic_int released;
+static void until_released(void *unused) {
+    (void)unused;
+    for (int ms = 0; !released && ms < 10000; ms++) usleep(1000);
+}
+static inline void hold(Stream s) {
+    released = 0;
+    OK(cuLaunchHostFunc(s, until_released, NULL));
+}
+
 static inline int k_spin(Gpu *g, Stream s, uint64_t ms) {
     uint64_t ns = ms * 1000000;
     CUdeviceptr done = 0;

@@ -1,7 +1,6 @@
 /* Two contexts on one device. `pool_contexts MODE MS`:
  *   bound   as many blocks are freed in either: what stays idle in both together
- *   idle    blocks of one are idle while a kernel of the other runs, and go back when it is over, though the
- *           program waits for nothing
+ *   idle    blocks of one are idle while the other has work, and go back though the program waits for nothing
  * Waits for at most MS milliseconds for the device to use no more than USED_MOST bytes. */
 #include "pool.h"
 
@@ -11,10 +10,6 @@ static void burst(void) {
     CUdeviceptr p[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) p[i] = get(BYTES);
     for (int i = 0; i < BLOCKS; i++) give(p[i], BYTES);
-}
-
-static void used(const char *when) {
-    fprintf(stderr, "%s %llu\n", when, (unsigned long long)stat_of("device_used"));
 }
 
 int main(int argc, char **argv) {
@@ -29,19 +24,15 @@ int main(int argc, char **argv) {
     OK(cuCtxPopCurrent_v2(&old));
     burst();
     OK(cuCtxPushCurrent_v2(second));
-    if (idle) {
-        for (int i = 0; i < 4; i++) OK(k_spin(&own, s, 700));
-        uint64_t waits = stat_of("waits");
-        nap(2200);
-        used("used while it works");
-        EXPECT(cuStreamQuery(s), 600);
-        EXPECT(stat_of("waits") - waits, 0);
-    } else {
-        burst();
-    }
+    if (idle) hold(s);
+    else burst();
     OK(cuCtxPopCurrent_v2(&old));
+    uint64_t waits = stat_of("waits");
     for (; left > 0 && most && stat_of("device_used") > strtoull(most, NULL, 10); left -= 20) nap(20);
-    used("used at the end");
+    fprintf(stderr, "used at the end %llu\n", (unsigned long long)stat_of("device_used"));
+    if (idle) EXPECT(cuStreamQuery(s), 600);
+    EXPECT(stat_of("waits") - waits, 0);
+    released = 1;
     OK(cuCtxPushCurrent_v2(second));
     give(own.counter, 8);
     OK(cuCtxPopCurrent_v2(&old));

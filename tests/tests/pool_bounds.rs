@@ -103,16 +103,15 @@ fn contexts_of_a_device_share_its_bound() {
     }
 }
 
-/// Where a device has several contexts, each is asked: nothing goes back while one of them works.
+/// A free waits for the work of its own context alone: blocks go back while another context works.
 #[test]
-fn idle_blocks_go_back_once_every_context_is_idle() {
+fn idle_blocks_go_back_while_another_context_works() {
     let base = number(&program("pool_contexts").arg("idle").native().ok(), "used at the end");
     for free in ["strict", "deferred"] {
         let most = base + 2 * MIB;
         let both = program("pool_contexts").args(["idle", PATIENCE]).env("USED_MOST", most.to_string());
         let ran = with(both, &[("GPUMEM_POOL_DECAY", "50ms"), ("GPUMEM_FREE", free)]);
-        let (busy, used) = (number(&ran, "used while it works"), number(&ran, "used at the end"));
-        assert!(busy >= base + 40 * MIB, "{free}: {busy} bytes used while it works, natively {base}");
+        let used = number(&ran, "used at the end");
         assert!(used <= most, "{free}: {used} bytes used, natively {base}");
     }
 }

@@ -43,7 +43,7 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
             let launch = || unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
             let (status, slot) = activity::submit(launch);
             activity::saw(status);
-            call.note(|shim| shim.handle_launched(slot, status));
+            call.count(|shim| shim.handle_launched(slot, status));
             status
         }
         Ok(None) => {

@@ -39,6 +39,8 @@ pub struct Table<T: Sealed> {
     used: Used,
     capacity: u64,
     next: AtomicU64,
+    /// A bit for each list that may hold slots: what has never given any back is not searched.
+    stocked: AtomicU32,
     heads: [Head; LISTS],
     links: *mut AtomicU32,
     slot: PhantomData<fn() -> T>,
@@ -70,7 +72,8 @@ impl<T: Sealed> Table<T> {
             return Err(Full);
         }
         let heads = [const { Head(AtomicU64::new(NIL as u64)) }; LISTS];
-        Ok(Self { base, used, capacity, next: AtomicU64::new(0), heads, links: links.cast(), slot: PhantomData })
+        let (next, stocked) = (AtomicU64::new(0), AtomicU32::new(0));
+        Ok(Self { base, used, capacity, next, stocked, heads, links: links.cast(), slot: PhantomData })
     }
 
     /// Slots that the table may reach.
@@ -89,13 +92,31 @@ impl<T: Sealed> Table<T> {
         let own = threads::shard() % LISTS;
         // What other threads gave back comes before new storage: where one thread allocates and another
         // frees, the table would grow for ever.
-        self.pop(own).or_else(|| (1..LISTS).find_map(|i| self.pop((own + i) % LISTS))).or_else(|| self.fresh())
+        let stocked = self.stocked.load(Relaxed);
+        let mut lists = (0..LISTS).map(|i| (own + i) % LISTS).filter(|list| stocked & (1 << list) != 0);
+        match stocked {
+            0 => None,
+            _ => lists.find_map(|list| self.pop(list).or_else(|| if list == own { None } else { self.emptied(list) })),
+        }
+        .or_else(|| self.fresh())
+    }
+
+    /// Another thread's list has no slots any more. Whoever put one there meanwhile either sees its bit gone and sets it, or did
+    /// so early enough for a second look to find the slot.
+    #[cold]
+    fn emptied(&self, list: usize) -> Option<u32> {
+        self.stocked.fetch_and(!(1 << list), SeqCst);
+        let found = self.pop(list);
+        if found.is_some() {
+            self.stocked.fetch_or(1 << list, SeqCst);
+        }
+        found
     }
 
     #[inline]
     fn pop(&self, list: usize) -> Option<u32> {
         let head = &self.heads[list].0;
-        let mut seen = head.load(Acquire);
+        let mut seen = head.load(SeqCst);
         loop {
             let index = seen as u32;
             if index == NIL {
@@ -158,16 +179,20 @@ impl<T: Sealed> Table<T> {
     #[inline]
     pub fn clear(&self, index: u32) {
         self.hide(index);
-        let head = &self.heads[threads::shard() % LISTS].0;
+        let list = threads::shard() % LISTS;
+        let head = &self.heads[list].0;
         let mut seen = head.load(Relaxed);
         loop {
             // SAFETY: as in `pop`.
             unsafe { (*self.links.add(index as usize)).store(seen as u32, Relaxed) };
             let wanted = ((seen >> 32).wrapping_add(1) << 32) | u64::from(index);
-            match head.compare_exchange_weak(seen, wanted, AcqRel, Relaxed) {
-                Ok(_) => return,
+            match head.compare_exchange_weak(seen, wanted, SeqCst, Relaxed) {
+                Ok(_) => break,
                 Err(now) => seen = now,
             }
+        }
+        if self.stocked.load(SeqCst) & (1 << list) == 0 {
+            self.stocked.fetch_or(1 << list, SeqCst);
         }
     }
 
@@ -278,5 +303,64 @@ impl Words {
             self.at(first as usize + index).store(word, Relaxed);
         }
         Some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_wire::layout::AllocSlot;
+    use gpumem_wire::settings::Settings;
+    use std::sync::mpsc;
+
+    fn table(slots: u64) -> Table<AllocSlot> {
+        let dir = std::env::temp_dir().join(format!("gpumem-table-{}-{slots}", std::process::id()));
+        let (settings, _) = Settings::read(std::iter::once(("GPUMEM_DIR".into(), dir.clone().into())));
+        let (backing, path) = Backing::create(&settings, &[(TableKind::Allocs, slots)]).unwrap();
+        let backing: &'static Backing = Box::leak(Box::new(backing));
+        std::fs::remove_file(path).unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+        Table::new(backing).unwrap()
+    }
+
+    /// Every thread takes slots and the next one gives them back: none is lost, and none handed out twice.
+    #[test]
+    fn slots_that_other_threads_give_back_serve_again() {
+        const THREADS: usize = 6;
+        const LIVE: usize = 40;
+        let table = table(1 << 16);
+        let held: Vec<AtomicU32> = (0..1 << 16).map(|_| AtomicU32::new(0)).collect();
+        let (mut to, mut from): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::sync_channel::<u32>(LIVE)).unzip();
+        to.rotate_left(1);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let (next, given) = (to.pop().unwrap(), from.pop().unwrap());
+                let (table, held) = (&table, &held);
+                scope.spawn(move || {
+                    let give_back = |slot: u32| {
+                        assert_eq!(held[slot as usize].swap(0, Relaxed), 1);
+                        table.clear(slot);
+                    };
+                    for _ in 0..30_000 {
+                        let slot = table.take().unwrap();
+                        assert_eq!(held[slot as usize].swap(1, Relaxed), 0, "{slot} is another's");
+                        if let Err(full) = next.try_send(slot) {
+                            let (mpsc::TrySendError::Full(slot) | mpsc::TrySendError::Disconnected(slot)) = full;
+                            give_back(slot);
+                        }
+                        given.try_iter().take(2).for_each(give_back);
+                    }
+                    drop(next);
+                    given.iter().for_each(give_back);
+                });
+            }
+        });
+        // One more for each thread that is about to put one back.
+        let most = THREADS * (LIVE + 3);
+        assert!(table.handed_out() <= most as u64, "{} slots for {most}", table.handed_out());
+        // All of them come again before any new one.
+        let all = table.handed_out();
+        assert!((0..all).all(|_| table.take().is_some()));
+        assert_eq!(table.handed_out(), all);
     }
 }

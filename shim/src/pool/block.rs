@@ -122,6 +122,15 @@ struct Inner {
     used: usize,
     /// For addresses inside blocks.
     sorted: BTreeMap<u64, &'static Block>,
+    /// Blocks that are to be among those: whoever asks puts them there, and not whoever waits for an allocation.
+    unsorted: Vec<(u64, &'static Block)>,
+}
+
+impl Inner {
+    fn sorted(&mut self) -> &mut BTreeMap<u64, &'static Block> {
+        self.sorted.extend(self.unsorted.drain(..));
+        &mut self.sorted
+    }
 }
 
 struct Table {
@@ -188,42 +197,44 @@ impl Map {
         }
         let place = table.place(addr);
         place.block.store(std::ptr::from_ref(block).cast_mut(), Release);
-        if place.addr.swap(addr, Release) == 0 {
+        if place.addr.load(Relaxed) == 0 {
+            place.addr.store(addr, Release);
             inner.used += 1;
         }
-        inner.sorted.insert(addr, block);
+        inner.unsorted.push((addr, block));
     }
 
     pub fn remove(&self, addr: u64) {
         let mut inner = lock(&self.inner);
         self.table().place(addr).block.store(std::ptr::null_mut(), Release);
-        inner.sorted.remove(&addr);
+        inner.sorted().remove(&addr);
     }
 
     /// A table with room, without the addresses that nothing is at. Whoever still looks into the old
     /// one finds what was there: it is kept, and all old ones together are as large as the new one.
     #[cold]
     fn grow(&self, old: &Table, inner: &mut Inner) -> &'static Table {
-        let table = Table::new((inner.sorted.len() * 4).next_power_of_two().max(old.places.len()));
-        for (&addr, &block) in &inner.sorted {
+        let sorted = inner.sorted();
+        let table = Table::new((sorted.len() * 4).next_power_of_two().max(old.places.len()));
+        for (&addr, &block) in &*sorted {
             let there = table.place(addr);
             there.block.store(std::ptr::from_ref(block).cast_mut(), Relaxed);
             there.addr.store(addr, Relaxed);
         }
-        inner.used = inner.sorted.len();
+        inner.used = sorted.len();
         self.table.store(std::ptr::from_ref(table).cast_mut(), Release);
         table
     }
 
     /// All blocks there are.
     pub fn all(&self) -> Vec<&'static Block> {
-        lock(&self.inner).sorted.values().copied().collect()
+        lock(&self.inner).sorted().values().copied().collect()
     }
 
     /// The block that an address lies in.
     pub fn around(&self, addr: u64) -> Option<&'static Block> {
-        let inner = lock(&self.inner);
-        let (&start, &block) = inner.sorted.range(..=addr).next_back()?;
+        let mut inner = lock(&self.inner);
+        let (&start, &block) = inner.sorted().range(..=addr).next_back()?;
         (addr - start < block.bytes.load(Relaxed)).then_some(block)
     }
 }

@@ -1,7 +1,7 @@
 //! Idle blocks go back to the driver: in time, above a bound, and when somebody asks.
 //!
-//! A real free waits for the whole device, so blocks go back only inside a wait of the program's own, or
-//! while the device is known to do nothing.
+//! A real free waits for all work of its context, so blocks go back only inside a wait of the program's own, or
+//! while the context is known to do nothing.
 
 use super::owner::Owner;
 use super::{Pool, all, lock};
@@ -112,11 +112,14 @@ impl Pool {
     pub(super) fn collect_ended(&self) -> bool {
         /// A look is a system call.
         const LOOKS: usize = 4;
+        if !self.has_threads.load(Relaxed) {
+            return false;
+        }
         let Some(shim) = gate::shim() else { return false };
-        let first = self.looked.fetch_add(LOOKS, Relaxed);
         let mut looked_at = [None; LOOKS];
         {
             let caches = lock(&self.caches);
+            let first = self.looked.fetch_add(LOOKS, Relaxed);
             let next = (0..caches.len()).map(|index| caches[(first + index) % caches.len()]);
             looked_at.iter_mut().zip(next).for_each(|(place, cache)| *place = Some(cache));
         }

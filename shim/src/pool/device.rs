@@ -1,5 +1,5 @@
-//! Whether the device of a context has work left: waited for, or asked. No event of one context covers the
-//! work of another, so all contexts of the device are asked.
+//! Whether a context has work left, or all contexts of its device: waited for, or asked. No event of one context
+//! covers the work of another; a free waits for that of its own alone, to destroy an exec may wait for all.
 
 use super::lock;
 use super::looks::undisturbed;
@@ -158,46 +158,22 @@ fn behind_all_of<R>(
 }
 
 impl Owner {
-    /// Waits for all work of the device, as the driver's own free does. `None` if that cannot be now
-    /// without disturbing a capture.
+    /// Waits for all work of the context, as the driver's own free does, and for no other's. `None` if that
+    /// cannot be now without disturbing a capture.
     pub fn barrier(&self) -> Option<Status> {
         let quiet = activity::quiet();
-        for context in self.contexts_of_device() {
-            // One that another thread ends: that waits for its work. The calling thread's own stays.
-            let is_other = context != self.context;
-            let visit = is_other.then(|| Visit::begin(self.vendor, context)).flatten();
-            if is_other && visit.is_none() {
-                continue;
-            }
-            let wait = |event| match event {
-                Some(event) => Some(self.calls.wait(event)),
-                None => undisturbed(|| self.calls.synchronize()),
-            };
-            let status = self.behind_all_of(context, wait)??;
-            if status != SUCCESS {
-                return Some(status);
-            }
+        let wait = |event| match event {
+            Some(event) => Some(self.calls.wait(event)),
+            None => undisturbed(|| self.calls.synchronize()),
+        };
+        let status = behind_all_of(self.calls, self.context, Some(&self.events), wait)??;
+        if status == SUCCESS {
+            self.clean(quiet);
         }
-        self.clean(quiet);
-        Some(SUCCESS)
+        Some(status)
     }
 
-    /// All contexts of the device, this one last.
-    fn contexts_of_device(&self) -> impl Iterator<Item = u64> {
-        contexts_beside(self.record, self.context)
-    }
-
-    /// As the function of this name, for a context of the device.
-    fn behind_all_of<R>(&self, context: u64, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
-        behind_all_of(self.calls, context, (context == self.context).then_some(&self.events), f)
-    }
-
-    /// Whether other contexts work on the device, which no event of this one covers.
-    pub fn is_shared(&self) -> bool {
-        gate::shim().is_none_or(|shim| !shim.other_contexts(self.record).is_empty())
-    }
-
-    /// Whether the device is known to do nothing, asked without waiting: no context of it has work left.
+    /// Whether the context is known to do nothing, asked without waiting.
     pub fn is_idle(&self) -> bool {
         if self.is_clean() {
             return true;
@@ -207,9 +183,9 @@ impl Owner {
             return false;
         }
         let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
-        // The thread that asks may be ours: contexts that are looked at stay until it is done.
-        let is_over = |context| look_in(self.vendor, context, || self.behind_all_of(context, over));
-        let idle = self.contexts_of_device().all(|context| is_over(context).flatten() == Some(true));
+        // The thread that asks may be ours: a context that is looked at stays until it is done.
+        let look = || behind_all_of(self.calls, self.context, Some(&self.events), over);
+        let idle = look_in(self.vendor, self.context, look).flatten() == Some(true);
         if idle {
             self.clean(quiet);
         }

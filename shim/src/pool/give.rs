@@ -128,7 +128,7 @@ impl Pool {
         real: impl FnOnce(u64) -> Status,
     ) -> Status {
         let plain = self.quarantine == 0 && self.fill != Fill::Poison;
-        let may_wait_later = plain && owner.has_events() && !owner.is_shared();
+        let may_wait_later = plain && owner.has_events();
         if self.deferred && self.sees_all && may_wait_later {
             let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;

@@ -71,9 +71,12 @@ pub struct Pool {
     closed: AtomicBool,
     owners: Mutex<Vec<&'static Owner>>,
     caches: Mutex<Vec<&'static ThreadCache>>,
+    /// More than one thread has a cache, or had one.
+    has_threads: AtomicBool,
     /// Where the next look for ended threads begins.
     looked: AtomicUsize,
     spare: Mutex<Vec<&'static Block>>,
+    any_spare: AtomicBool,
 }
 
 /// Devices were let into each other's memory: work of one may use blocks of another, which no barrier of
@@ -142,8 +145,10 @@ impl Pool {
             closed: AtomicBool::new(!settings.pool),
             owners: Mutex::default(),
             caches: Mutex::default(),
+            has_threads: AtomicBool::new(false),
             looked: AtomicUsize::new(0),
             spare: Mutex::default(),
+            any_spare: AtomicBool::new(false),
         };
         pool.set_max(settings.pool_max);
         pool
@@ -227,6 +232,7 @@ impl Pool {
             let made: &'static ThreadCache = Box::leak(Box::default());
             made.tid.store(tid, Relaxed);
             caches.push(made);
+            self.has_threads.store(caches.len() > 1, Relaxed);
             made
         });
         threads::local(|local| local.cache.set(Some(cache)));
@@ -252,13 +258,22 @@ impl Pool {
 
     /// A block that stands for nothing.
     fn spare(&self) -> &'static Block {
-        lock(&self.spare).pop().unwrap_or_else(|| Box::leak(Box::default()))
+        let pop = || {
+            let mut spare = lock(&self.spare);
+            let block = spare.pop();
+            self.any_spare.store(!spare.is_empty(), Relaxed);
+            block
+        };
+        let spare = if self.any_spare.load(Relaxed) { pop() } else { None };
+        spare.unwrap_or_else(|| Box::leak(Box::default()))
     }
 
     /// A block stands for nothing any more.
     fn forget(&self, block: &'static Block) {
         block.set(block::State::Gone);
-        lock(&self.spare).push(block);
+        let mut spare = lock(&self.spare);
+        spare.push(block);
+        self.any_spare.store(true, Relaxed);
     }
 
     /// Idle bytes of a context, those that threads have among them.

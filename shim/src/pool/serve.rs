@@ -1,6 +1,7 @@
 //! A request for memory: a block that is idle, or a new one.
 
 use super::block::{Block, NO_CLASS, State};
+use super::ladder::Given;
 use super::owner::Owner;
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
@@ -115,6 +116,9 @@ impl Pool {
     }
 
     fn take_central(&self, owner: &'static Owner, rounded: u64) -> Option<&'static Block> {
+        if owner.idle() == 0 {
+            return None;
+        }
         let take = || owner.take(rounded, self.slack(rounded));
         if !self.deferred || !owner.has_pending() {
             return take();
@@ -184,7 +188,7 @@ impl Pool {
         if in_the_way > 0 && owner.is_clean() {
             self.release(owner, in_the_way, MOST_IN_THE_WAY);
         }
-        let watch = Watch::new(call, bytes);
+        let watch = Watch::new(call, bytes, Some(owner.record));
         // SAFETY: the real function, with the program's out-parameter: what it leaves there is native's.
         let mut ask = |bytes: u64| unsafe { real(out, bytes as usize) };
         let got = match watch.verdict {
@@ -199,8 +203,7 @@ impl Pool {
             Ok(given) => {
                 // SAFETY: the program's out-parameter, which is not NULL.
                 let addr = unsafe { given.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
-                self.adopt(call, owner, addr, bytes, given.bytes, given.flags);
-                watch.answered(call, SUCCESS, addr);
+                self.adopt(call, owner, addr, given, &watch);
                 SUCCESS
             }
             Err(status) => {
@@ -211,19 +214,22 @@ impl Pool {
         }
     }
 
-    /// Takes up a block that the driver has just given, as the program's.
-    fn adopt(&'static self, call: &Call, owner: &'static Owner, addr: u64, asked: u64, bytes: u64, flags: u32) {
+    /// Takes up a block that the driver has just given at `addr`, as the program's.
+    fn adopt(&'static self, call: &Call, owner: &'static Owner, addr: u64, given: Given, watch: &Watch) {
         let block = self.spare();
         block.addr.store(addr, Relaxed);
-        block.bytes.store(bytes, Relaxed);
-        block.class.store(self.class_of(bytes).map_or(NO_CLASS, |class| class as u32), Relaxed);
-        block.asked.store(asked, Relaxed);
-        block.flags.store(flags, Relaxed);
+        block.bytes.store(given.bytes, Relaxed);
+        block.class.store(self.class_of(given.bytes).map_or(NO_CLASS, |class| class as u32), Relaxed);
+        block.asked.store(watch.bytes, Relaxed);
+        block.flags.store(given.flags, Relaxed);
         block.set_owner(owner);
-        if flags & super::block::SPILLED == 0 {
-            owner.grew(bytes);
+        if given.flags & super::block::SPILLED == 0 {
+            owner.grew(given.bytes);
         }
-        call.note(|shim| shim.pool_miss(call, block, owner, asked));
+        call.note(|shim| {
+            shim.pool_miss(call, block, owner, watch.bytes, watch.stack());
+            watch.made(shim, addr);
+        });
         block.set(State::Live);
         self.map.insert(addr, block);
     }

@@ -30,15 +30,31 @@ impl Shim {
     #[inline]
     pub fn pool_hit(&'static self, call: &Call, block: &Block, owner: &'static Owner, bytes: u64, told: i64) {
         self.count(counters::POOL_HITS, 1);
-        self.listed(call, block, owner, bytes);
+        let stack = self.site(call.site(), Made::Memory(bytes));
+        self.listed(block, owner, bytes, stack);
         self.pool_told(owner, told);
     }
 
-    /// A new block serves a request.
-    pub fn pool_miss(&'static self, call: &Call, block: &Block, owner: &'static Owner, bytes: u64) {
+    /// A new block serves a request. `taken`: the stack of the call, if that was taken before.
+    pub fn pool_miss(
+        &'static self,
+        call: &Call,
+        block: &Block,
+        owner: &'static Owner,
+        bytes: u64,
+        taken: Option<StackRef>,
+    ) {
         self.count(counters::POOL_MISSES, 1);
         block.slot.store(NO_SLOT, Relaxed);
-        self.listed(call, block, owner, bytes);
+        let made = Made::Memory(bytes);
+        let stack = match taken.filter(|_| self.takes_stack(bytes)) {
+            Some(stack) => {
+                self.led_to(stack, made);
+                stack
+            }
+            None => self.site(call.site(), made),
+        };
+        self.listed(block, owner, bytes, stack);
         if !block.has(SPILLED) {
             self.pool_told(owner, bytes as i64);
         }
@@ -46,9 +62,8 @@ impl Shim {
 
     /// Writes a block's record.
     #[inline]
-    fn listed(&'static self, call: &Call, block: &Block, owner: &Owner, bytes: u64) {
+    fn listed(&'static self, block: &Block, owner: &Owner, bytes: u64, stack: StackRef) {
         let kind = kind_of(block);
-        let stack = self.site(call.site(), Made::Memory(bytes));
         if let Some(slot) = self.slot_of(block) {
             let tid = self.tid();
             threads::local(|local| self.write_live(slot, block, owner, bytes, (local, tid), stack));

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Deepest stack that can be configured.
 const MAX_DEPTH: usize = 128;
+/// Deepest one that is usual.
+const USUAL_DEPTH: usize = 32;
 
 /// Stacks of the process.
 pub struct Sites {
@@ -66,7 +68,16 @@ impl Shim {
         if sites.depth == 0 || matches!(made, Made::Memory(bytes) if bytes < sites.smallest) {
             return 0;
         }
-        let mut frames = [0_u64; MAX_DEPTH];
+        // To clear room for the deepest takes as long as a tenth of the walk.
+        match sites.depth {
+            ..=USUAL_DEPTH => self.site_of::<USUAL_DEPTH>(regs, made),
+            _ => self.site_of::<MAX_DEPTH>(regs, made),
+        }
+    }
+
+    fn site_of<const ROOM: usize>(&self, regs: Regs, made: Made) -> StackRef {
+        let sites = &self.registry.sites;
+        let mut frames = [0_u64; ROOM];
         let walk = stacks::walk(regs, &mut frames[..sites.depth]);
         if walk.len == 0 {
             return 0;
@@ -87,6 +98,13 @@ impl Shim {
             self.count(counters::DROPPED_RECORDS, 1);
             return 0;
         };
+        self.led_to(id + 1, made);
+        id + 1
+    }
+
+    /// Adds to a stack's totals what it led to.
+    pub fn led_to(&self, stack: StackRef, made: Made) {
+        let Some(id) = stack.checked_sub(1) else { return };
         let add = |offset, n| {
             self.ledger.stacks.field(id, offset).fetch_add(n, Relaxed);
         };
@@ -99,7 +117,6 @@ impl Shim {
             Made::Exec => add(offset_of!(StackSlot, execs), 1),
             Made::Stream => {}
         }
-        id + 1
     }
 
     #[cold]

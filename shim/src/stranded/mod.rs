@@ -61,7 +61,7 @@ use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::settings::{Settings, Stranded as Mode};
 use series::Older;
 use sites::{Key, Report, Request, Sites, Watched};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Allocations below this are not looked at, bytes.
@@ -97,6 +97,8 @@ pub struct Stranded {
     marks: Box<[AtomicU32]>,
     /// Requests that failed and wait for their thread's next one.
     refusals: AtomicU32,
+    /// The user wants requests of some site refused.
+    marked: AtomicBool,
 }
 
 impl Stranded {
@@ -110,6 +112,7 @@ impl Stranded {
             // Where every free is looked at, any address may concern us.
             marks: (0..MARKS).map(|_| AtomicU32::new(settings.freed_in_graph.into())).collect(),
             refusals: AtomicU32::new(0),
+            marked: AtomicBool::new(false),
         }
     }
 
@@ -147,6 +150,12 @@ impl Stranded {
         &self.marks[(hash >> 52) as usize % MARKS]
     }
 
+    /// A block came to be known (1) or is no more (−1). For who has the sites locked.
+    fn marks(&self, addr: u64, more: i32) {
+        let mark = self.mark(addr);
+        mark.store(mark.load(Relaxed).wrapping_add_signed(more), Relaxed);
+    }
+
     /// Whether a free of this address may concern us; no lock.
     #[inline]
     pub fn may_know(&self, addr: u64) -> bool {
@@ -155,21 +164,19 @@ impl Stranded {
 }
 
 impl Shim {
-    /// Who makes a call: its stack is taken.
+    /// Who makes a call in a context: its stack is taken.
     #[inline]
-    pub fn asker(&'static self, call: &Call) -> Asker {
-        Asker {
-            stack: self.site(call.site(), Made::Stream),
-            pc: call.site().pc,
-            context: self.current_context(call.vendor),
-            tid: self.tid(),
-        }
+    pub fn asker(&'static self, call: &Call, context: ContextRef) -> Asker {
+        let site = call.site();
+        Asker { stack: self.site(site, Made::Stream), pc: site.pc, context, tid: self.tid() }
     }
 
     /// A program asks for a block of at least [`SMALLEST`] bytes, which the driver would have to make.
     pub fn stranded_asked(&self, asker: &Asker, bytes: u64) -> Verdict {
         let stranded = &self.stranded;
-        if !stranded.on() {
+        // To report is nothing that a request has to wait for.
+        let may_matter = !stranded.is(Mode::Report) || stranded.waiting() || stranded.marked.load(Relaxed);
+        if !stranded.on() || !may_matter {
             return Verdict::Nothing;
         }
         match self.with_sites(|sites| sites.asked(asker, bytes)) {
@@ -187,7 +194,7 @@ impl Shim {
     /// [`Stranded::waiting`]: it may be the second try of one that failed.
     #[cold]
     pub fn stranded_served(&'static self, call: &Call, bytes: u64) {
-        let asker = self.asker(call);
+        let asker = self.asker(call, self.current_context(call.vendor));
         let answer = self.with_sites(|sites| sites.settled(&asker, bytes));
         self.settled(answer);
     }
@@ -205,19 +212,18 @@ impl Shim {
         if !self.stranded.on() {
             return;
         }
-        let (inside, now_ns) = (phase::inside(), clock::precise_ns());
+        // To be compared with times of uses, if there are any.
+        let now_ns = if watching() { clock::precise_ns() } else { clock::now_ns() };
+        let inside = phase::inside();
         let report = self.with_sites(|sites| {
             // One that was freed past us, if anything was ever known of the address.
-            let known = self.stranded.mark(addr).load(Relaxed) != 0 && sites.freed(addr);
-            let report = sites.made(asker, addr, bytes, inside, now_ns);
-            (known, report, sites.knows(addr))
+            let was_known = self.stranded.mark(addr).load(Relaxed) != 0 && sites.freed(addr);
+            let (is_known, report) = sites.made(asker, addr, bytes, inside, now_ns);
+            if was_known != is_known {
+                self.stranded.marks(addr, if is_known { 1 } else { -1 });
+            }
+            report
         });
-        let (known, report, knows) = report;
-        match (known, knows) {
-            (true, false) => drop(self.stranded.mark(addr).fetch_sub(1, Relaxed)),
-            (false, true) => drop(self.stranded.mark(addr).fetch_add(1, Relaxed)),
-            _ => {}
-        }
         if let Some(Report { stack, bytes, blocks }) = report {
             self.event(EventKind::StrandedSite, |event| {
                 event.stack = stack;
@@ -248,18 +254,21 @@ impl Shim {
             self.pooled_freed(addr);
         }
         let tid = self.tid();
-        let (known, pressed) = self.with_sites(|sites| (sites.freed(addr), sites.pressed(tid)));
-        if known {
-            self.stranded.mark(addr).fetch_sub(1, Relaxed);
-        }
-        pressed
+        self.with_sites(|sites| {
+            if sites.freed(addr) {
+                self.stranded.marks(addr, -1);
+            }
+            sites.pressed(tid)
+        })
     }
 
     /// A context is gone, with all that was in it.
     pub fn stranded_context_ended(&self, context: ContextRef) {
-        for addr in self.with_sites(|sites| sites.end_context(context)) {
-            self.stranded.mark(addr).fetch_sub(1, Relaxed);
-        }
+        self.with_sites(|sites| {
+            for addr in sites.end_context(context) {
+                self.stranded.marks(addr, -1);
+            }
+        });
     }
 
     /// Whether a request is the growth of a pool inside the program, and not a buffer that it works
@@ -296,7 +305,7 @@ impl Shim {
                 "{what} are stranded, but the program is not known to free and retry when an allocation fails: if it does, GPUMEM_STRANDED_RETRIES=1 says so"
             ));
         }
-        self.with_sites(|sites| sites.get_mut(key).into_iter().for_each(|known| known.marked = true));
+        self.with_sites(|sites| sites.mark(key));
         Ok(format!("{what}: its next request is refused once, so that the program gives them back"))
     }
 
@@ -304,13 +313,16 @@ impl Shim {
     fn with_sites<R>(&self, f: impl FnOnce(&mut Sites) -> R) -> R {
         let mut sites = self.stranded.sites();
         let before = sites.stranded;
-        sites.used(&self.stranded.uses.take());
+        if self.stranded.uses.any() {
+            sites.used(&self.stranded.uses.take());
+        }
         let result = f(&mut sites);
         let now = sites.stranded;
         if let Some(watched) = sites.newly_watched().filter(|_| self.stranded.on()) {
             self.stranded.uses.watch(watched);
         }
         self.stranded.refusals.store(sites.refusals() as u32, Relaxed);
+        self.stranded.marked.store(sites.any_marked, Relaxed);
         drop(sites);
         if now > before {
             self.count(counters::STRANDED_ADDED, now - before);

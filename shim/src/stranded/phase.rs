@@ -4,29 +4,24 @@
 //! Programs allocate what they will work with before they launch anything, or after they have waited
 //! for what they launched; what is asked for between launches is scratch.
 
-use std::cell::Cell;
-
-thread_local! {
-    // No destructor: hooks are called from thread-local destructors of the program too.
-    static LAUNCHED: Cell<bool> = const { Cell::new(false) };
-}
+use crate::threads::local;
 
 /// This thread launches a kernel. Copies do not count: models are loaded by them.
 #[inline(always)]
 pub fn submitted() {
-    LAUNCHED.with(|launched| launched.set(true));
+    local(|local| local.launched.set(true));
 }
 
 /// This thread waited for a stream, an event or the device, or for a copy.
 #[inline(always)]
 pub fn synced() {
-    LAUNCHED.with(|launched| launched.set(false));
+    local(|local| local.launched.set(false));
 }
 
 /// Whether it is in the middle of a computation.
 #[inline]
 pub fn inside() -> bool {
-    LAUNCHED.with(Cell::get)
+    local(|local| local.launched.get())
 }
 
 #[cfg(test)]

@@ -69,6 +69,33 @@ impl Known {
     pub fn is_scratch(&self) -> bool {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
     }
+
+    /// What it strands now, and whether its blocks are watched.
+    fn look_again(&mut self) {
+        self.watched = self.strands || self.marked;
+        self.stranded = match self.blocks.split_last() {
+            None => (0, 0),
+            Some((newest, before)) => {
+                let older = older(before, newest.bytes);
+                self.strands |= older.strand(newest.bytes);
+                self.watched |= self.strands || older.may_strand();
+                if self.strands { (older.bytes, older.blocks as u64) } else { (0, 0) }
+            }
+        };
+        if self.blocks.is_empty() {
+            self.said = 0;
+        }
+    }
+
+    /// What to tell people: once it strands enough, and again when it is twice as much.
+    fn report(&mut self) -> Option<Report> {
+        let (bytes, blocks) = self.stranded;
+        if bytes < super::LEAST_REPORTED || bytes < self.said.saturating_mul(2) {
+            return None;
+        }
+        self.said = bytes;
+        Some(Report { stack: self.stack, bytes, blocks })
+    }
 }
 
 /// A request that failed: the thread's next one tells whether the program retries.
@@ -118,6 +145,8 @@ pub struct Sites {
     refusals: Vec<Refusal>,
     /// Sum of what all sites strand.
     pub stranded: u64,
+    /// A site is marked, or was.
+    pub any_marked: bool,
     /// How the blocks of watched sites are others than when that was last asked.
     changed: Option<Watched>,
 }
@@ -140,8 +169,12 @@ impl Sites {
         self.known.get(&key)
     }
 
-    pub fn get_mut(&mut self, key: Key) -> Option<&mut Known> {
-        self.known.get_mut(&key)
+    /// The user wants the next request of this site refused.
+    pub fn mark(&mut self, key: Key) {
+        if let Some(known) = self.known.get_mut(&key) {
+            known.marked = true;
+            self.any_marked = true;
+        }
     }
 
     /// What is known of the site of an asker.
@@ -219,21 +252,16 @@ impl Sites {
         self.refusals.iter().any(|refusal| refusal.key == key)
     }
 
-    /// Whether there is a block at this address.
-    pub fn knows(&self, addr: u64) -> bool {
-        self.blocks.contains_key(&addr)
-    }
-
     /// Whether a refusal of ours waits for this thread's next request: what it frees goes back.
     pub fn pressed(&self, tid: u32) -> bool {
         self.refusals.iter().any(|refusal| refusal.ours && refusal.tid == tid)
     }
 
-    /// A block was made. What to tell people, if there is something.
-    pub fn made(&mut self, asker: &Asker, addr: u64, bytes: u64, inside: bool, now_ns: u64) -> Option<Report> {
+    /// A block was made: whether it is known from now on, and what to tell people, if there is something.
+    pub fn made(&mut self, asker: &Asker, addr: u64, bytes: u64, inside: bool, now_ns: u64) -> (bool, Option<Report>) {
         let key = self.key(asker);
         if self.blocks.len() >= BLOCKS || !self.room_for(key) {
-            return None;
+            return (false, None);
         }
         let known = self.known.entry(key).or_default();
         if known.stack == 0 {
@@ -242,21 +270,21 @@ impl Sites {
         known.inside += u64::from(inside);
         known.outside += u64::from(!inside);
         if known.blocks.len() >= BLOCKS_OF_SITE {
-            return None;
+            return (false, None);
         }
         known.blocks.push(Block { addr, bytes, made_ns: now_ns, used_ns: 0 });
         self.blocks.insert(addr, (bytes, key));
-        self.look_again(key);
-        if self.known.get(&key).is_some_and(|known| known.watched) {
+        let (before, was_watched) = (known.stranded.0, known.watched);
+        known.look_again();
+        let (stranded, watched) = (known.stranded.0, known.watched);
+        let report = known.report();
+        self.stranded = self.stranded - before + stranded;
+        if watched != was_watched {
+            self.watch_all();
+        } else if watched {
             self.watched_changed(Watched::Came(addr..addr.saturating_add(bytes)));
         }
-        let known = self.known.get_mut(&key)?;
-        let (bytes, blocks) = known.stranded;
-        if bytes < super::LEAST_REPORTED || bytes < known.said.saturating_mul(2) {
-            return None;
-        }
-        known.said = bytes;
-        Some(Report { stack: known.stack, bytes, blocks })
+        (true, report)
     }
 
     /// A site that is new has room: one that holds nothing and is not known for anything goes.
@@ -292,9 +320,6 @@ impl Sites {
 
     /// Work was seen to use blocks, by their addresses and times.
     pub fn used(&mut self, uses: &[(u64, u64)]) {
-        if uses.is_empty() {
-            return;
-        }
         let mut keys = FxHashSet::default();
         for &(addr, used_ns) in uses {
             let Some(&(_, key)) = self.blocks.get(&addr) else { continue };
@@ -321,7 +346,13 @@ impl Sites {
     }
 
     /// How the blocks of all watched sites have changed since this was last asked.
+    #[inline]
     pub fn newly_watched(&mut self) -> Option<Watched> {
+        if self.changed.is_some() { self.watched_now() } else { None }
+    }
+
+    #[cold]
+    fn watched_now(&mut self) -> Option<Watched> {
         let changed = self.changed.take()?;
         let Watched::All(_) = changed else { return Some(changed) };
         let watched = self.known.values().filter(|known| known.watched);
@@ -332,21 +363,8 @@ impl Sites {
     /// What a site strands now.
     fn look_again(&mut self, key: Key) {
         let Some(known) = self.known.get_mut(&key) else { return };
-        let before = known.stranded.0;
-        let was_watched = known.watched;
-        known.watched = known.strands || known.marked;
-        known.stranded = match known.blocks.split_last() {
-            None => (0, 0),
-            Some((newest, before)) => {
-                let older = older(before, newest.bytes);
-                known.strands |= older.strand(newest.bytes);
-                known.watched |= known.strands || older.may_strand();
-                if known.strands { (older.bytes, older.blocks as u64) } else { (0, 0) }
-            }
-        };
-        if known.blocks.is_empty() {
-            known.said = 0;
-        }
+        let (before, was_watched) = (known.stranded.0, known.watched);
+        known.look_again();
         let changed = known.watched != was_watched;
         self.stranded = self.stranded - before + known.stranded.0;
         if changed {

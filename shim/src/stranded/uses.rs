@@ -86,9 +86,15 @@ impl Uses {
         TO.store(blocks.last().map_or(0, |last| last.range.end), Relaxed);
     }
 
+    /// Whether there is something to take.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Relaxed)
+    }
+
     /// Addresses of blocks that were used since this was last asked, and when.
     pub fn take(&self) -> Vec<(u64, u64)> {
-        if !self.any.load(Relaxed) || !self.any.swap(false, Relaxed) {
+        if !self.any.swap(false, Relaxed) {
             return Vec::new();
         }
         let mut blocks = super::lock(&self.blocks);

@@ -3,7 +3,9 @@
 use super::{Asker, SMALLEST, Verdict};
 use crate::call::Call;
 use crate::gate;
+use crate::shim::Shim;
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
+use gpumem_wire::layout::{ContextRef, StackRef};
 
 /// An allocation of the program that is looked at, if it is large enough.
 pub struct Watch {
@@ -14,17 +16,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The program asks for a block that the driver would have to make.
+    /// The program asks for a block that the driver would have to make, in the context that it says or in the
+    /// current one.
     #[inline]
-    pub fn new(call: &Call, bytes: u64) -> Self {
+    pub fn new(call: &Call, bytes: u64, context: Option<ContextRef>) -> Self {
         let small = Self { asker: None, bytes, verdict: Verdict::Nothing };
-        if bytes < SMALLEST { small } else { Self::of_large(call, bytes).unwrap_or(small) }
+        if bytes < SMALLEST { small } else { Self::of_large(call, bytes, context).unwrap_or(small) }
     }
 
-    fn of_large(call: &Call, bytes: u64) -> Option<Self> {
+    fn of_large(call: &Call, bytes: u64, context: Option<ContextRef>) -> Option<Self> {
         gate::shim().filter(|shim| shim.stranded.on())?;
         call.note(|shim| {
-            let asker = shim.asker(call);
+            let asker = shim.asker(call, context.unwrap_or_else(|| shim.current_context(call.vendor)));
             Self { asker: Some(asker), bytes, verdict: shim.stranded_asked(&asker, bytes) }
         })
     }
@@ -35,12 +38,26 @@ impl Watch {
     pub fn answered(&self, call: &Call, status: Status, addr: u64) {
         let Some(asker) = &self.asker else { return };
         match status {
-            SUCCESS => drop(call.note(|shim| shim.stranded_made(asker, addr, self.bytes))),
+            SUCCESS => drop(call.note(|shim| self.made(shim, addr))),
             OUT_OF_MEMORY if self.verdict != Verdict::Refuse => {
                 call.note(|shim| shim.stranded_failed(asker, self.bytes));
             }
             _ => {}
         }
+    }
+
+    /// It got this block.
+    #[inline]
+    pub fn made(&self, shim: &'static Shim, addr: u64) {
+        if let Some(asker) = &self.asker {
+            shim.stranded_made(asker, addr, self.bytes);
+        }
+    }
+
+    /// The call's stack, if it was taken: 0 where none could be.
+    #[inline]
+    pub fn stack(&self) -> Option<StackRef> {
+        self.asker.map(|asker| asker.stack)
     }
 
     /// Whether it is the growth of a pool inside the program.
@@ -59,7 +76,7 @@ impl Watch {
 /// `out` is the program's out-parameter, which `real` has written when it succeeds.
 #[inline]
 pub unsafe fn watched(call: &Call, bytes: u64, out: *const DevicePtr, real: impl FnOnce() -> Status) -> Status {
-    let watch = Watch::new(call, bytes);
+    let watch = Watch::new(call, bytes, None);
     if watch.verdict == Verdict::Refuse {
         return OUT_OF_MEMORY;
     }

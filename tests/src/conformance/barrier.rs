@@ -2,11 +2,13 @@
 
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok};
 use std::ptr::null_mut;
+use std::time::Duration;
 
 pub(super) const CHECKS: &[Check] = &[
     Check::measured("barrier.free_waits_for_null_stream", free_waits_for_null_stream),
     Check::measured("barrier.free_waits_for_blocking_stream", free_waits_for_blocking_stream),
     Check::measured("barrier.free_waits_for_non_blocking_stream", free_waits_for_non_blocking),
+    Check::measured("barrier.free_waits_for_its_context_alone", free_waits_for_its_context_alone),
     Check::measured("barrier.update_does_not_wait", update_does_not_wait),
     Check::measured("barrier.exec_destroy_does_not_wait", exec_destroy_does_not_wait),
     Check::documented("barrier.free_async_does_not_wait", free_async_does_not_wait),
@@ -48,6 +50,34 @@ fn free_waits_for_blocking_stream(t: &mut Checker) -> Done {
 
 fn free_waits_for_non_blocking(t: &mut Checker) -> Done {
     free_waits(t, &Strm::non_blocking()?)
+}
+
+/// Whichever of two contexts on one device is current.
+fn free_waits_for_its_context_alone(t: &mut Checker) -> Done {
+    let context = create_context(t.gpu.device)?;
+    let kernels = gpumem_kernels::Kernels::load().map_err(|e| Stop::Fail(format!("loading the kernels: {:?}", e.0)))?;
+    let (stream, end) = (Strm::non_blocking()?, Ev::new()?);
+    kernels.spin(stream.k(), Duration::from_micros(1), None)?;
+    stream.sync()?;
+    for bytes in [4096, 3 << 20, 256 << 20] {
+        for current in [context, t.gpu.primary] {
+            let theirs = Mem::new(bytes)?;
+            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))?;
+            let ours = Mem::new(bytes)?;
+            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))?;
+            kernels.spin(stream.k(), Duration::from_millis(SPIN_MS), None)?;
+            end.record(&stream)?;
+            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(current)))?;
+            t.eq("the free of another context's memory", ours.free(), 0);
+            t.eq(&format!("the kernel once {bytes} bytes of another context were freed"), end.query(), 600);
+            t.eq("the free", theirs.free(), 0);
+            t.eq(&format!("the kernel once {bytes} bytes of its context were freed"), end.query(), 0);
+            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))?;
+        }
+    }
+    drop((stream, end));
+    ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(context)))?;
+    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))
 }
 
 fn spin_graph(t: &Checker, stream: &Strm) -> Result<Graph, Stop> {

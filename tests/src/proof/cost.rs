@@ -63,7 +63,7 @@ pub(super) fn measured(figure: &Value) -> Measured {
 }
 
 /// What a figure of the real driver says, for the note.
-fn beside(figure: &Value) -> String {
+pub(super) fn beside(figure: &Value) -> String {
     let (added, quartiles, native) = (&figure["added_ns"], &figure["added_quartiles"], &figure["native_ns"]);
     format!("against a driver that does nothing; against the GPU's own +{added} ns, quartiles {quartiles}, of {native}")
 }

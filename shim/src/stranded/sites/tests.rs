@@ -29,7 +29,7 @@ fn what_is_stranded_is_counted_reported_by_doublings_and_gone_with_its_frees() {
     let mut sites = Sites::default();
     let mut reports = Vec::new();
     for n in 0..40 {
-        reports.extend(sites.made(&asker(1, 1), (n + 1) << 30, (100 + n) * MIB, true, n));
+        reports.extend(sites.made(&asker(1, 1), (n + 1) << 30, (100 + n) * MIB, true, n).1);
     }
     assert_eq!(sites.stranded, (100..139).sum::<u64>() * MIB);
     assert!(reports.windows(2).all(|pair| pair[1].bytes >= 2 * pair[0].bytes) && reports.len() == 4, "{reports:?}");

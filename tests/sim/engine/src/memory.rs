@@ -159,8 +159,8 @@ pub fn alloc_kind(m: &mut Machine, ctx: H, size: u64, kind: Kind) -> Result<u64>
     Ok(range.addr)
 }
 
-/// cuMemFree: waits for the whole device first, non-blocking streams too
-/// (measured on an H200, for any size). Anything but the start of a live
+/// cuMemFree: waits for all work of the memory's context first, of non-blocking streams
+/// too, whichever context is current (measured on an H200, for any size). Anything but the start of a live
 /// allocation gives 1.
 pub fn free(ptr: u64) -> Result {
     if ptr == 0 {

@@ -116,10 +116,10 @@ pub fn freed(ptr: u64, status: u32, strict: bool) {
 }
 
 impl Machine {
-    /// What the free of memory of this context waits for: its device, and contexts that have access to it
-    /// as a peer.
+    /// What the free of memory of this context waits for: the context's own work, and no other's on its device
+    /// (measured on an H200); contexts of other devices that have access to it as a peer.
     pub fn free_fences(&self, device: u32, ctx: H) -> Vec<Fence> {
-        let mut all = self.device_fences(device);
+        let mut all = self.context_fences(ctx);
         let peers = self.contexts.iter().filter(|(_, c)| c.device != device && c.peers.contains(&ctx));
         all.extend(peers.flat_map(|(h, _)| self.context_fences(*h)));
         all
