@@ -9,6 +9,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("barrier.free_waits_for_blocking_stream", free_waits_for_blocking_stream),
     Check::measured("barrier.free_waits_for_non_blocking_stream", free_waits_for_non_blocking),
     Check::measured("barrier.free_waits_for_its_context_alone", free_waits_for_its_context_alone),
+    Check::measured("barrier.free_waits_for_copies_by_another_context", free_waits_for_copies_by_another_context),
     Check::measured("barrier.update_does_not_wait", update_does_not_wait),
     Check::measured("barrier.exec_destroy_does_not_wait", exec_destroy_does_not_wait),
     Check::documented("barrier.free_async_does_not_wait", free_async_does_not_wait),
@@ -52,32 +53,82 @@ fn free_waits_for_non_blocking(t: &mut Checker) -> Done {
     free_waits(t, &Strm::non_blocking()?)
 }
 
+/// Another context on the device, a stream of it, and an event there.
+struct Other {
+    context: cudarc::driver::sys::CUcontext,
+    kernels: gpumem_kernels::Kernels,
+    stream: Strm,
+    end: Ev,
+}
+
+impl Other {
+    fn new(t: &Checker) -> Result<Self, Stop> {
+        let context = create_context(t.gpu.device)?;
+        let kernels =
+            gpumem_kernels::Kernels::load().map_err(|e| Stop::Fail(format!("loading the kernels: {:?}", e.0)))?;
+        let other = Self { context, kernels, stream: Strm::non_blocking()?, end: Ev::new()? };
+        other.kernels.spin(other.stream.k(), Duration::from_micros(1), None)?;
+        other.stream.sync()?;
+        Ok(other)
+    }
+
+    /// Makes it current and gives it a long kernel, with the event behind that.
+    fn spin(&self) -> Done {
+        make_current(self.context)?;
+        self.kernels.spin(self.stream.k(), Duration::from_millis(SPIN_MS), None)?;
+        self.end.record(&self.stream)
+    }
+
+    fn destroy(self, t: &Checker) -> Done {
+        let context = self.context;
+        make_current(context)?;
+        drop(self);
+        ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(context)))?;
+        make_current(t.gpu.primary)
+    }
+}
+
+fn make_current(context: cudarc::driver::sys::CUcontext) -> Done {
+    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))
+}
+
 /// Whichever of two contexts on one device is current.
 fn free_waits_for_its_context_alone(t: &mut Checker) -> Done {
-    let context = create_context(t.gpu.device)?;
-    let kernels = gpumem_kernels::Kernels::load().map_err(|e| Stop::Fail(format!("loading the kernels: {:?}", e.0)))?;
-    let (stream, end) = (Strm::non_blocking()?, Ev::new()?);
-    kernels.spin(stream.k(), Duration::from_micros(1), None)?;
-    stream.sync()?;
+    let other = Other::new(t)?;
     for bytes in [4096, 3 << 20, 256 << 20] {
-        for current in [context, t.gpu.primary] {
+        for current in [other.context, t.gpu.primary] {
+            make_current(other.context)?;
             let theirs = Mem::new(bytes)?;
-            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))?;
+            make_current(t.gpu.primary)?;
             let ours = Mem::new(bytes)?;
-            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))?;
-            kernels.spin(stream.k(), Duration::from_millis(SPIN_MS), None)?;
-            end.record(&stream)?;
-            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(current)))?;
+            other.spin()?;
+            make_current(current)?;
             t.eq("the free of another context's memory", ours.free(), 0);
-            t.eq(&format!("the kernel once {bytes} bytes of another context were freed"), end.query(), 600);
+            t.eq(&format!("the kernel once {bytes} bytes of another context were freed"), other.end.query(), 600);
             t.eq("the free", theirs.free(), 0);
-            t.eq(&format!("the kernel once {bytes} bytes of its context were freed"), end.query(), 0);
-            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))?;
+            t.eq(&format!("the kernel once {bytes} bytes of its context were freed"), other.end.query(), 0);
         }
     }
-    drop((stream, end));
-    ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(context)))?;
-    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))
+    other.destroy(t)
+}
+
+/// A copy out of a context's memory is its work, on whatever stream. (One into it is not, and where the free comes
+/// first its own context ends with 700.)
+fn free_waits_for_copies_by_another_context(t: &mut Checker) -> Done {
+    let bytes = 3 << 20;
+    make_current(t.gpu.primary)?;
+    let ours = Mem::new(bytes)?;
+    let other = Other::new(t)?;
+    let theirs = Mem::new(bytes)?;
+    other.spin()?;
+    ok("cuMemcpyDtoDAsync", cu!(cuMemcpyDtoDAsync_v2(theirs.p, ours.p, bytes, other.stream.s)))?;
+    make_current(t.gpu.primary)?;
+    t.eq("the free", ours.free(), 0);
+    t.eq("the kernel before the copy", other.end.query(), 0);
+    make_current(other.context)?;
+    other.stream.sync()?;
+    drop(theirs);
+    other.destroy(t)
 }
 
 fn spin_graph(t: &Checker, stream: &Strm) -> Result<Graph, Stop> {
