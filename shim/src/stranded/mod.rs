@@ -174,9 +174,9 @@ impl Shim {
     /// A program asks for a block of at least [`SMALLEST`] bytes, which the driver would have to make.
     pub fn stranded_asked(&self, asker: &Asker, bytes: u64) -> Verdict {
         let stranded = &self.stranded;
-        // To report is nothing that a request has to wait for.
-        let may_matter = !stranded.is(Mode::Report) || stranded.waiting() || stranded.marked.load(Relaxed);
-        if !stranded.on() || !may_matter {
+        // To report is nothing that a request has to wait for, but what is known of uses counts from here on.
+        let may_refuse = !stranded.is(Mode::Report) || stranded.marked.load(Relaxed);
+        if !stranded.on() || !(may_refuse || stranded.waiting() || stranded.uses.any()) {
             return Verdict::Nothing;
         }
         match self.with_sites(|sites| sites.asked(asker, bytes)) {
