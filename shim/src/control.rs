@@ -1,6 +1,6 @@
 //! The control thread: a heartbeat, samples over time, commands of the inspector. It starts with the first
 //! context, ends when no other thread is left, blocks all signals, and calls the driver for one thing only: to
-//! give back what the pool keeps idle, while the device is known to do nothing.
+//! give back what the pool keeps idle, while its context is known to do nothing.
 
 use crate::clock;
 use crate::descriptor::Descriptor;

@@ -1,5 +1,6 @@
 /* The order that cuMemFree promises. `pool_order MODE`:
  *   running   work of each kind of stream on a block that is freed, given out again and written by another
+ *   green     a context is made of a green one (which the simulator has not): from then on frees are the driver's
  *   idle      frees with nothing given to the device in between: how many driver calls they take
  *   busy      idle blocks while a long kernel runs: nobody waits for the device, nothing is given back
  *   streams   many streams at once, blocks handed from one to the other by free and allocation */
@@ -165,6 +166,17 @@ static void *worker(void *seed) {
     return NULL;
 }
 
+/* One free before, eight after. */
+static void green(void) {
+    CUcontext made = NULL;
+    give(get(MIB), MIB);
+    CUresult rc = cuCtxFromGreenCtx(&made, NULL);
+    EXPECT(rc != 0, 1);
+    uint64_t frees = stat_of("cuMemFree_v2");
+    for (int i = 0; i < 8; i++) give(get(MIB), MIB);
+    if (sim.stat) EXPECT(stat_of("cuMemFree_v2") - frees, 8);
+}
+
 static void streams(void) {
     enum { THREADS = 6 };
     pthread_t t[THREADS];
@@ -180,6 +192,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "idle")) idle();
     else if (!strcmp(mode, "busy")) busy();
     else if (!strcmp(mode, "streams")) streams();
+    else if (!strcmp(mode, "green")) green();
     else running();
     return end("pool_order");
 }

@@ -27,7 +27,7 @@ fn said(ran: &Ran, name: &str) -> u64 {
 const ONE: &[(&str, &str)] = &[("GPUMEM_GRAPH_CACHE", "1"), ("GPUMEM_GRAPH_IDLE", "0")];
 const FEW: &[(&str, &str)] = &[("GPUMEM_GRAPH_CACHE", "2"), ("GPUMEM_GRAPH_IDLE", "1ms")];
 
-/// A free waits for all contexts of the device, of which another thread may just end one.
+/// A free waits for its own context, beside threads that end theirs.
 #[test]
 fn a_free_leaves_contexts_alone_that_end() {
     for mode in ["strict", "deferred"] {

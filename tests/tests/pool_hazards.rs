@@ -70,7 +70,7 @@ fn t14_a_sticky_error_is_sticky() {
     }
 }
 
-/// A free waits for the whole device, of all contexts and streams; and memory given out again is nobody
+/// A free waits for all streams of its context, and for no other context; and memory given out again is nobody
 /// else's.
 #[test]
 fn a_free_keeps_its_barrier_whatever_runs() {
@@ -101,6 +101,15 @@ fn t12_captures_forbid_what_they_forbid_natively() {
 #[test]
 fn t16_an_address_is_anothers_at_once() {
     as_native(&program("pool_threads").arg("race"));
+}
+
+/// Memory of a green context may be used by others, whose work no event of it covers.
+#[test]
+fn green_contexts_put_the_pool_aside() {
+    let ran = program("pool_order").arg("green").preloaded().ok();
+    let ledger = ran.ledger();
+    assert_eq!(ledger.counter(counters::POOL_KEPT), 1, "{}", ran.err);
+    assert_eq!(ran.violations(), [""; 0]);
 }
 
 /// A thread that ends leaves nothing behind that nobody can have.

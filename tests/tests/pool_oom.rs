@@ -217,3 +217,30 @@ fn a_pool_that_does_not_retry_spills() {
     ledger.sound().complete().balanced();
     assert!(ledger.counter(counters::SPILLS) > 0);
 }
+
+/// What one thread gives back is nobody's for a moment: a request that fails meanwhile is no answer.
+#[test]
+fn threads_that_share_a_full_device_are_not_refused() {
+    let full = program("pool_full").arg("shared").env("SIM_DEVICE_MEM", "260M");
+    let kept = [("GPUMEM_POOL_MAX", "8GiB")];
+    let limited = [("GPUMEM_POOL_MAX", "8GiB"), ("GPUMEM_LIMIT", "240MiB")];
+    for settings in [&kept[..], &limited[..]] {
+        for free in ["strict", "deferred"] {
+            let program =
+                settings.iter().fold(full.clone().env("GPUMEM_FREE", free), |it, (name, value)| it.env(name, value));
+            let ran = program.preloaded().ok();
+            assert!(ran.err.contains("refused 0"), "{free}, {settings:?}: {}", ran.err);
+            assert_eq!(ran.violations(), [""; 0], "{free}, {settings:?}");
+        }
+    }
+}
+
+/// Where memory runs out all idle blocks go back, those of contexts that other threads end meanwhile too.
+#[test]
+fn idle_blocks_of_contexts_that_end_are_left_alone() {
+    let ends = program("pool_full").arg("contexts").env("GPUMEM_POOL_DECAY", "0");
+    for free in ["strict", "deferred"] {
+        let ran = ends.clone().env("GPUMEM_FREE", free).preloaded().ok();
+        assert_eq!(ran.violations(), [""; 0], "{free}");
+    }
+}

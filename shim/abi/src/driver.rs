@@ -376,6 +376,7 @@ macro_rules! driver_functions {
         cuMemGetAddressRange_v2 ["cuMemGetAddressRange" 3020 legacy = cuMemGetAddressRange_v2] => peer::address_range(base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
         cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" 11070 legacy = cuMemGetHandleForAddressRange] => peer::range_handle(handle: Opaque, ptr: DevicePtr, bytes: usize, kind: c_int, flags: u64);
         cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" 4000 legacy = cuCtxEnablePeerAccess] => peer::enable(ctx: Context, flags: c_uint);
+        cuCtxFromGreenCtx ["cuCtxFromGreenCtx" 12040 legacy = cuCtxFromGreenCtx] => peer::from_green(ctx: *mut Context, green: Context);
         cuCtxDisablePeerAccess ["cuCtxDisablePeerAccess" 4000 legacy = cuCtxDisablePeerAccess] => peer::disable(ctx: Context);
     } };
 }

@@ -355,8 +355,8 @@ mod tests {
                 });
             }
         });
-        // One more for each thread that is about to put one back.
-        let most = THREADS * (LIVE + 3);
+        // A few more where a list is looked at by two at once; each slot served hundreds of times.
+        let most = 2 * THREADS * LIVE;
         assert!(table.handed_out() <= most as u64, "{} slots for {most}", table.handed_out());
         // All of them come again before any new one.
         let all = table.handed_out();

@@ -185,6 +185,10 @@ impl Map {
             return None;
         }
         let place = self.table().place(addr);
+        // A free place may just become another address's.
+        if place.addr.load(Acquire) != addr {
+            return None;
+        }
         // SAFETY: blocks are never freed.
         unsafe { place.block.load(Acquire).as_ref() }
     }

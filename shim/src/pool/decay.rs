@@ -48,7 +48,7 @@ impl Pool {
         idle - (may_stay as u64).min(idle)
     }
 
-    /// Gives back the oldest idle blocks, no more than so many bytes. The device is idle.
+    /// Gives back the oldest idle blocks, no more than so many bytes. The context is idle.
     fn release_within(&self, owner: &'static Owner, mut bytes: u64) {
         while let Some(next) = owner.oldest_bytes().filter(|&next| next <= bytes) {
             let released = self.release(owner, next, 1);
@@ -181,7 +181,7 @@ pub fn trim(shim: &'static Shim) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     match stays {
         0 => format!("{} MiB given back", mib(back)),
-        _ => format!("{} MiB given back; {} MiB stay while the device works", mib(back), mib(stays)),
+        _ => format!("{} MiB given back; {} MiB stay while their contexts work", mib(back), mib(stays)),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Pool;
 use super::ask::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
+use super::ladder::Moving;
 use super::owner::Owner;
 use super::thread::Pushed;
 use crate::call::Call;
@@ -97,6 +98,7 @@ impl Pool {
     /// Puts a block that no work uses where later requests find it. `bytes`: what leaves the program.
     #[inline]
     fn put(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner, bytes: i64) {
+        let _moving = self.moving();
         let cache = self.cache();
         let taken = cache.enter().filter(|taken| std::ptr::eq(taken.owner(), owner));
         let class = self.class_of(block.bytes.load(Relaxed));
@@ -134,6 +136,8 @@ impl Pool {
             let bytes = block.asked.load(Relaxed) as i64;
             // Before: another thread may get the block at once.
             call.note(|shim| shim.pool_free(block));
+            // Nobody else finds the blocks that are looked at.
+            let _moving = Moving::begin(&self.moves);
             match owner.is_over_or_kept(block, clock::now_ns()) {
                 true => call.note(|shim| self.put(shim, block, owner, bytes)),
                 false => call.note(|shim| shim.pool_told(owner, -bytes)),
@@ -220,6 +224,7 @@ impl Pool {
             });
             return status;
         }
+        let _moving = self.moving();
         if let Some(owner) = owner {
             if !block.has(SPILLED) {
                 owner.shrank(block.bytes.load(Relaxed));

@@ -70,6 +70,7 @@ impl Pool {
             return false;
         }
         // It is this thread's now.
+        let _moving = self.moving();
         let asked = block.asked.load(Relaxed);
         shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
         shim.ledger.count_all(

@@ -3,6 +3,7 @@
 
 use super::Pool;
 use super::block::{HOST, MANAGED};
+use super::lock;
 use super::owner::Owner;
 use crate::call::Call;
 use crate::{clock, gate, graphs};
@@ -10,7 +11,10 @@ use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::OomFallback;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Times that idle blocks go back for one request at most.
+const FLUSHES: usize = 64;
 
 /// What was got.
 #[derive(Clone, Copy)]
@@ -19,6 +23,26 @@ pub struct Given {
     pub addr: Option<u64>,
     pub bytes: u64,
     pub flags: u32,
+}
+
+/// A block on its way: from the live ones to the idle ones, or from those to the driver.
+pub(super) struct Moving<'a>(&'a Moves);
+
+/// How many moves began, and ended.
+pub(super) type Moves = (AtomicU64, AtomicU64);
+
+impl<'a> Moving<'a> {
+    #[cold]
+    pub fn begin(moves: &'a Moves) -> Self {
+        moves.0.fetch_add(1, SeqCst);
+        Self(moves)
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.1.fetch_add(1, SeqCst);
+    }
 }
 
 impl Pool {
@@ -37,13 +61,17 @@ impl Pool {
         let plain = |bytes| Given { addr: None, bytes, flags: 0 };
         let mut status = OUT_OF_MEMORY;
         if self.admits(owner, rounded) {
-            status = real(rounded);
-            if status != OUT_OF_MEMORY {
-                return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
-            }
-            // Without anything to give back, what the driver said is the answer.
-            if self.flush(owner.device) > 0 {
+            // Other threads take what one gives back, and give back what another one looks for.
+            for _ in 0..FLUSHES {
+                let before = self.moved();
                 status = real(rounded);
+                if status != OUT_OF_MEMORY {
+                    return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
+                }
+                // Without anything to give back, what the driver said is the answer.
+                if self.flush(owner.device) == 0 && self.is_still_at(before) {
+                    break;
+                }
             }
             // HIP has the answer of the last call as the thread's last error: that has to be this one's.
             if status == OUT_OF_MEMORY && (relieve_graphs(owner) || self.vendor == Vendor::Hip) {
@@ -68,14 +96,42 @@ impl Pool {
             return true;
         }
         let room = || limit.checked_sub(self.used(owner)).is_some_and(|room| room >= bytes);
-        if room() {
-            return true;
+        for _ in 0..FLUSHES {
+            let before = self.moved();
+            if room() {
+                return true;
+            }
+            if super::looks::capturing() {
+                return false;
+            }
+            if self.flush(owner.device) == 0 && self.is_still_at(before) {
+                break;
+            }
         }
-        if super::looks::capturing() {
-            return false;
-        }
-        self.flush(owner.device);
         room()
+    }
+
+    /// How many moves have ended. As long as it changes there may be more to give back.
+    fn moved(&self) -> u64 {
+        self.moves.1.load(SeqCst)
+    }
+
+    /// Whether that is what it was, once no block is on its way.
+    fn is_still_at(&self, before: u64) -> bool {
+        const LOOKS: usize = 1000;
+        for _ in 0..LOOKS {
+            if self.moves.0.load(SeqCst) == self.moved() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.moved() == before
+    }
+
+    /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
+    #[inline(always)]
+    pub(super) fn moving(&self) -> Option<Moving<'_>> {
+        if self.limit.load(Relaxed) == 0 { None } else { Some(Moving::begin(&self.moves)) }
     }
 
     /// Device bytes that this process takes of an owner's device, idle ones among them.
@@ -93,9 +149,16 @@ impl Pool {
     /// something captures, those stay.
     pub fn flush(&'static self, device: i32) -> u64 {
         let Some(shim) = gate::shim() else { return 0 };
+        // What another thread is about to give back is nobody's meanwhile.
+        let _flushing = lock(&self.flushing);
         self.gather(shim);
         let (now, mut released) = (clock::now_ns(), 0);
         for owner in self.owners().into_iter().filter(|owner| owner.device == device) {
+            // The context may be another thread's, which ends it: that waits until this is done.
+            let _staying = lock(&owner.releasing);
+            if owner.gone.load(SeqCst) {
+                continue;
+            }
             if owner.has_pending() {
                 owner.settle(now);
             }

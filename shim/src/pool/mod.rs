@@ -77,6 +77,9 @@ pub struct Pool {
     looked: AtomicUsize,
     spare: Mutex<Vec<&'static Block>>,
     any_spare: AtomicBool,
+    /// Held while all idle blocks go back.
+    flushing: Mutex<()>,
+    moves: ladder::Moves,
 }
 
 /// Devices were let into each other's memory: work of one may use blocks of another, which no barrier of
@@ -149,6 +152,8 @@ impl Pool {
             looked: AtomicUsize::new(0),
             spare: Mutex::default(),
             any_spare: AtomicBool::new(false),
+            flushing: Mutex::new(()),
+            moves: Default::default(),
         };
         pool.set_max(settings.pool_max);
         pool

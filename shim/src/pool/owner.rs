@@ -199,9 +199,11 @@ impl Owner {
     /// Keeps a block that no work uses any more.
     pub fn keep(&self, block: &'static Block, now_ns: u64) {
         let mut inner = lock(&self.inner);
+        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
         self.keep_in(&mut inner, block, now_ns);
     }
 
+    /// Its bytes are counted as idle already.
     fn keep_in(&self, inner: &mut Inner, block: &'static Block, now_ns: u64) {
         let (bytes, addr) = (block.bytes.load(Relaxed), block.addr.load(Relaxed));
         block.idle_ns.store(now_ns, Relaxed);
@@ -210,8 +212,7 @@ impl Owner {
         inner.by_age.insert(inner.turn, block);
         inner.turn += 1;
         inner.by_size.insert((bytes, addr), block);
-        let idle = self.idle.fetch_add(bytes, Relaxed) + bytes;
-        self.idle_peak.fetch_max(idle, Relaxed);
+        self.idle_peak.fetch_max(self.idle(), Relaxed);
     }
 
     /// Looks whether the work that may use a block is over by now; if not, the block is kept until it is.
@@ -263,10 +264,7 @@ impl Owner {
 
     /// Keeps blocks that waited and that no work uses any more.
     fn keep_all(&self, inner: &mut Inner, blocks: impl IntoIterator<Item = &'static Block>, now_ns: u64) {
-        for block in blocks {
-            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
-            self.keep_in(inner, block, now_ns);
-        }
+        blocks.into_iter().for_each(|block| self.keep_in(inner, block, now_ns));
     }
 
     fn push_batch(&self, inner: &mut Inner, event: Event, quiet: Option<u64>, blocks: Vec<&'static Block>) {

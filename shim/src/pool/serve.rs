@@ -1,7 +1,7 @@
 //! A request for memory: a block that is idle, or a new one.
 
 use super::block::{Block, NO_CLASS, State};
-use super::ladder::Given;
+use super::ladder::{Given, Moving};
 use super::owner::Owner;
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
@@ -246,7 +246,7 @@ impl Pool {
         bytes
     }
 
-    /// Gives back the oldest idle blocks: so many bytes, and so many blocks at most. The device is idle.
+    /// Gives back the oldest idle blocks: so many bytes, and so many blocks at most. The context is idle.
     pub fn release(&self, owner: &'static Owner, bytes: u64, most: usize) -> u64 {
         if owner.idle() == 0 {
             return 0;
@@ -259,6 +259,7 @@ impl Pool {
                     break;
                 }
                 let Some(block) = owner.oldest() else { break };
+                let _moving = Moving::begin(&self.moves);
                 released += self.give_back(block, owner);
             }
             released

@@ -118,6 +118,11 @@ cu! {
         own.peers.push(peer);
         Ok(())
     }
+    Init cuCtxFromGreenCtx [cuCtxFromGreenCtx 12040] [] (c, ctx: Out<H>, green: H) {
+        let _ = (ctx, green);
+        // There are none here.
+        Err(Error::NOT_SUPPORTED)
+    }
     Ctx cuCtxDisablePeerAccess [cuCtxDisablePeerAccess 4000] [] (c, peer: H) {
         let mut m = lock();
         let own = m.context(c.ctx)?;
