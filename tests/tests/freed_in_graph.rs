@@ -7,7 +7,7 @@ use gpumem_wire::counters;
 fn run(setting: &[(&str, &str)]) -> Ran {
     let start = program("pool_graphs");
     let native = start.native().ok();
-    let ran = setting.iter().fold(start, |program, (name, value)| program.env(*name, *value)).preloaded().ok();
+    let ran = start.envs(setting).preloaded().ok();
     assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()), "{setting:?}");
     ran.ledger().sound().complete().balanced();
     ran

@@ -20,7 +20,7 @@ fn same(program: &Program, settings: &[&[(&str, &str)]]) -> Vec<(Ran, Ledger)> {
     let native = program.native().ok();
     assert_eq!(native.violations(), [""; 0], "natively");
     let preloaded = |with: &&[(&str, &str)]| {
-        let ran = with.iter().fold(program.clone(), |program, (name, value)| program.env(name, *value));
+        let ran = program.clone().envs(with);
         let ran = ran.preloaded().ok();
         assert_eq!(ran.out, native.out, "{with:?}");
         assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{with:?}");

@@ -11,7 +11,7 @@ fn ends(mode: &str) -> Program {
 #[track_caller]
 fn as_natively(program: &Program, settings: &[(&str, &str)]) -> Ran {
     let native = program.native().ok();
-    let ran = settings.iter().fold(program.clone(), |program, (name, value)| program.env(name, *value));
+    let ran = program.clone().envs(settings);
     let ran = ran.preloaded().ok();
     assert_eq!((ran.violations(), &ran.out), (native.violations(), &native.out), "{settings:?}");
     ran

@@ -18,7 +18,7 @@ fn number(ran: &Ran, words: &str) -> u64 {
 }
 
 fn with(program: Program, setting: &[(&str, &str)]) -> Ran {
-    let set = setting.iter().fold(program, |program, (name, value)| program.env(name, value));
+    let set = program.envs(setting);
     let ran = set.preloaded().ok();
     assert_eq!(ran.violations(), [""; 0], "{setting:?}");
     ran.ledger().sound().complete().balanced();

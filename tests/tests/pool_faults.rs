@@ -37,7 +37,7 @@ const SETTINGS: &[&[(&str, &str)]] = &[
 
 fn refused(setting: &[(&str, &str)]) -> Program {
     let start = program("pool_refused").args(CALLS.iter().copied());
-    setting.iter().fold(start, |program, (name, value)| program.env(name, value))
+    start.envs(setting)
 }
 
 /// How often each was called.

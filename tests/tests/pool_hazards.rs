@@ -17,7 +17,7 @@ const SETTINGS: &[&[(&str, &str)]] = &[
 ];
 
 fn with(program: &Program, setting: &[(&str, &str)]) -> Program {
-    setting.iter().fold(program.clone(), |program, (name, value)| program.env(name, value))
+    program.clone().envs(setting)
 }
 
 /// Without the summary's line, whose peaks depend on how threads meet.

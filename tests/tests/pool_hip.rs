@@ -23,7 +23,7 @@ fn hip_memory_answers_as_native() {
         &[("GPUMEM_QUARANTINE", "8MiB"), ("GPUMEM_POOL_FILL", "poison")],
         &[("GPUMEM_POOL", "0")],
     ] {
-        let ran = setting.iter().fold(late.clone(), |program, (name, value)| program.env(name, value)).preloaded().ok();
+        let ran = late.clone().envs(setting).preloaded().ok();
         assert_eq!(answers(&ran), answers(&native), "{setting:?}");
         assert_eq!(ran.violations(), native.violations(), "{setting:?}\n{}", ran.err);
         assert_eq!(ran.ours(), [""; 0], "{setting:?}");

@@ -8,7 +8,7 @@ const SMALL: (&str, &str) = ("SIM_DEVICE_MEM", "512M");
 
 fn spill(setting: &[(&str, &str)]) -> Program {
     let start = program("pool_spill").arg("spill").env(SMALL.0, SMALL.1);
-    setting.iter().fold(start, |program, (name, value)| program.env(name, value))
+    start.envs(setting)
 }
 
 /// What each buffer and each growth of the program's pool got.
@@ -126,7 +126,7 @@ fn idle_blocks_make_room() {
     for setting in [&[][..], &[("GPUMEM_POOL_MAX", "1GiB")], &[("GPUMEM_FREE", "deferred")]] {
         let start = program("pool_answers").env("SIM_DEVICE_MEM", "160M").env("SIM_CONTEXT_MEM", "0");
         let native = start.native().ok();
-        let ran = setting.iter().fold(start, |program, (name, value)| program.env(name, value)).preloaded().ok();
+        let ran = start.envs(setting).preloaded().ok();
         let without = |ran: &Ran| ran.out.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n");
         assert_eq!(without(&ran), without(&native), "{setting:?}");
     }
@@ -226,8 +226,7 @@ fn threads_that_share_a_full_device_are_not_refused() {
     let limited = [("GPUMEM_POOL_MAX", "8GiB"), ("GPUMEM_LIMIT", "240MiB")];
     for settings in [&kept[..], &limited[..]] {
         for free in ["strict", "deferred"] {
-            let program =
-                settings.iter().fold(full.clone().env("GPUMEM_FREE", free), |it, (name, value)| it.env(name, value));
+            let program = full.clone().env("GPUMEM_FREE", free).envs(settings);
             let ran = program.preloaded().ok();
             assert!(ran.err.contains("refused 0"), "{free}, {settings:?}: {}", ran.err);
             assert_eq!(ran.violations(), [""; 0], "{free}, {settings:?}");

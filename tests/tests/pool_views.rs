@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// Eight blocks of 4 MiB, used and freed three times; one is live, the others are idle and stay so.
 fn idle(variables: &[(&str, &str)]) -> Running {
     let start = client("idle").env("GPUMEM_POOL_DECAY", "0").waits();
-    let running = variables.iter().fold(start, |program, (name, value)| program.env(*name, *value)).start(true);
+    let running = start.envs(variables).start(true);
     running.says("idle");
     running
 }

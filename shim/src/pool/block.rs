@@ -150,17 +150,18 @@ impl Table {
         Box::leak(Box::new(Self { places: (0..places).map(|_| Place::default()).collect() }))
     }
 
-    /// The place of an address, or the one that it would take. Blocks lie 512 bytes apart at least.
+    /// The place of an address; `Err`: the free one that it would take. Blocks lie 512 bytes apart at least.
     #[inline]
-    fn place(&self, addr: u64) -> &Place {
+    fn place(&self, addr: u64) -> Result<&Place, &Place> {
         let mask = self.places.len() - 1;
         let mut at = ((addr >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
         loop {
             // There always is a free place: half of them at least.
             let place = &self.places[at];
-            let there = place.addr.load(Acquire);
-            if there == addr || there == 0 {
-                return place;
+            match place.addr.load(Acquire) {
+                there if there == addr => return Ok(place),
+                0 => return Err(place),
+                _ => {}
             }
             at = (at + 1) & mask;
         }
@@ -184,11 +185,8 @@ impl Map {
         if addr == 0 {
             return None;
         }
-        let place = self.table().place(addr);
         // A free place may just become another address's.
-        if place.addr.load(Acquire) != addr {
-            return None;
-        }
+        let place = self.table().place(addr).ok()?;
         // SAFETY: blocks are never freed.
         unsafe { place.block.load(Acquire).as_ref() }
     }
@@ -199,18 +197,23 @@ impl Map {
         if inner.used * 2 >= table.places.len() {
             table = self.grow(table, &mut inner);
         }
-        let place = table.place(addr);
-        place.block.store(std::ptr::from_ref(block).cast_mut(), Release);
-        if place.addr.load(Relaxed) == 0 {
-            place.addr.store(addr, Release);
-            inner.used += 1;
+        let block_ptr = std::ptr::from_ref(block).cast_mut();
+        match table.place(addr) {
+            Ok(known) => known.block.store(block_ptr, Release),
+            Err(free) => {
+                free.block.store(block_ptr, Release);
+                free.addr.store(addr, Release);
+                inner.used += 1;
+            }
         }
         inner.unsorted.push((addr, block));
     }
 
     pub fn remove(&self, addr: u64) {
         let mut inner = lock(&self.inner);
-        self.table().place(addr).block.store(std::ptr::null_mut(), Release);
+        if let Ok(place) = self.table().place(addr) {
+            place.block.store(std::ptr::null_mut(), Release);
+        }
         inner.sorted().remove(&addr);
     }
 
@@ -221,7 +224,7 @@ impl Map {
         let sorted = inner.sorted();
         let table = Table::new((sorted.len() * 4).next_power_of_two().max(old.places.len()));
         for (&addr, &block) in &*sorted {
-            let there = table.place(addr);
+            let (Ok(there) | Err(there)) = table.place(addr);
             there.block.store(std::ptr::from_ref(block).cast_mut(), Relaxed);
             there.addr.store(addr, Relaxed);
         }

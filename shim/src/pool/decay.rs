@@ -64,10 +64,7 @@ impl Pool {
         self.collect(shim);
         self.tell_all(shim);
         for owner in self.owners() {
-            let staying = lock(&owner.releasing);
-            if owner.gone.load(SeqCst) || self.is_closed() {
-                continue;
-            }
+            let Some(staying) = owner.staying().filter(|_| !self.is_closed()) else { continue };
             let now = clock::now_ns();
             if owner.has_pending() {
                 owner.reap(now);
@@ -142,10 +139,7 @@ impl Pool {
         self.gather(shim);
         let (mut back, mut stays) = (0, 0);
         for owner in self.owners() {
-            let _staying = lock(&owner.releasing);
-            if owner.gone.load(SeqCst) || self.is_closed() {
-                continue;
-            }
+            let Some(_staying) = owner.staying().filter(|_| !self.is_closed()) else { continue };
             if owner.has_pending() {
                 owner.reap(clock::now_ns());
             }

@@ -155,10 +155,7 @@ impl Pool {
         let (now, mut released) = (clock::now_ns(), 0);
         for owner in self.owners().into_iter().filter(|owner| owner.device == device) {
             // The context may be another thread's, which ends it: that waits until this is done.
-            let _staying = lock(&owner.releasing);
-            if owner.gone.load(SeqCst) {
-                continue;
-            }
+            let Some(_staying) = owner.staying() else { continue };
             if owner.has_pending() {
                 owner.settle(now);
             }

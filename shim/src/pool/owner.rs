@@ -10,8 +10,8 @@ use gpumem_abi::types::{Device, SUCCESS};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
 
 /// Growth that idle blocks need not make way for: this share of the most that was ever live, and these
 /// bytes at least.
@@ -130,6 +130,12 @@ impl Owner {
             // Counts only grow; NEVER is the one above them all.
             let _ = self.clean_at.fetch_update(AcqRel, Acquire, |known| (known == NEVER || known < at).then_some(at));
         }
+    }
+
+    /// Has the context stay while its blocks are given back: whoever ends it waits. `None` if it is gone.
+    pub fn staying(&self) -> Option<MutexGuard<'_, ()>> {
+        let staying = lock(&self.releasing);
+        (!self.gone.load(SeqCst)).then_some(staying)
     }
 
     /// Runs a call in this context.

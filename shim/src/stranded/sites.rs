@@ -71,7 +71,8 @@ impl Known {
     }
 
     /// What it strands now, and whether its blocks are watched.
-    fn look_again(&mut self) {
+    fn look_again(&mut self) -> Change {
+        let (before, was_watched) = (self.stranded.0, self.watched);
         self.watched = self.strands || self.marked;
         self.stranded = match self.blocks.split_last() {
             None => (0, 0),
@@ -85,6 +86,7 @@ impl Known {
         if self.blocks.is_empty() {
             self.said = 0;
         }
+        Change { stranded: before..self.stranded.0, watched: self.watched != was_watched }
     }
 
     /// What to tell people: once it strands enough, and again when it is twice as much.
@@ -96,6 +98,14 @@ impl Known {
         self.said = bytes;
         Some(Report { stack: self.stack, bytes, blocks })
     }
+}
+
+/// What a look at a site found to be otherwise.
+struct Change {
+    /// Bytes that it strands, from and to.
+    stranded: Range<u64>,
+    /// Its blocks are watched and were not, or the other way round.
+    watched: bool,
 }
 
 /// A request that failed: the thread's next one tells whether the program retries.
@@ -274,14 +284,10 @@ impl Sites {
         }
         known.blocks.push(Block { addr, bytes, made_ns: now_ns, used_ns: 0 });
         self.blocks.insert(addr, (bytes, key));
-        let (before, was_watched) = (known.stranded.0, known.watched);
-        known.look_again();
-        let (stranded, watched) = (known.stranded.0, known.watched);
-        let report = known.report();
-        self.stranded = self.stranded - before + stranded;
-        if watched != was_watched {
-            self.watch_all();
-        } else if watched {
+        let change = known.look_again();
+        let (watched, report) = (known.watched, known.report());
+        self.apply(change);
+        if watched {
             self.watched_changed(Watched::Came(addr..addr.saturating_add(bytes)));
         }
         (true, report)
@@ -362,12 +368,15 @@ impl Sites {
 
     /// What a site strands now.
     fn look_again(&mut self, key: Key) {
-        let Some(known) = self.known.get_mut(&key) else { return };
-        let (before, was_watched) = (known.stranded.0, known.watched);
-        known.look_again();
-        let changed = known.watched != was_watched;
-        self.stranded = self.stranded - before + known.stranded.0;
-        if changed {
+        if let Some(change) = self.known.get_mut(&key).map(Known::look_again) {
+            self.apply(change);
+        }
+    }
+
+    /// What a look at a site changed for all.
+    fn apply(&mut self, change: Change) {
+        self.stranded = self.stranded - change.stranded.start + change.stranded.end;
+        if change.watched {
             self.watch_all();
         }
     }

@@ -88,10 +88,6 @@ impl Other {
     }
 }
 
-fn make_current(context: cudarc::driver::sys::CUcontext) -> Done {
-    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))
-}
-
 /// Whichever of two contexts on one device is current.
 fn free_waits_for_its_context_alone(t: &mut Checker) -> Done {
     let other = Other::new(t)?;

@@ -59,14 +59,14 @@ fn push_and_pop(t: &mut Checker) -> Done {
     t.eq("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)), 0);
     ok("cuCtxGetCurrent", cu!(cuCtxGetCurrent(&mut current)))?;
     t.yes("a destroyed context is not current", current != own);
-    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))
+    make_current(t.gpu.primary)
 }
 
 fn destroy_takes_its_memory(t: &mut Checker) -> Done {
     let (own, mut p) = (create_context(t.gpu.device)?, 0);
     ok("cuMemAlloc", cu!(cuMemAlloc_v2(&mut p, 64 << 20)))?;
     ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)))?;
-    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))?;
+    make_current(t.gpu.primary)?;
     t.eq("freeing what went with it", cu!(cuMemFree_v2(p)), 1);
     Ok(())
 }
@@ -74,7 +74,7 @@ fn destroy_takes_its_memory(t: &mut Checker) -> Done {
 fn free_from_another_context(t: &mut Checker) -> Done {
     let (own, mut p) = (create_context(t.gpu.device)?, 0);
     ok("cuMemAlloc", cu!(cuMemAlloc_v2(&mut p, 4096)))?;
-    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(t.gpu.primary)))?;
+    make_current(t.gpu.primary)?;
     t.eq("cuMemFree with another context current", cu!(cuMemFree_v2(p)), 0);
     ok("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)))
 }

@@ -24,13 +24,13 @@ impl Gpu {
     pub fn open() -> Result<Gpu, String> {
         super::available()?;
         if let Some(gpu) = OPENED.with_borrow(|g| *g) {
-            ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(gpu.primary))).map_err(text)?;
+            make_current(gpu.primary).map_err(text)?;
             return Ok(gpu);
         }
         let (device, mut primary) = (0, null_mut());
         let retained = cu!(cuDevicePrimaryCtxRetain(&mut primary, device));
         ok("cuDevicePrimaryCtxRetain", retained).map_err(text)?;
-        ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(primary))).map_err(text)?;
+        make_current(primary).map_err(text)?;
         let kernels = Kernels::load().map_err(|e| format!("loading the kernels: {:?}", e.0))?;
         let gpu = Gpu { device, primary, kernels };
         gpu.warm_up().map_err(text)?;
@@ -302,6 +302,10 @@ fn older(name: &std::ffi::CStr, version: i32) -> Result<*mut std::ffi::c_void, S
     let status = cu!(cuGetProcAddress_v2(name.as_ptr(), &mut f, version, 0, none));
     ok(&format!("cuGetProcAddress({name:?}, {version})"), status)?;
     Ok(f)
+}
+
+pub fn make_current(context: sys::CUcontext) -> Done {
+    ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))
 }
 
 /// A new context, made current, from the three-argument cuCtxCreate.

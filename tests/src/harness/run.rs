@@ -68,6 +68,10 @@ impl Program {
         self
     }
 
+    pub fn envs(self, variables: &[(&str, &str)]) -> Self {
+        variables.iter().fold(self, |program, (name, value)| program.env(name, value))
+    }
+
     /// Runs without a variable that runs have otherwise.
     pub fn without(mut self, name: impl Into<OsString>) -> Self {
         self.without.push(name.into());
