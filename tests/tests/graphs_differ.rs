@@ -70,28 +70,6 @@ fn fresh_programs_answer_the_same() {
     the_same(&hunt(setup(&artifacts().shim), first..u64::MAX, Duration::from_secs(seconds), &["1", "2", "8"], 1));
 }
 
-/// A copy of attributes gives a node a cluster that its grid is no multiple of, which no setter would: such a graph
-/// cannot be built again.
-#[test]
-fn a_cluster_that_was_copied_to_another_grid_answers_the_same() {
-    let program: Program = r#"{"op":"graph","g":0,"nodes":[{"do":"fill","b":"d3","v":2,"n":11,"k":{"cluster":4}},{"do":"fill","b":"d3","v":1,"n":1},{"do":"spin","us":2},{"after":[1,2],"do":"scale","d":"d1","s":"d0","f":1,"n":64}]}
-{"op":"instantiate","e":1,"g":0}
-{"op":"copy_attributes","g":0,"n":3,"from":0}
-{"op":"clone","g":1,"from":0}
-{"op":"instantiate","e":3,"g":1}
-{"op":"launch","e":1,"s":0}
-{"op":"upload","e":3,"s":1}
-"#
-    .parse()
-    .expect("a program");
-    let small = [("GPUMEM_GRAPH_CACHE", "3"), ("GPUMEM_GRAPH_CACHE_BYTES", "64KiB")];
-    let mut setup = setup(&artifacts().shim);
-    setup.preloaded = small.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    if let Ok(Verdict::Differs(found)) = Pair::new(&setup).run(&program) {
-        panic!("{found}");
-    }
-}
-
 /// A call that takes for ever, in the preloaded run alone: the tester says which, by each thread's stack.
 #[test]
 fn a_run_that_stands_still_says_where() {

@@ -230,6 +230,20 @@ fn cluster_divides_the_grid(t: &mut Checker) -> Done {
     let in_exec = of_three(&|p| cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, node, p)));
     let in_graph = of_three(&|p| cu!(cuGraphKernelNodeSetParams_v2(node, p)));
     t.eq("a grid of 3 in the exec, in the graph", (in_exec, in_graph), (912, 912));
+    // A copy of attributes says otherwise, and copies none of them.
+    let priority = Id::CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    ok("setting PRIORITY", set(node, &attribute(priority, [-1i32 as u32, 0, 0])))?;
+    for (grid, copied, clusters) in [(3, 1, 0), (6, 0, 2)] {
+        let mut of_grid = null_mut();
+        let added = with_fill(t, &mem, 1, |p| {
+            let params = sys::CUDA_KERNEL_NODE_PARAMS { gridDimX: grid, ..*p };
+            cu!(cuGraphAddKernelNode_v2(&mut of_grid, graph.g, std::ptr::null(), 0, &params))
+        });
+        ok("cuGraphAddKernelNode", added)?;
+        let (before, said) = (read(of_grid, priority), cu!(cuGraphKernelNodeCopyAttributes(of_grid, node)));
+        t.eq(&format!("copied to a grid of {grid}"), (said, read(of_grid, id).1[0]), (copied, clusters));
+        t.eq("with its priority", read(of_grid, priority) != before, copied == 0);
+    }
     t.eq("no clusters", set(node, &attribute(id, [0; 3])), 0);
     Ok(())
 }

@@ -169,16 +169,6 @@ fn ask(node: GraphNode, id: u32, value: &mut AttributeValue) -> Option<Status> {
     unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(value)) }
 }
 
-/// Whether a node could be given its cluster: a copy of another node's attributes leaves one that its grid is no
-/// multiple of, which no setter takes (912).
-fn divides(values: &OfNode, grid: [u32; 3]) -> bool {
-    let cluster = attribute::OF_NODES.iter().zip(values).find(|(id, _)| **id == attribute::CLUSTER_DIMENSION);
-    cluster.is_none_or(|(_, value)| {
-        let sizes = [value[0] as u32, (value[0] >> 32) as u32, value[1] as u32];
-        sizes.iter().zip(grid).all(|(&size, grid)| size == 0 || grid.is_multiple_of(size))
-    })
-}
-
 /// `known`: of another node of the same function.
 fn ask_node(node: GraphNode, known: Option<&OfNode>) -> Result<OfNode, Pinned> {
     let mut values = known.copied().unwrap_or_default();
@@ -237,9 +227,6 @@ fn kernel(
     let packed = if params.params == 0 && params.extra != 0 { PACKED } else { 0 };
     entry.tag = u64::from(callee.function.traits) | packed;
     let asked = ask_node(node, callee.asked.as_ref().map(|(values, _)| values))?;
-    if !divides(&asked, params.grid) {
-        return Err(Pinned::Parameters);
-    }
     entry.set = match callee.asked {
         Some((before, set)) if before == asked => set,
         _ => {

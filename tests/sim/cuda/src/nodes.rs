@@ -207,8 +207,11 @@ cu! {
     }
     Init cuGraphKernelNodeCopyAttributes [cuGraphKernelNodeCopyAttributes 11000] [] (c, dst: H, src: H) {
         let mut m = lock();
-        let attrs = node_attrs(&mut m, src)?.clone();
-        *node_attrs(&mut m, dst)? = attrs;
+        let attrs = node_kernel(&mut m, src)?.attrs.clone();
+        let to = node_kernel(&mut m, dst)?;
+        // Not the 912 of the setter (seen on an H200, driver 580).
+        attrs::divides(to.grid, &attrs).map_err(|_| Error::INVALID_VALUE)?;
+        to.attrs = attrs;
         Ok(())
     }
     Init cuGraphAddMemcpyNode [cuGraphAddMemcpyNode 10000] []
