@@ -78,7 +78,8 @@ fn a_killed_program_was_within_the_bound() {
 #[test]
 fn driver_memory_is_flat_once_the_cache_is_full() {
     for held in ["graph_host_held", "graph_device_held"] {
-        let [native, ours] = [never_evicts(3).native(), never_evicts(3).preloaded()].map(|ran| samples(&ran.ok(), held));
+        let [native, ours] =
+            [never_evicts(3).native(), never_evicts(3).preloaded()].map(|ran| samples(&ran.ok(), held));
         let grown = |of: &[u64]| of[19] - of[9];
         assert!(grown(&native) > 0, "{held} natively: {native:?}");
         assert!(grown(&ours) * 4 <= grown(&native), "{held}: {ours:?}, natively {native:?}");

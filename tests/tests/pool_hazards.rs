@@ -170,6 +170,22 @@ fn a_reset_ends_what_is_kept() {
     }
 }
 
+/// The last holder of a primary context lets go of it: until the driver is done nobody of ours touches what was in
+/// it, whose room another thread wants.
+#[test]
+fn a_primary_context_ends_while_others_want_room() {
+    for what in ["blocks", "execs"] {
+        let release = client("release").arg(what).env("SIM_END_US", "600000").env("GPUMEM_GRAPH_CACHE", "1");
+        let native = release.native().ok();
+        assert_eq!(native.violations(), [""; 0], "natively");
+        for setting in [("GPUMEM_FREE", "strict"), ("GPUMEM_FREE", "deferred")] {
+            let ran = with(&release, &[setting]).preloaded().ok();
+            assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{what}, {setting:?}");
+            ran.ledger().sound().complete().balanced();
+        }
+    }
+}
+
 /// T17: two processes, with the shim on either side, on both and on none.
 #[test]
 fn t17_memory_of_two_processes() {

@@ -8,6 +8,7 @@ use crate::activity;
 use crate::clock;
 use crate::gate;
 use crate::pool;
+use crate::pool::device::Visit;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -37,6 +38,12 @@ pub enum Found {
     Parked,
     /// Taken from another handle.
     Taken,
+}
+
+/// An exec that does not run, and whose context does not end meanwhile.
+pub struct Idle {
+    lease: Lease,
+    _visit: Visit,
 }
 
 /// Whether devices rest, while execs are chosen: of one that does not, or cannot be asked, it is not asked again.
@@ -128,12 +135,19 @@ impl Cache {
     /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
     /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
     /// wait for the program.
-    pub fn take_idle(&self, real: &'static Real, rest: &mut Rest) -> Option<Lease> {
+    pub fn take_idle(&self, real: &'static Real, rest: &mut Rest) -> Option<Idle> {
+        let visit = Visit::begin(real.context.load(Relaxed))?;
         // Where nothing tells, it is as with all others.
         if may_wait(real) && !rest.of(self.vendor, real.context.load(Relaxed)).unwrap_or(true) {
             return None;
         }
-        self.take(real, 0, LOST, rest)
+        let lease = self.take(real, 0, LOST, rest)?;
+        Some(Idle { lease, _visit: visit })
+    }
+
+    /// Destroys one.
+    pub fn end_idle(&self, idle: Idle, evicted: bool) {
+        self.end(idle.lease, evicted);
     }
 
     /// Whether no event and no stream that this thread may ask covers the last launch of an exec.
@@ -215,8 +229,8 @@ impl Cache {
         let goes =
             |real: &&'static Real| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
         let cold_other = all.iter().copied().filter(of_others).find(goes);
-        if let Some(lease) = cold_other.and_then(|real| self.take_idle(real, &mut rest)) {
-            self.end(lease, true);
+        if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut rest)) {
+            self.end_idle(idle, true);
             if self.reserve(bytes, false) {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
@@ -228,8 +242,8 @@ impl Cache {
             return Ok((lease, found));
         }
         for real in all.iter().copied().filter(of_others).take(MAX_TRIES) {
-            if let Some(lease) = self.take_idle(real, &mut rest) {
-                self.end(lease, true);
+            if let Some(idle) = self.take_idle(real, &mut rest) {
+                self.end_idle(idle, true);
                 if self.reserve(bytes, false) {
                     return self.make(class, bytes, work).map(|lease| (lease, Found::New));
                 }
@@ -251,8 +265,8 @@ impl Cache {
         }
         let goes = |real: &&'static Real| real.class.load(Relaxed) != key && unwanted(real, age(real), idle_ns);
         let old = self.candidates(0).into_iter().find(goes);
-        if let Some(lease) = old.and_then(|real| self.take_idle(real, &mut Rest::default())) {
-            self.end(lease, true);
+        if let Some(idle) = old.and_then(|real| self.take_idle(real, &mut Rest::default())) {
+            self.end_idle(idle, true);
         }
     }
 
@@ -273,8 +287,8 @@ impl Cache {
             if !self.over_bound() {
                 return;
             }
-            if let Some(lease) = self.take_idle(real, &mut rest) {
-                self.end(lease, true);
+            if let Some(idle) = self.take_idle(real, &mut rest) {
+                self.end_idle(idle, true);
             }
         }
     }
@@ -284,8 +298,8 @@ impl Cache {
         let mut anything = pool::ladder::flush_all(self.vendor) > 0;
         let mut rest = Rest::default();
         for real in self.candidates(0) {
-            if let Some(lease) = self.take_idle(real, &mut rest) {
-                self.end(lease, true);
+            if let Some(idle) = self.take_idle(real, &mut rest) {
+                self.end_idle(idle, true);
                 anything = true;
             }
         }

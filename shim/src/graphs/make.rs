@@ -163,8 +163,8 @@ impl Cache {
         }
         let mut rest = Rest::default();
         for real in self.reals().into_iter().filter(|real| real.doomed.load(Relaxed)) {
-            if let Some(lease) = self.take_idle(real, &mut rest).filter(|_| real.doomed.load(Relaxed)) {
-                self.end(lease, false);
+            if let Some(idle) = self.take_idle(real, &mut rest).filter(|_| real.doomed.load(Relaxed)) {
+                self.end_idle(idle, false);
             }
         }
     }

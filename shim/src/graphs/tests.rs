@@ -189,7 +189,7 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static Real)
 
 /// As a thread that wants room: whether it got the exec and destroyed it.
 fn evict(cache: &Cache, real: &'static Real) -> bool {
-    cache.take_idle(real, &mut Rest::default()).map(|lease| cache.end(lease, true)).is_some()
+    cache.take_idle(real, &mut Rest::default()).map(|idle| cache.end_idle(idle, true)).is_some()
 }
 
 /// As a thread that destroys the context.

@@ -27,27 +27,25 @@ static LEFT: Condvar = Condvar::new();
 const LONGEST_VISIT: Duration = Duration::from_secs(30);
 
 /// While it lives, a context does not end.
-struct Visit(u64);
+pub struct Visit(u64);
 
 impl Visit {
-    /// `None` if it ends, or has ended.
-    fn begin(vendor: Vendor, context: u64) -> Option<Self> {
+    /// `None` while it ends. Who ends one takes it, and all that is in it, out of the books before it opens that
+    /// again: whether it is still there is to be asked next.
+    pub fn begin(context: u64) -> Option<Self> {
         let mut visits = lock(&VISITS);
         if visits.closed.contains(&context) {
             return None;
         }
         visits.here.push(context);
-        drop(visits);
-        let visit = Self(context);
-        // Only now: who ends one takes it out of the books before it opens that again.
-        gate::shim()?.known_context(vendor, context)?;
-        Some(visit)
+        Some(Self(context))
     }
 }
 
 /// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
 fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
-    let _visit = Visit::begin(vendor, context)?;
+    let _visit = Visit::begin(context)?;
+    gate::shim()?.known_context(vendor, context)?;
     Some(look())
 }
 

@@ -2,6 +2,7 @@
 //! what all of them take.
 
 use super::block::{Block, State};
+use super::device::Visit;
 use super::lock;
 use crate::activity;
 use crate::backend::memory::{Event, MemoryCalls};
@@ -133,9 +134,11 @@ impl Owner {
     }
 
     /// Has the context stay while its blocks are given back: whoever ends it waits. `None` if it is gone.
-    pub fn staying(&self) -> Option<MutexGuard<'_, ()>> {
+    pub fn staying(&self) -> Option<(MutexGuard<'_, ()>, Visit)> {
+        // Of the last release of a primary context it is known afterwards only that it ended it.
+        let visit = Visit::begin(self.context)?;
         let staying = lock(&self.releasing);
-        (!self.gone.load(SeqCst)).then_some(staying)
+        (!self.gone.load(SeqCst)).then_some((staying, visit))
     }
 
     /// Runs a call in this context.

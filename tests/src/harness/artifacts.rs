@@ -76,6 +76,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("passed", Link::Driver),
     ("perthread", Link::Runtime),
     ("reexec", Link::Runtime),
+    ("release", Link::Driver),
     ("reload", Link::Plain),
     ("retry", Link::Driver),
     ("runtime", Link::Runtime),

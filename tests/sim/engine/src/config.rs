@@ -32,6 +32,8 @@ pub struct Config {
     pub strict_threads: bool,
     /// `SIM_SLOW_US`: how long such a call takes at least, microseconds. Default 0.
     pub slow_us: u64,
+    /// `SIM_END_US`: how long the end of a context takes at least, microseconds. Default 0.
+    pub end_us: u64,
     /// `SIM_LEAKS=1`: live allocations at exit are reported too. Default 0.
     pub leaks: bool,
     /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`.
@@ -87,6 +89,7 @@ impl Config {
             stats: var("SIM_STATS").filter(|v| !v.is_empty()),
             strict_threads: var("SIM_THREADS").is_some_and(|v| v == "strict"),
             slow_us: number("SIM_SLOW_US", 0),
+            end_us: number("SIM_END_US", 0),
             leaks: number("SIM_LEAKS", 0) != 0,
             faults: parse_faults(&var("SIM_FAULT").unwrap_or_default()),
             managed: match var("SIM_MANAGED").as_deref() {

@@ -5,8 +5,10 @@ use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::queue::{Fence, wait_all};
+use crate::report;
 use crate::stream::Stream;
 use std::collections::HashMap;
+use std::time::Duration;
 
 pub struct Context {
     pub device: u32,
@@ -15,6 +17,8 @@ pub struct Context {
     pub refs: u32,
     pub primary: bool,
     pub active: bool,
+    /// What lived in it is gone, and its end is not over.
+    pub ending: bool,
     /// It was reset after a fault: it stays destroyed.
     pub dead: bool,
     /// Set by a fault on the device: every later call gives it.
@@ -37,6 +41,7 @@ impl Context {
             refs: 0,
             primary: true,
             active: false,
+            ending: false,
             dead: false,
             sticky: None,
             legacy: 0,
@@ -177,7 +182,12 @@ fn tear_down(h: H) -> Result {
     for exec in execs {
         crate::exec::drop_exec(&mut m, exec);
     }
+    m.context(h)?.ending = true;
+    drop(m);
+    std::thread::sleep(Duration::from_micros(config().end_us));
+    let mut m = lock();
     let c = m.context(h)?;
+    c.ending = false;
     let was = std::mem::replace(&mut c.active, false);
     c.refs = 0;
     if c.sticky.take().is_some() {
@@ -230,6 +240,10 @@ pub fn require(m: &mut Machine) -> Result<H> {
     match m.contexts.get(&h) {
         None => {
             m.missing("context", h);
+            Err(Error::CONTEXT_IS_DESTROYED)
+        }
+        Some(c) if c.ending => {
+            report::violation("dead_handle", &format!("context {h:#x} is being destroyed"));
             Err(Error::CONTEXT_IS_DESTROYED)
         }
         Some(c) if !c.active || c.dead => Err(Error::CONTEXT_IS_DESTROYED),

@@ -1,0 +1,69 @@
+/* The primary context is let go of while another thread works in a context of its own, where room is made by what
+ * lies idle anywhere. `release WHAT`:
+ *   blocks   memory that was freed before, and requests that run out
+ *   execs    graphs that were launched before, and new ones (for a bound of 1)
+ * For the simulator alone, where ending a context takes SIM_END_US. */
+#include "graph.h"
+#include <stdatomic.h>
+CUresult cuCtxDestroy_v2(CUcontext);
+
+enum { BLOCK = 4 << 20 };
+static atomic_int going, over;
+static int blocks;
+
+static void *beside(void *second) {
+    OK(cuCtxSetCurrent(second));
+    while (!going) usleep(1000);
+    usleep(50000); /* it goes now */
+    if (blocks) {
+        CUdeviceptr p;
+        EXPECT(cuMemAlloc_v2(&p, (size_t)1 << 45), 2);
+    } else {
+        OK(cuModuleLoadData(&module, image));
+        OK(cuModuleGetFunction(&fill_words, module, "gpumem_fill"));
+        Stream s = stream_new();
+        CUdeviceptr p = words_new();
+        Exec e = pair_exec(s, p, 3, p, 4);
+        launch(e, s);
+        wait_for(s);
+        EXPECT(word_of(p), 4);
+        exec_end(e);
+        OK(cuMemFree_v2(p));
+        counted_free(DEVICE, WORDS * 4);
+    }
+    EXPECT(over, 0);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    CUcontext second;
+    pthread_t thread;
+    blocks = argc > 1 && !strcmp(argv[1], "blocks");
+    begin();
+    OK(cuCtxCreate_v2(&second, 0, 0));
+    OK(cuCtxSetCurrent(context));
+    if (blocks) {
+        CUdeviceptr p;
+        OK(cuMemAlloc_v2(&p, BLOCK));
+        counted_alloc(DEVICE, BLOCK);
+        OK(cuMemFree_v2(p));
+        counted_free(DEVICE, BLOCK);
+    } else {
+        Stream s = stream_new();
+        CUdeviceptr p = words_new();
+        Exec e = pair_exec(s, p, 1, p, 2);
+        launch(e, s);
+        wait_for(s);
+        EXPECT(word_of(p), 2);
+        exec_end(e);
+        OK(cuMemFree_v2(p));
+        counted_free(DEVICE, WORDS * 4);
+    }
+    if (pthread_create(&thread, NULL, beside, second)) return 2;
+    going = 1;
+    OK(cuDevicePrimaryCtxRelease_v2(0));
+    over = 1;
+    pthread_join(thread, NULL);
+    OK(cuCtxDestroy_v2(second));
+    return report("release");
+}
