@@ -136,12 +136,14 @@ impl Cache {
     /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
     /// wait for the program.
     pub fn take_idle(&self, real: &'static Real, rest: &mut Rest) -> Option<Idle> {
-        let visit = Visit::begin(real.context.load(Relaxed))?;
+        let context = real.context.load(Relaxed);
+        let visit = Visit::begin(context)?;
         // Where nothing tells, it is as with all others.
-        if may_wait(real) && !rest.of(self.vendor, real.context.load(Relaxed)).unwrap_or(true) {
+        if may_wait(real) && !rest.of(self.vendor, context).unwrap_or(true) {
             return None;
         }
-        let lease = self.take(real, 0, LOST, rest)?;
+        // Meanwhile another may have been made in its place.
+        let lease = self.take(real, 0, LOST, rest).filter(|_| real.is_in(context))?;
         Some(Idle { lease, _visit: visit })
     }
 
