@@ -11,6 +11,18 @@ enum { BLOCK = 4 << 20 };
 static atomic_int going, over;
 static int blocks;
 
+static void launch_one(unsigned value) {
+    Stream s = stream_new();
+    CUdeviceptr p = words_new();
+    Exec e = pair_exec(s, p, 1, p, value);
+    launch(e, s);
+    wait_for(s);
+    EXPECT(word_of(p), value);
+    exec_end(e);
+    OK(cuMemFree_v2(p));
+    counted_free(DEVICE, WORDS * 4);
+}
+
 static void *beside(void *second) {
     OK(cuCtxSetCurrent(second));
     while (!going) usleep(1000);
@@ -21,15 +33,7 @@ static void *beside(void *second) {
     } else {
         OK(cuModuleLoadData(&module, image));
         OK(cuModuleGetFunction(&fill_words, module, "gpumem_fill"));
-        Stream s = stream_new();
-        CUdeviceptr p = words_new();
-        Exec e = pair_exec(s, p, 3, p, 4);
-        launch(e, s);
-        wait_for(s);
-        EXPECT(word_of(p), 4);
-        exec_end(e);
-        OK(cuMemFree_v2(p));
-        counted_free(DEVICE, WORDS * 4);
+        launch_one(4);
     }
     EXPECT(over, 0);
     return NULL;
@@ -49,15 +53,7 @@ int main(int argc, char **argv) {
         OK(cuMemFree_v2(p));
         counted_free(DEVICE, BLOCK);
     } else {
-        Stream s = stream_new();
-        CUdeviceptr p = words_new();
-        Exec e = pair_exec(s, p, 1, p, 2);
-        launch(e, s);
-        wait_for(s);
-        EXPECT(word_of(p), 2);
-        exec_end(e);
-        OK(cuMemFree_v2(p));
-        counted_free(DEVICE, WORDS * 4);
+        launch_one(2);
     }
     if (pthread_create(&thread, NULL, beside, second)) return 2;
     going = 1;
