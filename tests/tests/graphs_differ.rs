@@ -70,6 +70,22 @@ fn fresh_programs_answer_the_same() {
     the_same(&hunt(setup(&artifacts().shim), first..u64::MAX, Duration::from_secs(seconds), &["1", "2", "8"], 1));
 }
 
+/// A node that came in the place of one that the program removed is none of an exec that was made before.
+#[test]
+fn a_node_in_place_of_another_is_no_node_of_the_exec() {
+    let program: Program = r#"{"op":"graph","g":0,"nodes":[{"do":"fill","b":"d1","v":2,"n":16},{"after":[0],"do":"fill","b":"d0","v":1,"n":1},{"do":"host","log":"l1","v":1},{"after":[2],"do":"scale","d":"d1","s":"d2","f":2,"n":64},{"after":[3],"do":"fill","b":"d3","v":1,"n":1}]}
+{"op":"instantiate","e":0,"g":0}
+{"op":"remove","g":0,"n":1}
+{"op":"add","g":0,"node":{"after":[0],"do":"fill","b":"d3","v":1,"n":1}}
+{"op":"enabled","e":0,"n":5}
+"#
+    .parse()
+    .expect("a program");
+    if let Ok(Verdict::Differs(found)) = Pair::new(&setup(&artifacts().shim)).run(&program) {
+        panic!("{found}");
+    }
+}
+
 /// A call that takes for ever, in the preloaded run alone: the tester says which, by each thread's stack.
 #[test]
 fn a_run_that_stands_still_says_where() {

@@ -242,7 +242,8 @@ impl Cache {
         };
         let template = lease.body().template.clone().ok_or(INVALID)?;
         let there = alive.then(|| {
-            let inside = || super::child::node_inside(self, body.graph.0 as Graph, node, template.graph);
+            let place_of = |node| self.place_of(&body, node);
+            let inside = || super::child::node_inside(self, body.graph.0 as Graph, node, template.graph, place_of);
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
             there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
         });

@@ -6,10 +6,21 @@ use gpumem_abi::types::{Graph, GraphNode};
 /// Child graphs inside child graphs are followed this deep.
 const MAX_DEPTH: u32 = 16;
 
-/// The node of `to` that has the place in it that `node` has in `from`, somewhere in a child graph.
-pub fn node_inside(cache: &Cache, from: Graph, node: GraphNode, to: Graph) -> Option<GraphNode> {
-    let from = cache.unfolded(from)?;
-    find(cache, from, node, to, 0)
+/// The node inside a child graph of `to` that has the place there that `node` has in one of `from`. `place_of`: where
+/// nodes of `from` were when `to` was made of it; the program may have removed and added some since.
+pub fn node_inside(
+    cache: &Cache,
+    from: Graph,
+    node: GraphNode,
+    to: Graph,
+    place_of: impl Fn(GraphNode) -> Option<u32>,
+) -> Option<GraphNode> {
+    let (ours, theirs) = (cache.calls.nodes(cache.unfolded(from)?)?, cache.calls.nodes(to)?);
+    ours.into_iter().find_map(|ours| {
+        let from = cache.calls.child_graph(ours)?;
+        let theirs = *theirs.get(place_of(ours)? as usize)?;
+        find(cache, from, node, cache.calls.child_graph(theirs)?, 1)
+    })
 }
 
 fn find(cache: &Cache, from: Graph, node: GraphNode, to: Graph, depth: u32) -> Option<GraphNode> {
