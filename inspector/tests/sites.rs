@@ -3,8 +3,9 @@
 mod common;
 use common::*;
 use gpumem_inspector::compose::Composer;
-use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::layout::{AllocSlot, ExecSlot, GraphSlot, StackSlot};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, EventKind};
+use gpumem_wire::layout::{AllocSlot, EventSlot, ExecSlot, GraphSlot, StackSlot, TableKind};
 use serde_json::{Value, json};
 
 const WRAP: u64 = APP + 0x100;
@@ -67,6 +68,31 @@ fn every_view_names_a_site_alike() {
     assert_eq!(texts(&graphs["graphs"], "site")[..3], SITES);
     let csv = dir.ok(&["export", "--format", "csv"]);
     assert!(SITES.iter().all(|site| csv.contains(&format!(",{site}\n"))), "{csv}");
+}
+
+#[test]
+fn an_event_has_its_sites_name() {
+    let dir = dir();
+    let mut composer = ledger(CALLERS);
+    // A stack that only ever failed to allocate.
+    let refused = StackSlot { hash: 9, ..Default::default() };
+    composer.stack(CALLERS.len(), refused, &[CUDA + 0x10, WRAP, GROW, MAIN]);
+    let event = |seq, kind: EventKind, stack| EventSlot { seq, kind: kind as u8, stack, a: MIB, ..Default::default() };
+    composer.slots([event(0, EventKind::StrandedSite, 1), event(1, EventKind::AllocFailed, 5)]);
+    let mut shard = vec![0; counters::PER_SHARD];
+    shard[counters::STRANDED_ADDED] = MIB;
+    composer.words(TableKind::Counters, &shard);
+    dir.put(me(), composer);
+    let stranded = dir.json(&["stats"])["pool"]["stranded"].clone();
+    assert_eq!(texts(&stranded, "site"), SITES[..1]);
+    for view in [&["top", "--once"][..], &["doctor"]] {
+        let out = dir.gpumem(view).out;
+        assert!(out.contains(SITES[0]), "{view:?}: {out}");
+    }
+    let named = [SITES[0], "app+0x100 ← app+0x500"];
+    assert_eq!(texts(&dir.json(&["events"])["events"], "site"), named);
+    // A filter does not change a name.
+    assert_eq!(texts(&dir.json(&["events", "--kind", "alloc-failed"])["events"], "site"), named[1..]);
 }
 
 #[test]

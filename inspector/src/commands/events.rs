@@ -78,7 +78,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
     let limit = super::rows(args.limit, context);
-    let sites = Sites::of(&ledger, chosen.iter().map(|event| event.stack));
+    let sites = Sites::of_events(&ledger);
     let report = Report {
         process: ledger.head(),
         events: chosen[chosen.len().saturating_sub(limit)..].iter().map(|event| row(&ledger, &sites, event)).collect(),

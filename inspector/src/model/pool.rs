@@ -184,7 +184,10 @@ fn on(ledger: &Ledger, settings: &Settings, pool: &Pool) -> (&'static str, Strin
 /// The sites that were reported, those with most bytes first.
 fn stranded(ledger: &Ledger) -> Vec<StrandedSite> {
     let reports = || ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::StrandedSite as u8);
-    let sites = Sites::of(ledger, reports().map(|event| event.stack));
+    if reports().next().is_none() {
+        return Vec::new();
+    }
+    let sites = Sites::of_events(ledger);
     let mut last: Vec<(&EventSlot, u64)> = Vec::new();
     for event in reports() {
         match last.iter_mut().find(|(known, _)| known.stack == event.stack) {

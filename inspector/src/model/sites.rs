@@ -40,8 +40,24 @@ impl Sites {
         Self::of(ledger, graphs.chain(execs).chain(ever.map(|(&stack, _)| stack)))
     }
 
+    /// The sites of everything that an event tells of: named as among the allocations, else as among the
+    /// graphs; a stack that is in neither is told apart from all of them.
+    pub fn of_events(ledger: &Ledger) -> Self {
+        let events = || ledger.snapshot.events.iter().map(|event| event.stack).filter(|&stack| stack != 0);
+        if events().next().is_none() {
+            return Self::default();
+        }
+        let (allocs, graphs) = (Self::of_allocs(ledger), Self::of_graphs(ledger));
+        let known = |stack: &StackRef| allocs.names.contains_key(stack) || graphs.names.contains_key(stack);
+        let all = allocs.names.keys().chain(graphs.names.keys()).copied().chain(events());
+        let mut sites = if events().all(|stack| known(&stack)) { Self::default() } else { Self::of(ledger, all) };
+        sites.names.extend(graphs.names);
+        sites.names.extend(allocs.names);
+        sites
+    }
+
     /// The sites of these stacks.
-    pub fn of(ledger: &Ledger, stacks: impl Iterator<Item = StackRef>) -> Self {
+    fn of(ledger: &Ledger, stacks: impl Iterator<Item = StackRef>) -> Self {
         // Neighbours are often alike, and there may be a million of them.
         let mut last = None;
         let stacks: FxHashSet<StackRef> = stacks.filter(|&stack| last.replace(stack) != Some(stack)).collect();
