@@ -3,7 +3,8 @@
 
 use gpumem_tests::harness::{Program, Ran, program};
 use gpumem_wire::counters::{
-    EXECS_CREATED, EXECS_DESTROYED, HANDLES_MADE, LAUNCHES, OVER_BOUND, REAL_EXECS_ENDED, REAL_EXECS_MADE, RETARGETS,
+    EXECS_CREATED, EXECS_DESTROYED, HANDLES_MADE, LAUNCHES, MISS_NS, OVER_BOUND, REAL_EXECS_ENDED, REAL_EXECS_MADE,
+    RETARGETS, SAVED_NS, THRASHES,
 };
 use serde_json::Value;
 
@@ -59,6 +60,22 @@ fn a_few_handles_too_many_share_few_execs() {
     let (launches, retargets) = (ledger.counter(LAUNCHES), ledger.counter(RETARGETS));
     assert!(launches > 600 && retargets * 2 < launches, "{retargets} retargets in {launches} launches");
     assert!(retargets * 10 > launches, "two of ten find no exec: {retargets} retargets in {launches} launches");
+}
+
+/// Each shape is launched eight times before the next, so that most launches find their exec; and yet the cache costs
+/// more than it saves where it has room for few: it says so. With room for all it does not.
+#[test]
+fn a_cache_that_costs_more_than_it_saves_says_so() {
+    let arguments = "--slots 2 --never-evict --shapes 24 --nodes 12 --iterations 1600 --prefill 1 --weights 1 --kv 1";
+    for (cap, thrashes) in [("2", true), ("64", false)] {
+        let ran = program("demo").args(arguments.split(' ')).env("GPUMEM_GRAPH_CACHE", cap).preloaded().ok();
+        let ledger = ran.ledger();
+        ledger.sound().complete();
+        let [saved, missed] = [SAVED_NS, MISS_NS].map(|of| ledger.counter(of));
+        assert_eq!(ledger.counter(THRASHES) > 0, thrashes, "a bound of {cap}: {missed} ns missed, {saved} saved");
+        let makes = ledger.counter(RETARGETS) + ledger.counter(REAL_EXECS_MADE);
+        assert!(makes * 2 < ledger.counter(LAUNCHES), "most launches find theirs: {makes}");
+    }
 }
 
 /// The counters of a process that is killed in its work say how many real execs it had.

@@ -74,13 +74,18 @@ pub fn lines(cache: &Cache) -> Vec<String> {
         rate => format!("{rate} of launches found their exec ready, "),
     };
     lines.push(format!(
-        "{ready}{}{mean}, {}, {}, {} saved",
+        "{ready}{}{mean}, {}, {}, {} {}",
         count(cache.retargets, "retarget"),
         count(cache.instantiations, "instantiate"),
         count(cache.evictions, "eviction"),
-        units::span(cache.saved_ns)
+        units::span(cache.saved_ns.unsigned_abs()),
+        saved(cache)
     ));
     lines
+}
+
+fn saved(cache: &Cache) -> &'static str {
+    if cache.saved_ns < 0 { "lost" } else { "saved" }
 }
 
 fn pinned(cache: &Cache, before: &str) -> String {
@@ -191,7 +196,11 @@ pub fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
             line(out, &n(times), what, remark)?;
         }
     }
-    line(out, &units::span(cache.saved_ns), "saved", "time of instantiates that were not needed, estimated")?;
+    let remark = format!(
+        "time of instantiates that were not needed, estimated, less {} that launches took to get their execs",
+        units::span(cache.miss_ns)
+    );
+    line(out, &units::span(cache.saved_ns.unsigned_abs()), saved(cache), &remark)?;
     print_thrash(out, cache)
 }
 

@@ -53,7 +53,10 @@ pub struct Cache {
     pub over_bound: u64,
     pub fallback_instantiates: u64,
     pub one_by_one: u64,
-    pub saved_ns: u64,
+    /// Instantiate time that was not needed, less what launches took to get their execs; estimated.
+    pub saved_ns: i64,
+    /// What launches took to get their execs.
+    pub miss_ns: u64,
     /// Graphs that are listed and folded, and what their recipes take.
     pub folded_graphs: u64,
     pub folded_graph_bytes: u64,
@@ -112,7 +115,8 @@ pub fn of(ledger: &Ledger) -> Cache {
         over_bound: counter(c::OVER_BOUND),
         fallback_instantiates: counter(c::FALLBACK_INSTANTIATES),
         one_by_one: counter(c::ONE_BY_ONE),
-        saved_ns: counter(c::SAVED_NS),
+        saved_ns: counter(c::SAVED_NS).wrapping_sub(counter(c::MISS_NS)) as i64,
+        miss_ns: counter(c::MISS_NS),
         folds: counter(c::FOLDS),
         unfolds: counter(c::UNFOLDS),
         oom_retries: counter(c::OOM_RETRIES),

@@ -96,7 +96,8 @@ pub fn cached(id: ProcessId) -> Composer {
         (counters::RECYCLED, 2),
         (counters::EVICTIONS, 7),
         (counters::OVER_BOUND, 1),
-        (counters::SAVED_NS, 60_000_000),
+        (counters::SAVED_NS, 65_000_000),
+        (counters::MISS_NS, 5_000_000),
         (counters::FOLDS, 3),
         (counters::UNFOLDS, 2),
     ] {

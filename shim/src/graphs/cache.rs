@@ -89,12 +89,22 @@ pub struct Known {
     pub classes: FxHashMap<(usize, u64), Weak<Class>>,
 }
 
+/// What is held against what the cache saves.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub launches: u64,
+    pub saved_ns: u64,
+    pub miss_ns: u64,
+    pub at_ns: u64,
+}
+
 /// Retargets for want of room, in a window.
 #[derive(Default)]
 pub(super) struct Thrash {
-    pub launches: AtomicU64,
     pub misses: AtomicU64,
     pub said_ns: AtomicU64,
+    /// What the last look saw.
+    pub before: Mutex<Seen>,
 }
 
 /// There are execs that are to go and could not yet: over the bounds, or good for nothing.

@@ -1,6 +1,6 @@
 //! Which real exec a handle gets: one that is parked or cold, a new one, or somebody else's.
 
-use super::cache::{Cache, Work, capturing};
+use super::cache::{Cache, Seen, Work, capturing};
 use super::class::Class;
 use super::handle::{Pending, lock};
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
@@ -26,6 +26,9 @@ const PROMOTED: u64 = 32;
 
 /// A look every so many launches that were no hit.
 const THRASH_WINDOW: u64 = 256;
+/// It thrashes when more than half of the launches since the last look were none, or when they took more than the
+/// cache saved, and this share of the time.
+const COSTLY_SHARE: u64 = 50;
 /// Said at most once in this time, ns.
 const THRASH_EVERY_NS: u64 = 60_000_000_000;
 
@@ -225,7 +228,7 @@ impl Cache {
         }
         let all = self.candidates(0);
         let of_others = |real: &&'static Real| real.class.load(Relaxed) != key;
-        let counts = self.missed().is_multiple_of(PROMOTED);
+        let counts = self.found_no_room().is_multiple_of(PROMOTED);
         // Another class's parked exec; now and then one that its handle has not wanted for long, as all look after a
         // pause; then our own oldest; then anyone's.
         let goes =
@@ -315,23 +318,32 @@ impl Cache {
         anything
     }
 
-    /// A launch found no exec of its own and no room for one; how many have.
-    fn missed(&self) -> u64 {
+    /// No exec of its own, and no room for one; how many found that.
+    fn found_no_room(&self) -> u64 {
         let misses = self.thrash.misses.fetch_add(1, Relaxed) + 1;
-        if misses.is_multiple_of(THRASH_WINDOW) {
+        if misses == 1 || misses.is_multiple_of(THRASH_WINDOW) {
             self.look_at_thrash();
         }
         misses
     }
 
     fn look_at_thrash(&self) {
-        let launches = gate::record_if_started(|shim| shim.ledger.counter(counters::LAUNCHES)).unwrap_or(0);
-        let before = self.thrash.launches.swap(launches, Relaxed);
-        let (now, said) = (clock::now_ns(), self.thrash.said_ns.load(Relaxed));
-        // More than half of the launches since the last look.
-        if launches.wrapping_sub(before) >= 2 * THRASH_WINDOW
-            || (said != 0 && now.saturating_sub(said) < THRASH_EVERY_NS)
-        {
+        let now = clock::now_ns();
+        let counter = |of| gate::record_if_started(|shim| shim.ledger.counter(of)).unwrap_or(0);
+        let seen = Seen {
+            launches: counter(counters::LAUNCHES),
+            saved_ns: counter(counters::SAVED_NS),
+            miss_ns: counter(counters::MISS_NS),
+            at_ns: now,
+        };
+        let before = std::mem::replace(&mut *lock(&self.thrash.before), seen);
+        let since = |of: fn(&Seen) -> u64| of(&seen).wrapping_sub(of(&before));
+        let most_miss = since(|seen| seen.launches) < 2 * THRASH_WINDOW;
+        let took = since(|seen| seen.miss_ns);
+        let costs = took > since(|seen| seen.saved_ns) && took > since(|seen| seen.at_ns) / COSTLY_SHARE;
+        let said = self.thrash.said_ns.load(Relaxed);
+        let first = before.at_ns == 0;
+        if first || !(most_miss || costs) || (said != 0 && now.saturating_sub(said) < THRASH_EVERY_NS) {
             return;
         }
         self.thrash.said_ns.store(now, Relaxed);

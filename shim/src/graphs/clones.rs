@@ -43,8 +43,7 @@ impl Cache {
         }
         lease.body().holds = Arc::downgrade(&clone);
         let (took, nodes) = (clock::precise_ns() - start, class.shape.nodes() as u64);
-        let saved = class.instantiate_ns.load(Relaxed).saturating_sub(took);
-        gate::record_if_started(|shim| shim.retargeted(slot, took, nodes, saved, found == Found::Parked));
+        gate::record_if_started(|shim| shim.retargeted(slot, took, nodes, found == Found::Parked));
         Ok(lease)
     }
 

@@ -69,7 +69,7 @@ impl Cache {
         let lane = lane_of(to);
         let mut lease = match handle.lease() {
             Some(lease) => lease,
-            None => match self.in_context(context_of(&body), || self.held(handle, &body, lane)) {
+            None => match self.in_context(context_of(&body), || self.missed(handle, &body, lane)) {
                 Ok(lease) => lease,
                 // The program's own instantiate has long succeeded: what ours says is no answer to a launch.
                 Err(status) => {
@@ -203,6 +203,15 @@ impl Cache {
         contained(self, || self.with_work(|work| self.hold(handle, body, lane, work)))?
     }
 
+    /// The same for a launch, which natively had it.
+    fn missed(&self, handle: &Handle, body: &Body, lane: Lane) -> Result<Lease, Status> {
+        let start = clock::precise_ns();
+        let lease = self.held(handle, body, lane)?;
+        let took = clock::precise_ns() - start;
+        gate::record_if_started(|shim| shim.missed(handle.slot.load(Relaxed), took));
+        Ok(lease)
+    }
+
     /// A real exec that holds what the handle means, leased and not yet given to it.
     ///
     /// # Errors
@@ -219,7 +228,6 @@ impl Cache {
         if !new {
             self.upload_first(&mut lease, lane);
         }
-        let saved = class.instantiate_ns.load(Relaxed);
         if new {
             gate::record_if_started(|shim| shim.exec_made_for(slot));
         }
@@ -240,9 +248,7 @@ impl Cache {
         };
         if !new {
             let took = clock::precise_ns() - start;
-            gate::record_if_started(|shim| {
-                shim.retargeted(slot, took, set, saved.saturating_sub(took), found == Found::Parked)
-            });
+            gate::record_if_started(|shim| shim.retargeted(slot, took, set, found == Found::Parked));
         }
         Ok(lease)
     }

@@ -124,14 +124,21 @@ impl Shim {
         self.add_to_exec(slot, offset_of!(ExecSlot, instantiations), 1);
     }
 
+    /// A launch found no exec that holds what its handle means, and had one after `took_ns`.
+    pub fn missed(&self, slot: u32, took_ns: u64) {
+        self.count(counters::MISS_NS, took_ns);
+        if let Some(saved) = self.exec_field(slot, offset_of!(ExecSlot, saved_ns)) {
+            let _ = saved.fetch_update(Relaxed, Relaxed, |saved| Some(saved.saturating_sub(took_ns)));
+        }
+    }
+
     /// A real exec was made to hold what a handle means, in `took_ns`, by `set` node setters.
-    pub fn retargeted(&self, slot: u32, took_ns: u64, set: u64, saved_ns: u64, recycled: bool) {
+    pub fn retargeted(&self, slot: u32, took_ns: u64, set: u64, recycled: bool) {
         self.count(counters::RETARGETS, 1);
         self.count(counters::RETARGET_NS, took_ns);
         self.count(counters::NODES_SET, set);
         self.count(counters::RECYCLED, u64::from(recycled));
         self.add_to_exec(slot, offset_of!(ExecSlot, retargets), 1);
-        self.add_to_exec(slot, offset_of!(ExecSlot, saved_ns), saved_ns);
     }
 
     /// A handle is of another class now.

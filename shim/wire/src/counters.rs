@@ -124,7 +124,7 @@ counters! {
     FALLBACK_INSTANTIATES = 38, "fallback_instantiates";
     /// Launches that ran node by node, because no real exec could be had.
     ONE_BY_ONE = 39, "one_by_one";
-    /// Nanoseconds that instantiates would have taken besides, estimated.
+    /// Nanoseconds that instantiates would have taken besides, estimated; launches took `miss_ns` of them.
     SAVED_NS = 40, "saved_ns";
     /// Graphs folded to a recipe.
     FOLDS = 41, "folds";
@@ -170,6 +170,8 @@ counters! {
     STRANDED_ADDED = 61, "stranded_bytes_added";
     /// Bytes that are stranded no more.
     STRANDED_REMOVED = 62, "stranded_bytes_removed";
+    /// Nanoseconds that launches took to get an exec that holds what their handle means: natively it is there.
+    MISS_NS = 63, "miss_ns";
 }
 
 const _: () = assert!(SCALARS + 96 <= PER_SHARD);
