@@ -126,6 +126,55 @@ fn a_trace_is_not_written_over_what_is_no_file() {
     assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
+/// `gpumem record ARGS` in this directory, with a library that may be anything.
+fn record(dir: &Dir, lib: &Path, args: &[&str]) -> Answer {
+    let mut command = gpumem();
+    command.current_dir(dir.path()).args(["record", "--lib"]).arg(lib).args(args);
+    answer(command)
+}
+
+#[test]
+fn a_trace_outlives_a_command_that_makes_none() {
+    let dir = dir();
+    let lib = dir.path().join("libgpumem.so");
+    std::fs::write(&lib, "").unwrap();
+    let (old, aside) = (dir.path().join("t"), dir.path().join("t~"));
+    let trace = [&gpumem_wire::trace::MAGIC[..], b"the old one"].concat();
+    std::fs::write(&old, &trace).unwrap();
+    // Nowhere, and there but not to be executed.
+    std::fs::write(dir.path().join("plain"), "").unwrap();
+    for (command, code) in [("nosuch", 127), ("./nosuch", 127), ("./plain", 126)] {
+        let answer = record(&dir, &lib, &["-o", "t", "--", command]);
+        assert_eq!(answer.code, code, "{command}: {}", answer.err);
+        assert_eq!(std::fs::read(&old).unwrap(), trace, "{command}");
+        assert!(!aside.exists(), "{command}");
+    }
+    let answer = record(&dir, &lib, &["-o", "t", "--", "true"]);
+    assert_eq!(answer.code, 0, "{}", answer.err);
+    assert_eq!(std::fs::read(&aside).unwrap(), trace);
+    let real = dir.path().canonicalize().unwrap();
+    let said = format!("gpumem: the trace goes to {0}/t; the one there is now {0}/t~\n", real.display());
+    assert!(answer.err.starts_with(&said), "{}", answer.err);
+    // What bears the second name and is no trace is somebody's.
+    std::fs::write(&old, &trace).unwrap();
+    std::fs::write(&aside, "precious").unwrap();
+    assert_eq!(record(&dir, &lib, &["-o", "t", "--", "true"]).code, 125);
+    assert_eq!((std::fs::read(&old).unwrap(), std::fs::read(&aside).unwrap()), (trace, b"precious".into()));
+}
+
+#[test]
+fn where_a_trace_goes_is_told_and_never_stdout() {
+    let dir = dir();
+    let lib = dir.path().join("libgpumem.so");
+    std::fs::write(&lib, "").unwrap();
+    let answer = record(&dir, &lib, &["--", "sh", "-c", "echo $GPUMEM_RECORD"]);
+    assert!(answer.out.ends_with(".trace\n"), "{}", answer.out);
+    assert!(answer.err.starts_with(&format!("gpumem: the trace goes to {}", answer.out)), "{}", answer.err);
+    let answer = record(&dir, &lib, &["-o", "-", "--", "true"]);
+    assert_eq!(answer.code, 2);
+    assert!(answer.err.contains("does not go to stdout"), "{}", answer.err);
+}
+
 #[test]
 fn a_dump_that_was_cut_short_is_no_empty_process() {
     let dir = one();

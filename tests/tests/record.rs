@@ -226,9 +226,10 @@ fn gpumem_record_runs_and_exports() {
     let ran = gpumem(scratch.path(), &["record", "-o", "trace", "--", basic]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let trace = read(&scratch.path().join("trace"));
-    // A second time replaces it; a file that is no trace stays.
+    // A second time moves it aside; a file that is no trace stays.
     assert!(gpumem(scratch.path(), &["record", "-o", "trace", "--", basic]).status.success());
     assert_ne!(read(&scratch.path().join("trace")).header.pid, trace.header.pid);
+    assert_eq!(read(&scratch.path().join("trace~")).header.pid, trace.header.pid);
     std::fs::write(scratch.path().join("mine"), "precious").expect("a file");
     let refused = gpumem(scratch.path(), &["record", "-o", "mine", "--", basic]);
     assert_eq!(refused.status.code(), Some(125));

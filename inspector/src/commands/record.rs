@@ -3,6 +3,7 @@
 
 use super::{Context, run};
 use crate::failure::{Code, Failure, Result};
+use crate::view::text;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{self, Action, Record, Trace};
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// name.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Where the trace goes; a trace that is there is replaced [default: gpumem-PID.trace]
+    /// Where the trace goes; a trace that is there becomes FILE~ [default: gpumem-PID.trace]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Write the trace that is named as text to stdout instead of running a command
@@ -57,19 +58,55 @@ fn record(args: &Args, context: &Context) -> Result<()> {
         return Err(Failure::new(Code::Usage, "no command was given")
             .fix("type: gpumem record -- COMMAND ARGUMENTS, or gpumem record --export csv FILE"));
     }
+    if args.output.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::new(Code::Usage, "a trace is a file, and does not go to stdout")
+            .fix("name a file with -o; gpumem record --export csv FILE writes it to stdout as text"));
+    }
     let mut environment = run::environment(args.lib.as_deref(), context).map_err(failed)?;
     // This process becomes the command: its pid is ours.
     let named = args.output.clone().unwrap_or_else(|| format!("gpumem-{}.trace", std::process::id()).into());
     let output = std::path::absolute(&named).map_err(|error| failed(Failure::io(named.display(), &error)))?;
-    // A link stays one: what it leads to is replaced.
+    // A link stays one: what it leads to is moved.
     let output = output.canonicalize().unwrap_or(output);
-    make_way(&output).map_err(failed)?;
-    environment.push(("GPUMEM_RECORD".into(), output.into()));
-    run::become_command(&args.command, environment)
+    run::look_up(&args.command)?;
+    let aside = make_way(&output).map_err(failed)?;
+    let shown = |path: &Path| text::clean(&path.to_string_lossy()).into_owned();
+    let place = shown(&output);
+    match &aside {
+        Some(aside) => {
+            anstream::eprintln!("gpumem: the trace goes to {place}; the one there is now {}", shown(aside));
+        }
+        None if args.output.is_none() => anstream::eprintln!("gpumem: the trace goes to {place}"),
+        None => {}
+    }
+    environment.push(("GPUMEM_RECORD".into(), output.clone().into()));
+    let not_started = run::become_command(&args.command, environment);
+    if let Some(aside) = aside {
+        std::fs::rename(&aside, &output).map_err(|error| failed(Failure::io(output.display(), &error)))?;
+    }
+    not_started
 }
 
-/// Removes a trace that is in the way. Another process may be writing it: to cut it would end that one.
-fn make_way(path: &Path) -> Result<()> {
+/// Moves a trace that is in the way to the name with a `~`, and answers that: the shim writes none over
+/// what is there, and whether the command makes one is not known before. Another process may be writing
+/// the old one: it goes on.
+fn make_way(path: &Path) -> Result<Option<PathBuf>> {
+    if !is_trace(path)? {
+        return Ok(None);
+    }
+    let mut aside = OsString::from(path);
+    aside.push("~");
+    let aside = PathBuf::from(aside);
+    is_trace(&aside)?;
+    std::fs::rename(path, &aside).map_err(|error| Failure::io(path.display(), &error))?;
+    Ok(Some(aside))
+}
+
+/// Whether there is a trace; false where there is nothing.
+///
+/// # Errors
+/// Anything else that is there.
+fn is_trace(path: &Path) -> Result<bool> {
     let left_alone = |why: &str| {
         Err(Failure::error(format!("{} {why}: it is left alone", path.display())).fix("name another file with -o"))
     };
@@ -77,16 +114,15 @@ fn make_way(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(meta) if !meta.is_file() => return left_alone("is no regular file"),
         Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Failure::io(path.display(), &error)),
     }
     let mut file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
     let mut magic = [0; 8];
-    let is_trace = file.read_exact(&mut magic).is_ok() && magic == trace::MAGIC;
-    if !is_trace {
-        return left_alone("is there and no trace");
+    match file.read_exact(&mut magic).is_ok() && magic == trace::MAGIC {
+        true => Ok(true),
+        false => left_alone("is there and no trace"),
     }
-    std::fs::remove_file(path).map_err(|error| Failure::io(path.display(), &error))
 }
 
 fn export(args: &Args) -> Result<()> {

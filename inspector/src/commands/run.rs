@@ -130,6 +130,19 @@ pub(super) fn environment(lib: Option<&Path>, context: &Context) -> Result<Vec<(
     Ok(environment)
 }
 
+/// Fails for a command that is nowhere, before anything is done for it.
+///
+/// # Errors
+/// [`Code::NotFound`].
+pub(super) fn look_up(command: &[OsString]) -> Result<()> {
+    match command.first() {
+        Some(program) if !find_program(program).is_some_and(|path| path.exists()) => {
+            Err(not_started(program, &ErrorKind::NotFound.into()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Becomes a command; returns only when it could not be started.
 ///
 /// # Errors
