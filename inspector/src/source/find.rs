@@ -106,7 +106,8 @@ pub fn survey(world: &World) -> Survey {
         for (path, id) in survey.ledgers_in(world, dir) {
             if seen.insert(identity(&path)) {
                 let process = by_id.get(&id).copied();
-                survey.add(world, path, id.pid, process, Owner::Only(owner_of(world, dir)));
+                let owner = Owner::Only(owner_of(world, dir, &path, process));
+                survey.add(world, path, id.pid, process, owner);
             }
         }
     }
@@ -154,6 +155,7 @@ impl Survey {
         };
         if let Ok(meta) = std::fs::symlink_metadata(dir)
             && world.uid != 0
+            && !world.narrow
             && meta.uid() != world.uid
             && meta.uid() != 0
         {
@@ -195,10 +197,14 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Whose files are believed in a directory: its owner's for root, else this user's.
-fn owner_of(world: &World, dir: &Path) -> u32 {
-    match world.uid {
-        0 => std::fs::symlink_metadata(dir).map_or(0, |meta| meta.uid()),
-        uid => uid,
+/// Whose files are believed in a directory: this user's. For root its owner's; in one that was named, which may
+/// be shared, those of the process, or of whoever left them.
+fn owner_of(world: &World, dir: &Path, file: &Path, process: Option<&Process>) -> u32 {
+    let owner = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |meta| meta.uid());
+    match (world.uid, process) {
+        (0, Some(process)) if world.narrow => process.uid,
+        (0, None) if world.narrow => owner(file),
+        (0, _) => owner(dir),
+        (uid, _) => uid,
     }
 }

@@ -68,7 +68,10 @@ pub const CHECKS: &[(&str, &str)] = &[
         "variables",
         "every GPUMEM_ variable of this shell is known and has an allowed value, and none of another project stands for one",
     ),
-    ("directory", "the directory of the ledgers belongs to this user alone, is writable and has space"),
+    (
+        "directory",
+        "the directory of the ledgers can be written and has space, and others cannot write there: one that GPUMEM_DIR or --dir names may be shared on purpose",
+    ),
     ("driver", "a GPU driver is installed, and which"),
     ("runtimes", "CUDA and HIP runtimes that programs here would load"),
     ("devices", "the device files can be opened"),

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 pub fn check(world: &World, survey: &Survey) -> Vec<Finding> {
     let mut findings = vec![preload_library()];
     findings.extend(variables());
-    findings.push(directory(&world.own_dir, world.uid));
+    findings.push(directory(&world.own_dir, world.uid, world.narrow));
     findings.push(driver());
     findings.push(runtimes());
     findings.extend(devices());
@@ -81,16 +81,19 @@ pub fn alias(alias: &Alias) -> Finding {
 /// Less free space than this may cut a ledger short.
 const LITTLE_SPACE: u64 = 64 << 20;
 
-fn directory(dir: &Path, uid: u32) -> Finding {
+/// As the shim judges it: the default directory has to be the user's alone; one that was named may be a link,
+/// another user's, or shared, and only has to be of use. Root may only want to look.
+fn directory(dir: &Path, uid: u32, named: bool) -> Finding {
     let shown = dir.display();
     let finding = |severity, text: String| Finding::new("directory", severity, text);
-    let meta = match std::fs::symlink_metadata(dir) {
+    let another = "set GPUMEM_DIR to a directory that the program can write";
+    let meta = if named { std::fs::metadata(dir) } else { std::fs::symlink_metadata(dir) };
+    let meta = match meta {
         Ok(meta) => meta,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return match nearest(dir).filter(|parent| writable(parent)) {
                 Some(_) => finding(Severity::Ok, format!("{shown} will be made when a program first uses the GPU")),
-                None => finding(Severity::Error, format!("{shown} does not exist and cannot be made"))
-                    .fix("set GPUMEM_DIR to a directory that the program can write"),
+                None => finding(Severity::Error, format!("{shown} does not exist and cannot be made")).fix(another),
             };
         }
         Err(error) => {
@@ -101,20 +104,35 @@ fn directory(dir: &Path, uid: u32) -> Finding {
         return finding(Severity::Error, format!("{shown} is not a directory"))
             .fix("remove it, or set GPUMEM_DIR to another");
     }
-    if meta.uid() != uid {
-        return finding(Severity::Error, format!("{shown} belongs to user {}", meta.uid()))
+    let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
+    let word = text::shell_word(&dir.to_string_lossy());
+    if !named && owner != uid {
+        return finding(Severity::Error, format!("{shown} belongs to user {owner}"))
             .fix("remove it as that user, or set GPUMEM_DIR to a directory of your own");
     }
-    if meta.mode() & 0o022 != 0 {
+    if !named && mode & 0o022 != 0 {
         return finding(
-            Severity::Warning,
-            format!("{shown} can be written by others (mode {:o})", meta.mode() & 0o777),
+            Severity::Error,
+            format!("{shown} can be written by others (mode {mode:o}): nothing is recorded"),
         )
-        .fix(format!("chmod 700 {}", text::shell_word(&dir.to_string_lossy())));
+        .fix(format!("chmod 700 {word}"));
     }
-    if !writable(dir) {
-        return finding(Severity::Error, format!("{shown} cannot be written"))
-            .fix(format!("chmod 700 {}", text::shell_word(&dir.to_string_lossy())));
+    if !writable(dir) && uid != 0 {
+        let fix = if owner == uid { format!("chmod u+wx {word}") } else { another.into() };
+        return finding(Severity::Error, format!("{shown} cannot be written")).fix(fix);
+    }
+    let others = match mode & 0o022 {
+        0 if uid == 0 || owner == uid || owner == 0 => None,
+        0 => Some(format!("it belongs to user {owner}")),
+        0o020 => Some(format!("those of group {} can write there (mode {mode:o})", meta.gid())),
+        _ => Some(format!("anyone can write there (mode {mode:o})")),
+    };
+    if let Some(others) = others {
+        let fix = match uid == 0 || owner == uid {
+            true => format!("chmod go-w {word}, unless it is shared on purpose"),
+            false => "set GPUMEM_DIR to a directory of your own, unless this one is shared on purpose".into(),
+        };
+        return finding(Severity::Warning, format!("{shown} is of use, but {others}")).fix(fix);
     }
     match free_bytes(dir) {
         Some(free) if free < LITTLE_SPACE => {
@@ -302,18 +320,34 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let uid = std::fs::metadata(temp.path()).unwrap().uid();
         let dir = temp.path().join("ledgers");
-        assert_eq!(directory(&dir, uid).severity, Severity::Ok, "it can be made");
+        let mode = |mode| std::fs::set_permissions(&dir, PermissionsExt::from_mode(mode)).unwrap();
+        let both = |uid| [false, true].map(|named| directory(&dir, uid, named).severity);
+        assert_eq!(both(uid), [Severity::Ok; 2], "it can be made");
         std::fs::create_dir(&dir).unwrap();
-        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
-        assert!(directory(&dir, uid).severity < Severity::Error);
-        assert_eq!(directory(&dir, uid + 1).severity, Severity::Error, "it belongs to someone else");
-        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).unwrap();
-        let open = directory(&dir, uid);
-        assert_eq!(open.severity, Severity::Warning);
-        assert!(open.fix.starts_with("chmod 700 "));
+        mode(0o700);
+        assert!(both(uid).iter().all(|&severity| severity < Severity::Error));
+        // The shim records in what belongs to another user where that was named, and nowhere else.
+        let severity = if uid == 0 { Severity::Ok } else { Severity::Warning };
+        assert_eq!(both(uid + 1), [Severity::Error, severity], "root may leave a directory to others");
+        assert_eq!(directory(&dir, 0, true).severity, Severity::Ok, "root looks at another's");
+        for (bits, said) in [(0o1777, "anyone can write there (mode 1777)"), (0o2770, "can write there (mode 2770)")] {
+            mode(bits);
+            assert_eq!(both(uid), [Severity::Error, Severity::Warning], "{bits:o}");
+            assert_eq!(both(uid + 1), [Severity::Error, Severity::Warning], "{bits:o}");
+            assert!(directory(&dir, uid, false).fix.starts_with("chmod 700 "));
+            let shared = directory(&dir, uid, true);
+            assert!(shared.finding.contains(said) && shared.fix.ends_with("unless it is shared on purpose"));
+        }
+        // A link may be named; one in the default place is somebody's trick.
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert_eq!(
+            [false, true].map(|named| directory(&link, uid, named).severity),
+            [Severity::Error, Severity::Warning]
+        );
         let file = temp.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert_eq!(directory(&file, uid).severity, Severity::Error);
+        assert_eq!([false, true].map(|named| directory(&file, uid, named).severity), [Severity::Error; 2]);
     }
 
     #[test]
