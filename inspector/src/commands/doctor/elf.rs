@@ -46,7 +46,7 @@ pub fn program(path: &Path) -> Option<Program> {
 }
 
 /// The machine that this binary was built for, as ELF numbers it.
-const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+pub const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// Why a preload does not reach a program; `None`: nothing speaks against it.
 pub fn beyond_reach(path: &Path) -> Option<String> {

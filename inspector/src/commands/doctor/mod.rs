@@ -3,10 +3,12 @@
 //! * [`system`]: this machine and this shell: the library, variables, directory, driver.
 //! * [`process`]: one process: is everything recorded, and if not, why.
 //! * [`memory`]: of one process: the pool, what ran out, what is stranded.
+//! * [`preload`]: whether the loader takes libgpumem.so.
 //! * [`elf`]: whether a preload reaches a program at all.
 
 pub mod elf;
 pub mod memory;
+pub mod preload;
 pub mod process;
 pub mod system;
 
@@ -64,6 +66,7 @@ pub struct Finding {
 /// Every check, with what it looks at: what docs/cli.md lists.
 pub const CHECKS: &[(&str, &str)] = &[
     ("library", "libgpumem.so is found and loads into a program"),
+    ("preload", "each libgpumem.so that LD_PRELOAD of this shell names can be loaded"),
     (
         "variables",
         "every GPUMEM_ variable of this shell is known and has an allowed value, and none of another project stands for one",

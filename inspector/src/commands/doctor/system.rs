@@ -1,7 +1,7 @@
 //! Checks of this machine and this shell.
 
+use super::preload;
 use super::{Finding, Severity};
-use crate::commands::run::library;
 use crate::source::find::{Found, Survey};
 use crate::source::world::World;
 use crate::view::{text, units};
@@ -10,11 +10,11 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// Everything that needs no process.
 pub fn check(world: &World, survey: &Survey) -> Vec<Finding> {
-    let mut findings = vec![preload_library()];
+    let mut findings = vec![preload::library()];
+    findings.extend(preload::named(&std::env::var("LD_PRELOAD").unwrap_or_default()));
     findings.extend(variables());
     findings.push(directory(&world.own_dir, world.uid, world.narrow));
     findings.push(driver());
@@ -25,35 +25,6 @@ pub fn check(world: &World, survey: &Survey) -> Vec<Finding> {
     findings.push(stale(survey));
     findings.extend(other_versions(survey));
     findings
-}
-
-fn preload_library() -> Finding {
-    let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
-    let lib = match library(named.as_deref()) {
-        Ok(lib) => lib,
-        Err(failure) => {
-            return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default());
-        }
-    };
-    match loads(&lib) {
-        Ok(()) => Finding::new("library", Severity::Ok, format!("{} loads", lib.display())),
-        Err(why) => Finding::new("library", Severity::Error, format!("{} does not load: {why}", lib.display()))
-            .fix("use the libgpumem.so of this release, built for this machine and its glibc"),
-    }
-}
-
-/// Starts this very program under the preload: the loader says what it could not preload.
-fn loads(lib: &Path) -> Result<(), String> {
-    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut command = Command::new(exe);
-    command.arg("--version").env("LD_PRELOAD", lib).env("GPUMEM_LOG", "quiet").stdin(Stdio::null());
-    let output = command.output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    match said.lines().find(|line| line.contains("cannot be preloaded")) {
-        Some(line) => Err(line.trim_start_matches("ERROR: ld.so: ").to_owned()),
-        None if output.status.success() => Ok(()),
-        None => Err(format!("a program under it ends with {}", output.status)),
-    }
 }
 
 fn variables() -> Vec<Finding> {
@@ -348,14 +319,5 @@ mod tests {
         let file = temp.path().join("file");
         std::fs::write(&file, "").unwrap();
         assert_eq!([false, true].map(|named| directory(&file, uid, named).severity), [Severity::Error; 2]);
-    }
-
-    #[test]
-    fn a_library_that_is_none_is_named() {
-        let temp = tempfile::tempdir().unwrap();
-        let lib = temp.path().join("libgpumem.so");
-        std::fs::write(&lib, "not an ELF file").unwrap();
-        // The test binary takes --version for a filter and ends well: only the loader's word counts.
-        assert!(loads(&lib).unwrap_err().contains("cannot be preloaded"));
     }
 }

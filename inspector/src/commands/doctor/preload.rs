@@ -1,0 +1,123 @@
+//! Checks of what is preloaded: that libgpumem.so is there, and that the loader takes it.
+
+use super::elf::{MACHINE, program};
+use super::{Finding, Severity};
+use crate::commands::run;
+use crate::source::find::file_name;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The library that `gpumem run` preloads.
+pub fn library() -> Finding {
+    let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
+    let lib = match run::library(named.as_deref()) {
+        Ok(lib) => lib,
+        Err(failure) => {
+            return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default());
+        }
+    };
+    match loads(&lib) {
+        Ok(()) => Finding::new("library", Severity::Ok, format!("{} loads", lib.display())),
+        Err(why) => Finding::new("library", Severity::Error, format!("{} does not load: {why}", lib.display()))
+            .fix("use the libgpumem.so of this release, built for this machine and its glibc"),
+    }
+}
+
+/// What LD_PRELOAD of this shell names: the loader says of a library that it cannot preload, not why.
+pub fn named(list: &str) -> Vec<Finding> {
+    let named: Vec<_> = list.split([' ', ':']).filter(|entry| file_name(entry) == "libgpumem.so").collect();
+    if named.is_empty() {
+        return vec![Finding::new("preload", Severity::Ok, "LD_PRELOAD of this shell names no libgpumem.so")];
+    }
+    named.into_iter().map(judge).collect()
+}
+
+fn judge(entry: &str) -> Finding {
+    let error = |why: &str| Finding::new("preload", Severity::Error, format!("LD_PRELOAD names {entry}: {why}"));
+    let right = match run::library(None) {
+        Ok(lib) => format!("name {} there", lib.display()),
+        Err(_) => "name the libgpumem.so of this release there by its whole path, or unset LD_PRELOAD".into(),
+    };
+    let path = Path::new(entry);
+    // The loader looks for a bare name, and replaces $LIB and its like, by rules of its own.
+    if entry.contains('/') && !entry.contains('$') {
+        if !path.exists() {
+            return error("there is no such file").fix(right);
+        }
+        match program(path) {
+            None => return error("it is no library, or this user may not read it").fix(right),
+            Some(elf) if elf.bits != 64 => return error("it is a 32-bit library").fix(right),
+            Some(elf) if elf.machine != MACHINE => return error("it is built for another processor").fix(right),
+            Some(_) => {}
+        }
+    }
+    match loads(path) {
+        Err(why) => error(&why).fix(right),
+        Ok(()) if entry.contains('/') && !path.is_absolute() => {
+            let said = format!("LD_PRELOAD names {entry}, which is found from this directory alone");
+            Finding::new("preload", Severity::Warning, said).fix(right)
+        }
+        Ok(()) => Finding::new("preload", Severity::Ok, format!("{entry} of LD_PRELOAD loads")),
+    }
+}
+
+/// Starts this very program under the preload: the loader says what it could not preload.
+fn loads(lib: &Path) -> Result<(), String> {
+    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(exe);
+    command.arg("--version").env("LD_PRELOAD", lib).env("GPUMEM_LOG", "quiet").stdin(Stdio::null());
+    let output = command.output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.lines().find(|line| line.contains("cannot be preloaded")) {
+        Some(line) => Err(line.trim_start_matches("ERROR: ld.so: ").to_owned()),
+        None if output.status.success() => Ok(()),
+        None => Err(format!("a program under it ends with {}", output.status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_preloaded_exists_and_loads() {
+        let temp = tempfile::tempdir().unwrap();
+        let lib = temp.path().join("libgpumem.so");
+        let list = format!("/lib/other.so:{}", lib.display());
+        let check = |said: &str| {
+            let [found] = &named(&list)[..] else { panic!("one library is ours") };
+            assert_eq!(found.severity, Severity::Error);
+            assert!(found.finding.contains(said), "{}", found.finding);
+            assert!(!found.fix.is_empty());
+        };
+        check("there is no such file");
+        std::fs::write(&lib, "not an ELF file").unwrap();
+        check("it is no library");
+        let mut head = [0; 64];
+        head[..6].copy_from_slice(b"\x7fELF\x01\x01");
+        std::fs::write(&lib, head).unwrap();
+        check("it is a 32-bit library");
+        head[4] = 2;
+        std::fs::write(&lib, head).unwrap();
+        check("it is built for another processor");
+        head[18..20].copy_from_slice(&MACHINE.to_le_bytes());
+        std::fs::write(&lib, head).unwrap();
+        check("cannot be preloaded");
+        let severity = |list: &str| named(list).iter().map(|found| found.severity).collect::<Vec<_>>();
+        assert_eq!(severity("/lib/other.so /lib/one.so"), [Severity::Ok]);
+        assert_eq!(
+            severity("libgpumem.so:/a/libgpumem.so"),
+            [Severity::Error; 2],
+            "a bare name is the loader's to find"
+        );
+    }
+
+    #[test]
+    fn a_library_that_is_none_is_named() {
+        let temp = tempfile::tempdir().unwrap();
+        let lib = temp.path().join("libgpumem.so");
+        std::fs::write(&lib, "not an ELF file").unwrap();
+        // The test binary takes --version for a filter and ends well: only the loader's word counts.
+        assert!(loads(&lib).unwrap_err().contains("cannot be preloaded"));
+    }
+}
