@@ -110,8 +110,14 @@ impl Block {
 }
 
 /// Blocks by address. Lookups take no lock.
+///
+/// A lookup may still read a table that was replaced, and that is filled anew by now. What it finds there is a
+/// block that says itself that it is at the address; that it finds nothing counts only where no table was
+/// replaced meanwhile.
 pub struct Map {
     table: AtomicPtr<Table>,
+    /// How often a table was replaced.
+    replaced: AtomicU64,
     /// Taken by whoever changes it.
     inner: Mutex<Inner>,
 }
@@ -120,6 +126,8 @@ pub struct Map {
 struct Inner {
     /// Places that are taken.
     used: usize,
+    /// The table before, to be filled again.
+    spare: Option<&'static Table>,
     /// For addresses inside blocks.
     sorted: BTreeMap<u64, &'static Block>,
     /// Blocks that are to be among those: whoever asks puts them there, and not whoever waits for an allocation.
@@ -150,6 +158,25 @@ impl Table {
         Box::leak(Box::new(Self { places: (0..places).map(|_| Place::default()).collect() }))
     }
 
+    /// Takes everything out, of a table that is not in use.
+    fn clear(&self) {
+        for place in &self.places {
+            place.addr.store(0, Release);
+            place.block.store(std::ptr::null_mut(), Release);
+        }
+    }
+
+    /// The block at an address; `None` also where this table is not in use any more.
+    #[inline]
+    fn get(&self, addr: u64) -> Option<&'static Block> {
+        // A free place may just become another address's.
+        let place = self.place(addr).ok()?;
+        // SAFETY: blocks are never freed.
+        let block = unsafe { place.block.load(Acquire).as_ref() };
+        // Of a place that was filled anew between the two loads.
+        block.filter(|block| block.addr.load(Relaxed) == addr)
+    }
+
     /// The place of an address; `Err`: the free one that it would take. Blocks lie 512 bytes apart at least.
     #[inline]
     fn place(&self, addr: u64) -> Result<&Place, &Place> {
@@ -170,7 +197,11 @@ impl Table {
 
 impl Map {
     pub fn new() -> Self {
-        Self { table: AtomicPtr::new(std::ptr::from_ref(Table::new(1024)).cast_mut()), inner: Mutex::default() }
+        Self {
+            table: AtomicPtr::new(std::ptr::from_ref(Table::new(1024)).cast_mut()),
+            replaced: AtomicU64::new(0),
+            inner: Mutex::default(),
+        }
     }
 
     #[inline]
@@ -185,10 +216,20 @@ impl Map {
         if addr == 0 {
             return None;
         }
-        // A free place may just become another address's.
-        let place = self.table().place(addr).ok()?;
-        // SAFETY: blocks are never freed.
-        unsafe { place.block.load(Acquire).as_ref() }
+        self.table().get(addr).or_else(|| self.get_again(addr))
+    }
+
+    /// As [`Map::get`], and what it does not find is not there.
+    #[cold]
+    fn get_again(&self, addr: u64) -> Option<&'static Block> {
+        loop {
+            let replaced = self.replaced.load(Acquire);
+            let found = self.table().get(addr);
+            // A table is filled again after this was counted: who saw any of that sees the count.
+            if found.is_some() || self.replaced.load(Acquire) == replaced {
+                return found;
+            }
+        }
     }
 
     pub fn insert(&self, addr: u64, block: &'static Block) {
@@ -217,19 +258,29 @@ impl Map {
         inner.sorted().remove(&addr);
     }
 
-    /// A table with room, without the addresses that nothing is at. Whoever still looks into the old
-    /// one finds what was there: it is kept, and all old ones together are as large as the new one.
+    /// A table with room, without the addresses that nothing is at. The one before is kept for the next time, or
+    /// for ever if it is too small by then, since somebody may still look into it: all those together are as
+    /// large as the new one.
     #[cold]
-    fn grow(&self, old: &Table, inner: &mut Inner) -> &'static Table {
+    fn grow(&self, old: &'static Table, inner: &mut Inner) -> &'static Table {
+        let spare = inner.spare.replace(old);
         let sorted = inner.sorted();
-        let table = Table::new((sorted.len() * 4).next_power_of_two().max(old.places.len()));
+        let places = (sorted.len() * 4).next_power_of_two().max(old.places.len());
+        let table = match spare.filter(|spare| spare.places.len() == places) {
+            Some(spare) => {
+                spare.clear();
+                spare
+            }
+            None => Table::new(places),
+        };
         for (&addr, &block) in &*sorted {
             let (Ok(there) | Err(there)) = table.place(addr);
-            there.block.store(std::ptr::from_ref(block).cast_mut(), Relaxed);
-            there.addr.store(addr, Relaxed);
+            there.block.store(std::ptr::from_ref(block).cast_mut(), Release);
+            there.addr.store(addr, Release);
         }
         inner.used = sorted.len();
         self.table.store(std::ptr::from_ref(table).cast_mut(), Release);
+        self.replaced.fetch_add(1, AcqRel);
         table
     }
 
@@ -273,11 +324,63 @@ mod tests {
         assert!(map.get(512).is_none() && map.get(1024).is_some() && map.get(0).is_none());
         // The same addresses come and go without end: the table does not grow for it.
         for round in 0..100_000_u64 {
-            map.insert(512 + 1024 * (round % 2000), blocks[0]);
+            move_to(&map, blocks[0], 512 + 1024 * (round % 2000));
             map.remove(512 + 1024 * (round % 2000));
         }
         assert!(map.table().places.len() <= 16_384);
         assert_eq!(map.all().len(), blocks.len() / 2);
+    }
+
+    fn move_to(map: &Map, block: &'static Block, addr: u64) {
+        block.addr.store(addr, Relaxed);
+        map.insert(addr, block);
+    }
+
+    /// The driver gives ever new addresses while few blocks live.
+    #[test]
+    fn ever_new_addresses_take_no_memory() {
+        let map = Map::new();
+        let blocks: Vec<&'static Block> = (0..40).map(|_| &*Box::leak(Box::default())).collect();
+        let mut tables = std::collections::BTreeSet::new();
+        for n in 1..=100_000_u64 {
+            let block = blocks[n as usize % blocks.len()];
+            map.remove(block.addr.load(Relaxed));
+            move_to(&map, block, n << 12);
+            assert!(std::ptr::eq(map.get(n << 12).unwrap(), block));
+            tables.insert(std::ptr::from_ref(map.table()) as usize);
+        }
+        assert_eq!((tables.len(), map.all().len()), (2, blocks.len()));
+    }
+
+    #[test]
+    fn what_stays_is_found_while_tables_are_replaced() {
+        let map = Map::new();
+        let block = |addr: u64| {
+            let block: &'static Block = Box::leak(Box::default());
+            move_to(&map, block, addr);
+            block
+        };
+        let stay: Vec<&'static Block> = (1..100).map(|n| block(n << 20)).collect();
+        let moves = block(512);
+        let done = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while done.load(Relaxed) == 0 {
+                        for block in &stay {
+                            let found = map.get(block.addr.load(Relaxed));
+                            assert!(found.is_some_and(|found| std::ptr::eq(found, *block)));
+                        }
+                    }
+                });
+            }
+            for n in 1..300_000_u64 {
+                map.remove(moves.addr.load(Relaxed));
+                move_to(&map, moves, n * 1536 + (1 << 40));
+            }
+            done.store(1, Relaxed);
+        });
+        assert!(map.replaced.load(Relaxed) > 100);
     }
 
     #[test]
