@@ -266,11 +266,16 @@ impl Shim {
         }
     }
 
+    pub fn has_exited(&self) -> bool {
+        self.ledger.header().state().load(Relaxed) == State::Exited as u32
+    }
+
     /// The process says goodbye.
     pub fn exiting(&'static self) {
-        crate::pool::all().for_each(|pool| pool.tell_all(self));
         self.ledger.header().exited_ns().store(clock::precise_ns(), Relaxed);
         self.ledger.header().state().store_relaxed(State::Exited as u32);
+        // From here on the driver is not asked what it has.
+        crate::pool::all().for_each(|pool| pool.tell_all(self));
         if self.settings.control {
             let _ = std::fs::remove_file(control::socket_path(self));
         }

@@ -98,6 +98,10 @@ fn contexts_of_a_device_share_its_bound() {
         let ran = with(both, &[(name, value), ("GPUMEM_POOL_DECAY", "0")]);
         let used = number(&ran, "used at the end");
         assert!(used <= most, "{name}={value}: {used} bytes used, natively {base}");
+        // Each is counted, by whichever way it goes.
+        let counter = |of| ran.ledger().counter(of);
+        let [kept, released] = [counters::POOL_KEPT, counters::POOL_RELEASED].map(counter);
+        assert!(released > 0 && released <= kept, "{name}={value}: {released} given back of {kept}");
         // Not more than has to go back.
         assert!(used + 16 * MIB >= base + bound * MIB, "{name}={value}: {used} bytes used, natively {base}");
     }
@@ -113,6 +117,17 @@ fn idle_blocks_go_back_while_another_context_works() {
         let ran = with(both, &[("GPUMEM_POOL_DECAY", "50ms"), ("GPUMEM_FREE", free)]);
         let used = number(&ran, "used at the end");
         assert!(used <= most, "{free}: {used} bytes used, natively {base}");
+    }
+}
+
+/// What could not be had if all that is idle went back is refused at once: giving back waits for work.
+#[test]
+fn a_request_that_cannot_fit_waits_for_nothing() {
+    program("pool_contexts").arg("much").native().ok();
+    for free in ["strict", "deferred"] {
+        let ran = with(program("pool_contexts").arg("much"), &[("GPUMEM_FREE", free), ("GPUMEM_POOL_DECAY", "0")]);
+        let ledger = ran.ledger();
+        assert_eq!(ledger.counter(counters::POOL_RELEASED), 0, "{free}: nothing went back for it");
     }
 }
 

@@ -188,6 +188,31 @@ fn a_quota_is_kept_from_the_first_call_on() {
     }
 }
 
+/// Requests that one thread alone would be granted are not granted to all at once.
+#[test]
+fn threads_share_a_quota() {
+    let limits = client("limits").arg("threads").env("SIM_DEVICE_MEM", "2G");
+    assert_eq!(limits.native().ok().out, "16 of 16\n", "natively");
+    for pool in ["1", "0"] {
+        for _ in 0..5 {
+            let ran = limits.clone().env("GPUMEM_LIMIT", "128MiB").env("GPUMEM_POOL", pool).preloaded().ok();
+            assert_eq!(ran.out, "8 of 16\n", "GPUMEM_POOL={pool}");
+        }
+    }
+}
+
+/// Blocks of a few bytes are spilled like any other.
+#[test]
+fn a_few_bytes_are_spilled() {
+    for to in ["managed", "host"] {
+        let few = client("limits").arg("few").env("SIM_DEVICE_MEM", "2G").env("GPUMEM_LIMIT", "256MiB");
+        let ran = few.env("GPUMEM_OOM_FALLBACK", to).preloaded().ok();
+        assert_eq!(ran.out, "64 then 0\n", "{to}");
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{to}");
+        assert!(ran.ledger().sound().complete().counter(counters::SPILLS) >= 48 + 8, "{to}");
+    }
+}
+
 /// Under a quota a pool of the program's own that retries goes on; pressed earlier, it holds less.
 #[test]
 fn a_pool_that_retries_lives_within_a_quota() {

@@ -3,7 +3,7 @@
 use super::{freed, made, written};
 use crate::activity;
 use crate::call::Call;
-use crate::pool::ladder::{bounded, refuses};
+use crate::pool::ladder::{Reserved, bounded, room_for};
 use crate::pool::{self, looks};
 use crate::registry::live::Class;
 use crate::stranded;
@@ -45,17 +45,22 @@ unsafe fn alloc_the_long_way(
             return status;
         }
         // The pool steps aside; the quota does not.
-        let limited = || if over_the_limit(&call, ptr, bytes) { OUT_OF_MEMORY } else { real(ptr, bytes) };
+        let mut room = None;
+        let limited = || {
+            room = room_in_limit(&call, ptr, bytes);
+            if room.is_some() { real(ptr, bytes) } else { OUT_OF_MEMORY }
+        };
         let status = stranded::watched(&call, bytes as u64, ptr, limited);
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, 0);
         status
     }
 }
 
-/// Whether a request is more than the quota has room for. Where the driver may refuse it for what it is, while
-/// something captures among others, the driver does.
-fn over_the_limit(call: &Call, ptr: *const DevicePtr, bytes: usize) -> bool {
-    !ptr.is_null() && bytes != 0 && !looks::capturing() && refuses(call, bytes as u64)
+/// Room in the quota for a request, to be held until it is counted; `None` if there is none. Where the driver may refuse
+/// it for what it is, while something captures among others, the driver does.
+fn room_in_limit(call: &Call, ptr: *const DevicePtr, bytes: usize) -> Option<Reserved> {
+    let asks = !ptr.is_null() && bytes != 0 && !looks::capturing();
+    if asks { room_for(call, bytes as u64) } else { Some(Reserved::none()) }
 }
 
 /// The program asks for device memory with HIP's flags (fine-grained, uncached, signals).

@@ -51,7 +51,7 @@ impl Pool {
     /// Gives back the oldest idle blocks, no more than so many bytes. The context is idle.
     fn release_within(&self, owner: &'static Owner, mut bytes: u64) {
         while let Some(next) = owner.oldest_bytes().filter(|&next| next <= bytes) {
-            let released = self.release(owner, next, 1);
+            let released = self.release_idle(owner, next, 1);
             if released == 0 {
                 return;
             }
@@ -100,7 +100,7 @@ impl Pool {
                 continue;
             }
             if self.empty(shim, cache) && ended {
-                cache.tid.store(0, Release);
+                cache.ended(tid);
             }
         }
     }
@@ -127,7 +127,7 @@ impl Pool {
                 continue;
             }
             if self.empty(shim, cache) {
-                cache.tid.store(0, Release);
+                cache.ended(tid);
                 any = true;
             }
         }
@@ -143,9 +143,7 @@ impl Pool {
             if owner.has_pending() {
                 owner.reap(clock::now_ns());
             }
-            if owner.is_idle() {
-                back += self.release(owner, u64::MAX, usize::MAX);
-            }
+            back += self.release_idle(owner, u64::MAX, usize::MAX);
             stays += self.idle(owner);
             shim.pool_idle(owner, self.idle(owner), owner.blocks());
         }

@@ -191,9 +191,7 @@ impl Pool {
     /// time for it.
     #[cold]
     fn over_the_bound(&'static self, owner: &'static Owner) {
-        if owner.is_clean() {
-            self.release(owner, self.over_most_idle(owner), MOST_RELEASED);
-        }
+        self.release_if(owner, self.over_most_idle(owner), MOST_RELEASED, || owner.is_clean());
     }
 
     /// The driver frees it. It is taken out before: another thread may get the address at once.

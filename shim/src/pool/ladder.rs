@@ -6,8 +6,8 @@ use super::block::{HOST, MANAGED};
 use super::lock;
 use super::owner::Owner;
 use crate::call::Call;
-use crate::{clock, gate, graphs};
-use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
+use crate::{backend, clock, gate, graphs};
+use gpumem_abi::types::{Device, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::OomFallback;
@@ -45,8 +45,28 @@ impl Drop for Moving<'_> {
     }
 }
 
+/// Bytes that the quota has room for, until they are counted.
+pub struct Reserved(Option<(&'static Pool, (Device, u64), Moving<'static>)>);
+
+impl Reserved {
+    /// Where nothing has to be reserved.
+    pub fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let Some((pool, what, _moving)) = &self.0 else { return };
+        let mut reserved = lock(&pool.reserved);
+        if let Some(at) = reserved.iter().position(|reserved| reserved == what) {
+            reserved.swap_remove(at);
+        }
+    }
+}
+
 impl Pool {
-    /// Asks for a block of `rounded` bytes until there is nothing more to try.
+    /// Asks for a block of `rounded` bytes until there is nothing more to try. `room`: to be held until they are counted.
     ///
     /// # Errors
     /// The driver's, or its code for no memory at the quota.
@@ -57,10 +77,12 @@ impl Pool {
         rounded: u64,
         asked: u64,
         real: &mut dyn FnMut(u64) -> Status,
+        room: &mut Option<Reserved>,
     ) -> Result<Given, Status> {
         let plain = |bytes| Given { addr: None, bytes, flags: 0 };
         let mut status = OUT_OF_MEMORY;
-        if self.admits(owner, rounded) {
+        *room = self.admits(owner, rounded);
+        if room.is_some() {
             // Other threads take what one gives back, and give back what another one looks for.
             for _ in 0..FLUSHES {
                 let before = self.moved();
@@ -68,8 +90,9 @@ impl Pool {
                 if status != OUT_OF_MEMORY {
                     return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
                 }
-                // Without anything to give back, what the driver said is the answer.
-                if self.flush(owner.device) == 0 && self.is_still_at(before) {
+                // Without anything to give back, or enough of it, what the driver said is the answer: giving back
+                // waits for all work.
+                if (!self.may_fit(owner, rounded) || self.flush(owner.device) == 0) && self.is_still_at(before) {
                     break;
                 }
             }
@@ -89,26 +112,48 @@ impl Pool {
         Err(status)
     }
 
-    /// Whether the quota has room for so many bytes more, after idle blocks went back if need be.
-    pub fn admits(&'static self, owner: &'static Owner, bytes: u64) -> bool {
+    /// Room that the quota has for so many bytes more, after idle blocks went back if need be: held until these are
+    /// counted.
+    pub fn admits(&'static self, owner: &'static Owner, bytes: u64) -> Option<Reserved> {
         let limit = self.limit.load(Relaxed);
         if limit == 0 {
-            return true;
+            return Some(Reserved::none());
         }
-        let room = || limit.checked_sub(self.used(owner)).is_some_and(|room| room >= bytes);
         for _ in 0..FLUSHES {
             let before = self.moved();
-            if room() {
-                return true;
+            if let Some(reserved) = self.reserve(owner, bytes, limit) {
+                return Some(reserved);
             }
             if super::looks::capturing() {
-                return false;
+                return None;
             }
+            // What others have reserved counts twice while it is being counted.
             if self.flush(owner.device) == 0 && self.is_still_at(before) {
                 break;
             }
         }
-        room()
+        self.reserve(owner, bytes, limit)
+    }
+
+    fn reserve(&'static self, owner: &'static Owner, bytes: u64, limit: u64) -> Option<Reserved> {
+        let mut reserved = lock(&self.reserved);
+        let of_device: u64 =
+            reserved.iter().filter(|(device, _)| *device == owner.device).map(|(_, bytes)| bytes).sum();
+        let room = limit.checked_sub(self.used(owner).saturating_add(of_device))?;
+        if room < bytes {
+            return None;
+        }
+        reserved.push((owner.device, bytes));
+        Some(Reserved(Some((self, (owner.device, bytes), Moving::begin(&self.moves)))))
+    }
+
+    /// Whether so many bytes could be had if all that is idle went back, as far as is known.
+    fn may_fit(&self, owner: &'static Owner, bytes: u64) -> bool {
+        if super::looks::capturing() {
+            return true;
+        }
+        let info = owner.within(|| backend::of(self.vendor).memory_info());
+        info.is_none_or(|(free, _)| free + self.idle_on(owner.device) >= bytes)
     }
 
     /// How many moves have ended. As long as it changes there may be more to give back.
@@ -214,26 +259,32 @@ pub fn has_limit(vendor: Vendor) -> bool {
     super::of_limited(vendor).is_some_and(|pool| pool.limit.load(Relaxed) != 0)
 }
 
-/// Whether the quota has no room for so many bytes more of this thread's device, which is then written down.
-pub fn refuses(call: &Call, bytes: u64) -> bool {
-    let Some(pool) = super::of_limited(call.vendor).filter(|pool| pool.limit.load(Relaxed) != 0) else { return false };
-    let owner = call.note(|shim| pool.owner_of_thread(shim)).flatten();
-    let refused = owner.is_some_and(|owner| !pool.admits(owner, bytes));
-    if refused {
+/// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
+pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
+    let limited = super::of_limited(call.vendor).filter(|pool| pool.limit.load(Relaxed) != 0);
+    let owner =
+        limited.and_then(|pool| call.note(|shim| pool.owner_of_thread(shim)).flatten().map(|owner| (pool, owner)));
+    let Some((pool, owner)) = owner else { return Some(Reserved::none()) };
+    let room = pool.admits(owner, bytes);
+    if room.is_none() {
         call.note(|shim| shim.limit_refused(bytes));
     }
-    refused
+    room
 }
 
 /// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
 /// all that is idle went back, if there is no memory.
 pub fn bounded(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
-    if refuses(call, bytes as u64) {
-        return OUT_OF_MEMORY;
-    }
+    let Some(_room) = room_for(call, bytes as u64) else { return OUT_OF_MEMORY };
     let status = real();
-    if status != OUT_OF_MEMORY || super::looks::capturing() || flush_all(call.vendor) == 0 {
+    if status != OUT_OF_MEMORY || super::looks::capturing() {
         return status;
     }
-    real()
+    let pool = super::of(call.vendor);
+    let owner = pool.and_then(|pool| call.note(|shim| pool.owner_of_thread(shim)).flatten());
+    let went_back = match (pool, owner) {
+        (Some(pool), Some(owner)) => pool.may_fit(owner, bytes as u64) && pool.flush(owner.device) > 0,
+        _ => flush_all(call.vendor) > 0,
+    };
+    if went_back { real() } else { status }
 }

@@ -61,6 +61,8 @@ pub struct Pool {
     pub decay_ns: AtomicU64,
     /// Bytes of each device that this process may take; 0: as many as there are.
     pub limit: AtomicU64,
+    /// Bytes that requests on their way have been granted of it, by device.
+    reserved: Mutex<Vec<(gpumem_abi::types::Device, u64)>>,
     /// Blocks are as large as what was asked for, where questions about sizes are not seen.
     exact: bool,
     /// Blocks come and go as they are: of classes of sizes, not filled, not kept from use.
@@ -142,6 +144,7 @@ impl Pool {
             most_of_a_thread: AtomicU64::new(0),
             decay_ns: AtomicU64::new(settings.pool_decay),
             limit: AtomicU64::new(settings.limit.unwrap_or(0)),
+            reserved: Mutex::default(),
             exact,
             plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0,
             sees_all: calls.sees_all(),

@@ -1,6 +1,6 @@
 //! A request for memory: a block that is idle, or a new one.
 
-use super::block::{Block, NO_CLASS, State};
+use super::block::{Block, NO_CLASS, SPILLED, State};
 use super::ladder::{Given, Moving};
 use super::owner::Owner;
 use super::{Pool, UNTOLD, give, size};
@@ -186,7 +186,7 @@ impl Pool {
         // Idle blocks of other sizes make way, where giving them back waits for nothing.
         let in_the_way = owner.in_the_way(rounded);
         if in_the_way > 0 && owner.is_clean() {
-            self.release(owner, in_the_way, MOST_IN_THE_WAY);
+            self.release_if(owner, in_the_way, MOST_IN_THE_WAY, || owner.is_clean());
         }
         let watch = Watch::new(call, bytes, Some(owner.record));
         // SAFETY: the real function, with the program's out-parameter: what it leaves there is native's.
@@ -199,7 +199,8 @@ impl Pool {
             }
             Verdict::Nothing => Err(NO_MEMORY),
         };
-        match got.or_else(|_| self.climb(call, owner, rounded, bytes, &mut ask)) {
+        let mut room = None;
+        match got.or_else(|_| self.climb(call, owner, rounded, bytes, &mut ask, &mut room)) {
             Ok(given) => {
                 // SAFETY: the program's out-parameter, which is not NULL.
                 let addr = unsafe { given.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
@@ -219,11 +220,13 @@ impl Pool {
         let block = self.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(given.bytes, Relaxed);
-        block.class.store(self.class_of(given.bytes).map_or(NO_CLASS, |class| class as u32), Relaxed);
+        // One that was spilled is of the size that was asked for, and goes back to the driver.
+        let class = Some(given.bytes).filter(|_| given.flags & SPILLED == 0).and_then(|bytes| self.class_of(bytes));
+        block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
         block.asked.store(watch.bytes, Relaxed);
         block.flags.store(given.flags, Relaxed);
         block.set_owner(owner);
-        if given.flags & super::block::SPILLED == 0 {
+        if given.flags & SPILLED == 0 {
             owner.grew(given.bytes);
         }
         call.note(|shim| {
@@ -241,13 +244,26 @@ impl Pool {
         let status = owner.calls.free(addr);
         crate::activity::saw(status);
         owner.shrank(bytes);
-        gate::record_if_started(|shim| shim.pool_released(block, bytes));
+        // Also inside a note of the program's own free.
+        if let Some(shim) = gate::shim() {
+            shim.pool_released(block, bytes);
+        }
         self.forget(block);
         bytes
     }
 
-    /// Gives back the oldest idle blocks: so many bytes, and so many blocks at most. The context is idle.
+    /// Gives back the oldest idle blocks: so many bytes, and so many blocks at most. Each waits for the context's work.
     pub fn release(&self, owner: &'static Owner, bytes: u64, most: usize) -> u64 {
+        self.release_if(owner, bytes, most, || true)
+    }
+
+    /// The same for as long as the context does nothing: another thread may give it work at any time, which the next
+    /// block would wait for.
+    pub fn release_idle(&self, owner: &'static Owner, bytes: u64, most: usize) -> u64 {
+        self.release_if(owner, bytes, most, || owner.is_idle())
+    }
+
+    pub(super) fn release_if(&self, owner: &'static Owner, bytes: u64, most: usize, may: impl Fn() -> bool) -> u64 {
         if owner.idle() == 0 {
             return 0;
         }
@@ -255,7 +271,7 @@ impl Pool {
         owner.within(|| {
             let mut released = 0;
             for _ in 0..most {
-                if released >= bytes || owner.gone.load(Relaxed) {
+                if released >= bytes || owner.gone.load(Relaxed) || !may() {
                     break;
                 }
                 let Some(block) = owner.oldest() else { break };

@@ -82,6 +82,12 @@ impl Drop for Taken<'_> {
 }
 
 impl ThreadCache {
+    /// Its thread, `tid`, has ended: it may be another's from now on. It may be so already, by somebody else who saw
+    /// that.
+    pub fn ended(&self, tid: u32) {
+        let _ = self.tid.compare_exchange(tid, 0, AcqRel, Relaxed);
+    }
+
     /// For its own thread: enters, unless somebody else wants it, or this thread is in it already (a signal
     /// handler).
     #[inline(always)]

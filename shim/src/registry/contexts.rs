@@ -264,7 +264,8 @@ impl Shim {
     /// Asks the device how much is used, but never while anything captures.
     #[cold]
     fn look(&'static self, vendor: Vendor, context: ContextRef, now: u64) {
-        if self.registry.streams.capturing() > 0 {
+        // Nor once the process has ended its work: the driver may be gone.
+        if self.registry.streams.capturing() > 0 || self.has_exited() {
             return;
         }
         let backend = backend::of(vendor);
