@@ -3,7 +3,9 @@
 use crate::commands;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueHint};
+use gpumem_wire::settings::parse_time;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -37,6 +39,18 @@ pub struct Global {
     /// Say more on stderr; twice for debugging
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// A span on the command line: seconds, with a fraction if wanted, or a time as the variables take it, `500ms`.
+///
+/// # Errors
+/// What is allowed.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let seconds = || text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let span = parse_time(text).map(Duration::from_nanos).or_else(seconds);
+    // Beyond, ages in nanoseconds end.
+    span.filter(|span| span.as_secs() < 1_000_000_000)
+        .ok_or_else(|| "allowed are seconds from 0 on, or a time, as 500ms, 1s or 2m".into())
 }
 
 /// When to colour.
@@ -84,4 +98,19 @@ pub enum Command {
     Selftest(commands::selftest::Args),
     Completions(commands::generate::Completions),
     Man(commands::generate::Man),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_seconds_or_times() {
+        for (text, ms) in [("0", 0), ("1.5", 1500), ("75", 75_000), ("1s", 1000), ("500ms", 500), ("2m", 120_000)] {
+            assert_eq!(span(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "-1", "nan", "inf", "1e10", "1d", "s"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+    }
 }

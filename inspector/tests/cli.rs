@@ -68,7 +68,7 @@ fn usage_errors_have_their_own_code() {
     for args in [
         &["nonsense"][..],
         &["allocs", "--by", "colour"],
-        &["allocs", "--min-size", "1KB"],
+        &["allocs", "--min-size", "1KBi"],
         &["allocs", "--older", "-1"],
         &["top", "--interval", "0"],
         &["run", "--stacks", "129", "--", "true"],

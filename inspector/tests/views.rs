@@ -127,7 +127,9 @@ fn allocs_sort_and_filter() {
     assert_eq!(bytes(&["--all-kinds"]), [512, 64, 32, 16]);
     assert_eq!(bytes(&["--kind", "host-pinned", "--kind", "vmm-reservation"]), [512, 16]);
     assert_eq!(bytes(&["--min-size", "32MiB"]), [64, 32]);
+    assert_eq!(bytes(&["--min-size", "33mb"]), [64, 32]);
     assert_eq!(bytes(&["--older", "75"]), [64, 32]);
+    assert_eq!(bytes(&["--older", "75s"]), [64, 32]);
     assert_eq!(bytes(&["--tag", "weights"]), [64]);
     assert_eq!(bytes(&["--thread", "1"]), [0; 0]);
     assert_eq!(bytes(&["-n", "1"]), [64]);

@@ -1,8 +1,8 @@
 //! `gpumem allocs`: live allocations, grouped or one by one.
 
 use super::{Context, print_head};
-use crate::args::Target;
-use crate::failure::{Code, Failure, Result};
+use crate::args::{Target, span};
+use crate::failure::Result;
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
 use crate::model::sites::Sites;
 use crate::model::totals::{self, KindTotal, Live};
@@ -16,6 +16,7 @@ use gpumem_wire::layout::AllocSlot;
 use gpumem_wire::settings::parse_size;
 use serde::Serialize;
 use std::io::Write;
+use std::time::Duration;
 
 /// Show live allocations: by call site, stack, kind, size, thread, tag, context or device
 #[derive(Clone, Debug, clap::Args)]
@@ -43,9 +44,9 @@ pub struct Args {
     /// Only allocations of at least this size
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
     min_size: u64,
-    /// Only allocations at least this many seconds old
-    #[arg(long, value_name = "SECONDS")]
-    older: Option<f64>,
+    /// Only allocations at least this old: seconds, or a time, as 500ms or 2m
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    older: Option<Duration>,
     /// Only this tag
     #[arg(long)]
     tag: Option<String>,
@@ -64,7 +65,9 @@ pub struct Args {
 }
 
 fn size(text: &str) -> std::result::Result<u64, String> {
-    parse_size(text).ok_or_else(|| "allowed are bytes, or a number with K, M, G, KiB, MiB, GiB".into())
+    parse_size(text).ok_or_else(|| {
+        "allowed are bytes, or a number with K, M, G, T or KiB … TiB (powers of 1024), or kB … TB (of 1000)".into()
+    })
 }
 
 fn kind_parser() -> clap::builder::PossibleValuesParser {
@@ -149,7 +152,7 @@ fn report(args: &Args, context: &Context, ledger: &Ledger) -> Result<Report> {
         kinds: args.kind.iter().filter_map(|name| AllocKind::from_name(name)).collect(),
         all_kinds: args.all_kinds || args.by == By::Kind && !args.all,
         min_bytes: args.min_size,
-        min_age_ns: age(args.older)?,
+        min_age_ns: args.older.map_or(0, |age| age.as_nanos() as u64),
         tag: args.tag.clone(),
         tid: args.thread,
         spilled: args.spilled,
@@ -169,14 +172,6 @@ fn report(args: &Args, context: &Context, ledger: &Ledger) -> Result<Report> {
         process_live: totals::live(&ledger.snapshot),
         kinds: totals::kinds(ledger),
     })
-}
-
-fn age(seconds: Option<f64>) -> Result<u64> {
-    match seconds {
-        None => Ok(0),
-        Some(seconds) if (0.0..1e9).contains(&seconds) => Ok((seconds * 1e9) as u64),
-        Some(seconds) => Err(Failure::new(Code::Usage, format!("--older {seconds}: allowed are seconds from 0 on"))),
-    }
 }
 
 fn by_name(by: By) -> &'static str {

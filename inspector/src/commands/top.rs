@@ -1,8 +1,8 @@
 //! `gpumem top`: the same numbers again and again.
 
 use super::{Context, print_head};
-use crate::args::Target;
-use crate::failure::{Code, Failure, Result};
+use crate::args::{Target, span};
+use crate::failure::Result;
 use crate::model::allocs::{self, By, Filter, Sort};
 use crate::model::cache::{self, Cache};
 use crate::model::changes::minus;
@@ -28,15 +28,24 @@ pub struct Args {
     /// Show once and end
     #[arg(long)]
     once: bool,
-    /// Seconds between looks
-    #[arg(short = 'd', long, value_name = "SECONDS", default_value = "1")]
-    interval: f64,
+    /// Between looks: seconds, or a time, as 500ms or 2m
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
+    interval: Duration,
     /// End after so many looks
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Call sites to show; as many as fit by default
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
+}
+
+/// Oftener would be work without end, more rarely none.
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let interval = span(text)?;
+    match (Duration::from_millis(50)..=Duration::from_secs(86_400)).contains(&interval) {
+        true => Ok(interval),
+        false => Err("allowed are 0.05 to 86400 seconds".into()),
+    }
 }
 
 #[derive(Serialize)]
@@ -99,19 +108,13 @@ struct Before {
 /// # Errors
 /// Those of choosing and reading the ledger.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    if !(0.05..=86_400.0).contains(&args.interval) {
-        return Err(Failure::new(
-            Code::Usage,
-            format!("--interval {}: allowed are 0.05 to 86400 seconds", args.interval),
-        ));
-    }
     let looks = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
     let redraw = terminal_size().is_some() && !args.once && !context.global.json;
     let mut target = args.target.clone();
     let mut before = None;
     for look in 0..looks {
         if look > 0 {
-            std::thread::sleep(Duration::from_secs_f64(args.interval));
+            std::thread::sleep(args.interval);
         }
         let ledger = context.ledger(&target)?;
         if target.target.is_none() && target.file.is_none() {

@@ -135,21 +135,26 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Bytes: digits, then nothing, B, K, M, G, T, KiB, MiB, GiB or TiB (all powers of 1024). `None`
-/// for anything else, and for what is over 64 bits.
+/// Bytes: digits, then a unit as GNU coreutils have them: none or B; K, M, G, T and KiB, MiB, GiB, TiB, powers
+/// of 1024; kB, MB, GB, TB, powers of 1000; in upper or lower case. `None` for anything else, and for what is
+/// over 64 bits.
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..unit_at].parse().ok()?;
-    let shift = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
+    let unit = match text[unit_at..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
         _ => return None,
     };
-    number.checked_mul(1 << shift)
+    number.checked_mul(unit)
 }
 
 /// Nanoseconds: digits, then ns, us, ms, s, m or h; a bare 0 needs no unit. `None` for anything else
@@ -194,7 +199,16 @@ mod tests {
         for (text, bytes) in [("0", 0), ("4096", 4096), ("1k", 1024), ("3 MiB", 3 << 20), ("2G", 2 << 30), ("7B", 7)] {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
         }
-        for text in ["", "-1", "1.5G", "1KB", "GiB", "1 2", "99999999999999999999", "16777216T", "1\u{661}"] {
+        for (text, bytes) in [
+            ("1kB", 1000),
+            ("300MB", 300_000_000),
+            ("1gb", 1_000_000_000),
+            ("2 TB", 2_000_000_000_000),
+            ("1gib", 1 << 30),
+        ] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "-1", "1.5G", "1KBi", "GiB", "1 2", "99999999999999999999", "16777216T", "1\u{661}"] {
             assert_eq!(parse_size(text), None, "{text}");
         }
     }
