@@ -6,8 +6,8 @@
 //! free ([`give`]) keeps the promise that the driver's own makes: in strict mode it returns when no work
 //! uses the block any more; in deferred mode it returns at once, and the block waits for an event.
 //! Idle blocks go back to the driver in time and above bounds ([`decay`]), and all of them when an
-//! allocation runs out ([`ladder`]). Questions about memory are answered as if there were no pool
-//! ([`ask`]).
+//! allocation runs out ([`ladder`]); a context takes its blocks with it ([`ends`]). Questions about
+//! memory are answered as if there were no pool ([`ask`]).
 //!
 //! Nothing here knows a vendor; the calls are those of [`crate::backend::memory`].
 //!
@@ -18,6 +18,7 @@ pub mod ask;
 pub mod block;
 pub mod decay;
 pub mod device;
+mod ends;
 mod fences;
 pub mod give;
 mod hit;
@@ -344,23 +345,6 @@ impl Pool {
         let max = max.unwrap_or(AUTO);
         self.max.store(max, Relaxed);
         self.most_of_a_thread.store((max / 16).min(MOST_OF_A_THREAD), Relaxed);
-    }
-
-    /// A context is about to end, and all of its blocks with it.
-    pub fn context_going(&self, context: u64) {
-        for owner in self.owners().into_iter().filter(|owner| owner.context == context) {
-            owner.gone.store(true, SeqCst);
-            // Whoever gives blocks back now finishes first.
-            drop(lock(&owner.releasing));
-            for block in
-                self.map.all().into_iter().filter(|block| block.owner().is_some_and(|its| std::ptr::eq(its, owner)))
-            {
-                self.map.remove(block.addr.load(Relaxed));
-                let live = !block.is(block::State::Idle);
-                gate::record_if_started(|shim| shim.pool_lost(block, owner, live));
-                block.set(block::State::Gone);
-            }
-        }
     }
 
     /// A block's free has to be the real one: others may know of it. The block that `addr` lies in.

@@ -397,6 +397,18 @@ impl Owner {
         inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
     }
 
+    /// The context ends, and with it all that is kept here: the blocks.
+    pub fn let_go(&self) -> Vec<&'static Block> {
+        drop(std::mem::take(&mut *lock(&self.events)));
+        let mut inner = lock(&self.inner);
+        let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
+        let waiting = batches.into_iter().flat_map(|batch| batch.blocks);
+        let blocks: Vec<_> = by_age.into_values().chain(open).chain(waiting).chain(quarantine).collect();
+        let bytes = blocks.iter().map(|block| block.bytes.load(Relaxed)).sum();
+        self.idle.fetch_sub(bytes, Relaxed);
+        blocks
+    }
+
     pub fn blocks(&self) -> u64 {
         let inner = lock(&self.inner);
         let pending: usize = inner.batches.iter().map(|batch| batch.blocks.len()).sum();
