@@ -186,6 +186,19 @@ fn a_primary_context_ends_while_others_want_room() {
     }
 }
 
+/// One thread lets the last of a primary context go while another retains it: what was in the old one is out of the
+/// books before the new one is there.
+#[test]
+fn a_primary_context_ends_and_begins() {
+    let turns = client("release").arg("turns");
+    assert_eq!(turns.native().ok().violations(), [""; 0], "natively");
+    for setting in [("GPUMEM_FREE", "strict"), ("GPUMEM_FREE", "deferred"), ("SIM_END_US", "300")] {
+        let ran = with(&turns, &[setting]).preloaded().ok();
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{setting:?}");
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
 /// T17: two processes, with the shim on either side, on both and on none.
 #[test]
 fn t17_memory_of_two_processes() {

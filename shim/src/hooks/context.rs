@@ -96,6 +96,8 @@ pub unsafe fn retain_primary(
     ctx: *mut Context,
     device: Device,
 ) -> Status {
+    // Another thread may be letting the last one go.
+    let _stay = pool::device::stay(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
     // SAFETY: as above.
     unsafe { created(&call, real(ctx, device), ctx, device, true) }
 }

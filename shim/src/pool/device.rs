@@ -49,6 +49,20 @@ fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<
     Some(look())
 }
 
+/// Whoever makes contexts live, or live on, waits for those that end them: what was in one is out of the books before
+/// there is another in its place.
+pub fn stay(contexts: Vec<u64>) -> Vec<Visit> {
+    if contexts.is_empty() {
+        return Vec::new();
+    }
+    let visits = lock(&VISITS);
+    let closed = |visits: &mut Visits| contexts.iter().any(|context| visits.closed.contains(context));
+    let (mut visits, _) =
+        LEFT.wait_timeout_while(visits, LONGEST_VISIT, closed).unwrap_or_else(std::sync::PoisonError::into_inner);
+    visits.here.extend(&contexts);
+    contexts.into_iter().map(Visit).collect()
+}
+
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut visits = lock(&VISITS);
@@ -80,6 +94,7 @@ impl Drop for Closed {
                 visits.closed.swap_remove(at);
             }
         }
+        LEFT.notify_all();
     }
 }
 

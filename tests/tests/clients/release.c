@@ -2,6 +2,7 @@
  * lies idle anywhere. `release WHAT`:
  *   blocks   memory that was freed before, and requests that run out
  *   execs    graphs that were launched before, and new ones (for a bound of 1)
+ *   turns    threads that each retain it, work in it and let it go, so that the last to go and the next to come meet
  * For the simulator alone, where ending a context takes SIM_END_US. */
 #include "graph.h"
 #include <stdatomic.h>
@@ -39,9 +40,34 @@ static void *beside(void *second) {
     return NULL;
 }
 
+enum { THREADS = 3, ROUNDS = 60, AT_ONCE = 3 };
+static void *turns(void *arg) {
+    unsigned seed = (unsigned)(size_t)arg;
+    for (int round = 0; round < ROUNDS; round++) {
+        CUcontext own;
+        CUdeviceptr p[AT_ONCE];
+        OK(cuDevicePrimaryCtxRetain(&own, 0));
+        OK(cuCtxSetCurrent(own));
+        for (int i = 0; i < AT_ONCE; i++) OK(cuMemAlloc_v2(&p[i], (1 + (unsigned)rand_r(&seed) % 8) << 20));
+        for (int i = 0; i < AT_ONCE; i++) OK(cuMemsetD32_v2(p[i], 5, 1 << 18));
+        for (int i = 0; i < AT_ONCE; i++) OK(cuMemFree_v2(p[i]));
+        OK(cuCtxSetCurrent(NULL));
+        OK(cuDevicePrimaryCtxRelease_v2(0));
+        if (rand_r(&seed) % 3 == 0) usleep((unsigned)rand_r(&seed) % 300);
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     CUcontext second;
     pthread_t thread;
+    if (argc > 1 && !strcmp(argv[1], "turns")) {
+        pthread_t all[THREADS];
+        OK(cuInit(0));
+        for (size_t i = 0; i < THREADS; i++) pthread_create(&all[i], NULL, turns, (void *)(i + 1));
+        for (int i = 0; i < THREADS; i++) pthread_join(all[i], NULL);
+        return did.failures;
+    }
     blocks = argc > 1 && !strcmp(argv[1], "blocks");
     begin();
     OK(cuCtxCreate_v2(&second, 0, 0));

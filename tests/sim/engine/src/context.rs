@@ -78,6 +78,11 @@ pub fn retain_primary(device: i32) -> Result<H> {
     let mut m = lock();
     let device = check_device(&m, device)?;
     let h = m.devices[device as usize].primary;
+    while m.context(h)?.ending {
+        drop(m);
+        std::thread::sleep(Duration::from_micros(20));
+        m = lock();
+    }
     if !m.context(h)?.active {
         activate(&mut m, h)?;
     }
