@@ -49,7 +49,7 @@ fn stats_say_what_is_idle_and_trim_gives_it_back() {
     assert_eq!(context["idle_peak_bytes"], 28 * MIB);
     let pid = running.pid().to_string();
     let said = running.gpumem(&["trim", &pid])["said"].as_str().unwrap().to_owned();
-    assert!(said.contains("28 MiB"), "{said}");
+    assert!(said.contains("28.0 MiB given back"), "{said}");
     let pool = settled(&running, 0);
     assert_eq!((&pool["released"], &pool["trims"]), (&json!(7), &json!(1)), "{pool:#}");
     assert_eq!(pool["released_bytes"], 28 * MIB);

@@ -198,7 +198,7 @@ fn trim_press_is_an_empty_cache_from_outside() {
     running.says("half");
     let pid = running.pid().to_string();
     let said = running.gpumem(&["trim", "--press", &pid])["said"].to_string();
-    assert!(said.contains("its next request is refused once"), "{said}");
+    assert!(said.contains("its next request is refused once") && said.contains(" MiB in "), "{said}");
     let ran = running.finish().ok();
     let said = ran.json();
     assert_eq!((number(&said, "pool_failures"), number(&said, "flushes")), (1, 1));

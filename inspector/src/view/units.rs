@@ -1,17 +1,6 @@
 //! Numbers with units. Exact values belong into JSON.
 
-/// Bytes with a binary unit: `0 B`, `1.5 KiB`, `32.0 MiB`.
-pub fn bytes(n: u64) -> String {
-    let mut unit = 0;
-    let mut value = n as f64;
-    while value >= 1023.95 && unit < UNITS.len() - 1 {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
-const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+pub use gpumem_wire::units::bytes;
 
 /// Bytes with their sign; `+0 B` for none.
 pub fn signed_bytes(n: i64) -> String {
@@ -64,18 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_units() {
-        for (n, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1536, "1.5 KiB"),
-            ((1 << 20) - 1, "1.0 MiB"),
-            (5 << 30, "5.0 GiB"),
-            (u64::MAX, "16.0 EiB"),
-        ] {
-            assert_eq!(bytes(n), text);
-        }
+    fn bytes_have_signs() {
         assert_eq!((signed_bytes(-2048), signed_bytes(0)), ("-2.0 KiB".into(), "+0 B".into()));
         assert_eq!(signed_bytes(i64::MIN), "-8.0 EiB");
     }

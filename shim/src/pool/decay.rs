@@ -8,7 +8,7 @@ use super::{Pool, all, lock};
 use crate::shim::Shim;
 use crate::stacks::KeepErrno;
 use crate::{backend, clock, gate, threads};
-use gpumem_wire::counters;
+use gpumem_wire::{counters, units};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// The curve is not looked at more often in the frees of a program, ns.
@@ -170,10 +170,9 @@ pub fn trim(shim: &'static Shim) -> String {
         let (more, left) = pool.trim(shim);
         (back + more, stays + left)
     });
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     match stays {
-        0 => format!("{} MiB given back", mib(back)),
-        _ => format!("{} MiB given back; {} MiB stay while their contexts work", mib(back), mib(stays)),
+        0 => format!("{} given back", units::bytes(back)),
+        _ => format!("{} given back; {} stay while their contexts work", units::bytes(back), units::bytes(stays)),
     }
 }
 

@@ -14,6 +14,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
 use gpumem_wire::settings::Log;
+use gpumem_wire::units;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -171,21 +172,22 @@ impl Shim {
     /// The report, but for what every line of ours begins with.
     fn told(&self, kind: AllocKind, bytes: u64, full: &Full, holders: &[Holder]) -> String {
         let free = match full.free {
-            Some((free, total)) => format!("{} of {} free", size(free), size(total)),
-            None => format!("of {}", size(full.total)),
+            Some((free, total)) => format!("{} of {} free", units::bytes(free), units::bytes(total)),
+            None => format!("of {}", units::bytes(full.total)),
         };
-        let limit = if full.limit == 0 { String::new() } else { format!(", GPUMEM_LIMIT is {}", size(full.limit)) };
+        let limit =
+            if full.limit == 0 { String::new() } else { format!(", GPUMEM_LIMIT is {}", units::bytes(full.limit)) };
         let mut text = format!(
             "out of memory: {} ({kind}) asked for on device {}: {} live, {} idle, {free}{limit}",
-            size(bytes),
+            units::bytes(bytes),
             full.device,
-            size(full.live),
-            size(full.idle),
+            units::bytes(full.live),
+            units::bytes(full.idle),
         );
         let modules = modules::refresh();
         for holder in holders {
             let blocks = if holder.blocks == 1 { "block" } else { "blocks" };
-            let (held, count) = (size(holder.bytes), holder.blocks);
+            let (held, count) = (units::bytes(holder.bytes), holder.blocks);
             let _ = write!(text, "\ngpumem:   {held} in {count} {blocks}: {}", self.place_of(&modules, holder.stack));
         }
         let more = if self.ledger.counter(counters::DROPPED_RECORDS) > 0 { " (some records were dropped)" } else { "" };
@@ -211,29 +213,5 @@ impl Shim {
             };
         }
         if text.is_empty() { "a call site without a stack".into() } else { text }
-    }
-}
-
-/// Bytes for people.
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for next in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, next);
-    }
-    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn bytes_are_short() {
-        assert_eq!([0, 1023, 1024, 128 << 20, 3 << 39].map(size), ["0 B", "1023 B", "1.0 KiB", "128.0 MiB", "1.5 TiB"]);
     }
 }

@@ -4,6 +4,7 @@ use super::Registry;
 use crate::ledger::Ledger;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::units;
 
 impl Registry {
     /// What was made and what is left, in one line.
@@ -19,11 +20,11 @@ impl Registry {
         let graphs = ledger.counter(counters::GRAPHS_CREATED);
         let execs = ledger.counter(counters::EXECS_CREATED);
         format!(
-            "{all} allocations, {} not freed ({} MiB device, {} MiB managed, {} MiB host); {graphs} graphs, {execs} instantiated, {} launches, {} graphs and {} execs not destroyed{}",
+            "{all} allocations, {} not freed ({} device, {} managed, {} host); {graphs} graphs, {execs} instantiated, {} launches, {} graphs and {} execs not destroyed{}",
             all.wrapping_sub(made(counters::frees)),
-            live(Space::Device) >> 20,
-            live(Space::Managed) >> 20,
-            live(Space::Host) >> 20,
+            units::bytes(live(Space::Device)),
+            units::bytes(live(Space::Managed)),
+            units::bytes(live(Space::Host)),
             ledger.counter(counters::LAUNCHES),
             graphs.wrapping_sub(ledger.counter(counters::GRAPHS_DESTROYED)),
             execs.wrapping_sub(ledger.counter(counters::EXECS_DESTROYED)),
@@ -39,13 +40,12 @@ fn cache_summary(ledger: &Ledger) -> String {
         return String::new();
     }
     let left = |made, ended| ledger.counter(made).wrapping_sub(ledger.counter(ended));
-    let of_graphs = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     format!(
         "; graph cache: {handles} handles on {} real execs ({} left, {}), {} retargets, sources of {}",
         ledger.counter(counters::REAL_EXECS_MADE),
         left(counters::REAL_EXECS_MADE, counters::REAL_EXECS_ENDED),
-        of_graphs(left(counters::REAL_BYTES_ADDED, counters::REAL_BYTES_REMOVED)),
+        units::bytes(left(counters::REAL_BYTES_ADDED, counters::REAL_BYTES_REMOVED)),
         ledger.counter(counters::RETARGETS),
-        of_graphs(left(counters::SOURCE_BYTES_ADDED, counters::SOURCE_BYTES_REMOVED)),
+        units::bytes(left(counters::SOURCE_BYTES_ADDED, counters::SOURCE_BYTES_REMOVED)),
     )
 }

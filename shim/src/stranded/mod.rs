@@ -59,6 +59,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, Severity};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::settings::{Settings, Stranded as Mode};
+use gpumem_wire::units;
 use series::Older;
 use sites::{Key, Report, Request, Sites, Watched};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
@@ -294,7 +295,8 @@ impl Shim {
         let Some((key, (bytes, blocks), asker)) = worst else {
             return Err("no call site strands memory".into());
         };
-        let what = format!("{bytes} bytes in {blocks} blocks of one call site");
+        let noun = if blocks == 1 { "block" } else { "blocks" };
+        let what = format!("{} in {blocks} older {noun} of one call site", units::bytes(bytes));
         if asker.stack == 0 {
             return Err(format!(
                 "{what} are stranded; without stacks (GPUMEM_STACKS) it is not known which requests may be refused"

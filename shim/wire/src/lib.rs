@@ -8,6 +8,7 @@
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
 //! * [`settings`]: every variable, one row each, with its parser.
 //! * [`trace`]: the file of an allocation trace.
+//! * [`units`]: bytes for people.
 //!
 //! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works.
 //! A change of layout changes [`layout::VERSION`]; the inspector refuses versions it does not know.
@@ -20,3 +21,4 @@ pub mod place;
 pub mod read;
 pub mod settings;
 pub mod trace;
+pub mod units;
