@@ -4,6 +4,7 @@
 
 use gpumem_tests::harness::{Ledger, Program, Ran, client};
 use gpumem_wire::counters::*;
+use gpumem_wire::units;
 
 fn order(mode: &str) -> Program {
     client("graph_order").arg(mode)
@@ -347,7 +348,7 @@ fn the_summary_tells_of_the_cache() {
     for part in [
         format!("graph cache: {} handles on {} real execs", of(HANDLES_MADE), of(REAL_EXECS_MADE)),
         format!("{} retargets", of(RETARGETS)),
-        "MiB".to_owned(),
+        format!("sources of {}", units::bytes(of(SOURCE_BYTES_ADDED) - of(SOURCE_BYTES_REMOVED))),
     ] {
         assert!(said.contains(&part), "{part} in {said}");
     }
