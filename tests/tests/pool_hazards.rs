@@ -199,6 +199,18 @@ fn a_primary_context_ends_and_begins() {
     }
 }
 
+/// What is idle in a context that ends by its last detach is not given out in the next, which may have its handle.
+#[test]
+fn a_context_ends_by_its_last_detach() {
+    for reuse in ["0", "1"] {
+        let detach = client("release").arg("detach").env("SIM_REUSE_HANDLES", reuse);
+        assert_eq!(detach.native().ok().violations(), [""; 0], "natively");
+        let ran = detach.preloaded().ok();
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "SIM_REUSE_HANDLES={reuse}");
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
 /// T17: two processes, with the shim on either side, on both and on none.
 #[test]
 fn t17_memory_of_two_processes() {

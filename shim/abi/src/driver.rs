@@ -34,7 +34,7 @@ macro_rules! driver_functions {
         cuCtxPopCurrent ["cuCtxPopCurrent" 2000 legacy = none] => context::pop_current(ctx: *mut Context);
         cuCtxPopCurrent_v2 ["cuCtxPopCurrent" 4000 legacy = cuCtxPopCurrent_v2] => context::pop_current(ctx: *mut Context);
         cuCtxAttach ["cuCtxAttach" 2000 legacy = cuCtxAttach] => context::attach(ctx: *mut Context, flags: c_uint);
-        cuCtxDetach ["cuCtxDetach" 2000 legacy = cuCtxDetach] => context::set_current(ctx: Context);
+        cuCtxDetach ["cuCtxDetach" 2000 legacy = cuCtxDetach] => context::detach(ctx: Context);
 
         // Device memory.
         cuMemAlloc_v2 ["cuMemAlloc" 3020 legacy = cuMemAlloc_v2] => memory::alloc(ptr: *mut DevicePtr, bytes: usize);

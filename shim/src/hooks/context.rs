@@ -5,11 +5,12 @@ use crate::activity;
 use crate::backend;
 use crate::call::Call;
 use crate::graphs;
-use crate::pool;
+use crate::pool::{self, lock};
 use crate::threads;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
 
 unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device, primary: bool) -> Status {
     threads::context_changes();
@@ -38,16 +39,45 @@ pub unsafe fn pop_current(
     unsafe { real(ctx) }
 }
 
+/// Contexts that the program uses once more than it made them, one for each time.
+static ATTACHED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
 /// The program uses a context once more.
 pub unsafe fn attach(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, c_uint) -> Status,
     ctx: *mut Context,
     flags: c_uint,
 ) -> Status {
     threads::context_changes();
     // SAFETY: the program's own call.
-    unsafe { real(ctx, flags) }
+    let status = unsafe { real(ctx, flags) };
+    if status == SUCCESS {
+        // SAFETY: the program's out-parameter, written if the call succeeded.
+        let context = unsafe { written(ctx) };
+        call.note(|_| lock(&ATTACHED).extend(context.map(|context| context as u64)));
+    }
+    status
+}
+
+/// The program ends one use of a context: with the last the context ends (NVIDIA's reference of cuCtxDetach).
+pub unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
+    let used_more = call.note(|_| {
+        let mut attached = lock(&ATTACHED);
+        let at = attached.iter().position(|&known| known == ctx as u64)?;
+        Some(attached.swap_remove(at))
+    });
+    let Some(used_more) = used_more.flatten() else {
+        // SAFETY: the program's own call.
+        return unsafe { destroy(call, real, ctx) };
+    };
+    threads::context_changes();
+    // SAFETY: the program's own call.
+    let status = unsafe { real(ctx) };
+    if status != SUCCESS {
+        call.note(|_| lock(&ATTACHED).push(used_more));
+    }
+    status
 }
 
 /// The program makes a context.

@@ -2,11 +2,12 @@
  * lies idle anywhere. `release WHAT`:
  *   blocks   memory that was freed before, and requests that run out
  *   execs    graphs that were launched before, and new ones (for a bound of 1)
+ *   detach   contexts that end by the last cuCtxDetach, one after another
  *   turns    threads that each retain it, work in it and let it go, so that the last to go and the next to come meet
  * For the simulator alone, where ending a context takes SIM_END_US. */
 #include "graph.h"
 #include <stdatomic.h>
-CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuCtxDestroy_v2(CUcontext), cuCtxAttach(CUcontext *, unsigned), cuCtxDetach(CUcontext);
 
 enum { BLOCK = 4 << 20 };
 static atomic_int going, over;
@@ -40,6 +41,21 @@ static void *beside(void *second) {
     return NULL;
 }
 
+static void detach(void) {
+    enum { BLOCKS = 8 };
+    for (int round = 0; round < 3; round++) {
+        CUcontext made, same;
+        CUdeviceptr p[BLOCKS];
+        OK(cuCtxCreate_v2(&made, 0, 0));
+        OK(cuCtxAttach(&same, 0));
+        OK(cuCtxDetach(same));
+        for (int i = 0; i < BLOCKS; i++) OK(cuMemAlloc_v2(&p[i], BLOCK));
+        for (int i = 0; i < BLOCKS; i++) OK(cuMemsetD32_v2(p[i], 5, BLOCK / 4));
+        for (int i = 0; i < BLOCKS; i++) OK(cuMemFree_v2(p[i]));
+        OK(cuCtxDetach(made));
+    }
+}
+
 enum { THREADS = 3, ROUNDS = 60, AT_ONCE = 3 };
 static void *turns(void *arg) {
     unsigned seed = (unsigned)(size_t)arg;
@@ -61,6 +77,11 @@ static void *turns(void *arg) {
 int main(int argc, char **argv) {
     CUcontext second;
     pthread_t thread;
+    if (argc > 1 && !strcmp(argv[1], "detach")) {
+        OK(cuInit(0));
+        detach();
+        return did.failures;
+    }
     if (argc > 1 && !strcmp(argv[1], "turns")) {
         pthread_t all[THREADS];
         OK(cuInit(0));

@@ -36,6 +36,13 @@ cu! {
         out.set(context::create(dev, flags)?)
     }
     Init cuCtxDestroy [cuCtxDestroy_v2 4000, cuCtxDestroy 2000] [] (c, h: H) { context::destroy(h) }
+    Init cuCtxAttach [cuCtxAttach 2000] [] (c, out: Out<H>, flags: u32) {
+        if flags != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        out.set(context::attach()?)
+    }
+    Init cuCtxDetach [cuCtxDetach 2000] [] (c, h: H) { context::detach(h) }
     Init cuCtxGetCurrent [cuCtxGetCurrent 4000] [] (c, out: Out<H>) { out.set(context::current().unwrap_or(0)) }
     Init cuCtxSetCurrent [cuCtxSetCurrent 4000] [] (c, h: H) { context::set_current(h) }
     Init cuCtxPushCurrent [cuCtxPushCurrent_v2 4000, cuCtxPushCurrent 2000] [] (c, h: H) { context::push(h) }

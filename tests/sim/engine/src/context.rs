@@ -166,6 +166,27 @@ pub fn destroy(h: H) -> Result {
     Ok(())
 }
 
+/// One use more of the thread's context.
+pub fn attach() -> Result<H> {
+    let mut m = lock();
+    let h = require(&mut m)?;
+    m.context(h)?.refs += 1;
+    Ok(h)
+}
+
+/// One use less of a context that somebody made; the last ends it.
+pub fn detach(h: H) -> Result {
+    {
+        let mut m = lock();
+        let c = m.context(h).map_err(|_| Error::INVALID_CONTEXT)?;
+        if c.refs > 1 && !c.primary {
+            c.refs -= 1;
+            return Ok(());
+        }
+    }
+    destroy(h)
+}
+
 /// Waits for all work of the context, then destroys all that lives in it.
 fn tear_down(h: H) -> Result {
     let fences = lock().context_fences(h);
