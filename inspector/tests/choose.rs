@@ -2,6 +2,7 @@
 
 mod common;
 use common::*;
+use gpumem_wire::place::ProcessId;
 use std::path::Path;
 
 /// `gpumem ARGS` in this directory.
@@ -120,4 +121,22 @@ fn the_dead_are_not_offered_to_commands_that_need_the_living() {
     }
     let answer = dir.gpumem(&["mark", "x"]);
     assert!(answer.err.contains("2 processes fit"), "{}", answer.err);
+}
+
+#[test]
+fn a_dead_one_is_told_by_its_pid() {
+    let dir = dir();
+    let dead = |pid| ProcessId { pid, start_ticks: 1 };
+    dir.put(dead(999_991), demo(dead(999_991)));
+    let answer = dir.gpumem(&["allocs", "--kind", "device", "demo-server"]);
+    assert_eq!(answer.code, 3);
+    assert!(answer.err.contains("no process demo-server runs any more; pid 999991 "), "{}", answer.err);
+    assert!(answer.err.ends_with("for what it left: gpumem allocs --kind device 999991\n"), "{}", answer.err);
+    let answer = dir.gpumem(&["trim"]);
+    assert!(answer.err.contains("runs; there is 1 ledger of a dead one; only running"), "{}", answer.err);
+    dir.put(dead(999_992), demo(dead(999_992)));
+    let answer = dir.gpumem(&["trim"]);
+    assert!(answer.err.contains("runs; there are 2 ledgers of dead ones; only running"), "{}", answer.err);
+    let answer = dir.gpumem(&["trim", "demo-server"]);
+    assert!(answer.err.contains(", the last of 2; only running processes take commands\n"), "{}", answer.err);
 }

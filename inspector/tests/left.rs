@@ -56,6 +56,16 @@ fn the_living_are_listed_without_dead_ledgers_of_other_versions() {
 }
 
 #[test]
+fn what_cannot_be_read_is_listed_last() {
+    let dir = dir();
+    other_version(&dir, dead(999_990), Duration::ZERO);
+    dir.put(dead(999_991), demo(dead(999_991)));
+    let report = dir.json(&["ps"]);
+    let pids: Vec<_> = report["processes"].as_array().unwrap().iter().map(|row| row["pid"].clone()).collect();
+    assert_eq!(pids, [999_991, 999_990]);
+}
+
+#[test]
 fn doctor_has_one_line_for_dead_ledgers_of_other_versions() {
     let dir = dir();
     for pid in 999_991..999_995 {

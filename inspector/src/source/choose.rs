@@ -40,13 +40,31 @@ fn of_name(world: &World, name: &str, asked: &Asked) -> Result<Ledger> {
     let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
     match named.as_slice() {
         [] if Path::new(name).exists() => of_file(world, Path::new(name)),
-        [] => {
-            Err(Failure::nothing(format!("{name} is neither a pid, nor a file, nor the name of a process that runs"))
-                .fix("gpumem ps lists the processes"))
-        }
+        [] => Err(none_of_name(&survey, name, asked)),
         [one] => read(world, one),
         several => Err(name_one(several, asked)),
     }
+}
+
+/// Those that are dead are told, but not meant: another one may have been.
+fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
+    let dead = survey.found.iter().filter(|found| found.status().is_some() && found.name() == name);
+    let dead: Vec<&Found> = dead.collect();
+    let last = dead.iter().min_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
+    let Some(last) = last else {
+        return Failure::nothing(format!("{name} is neither a pid, nor a file, nor the name of a process that runs"))
+            .fix("gpumem ps lists the processes");
+    };
+    let others = match dead.len() {
+        1 => String::new(),
+        n => format!(", the last of {n}"),
+    };
+    let status = last.status().map(super::life::Status::text).unwrap_or_default();
+    let failure = Failure::nothing(format!("no process {name} runs any more; pid {} {status}{others}", last.pid));
+    failure.fix(match asked.live {
+        true => "only running processes take commands".into(),
+        false => format!("for what it left: {}", (asked.retype)(last.pid)),
+    })
 }
 
 /// A dump, or a ledger by its path.
@@ -146,8 +164,11 @@ fn only_one(world: &World, asked: &Asked) -> Result<Ledger> {
     match (live.as_slice(), dead.as_slice()) {
         ([one], _) => read(world, one),
         ([], [_, ..]) if asked.live => {
-            let left = text::count(dead.len() as u64, "ledger");
-            Err(Failure::nothing(format!("no process with libgpumem.so runs; what there is are {left} of dead ones"))
+            let left = match dead.len() as u64 {
+                1 => "there is 1 ledger of a dead one".into(),
+                n => format!("there are {} of dead ones", text::count(n, "ledger")),
+            };
+            Err(Failure::nothing(format!("no process with libgpumem.so runs; {left}"))
                 .fix("only running processes take commands; start one with: gpumem run -- COMMAND"))
         }
         ([], [one]) => {

@@ -138,7 +138,7 @@ pub fn survey(world: &World) -> Survey {
             }
         }
     }
-    survey.found.sort_by_key(|found| (!found.is_live(), found.pid));
+    survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), found.pid));
     survey
 }
 
