@@ -5,6 +5,7 @@
 //! reads as zeroes, so that the child starts as a process of its own, whatever locks its parent's
 //! threads held. (`vfork` children share the parent's memory and do no GPU calls.)
 
+use crate::cancel::Uncancelled;
 use crate::graphs::cache::Cache;
 use crate::pool::Pool;
 use crate::shim::Shim;
@@ -268,6 +269,7 @@ fn start() -> Option<&'static Shim> {
 /// Runs what needs more stack than a program's thread may have left (70 KiB; threads of 16 KiB exist)
 /// on a thread of ours, which ends with it; here if there cannot be one.
 fn on_a_stack_of_its_own<R: Send + 'static>(f: impl FnOnce() -> R + Clone + Send + 'static) -> R {
+    let _uncancelled = Uncancelled::new();
     let there = f.clone();
     let thread = crate::control::spawn(move || {
         set_busy(true);

@@ -13,6 +13,7 @@
 pub mod activity;
 pub mod backend;
 pub mod call;
+pub mod cancel;
 pub mod clock;
 pub mod control;
 pub mod descriptor;

@@ -1,5 +1,6 @@
 //! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
 
+use crate::cancel::Uncancelled;
 use crate::ledger::Ledger;
 use crate::ledger::table::{NO_SLOT, Table};
 use crate::registry::Registry;
@@ -300,6 +301,7 @@ impl StoreRelaxed for std::sync::atomic::AtomicU32 {
 /// and kill a program that never writes to stderr itself.
 pub fn say(line: &dyn std::fmt::Display) {
     let line = format!("gpumem: {line}\n");
+    let _uncancelled = Uncancelled::new();
     // SAFETY: the mask of this thread is changed and put back; a SIGPIPE is taken only if it was not
     // pending before, so it is the one that this write raised.
     unsafe {

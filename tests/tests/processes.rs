@@ -106,6 +106,16 @@ fn t25_every_way_out() {
     }
 }
 
+/// A thread that is cancelled ends where the program lets it, and in no system call of ours.
+#[test]
+fn cancelled_threads_end_where_they_would() {
+    let native = client("cancel").native().ok();
+    assert_eq!(native.out, "cancelled after 2000\n", "natively");
+    let ran = client("cancel").preloaded().ok();
+    assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
+    ran.ledger().sound().complete().balanced();
+}
+
 /// T25: main has ended by pthread_exit: once the thread of ours is the last, the process ends as natively, with
 /// all exit handlers, on a stack as large as another thread's.
 #[test]

@@ -3,6 +3,7 @@
 //! The file is as long as the tables may grow, but sparse. Storage is taken with `fallocate` before
 //! a page is touched: on a full tmpfs a touch would be a SIGBUS in the user's program.
 
+use crate::cancel::Uncancelled;
 use crate::descriptor::Descriptor;
 use gpumem_wire::layout::*;
 use gpumem_wire::place::{self, ProcessId};
@@ -191,11 +192,17 @@ impl Used {
 /// Takes storage for a range of a file, by `fallocate` or, where the file system has none, by
 /// writing back what each page holds.
 pub fn take(fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: a plain system call on an open file.
-    if unsafe { libc::fallocate(fd, 0, offset as i64, bytes as i64) } == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
+    let _uncancelled = Uncancelled::new();
+    let error = loop {
+        // SAFETY: a plain system call on an open file.
+        if unsafe { libc::fallocate(fd, 0, offset as i64, bytes as i64) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            break error;
+        }
+    };
     if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
         return Err(error);
     }

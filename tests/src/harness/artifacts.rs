@@ -49,6 +49,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libstub.so", Link::Library),
     ("libtable.so", Link::Library),
     ("libwrap.so", Link::Library),
+    ("cancel", Link::Driver),
     ("chatty", Link::Runtime),
     ("deep", Link::Runtime),
     ("devices", Link::Runtime),
