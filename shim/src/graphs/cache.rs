@@ -87,6 +87,9 @@ pub struct Known {
     pub rebuilds: FxHashMap<u64, bool>,
     pub shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
     pub classes: FxHashMap<(usize, u64), Weak<Class>>,
+    /// So many of each are looked through for those that are gone.
+    pub most_shapes: usize,
+    pub most_classes: usize,
 }
 
 /// What is held against what the cache saves.

@@ -24,6 +24,8 @@ use std::sync::{Arc, Weak};
 const DEVICE_LAUNCH: u64 = 4;
 /// Sets of features that are remembered.
 const MOST_FEATURES: usize = 1024;
+/// Entries that are not worth a look whether they are still good for something.
+const FEW_ENTRIES: usize = 32;
 /// `…_UPLOAD`: what is done once, and is no property of the exec.
 const UPLOAD: u64 = 2;
 
@@ -174,7 +176,7 @@ impl Cache {
     }
 
     /// The shape of what was read; whether it is new, and what was read its base.
-    fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
+    pub(super) fn shape_of_reading(&self, work: &mut Work, alone: bool) -> (Arc<Shape>, bool) {
         let Reading { shape, records, .. } = &work.reading;
         let mut hasher = FxHasher::default();
         hasher.write(shape);
@@ -193,8 +195,9 @@ impl Cache {
             return (made, true);
         }
         let mut known = lock(&self.known);
-        known.forget_gone();
+        known.forget_gone_shapes();
         let same = known.shapes.entry(id).or_default();
+        same.retain(|shape| shape.strong_count() > 0);
         // Another thread may have come first.
         if let Some(first) = same.iter().filter_map(Weak::upgrade).find(|shape| shape.key == made.key) {
             return (first, false);
@@ -226,6 +229,7 @@ impl Cache {
 
     pub(super) fn class_of(&self, shape: &Arc<Shape>, flags: u64, new: fn(Arc<Shape>, u64) -> Class) -> Arc<Class> {
         let mut known = lock(&self.known);
+        known.forget_gone_classes();
         let entry = known.classes.entry((Arc::as_ptr(shape) as usize, flags)).or_default();
         if let Some(class) = entry.upgrade().filter(|class| Arc::ptr_eq(&class.shape, shape)) {
             return class;
@@ -308,13 +312,26 @@ fn pack_nodes(work: &mut Work) -> KnownNodes {
 
 impl Known {
     /// Drops what nothing refers to any more, now and then.
-    fn forget_gone(&mut self) {
-        if self.shapes.len() > 64 && self.shapes.len().is_power_of_two() {
+    fn forget_gone_shapes(&mut self) {
+        if self.shapes.len() >= self.most_shapes {
             self.shapes.retain(|_, same| {
                 same.retain(|shape| shape.strong_count() > 0);
                 !same.is_empty()
             });
-            self.classes.retain(|_, class| class.strong_count() > 0);
+            self.most_shapes = twice(self.shapes.len());
         }
     }
+
+    /// The same of classes.
+    fn forget_gone_classes(&mut self) {
+        if self.classes.len() >= self.most_classes {
+            self.classes.retain(|_, class| class.strong_count() > 0);
+            self.most_classes = twice(self.classes.len());
+        }
+    }
+}
+
+/// So many entries until the next look through all: each is looked at a constant number of times.
+fn twice(entries: usize) -> usize {
+    2 * entries.max(FEW_ENTRIES)
 }

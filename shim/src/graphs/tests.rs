@@ -1,6 +1,6 @@
 //! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
 
-use super::cache::Cache;
+use super::cache::{Cache, Work};
 use super::choose::Rest;
 use super::class::{Class, Shape, Template};
 use super::handle::lock;
@@ -281,4 +281,43 @@ fn classes_go_with_their_context() {
     cache.context_going(CONTEXT, true);
     assert!(!Arc::ptr_eq(&class, &cache.class_of(&shape, 0, new)) && !real.in_use());
     assert!(lock(&cache.known).shapes.is_empty());
+}
+
+/// Programs make the same few graphs again and again, with nothing left of them in between.
+#[test]
+fn shapes_and_classes_that_are_gone_are_forgotten() {
+    let (cache, ..) = cache(Library::default());
+    let mut work = Work::default();
+    let mut come_and_go = |shapes: u64| {
+        for turn in 0..2000 {
+            work.reading.shape = [CONTEXT, turn % shapes].map(u64::to_le_bytes).concat();
+            let (shape, new) = cache.shape_of_reading(&mut work, false);
+            assert!(new, "nothing of the last turn is left");
+            drop(cache.class_of(&shape, turn % 3, |shape, flags| Class::new(shape, flags, false)));
+        }
+        let known = lock(&cache.known);
+        (known.shapes.values().map(Vec::len).sum::<usize>(), known.classes.len())
+    };
+    for shapes in [1, 100] {
+        let (shapes_known, classes_known) = come_and_go(shapes);
+        assert!(shapes_known <= 128 && classes_known <= 128, "{shapes}: {shapes_known}, {classes_known}");
+    }
+}
+
+/// Those that somebody has stay, however many they are.
+#[test]
+fn shapes_and_classes_in_use_stay_known() {
+    let (cache, ..) = cache(Library::default());
+    let mut work = Work::default();
+    let mut made = |number: u64| {
+        work.reading.shape = [CONTEXT, number].map(u64::to_le_bytes).concat();
+        let (shape, new) = cache.shape_of_reading(&mut work, false);
+        (cache.class_of(&shape, 0, |shape, flags| Class::new(shape, flags, false)), new)
+    };
+    let all: Vec<_> = (0..500).map(&mut made).collect();
+    assert!(all.iter().all(|(_, new)| *new));
+    for (number, (class, _)) in all.iter().enumerate() {
+        let (same, new) = made(number as u64);
+        assert!(Arc::ptr_eq(class, &same) && !new);
+    }
 }
