@@ -162,6 +162,23 @@ fn a_module_comes_back_at_its_old_address() {
     code("reload").preloaded().ok().ledger().sound();
 }
 
+/// The driver tells of which library a kernel is, and not of which a kernel's function is.
+#[test]
+fn a_library_comes_back_at_its_old_address() {
+    same(&code("library"));
+    code("library").preloaded().ok().ledger().sound();
+    // Nor does it always tell of a kernel.
+    let untold = (1..=16).map(|nth| format!("cuKernelGetLibrary:{nth}=500")).collect::<Vec<_>>().join(",");
+    code("library").env("SIM_FAULT", &untold).preloaded().ok();
+}
+
+/// As in a capture that forbids it: what was known of the code is true then.
+#[test]
+fn a_module_that_is_not_unloaded_serves_on() {
+    same(&code("refused"));
+    code("refused").preloaded().ok().ledger().sound();
+}
+
 /// An exec's nodes keep their cluster through every setter and update.
 #[test]
 fn clusters_do_not_pass_to_those_that_have_none() {

@@ -218,8 +218,10 @@ pub trait GraphCalls: Send + Sync {
 
     /// Handles of the functions that are known to be of this code, as records begin with them.
     fn functions_of(&self, code: Code) -> Vec<u64>;
-    /// What was known of the functions of this code is not true any more.
-    fn forget(&self, code: Code);
+    /// What is known of these functions is not true any more, unless [`GraphCalls::unloaded`] says otherwise.
+    fn forget(&self, functions: &[u64]);
+    /// They are `gone`, or what was known of them is true after all.
+    fn unloaded(&self, functions: &[u64], gone: bool);
     /// A context is gone, and the functions in it.
     fn context_gone(&self, _context: u64) {}
 

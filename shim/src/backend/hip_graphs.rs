@@ -325,7 +325,9 @@ impl GraphCalls for HipGraphs {
         Vec::new()
     }
 
-    fn forget(&self, _: Code) {}
+    fn forget(&self, _: &[u64]) {}
+
+    fn unloaded(&self, _: &[u64], _: bool) {}
 
     /// Clones copy all that HIP keeps of a kernel node.
     fn tells(&self, _: GraphNode, _: u32) -> bool {

@@ -110,13 +110,15 @@ impl Cache {
         for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
             let (lane, own) = (real.lane.load(Relaxed), real.context.load(Relaxed));
             let of_own = |stream| gate::record_if_started(|shim| shim.is_stream_of(self.vendor, stream, own)).flatten();
-            if names_stream(lane).and_then(of_own) != Some(false)
-                || real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_err()
-            {
+            if names_stream(lane).and_then(of_own) != Some(false) {
                 continue;
             }
-            real.marked.store(false, Relaxed);
-            let _ = real.lease().and_then(|mut lease| lease.body().event.take());
+            // Whoever has the lease may be launching it elsewhere: then lane and event are of that launch.
+            let lease = real.lease();
+            if real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_ok() {
+                real.marked.store(false, Relaxed);
+                let _ = lease.and_then(|mut lease| lease.body().event.take());
+            }
         }
     }
 
@@ -126,12 +128,15 @@ impl Cache {
         let to = StreamArg::new(stream, false);
         let lane = lane_of(to);
         self.no_more_looks();
-        for real in self.reals() {
+        for real in self.reals().into_iter().filter(|real| real.lane.load(Relaxed) == lane) {
+            // Taken before the lane is looked at again: else it may be launched elsewhere in between, and the event
+            // be taken for one behind that.
+            let lease = real.lease();
             if real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_err() || real.marked.load(Relaxed) {
                 continue;
             }
             // Without an event it counts as running until it is launched again.
-            if let Some(mut lease) = real.lease().filter(|lease| !capturing() && !lease.is_abandoned()) {
+            if let Some(mut lease) = lease.filter(|lease| !capturing() && !lease.is_abandoned()) {
                 let event = lease.body().event.take();
                 lease.body().event = self.calls.mark(event, to);
                 real.marked.store(lease.body().event.is_some(), Relaxed);
@@ -155,18 +160,27 @@ impl Cache {
     /// Classes know nothing of code, so an exec may have been made of a template of other handles' code.
     /// That is no harm once it was made: its nodes are set by the handles of the template's nodes, which
     /// the library takes whatever these call (measured there). A template is instantiated no more.
-    pub fn code_going(&self, code: Code) {
-        let functions = self.calls.functions_of(code);
+    ///
+    /// Its functions, for [`Cache::code_went`].
+    #[must_use = "what is known of code that stays comes back"]
+    pub fn code_going(&self, code: Code) -> Vec<u64> {
+        let functions = self.relaxed(|| self.calls.functions_of(code));
         if functions.is_empty() {
-            return;
+            return functions;
         }
         self.destroy_folded(None, false);
         self.going.fetch_add(1, SeqCst);
         // Nothing is built of it from here on.
-        self.calls.forget(code);
+        self.calls.forget(&functions);
         wait_for(|| (self.making.load(SeqCst) == 0).then_some(()));
         self.relaxed(|| self.functions_going(&functions));
         self.going.fetch_sub(1, SeqCst);
+        functions
+    }
+
+    /// It is unloaded, or was not: handles of it go on meaning what they did then.
+    pub fn code_went(&self, functions: &[u64], gone: bool) {
+        self.calls.unloaded(functions, gone);
     }
 
     fn functions_going(&self, functions: &[u64]) {

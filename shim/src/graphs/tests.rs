@@ -137,7 +137,10 @@ impl GraphCalls for Library {
     fn functions_of(&self, _: Code) -> Vec<u64> {
         unreachable!()
     }
-    fn forget(&self, _: Code) {
+    fn forget(&self, _: &[u64]) {
+        unreachable!()
+    }
+    fn unloaded(&self, _: &[u64], _: bool) {
         unreachable!()
     }
     fn tells(&self, _: GraphNode, _: u32) -> bool {

@@ -255,11 +255,13 @@ pub unsafe fn capture_info_v3(
 type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
 fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
-    if let Some(cache) = graphs::cache(call.vendor) {
-        cache.code_going(code);
-    }
+    let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
     crate::backend::params::forget();
-    real()
+    let status = real();
+    if let Some((cache, functions)) = going {
+        cache.code_went(&functions, status == SUCCESS);
+    }
+    status
 }
 
 /// The program unloads a module.

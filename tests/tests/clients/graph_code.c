@@ -1,5 +1,7 @@
 /* Code that graphs hold comes and goes, and kernels in clusters. `graph_code MODE`:
  *   reload   a module is unloaded and loaded again; its functions have their old addresses
+ *   library  the same of a library, whose function is first named to the driver without its kernel, by a setter
+ *   refused  a module that is not unloaded after all
  *   cluster  graphs that differ in their cluster alone, launched, updated, recycled in turn */
 #include "graph.h"
 
@@ -29,6 +31,77 @@ static void reload(void) {
     }
     exec_end(held);
     EXPECT(same > 0, 1); /* else nothing is shown: SIM_REUSE_HANDLES=1 */
+}
+
+CUresult cuLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
+CUresult cuLibraryGetKernel(void **, void *, const char *), cuKernelGetFunction(CUfunction *, void *);
+CUresult cuLibraryUnload(void *);
+
+static void *library_new(void) {
+    void *library, *kernel;
+    OK(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetKernel(&kernel, library, "gpumem_fill"));
+    OK(cuKernelGetFunction(&fill_words, kernel));
+    return library;
+}
+static void library(void) {
+    CUdeviceptr a = words_new();
+    Stream s = stream_new();
+    int same = 0;
+    for (unsigned round = 0; round < 4; round++) {
+        CUfunction of_module = fill_words;
+        Graph g = graph_new();
+        Node n = add_fill(g, NULL, a, 1);
+        Exec e = exec_of(g);
+        void *loaded = library_new();
+        OK(cuGraphExecKernelNodeSetParams_v2(e, n, fill_node(a, 2)));
+        launch(e, s);
+        wait_for(s);
+        EXPECT(word_of(a), 2);
+        exec_end(e);
+        graph_end(g);
+        CUfunction before = fill_words;
+        for (unsigned again = 0; again < 2; again++) {
+            e = pair_exec(s, a, 10, a, 11); /* the second as the first, but for the load */
+            launch(e, s);
+            wait_for(s);
+            EXPECT(word_of(a), 11);
+            exec_end(e);
+            OK(cuLibraryUnload(loaded));
+            clear(a);
+            loaded = library_new();
+            same += before == fill_words;
+        }
+        OK(cuLibraryUnload(loaded));
+        fill_words = of_module;
+    }
+    EXPECT(same > 0, 1); /* else nothing is shown: SIM_REUSE_HANDLES=1 */
+}
+
+static void refused(void) {
+    enum { EACH = 4 };
+    CUdeviceptr a = words_new();
+    Stream s = stream_new(), captures = stream_new();
+    Exec e[EACH];
+    for (unsigned i = 0; i < EACH; i++) e[i] = pair_exec(s, a, i, a, 10 + i);
+    launch(e[0], s);
+    wait_for(s);
+    OK(cuStreamBeginCapture_v2(captures, 0));
+    EXPECT(cuModuleUnload(module), 900);
+    Graph g;
+    EXPECT(cuStreamEndCapture(captures, &g), 901);
+    did.captures++;
+    for (unsigned i = 0; i < EACH; i++) {
+        launch(e[i], s);
+        wait_for(s);
+        EXPECT(word_of(a), 10 + i);
+        exec_end(e[i]);
+    }
+    Exec more = pair_exec(s, a, 20, a, 21);
+    launch(more, s);
+    wait_for(s);
+    EXPECT(word_of(a), 21);
+    exec_end(more);
 }
 
 typedef struct { unsigned id, pad; union { unsigned dim[3]; char room[64]; } value; } Attribute;
@@ -88,6 +161,8 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     begin();
     if (!strcmp(mode, "reload")) reload();
+    else if (!strcmp(mode, "library")) library();
+    else if (!strcmp(mode, "refused")) refused();
     else if (!strcmp(mode, "cluster")) cluster();
     else return 2;
     return report(mode);

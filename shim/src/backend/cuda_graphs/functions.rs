@@ -3,10 +3,12 @@
 //! A function's address comes back when its module is unloaded and loaded again (JITs do that), so
 //! each load is a *generation*, which is part of every record that names the function.
 
+use crate::backend::cuda;
+use crate::backend::graphs::Code;
 use crate::doors::driver;
 use dashmap::DashMap;
 use gpumem_abi::types::*;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -19,6 +21,9 @@ pub const MAX_PARAM_BYTES: usize = 32_764;
 /// Compile-time attributes that decide whether one kernel can stand in for another in an exec:
 /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET` and the required cluster's width, height, depth.
 const TRAITS: [i32; 4] = [10, 11, 12, 13];
+
+/// `CUDA_ERROR_NOT_FOUND`: a library is not loaded in a context.
+const NOT_FOUND: Status = 500;
 
 /// A kernel.
 #[derive(Debug)]
@@ -39,6 +44,8 @@ pub struct Function {
 #[derive(Default)]
 pub struct Functions {
     map: DashMap<u64, Arc<Function>, FxBuildHasher>,
+    /// Those whose code is being unloaded.
+    going: DashMap<u64, Arc<Function>, FxBuildHasher>,
     generations: AtomicU32,
 }
 
@@ -127,23 +134,75 @@ impl Functions {
         })
     }
 
-    /// Handles of the functions of a module or library, and of those of which it is not known where
-    /// they are from.
-    pub fn of(&self, home: u64) -> Vec<u64> {
-        self.map.iter().filter(|entry| is_of(entry.value(), home)).map(|entry| *entry.key()).collect()
+    /// Handles of the functions of this code, and of those of which it is not known where they are from.
+    pub fn of(&self, code: Code) -> Vec<u64> {
+        let (home, modules) = match code {
+            Code::Module(module) => (module as u64, FxHashMap::default()),
+            Code::Library(library) => (library as u64, self.modules_of(library)),
+        };
+        let is_of = |function: &Function| match function.homes {
+            [0, 0] => true,
+            homes if homes.contains(&home) => true,
+            [module, 0] => modules.get(&function.context).is_some_and(|its| its.is_none_or(|its| its == module)),
+            _ => false,
+        };
+        self.map.iter().filter(|entry| is_of(entry.value())).map(|entry| *entry.key()).collect()
     }
 
-    /// Forgets those functions.
-    pub fn forget(&self, home: u64) {
-        self.map.retain(|_, function| !is_of(function, home));
+    /// The module that a library is in each context of functions whose library is not known: the driver tells it
+    /// of kernels alone, and programs may name just the function of one. `None` where the driver does not say.
+    fn modules_of(&self, library: Opaque) -> FxHashMap<u64, Option<u64>> {
+        let mut modules = FxHashMap::default();
+        for entry in self.map.iter().filter(|entry| entry.homes[1] == 0) {
+            modules.insert(entry.context, None);
+        }
+        modules.retain(|&context, its| match module_in(context, library) {
+            Ok(module) => {
+                *its = Some(module);
+                true
+            }
+            Err(status) => status != NOT_FOUND,
+        });
+        modules
+    }
+
+    /// Forgets those functions, until it is known whether they go.
+    pub fn forget(&self, functions: &[u64]) {
+        for (handle, function) in functions.iter().filter_map(|handle| self.map.remove(handle)) {
+            self.going.insert(handle, function);
+        }
+    }
+
+    /// They are gone, or not after all: records of them are true then.
+    pub fn unloaded(&self, functions: &[u64], gone: bool) {
+        for (handle, function) in functions.iter().filter_map(|handle| self.going.remove(handle)) {
+            if !gone {
+                self.map.insert(handle, function);
+            }
+        }
     }
 
     /// Forgets those of a context, which goes with them: their addresses come back.
     pub fn forget_of(&self, context: u64) {
         self.map.retain(|_, function| function.context != context);
+        self.going.retain(|_, function| function.context != context);
     }
 }
 
-fn is_of(function: &Function, home: u64) -> bool {
-    function.homes == [0; 2] || function.homes.contains(&home)
+/// The module that a library is in a context.
+///
+/// # Errors
+/// The driver's.
+fn module_in(context: u64, library: Opaque) -> Result<u64, Status> {
+    let mut module = null_mut();
+    let entered = cuda::enter(context);
+    // SAFETY: the program's library, which it is about to unload; writes the handle.
+    let status = unsafe { driver::cuLibraryGetModule(&mut module, library) };
+    if entered {
+        cuda::leave();
+    }
+    match status {
+        Some(SUCCESS) => Ok(module as u64),
+        status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
+    }
 }

@@ -40,13 +40,6 @@ fn done(status: Option<Status>) -> Result<(), Status> {
     }
 }
 
-/// What functions of this code name as their home.
-fn home(code: Code) -> u64 {
-    match code {
-        Code::Module(code) | Code::Library(code) => code as u64,
-    }
-}
-
 impl GraphCalls for CudaGraphs {
     fn ready(&self) -> Result<(), Pinned> {
         if driver::has_graph_calls() { Ok(()) } else { Err(Pinned::Lookup) }
@@ -232,11 +225,15 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn functions_of(&self, code: Code) -> Vec<u64> {
-        self.functions.of(home(code))
+        self.functions.of(code)
     }
 
-    fn forget(&self, code: Code) {
-        self.functions.forget(home(code));
+    fn forget(&self, functions: &[u64]) {
+        self.functions.forget(functions);
+    }
+
+    fn unloaded(&self, functions: &[u64], gone: bool) {
+        self.functions.unloaded(functions, gone);
     }
 
     fn tells(&self, node: GraphNode, attribute: u32) -> bool {
