@@ -1,5 +1,6 @@
 /* Blocks and threads. `pool_threads MODE`:
  *   ends    a thread ends with freed blocks of its own: others can have them, and they are given back
+ *   keeps   threads that go on with one size give up what they keep of others
  *   tls     a thread's destructor frees; so does a destructor of static storage at exit
  *   race    a freed address is another thread's at once
  *   fork    a child of a process with live and freed blocks; the parent goes on
@@ -41,6 +42,35 @@ static void ends(void) {
     OK(cuCtxSynchronize());
     for (long ms = 0; ms < wait_ms && stat_of("device_used") > used + 2 * MIB; ms += 20) nap(20);
     fprintf(stderr, "still used %lld\n", (long long)(stat_of("device_used") - used));
+}
+
+enum { KEEPERS = 20 };
+static atomic_int ready, quit;
+static void *keep(void *unused) {
+    (void)unused;
+    pthread_setname_np(pthread_self(), "keeper");
+    OK(cuCtxSetCurrent(gpu.context));
+    CUdeviceptr p[8];
+    for (int i = 0; i < 8; i++) p[i] = get((512 - 64 * (i / 4)) * KIB);
+    for (int i = 0; i < 8; i++) give(p[i], (512 - 64 * (i / 4)) * KIB);
+    ready++;
+    while (!quit) {
+        give(get(4 * KIB), 4 * KIB);
+        nap(1);
+    }
+    return NULL;
+}
+static void keeps(void) {
+    uint64_t used = stat_of("device_used");
+    pthread_t t[KEEPERS];
+    for (int i = 0; i < KEEPERS; i++)
+        if (pthread_create(&t[i], NULL, keep, NULL)) exit(2);
+    while (ready < KEEPERS) nap(1);
+    fprintf(stderr, "used at first %lld\n", (long long)(stat_of("device_used") - used));
+    for (long ms = 0; ms < wait_ms && stat_of("device_used") > used + 4 * MIB; ms += 20) nap(20);
+    fprintf(stderr, "still used %lld\n", (long long)(stat_of("device_used") - used));
+    quit = 1;
+    for (int i = 0; i < KEEPERS; i++) pthread_join(t[i], NULL);
 }
 
 static pthread_key_t key;
@@ -170,6 +200,7 @@ int main(int argc, char **argv) {
     if (argc > 2) wait_ms = atol(argv[2]);
     begin();
     if (!strcmp(mode, "ends")) ends();
+    else if (!strcmp(mode, "keeps")) keeps();
     else if (!strcmp(mode, "tls")) tls();
     else if (!strcmp(mode, "fork")) forks();
     else if (!strcmp(mode, "reset")) reset();

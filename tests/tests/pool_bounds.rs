@@ -47,6 +47,17 @@ fn blocks_of_ended_threads_are_used_and_given_back() {
     assert_eq!(number(&ran, "real allocations"), 0, "{}", ran.err);
 }
 
+/// What a thread does not use goes back while it uses the rest. Each thread is listed.
+#[test]
+fn threads_that_go_on_give_up_what_they_do_not_use() {
+    let ran = with(program("pool_threads").args(["keeps", PATIENCE]), &[("GPUMEM_POOL_DECAY", "50ms")]);
+    assert!(number(&ran, "used at first") >= 32 * MIB, "{}", ran.err);
+    assert!(number(&ran, "still used") <= 4 * MIB, "{}", ran.err);
+    let snapshot = ran.ledger().snapshot;
+    let keepers = snapshot.threads.iter().filter(|thread| snapshot.text(thread.name) == "keeper");
+    assert_eq!(keepers.count(), 20);
+}
+
 /// Nothing goes back while the device works, since that waits for it; once it is idle, all does.
 #[test]
 fn idle_blocks_go_back_when_the_device_is_idle() {

@@ -39,7 +39,7 @@ pub struct Block {
     pub addr: AtomicU64,
     /// Bytes that the driver gave.
     pub bytes: AtomicU64,
-    /// Bytes that the program asked for last.
+    /// Bytes that the program asked for last; may be 0 while it is idle.
     pub asked: AtomicU64,
     /// Class of blocks of this size that threads keep, as [`super::size::class_of`] has it; [`NO_CLASS`]: they keep
     /// none.

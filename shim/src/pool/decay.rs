@@ -3,7 +3,9 @@
 //! A real free waits for all work of its context, so blocks go back only inside a wait of the program's own, or
 //! while the context is known to do nothing.
 
+use super::ladder::Moving;
 use super::owner::Owner;
+use super::thread::ThreadCache;
 use super::{Pool, all, lock};
 use crate::shim::Shim;
 use crate::stacks::KeepErrno;
@@ -88,7 +90,8 @@ impl Pool {
         info.is_some_and(|(free, total)| free < total / LOW)
     }
 
-    /// Takes in the caches of threads that ended or have not used theirs for a second.
+    /// Takes in the caches of threads that ended, have not used theirs for a second or keep more than they may, and
+    /// of the others what they have not used for so long.
     fn collect(&self, shim: &'static Shim) {
         for cache in self.caches() {
             let tid = cache.tid.load(Acquire);
@@ -96,12 +99,25 @@ impl Pool {
             let rests = cache.seen.swap(uses, Relaxed) == uses;
             let ended = tid != 0 && !is_alive(tid);
             let holds = cache.bytes.load(Relaxed) != 0 || cache.keeps_bytes();
-            if !(rests && holds || ended) {
-                continue;
-            }
-            if self.empty(shim, cache) && ended {
+            let over = cache.bytes.load(Relaxed) > self.most_of_a_thread();
+            if !(rests && holds || ended || over) {
+                self.collect_unused(cache);
+            } else if self.empty(shim, cache) && ended {
                 cache.ended(tid);
             }
+        }
+        self.share_out();
+    }
+
+    /// Takes in what a thread keeps and has not used since this was last done.
+    fn collect_unused(&self, cache: &ThreadCache) {
+        let Some(mut taken) = (cache.bytes.load(Relaxed) != 0).then(|| cache.take()).flatten() else { return };
+        let _moving = Moving::begin(&self.moves);
+        // SAFETY: owners are never freed.
+        let Some(owner) = (unsafe { taken.owner().as_ref() }) else { return };
+        let (unused, now) = (taken.unused(), clock::now_ns());
+        if !owner.gone.load(Relaxed) {
+            unused.into_iter().for_each(|block| owner.keep(block, now));
         }
     }
 
@@ -130,6 +146,9 @@ impl Pool {
                 cache.ended(tid);
                 any = true;
             }
+        }
+        if any {
+            self.share_out();
         }
         any
     }
@@ -198,7 +217,42 @@ pub fn end_before_the_library() {
 
 #[cfg(test)]
 mod tests {
-    use super::staying;
+    use super::*;
+    use crate::backend::memory;
+    use crate::pool::block::{Block, State};
+    use crate::pool::thread::Pushed;
+    use gpumem_wire::kinds::Vendor;
+    use gpumem_wire::settings::Settings;
+
+    /// A thread that goes on with one size gives up the others.
+    #[test]
+    fn what_a_thread_does_not_use_is_everybodys() {
+        let (settings, _) = Settings::read(std::iter::empty());
+        let pool = Pool::new(Vendor::Cuda, &settings);
+        let owner = Owner::new(Vendor::Cuda, 1, 0, 0, 0, memory::calls(Vendor::Cuda));
+        let (owner, cache): (&'static Owner, _) = (Box::leak(Box::new(owner)), ThreadCache::default());
+        let push = |class, bytes| {
+            let block: &'static Block = Box::leak(Box::default());
+            block.bytes.store(bytes, Relaxed);
+            block.asked.store(bytes, Relaxed);
+            let mut taken = cache.enter().unwrap();
+            assert!(matches!(taken.push(class, block, 1 << 20), Pushed::Kept(None)));
+        };
+        cache.take().unwrap().rebind(owner);
+        [(3, 1024), (3, 1024), (20, 65536)].into_iter().for_each(|(class, bytes)| push(class, bytes));
+        for _ in 0..5 {
+            pool.collect_unused(&cache);
+            // As a request and its free do it.
+            let block = cache.enter().unwrap().pop_for(3).unwrap();
+            block.asked.store(1000, Relaxed);
+            block.set(State::Idle);
+            assert!(matches!(cache.enter().unwrap().push(3, block, 1 << 20), Pushed::Kept(None)));
+        }
+        assert_eq!((cache.bytes.load(Relaxed), owner.idle()), (1024, 1024 + 65536));
+        pool.collect_unused(&cache);
+        pool.collect_unused(&cache);
+        assert_eq!((cache.bytes.load(Relaxed), owner.idle(), owner.blocks()), (0, 2 * 1024 + 65536, 3));
+    }
 
     #[test]
     fn what_is_idle_goes_slowly_at_first_and_is_gone_in_the_end() {

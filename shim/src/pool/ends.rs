@@ -36,6 +36,7 @@ impl Pool {
             }
         }
         lock(&self.owners).retain(|owner| !owner.gone.load(Relaxed));
+        self.share_out();
     }
 
     /// What threads have of a context's, taken out.

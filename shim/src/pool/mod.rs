@@ -5,7 +5,7 @@
 //! where the thread has one). A
 //! free ([`give`]) keeps the promise that the driver's own makes: in strict mode it returns when no work
 //! uses the block any more; in deferred mode it returns at once, and the block waits for an event.
-//! Idle blocks go back to the driver in time and above bounds ([`decay`]), and all of them when an
+//! Idle blocks go back to the driver in time ([`decay`]) and above bounds ([`bound`]), and all of them when an
 //! allocation runs out ([`ladder`]); a context takes its blocks with it ([`ends`]). Questions about
 //! memory are answered as if there were no pool ([`ask`]).
 //!
@@ -16,6 +16,7 @@
 
 pub mod ask;
 pub mod block;
+mod bound;
 pub mod decay;
 pub mod device;
 mod ends;
@@ -42,8 +43,6 @@ use thread::ThreadCache;
 
 /// Live bytes that a thread may keep from its context's total, so that threads do not meet there.
 const UNTOLD: i64 = 32 << 20;
-/// In place of [`Pool::max`]: a share of the device.
-const AUTO: u64 = u64::MAX;
 
 /// The pool of one vendor's library.
 pub struct Pool {
@@ -55,10 +54,12 @@ pub struct Pool {
     pub quarantine: u64,
     pub managed: bool,
     pub fallback: OomFallback,
-    /// Idle bytes of each device at most, or [`AUTO`].
+    /// Idle bytes of each device at most; all ones: a share of the device.
     max: AtomicU64,
     /// Idle bytes that a thread may keep for itself: a small part of the bound.
     most_of_a_thread: AtomicU64,
+    /// Threads that have a cache.
+    threads: AtomicU64,
     pub decay_ns: AtomicU64,
     /// Bytes of each device that this process may take; 0: as many as there are.
     pub limit: AtomicU64,
@@ -143,6 +144,7 @@ impl Pool {
             fallback: settings.oom_fallback,
             max: AtomicU64::new(0),
             most_of_a_thread: AtomicU64::new(0),
+            threads: AtomicU64::new(0),
             decay_ns: AtomicU64::new(settings.pool_decay),
             limit: AtomicU64::new(settings.limit.unwrap_or(0)),
             reserved: Mutex::default(),
@@ -215,6 +217,8 @@ impl Pool {
             owner.has_neighbours.store(true, Relaxed);
         }
         owners.push(owner);
+        drop(owners);
+        self.share_out();
         shim.pool_limit(record, self.limit.load(Relaxed));
         Some(owner)
     }
@@ -234,7 +238,8 @@ impl Pool {
 
     #[cold]
     fn new_cache(&self) -> &'static ThreadCache {
-        let tid = threads::known_tid();
+        // A thread that keeps something is one of those that are listed.
+        let tid = gate::shim().map_or_else(threads::known_tid, Shim::tid);
         let mut caches = lock(&self.caches);
         let unused = caches.iter().find(|cache| cache.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
         let cache = unused.copied().unwrap_or_else(|| {
@@ -244,6 +249,8 @@ impl Pool {
             self.has_threads.store(caches.len() > 1, Relaxed);
             made
         });
+        drop(caches);
+        self.share_out();
         threads::local(|local| local.cache.set(Some(cache)));
         cache
     }
@@ -291,43 +298,6 @@ impl Pool {
         owner.idle() + of_threads.map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
     }
 
-    /// Idle bytes that the device of a context may keep.
-    pub fn most_idle(&self, owner: &Owner) -> u64 {
-        match self.max.load(Relaxed) {
-            AUTO => owner.share,
-            max => max,
-        }
-    }
-
-    /// Idle bytes above that, which no thread has: of all contexts of the device together.
-    #[inline]
-    pub fn over_most_idle(&self, owner: &Owner) -> u64 {
-        let idle = match owner.has_neighbours.load(Relaxed) {
-            false => owner.idle(),
-            true => self.neighbours(owner).iter().fold(owner.idle(), |sum, other| sum + other.idle()),
-        };
-        idle.saturating_sub(self.most_idle(owner))
-    }
-
-    /// The other contexts on the device of one.
-    #[cold]
-    fn neighbours(&self, owner: &Owner) -> Vec<&'static Owner> {
-        let mut on_device = self.owners();
-        on_device.retain(|other| other.device == owner.device && !std::ptr::eq(*other, owner));
-        on_device
-    }
-
-    /// Idle bytes that a thread may keep for itself.
-    #[inline(always)]
-    pub fn most_of_a_thread(&self) -> u64 {
-        self.most_of_a_thread.load(Relaxed)
-    }
-
-    /// Whether the bound is not the user's.
-    pub fn chooses_bound(&self) -> bool {
-        self.max.load(Relaxed) == AUTO
-    }
-
     /// The owner of the blocks of this thread's context.
     pub fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static Owner> {
         self.owner_here(shim, self.cache())
@@ -338,13 +308,6 @@ impl Pool {
         self.owners().into_iter().for_each(|owner| {
             gate::record_if_started(|shim| shim.pool_limit(owner.record, bytes));
         });
-    }
-
-    pub fn set_max(&self, max: Option<u64>) {
-        const MOST_OF_A_THREAD: u64 = 64 << 20;
-        let max = max.unwrap_or(AUTO);
-        self.max.store(max, Relaxed);
-        self.most_of_a_thread.store((max / 16).min(MOST_OF_A_THREAD), Relaxed);
     }
 
     /// A block's free has to be the real one: others may know of it. The block that `addr` lies in.

@@ -247,6 +247,26 @@ impl Taken<'_> {
         self.cache.uses.store(self.cache.uses.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    /// Takes out what was not handed out since this was last asked.
+    pub fn unused(&mut self) -> Vec<&'static Block> {
+        let mut all = Vec::new();
+        for bin in &mut self.bins().all {
+            let blocks = std::mem::take(bin).blocks;
+            for block in blocks.into_iter().flatten() {
+                // Whoever hands a block out says how much was asked for, which is never nothing.
+                if block.asked.swap(0, Relaxed) == 0 {
+                    all.push(block);
+                } else {
+                    bin.blocks[bin.len] = Some(block);
+                    bin.len += 1;
+                }
+            }
+        }
+        let bytes: u64 = all.iter().map(|block| block.bytes.load(Relaxed)).sum();
+        self.cache.bytes.store(self.cache.bytes.load(Relaxed) - bytes, Relaxed);
+        all
+    }
+
     /// Takes everything out and binds the cache to another context.
     pub fn rebind(&mut self, owner: *const Owner) -> Vec<&'static Block> {
         let mut all = Vec::new();

@@ -1,0 +1,154 @@
+//! How much may be idle: on a device, and of that with each thread.
+//!
+//! A thread's share is divided again whenever threads come or go. What it keeps above that goes to all when
+//! that is next looked at, and so does what its cache holds above the device's bound.
+
+use super::owner::Owner;
+use super::thread::ThreadCache;
+use super::{Pool, lock};
+use std::sync::atomic::Ordering::*;
+
+/// In place of [`Pool::max`]: a share of the device.
+const AUTO: u64 = u64::MAX;
+/// Bytes that a thread may keep for itself.
+const MOST_OF_A_THREAD: u64 = 64 << 20;
+/// It keeps no more than this part of the bound, and all threads together no more than that.
+const PART_OF_A_THREAD: u64 = 16;
+const PART_OF_THREADS: u64 = 2;
+
+/// Idle bytes that each of so many threads may keep, of a bound for all.
+fn most_of_each(bound: u64, threads: u64) -> u64 {
+    let parts = (threads * PART_OF_THREADS).max(PART_OF_A_THREAD);
+    (bound / parts).min(MOST_OF_A_THREAD)
+}
+
+impl Pool {
+    pub fn set_max(&self, max: Option<u64>) {
+        self.max.store(max.unwrap_or(AUTO), Relaxed);
+        self.share_out();
+    }
+
+    /// Whether the bound is not the user's.
+    pub fn chooses_bound(&self) -> bool {
+        self.max.load(Relaxed) == AUTO
+    }
+
+    /// Threads or devices came or went, or the bound is another: what each thread may keep.
+    pub(super) fn share_out(&self) {
+        let bound = match self.max.load(Relaxed) {
+            // 0: it is not known.
+            AUTO => self.owners().iter().map(|owner| owner.share).filter(|&share| share != 0).min().unwrap_or(AUTO),
+            max => max,
+        };
+        let threads = lock(&self.caches).iter().filter(|cache| cache.tid.load(Relaxed) != 0).count() as u64;
+        self.most_of_a_thread.store(most_of_each(bound, threads), Relaxed);
+        self.threads.store(threads, Relaxed);
+    }
+
+    /// Idle bytes that a thread may keep for itself.
+    #[inline(always)]
+    pub fn most_of_a_thread(&self) -> u64 {
+        self.most_of_a_thread.load(Relaxed)
+    }
+
+    /// Idle bytes that the device of a context may keep.
+    pub fn most_idle(&self, owner: &Owner) -> u64 {
+        match self.max.load(Relaxed) {
+            AUTO => owner.share,
+            max => max,
+        }
+    }
+
+    /// Idle bytes above that: of all contexts of the device together, with those that threads have.
+    #[inline]
+    pub fn over_most_idle(&self, owner: &Owner) -> u64 {
+        let idle = match owner.has_neighbours.load(Relaxed) {
+            false => owner.idle(),
+            true => self.neighbours(owner).iter().fold(owner.idle(), |sum, other| sum + other.idle()),
+        };
+        let most = self.most_idle(owner);
+        let of_threads = self.threads.load(Relaxed) * self.most_of_a_thread();
+        if idle.saturating_add(of_threads) <= most { 0 } else { (idle + self.with_threads(owner)).saturating_sub(most) }
+    }
+
+    /// Idle bytes that threads have of the device of a context.
+    #[cold]
+    fn with_threads(&self, owner: &Owner) -> u64 {
+        let is_there = |cache: &&&ThreadCache| {
+            // SAFETY: owners are never freed.
+            unsafe { cache.last_owner().as_ref() }.is_some_and(|its| its.device == owner.device)
+        };
+        lock(&self.caches).iter().filter(is_there).map(|cache| cache.bytes.load(Relaxed)).sum()
+    }
+
+    /// The other contexts on the device of one.
+    #[cold]
+    fn neighbours(&self, owner: &Owner) -> Vec<&'static Owner> {
+        let mut on_device = self.owners();
+        on_device.retain(|other| other.device == owner.device && !std::ptr::eq(*other, owner));
+        on_device
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory;
+    use crate::pool::block::Block;
+    use crate::pool::thread::Pushed;
+    use gpumem_wire::kinds::Vendor;
+    use gpumem_wire::settings::Settings;
+
+    const MIB: u64 = 1 << 20;
+
+    fn block(bytes: u64) -> &'static Block {
+        let block: &'static Block = Box::leak(Box::default());
+        block.bytes.store(bytes, Relaxed);
+        block
+    }
+
+    #[test]
+    fn all_threads_together_keep_half_of_the_bound_at_most() {
+        assert_eq!([1, 8, 16, 64].map(|threads| most_of_each(64 * MIB, threads) >> 10), [4096, 4096, 2048, 512]);
+        assert_eq!((most_of_each(AUTO, 1), most_of_each(AUTO, 1000), most_of_each(0, 1)), (64 * MIB, 64 * MIB, 0));
+        let (settings, _) = Settings::read(std::iter::once(("GPUMEM_POOL_MAX".into(), "64MiB".into())));
+        let pool = Pool::new(Vendor::Cuda, &settings);
+        let caches: Vec<&'static ThreadCache> = (0..100).map(|_| &*Box::leak(Box::default())).collect();
+        for (n, cache) in caches.iter().enumerate() {
+            cache.tid.store(n as u32 + 1, Relaxed);
+            lock(&pool.caches).push(cache);
+            pool.share_out();
+            assert!(pool.most_of_a_thread() * (n as u64 + 1) <= 32 * MIB);
+        }
+        caches.iter().skip(1).for_each(|cache| cache.tid.store(0, Relaxed));
+        pool.share_out();
+        assert_eq!(pool.most_of_a_thread(), 4 * MIB, "nobody else is left");
+    }
+
+    /// A bound that is chosen is that of the smallest device.
+    #[test]
+    fn what_threads_keep_counts_as_idle_on_the_device() {
+        let (settings, _) = Settings::read(std::iter::empty());
+        let pool = Pool::new(Vendor::Cuda, &settings);
+        let owners: Vec<&'static Owner> = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
+            .map(|(context, device, share)| {
+                let owner = Owner::new(Vendor::Cuda, context, 0, device, share, memory::calls(Vendor::Cuda));
+                &*Box::leak(Box::new(owner))
+            })
+            .to_vec();
+        lock(&pool.owners).extend(&owners);
+        let cache: &'static ThreadCache = Box::leak(Box::default());
+        cache.tid.store(1, Relaxed);
+        lock(&pool.caches).push(cache);
+        pool.share_out();
+        assert_eq!(pool.most_of_a_thread(), MIB);
+        let mut taken = cache.take().unwrap();
+        taken.rebind(owners[0]);
+        assert!(matches!(taken.push(3, block(MIB), pool.most_of_a_thread()), Pushed::Kept(None)));
+        drop(taken);
+        owners[0].keep(block(15 * MIB), 0);
+        assert_eq!(pool.over_most_idle(owners[0]), 0);
+        owners[0].keep(block(MIB), 0);
+        assert_eq!((pool.over_most_idle(owners[0]), pool.over_most_idle(owners[1])), (MIB, 0));
+    }
+}
