@@ -19,6 +19,9 @@ pub struct Args {
     /// Leave out the dead
     #[arg(long)]
     live: bool,
+    /// All columns, on a narrow terminal too
+    #[arg(long)]
+    wide: bool,
 }
 
 #[derive(Serialize)]
@@ -64,7 +67,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let none = report.processes.is_empty();
     if !none || context.global.json {
-        context.print(&report, print)?;
+        context.print(&report, |out, report| print(out, report, args.wide))?;
     }
     if none {
         let start = "start one with: gpumem run -- COMMAND";
@@ -138,7 +141,10 @@ fn row(context: &Context, found: &Found) -> Row {
     row
 }
 
-fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+/// What `ps` can do without, the first ones first.
+const GIVING_WAY: &[&str] = &["managed", "mode", "rss", "host", "intercepted", "graphs", "execs"];
+
+fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     let right = Side::Right;
     let mut table = Table::new(&[
         ("pid", right),
@@ -153,7 +159,8 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ("graphs", right),
         ("execs", right),
         ("rss", right),
-    ]);
+    ])
+    .gives_way(GIVING_WAY, wide);
     for row in &report.processes {
         let known = row.ledger.is_some() && row.status != "unreadable";
         let bytes = |n: u64| if known { units::bytes(n) } else { String::new() };

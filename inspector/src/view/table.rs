@@ -1,4 +1,5 @@
-//! Plain tables: columns padded to their widest cell, the last one cut at the terminal's edge.
+//! Plain tables: columns padded to their widest cell. On a terminal that is too narrow some give way, where the
+//! table says which, and the last one is cut at the edge.
 
 use super::text;
 use anstyle::{AnsiColor, Style};
@@ -39,12 +40,25 @@ pub struct Table {
     rows: Vec<Vec<Cell>>,
     /// Lines of text below a row, by the number of the row.
     below: Vec<(usize, Vec<String>)>,
+    /// Columns that a narrow terminal may do without, the first ones first.
+    giving_way: &'static [&'static str],
 }
+
+/// What a last column keeps of its width before other columns give way for it, and before it is cut at last.
+const LAST_WANTS: usize = 40;
+const LAST_KEEPS: usize = 24;
 
 impl Table {
     /// A table with these columns.
     pub fn new(columns: &[(&'static str, Side)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), below: Vec::new() }
+        Self { columns: columns.to_vec(), rows: Vec::new(), below: Vec::new(), giving_way: &[] }
+    }
+
+    /// Leaves out these columns, in this order, until the others fit on the terminal, if there is one; says
+    /// so, and that `--wide` shows all, which is `wide`.
+    pub fn gives_way(mut self, columns: &'static [&'static str], wide: bool) -> Self {
+        self.giving_way = if wide { &[] } else { columns };
+        self
     }
 
     /// Adds a row; text is cleaned of control characters.
@@ -71,41 +85,59 @@ impl Table {
 
     /// Writes the table; columns that are empty in every row are left out.
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        let shown: Vec<usize> = (0..self.columns.len())
+        self.print_at(out, terminal_columns())
+    }
+
+    fn print_at(&self, out: &mut dyn Write, edge: Option<usize>) -> std::io::Result<()> {
+        // Columns by number, each with its width.
+        let mut shown: Vec<(usize, usize)> = (0..self.columns.len())
             .filter(|&column| self.rows.iter().any(|row| row.get(column).is_some_and(|cell| !cell.text.is_empty())))
-            .collect();
-        let mut widths: Vec<usize> = shown
-            .iter()
-            .map(|&column| {
+            .map(|column| {
                 let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.width());
-                cells.max().unwrap_or(0).max(self.columns[column].0.width())
+                (column, cells.max().unwrap_or(0).max(self.columns[column].0.width()))
             })
             .collect();
-        self.fit(&mut widths);
+        let left_out = edge.map(|edge| self.fit(&mut shown, edge)).unwrap_or_default();
         let heads = self.columns.iter().map(|&(name, _)| Cell { text: name.to_owned(), style: HEAD }).collect();
         let mut below = self.below.iter().peekable();
         for (index, row) in std::iter::once(&heads).chain(&self.rows).enumerate() {
-            self.line(out, row, &shown, &widths)?;
+            self.line(out, row, &shown)?;
             while let Some((_, lines)) = below.next_if(|(row, _)| *row == index) {
                 for line in lines {
                     writeln!(out, "{}", paint(DIM, line))?;
                 }
             }
         }
+        if left_out > 0 {
+            let columns = text::count(left_out, "column");
+            writeln!(out, "{}", paint(DIM, format!("… {columns} left out to fit: --wide shows all")))?;
+        }
         Ok(())
     }
 
-    /// Lets the last column end at the edge of the terminal, if there is one.
-    fn fit(&self, widths: &mut [usize]) {
-        let (Some(columns), Some((last, rest))) = (terminal_columns(), widths.split_last_mut()) else { return };
-        let before = rest.iter().map(|width| width + 2).sum::<usize>();
-        *last = (*last).min(columns.saturating_sub(before).max(24));
+    /// Makes the columns fit before the edge of the terminal, nearly; how many gave way.
+    fn fit(&self, shown: &mut Vec<(usize, usize)>, edge: usize) -> u64 {
+        let mut left_out = 0;
+        for &name in self.giving_way {
+            let (last, rest) = shown.split_last().map_or((0, &[][..]), |(&(_, last), rest)| (last, rest));
+            if rest.iter().map(|(_, width)| width + 2).sum::<usize>() + last.min(LAST_WANTS) <= edge {
+                break;
+            }
+            let before = shown.len();
+            shown.retain(|&(column, _)| self.columns[column].0 != name);
+            left_out += (before - shown.len()) as u64;
+        }
+        if let Some(((_, last), rest)) = shown.split_last_mut() {
+            let before = rest.iter().map(|(_, width)| width + 2).sum::<usize>();
+            *last = (*last).min(edge.saturating_sub(before).max(LAST_KEEPS));
+        }
+        left_out
     }
 
-    fn line(&self, out: &mut dyn Write, row: &[Cell], shown: &[usize], widths: &[usize]) -> std::io::Result<()> {
+    fn line(&self, out: &mut dyn Write, row: &[Cell], shown: &[(usize, usize)]) -> std::io::Result<()> {
         let empty = Cell { text: String::new(), style: Style::new() };
         let mut line = String::new();
-        for (index, (&column, &width)) in shown.iter().zip(widths).enumerate() {
+        for (index, &(column, width)) in shown.iter().enumerate() {
             let cell = row.get(column).unwrap_or(&empty);
             let last = index + 1 == shown.len();
             let text = if last { text::shorten(&cell.text, width) } else { cell.text.as_str().into() };
@@ -153,5 +185,28 @@ mod tests {
         table.row(["1 B".into(), String::new(), "main".into()]);
         table.row(["10.0 MiB".into(), String::new(), "esc\x1b[31m".into()]);
         assert_eq!(print(&table), "   bytes  site\n     1 B  main\n10.0 MiB  esc\\x1b[31m\n");
+    }
+    #[test]
+    fn a_narrow_terminal_has_fewer_columns() {
+        let names = [("a", Side::Right), ("b", Side::Right), ("c", Side::Right), ("site", Side::Left)];
+        let made = |wide| {
+            let mut table = Table::new(&names).gives_way(&["c", "a"], wide);
+            table.row(["aaaaaaaa".into(), "bbbbbbbb".into(), "cccccccc".into(), "s".repeat(30)]);
+            table
+        };
+        let at = |edge, wide| {
+            let mut out = Vec::new();
+            made(wide).print_at(&mut out, edge).unwrap();
+            anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string()
+        };
+        let all = at(None, false);
+        assert_eq!((at(Some(60), false), all.lines().count()), (all.clone(), 2), "8 + 2 thrice, and 30");
+        let fewer = at(Some(59), false);
+        assert_eq!(fewer.lines().next(), Some("       a         b  site"));
+        assert!(fewer.ends_with("\n… 1 column left out to fit: --wide shows all\n"), "{fewer}");
+        let fewest = at(Some(30), false);
+        assert!(fewest.starts_with("       b  site\n"), "{fewest}");
+        assert!(fewest.ends_with("\n… 2 columns left out to fit: --wide shows all\n"), "{fewest}");
+        assert_eq!(at(Some(59), true).lines().next(), all.lines().next(), "nothing gives way");
     }
 }

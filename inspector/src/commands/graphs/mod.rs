@@ -39,6 +39,9 @@ pub struct Args {
     /// Show the call stack of each row
     #[arg(long)]
     stacks: bool,
+    /// All columns, on a narrow terminal too
+    #[arg(long)]
+    wide: bool,
 }
 
 fn state_parser() -> impl clap::builder::TypedValueParser<Value = ExecState> {

@@ -50,16 +50,57 @@ pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args)
     print_groups(out, report, args)?;
     if let Some(execs) = report.execs.as_ref().filter(|execs| !execs.is_empty()) {
         writeln!(out)?;
-        print_execs(out, execs)?;
+        print_execs(out, execs, args.wide)?;
         print_hidden(out, report.execs_total.unwrap_or(0).saturating_sub(execs.len()))?;
     }
     if let Some(graphs) = report.graphs.as_ref().filter(|graphs| !graphs.is_empty()) {
         writeln!(out)?;
-        print_graphs(out, graphs)?;
+        print_graphs(out, graphs, args.wide)?;
         print_hidden(out, report.graphs_total.unwrap_or(0).saturating_sub(graphs.len()))?;
     }
     Ok(())
 }
+
+/// What the tables can do without on a narrow terminal, the first ones first.
+const OF_GROUPS: &[&str] = &[
+    "sources",
+    "saved",
+    "oldest",
+    "folded",
+    "evicted",
+    "ever",
+    "hits",
+    "failed",
+    "retargets",
+    "instantiated",
+    "updates",
+    "nodes of execs",
+    "last launch",
+    "resident",
+    "device~",
+    "graphs",
+];
+const OF_EXECS: &[&str] = &[
+    "sets",
+    "failed",
+    "saved",
+    "evicted",
+    "retargets",
+    "instantiated",
+    "hits",
+    "made in",
+    "source",
+    "nodes",
+    "updates",
+    "class",
+    "age",
+    "tag",
+    "last launch",
+    "of graph",
+    "device~",
+    "launches",
+];
+const OF_GRAPHS: &[&str] = &["folded", "instantiated", "last used", "tag", "age", "origin", "execs", "serial"];
 
 /// What a table leaves out.
 fn print_hidden(out: &mut dyn Write, rows: usize) -> std::io::Result<()> {
@@ -116,7 +157,8 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("nodes of execs", Side::Left),
         ("pinned", Side::Left),
         (by(args), Side::Left),
-    ]);
+    ])
+    .gives_way(OF_GROUPS, args.wide);
     for row in &report.groups {
         let virtual_execs = row.resident + row.folded + row.gone;
         // What is not under the graph cache has none of its numbers.
@@ -154,7 +196,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
     print_hidden(out, report.groups_total - report.groups.len())
 }
 
-fn print_execs(out: &mut dyn Write, execs: &[ExecRow]) -> std::io::Result<()> {
+fn print_execs(out: &mut dyn Write, execs: &[ExecRow], wide: bool) -> std::io::Result<()> {
     let right = Side::Right;
     let mut table = Table::new(&[
         ("exec", right),
@@ -179,7 +221,8 @@ fn print_execs(out: &mut dyn Write, execs: &[ExecRow]) -> std::io::Result<()> {
         ("tag", Side::Left),
         ("nodes", Side::Left),
         ("site", Side::Left),
-    ]);
+    ])
+    .gives_way(OF_EXECS, wide);
     for exec in execs {
         let gone = if exec.graph_live { "" } else { " (gone)" };
         let state = match exec.pinned {
@@ -219,7 +262,7 @@ fn print_execs(out: &mut dyn Write, execs: &[ExecRow]) -> std::io::Result<()> {
     table.print(out)
 }
 
-fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow]) -> std::io::Result<()> {
+fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow], wide: bool) -> std::io::Result<()> {
     let right = Side::Right;
     let mut table = Table::new(&[
         ("graph", right),
@@ -234,7 +277,8 @@ fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow]) -> std::io::Result<()>
         ("last used", right),
         ("tag", Side::Left),
         ("site", Side::Left),
-    ]);
+    ])
+    .gives_way(OF_GRAPHS, wide);
     for graph in graphs {
         table.row([
             format!("{:#x}", graph.handle),
