@@ -86,7 +86,8 @@ bench: build ## what the preload costs, against a driver that does nothing
 	$(CC) -std=gnu11 -O2 -fomit-frame-pointer tests/gpu/cost.c -o $(target)/bench/cost_nofp -ldl
 	$(CC) -std=gnu11 -O2 -fno-omit-frame-pointer tests/gpu/pool.c -o $(target)/bench/pool_driver -ldl -lm -pthread
 	@cd tests/gpu && export HAVE_GPU=0 PYTHONDONTWRITEBYTECODE=1 GPUMEM_SO=$(release)/libgpumem.so GPUMEM_CLI=$(release)/gpumem \
-	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench && $(PYTHON) cost.py && $(PYTHON) pool.py null
+	    BUILD=$(target)/bench WORK=$(target)/bench/work OUT=$(target)/bench && \
+	    { $(PYTHON) cost.py; cost=$$?; $(PYTHON) pool.py null && exit $$cost; }
 gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: there KIT=gpu-kit tests/gpu/run.sh
 	@rm -rf gpu-kit && mkdir gpu-kit
 	@for f in libgpumem.so gpumem conformance differ pooler poolbench proof proof_demo; do \
@@ -114,8 +115,14 @@ endef
 root = $(DESTDIR)$(PREFIX)
 install: ## into PREFIX (/usr/local), under DESTDIR if set
 	@[ -f $(built)/libgpumem.so ] && [ -f $(built)/gpumem ] || $(MAKE) build
+	@newer=$$(find shim kernels inspector Cargo.toml -newer $(built)/libgpumem.so -name '*.[rt]*' | head -1); \
+	if [ -n "$$newer" ] && [ -z "$(NO_BUILD)" ]; then \
+	    if [ "$$(id -u)" = 0 ] && [ -n "$$SUDO_USER" ]; then \
+	        echo "install: $$newer is newer than what is built: run make first, without sudo" >&2; exit 1; fi; \
+	    $(MAKE) build && touch $(built)/libgpumem.so; fi
 	@$(call put_files,$(root),$(built),$(built)/gpumem)
 	@echo "installed: $(root)/bin/gpumem, $(root)/lib/libgpumem.so"
+	@case ":$$PATH:" in *:$(root)/bin:*) ;; *) echo "$(root)/bin is not in PATH: call gpumem by its whole name, or add it" ;; esac
 uninstall: ## removes what install put there
 	rm -f $(root)/lib/libgpumem.so $(root)/bin/gpumem $(root)/include/gpumem.h $(root)/share/man/man1/gpumem.1 \
 	    $(root)/share/man/man1/gpumem-*.1 $(root)/share/bash-completion/completions/gpumem \
