@@ -319,6 +319,7 @@ impl Shim {
             sites.used(&self.stranded.uses.take());
         }
         let result = f(&mut sites);
+        let in_vain = if sites.refusals() == 0 { Vec::new() } else { sites.expired(clock::now_ns()) };
         let now = sites.stranded;
         if let Some(watched) = sites.newly_watched().filter(|_| self.stranded.on()) {
             self.stranded.uses.watch(watched);
@@ -326,6 +327,7 @@ impl Shim {
         self.stranded.refusals.store(sites.refusals() as u32, Relaxed);
         self.stranded.marked.store(sites.any_marked, Relaxed);
         drop(sites);
+        in_vain.into_iter().for_each(|key| self.in_vain(key));
         if now > before {
             self.count(counters::STRANDED_ADDED, now - before);
         } else if before > now {

@@ -13,6 +13,9 @@ const BLOCKS: usize = 16384;
 const BLOCKS_OF_SITE: usize = 1024;
 /// Refusals that wait for the thread's next request.
 const REFUSALS: usize = 64;
+/// A refusal waits for so long: whoever frees memory and asks again has done so by then, after a wait for all of its
+/// work. Until then every free is looked at.
+const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 /// Requests made in the middle of a computation for each one that was not: a pool's site.
 const SCRATCH: u64 = 4;
 
@@ -120,6 +123,8 @@ struct Refusal {
     ours: bool,
     /// Asked for in the middle of a computation.
     inside: bool,
+    /// When it waits no longer; 0: nobody has looked yet.
+    until_ns: u64,
 }
 
 /// What a request is.
@@ -254,7 +259,29 @@ impl Sites {
         if let Some(known) = self.known.get_mut(&key) {
             known.marked &= !ours;
         }
-        self.refusals.push(Refusal { tid: asker.tid, key, bytes, freed: 0, ours, inside });
+        self.refusals.push(Refusal { tid: asker.tid, key, bytes, freed: 0, ours, inside, until_ns: 0 });
+    }
+
+    /// Refusals that nothing came of wait no longer; the sites of ours, which were in vain. To be asked after each
+    /// change.
+    pub fn expired(&mut self, now_ns: u64) -> Vec<Key> {
+        let mut in_vain = Vec::new();
+        self.refusals.retain_mut(|refusal| {
+            if refusal.until_ns == 0 {
+                refusal.until_ns = now_ns.saturating_add(LONGEST_WAIT_NS);
+            }
+            let waits = now_ns < refusal.until_ns;
+            if !waits && refusal.ours {
+                in_vain.push(refusal.key);
+            }
+            waits
+        });
+        for key in &in_vain {
+            if let Some(known) = self.known.get_mut(key) {
+                known.barred = true;
+            }
+        }
+        in_vain
     }
 
     /// Whether a refusal of this site waits for its thread's next request.

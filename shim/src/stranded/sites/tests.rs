@@ -76,6 +76,21 @@ fn a_refusal_in_vain_is_the_last() {
     }
 }
 
+/// A thread that was refused may never ask for as much again, or be gone.
+#[test]
+fn a_refusal_waits_for_a_while() {
+    let (mut sites, _) = stranding(7);
+    for (ours, waits_from) in [(DRIVERS, 5), (OURS, 5 + LONGEST_WAIT_NS)] {
+        sites.refused(&asker(7, 1), 120 * MIB, ours, true);
+        assert_eq!(sites.expired(waits_from), []);
+        assert_eq!(sites.expired(waits_from + LONGEST_WAIT_NS - 1), []);
+        assert_eq!((sites.refusals(), sites.get(key(7)).unwrap().barred), (1, false));
+        let in_vain = sites.expired(waits_from + LONGEST_WAIT_NS);
+        assert_eq!((in_vain, sites.refusals()), (vec![key(7); usize::from(ours)], 0));
+        assert_eq!(sites.get(key(7)).unwrap().barred, ours);
+    }
+}
+
 #[test]
 fn what_a_program_does_when_the_driver_runs_out_is_remembered_and_held_against_nobody() {
     let (mut sites, made) = stranding(7);
