@@ -8,6 +8,7 @@
 use crate::cancel::Uncancelled;
 use crate::graphs::cache::Cache;
 use crate::pool::Pool;
+use crate::pool::device::Visits;
 use crate::shim::Shim;
 use crate::threads;
 use crate::trace::Trace;
@@ -30,6 +31,8 @@ struct Page {
     trace: AtomicPtr<Trace>,
     /// Pools by vendor. Their blocks are in the program's hands.
     pools: [AtomicPtr<Pool>; 2],
+    /// Who looks at contexts. It outlives a stop of the books: so does the thread that looks.
+    visits: AtomicPtr<Visits>,
 }
 
 /// Nothing happened yet.
@@ -96,6 +99,7 @@ unsafe extern "C" fn wipe() {
         page.caches.iter().for_each(|cache| cache.store(std::ptr::null_mut(), Relaxed));
         page.trace.store(std::ptr::null_mut(), Relaxed);
         page.pools.iter().for_each(|pool| pool.store(std::ptr::null_mut(), Relaxed));
+        page.visits.store(std::ptr::null_mut(), Relaxed);
     }
 }
 
@@ -173,6 +177,21 @@ pub fn set_pool(vendor: Vendor, made: Box<Pool>) {
     let Some(page) = page() else { return };
     let slot = &page.pools[vendor as usize - 1];
     let _ = slot.compare_exchange(std::ptr::null_mut(), Box::leak(made), AcqRel, Acquire);
+}
+
+/// Who looks at contexts in this process, made when that is first asked. `None` if there is no memory for it.
+pub fn visits() -> Option<&'static Visits> {
+    let place = &page()?.visits;
+    // SAFETY: never freed once published.
+    if let Some(known) = unsafe { place.load(Acquire).as_ref() } {
+        return Some(known);
+    }
+    let made: &'static Visits = Box::leak(Box::default());
+    match place.compare_exchange(std::ptr::null_mut(), std::ptr::from_ref(made).cast_mut(), AcqRel, Acquire) {
+        Ok(_) => Some(made),
+        // SAFETY: as above.
+        Err(first) => Some(unsafe { &*first }),
+    }
 }
 
 /// Publishes a graph cache; the one that another thread published first, if so.

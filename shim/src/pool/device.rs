@@ -13,32 +13,38 @@ use gpumem_wire::layout::ContextRef;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Contexts that are looked at, and contexts that end: an event in one that has ended is the driver's no more.
-struct Visits {
+/// Contexts that are looked at, and contexts that end: an event in one that has ended is the driver's no more. Each
+/// process has its own ([`gate::visits`]): in a child of a fork nobody looks, whatever its parent did then.
+#[derive(Default)]
+pub struct Visits {
+    now: Mutex<Now>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct Now {
     here: Vec<u64>,
     closed: Vec<u64>,
 }
-
-static VISITS: Mutex<Visits> = Mutex::new(Visits { here: Vec::new(), closed: Vec::new() });
-static LEFT: Condvar = Condvar::new();
 
 /// Whoever ends a context waits this long for those that look at it; they may wait for its work, and so does the
 /// driver when it ends one.
 const LONGEST_VISIT: Duration = Duration::from_secs(30);
 
 /// While it lives, a context does not end.
-pub struct Visit(u64);
+pub struct Visit(u64, &'static Visits);
 
 impl Visit {
     /// `None` while it ends. Who ends one takes it, and all that is in it, out of the books before it opens that
     /// again: whether it is still there is to be asked next.
     pub fn begin(context: u64) -> Option<Self> {
-        let mut visits = lock(&VISITS);
+        let all = gate::visits()?;
+        let mut visits = lock(&all.now);
         if visits.closed.contains(&context) {
             return None;
         }
         visits.here.push(context);
-        Some(Self(context))
+        Some(Self(context, all))
     }
 }
 
@@ -52,49 +58,50 @@ fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<
 /// Whoever makes contexts live, or live on, waits for those that end them: what was in one is out of the books before
 /// there is another in its place.
 pub fn stay(contexts: Vec<u64>) -> Vec<Visit> {
-    if contexts.is_empty() {
-        return Vec::new();
-    }
-    let visits = lock(&VISITS);
-    let closed = |visits: &mut Visits| contexts.iter().any(|context| visits.closed.contains(context));
+    let Some(all) = gate::visits().filter(|_| !contexts.is_empty()) else { return Vec::new() };
+    let visits = lock(&all.now);
+    let closed = |visits: &mut Now| contexts.iter().any(|context| visits.closed.contains(context));
     let (mut visits, _) =
-        LEFT.wait_timeout_while(visits, LONGEST_VISIT, closed).unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.left.wait_timeout_while(visits, LONGEST_VISIT, closed).unwrap_or_else(std::sync::PoisonError::into_inner);
     visits.here.extend(&contexts);
-    contexts.into_iter().map(Visit).collect()
+    contexts.into_iter().map(|context| Visit(context, all)).collect()
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let mut visits = lock(&VISITS);
+        let mut visits = lock(&self.1.now);
         if let Some(at) = visits.here.iter().position(|&here| here == self.0) {
             visits.here.swap_remove(at);
         }
-        LEFT.notify_all();
+        self.1.left.notify_all();
     }
 }
 
 /// While it lives, contexts may end: nobody else looks at them.
-pub struct Closed(Vec<u64>);
+pub struct Closed(Vec<u64>, Option<&'static Visits>);
 
 /// Waits until nobody looks at contexts that are about to end.
 pub fn close(contexts: impl IntoIterator<Item = u64>) -> Closed {
-    let closed = Closed(contexts.into_iter().collect());
-    let mut visits = lock(&VISITS);
-    visits.closed.extend(&closed.0);
-    let visited = |visits: &mut Visits| visits.here.iter().any(|here| closed.0.contains(here));
-    drop(LEFT.wait_timeout_while(visits, LONGEST_VISIT, visited));
+    let closed = Closed(contexts.into_iter().collect(), gate::visits());
+    if let Some(all) = closed.1 {
+        let mut visits = lock(&all.now);
+        visits.closed.extend(&closed.0);
+        let visited = |visits: &mut Now| visits.here.iter().any(|here| closed.0.contains(here));
+        drop(all.left.wait_timeout_while(visits, LONGEST_VISIT, visited));
+    }
     closed
 }
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        let mut visits = lock(&VISITS);
+        let Some(all) = self.1 else { return };
+        let mut visits = lock(&all.now);
         for context in &self.0 {
             if let Some(at) = visits.closed.iter().position(|closed| closed == context) {
                 visits.closed.swap_remove(at);
             }
         }
-        LEFT.notify_all();
+        all.left.notify_all();
     }
 }
 
@@ -203,5 +210,32 @@ impl Owner {
             self.clean(quiet);
         }
         idle && activity::quiet() == quiet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else who ends a context in the child waits for a thread that is not there.
+    #[test]
+    fn a_child_has_no_visits_of_its_parents() {
+        const CONTEXT: u64 = 7;
+        let is_visited = || lock(&gate::visits().unwrap().now).here.contains(&CONTEXT);
+        let visit = Visit::begin(CONTEXT).unwrap();
+        // SAFETY: the child calls what a child of a program's fork may, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let status = is_visited().into();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert!(is_visited());
+        drop(visit);
+        assert!(!is_visited());
     }
 }
