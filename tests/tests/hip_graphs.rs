@@ -152,6 +152,16 @@ fn execs_come_back_on_their_device() {
     ours.ledger().balanced();
 }
 
+/// What is done on other devices for a launch that lacks memory leaves the program's device current.
+#[test]
+fn a_device_stays_current_while_memory_is_given_back() {
+    let short = bounded("shortage", 2).env("SIM_DEVICES", "2");
+    both(&short);
+    let ours = short.env("SIM_FAULT", "hipGraphLaunch:1=2").preloaded().ok();
+    assert_eq!(ours.violations(), [""; 0]);
+    assert_ne!(ours.ledger().counter(OOM_RETRIES), 0);
+}
+
 /// Random programs that know what each of their blocks must hold.
 #[test]
 fn anything_in_any_order() {

@@ -22,22 +22,42 @@ fn ok<T>(status: Option<Status>, answer: T) -> Option<T> {
 /// `hipStreamCaptureModeRelaxed`.
 const RELAXED: i32 = 2;
 
-thread_local! {
-    /// The device that [`enter`] left.
-    static BEFORE: Cell<Device> = const { Cell::new(0) };
+/// Devices that [`enter`] can leave inside one another: to launch, to make an exec, to give back memory for it.
+const MOST_LEFT: usize = 8;
+
+/// The devices that a thread has left and comes back to, the last one first.
+#[derive(Clone, Copy)]
+struct Left {
+    devices: [Device; MOST_LEFT],
+    len: usize,
 }
 
-/// Makes a device current; whether [`leave`] has to be called. One is entered at a time.
+thread_local! {
+    static LEFT: Cell<Left> = const { Cell::new(Left { devices: [0; MOST_LEFT], len: 0 }) };
+}
+
+/// Makes a device current; whether [`leave`] has to be called.
 pub fn enter(context: u64) -> bool {
     let Some(device) = Hip.current_device().filter(|&device| context_of(device) != context) else { return false };
-    BEFORE.set(device);
+    let mut left = LEFT.get();
+    let Some(place) = left.devices.get_mut(left.len) else { return false };
+    *place = device;
+    left.len += 1;
     // SAFETY: a device that the program uses.
-    unsafe { hip::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) }
+    let entered = unsafe { hip::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) };
+    if entered {
+        LEFT.set(left);
+    }
+    entered
 }
 
 pub fn leave() {
+    let mut left = LEFT.get();
+    let Some(len) = left.len.checked_sub(1) else { return };
+    left.len = len;
+    LEFT.set(left);
     // SAFETY: the device that was this thread's before.
-    let _ = unsafe { hip::hipSetDevice(BEFORE.get()) };
+    let _ = unsafe { hip::hipSetDevice(left.devices[len]) };
 }
 
 /// Lets this thread call what a capture of it forbids; the mode before.

@@ -81,8 +81,10 @@ impl Cache {
         let event = match real.marked.load(Relaxed) {
             true => lease.body().event.take(),
             false => {
-                let stream = stream_of(before);
-                stream.and_then(|stream| self.undisturbed(|| self.calls.mark(None, stream)).flatten())
+                // A stream that went meanwhile has taken its name off the exec.
+                let there = || real.lane.load(SeqCst) == before;
+                let mark = |stream| self.undisturbed(|| there().then(|| self.calls.mark(None, stream)).flatten());
+                stream_of(before).and_then(mark).flatten()
             }
         };
         match event {

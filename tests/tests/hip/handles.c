@@ -39,6 +39,31 @@ static void devices(void) {
     OK(hipStreamDestroy(there));
 }
 
+/* Memory is short at a launch on one device, and given back on both. The program sees another device before and
+ * after. */
+static void shortage(void) {
+    void *idle;
+    int device = -1;
+    hipStream_t there;
+    OK(hipSetDevice(1));
+    OK(hipStreamCreateWithFlags(&there, hipStreamNonBlocking));
+    make(&all[0], 850);
+    for (int on = 1; on >= 0; on--) {
+        OK(hipSetDevice(on));
+        OK(hipMalloc(&idle, 4 << 20));
+        OK(hipFree(idle));
+    }
+    for (int round = 0; round < 2; round++) {
+        launch(&all[0], there);
+        OK(hipGetDevice(&device));
+        EXPECT(device, 0);
+        OK(hipStreamSynchronize(there));
+        holds(&all[0], 850);
+    }
+    end(&all[0]);
+    OK(hipStreamDestroy(there));
+}
+
 /* Graphs with child graphs, whose inner nodes are set too. */
 static void children(void) {
     unsigned *blocks;
@@ -234,7 +259,7 @@ static void nested(void) {
 }
 int main(int argc, char **argv) {
     static const mode modes[] = {
-        {"reset", reset}, {"devices", devices}, {"children", children}, {"kinds", kinds}, {"defaults", defaults}, {"forks", forks}, {"threads", threads}, {"nested", nested},
+        {"reset", reset}, {"devices", devices}, {"shortage", shortage}, {"children", children}, {"kinds", kinds}, {"defaults", defaults}, {"forks", forks}, {"threads", threads}, {"nested", nested},
     };
     return run("handles", argc, argv, modes, sizeof modes / sizeof *modes);
 }
