@@ -4,6 +4,7 @@
 //! at once as another node, which an exec that was made before does not take (measured on an H200, driver 580).
 
 use super::records::{Packed, Scratch};
+use crate::gate;
 use crate::pool::lock;
 use gpumem_abi::types::GraphNode;
 use rustc_hash::FxHashMap;
@@ -18,6 +19,13 @@ static TURN: AtomicU64 = AtomicU64::new(0);
 
 /// The program is destroying a node. Call it before: another thread may get the address at once.
 pub fn destroyed(node: GraphNode) {
+    // Nobody knows any then. In a child of a fork the lock may be held for ever.
+    if gate::shim().is_some() {
+        forget(node);
+    }
+}
+
+fn forget(node: GraphNode) {
     let mut gone = lock(&GONE);
     let turn = TURN.fetch_add(1, AcqRel) + 1;
     gone.get_or_insert_default().insert(node as usize, turn);
@@ -25,6 +33,9 @@ pub fn destroyed(node: GraphNode) {
 
 /// It was not destroyed after all.
 pub fn stays(node: GraphNode) {
+    if gate::shim().is_none() {
+        return;
+    }
     if let Some(gone) = lock(&GONE).as_mut() {
         gone.remove(&(node as usize));
     }
@@ -81,7 +92,7 @@ mod tests {
         let mut scratch = Scratch::default();
         let before = KnownNodes::new(&nodes, &mut scratch);
         assert_eq!(nodes.map(|node| before.place_of(node, &mut scratch)), [Some(0), Some(1), Some(2)]);
-        destroyed(nodes[1]);
+        forget(nodes[1]);
         let after = KnownNodes::new(&nodes, &mut scratch);
         assert_eq!(nodes.map(|node| before.place_of(node, &mut scratch)), [Some(0), None, Some(2)]);
         assert_eq!(after.place_of(nodes[1], &mut scratch), Some(1));
