@@ -2,6 +2,7 @@
 //! dead is asked, nothing stays for ever, and the driver's answers are what they are without us.
 
 use gpumem_tests::harness::{Program, Ran, client};
+use gpumem_wire::counters::*;
 
 fn ends(mode: &str) -> Program {
     client("graph_ends").arg(mode)
@@ -47,6 +48,25 @@ fn a_look_at_the_device_leaves_contexts_alone_that_end() {
 fn streams_that_went_with_their_context_are_not_asked() {
     for cache in ["2", "16"] {
         as_natively(&ends("elsewhere"), &[("GPUMEM_GRAPH_CACHE", cache), ("GPUMEM_GRAPH_IDLE", "0")]);
+    }
+}
+
+/// Events are of the context of the exec that they are left for, and go with that alone.
+#[test]
+fn an_event_behind_a_launch_lives_as_long_as_the_exec() {
+    for settings in [ONE, FEW, &[]] {
+        as_natively(&ends("foreign"), settings);
+    }
+}
+
+/// They can be launched no more, and mean nothing.
+#[test]
+fn handles_that_outlive_their_context_keep_nothing() {
+    for settings in [ONE, &[]] {
+        let ledger = as_natively(&ends("outlived"), settings).ledger();
+        assert_eq!((ledger.counter(HANDLES_MADE), ledger.counter(HANDLES_ENDED)), (24, 0));
+        let sources = [SOURCE_BYTES_ADDED, SOURCE_BYTES_REMOVED].map(|counter| ledger.counter(counter));
+        assert!(sources[0] > 0 && sources[0] == sources[1], "{sources:?}");
     }
 }
 

@@ -134,7 +134,7 @@ pub struct Handle {
 /// What a handle means.
 #[derive(Default)]
 pub struct Body {
-    /// `None`: the handle is not in use.
+    /// `None`: the handle is not in use, or has `ended`.
     pub class: Option<Arc<Class>>,
     /// What its nodes hold; a class that is alone has its template instead.
     pub source: Option<Arc<Source>>,
@@ -149,7 +149,7 @@ pub struct Body {
     /// name.
     pub graph: (u64, Option<u64>),
     pub nodes: Option<KnownNodes>,
-    /// Its context is gone; what calls with it answer.
+    /// Its context is gone, and all that it meant; what calls with it answer.
     pub ended: Option<Status>,
 }
 

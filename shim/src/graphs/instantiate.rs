@@ -281,7 +281,7 @@ impl Cache {
         let handle = self.execs.get(index).ok_or(super::launch::INVALID)?;
         self.allowed()?;
         let mut guard = lock(&handle.body);
-        if guard.class.is_none() {
+        if guard.class.is_none() && guard.ended.is_none() {
             return Err(super::launch::INVALID);
         }
         let body = std::mem::take(&mut *guard);

@@ -6,7 +6,7 @@ use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
 use super::real::{Lane, Lease, lane_of, stream_of};
 use super::records::Records;
-use crate::backend::graphs::StreamArg;
+use crate::backend::graphs::{Event, StreamArg};
 use crate::clock;
 use crate::gate;
 use crate::pool;
@@ -96,7 +96,7 @@ impl Cache {
         if status == SUCCESS {
             self.leaves_lane(&mut lease, lane);
             exec.lane.store(lane, Relaxed);
-            let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to);
+            let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to, context_of(&body));
             exec.marked.store(marked, Relaxed);
             lease.body().uploaded = true;
         }
@@ -111,10 +111,10 @@ impl Cache {
     }
 
     /// Leaves an event behind the last launch, unless something captures.
-    fn mark(&self, lease: &mut Lease, to: StreamArg) -> bool {
+    fn mark(&self, lease: &mut Lease, to: StreamArg, context: u64) -> bool {
         let body = lease.body();
         let event = body.event.take();
-        match self.undisturbed(|| self.calls.mark(event, to)) {
+        match self.undisturbed(|| self.mark_in(context, event, to)) {
             Some(marked) => {
                 body.event = marked;
                 marked.is_some()
@@ -124,6 +124,12 @@ impl Cache {
                 false
             }
         }
+    }
+
+    /// An event that covers the work of a stream, of this context: it lives as long as the execs that it is left for.
+    /// `None` for a stream of another, which may end before.
+    pub(super) fn mark_in(&self, context: u64, event: Option<Event>, to: StreamArg) -> Option<Event> {
+        self.in_context(context, || self.calls.mark(event, to))
     }
 
     /// Makes the stream wait for this handle's last launch, if that was on another exec and lane.
@@ -325,7 +331,9 @@ impl Cache {
         if status == SUCCESS {
             gate::record_if_started(|shim| shim.count(counters::ONE_BY_ONE, 1));
             // Its next launch has to wait for this one, whatever exec it gets.
-            if let Some(event) = self.undisturbed(|| self.calls.mark(None, to)).flatten() {
+            // That matters more than whose the event is.
+            let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
+            if let Some(event) = self.undisturbed(mark).flatten() {
                 self.has_to_wait(handle, Pending { event, lane });
             }
         }

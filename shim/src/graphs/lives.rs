@@ -2,7 +2,7 @@
 
 use super::cache::{Cache, capturing};
 use super::class::Class;
-use super::handle::lock;
+use super::handle::{Body, Handle, lock};
 use super::real::{LOST, Lease, lane_of, names_stream};
 use super::records::Records;
 use crate::backend::graphs::{Code, StreamArg};
@@ -57,17 +57,14 @@ impl Cache {
     }
 
     fn end_all_in(&self, end: u64, context: u64, gone: bool) {
+        let is_in = |body: &Body| body.class.as_ref().is_some_and(|class| class.shape.context == context);
+        let mut ended = Vec::new();
         for (_, handle) in self.execs.all() {
             // One that is being used meanwhile is the program's own race.
             let Ok(mut body) = handle.body.try_lock() else { continue };
-            if body.class.as_ref().is_none_or(|class| class.shape.context != context) {
-                continue;
-            }
-            body.ended = Some(CONTEXT_IS_DESTROYED);
-            handle.real.store(std::ptr::null_mut(), Release);
-            let template = body.template.take();
-            if gone {
-                std::mem::forget(template);
+            if is_in(&body) {
+                self.end_body(handle, &mut body, gone);
+                ended.push(handle);
             }
         }
         for real in self.reals().into_iter().filter(|real| real.is_in(context)) {
@@ -91,7 +88,8 @@ impl Cache {
         // Whoever took an exec from a handle meanwhile has left it an event.
         for (_, handle) in self.execs.all() {
             let Ok(body) = handle.body.try_lock() else { continue };
-            if body.class.as_ref().is_some_and(|class| class.shape.context == context)
+            let ended = || body.ended.is_some() && ended.iter().any(|its| std::ptr::eq(*its, handle));
+            if (is_in(&body) || ended())
                 && let Some(pending) = lock(&handle.pending).take()
                 && !gone
             {
@@ -101,6 +99,17 @@ impl Cache {
         self.forget_recipes_of(context);
         self.forget_classes_of(context);
         self.calls.context_gone(context);
+    }
+
+    /// A handle's context goes: it means nothing from now on, and keeps nothing, until the program destroys it.
+    fn end_body(&self, handle: &Handle, body: &mut Body, gone: bool) {
+        handle.real.store(std::ptr::null_mut(), Release);
+        let before = std::mem::replace(body, Body { ended: Some(CONTEXT_IS_DESTROYED), ..Body::default() });
+        if gone {
+            std::mem::forget(before.template);
+        }
+        let slot = handle.slot.load(Relaxed);
+        gate::record_if_started(|shim| shim.source_is(slot, 0));
     }
 
     /// Execs of other contexts that were launched on streams of one that goes, or of whatever other: nobody may ask
@@ -138,7 +147,7 @@ impl Cache {
             // Without an event it counts as running until it is launched again.
             if let Some(mut lease) = lease.filter(|lease| !capturing() && !lease.is_abandoned()) {
                 let event = lease.body().event.take();
-                lease.body().event = self.calls.mark(event, to);
+                lease.body().event = self.mark_in(real.context.load(Relaxed), event, to);
                 real.marked.store(lease.body().event.is_some(), Relaxed);
             }
         }

@@ -69,9 +69,9 @@ impl Cache {
     fn exec_refers(&self, handle: &Handle, ranges: &[Range<u64>]) -> Found {
         let Ok(body) = handle.body.try_lock() else { return Found::MayRefer };
         match &body.class {
-            None => Found::Unused,
             // Nothing can be launched in a context that is gone.
-            Some(_) if body.ended.is_some() => Found::DoesNot,
+            _ if body.ended.is_some() => Found::DoesNot,
+            None => Found::Unused,
             Some(class) if class.alone || body.owned => Found::MayRefer,
             Some(_) => Found::of(self.with_work(|work| body_refers(&body, ranges, work))),
         }

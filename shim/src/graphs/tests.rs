@@ -3,12 +3,13 @@
 use super::cache::{Cache, Work};
 use super::choose::Rest;
 use super::class::{Class, Shape, Template};
-use super::handle::lock;
+use super::handle::{Body, Pending, lock};
+use super::launch::INVALID;
 use super::real::{LOST, Real};
 use super::records::{Packed, Records, Source};
 use crate::backend::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
 use crate::clock;
-use gpumem_abi::types::{Graph, GraphExec, GraphNode, Status};
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use gpumem_wire::settings::Settings;
 use std::ops::Deref;
@@ -147,7 +148,7 @@ impl GraphCalls for Library {
         unreachable!()
     }
     fn allowed(&self) -> Status {
-        unreachable!()
+        SUCCESS
     }
     fn enter(&self, _: u64) -> bool {
         unreachable!()
@@ -284,6 +285,27 @@ fn classes_go_with_their_context() {
     cache.context_going(CONTEXT, true);
     assert!(!Arc::ptr_eq(&class, &cache.class_of(&shape, 0, new)) && !real.in_use());
     assert!(lock(&cache.known).shapes.is_empty());
+}
+
+/// The program may destroy it whenever it likes, once.
+#[test]
+fn a_handle_means_nothing_when_its_context_is_gone() {
+    for gone in [false, true] {
+        let (cache, ..) = cache(Library::default());
+        let shape = Arc::new(Shape::new(Packed::default(), 1, &Reading::default(), CONTEXT, Source::default()));
+        let source = Arc::new(Source::default());
+        let class = Arc::new(Class::new(shape, 0, false));
+        let (index, handle) = cache.execs.take().unwrap();
+        let body = || Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
+        *lock(&handle.body) = body();
+        *lock(&handle.pending) = Some(Pending { event: EVENT, lane: LOST });
+        cache.context_going(CONTEXT + 1, gone);
+        assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (2, 2));
+        cache.context_going(CONTEXT, gone);
+        assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (1, 1));
+        assert!(lock(&handle.pending).is_none(), "its event is of that context");
+        assert_eq!((cache.end_handle(index), cache.end_handle(index)), (Ok(()), Err(INVALID)));
+    }
 }
 
 /// Programs make the same few graphs again and again, with nothing left of them in between.

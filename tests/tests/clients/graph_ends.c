@@ -3,6 +3,8 @@
  *   frees      memory of one context is freed while others on its device come and go
  *   looks      graphs that branch share an exec, while contexts come and go
  *   elsewhere  handles of one context were launched on a stream of another, which goes
+ *   foreign    handles take turns on a stream of another context, which goes
+ *   outlived   contexts go before their handles, which nobody ends
  *   captured   streams are destroyed after their execs, while something captures
  *   threads    execs were launched on the default streams of threads that ended
  *   primary    cuCtxDestroy of a primary context, which is refused
@@ -104,6 +106,59 @@ static void elsewhere(void) {
         EXPECT(word_of(a), 1 + i);
     }
     for (unsigned i = 0; i < 2 * EACH; i++) exec_end(e[i]);
+}
+
+/* The next launch of each waits for the last one, by an event that has to be there still. */
+static void foreign(void) {
+    for (int destroyed = 0; destroyed < 2; destroyed++) {
+        Exec one = pair_exec(s, a, 1, a, 2), two = pair_exec(s, a, 3, a, 4);
+        CUcontext other;
+        CUmodule there;
+        OK(cuCtxCreate_v2(&other, 0, 0));
+        Stream on = stream_new();
+        OK(cuModuleLoadData(&there, image));
+        OK(cuModuleGetFunction(&spin_for, there, "gpumem_spin"));
+        spin(on, 20000);
+        launch(one, on);
+        launch(two, on);
+        launch(one, on);
+        wait_for(on);
+        if (destroyed) OK(cuStreamDestroy_v2(on));
+        OK(cuCtxDestroy_v2(other));
+        OK(cuCtxSetCurrent(context));
+        for (int round = 0; round < 2; round++) {
+            launch(two, s);
+            wait_for(s);
+            EXPECT(word_of(a), 4);
+            launch(one, s);
+            wait_for(s);
+            EXPECT(word_of(a), 2);
+        }
+        exec_end(one);
+        exec_end(two);
+    }
+}
+
+static void outlived(void) {
+    CUfunction ours = fill_words;
+    for (unsigned i = 0; i < 8; i++) {
+        CUcontext own;
+        CUmodule there;
+        CUdeviceptr p;
+        OK(cuCtxCreate_v2(&own, 0, 0));
+        OK(cuModuleLoadData(&there, image));
+        OK(cuModuleGetFunction(&fill_words, there, "gpumem_fill"));
+        OK(cuMemAlloc_v2(&p, WORDS * 4));
+        Stream on = stream_new();
+        for (unsigned k = 0; k < 3; k++) {
+            Exec e = pair_exec(on, p, i, p, k);
+            launch(e, on);
+            wait_for(on);
+        }
+        OK(cuCtxDestroy_v2(own));
+        OK(cuCtxSetCurrent(context));
+    }
+    fill_words = ours;
 }
 
 static void captured(void) {
@@ -217,7 +272,8 @@ static void outside(void) {
 int main(int argc, char **argv) {
     (void)argc;
     static const struct mode modes[] = {
-        {"frees", frees}, {"looks", looks}, {"elsewhere", elsewhere}, {"captured", captured},
+        {"frees", frees}, {"looks", looks}, {"elsewhere", elsewhere}, {"foreign", foreign},
+        {"outlived", outlived}, {"captured", captured},
         {"threads", threads}, {"primary", primary}, {"broken", broken}, {"outside", outside},
     };
     begin();
