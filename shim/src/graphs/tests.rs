@@ -296,8 +296,7 @@ fn a_handle_means_nothing_when_its_context_is_gone() {
         let source = Arc::new(Source::default());
         let class = Arc::new(Class::new(shape, 0, false));
         let (index, handle) = cache.execs.take().unwrap();
-        let body = || Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
-        *lock(&handle.body) = body();
+        *lock(&handle.body) = Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
         *lock(&handle.pending) = Some(Pending { event: EVENT, lane: LOST });
         cache.context_going(CONTEXT + 1, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (2, 2));

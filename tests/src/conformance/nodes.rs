@@ -214,6 +214,10 @@ fn kernel_of_a_library(t: &mut Checker) -> Done {
         t.eq(&format!("the kernel of {what}"), read.kern, library.1);
         t.eq(&format!("the context of {what}"), read.ctx, t.gpu.primary);
     }
+    let (mut of_function, mut of_library) = (null_mut(), null_mut());
+    ok("cuFuncGetModule", cu!(cuFuncGetModule(&mut of_function, function)))?;
+    ok("cuLibraryGetModule", cu!(cuLibraryGetModule(&mut of_library, library.0)))?;
+    t.eq("the module of the function", of_function, of_library);
     captured.instantiate()?.launch(&stream)?;
     t.eq("words not written", t.gpu.wrong_words(&stream, mem.words(), 7)?, 0);
     drop((captured, graph));

@@ -6,8 +6,11 @@
 use crate::backend::cuda;
 use crate::backend::graphs::Code;
 use crate::doors::driver;
+use crate::gate;
+use crate::pool::device::Visit;
 use dashmap::DashMap;
 use gpumem_abi::types::*;
+use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -156,12 +159,10 @@ impl Functions {
         for entry in self.map.iter().filter(|entry| entry.homes[1] == 0) {
             modules.insert(entry.context, None);
         }
-        modules.retain(|&context, its| match module_in(context, library) {
-            Ok(module) => {
-                *its = Some(module);
-                true
-            }
-            Err(status) => status != NOT_FOUND,
+        modules.retain(|&context, its| {
+            let told = module_in(context, library);
+            *its = told.and_then(Result::ok);
+            told != Some(Err(NOT_FOUND))
         });
         modules
     }
@@ -189,11 +190,12 @@ impl Functions {
     }
 }
 
-/// The module that a library is in a context.
-///
-/// # Errors
-/// The driver's.
-fn module_in(context: u64, library: Opaque) -> Result<u64, Status> {
+/// The module that a library is in a context, or what the driver says instead. `None` for a context that ends, or
+/// is not known.
+fn module_in(context: u64, library: Opaque) -> Option<Result<u64, Status>> {
+    // It is not the program's call that this is about: its other threads may end it.
+    let _visit = Visit::begin(context)?;
+    gate::shim()?.known_context(Vendor::Cuda, context)?;
     let mut module = null_mut();
     let entered = cuda::enter(context);
     // SAFETY: the program's library, which it is about to unload; writes the handle.
@@ -201,8 +203,8 @@ fn module_in(context: u64, library: Opaque) -> Result<u64, Status> {
     if entered {
         cuda::leave();
     }
-    match status {
+    Some(match status {
         Some(SUCCESS) => Ok(module as u64),
         status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
-    }
+    })
 }
