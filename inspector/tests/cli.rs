@@ -2,7 +2,9 @@
 
 mod common;
 use common::*;
+use gpumem_inspector::failure::Code;
 use gpumem_wire::place::ProcessId;
+use gpumem_wire::settings;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -318,7 +320,15 @@ fn completions_and_man_pages_are_made() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(dir.ok(&["completions", shell]).contains("allocs"), "{shell}");
     }
-    assert!(dir.ok(&["man"]).contains(".TH gpumem 1"));
+    let page = dir.ok(&["man"]);
+    assert!(page.contains(".TH gpumem 1") && !page.contains("help(1)"), "{page}");
+    for (code, meaning) in Code::ALL {
+        let meaning = meaning.replace('-', "\\-");
+        assert!(page.contains(&format!("\\fB{}\\fR\n{meaning}\n", *code as u8)), "{page}");
+    }
+    for setting in settings::ALL {
+        assert!(page.contains(&format!("\\fB{}\\fR", setting.name)), "{}", setting.name);
+    }
     let out = dir.path().join("man");
     dir.ok(&["man", "--out", out.to_str().unwrap()]);
     for page in ["gpumem.1", "gpumem-allocs.1", "gpumem-run.1", "gpumem-doctor.1"] {
