@@ -2,13 +2,11 @@
 
 use super::block::{Block, State};
 use super::owner::Owner;
+use super::thread::LOOKS;
 use super::{Pool, lock};
 use crate::gate;
 use rustc_hash::FxHashSet;
 use std::sync::atomic::Ordering::*;
-
-/// Looks at a cache that its thread may hold for a few instructions.
-const LOOKS: usize = 1000;
 
 impl Pool {
     /// A context is about to end, and all of its blocks with it.

@@ -5,7 +5,7 @@ use super::ask::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::ladder::Moving;
 use super::owner::Owner;
-use super::thread::Pushed;
+use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
 use crate::shim::Shim;
 use crate::stacks::KeepErrno;
@@ -248,8 +248,7 @@ impl Pool {
     /// Empties all threads' caches.
     pub fn gather(&self, shim: &'static Shim) {
         for cache in self.caches() {
-            // Its thread holds it for a few instructions.
-            let _ = (0..1000).any(|_| self.empty(shim, cache));
+            let _ = (0..LOOKS).any(|_| self.empty(shim, cache));
         }
     }
 }

@@ -90,9 +90,8 @@ impl Pool {
                 if status != OUT_OF_MEMORY {
                     return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
                 }
-                // Without anything to give back, or enough of it, what the driver said is the answer: giving back
-                // waits for all work.
-                if (!self.may_fit(owner, rounded) || self.flush(owner.device) == 0) && self.is_still_at(before) {
+                // Without anything to give back, or enough of it, what the driver said is the answer.
+                if !self.make_room(owner, rounded) && self.is_still_at(before) {
                     break;
                 }
             }
@@ -145,6 +144,11 @@ impl Pool {
         }
         reserved.push((owner.device, bytes));
         Some(Reserved(Some((self, (owner.device, bytes), Moving::begin(&self.moves)))))
+    }
+
+    /// Gives back all that is idle, where so many bytes may fit then: it waits for all work. Whether that was anything.
+    fn make_room(&'static self, owner: &'static Owner, bytes: u64) -> bool {
+        self.may_fit(owner, bytes) && self.flush(owner.device) > 0
     }
 
     /// Whether so many bytes could be had if all that is idle went back, as far as is known.
@@ -259,12 +263,16 @@ pub fn has_limit(vendor: Vendor) -> bool {
     super::of_limited(vendor).is_some_and(|pool| pool.limit.load(Relaxed) != 0)
 }
 
+/// A pool, and the owner of this thread's context there.
+fn of_thread(call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Owner)> {
+    let pool = pool?;
+    Some((pool, call.note(|shim| pool.owner_of_thread(shim)).flatten()?))
+}
+
 /// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
 pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
     let limited = super::of_limited(call.vendor).filter(|pool| pool.limit.load(Relaxed) != 0);
-    let owner =
-        limited.and_then(|pool| call.note(|shim| pool.owner_of_thread(shim)).flatten().map(|owner| (pool, owner)));
-    let Some((pool, owner)) = owner else { return Some(Reserved::none()) };
+    let Some((pool, owner)) = of_thread(call, limited) else { return Some(Reserved::none()) };
     let room = pool.admits(owner, bytes);
     if room.is_none() {
         call.note(|shim| shim.limit_refused(bytes));
@@ -280,11 +288,9 @@ pub fn bounded(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> S
     if status != OUT_OF_MEMORY || super::looks::capturing() {
         return status;
     }
-    let pool = super::of(call.vendor);
-    let owner = pool.and_then(|pool| call.note(|shim| pool.owner_of_thread(shim)).flatten());
-    let went_back = match (pool, owner) {
-        (Some(pool), Some(owner)) => pool.may_fit(owner, bytes as u64) && pool.flush(owner.device) > 0,
-        _ => flush_all(call.vendor) > 0,
+    let went_back = match of_thread(call, super::of(call.vendor)) {
+        Some((pool, owner)) => pool.make_room(owner, bytes as u64),
+        None => flush_all(call.vendor) > 0,
     };
     if went_back { real() } else { status }
 }

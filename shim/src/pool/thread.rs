@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, 
 
 /// Blocks of one size.
 const DEPTH: usize = 4;
+/// Looks of others at a cache that its thread may hold for a few instructions.
+pub(super) const LOOKS: usize = 1000;
 
 /// What became of a block that a thread was to keep.
 pub enum Pushed {
