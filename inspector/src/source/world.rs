@@ -2,7 +2,6 @@
 
 use gpumem_wire::place;
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where to look and what time it is.
@@ -27,7 +26,7 @@ impl World {
         // SAFETY: geteuid has no preconditions and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let gpumem = std::env::var_os(place::DIR_VARIABLE);
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| is_of(Path::new(dir), uid));
+        let runtime = place::runtime_dir(uid);
         let narrow = dir.is_some() || accepted(gpumem.as_deref()).is_some();
         let own_dir = dir.unwrap_or_else(|| directory(gpumem.as_deref(), runtime.as_deref(), uid));
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
@@ -58,11 +57,6 @@ fn accepted(dir: Option<&OsStr>) -> Option<&OsStr> {
     dir.filter(|dir| Path::new(dir).is_absolute())
 }
 
-/// The XDG_RUNTIME_DIR that counts: as the shim has it, not another user's, whose variable su hands on.
-fn is_of(dir: &Path, uid: u32) -> bool {
-    std::fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
-}
-
 /// Where a process with this environment has its ledger.
 pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     place::directory(accepted(gpumem_dir), runtime_dir, uid)
@@ -91,17 +85,4 @@ pub fn monotonic_ns() -> u64 {
     // SAFETY: clock_gettime writes one timespec, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_users_runtime_directory_does_not_count() {
-        let temp = tempfile::tempdir().unwrap();
-        let uid = std::fs::metadata(temp.path()).unwrap().uid();
-        assert!(is_of(temp.path(), uid));
-        assert!(!is_of(temp.path(), uid + 1) && !is_of(&temp.path().join("none"), uid));
-    }
 }

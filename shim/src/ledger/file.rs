@@ -50,9 +50,7 @@ impl Backing {
     pub fn create(settings: &Settings, sizes: &[(TableKind, u64)]) -> Result<(Self, PathBuf), String> {
         // SAFETY: geteuid has no failure.
         let uid = unsafe { libc::geteuid() };
-        // Under sudo or su the variable may name another user's directory, or none.
-        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR")
-            .filter(|dir| std::fs::metadata(dir).is_ok_and(|what| what.is_dir() && what.uid() == uid));
+        let runtime_dir = place::runtime_dir(uid);
         let dir = place::directory(settings.dir.as_deref(), runtime_dir.as_deref(), uid);
         make_directory(&dir, uid, settings.dir.is_some())?;
         super::sweep::sweep(&dir);

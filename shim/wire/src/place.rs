@@ -2,7 +2,8 @@
 //!
 //! The shim and the inspector derive the directory from the same rules, so that they meet.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The variable that names another directory.
@@ -11,6 +12,15 @@ pub const DIR_VARIABLE: &str = "GPUMEM_DIR";
 pub const LEDGER_SUFFIX: &str = ".ledger";
 /// Ending of the name of a process's control socket.
 pub const SOCKET_SUFFIX: &str = ".sock";
+
+/// `$XDG_RUNTIME_DIR`, if it is a directory of this user's: under sudo or su it may name another's, or none.
+pub fn runtime_dir(uid: u32) -> Option<OsString> {
+    std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| is_of(Path::new(dir), uid))
+}
+
+fn is_of(dir: &Path, uid: u32) -> bool {
+    std::fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
+}
 
 /// The directory for ledgers: `gpumem_dir` if set, else `gpumem` under `runtime_dir` if set,
 /// else `/tmp/gpumem-UID`. Empty values count as unset, as the XDG specification has it.
@@ -85,6 +95,14 @@ pub fn boot_id(text: &str) -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_users_runtime_directory_does_not_count() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let uid = std::fs::metadata(dir).unwrap().uid();
+        assert!(is_of(dir, uid));
+        assert!(!is_of(dir, uid + 1) && !is_of(&dir.join("none"), uid));
+    }
 
     #[test]
     fn directory_follows_the_most_specific_variable() {
