@@ -52,10 +52,9 @@ pub unsafe fn attach(
     threads::context_changes();
     // SAFETY: the program's own call.
     let status = unsafe { real(ctx, flags) };
-    if status == SUCCESS {
-        // SAFETY: the program's out-parameter, written if the call succeeded.
-        let context = unsafe { written(ctx) };
-        call.note(|_| lock(&ATTACHED).extend(context.map(|context| context as u64)));
+    // SAFETY: the program's out-parameter, written if the call succeeded.
+    if let Some(ctx) = unsafe { written(ctx) }.filter(|_| status == SUCCESS) {
+        call.note(|_| lock(&ATTACHED).push(ctx as u64));
     }
     status
 }
@@ -181,7 +180,10 @@ fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
 fn ended(call: &Call, status: Status, going: impl IntoIterator<Item = (u64, ContextRef)>) {
     for (handle, context) in going {
         call.note(|shim| match status {
-            SUCCESS => shim.context_ended(handle, context),
+            SUCCESS => {
+                lock(&ATTACHED).retain(|&attached| attached != handle);
+                shim.context_ended(handle, context);
+            }
             _ => shim.context_stays(call.vendor, handle, context),
         });
     }

@@ -41,18 +41,26 @@ static void *beside(void *second) {
     return NULL;
 }
 
-static void detach(void) {
+static void use_blocks(void) {
     enum { BLOCKS = 8 };
+    CUdeviceptr p[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) OK(cuMemAlloc_v2(&p[i], BLOCK));
+    for (int i = 0; i < BLOCKS; i++) OK(cuMemsetD32_v2(p[i], 5, BLOCK / 4));
+    for (int i = 0; i < BLOCKS; i++) OK(cuMemFree_v2(p[i]));
+}
+static void detach(void) {
     for (int round = 0; round < 3; round++) {
         CUcontext made, same;
-        CUdeviceptr p[BLOCKS];
         OK(cuCtxCreate_v2(&made, 0, 0));
         OK(cuCtxAttach(&same, 0));
         OK(cuCtxDetach(same));
-        for (int i = 0; i < BLOCKS; i++) OK(cuMemAlloc_v2(&p[i], BLOCK));
-        for (int i = 0; i < BLOCKS; i++) OK(cuMemsetD32_v2(p[i], 5, BLOCK / 4));
-        for (int i = 0; i < BLOCKS; i++) OK(cuMemFree_v2(p[i]));
+        use_blocks();
         OK(cuCtxDetach(made));
+        /* However often it was attached to. */
+        OK(cuCtxCreate_v2(&made, 0, 0));
+        OK(cuCtxAttach(&same, 0));
+        use_blocks();
+        OK(cuCtxDestroy_v2(made));
     }
 }
 
