@@ -4,7 +4,8 @@
 
   replay    200 graphs replayed by turns (py/graphs_round_robin.py): native, cap 32, default caps; one
             process each, all alive, that start together, capture one after another (memory is the
-            card's) and then take turns, a pair a round
+            card's) and then take turns, a pair a round; host times of calls in many short turns, since
+            a process has them twice as long for half a second, now and then, natively too
   compile   torch.compile over 100 sizes (py/compile_sizes.py): native, default caps
 """
 import json
@@ -19,6 +20,7 @@ from stats import Ledger
 
 GROUP = "torch"
 PAIRS = int(os.environ.get("TORCH_PAIRS", "8"))
+CALLS = 10  # pairs of host times for one of rounds
 COMPILE_PAIRS = int(os.environ.get("COMPILE_PAIRS", "1"))  # of memory alone
 MODES = {"native": (False, {}), "cap32": (True, {"GPUMEM_GRAPH_CACHE": "32"}), "default": (True, {})}
 
@@ -74,7 +76,7 @@ def median(runs, name):
 
 
 def replay():
-    held, figures, problems = {}, {mode: {"rounds": []} for mode in MODES}, []
+    held, figures, problems = {}, {mode: {"rounds": [], "calls": []} for mode in MODES}, []
     start = time.monotonic()
     try:
         for mode, (preload, env) in MODES.items():
@@ -87,6 +89,9 @@ def replay():
         for pair in range(PAIRS):
             for mode in list(MODES) if pair % 2 == 0 else reversed(MODES):
                 figures[mode]["rounds"].append(held[mode].ask("round"))
+        for pair in range(CALLS * PAIRS):
+            for mode in ("native", "default") if pair % 2 == 0 else ("default", "native"):
+                figures[mode]["calls"].append(held[mode].ask("calls"))
         for mode, process in held.items():
             figures[mode].update(process.ask("end"))
             if MODES[mode][0]:
@@ -96,25 +101,26 @@ def replay():
         for process in held.values():
             process.stop()
     for mode, of in figures.items():
-        of.update({name: statistics.median(r[name] for r in of["rounds"]) for name in ("replay_us", "host_us")})
+        for turns in (of["rounds"], of["calls"]):
+            of.update({name: statistics.median(turn[name] for turn in turns) for name in (turns[0] if turns else ())})
         record({"group": GROUP, "name": "replay", "mode": mode, **of})
         problems += of_run(mode, of, figures["native"]["digest"])
         if of["wrong"] or not of["checked"]:
             problems.append(f"{mode}: {of['wrong']} of {of['checked']} replays differ from eager")
         print(f"     {GROUP}/replay {mode}: " + ", ".join(f"{k} {v:.1f}" for k, v in of.items() if isinstance(v, (int, float))), flush=True)
 
-    def each(mode, name):
-        return statistics.median(b[name] / a[name] for a, b in zip(figures["native"]["rounds"], figures[mode]["rounds"]))
+    def each(mode, turns, name):
+        return statistics.median(b[name] / a[name] for a, b in zip(figures["native"][turns], figures[mode][turns]))
 
     host, device = (figures["cap32"][k] / figures["native"][k] if figures["native"][k] else float("nan") for k in ("host_mib", "device_mib"))
     native, cap32 = (f"{of['replay_us'] / 1e3:.3f} ms; {of['host_mib']:+.0f} MiB, {of['device_mib']:+.0f} MiB"
                      for of in (figures["native"], figures["cap32"]))
-    wall = each("cap32", "replay_us")
+    wall = each("cap32", "rounds", "replay_us")
     row("torch-replay", native, f"{wall:.3f} ×: {cap32} ({host:.0%}, {device:.0%})",
         not problems and wall <= 1.05 and host <= 0.40 and device <= 0.60)
-    times = {name: each("default", name) for name in ("host_us", "replay_us")}
-    row("torch-host", f"{figures['native']['host_us']:.1f} µs", f"{times['host_us']:.3f} × (time per replay {times['replay_us']:.3f} ×)",
-        not problems and times["host_us"] <= 1.02)
+    host_time = each("default", "calls", "host_us")
+    row("torch-host", f"{figures['native']['host_us']:.1f} µs",
+        f"{host_time:.3f} × (time per replay {each('default', 'rounds', 'replay_us'):.3f} ×)", not problems and host_time <= 1.02)
     bytes_each = figures["cap32"]["cache"]["source_bytes_per_node"]
     row("source-torch", "–", f"{bytes_each} B", bytes_each is not None and bytes_each <= 60)
     default = figures["default"]

@@ -238,6 +238,26 @@ fn classes_keep_their_execs_over_a_pause() {
     assert!(count(&ran, RETARGETS) > 0);
 }
 
+/// Where the device has work for a while, an exec that was given other grids, which makes it slower for good,
+/// is not given still others: one is made, in the room of one that is over. Not where only parameters differ,
+/// nor where the program waits for the host.
+#[test]
+fn while_the_device_is_behind_execs_are_made_rather_than_worn() {
+    let made = |mode: &str| {
+        let program = bounded(&handles(mode), 4);
+        program.native().ok();
+        let ran = program.preloaded().ok();
+        assert_eq!(ran.violations(), [""; 0]);
+        assert_eq!(count(&ran, OVER_BOUND), 0, "{mode}");
+        nothing_left(&ran.ledger());
+        (count(&ran, REAL_EXECS_MADE), count(&ran, EVICTIONS))
+    };
+    assert_eq!(made("alike").0, 4);
+    assert_eq!(made("rested").0, 4);
+    // Every second time: one that was just made has lost nothing yet.
+    assert_eq!(made("behind").0, 6);
+}
+
 /// The program instantiated while there was memory; at its launches, where the cache has to, there is none.
 #[test]
 fn out_of_memory_at_launch_is_not_seen() {

@@ -109,6 +109,14 @@ pub struct Nodes<'a> {
     pub kinds: &'a [u8],
 }
 
+/// What setters gave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Given {
+    pub nodes: u64,
+    /// Those of them that call another function, or in another shape: grid, block, shared memory.
+    pub reshaped: u64,
+}
+
 /// What the cache may rely on.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways {
@@ -190,12 +198,11 @@ pub trait GraphCalls: Send + Sync {
     }
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status;
 
-    /// Gives those nodes of an exec, or of the graph itself, whose records differ what they are to hold; how
-    /// many those were.
+    /// Gives those nodes of an exec, or of the graph itself, whose records differ what they are to hold.
     ///
     /// # Errors
     /// The library's; some nodes hold the one then and some the other.
-    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status>;
+    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<Given, Status>;
     fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status;
 
     /// Does the work of a graph on a stream, node after node, without those that are `disabled`.

@@ -5,7 +5,7 @@
 //! (`GPUMEM_HIP_RETARGET=1`: by hipGraphExecUpdate). What is said of HIP here is what ROCm 5.2 to 6.3
 //! do by their sources; it was run against a simulation, and not on a device.
 
-use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Ways};
+use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Ways};
 use super::hip::{self as runtime, Hip};
 use super::{Backend, buffer};
 use crate::doors::hip;
@@ -262,7 +262,7 @@ impl GraphCalls for HipGraphs {
         unsafe { hip::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
+    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<Given, Status> {
         Err(NOT_SUPPORTED)
     }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::*;
 /// idle for this many times as long before another class gets its room.
 const COLD_TIMES: u64 = 10;
 /// Candidates that are asked whether they still run, before the bound is exceeded instead.
-const MAX_TRIES: usize = 8;
+pub(super) const MAX_TRIES: usize = 8;
 
 /// One miss for want of room of so many counts: what it takes counts as used, and may be another class's.
 const PROMOTED: u64 = 32;
@@ -239,6 +239,9 @@ impl Cache {
             if self.reserve(bytes, false) {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
+        }
+        if let Some(lease) = self.make_anew(class, (&ours, all.clone()), (lane, counts), bytes, work, &mut rest) {
+            return Ok((lease, Found::New));
         }
         if let Some((mut lease, found)) = ours.iter().copied().find_map(|real| attempt(real, &mut rest)) {
             // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a

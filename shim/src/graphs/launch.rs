@@ -6,7 +6,7 @@ use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
 use super::real::{Lane, Lease, lane_of, stream_of};
 use super::records::Records;
-use crate::backend::graphs::{Event, StreamArg};
+use crate::backend::graphs::{Event, Given, StreamArg};
 use crate::clock;
 use crate::gate;
 use crate::pool;
@@ -273,22 +273,26 @@ impl Cache {
     /// # Errors
     /// The library's; the exec is then half one and half the other.
     pub fn retarget(&self, lease: &mut Lease, target: &mut Records, disabled: &[u32]) -> Result<u64, Status> {
-        let exec = lease.real().exec();
+        let real = lease.real();
+        let exec = real.exec();
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
         let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
         let _read = template.nodes_read();
-        let set = self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
+        let Given { nodes, mut reshaped } = self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
         let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
         for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
             check(self.calls.set_enabled(exec, node(index)?, true))?;
+            reshaped += 1;
         }
         for &index in disabled.iter().filter(|index| !body.disabled.contains(index)) {
             check(self.calls.set_enabled(exec, node(index)?, false))?;
+            reshaped += 1;
         }
         body.disabled = disabled.to_vec();
         std::mem::swap(&mut body.content, target);
-        Ok(set)
+        real.wears(reshaped, body.content.len());
+        Ok(nodes)
     }
 
     /// An exec of a graph built for this handle alone: no setter is needed.

@@ -8,6 +8,7 @@ use super::instantiate::Recipe;
 use super::launch::INVALID;
 use super::real::{self, Lease, NOWHERE, Real};
 use super::records::Records;
+use crate::backend::graphs::Given;
 use crate::clock;
 use crate::gate;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
@@ -62,7 +63,7 @@ impl Cache {
                 self.calls.set(None, template.nodes(class), held, &work.target)
             };
             match set {
-                Ok(0) => {}
+                Ok(Given { nodes: 0, .. }) => {}
                 Ok(_) => held.clone_from(&work.target),
                 Err(_) => {
                     *content = None;
@@ -104,6 +105,7 @@ impl Cache {
         real.owner.store(0, Relaxed);
         real.lane.store(NOWHERE, Relaxed);
         real.marked.store(false, Relaxed);
+        real.worn.store(false, Relaxed);
         real.waits.store(class.shape.branches, Relaxed);
         real.used_ns.store(clock::now_ns(), Relaxed);
         real.set_bytes(bytes);

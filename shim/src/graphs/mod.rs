@@ -10,6 +10,7 @@
 //!
 //! Nothing here knows a vendor; the calls are those of [`crate::backend::graphs`].
 
+mod anew;
 pub mod cache;
 pub mod change;
 mod child;

@@ -86,6 +86,8 @@ pub struct Real {
     pub doomed: AtomicBool,
     /// The library may wait for the device when it destroys it.
     pub waits: AtomicBool,
+    /// Many of its nodes were given another shape, so that the device takes longer for them.
+    pub worn: AtomicBool,
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
     /// Bytes that it is estimated to take on the host, and on the device.
@@ -134,6 +136,14 @@ impl Real {
             self.uncounted_ns.store(now, Relaxed);
         }
         self.used_ns.store(now, Relaxed);
+    }
+
+    /// Stands just before where another stood, which stands where its last launch puts it. (By the clock those
+    /// may be one place: it ticks every few milliseconds.)
+    pub fn takes_place_of(&self, other: &Self) {
+        self.place_ns.store(other.place().saturating_sub(1), Relaxed);
+        self.uncounted_ns.store(self.used_ns.load(Relaxed), Relaxed);
+        other.uncounted_ns.store(0, Relaxed);
     }
 
     pub fn exec(&self) -> GraphExec {

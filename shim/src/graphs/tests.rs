@@ -7,7 +7,7 @@ use super::handle::{Body, Pending, lock};
 use super::launch::INVALID;
 use super::real::{LOST, Real};
 use super::records::{Packed, Records, Source};
-use crate::backend::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
+use crate::backend::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
 use crate::clock;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
@@ -111,7 +111,7 @@ impl GraphCalls for Library {
     fn upload(&self, _: GraphExec, _: StreamArg) -> Status {
         unreachable!()
     }
-    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<u64, Status> {
+    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<Given, Status> {
         unreachable!()
     }
     fn set_enabled(&self, _: GraphExec, _: GraphNode, _: bool) -> Status {

@@ -3,6 +3,9 @@
  *   update    updates within a class and across classes
  *   recycled  destroyed and instantiated again and again
  *   idle      a handle is launched long after another of its class
+ *   behind    more handles than execs, of different grids, while the device is at other work
+ *   alike     the same, of one grid
+ *   rested    as behind, but the device rests between launches
  *   pauses    handles of two classes by turns, with long pauses in between
  *   memory    instantiated while there is memory, launched when there is none
  *   nodes     execs with switched off nodes, launched while another of their class runs
@@ -153,6 +156,40 @@ static void pauses(void) {
     for (unsigned i = 0; i < EACH; i++) exec_end(two[i]), exec_end(one[i]);
 }
 
+/* Two fills by so many blocks. */
+static Exec wide_exec(unsigned value, unsigned blocks) {
+    capture_begin(s);
+    for (unsigned k = 0; k < 2; k++) {
+        uint64_t n = WORDS;
+        OK(cuLaunchKernel(fill_words, blocks, 1, 1, 32, 1, 1, 0, s, (void *[]){k ? &b : &a, &n, &value}, NULL));
+    }
+    Graph g = capture_end(s);
+    Exec e = exec_of(g);
+    graph_end(g);
+    return e;
+}
+
+static void more_than(unsigned most, int differ, int busy) {
+    enum { EXECS = 9 };
+    Exec e[EXECS];
+    for (unsigned i = 0; i < EXECS; i++) e[i] = wide_exec(1 + i, differ ? 1 + i : 1);
+    for (int round = 0; round < 2; round++) /* by the second, near the bound, launches leave events */
+        for (unsigned i = 0; i < most; i++) EXPECT(left_by(e[i]), 1001 * (1 + i));
+    EXPECT(left_by(e[most]), 1001 * (1 + most)); /* on an exec of another */
+    if (busy) spin(s, 300000);
+    for (unsigned i = most; i < EXECS; i++) {
+        launch(e[i], s);
+        if (!busy) wait_for(s);
+    }
+    wait_for(s);
+    EXPECT(word_of(b), EXECS);
+    for (int i = EXECS - 1; i >= 0; i--) EXPECT(left_by(e[i]), 1001 * (1 + i));
+    for (int i = 0; i < EXECS; i++) exec_end(e[i]);
+}
+static void behind(void) { more_than(4, 1, 1); }
+static void alike(void) { more_than(4, 0, 1); }
+static void rested(void) { more_than(4, 1, 0); }
+
 static void memory(void) {
     enum { EXECS = 4, NODES = 900 };
     Exec e[EXECS];
@@ -274,7 +311,7 @@ int main(int argc, char **argv) {
     (void)argc;
     static const struct mode modes[] = {
         {"disabled", disabled}, {"update", update}, {"recycled", recycled}, {"idle", idle}, {"pauses", pauses},
-        {"memory", memory}, {"nodes", nodes}, {"unknown", unknown}, {"spared", spared},
+        {"behind", behind}, {"alike", alike}, {"rested", rested}, {"memory", memory}, {"nodes", nodes}, {"unknown", unknown}, {"spared", spared},
     };
     begin();
     a = words_new();

@@ -4,7 +4,7 @@ use super::functions::{Function, Functions};
 use super::layout::*;
 use super::read::kernel_parts;
 use super::shape::{Node, PACKED, Set, Shape, attribute};
-use crate::backend::graphs::{Nodes, StreamArg};
+use crate::backend::graphs::{Given, Nodes, StreamArg};
 use crate::doors::driver;
 use crate::graphs::records::Records;
 use gpumem_abi::types::*;
@@ -95,16 +95,15 @@ fn with_buffer<R>(called: &mut Called, record: &[u8], f: impl FnOnce(&mut Kernel
     Some(f(&mut params))
 }
 
-/// Gives the nodes of an exec, or of the graph itself, whose records differ what they are to hold; how many
-/// those were.
+/// Gives the nodes of an exec, or of the graph itself, whose records differ what they are to hold.
 pub fn set(
     functions: &Functions,
     exec: Option<GraphExec>,
     nodes: Nodes,
     before: &Records,
     after: &Records,
-) -> Result<u64, Status> {
-    let (mut called, mut count) = (Called::of(functions), 0);
+) -> Result<Given, Status> {
+    let (mut called, mut given) = (Called::of(functions), Given::default());
     for (index, (&node, &kind)) in nodes.handles.iter().zip(nodes.kinds).enumerate() {
         let record = after.get(index);
         if record != before.get(index) {
@@ -113,10 +112,20 @@ pub fn set(
                 return Err(INVALID);
             }
             ok(Some(set_node(&mut called, exec, node, NodeKind::from_u8(kind).unwrap_or(NodeKind::Other), record)))?;
-            count += 1;
+            given.nodes += 1;
+            let kernel = kind == NodeKind::Kernel as u8;
+            given.reshaped += u64::from(kernel && shape_of(record) != shape_of(before.get(index)));
         }
     }
-    Ok(count)
+    Ok(given)
+}
+
+/// What a kernel is called as.
+fn shape_of(record: &[u8]) -> Option<[u64; 6]> {
+    let (head, _) = KernelHead::read_from_prefix(record).ok()?;
+    let pair = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+    let ([x, y, z], [bx, by, bz]) = (head.grid, head.block);
+    Some([head.function, head.kernel, pair(x, y), pair(z, bx), pair(by, bz), head.shared_bytes.into()])
 }
 
 /// The context that a copy or a memset is made in.

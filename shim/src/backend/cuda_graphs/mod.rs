@@ -12,7 +12,7 @@ mod setters;
 mod shape;
 
 use super::cuda;
-use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
+use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
 use crate::doors::driver;
 use crate::graphs::records::Records;
 pub use contexts::named;
@@ -121,7 +121,7 @@ impl GraphCalls for CudaGraphs {
         status.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<u64, Status> {
+    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<Given, Status> {
         build::set(&self.functions, exec, nodes, before, after)
     }
 
