@@ -23,7 +23,7 @@ SCALARS = ("unknown_frees", "free_failures", "graphs_created", "graphs_destroyed
            # of the pool
            "pool_hits", "pool_misses", "pool_passed", "pool_kept", "pool_released", "pool_released_bytes", "pool_barriers",
            "pool_barriers_free", "pool_flushes", "spills", "spilled_bytes", "limit_refusals", "press_refusals",
-           "freed_in_graph", "trims", "stranded_bytes_added", "stranded_bytes_removed")
+           "freed_in_graph", "trims", "stranded_bytes_added", "stranded_bytes_removed", "miss_ns", "made_anew")
 COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_sets"))
 PER_KIND, PER_SHARD = 24, 256
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
@@ -119,7 +119,7 @@ class Ledger:
             "real_mib": (get("real_bytes_added", 0) - get("real_bytes_removed", 0)) / 2**20,
             "source_mib": (get("source_bytes_added", 0) - get("source_bytes_removed", 0)) / 2**20,
             "source_nodes": nodes, "source_bytes_per_node": round(held / nodes, 1) if nodes else None,
-            **{k: get(k, 0) for k in ("handles_made", "real_execs_made", "retargets", "recycled", "evictions", "over_bound",
+            **{k: get(k, 0) for k in ("handles_made", "real_execs_made", "made_anew", "retargets", "recycled", "evictions", "over_bound",
                                       "fallback_instantiates", "one_by_one", "folds", "unfolds", "thrashes", "oom_retries",
                                       "updates", "update_failures", "launches")},
         }

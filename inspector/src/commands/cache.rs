@@ -173,9 +173,11 @@ pub fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     };
     line(out, &n(cache.retargets), "retargets", &mean)?;
     let mut of = Vec::new();
-    for (times, what) in
-        [(cache.over_bound, "above a bound"), (cache.fallback_instantiates, "after a retarget that was refused")]
-    {
+    for (times, what) in [
+        (cache.over_bound, "above a bound"),
+        (cache.made_anew, "while the device was behind, for an exec that retargets have slowed"),
+        (cache.fallback_instantiates, "after a retarget that was refused"),
+    ] {
         if times > 0 {
             of.push(format!("{} {what}", n(times)));
         }

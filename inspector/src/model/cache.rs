@@ -51,6 +51,7 @@ pub struct Cache {
     pub recycled: u64,
     pub evictions: u64,
     pub over_bound: u64,
+    pub made_anew: u64,
     pub fallback_instantiates: u64,
     pub one_by_one: u64,
     /// Instantiate time that was not needed, less what launches took to get their execs; estimated.
@@ -113,6 +114,7 @@ pub fn of(ledger: &Ledger) -> Cache {
         recycled: counter(c::RECYCLED),
         evictions: counter(c::EVICTIONS),
         over_bound: counter(c::OVER_BOUND),
+        made_anew: counter(c::MADE_ANEW),
         fallback_instantiates: counter(c::FALLBACK_INSTANTIATES),
         one_by_one: counter(c::ONE_BY_ONE),
         saved_ns: counter(c::SAVED_NS).wrapping_sub(counter(c::MISS_NS)) as i64,

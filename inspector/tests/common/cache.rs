@@ -96,6 +96,7 @@ pub fn cached(id: ProcessId) -> Composer {
         (counters::RECYCLED, 2),
         (counters::EVICTIONS, 7),
         (counters::OVER_BOUND, 1),
+        (counters::MADE_ANEW, 2),
         (counters::SAVED_NS, 65_000_000),
         (counters::MISS_NS, 5_000_000),
         (counters::FOLDS, 3),

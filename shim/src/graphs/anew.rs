@@ -2,13 +2,15 @@
 //!
 //! Nodes whose grid, block, shared memory or function an exec is given anew make the device read their
 //! parameters afresh at every launch, from then on (H200, driver 580: 0.1 µs for a kernel of few parameters,
-//! 0.45 for those of PyTorch; the constant caches miss 150 times more for each). An exec that is instantiated
+//! 0.45 for those of PyTorch; the constant caches miss 340 times more for each). An exec that is instantiated
 //! has no such nodes, but takes the host four times as long as a retarget.
 
 use super::cache::{Cache, Work};
 use super::choose::{MAX_TRIES, Rest};
 use super::class::Class;
 use super::real::{LOST, Lane, Lease, NOWHERE, Real};
+use crate::gate;
+use gpumem_wire::counters;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -70,19 +72,18 @@ impl Cache {
         }
         all.retain(|real| !ptr::eq(*real, oldest));
         all.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.worn.load(Relaxed)));
-        for real in all.into_iter().take(MAX_TRIES) {
-            let Some(idle) = self.take_idle(real, rest) else { continue };
-            self.end_idle(idle, true);
-            if self.reserve(bytes, false) {
-                // Where the library has none, the oldest is there.
-                let mut lease = self.make(class, bytes, work).ok()?;
-                class.patience.learn(!self.is_behind(oldest, lane));
-                lease.real().takes_place_of(oldest);
-                lease.body().stays = !counts;
-                return Some(lease);
-            }
+        let idle = all.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, rest))?;
+        self.end_idle(idle, true);
+        if !self.reserve(bytes, false) {
+            return None;
         }
-        None
+        // Where the library has none, the oldest is there.
+        let mut lease = self.make(class, bytes, work).ok()?;
+        gate::record_if_started(|shim| shim.count(counters::MADE_ANEW, 1));
+        class.patience.learn(!self.is_behind(oldest, lane));
+        lease.real().takes_place_of(oldest);
+        lease.body().stays = !counts;
+        Some(lease)
     }
 
     /// Whether the last launch of an exec was on this lane and is not over.

@@ -172,6 +172,8 @@ counters! {
     STRANDED_REMOVED = 62, "stranded_bytes_removed";
     /// Nanoseconds that launches took to get an exec that holds what their handle means: natively it is there.
     MISS_NS = 63, "miss_ns";
+    /// Real execs instantiated although one could be taken: that was worn, and the device behind.
+    MADE_ANEW = 64, "made_anew";
 }
 
 const _: () = assert!(SCALARS + 96 <= PER_SHARD);

@@ -6,6 +6,7 @@
  *   behind    more handles than execs, of different grids, while the device is at other work
  *   alike     the same, of one grid
  *   rested    as behind, but the device rests between launches
+ *   beside    threads with streams of their own do so for long, and end and make handles meanwhile
  *   pauses    handles of two classes by turns, with long pauses in between
  *   memory    instantiated while there is memory, launched when there is none
  *   nodes     execs with switched off nodes, launched while another of their class runs
@@ -157,13 +158,13 @@ static void pauses(void) {
 }
 
 /* Two fills by so many blocks. */
-static Exec wide_exec(unsigned value, unsigned blocks) {
-    capture_begin(s);
+static Exec wide_exec(Stream on, CUdeviceptr p, CUdeviceptr q, unsigned value, unsigned blocks) {
+    capture_begin(on);
     for (unsigned k = 0; k < 2; k++) {
         uint64_t n = WORDS;
-        OK(cuLaunchKernel(fill_words, blocks, 1, 1, 32, 1, 1, 0, s, (void *[]){k ? &b : &a, &n, &value}, NULL));
+        OK(cuLaunchKernel(fill_words, blocks, 1, 1, 32, 1, 1, 0, on, (void *[]){k ? &q : &p, &n, &value}, NULL));
     }
-    Graph g = capture_end(s);
+    Graph g = capture_end(on);
     Exec e = exec_of(g);
     graph_end(g);
     return e;
@@ -172,7 +173,7 @@ static Exec wide_exec(unsigned value, unsigned blocks) {
 static void more_than(unsigned most, int differ, int busy) {
     enum { EXECS = 9 };
     Exec e[EXECS];
-    for (unsigned i = 0; i < EXECS; i++) e[i] = wide_exec(1 + i, differ ? 1 + i : 1);
+    for (unsigned i = 0; i < EXECS; i++) e[i] = wide_exec(s, a, b, 1 + i, differ ? 1 + i : 1);
     for (int round = 0; round < 2; round++) /* by the second, near the bound, launches leave events */
         for (unsigned i = 0; i < most; i++) EXPECT(left_by(e[i]), 1001 * (1 + i));
     EXPECT(left_by(e[most]), 1001 * (1 + most)); /* on an exec of another */
@@ -189,6 +190,40 @@ static void more_than(unsigned most, int differ, int busy) {
 static void behind(void) { more_than(4, 1, 1); }
 static void alike(void) { more_than(4, 0, 1); }
 static void rested(void) { more_than(4, 1, 0); }
+
+static void *takes_turns(void *seed) {
+    enum { EXECS = 6, TURNS = 400 };
+    OK(cuCtxSetCurrent(context));
+    Stream mine = stream_new();
+    CUdeviceptr p = words_new(), q = words_new();
+    unsigned random = *(unsigned *)seed, value[EXECS];
+    Exec e[EXECS];
+    for (unsigned i = 0; i < EXECS; i++) e[i] = wide_exec(mine, p, q, value[i] = 1 + i, 1 + i);
+    for (unsigned turn = 0; turn < TURNS; turn++) {
+        unsigned i = (random = random * 1664525u + 1013904223u) >> 16;
+        if (i % 8 == 0) spin(mine, 3000);
+        unsigned k = i / 8 % EXECS;
+        launch(e[k], mine);
+        if (i % 5 == 0) {
+            wait_for(mine);
+            EXPECT(word_of(p), value[k]);
+            EXPECT(word_of(q), value[k]);
+        }
+        if (i % 17) continue;
+        exec_end(e[k]);
+        e[k] = wide_exec(mine, p, q, value[k] = turn, 1 + turn % 7);
+    }
+    wait_for(mine);
+    for (unsigned i = 0; i < EXECS; i++) exec_end(e[i]);
+    return NULL;
+}
+static void beside(void) {
+    enum { THREADS = 3 };
+    pthread_t thread[THREADS];
+    unsigned seed[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, takes_turns, (seed[i] = 17 * i, &seed[i]));
+    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+}
 
 static void memory(void) {
     enum { EXECS = 4, NODES = 900 };
@@ -311,7 +346,8 @@ int main(int argc, char **argv) {
     (void)argc;
     static const struct mode modes[] = {
         {"disabled", disabled}, {"update", update}, {"recycled", recycled}, {"idle", idle}, {"pauses", pauses},
-        {"behind", behind}, {"alike", alike}, {"rested", rested}, {"memory", memory}, {"nodes", nodes}, {"unknown", unknown}, {"spared", spared},
+        {"behind", behind}, {"alike", alike}, {"rested", rested}, {"beside", beside},
+        {"memory", memory}, {"nodes", nodes}, {"unknown", unknown}, {"spared", spared},
     };
     begin();
     a = words_new();
