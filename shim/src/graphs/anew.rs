@@ -8,41 +8,19 @@
 use super::cache::{Cache, Work};
 use super::choose::{MAX_TRIES, Rest};
 use super::class::Class;
-use super::real::{LOST, Lane, Lease, NOWHERE, Real};
+use super::real::{Lane, Lease, Real};
+use crate::clock;
 use crate::gate;
 use gpumem_wire::counters;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
 /// An exec is worn once so large a share of its nodes was given another shape at a time.
 const WORN_SHARE: u64 = 8;
-/// After the device ran dry again and again, one in so many misses tries.
-const LONGEST: u32 = 64;
-
-/// Whether it was worth it the last time: what waits for the program's next launch is not behind for long.
-#[derive(Default)]
-pub struct Patience {
-    /// Misses from one try to the next, less one.
-    step: AtomicU32,
-    /// Misses until the next try.
-    left: AtomicU32,
-}
-
-impl Patience {
-    /// Counts a miss; whether it may try.
-    fn is_over(&self) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
-    }
-
-    /// Half as long after a try that did no harm, twice as long after one that let the device run dry.
-    fn learn(&self, dry: bool) {
-        let step = self.step.load(Relaxed);
-        let step = if dry { (2 * step + 1).min(LONGEST - 1) } else { step / 2 };
-        self.step.store(step, Relaxed);
-        self.left.store(step, Relaxed);
-    }
-}
+/// The device is behind by so many instantiates at least, so that it does not run dry during one: what else
+/// making takes is less than another.
+const BEHIND: u64 = 2;
 
 impl Real {
     /// So many of its nodes were given another shape, or switched.
@@ -67,7 +45,8 @@ impl Cache {
         rest: &mut Rest,
     ) -> Option<Lease> {
         let oldest = *ours.first()?;
-        if !oldest.worn.load(Relaxed) || !self.is_behind(oldest, lane) || !class.patience.is_over() {
+        let takes = BEHIND * class.instantiate_ns.load(Relaxed);
+        if !oldest.worn.load(Relaxed) || !self.is_behind(&all, lane, takes) {
             return None;
         }
         all.retain(|real| !ptr::eq(*real, oldest));
@@ -80,41 +59,24 @@ impl Cache {
         // Where the library has none, the oldest is there.
         let mut lease = self.make(class, bytes, work).ok()?;
         gate::record_if_started(|shim| shim.count(counters::MADE_ANEW, 1));
-        class.patience.learn(!self.is_behind(oldest, lane));
         lease.real().takes_place_of(oldest);
         lease.body().stays = !counts;
         Some(lease)
     }
 
-    /// Whether the last launch of an exec was on this lane and is not over.
-    fn is_behind(&self, real: &'static Real, lane: Lane) -> bool {
-        let Some(mut lease) = real.lease() else { return false };
-        let last = real.lane.load(Relaxed);
-        last == lane && ![NOWHERE, LOST].contains(&last) && !self.is_over(&mut lease, last)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tries_that_let_the_device_run_dry_become_rare() {
-        let patience = Patience::default();
-        let mut tries = 0;
-        for _ in 0..1000 {
-            if patience.is_over() {
-                patience.learn(true);
-                tries += 1;
-            }
-        }
-        assert!((15..25).contains(&tries), "{tries}");
-        for _ in 0..1000 {
-            if patience.is_over() {
-                patience.learn(false);
-                tries += 1;
-            }
-        }
-        assert!(tries > 800, "{tries}");
+    /// Whether something that was launched on this lane so long ago is not over. What runs in order, and was
+    /// launched since, is then work for about as long.
+    fn is_behind(&self, all: &[&'static Real], lane: Lane, ns: u64) -> bool {
+        let before = clock::now_ns().saturating_sub(ns + clock::tick_ns());
+        let of_lane = all.iter().filter(|real| real.lane.load(Relaxed) == lane && real.marked.load(Relaxed));
+        let long_ago = of_lane.filter(|real| real.used_ns.load(Relaxed) <= before);
+        let Some(mut lease) = long_ago.max_by_key(|real| real.used_ns.load(Relaxed)).and_then(|real| real.lease())
+        else {
+            return false;
+        };
+        // It may have been launched, or taken, since.
+        let real = lease.real();
+        let same = real.lane.load(Relaxed) == lane && real.marked.load(Relaxed);
+        same && real.used_ns.load(Relaxed) <= before && !self.is_over(&mut lease, lane)
     }
 }

@@ -1,6 +1,5 @@
 //! What execs have in common: the shape of their graphs, and the flags they were instantiated with.
 
-use super::anew::Patience;
 use super::handle::lock;
 use super::records::{Packed, Records, Scratch, Source};
 use crate::backend::graphs::{GraphCalls, Nodes, Reading};
@@ -86,8 +85,6 @@ pub struct Class {
     template: Mutex<Weak<Template>>,
     /// What the last instantiate took, ns.
     pub instantiate_ns: AtomicU64,
-    /// How long to wait before another exec is made where one could be taken.
-    pub(super) patience: Patience,
     /// Only a clone stands for the graph.
     pub alone: bool,
     /// Execs of it may go from one handle to another.
@@ -156,8 +153,8 @@ impl Drop for Template {
 
 impl Class {
     pub fn new(shape: Arc<Shape>, flags: u64, alone: bool) -> Self {
-        let (template, instantiate_ns, patience) = Default::default();
-        Self { shape, flags, template, instantiate_ns, patience, alone, shared: !alone }
+        let (template, instantiate_ns) = (Mutex::default(), AtomicU64::new(0));
+        Self { shape, flags, template, instantiate_ns, alone, shared: !alone }
     }
 
     /// A class of clones whose execs go from one to another by an update.

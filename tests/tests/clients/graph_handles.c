@@ -177,10 +177,11 @@ static void more_than(unsigned most, int differ, int busy) {
     for (int round = 0; round < 2; round++) /* by the second, near the bound, launches leave events */
         for (unsigned i = 0; i < most; i++) EXPECT(left_by(e[i]), 1001 * (1 + i));
     EXPECT(left_by(e[most]), 1001 * (1 + most)); /* on an exec of another */
-    if (busy) spin(s, 300000);
+    if (busy) spin(s, 500000);
     for (unsigned i = most; i < EXECS; i++) {
         launch(e[i], s);
         if (!busy) wait_for(s);
+        if (i == most) usleep(30000); /* since when it has not been over */
     }
     wait_for(s);
     EXPECT(word_of(b), EXECS);
@@ -196,15 +197,21 @@ static void *takes_turns(void *seed) {
     OK(cuCtxSetCurrent(context));
     Stream mine = stream_new();
     CUdeviceptr p = words_new(), q = words_new();
-    unsigned random = *(unsigned *)seed, value[EXECS];
+    unsigned random = *(unsigned *)seed, behind = 0, value[EXECS];
     Exec e[EXECS];
     for (unsigned i = 0; i < EXECS; i++) e[i] = wide_exec(mine, p, q, value[i] = 1 + i, 1 + i);
     for (unsigned turn = 0; turn < TURNS; turn++) {
         unsigned i = (random = random * 1664525u + 1013904223u) >> 16;
-        if (i % 8 == 0) spin(mine, 3000);
+        if (behind) {
+            usleep(2000);
+            behind--;
+        } else if (i % 24 == 0) {
+            spin(mine, 20000);
+            behind = 10;
+        }
         unsigned k = i / 8 % EXECS;
         launch(e[k], mine);
-        if (i % 5 == 0) {
+        if (!behind && i % 5 == 0) {
             wait_for(mine);
             EXPECT(word_of(p), value[k]);
             EXPECT(word_of(q), value[k]);
