@@ -125,6 +125,12 @@ fn nodes_of_a_captured_graph_are_found_in_its_clone() {
     same(&nodes("clone"), &[1, 512]);
 }
 
+/// With its parameters in one block, as the program never gave them, the driver would launch the old ones.
+#[test]
+fn cooperative_nodes_follow_an_update_while_they_run() {
+    same(&nodes("running"), &[1, 512]);
+}
+
 #[test]
 fn the_graph_inside_a_node_can_be_instantiated_and_set() {
     same(&nodes("child"), &[1, 512]);

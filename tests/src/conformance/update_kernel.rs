@@ -13,6 +13,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("update.kernel_shared_memory", kernel_shared_memory),
     Check::measured("update.another_kernel", another_kernel),
     Check::measured("update.cooperative_refused", cooperative_refused),
+    Check::measured("update.cooperative_while_it_runs", cooperative_while_it_runs),
     Check::measured("update.priority_refused", priority_refused),
     Check::measured("update.programmatic_edge_refused", programmatic_edge_refused),
     Check::measured("update.captured_cluster_kept", captured_cluster_kept),
@@ -115,6 +116,23 @@ fn cooperative_refused(t: &mut Checker) -> Done {
     t.eq("plain, then cooperative", from_plain.update(&cooperative).0, REFUSED);
     t.eq("cooperative, then plain", from_cooperative.update(&plain).0, REFUSED);
     Ok(())
+}
+
+/// A launch of the exec waits on one stream; what is launched on another after the update is the new graph.
+fn cooperative_while_it_runs(t: &mut Checker) -> Done {
+    let (one, two, mem) = (Strm::non_blocking()?, Strm::non_blocking()?, t.gpu.words(N)?);
+    let (from, to) = (fill(t, &mem, 1)?, fill(t, &mem, 2)?);
+    for graph in [&from, &to] {
+        let id = Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        ok("setting COOPERATIVE", set(graph, id, |v| v.cooperative = 1)?)?;
+    }
+    let exec = from.instantiate()?;
+    t.gpu.spin(&one, 20)?;
+    exec.launch(&one)?;
+    t.eq("the update", exec.update(&to).0, 0);
+    exec.launch(&two)?;
+    one.sync()?;
+    expect(t, "the second launch", &two, &mem, 2)
 }
 
 fn priority_refused(t: &mut Checker) -> Done {

@@ -1,8 +1,10 @@
 /* Nodes by other names, and nodes that could not be set. `graph_nodes MODE`:
  *   clone    nodes of a captured graph are found in its clone
  *   child    an exec of the graph inside a child node, set by that graph's nodes
+ *   running  a cooperative node of an exec that runs, by an update; the next launch is on another stream
  *   refused  the driver refuses to set nodes when an exec goes to another handle */
 #include "graph.h"
+CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **);
 CUresult cuGraphClone(Graph *, Graph), cuGraphNodeFindInClone(Node *, Node, Graph);
 
 static Stream s;
@@ -107,6 +109,32 @@ static void refused(void) {
     }
 }
 
+/* A fill of one buffer by a cooperative kernel, then one of another. */
+static Graph cooperative(unsigned value) {
+    uint64_t n = WORDS;
+    capture_begin(s);
+    OK(cuLaunchCooperativeKernel(fill_words, 1, 1, 1, 32, 1, 1, 0, s, (void *[]){&a, &n, &value}));
+    fill(s, b, 5);
+    return capture_end(s);
+}
+static void running(void) {
+    Stream other = stream_new();
+    Graph g = cooperative(1), h = cooperative(2);
+    Exec e = exec_of(g);
+    UpdateInfo info;
+    spin(s, 50000);
+    launch(e, s);
+    OK(cuGraphExecUpdate_v2(e, h, &info));
+    launch(e, other);
+    wait_for(s);
+    wait_for(other);
+    EXPECT(word_of(a), 2);
+    EXPECT(word_of(b), 5);
+    exec_end(e);
+    graph_end(g);
+    graph_end(h);
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     begin();
@@ -116,6 +144,7 @@ int main(int argc, char **argv) {
     c = words_new();
     if (!strcmp(mode, "clone")) cloned();
     else if (!strcmp(mode, "child")) child();
+    else if (!strcmp(mode, "running")) running();
     else if (!strcmp(mode, "refused")) refused();
     else return 2;
     return report(mode);

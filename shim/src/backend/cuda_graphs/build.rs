@@ -142,16 +142,24 @@ fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind:
     // cache knows; each struct is as the function of its kind takes it.
     let status = unsafe {
         match kind {
-            NodeKind::Kernel => with_buffer(called, record, |params| {
-                if params.function != 0 {
-                    // One name is enough.
-                    (params.kernel, params.context) = (0, 0);
-                }
+            NodeKind::Kernel => {
+                let set = |params: &mut KernelParams| {
+                    if params.function != 0 {
+                        // One name is enough.
+                        (params.kernel, params.context) = (0, 0);
+                    }
+                    match exec {
+                        Some(exec) => driver::cuGraphExecKernelNodeSetParams_v2(exec, node, opaque(params)),
+                        None => driver::cuGraphKernelNodeSetParams_v2(node, opaque(params)),
+                    }
+                };
                 match exec {
-                    Some(exec) => driver::cuGraphExecKernelNodeSetParams_v2(exec, node, opaque(params)),
-                    None => driver::cuGraphKernelNodeSetParams_v2(node, opaque(params)),
+                    // In one buffer, a cooperative node of an exec that runs may be launched with the old ones
+                    // on another stream (measured on an H200, driver 580).
+                    Some(_) => with_values(called, record, set),
+                    None => with_buffer(called, record, set),
                 }
-            }),
+            }
             NodeKind::Memcpy => CopyRecord::read_from_bytes(record).ok().map(|mut of| {
                 let (params, context) = (opaque(&mut of.params), of.context as Context);
                 match exec {

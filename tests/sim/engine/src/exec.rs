@@ -9,6 +9,7 @@ use crate::inside;
 use crate::machine::{Machine, lock};
 use crate::node::{Attrs, Kernel, Kind};
 use crate::queue::Fence;
+use crate::report;
 use crate::stream;
 use crate::user_object;
 use crate::work::{self, Step};
@@ -354,9 +355,13 @@ pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
     let mut m = lock();
     let refs = work::refs(&m, &kind);
     let old = slot(&mut m, h, node)?.step.kind.clone();
-    let flags = m.exec(h)?.flags;
+    let (flags, runs) = m.exec(h).map(|e| (e.flags, e.last.as_ref().is_some_and(|last| !last.reached())))?;
     let fits = match (&old, &mut kind) {
         (Kind::Kernel(a), Kind::Kernel(b)) => {
+            if runs && b.packed && a.attrs.contains_key(&crate::node::attr::COOPERATIVE) {
+                // Its next launch, on another stream, may have the old ones (H200, driver 580).
+                report::violation("packed_while_it_runs", "a cooperative node got its parameters in one block");
+            }
             b.attrs = a.attrs.clone();
             crate::attrs::divides(b.grid, &b.attrs)?;
             true
