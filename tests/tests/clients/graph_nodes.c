@@ -125,6 +125,7 @@ static void running(void) {
     spin(s, 50000);
     launch(e, s);
     OK(cuGraphExecUpdate_v2(e, h, &info));
+    did.exec_updates++;
     launch(e, other);
     wait_for(s);
     wait_for(other);
