@@ -118,7 +118,18 @@ fn blocks_of_ended_threads_stay_usable() {
     as_native(&program("pool_threads").arg("ends"));
 }
 
-/// Looks for threads that ended are system calls that fail, inside calls that succeed.
+/// The kernel still finds a thread for a while after it was joined; this one's for long.
+#[test]
+fn blocks_of_a_joined_thread_are_anyones_at_once() {
+    for setting in [("GPUMEM_FREE", "strict"), ("GPUMEM_FREE", "deferred")] {
+        let ran = with(&program("pool_threads").arg("joined"), &[setting]).preloaded().ok();
+        let said = ran.err.lines().find(|line| line.starts_with("real allocations"));
+        assert_eq!(said, Some("real allocations 2"), "{setting:?}");
+        counted(&ran).balanced();
+    }
+}
+
+/// What ended threads left is looked for inside calls that succeed.
 #[test]
 fn calls_that_succeed_leave_errno_alone() {
     as_native(&client("errno"));

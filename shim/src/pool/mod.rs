@@ -24,6 +24,7 @@ mod fences;
 pub mod give;
 mod hit;
 pub mod ladder;
+mod life;
 pub mod looks;
 pub mod owner;
 pub mod serve;
@@ -239,12 +240,12 @@ impl Pool {
     #[cold]
     fn new_cache(&self) -> &'static ThreadCache {
         // A thread that keeps something is one of those that are listed.
-        let tid = gate::shim().map_or_else(threads::known_tid, Shim::tid);
+        gate::shim().map(Shim::tid);
         let mut caches = lock(&self.caches);
-        let unused = caches.iter().find(|cache| cache.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
+        let unused = caches.iter().find(|cache| cache.begin());
         let cache = unused.copied().unwrap_or_else(|| {
             let made: &'static ThreadCache = Box::leak(Box::default());
-            made.tid.store(tid, Relaxed);
+            made.begin();
             caches.push(made);
             self.has_threads.store(caches.len() > 1, Relaxed);
             made
