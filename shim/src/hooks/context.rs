@@ -155,7 +155,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
 }
 
 /// The graph cache and the pool let go of what is in a context.
-fn execs_go(call: &Call, context: u64, gone: bool) {
+pub(super) fn execs_go(call: &Call, context: u64, gone: bool) {
     if let Some(pool) = pool::of(call.vendor) {
         pool.context_going(context);
     }
@@ -172,7 +172,7 @@ fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
 }
 
 /// Nobody of ours looks at a device's primary context while this lives.
-fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
+pub(super) fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
     pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default())
 }
 
@@ -205,9 +205,15 @@ pub unsafe fn release_primary(
     let is_gone = status == SUCCESS
         && call.note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
     if is_gone {
-        gone(&call, call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default());
+        primary_gone(&call, device);
     }
     status
+}
+
+/// A device's primary context was there until its last holder let it go.
+pub(super) fn primary_gone(call: &Call, device: Device) {
+    gone(call, call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default());
+    call.note(|shim| shim.greens_ended(device));
 }
 
 /// The program resets a primary context, whoever holds it.
@@ -218,6 +224,9 @@ pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
     ended(&call, status, going);
+    if status == SUCCESS {
+        call.note(|shim| shim.greens_ended(device));
+    }
     status
 }
 

@@ -19,20 +19,6 @@ pub unsafe fn enable(
     unsafe { real(ctx, flags) }
 }
 
-/// The program makes a context of a green one: memory that it allocates there may be used by the primary context
-/// and its other green ones, while an event behind the work of this one covers no other's.
-/// Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
-pub unsafe fn from_green(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, Context) -> Status,
-    ctx: *mut Context,
-    green: Context,
-) -> Status {
-    pool::reached_into();
-    // SAFETY: the program's own call.
-    unsafe { real(ctx, green) }
-}
-
 /// The program closes it again. What was opened may still be in use: that it was is kept.
 pub unsafe fn disable(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     // SAFETY: the program's own call.
