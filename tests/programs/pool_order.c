@@ -1,6 +1,7 @@
 /* The order that cuMemFree promises. `pool_order MODE`:
  *   running   work of each kind of stream on a block that is freed, given out again and written by another
  *   green     a context is made of a green one: from then on frees are the driver's, and not before
+ *   refused   peer access is refused: from then on frees are as before
  *   idle      frees with nothing given to the device in between: how many driver calls they take
  *   busy      idle blocks while a long kernel runs: nobody waits for the device, nothing is given back
  *   streams   many streams at once, blocks handed from one to the other by free and allocation */
@@ -181,6 +182,13 @@ static void green(void) {
     OK(cuGreenCtxDestroy(units));
 }
 
+/* A context is no peer of its own. */
+static void refused(void) {
+    give(get(MIB), MIB);
+    EXPECT(cuCtxEnablePeerAccess(gpu.context, 0) != 0, 1);
+    for (int i = 0; i < 8; i++) give(get(MIB), MIB);
+}
+
 static void streams(void) {
     enum { THREADS = 6 };
     pthread_t t[THREADS];
@@ -197,6 +205,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "busy")) busy();
     else if (!strcmp(mode, "streams")) streams();
     else if (!strcmp(mode, "green")) green();
+    else if (!strcmp(mode, "refused")) refused();
     else running();
     return end("pool_order");
 }

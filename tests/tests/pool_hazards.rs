@@ -112,6 +112,16 @@ fn green_contexts_put_the_pool_aside() {
     assert_eq!(ran.violations(), [""; 0]);
 }
 
+/// Peer access that the driver refuses lets nobody into anything.
+#[test]
+fn refused_peer_access_leaves_the_pool_as_it_was() {
+    let ran = program("pool_order").arg("refused").preloaded().ok();
+    assert_eq!(ran.violations(), [""; 0]);
+    let ledger = counted(&ran);
+    let frees = ledger.counter(counters::frees(AllocKind::Device));
+    assert_eq!((frees, ledger.balanced().counter(counters::POOL_KEPT)), (10, 10), "{}", ran.err);
+}
+
 /// A thread that ends leaves nothing behind that nobody can have.
 #[test]
 fn blocks_of_ended_threads_stay_usable() {

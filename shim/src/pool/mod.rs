@@ -91,7 +91,7 @@ pub struct Pool {
 /// the owner's covers.
 static REACHED: AtomicBool = AtomicBool::new(false);
 
-/// Devices are about to be let into each other's memory.
+/// Devices are let into each other's memory.
 pub fn reached_into() {
     REACHED.store(true, SeqCst);
 }
