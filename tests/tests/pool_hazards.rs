@@ -232,6 +232,22 @@ fn a_context_ends_by_its_last_detach() {
     }
 }
 
+/// The driver refuses to end a context: what was live there is, and what was idle is used again and given back.
+#[test]
+fn a_context_does_not_end() {
+    let faults = "cuCtxDestroy_v2:1=1,cuCtxDestroy_v2:2=1";
+    let refused = client("release").arg("refused").env("SIM_FAULT", faults).env("SIM_DEVICE_MEM", "1G");
+    let real = |ran: &Ran| ran.err.matches("real allocations 0\n").count();
+    let native = refused.native().ok();
+    assert_eq!((native.violations(), real(&native)), (vec![], 0), "natively");
+    for setting in [("GPUMEM_FREE", "strict"), ("GPUMEM_FREE", "deferred"), ("GPUMEM_QUARANTINE", "64MiB")] {
+        let ran = with(&refused, &[setting]).preloaded().ok();
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{setting:?}");
+        assert_eq!(real(&ran), 2, "{setting:?}: {}", ran.err);
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
 /// T17: two processes, with the shim on either side, on both and on none.
 #[test]
 fn t17_memory_of_two_processes() {

@@ -5,6 +5,7 @@ use crate::activity;
 use crate::backend;
 use crate::call::Call;
 use crate::graphs;
+use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::threads;
 use gpumem_abi::types::*;
@@ -147,28 +148,27 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
         return status;
     }
     let going = going();
-    execs_go(&call, handle, false);
+    let leaving = all_goes(&call, handle, false);
     // SAFETY: the program's own call.
     let status = unsafe { real(ctx) };
-    ended(&call, status, going.map(|context| (handle, context)));
+    ended(&call, status, going.map(|context| (handle, context)), leaving);
     status
 }
 
-/// The graph cache and the pool let go of what is in a context.
-pub(super) fn execs_go(call: &Call, context: u64, gone: bool) {
-    if let Some(pool) = pool::of(call.vendor) {
-        pool.context_going(context);
-    }
+/// The graph cache and the pool let go of what is in a context. The blocks, for [`ended`].
+pub(super) fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
+    let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
     backend::params::forget();
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }
+    leaving
 }
 
 /// Contexts that were there until the library ended them.
 fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
-    contexts.iter().for_each(|&(context, _)| execs_go(call, context, true));
-    ended(call, SUCCESS, contexts);
+    let leaving: Vec<_> = contexts.iter().filter_map(|&(context, _)| all_goes(call, context, true)).collect();
+    ended(call, SUCCESS, contexts, leaving);
 }
 
 /// Nobody of ours looks at a device's primary context while this lives.
@@ -177,7 +177,13 @@ pub(super) fn close_primary(call: &Call, device: Device) -> pool::device::Closed
 }
 
 /// Books the end of contexts that were taken out before it, or its failure.
-fn ended(call: &Call, status: Status, going: impl IntoIterator<Item = (u64, ContextRef)>) {
+fn ended(
+    call: &Call,
+    status: Status,
+    going: impl IntoIterator<Item = (u64, ContextRef)>,
+    leaving: impl IntoIterator<Item = Leaving<'static>>,
+) {
+    leaving.into_iter().for_each(if status == SUCCESS { Leaving::gone } else { Leaving::stay });
     for (handle, context) in going {
         call.note(|shim| match status {
             SUCCESS => {
@@ -220,10 +226,10 @@ pub(super) fn primary_gone(call: &Call, device: Device) {
 pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
     let _closed = close_primary(&call, device);
     let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
-    going.iter().for_each(|&(context, _)| execs_go(&call, context, false));
+    let leaving: Vec<_> = going.iter().filter_map(|&(context, _)| all_goes(&call, context, false)).collect();
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
-    ended(&call, status, going);
+    ended(&call, status, going, leaving);
     if status == SUCCESS {
         call.note(|shim| shim.greens_ended(device));
     }
@@ -233,10 +239,10 @@ pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device
 /// The program resets HIP's current device.
 pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
     let device = call.note(|_| backend::of(call.vendor).current_device()).flatten();
-    let going = device.and_then(|device| hip_going(&call, device));
+    let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
     // SAFETY: the program's own call.
     let status = unsafe { real() };
-    ended(&call, status, going);
+    ended(&call, status, going, leaving);
     status
 }
 
@@ -246,16 +252,16 @@ pub unsafe fn hip_reset_device(
     real: unsafe extern "C-unwind" fn(Device) -> Status,
     device: Device,
 ) -> Status {
-    let going = hip_going(&call, device);
+    let (going, leaving) = hip_going(&call, device);
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
-    ended(&call, status, going);
+    ended(&call, status, going, leaving);
     status
 }
 
-fn hip_going(call: &Call, device: Device) -> Option<(u64, ContextRef)> {
+fn hip_going(call: &Call, device: Device) -> (Option<(u64, ContextRef)>, Option<Leaving<'static>>) {
     let handle = backend::hip_context(device);
-    execs_go(call, handle, false);
-    let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten()?;
-    Some((handle, context))
+    let leaving = all_goes(call, handle, false);
+    let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
+    (context.map(|context| (handle, context)), leaving)
 }

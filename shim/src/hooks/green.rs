@@ -4,9 +4,10 @@
 //! their destruction answers 917 from then on; captures of theirs are over. With the last holder the primary context
 //! ends. (NVIDIA, CUDA driver API, cuGreenCtxDestroy.)
 
-use super::context::{self, execs_go};
+use super::context::{self, all_goes};
 use super::{stream, written};
 use crate::call::Call;
+use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::{backend, graphs, threads};
 use gpumem_abi::types::*;
@@ -128,9 +129,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
         })
         .flatten()
     });
-    if let Some(own) = own {
-        execs_go(&call, own, false);
-    }
+    let leaving = own.and_then(|own| all_goes(&call, own, false));
     let cache = graphs::cache(call.vendor);
     // What was launched there is known by events from now on.
     let left: Vec<_> = cache.into_iter().flat_map(|cache| streams.iter().map(move |&its| (cache, its))).collect();
@@ -138,6 +137,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     // SAFETY: the program's own call.
     let status = unsafe { real(green) };
     left.iter().for_each(|(cache, _)| cache.stream_gone());
+    leaving.into_iter().for_each(if status == SUCCESS { Leaving::gone } else { Leaving::stay });
     if status != SUCCESS {
         call.note(|shim| {
             if let (Some(own), Some(going)) = (own, going) {

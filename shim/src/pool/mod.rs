@@ -19,7 +19,7 @@ pub mod block;
 mod bound;
 pub mod decay;
 pub mod device;
-mod ends;
+pub mod ends;
 mod fences;
 pub mod give;
 mod hit;
@@ -211,17 +211,22 @@ impl Pool {
             return Some(known);
         }
         let share = shim.device_share(record);
-        let owner = Owner::new(self.vendor, context, record, device, share, self.calls);
-        let owner: &'static Owner = Box::leak(Box::new(owner));
-        for other in owners.iter().filter(|other| other.device == device && !other.gone.load(Relaxed)) {
-            other.has_neighbours.store(true, Relaxed);
-            owner.has_neighbours.store(true, Relaxed);
-        }
-        owners.push(owner);
+        let owner = self.add(&mut owners, Owner::new(self.vendor, context, record, device, share, self.calls));
         drop(owners);
         self.share_out();
         shim.pool_limit(record, self.limit.load(Relaxed));
         Some(owner)
+    }
+
+    /// Blocks of one more context.
+    fn add(&self, owners: &mut Vec<&'static Owner>, owner: Owner) -> &'static Owner {
+        let owner: &'static Owner = Box::leak(Box::new(owner));
+        for other in owners.iter().filter(|other| other.device == owner.device && !other.gone.load(Relaxed)) {
+            other.has_neighbours.store(true, Relaxed);
+            owner.has_neighbours.store(true, Relaxed);
+        }
+        owners.push(owner);
+        owner
     }
 
     pub fn owners(&self) -> Vec<&'static Owner> {
