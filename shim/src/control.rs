@@ -103,12 +103,18 @@ fn is_last() -> bool {
     fields.next() == Some("Z") && fields.nth(16) == Some("2")
 }
 
+/// Whether the kernel has a thread of this process still.
+fn is_known(tid: u32) -> bool {
+    // SAFETY: signal 0 is sent to nobody.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
+}
+
 /// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that
 /// ends. That is one more of ours, with the program's signals and a stack for its exit handlers.
 fn end(mask: libc::sigset_t) {
     let ours = threads::os_id() as u32;
     let last = move || {
-        while pool::decay::is_alive(ours) {
+        while is_known(ours) {
             std::thread::sleep(Duration::from_millis(1));
         }
         // SAFETY: sets this thread's mask, to one that the C library has filled in.

@@ -183,11 +183,6 @@ pub fn context_changes() {
     local(|local| local.only_context.set(0));
 }
 
-/// The thread's number, of a thread that was seen before.
-pub fn known_tid() -> u32 {
-    tid(|_| {})
-}
-
 /// For what asks several things of a thread: it is looked for once.
 impl Local {
     /// The next of the serial numbers that are this thread's; `more` gives so many, from the first on.

@@ -15,6 +15,7 @@ typedef struct CUgraph_st *Graph;
 typedef struct CUgraphExec_st *Exec;
 CUresult cuStreamCreate(Stream *, unsigned), cuStreamDestroy_v2(Stream), cuStreamSynchronize(Stream), cuStreamQuery(Stream);
 CUresult cuLaunchHostFunc(Stream, void (*)(void *), void *), cuCtxFromGreenCtx(CUcontext *, void *);
+CUresult cuGreenCtxCreate(void **, void *, CUdevice, unsigned), cuGreenCtxDestroy(void *);
 CUresult cuStreamBeginCapture_v2(Stream, int), cuStreamEndCapture(Stream, Graph *), cuThreadExchangeStreamCaptureMode(int *);
 CUresult cuGraphInstantiateWithFlags(Exec *, Graph, uint64_t), cuGraphDestroy(Graph), cuGraphLaunch(Exec, Stream);
 CUresult cuGraphExecDestroy(Exec), cuMemsetD32Async(CUdeviceptr, unsigned, size_t, Stream);

@@ -1,6 +1,7 @@
 /* The order that cuMemFree promises. `pool_order MODE`:
  *   running   work of each kind of stream on a block that is freed, given out again and written by another
- *   green     a context is made of a green one (which the simulator has not): from then on frees are the driver's
+ *   green     a context is made of a green one: from then on frees are the driver's, and not before
+ *   refused   peer access is refused: from then on frees are as before
  *   idle      frees with nothing given to the device in between: how many driver calls they take
  *   busy      idle blocks while a long kernel runs: nobody waits for the device, nothing is given back
  *   streams   many streams at once, blocks handed from one to the other by free and allocation */
@@ -166,15 +167,26 @@ static void *worker(void *seed) {
     return NULL;
 }
 
-/* One free before, eight after. */
+/* Two frees before, eight after. For the simulator alone, which knows no units. */
 static void green(void) {
     CUcontext made = NULL;
+    void *units = NULL;
     give(get(MIB), MIB);
-    CUresult rc = cuCtxFromGreenCtx(&made, NULL);
-    EXPECT(rc != 0, 1);
+    EXPECT(cuCtxFromGreenCtx(&made, NULL) != 0, 1);
+    give(get(MIB), MIB);
+    OK(cuGreenCtxCreate(&units, "units", 0, 1));
+    OK(cuCtxFromGreenCtx(&made, units));
     uint64_t frees = stat_of("cuMemFree_v2");
     for (int i = 0; i < 8; i++) give(get(MIB), MIB);
-    if (sim.stat) EXPECT(stat_of("cuMemFree_v2") - frees, 8);
+    EXPECT(stat_of("cuMemFree_v2") - frees, 8);
+    OK(cuGreenCtxDestroy(units));
+}
+
+/* A context is no peer of its own. */
+static void refused(void) {
+    give(get(MIB), MIB);
+    EXPECT(cuCtxEnablePeerAccess(gpu.context, 0) != 0, 1);
+    for (int i = 0; i < 8; i++) give(get(MIB), MIB);
 }
 
 static void streams(void) {
@@ -193,6 +205,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "busy")) busy();
     else if (!strcmp(mode, "streams")) streams();
     else if (!strcmp(mode, "green")) green();
+    else if (!strcmp(mode, "refused")) refused();
     else running();
     return end("pool_order");
 }

@@ -1,11 +1,14 @@
 /* Blocks and threads. `pool_threads MODE`:
  *   ends    a thread ends with freed blocks of its own: others can have them, and they are given back
+ *   joined  threads are waited for that free what this one asks for next: how many real allocations that takes
  *   keeps   threads that go on with one size give up what they keep of others
  *   tls     a thread's destructor frees; so does a destructor of static storage at exit
  *   race    a freed address is another thread's at once
  *   fork    a child of a process with live and freed blocks; the parent goes on
  *   reset   the device is reset under live and freed blocks */
 #include "pool.h"
+#include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 
 enum { BLOCKS = 48, BYTES = MIB };
@@ -42,6 +45,25 @@ static void ends(void) {
     OK(cuCtxSynchronize());
     for (long ms = 0; ms < wait_ms && stat_of("device_used") > used + 2 * MIB; ms += 20) nap(20);
     fprintf(stderr, "still used %lld\n", (long long)(stat_of("device_used") - used));
+}
+
+/* A free leaves the block with a thread that has allocated; one that was joined has nothing of its own. The kernel
+ * closes the files of a thread after whoever waits for it goes on. */
+static void *free_and_end(void *block) {
+    enum { FILES = 900 };
+    OK(cuCtxSetCurrent(gpu.context));
+    give(get(4 * KIB), 4 * KIB);
+    give((CUdeviceptr)(uintptr_t)block, BYTES);
+    EXPECT(unshare(CLONE_FILES), 0);
+    for (int i = 0; i < FILES && eventfd(0, 0) >= 0; i++) {}
+    return NULL;
+}
+static void joined(void) {
+    enum { ROUNDS = 50 };
+    uint64_t real = stat_of("cuMemAlloc_v2");
+    /* One for each of the two sizes. */
+    for (int round = 0; round < ROUNDS; round++) on_thread(free_and_end, (void *)(uintptr_t)get(BYTES));
+    fprintf(stderr, "real allocations %llu\n", (unsigned long long)(stat_of("cuMemAlloc_v2") - real));
 }
 
 enum { KEEPERS = 20 };
@@ -200,6 +222,7 @@ int main(int argc, char **argv) {
     if (argc > 2) wait_ms = atol(argv[2]);
     begin();
     if (!strcmp(mode, "ends")) ends();
+    else if (!strcmp(mode, "joined")) joined();
     else if (!strcmp(mode, "keeps")) keeps();
     else if (!strcmp(mode, "tls")) tls();
     else if (!strcmp(mode, "fork")) forks();

@@ -108,8 +108,18 @@ fn t16_an_address_is_anothers_at_once() {
 fn green_contexts_put_the_pool_aside() {
     let ran = program("pool_order").arg("green").preloaded().ok();
     let ledger = ran.ledger();
-    assert_eq!(ledger.counter(counters::POOL_KEPT), 1, "{}", ran.err);
+    assert_eq!(ledger.counter(counters::POOL_KEPT), 2, "{}", ran.err);
     assert_eq!(ran.violations(), [""; 0]);
+}
+
+/// Peer access that the driver refuses lets nobody into anything.
+#[test]
+fn refused_peer_access_leaves_the_pool_as_it_was() {
+    let ran = program("pool_order").arg("refused").preloaded().ok();
+    assert_eq!(ran.violations(), [""; 0]);
+    let ledger = counted(&ran);
+    let frees = ledger.counter(counters::frees(AllocKind::Device));
+    assert_eq!((frees, ledger.balanced().counter(counters::POOL_KEPT)), (10, 10), "{}", ran.err);
 }
 
 /// A thread that ends leaves nothing behind that nobody can have.
@@ -118,7 +128,18 @@ fn blocks_of_ended_threads_stay_usable() {
     as_native(&program("pool_threads").arg("ends"));
 }
 
-/// Looks for threads that ended are system calls that fail, inside calls that succeed.
+/// The kernel still finds a thread for a while after it was joined; this one's for long.
+#[test]
+fn blocks_of_a_joined_thread_are_anyones_at_once() {
+    for setting in [("GPUMEM_FREE", "strict"), ("GPUMEM_FREE", "deferred")] {
+        let ran = with(&program("pool_threads").arg("joined"), &[setting]).preloaded().ok();
+        let said = ran.err.lines().find(|line| line.starts_with("real allocations"));
+        assert_eq!(said, Some("real allocations 2"), "{setting:?}");
+        counted(&ran).balanced();
+    }
+}
+
+/// What ended threads left is looked for inside calls that succeed.
 #[test]
 fn calls_that_succeed_leave_errno_alone() {
     as_native(&client("errno"));
@@ -207,6 +228,22 @@ fn a_context_ends_by_its_last_detach() {
         assert_eq!(detach.native().ok().violations(), [""; 0], "natively");
         let ran = detach.preloaded().ok();
         assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "SIM_REUSE_HANDLES={reuse}");
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
+/// The driver refuses to end a context: what was live there is, and what was idle is used again and given back.
+#[test]
+fn a_context_does_not_end() {
+    let faults = "cuCtxDestroy_v2:1=1,cuCtxDestroy_v2:2=1";
+    let refused = client("release").arg("refused").env("SIM_FAULT", faults).env("SIM_DEVICE_MEM", "1G");
+    let real = |ran: &Ran| ran.err.matches("real allocations 0\n").count();
+    let native = refused.native().ok();
+    assert_eq!((native.violations(), real(&native)), (vec![], 0), "natively");
+    for setting in [("GPUMEM_FREE", "strict"), ("GPUMEM_FREE", "deferred"), ("GPUMEM_QUARANTINE", "64MiB")] {
+        let ran = with(&refused, &[setting]).preloaded().ok();
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{setting:?}");
+        assert_eq!(real(&ran), 2, "{setting:?}: {}", ran.err);
         ran.ledger().sound().complete().balanced();
     }
 }

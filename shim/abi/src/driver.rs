@@ -33,6 +33,9 @@ macro_rules! driver_functions {
         cuCtxPushCurrent_v2 ["cuCtxPushCurrent" 4000 legacy = cuCtxPushCurrent_v2] => context::set_current(ctx: Context);
         cuCtxPopCurrent ["cuCtxPopCurrent" 2000 legacy = none] => context::pop_current(ctx: *mut Context);
         cuCtxPopCurrent_v2 ["cuCtxPopCurrent" 4000 legacy = cuCtxPopCurrent_v2] => context::pop_current(ctx: *mut Context);
+        cuGreenCtxCreate ["cuGreenCtxCreate" 12040 legacy = cuGreenCtxCreate] => green::create(green: *mut Context, desc: Opaque, device: Device, flags: c_uint);
+        cuGreenCtxDestroy ["cuGreenCtxDestroy" 12040 legacy = cuGreenCtxDestroy] => green::destroy(green: Context);
+        cuCtxFromGreenCtx ["cuCtxFromGreenCtx" 12040 legacy = cuCtxFromGreenCtx] => green::to_context(ctx: *mut Context, green: Context);
         cuCtxAttach ["cuCtxAttach" 2000 legacy = cuCtxAttach] => context::attach(ctx: *mut Context, flags: c_uint);
         cuCtxDetach ["cuCtxDetach" 2000 legacy = cuCtxDetach] => context::detach(ctx: Context);
 
@@ -90,7 +93,7 @@ macro_rules! driver_functions {
         // Streams and captures.
         cuStreamCreate ["cuStreamCreate" 2000 legacy = cuStreamCreate] => stream::create(stream: *mut Stream, flags: c_uint);
         cuStreamCreateWithPriority ["cuStreamCreateWithPriority" 5050 legacy = cuStreamCreateWithPriority] => stream::create_with_priority(stream: *mut Stream, flags: c_uint, priority: c_int);
-        cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" 12050 legacy = cuGreenCtxStreamCreate] => stream::create_green(stream: *mut Stream, ctx: Context, flags: c_uint, priority: c_int);
+        cuGreenCtxStreamCreate ["cuGreenCtxStreamCreate" 12050 legacy = cuGreenCtxStreamCreate] => green::create_stream(stream: *mut Stream, green: Context, flags: c_uint, priority: c_int);
         cuStreamDestroy ["cuStreamDestroy" 2000 legacy = none] => stream::destroy(stream: Stream);
         cuStreamDestroy_v2 ["cuStreamDestroy" 4000 legacy = cuStreamDestroy_v2] => stream::destroy(stream: Stream);
         cuStreamBeginCapture ["cuStreamBeginCapture" 10000 legacy = none] => capture::begin_v1(stream: Stream);
@@ -376,7 +379,6 @@ macro_rules! driver_functions {
         cuMemGetAddressRange_v2 ["cuMemGetAddressRange" 3020 legacy = cuMemGetAddressRange_v2] => peer::address_range(base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
         cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" 11070 legacy = cuMemGetHandleForAddressRange] => peer::range_handle(handle: Opaque, ptr: DevicePtr, bytes: usize, kind: c_int, flags: u64);
         cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" 4000 legacy = cuCtxEnablePeerAccess] => peer::enable(ctx: Context, flags: c_uint);
-        cuCtxFromGreenCtx ["cuCtxFromGreenCtx" 12040 legacy = cuCtxFromGreenCtx] => peer::from_green(ctx: *mut Context, green: Context);
         cuCtxDisablePeerAccess ["cuCtxDisablePeerAccess" 4000 legacy = cuCtxDisablePeerAccess] => peer::disable(ctx: Context);
     } };
 }

@@ -5,8 +5,8 @@ use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
-    array, capture, context, exec, graph, graph_use, host, ipc, memory, peer, procaddr, process, stream, submit, sync,
-    vmm,
+    array, capture, context, exec, graph, graph_use, green, host, ipc, memory, peer, procaddr, process, stream, submit,
+    sync, vmm,
 };
 use crate::stacks::Regs;
 use gpumem_abi::types::*;

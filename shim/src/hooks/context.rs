@@ -5,6 +5,7 @@ use crate::activity;
 use crate::backend;
 use crate::call::Call;
 use crate::graphs;
+use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::threads;
 use gpumem_abi::types::*;
@@ -147,37 +148,42 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
         return status;
     }
     let going = going();
-    execs_go(&call, handle, false);
+    let leaving = all_goes(&call, handle, false);
     // SAFETY: the program's own call.
     let status = unsafe { real(ctx) };
-    ended(&call, status, going.map(|context| (handle, context)));
+    ended(&call, status, going.map(|context| (handle, context)), leaving);
     status
 }
 
-/// The graph cache and the pool let go of what is in a context.
-fn execs_go(call: &Call, context: u64, gone: bool) {
-    if let Some(pool) = pool::of(call.vendor) {
-        pool.context_going(context);
-    }
+/// The graph cache and the pool let go of what is in a context. The blocks, for [`ended`].
+pub(super) fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
+    let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
     backend::params::forget();
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }
+    leaving
 }
 
 /// Contexts that were there until the library ended them.
 fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
-    contexts.iter().for_each(|&(context, _)| execs_go(call, context, true));
-    ended(call, SUCCESS, contexts);
+    let leaving: Vec<_> = contexts.iter().filter_map(|&(context, _)| all_goes(call, context, true)).collect();
+    ended(call, SUCCESS, contexts, leaving);
 }
 
 /// Nobody of ours looks at a device's primary context while this lives.
-fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
+pub(super) fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
     pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default())
 }
 
 /// Books the end of contexts that were taken out before it, or its failure.
-fn ended(call: &Call, status: Status, going: impl IntoIterator<Item = (u64, ContextRef)>) {
+fn ended(
+    call: &Call,
+    status: Status,
+    going: impl IntoIterator<Item = (u64, ContextRef)>,
+    leaving: impl IntoIterator<Item = Leaving<'static>>,
+) {
+    leaving.into_iter().for_each(if status == SUCCESS { Leaving::gone } else { Leaving::stay });
     for (handle, context) in going {
         call.note(|shim| match status {
             SUCCESS => {
@@ -205,29 +211,38 @@ pub unsafe fn release_primary(
     let is_gone = status == SUCCESS
         && call.note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
     if is_gone {
-        gone(&call, call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default());
+        primary_gone(&call, device);
     }
     status
+}
+
+/// A device's primary context was there until its last holder let it go.
+pub(super) fn primary_gone(call: &Call, device: Device) {
+    gone(call, call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default());
+    call.note(|shim| shim.greens_ended(device));
 }
 
 /// The program resets a primary context, whoever holds it.
 pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
     let _closed = close_primary(&call, device);
     let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
-    going.iter().for_each(|&(context, _)| execs_go(&call, context, false));
+    let leaving: Vec<_> = going.iter().filter_map(|&(context, _)| all_goes(&call, context, false)).collect();
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
-    ended(&call, status, going);
+    ended(&call, status, going, leaving);
+    if status == SUCCESS {
+        call.note(|shim| shim.greens_ended(device));
+    }
     status
 }
 
 /// The program resets HIP's current device.
 pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
     let device = call.note(|_| backend::of(call.vendor).current_device()).flatten();
-    let going = device.and_then(|device| hip_going(&call, device));
+    let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
     // SAFETY: the program's own call.
     let status = unsafe { real() };
-    ended(&call, status, going);
+    ended(&call, status, going, leaving);
     status
 }
 
@@ -237,16 +252,16 @@ pub unsafe fn hip_reset_device(
     real: unsafe extern "C-unwind" fn(Device) -> Status,
     device: Device,
 ) -> Status {
-    let going = hip_going(&call, device);
+    let (going, leaving) = hip_going(&call, device);
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
-    ended(&call, status, going);
+    ended(&call, status, going, leaving);
     status
 }
 
-fn hip_going(call: &Call, device: Device) -> Option<(u64, ContextRef)> {
+fn hip_going(call: &Call, device: Device) -> (Option<(u64, ContextRef)>, Option<Leaving<'static>>) {
     let handle = backend::hip_context(device);
-    execs_go(call, handle, false);
-    let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten()?;
-    Some((handle, context))
+    let leaving = all_goes(call, handle, false);
+    let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
+    (context.map(|context| (handle, context)), leaving)
 }

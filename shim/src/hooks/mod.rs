@@ -16,6 +16,7 @@ pub mod context;
 pub mod exec;
 pub mod graph;
 pub mod graph_use;
+pub mod green;
 pub mod host;
 pub mod ipc;
 mod launch;

@@ -6,6 +6,9 @@ use crate::pool::{self, ask};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`
+const ALREADY: Status = 704;
+
 /// The program opens the memory of a context to the current one.
 pub unsafe fn enable(
     _: Call,
@@ -13,24 +16,14 @@ pub unsafe fn enable(
     ctx: Context,
     flags: c_uint,
 ) -> Status {
-    // Before: from when the call is made, kernels of another device may use what is in there.
-    pool::reached_into();
     // SAFETY: the program's own call.
-    unsafe { real(ctx, flags) }
-}
-
-/// The program makes a context of a green one: memory that it allocates there may be used by the primary context
-/// and its other green ones, while an event behind the work of this one covers no other's.
-/// Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
-pub unsafe fn from_green(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(*mut Context, Context) -> Status,
-    ctx: *mut Context,
-    green: Context,
-) -> Status {
-    pool::reached_into();
-    // SAFETY: the program's own call.
-    unsafe { real(ctx, green) }
+    let status = unsafe { real(ctx, flags) };
+    // From when the program is told, by this call or another thread's, kernels of one device may use memory of the
+    // other. Any other answer opens nothing.
+    if matches!(status, SUCCESS | ALREADY) {
+        pool::reached_into();
+    }
+    status
 }
 
 /// The program closes it again. What was opened may still be in use: that it was is kept.

@@ -1,12 +1,14 @@
 //! Streams.
 
-use super::written;
+use super::{green, written};
 use crate::call::Call;
 use crate::graphs;
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 
-unsafe fn created(call: &Call, status: Status, stream: *mut Stream, flags: u32, priority: i32) -> Status {
+/// # Safety
+/// `stream` is the program's out-parameter of a call that answered `status`.
+pub(super) unsafe fn created(call: &Call, status: Status, stream: *mut Stream, flags: u32, priority: i32) -> Status {
     // SAFETY: the program's out-parameter, written if the call succeeded.
     if let Some(stream) = unsafe { written(stream) }.filter(|_| status == SUCCESS) {
         call.note(|shim| shim.stream_created(call, stream as u64, flags, priority));
@@ -47,19 +49,6 @@ pub unsafe fn create_with_priority(
     unsafe { created(&call, real(stream, flags, priority), stream, flags, priority) }
 }
 
-/// The program makes a stream of a green context.
-pub unsafe fn create_green(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(*mut Stream, Context, c_uint, c_int) -> Status,
-    stream: *mut Stream,
-    ctx: Context,
-    flags: c_uint,
-    priority: c_int,
-) -> Status {
-    // SAFETY: as above.
-    unsafe { created(&call, real(stream, ctx, flags, priority), stream, flags, priority) }
-}
-
 /// The program destroys a stream.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
     let entry = call.note(|shim| shim.stream_going(call.vendor, stream as u64)).flatten();
@@ -71,6 +60,9 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> S
     let status = unsafe { real(stream) };
     if let Some(cache) = cache {
         cache.stream_gone();
+    }
+    if status == SUCCESS {
+        call.note(|_| green::stream_gone(stream));
     }
     if let Some(entry) = entry {
         call.note(|shim| shim.stream_destroyed(call.vendor, stream as u64, entry, status));

@@ -40,7 +40,7 @@ impl Pool {
             AUTO => self.owners().iter().map(|owner| owner.share).filter(|&share| share != 0).min().unwrap_or(AUTO),
             max => max,
         };
-        let threads = lock(&self.caches).iter().filter(|cache| cache.tid.load(Relaxed) != 0).count() as u64;
+        let threads = lock(&self.caches).iter().filter(|cache| cache.has_thread()).count() as u64;
         self.most_of_a_thread.store(most_of_each(bound, threads), Relaxed);
         self.threads.store(threads, Relaxed);
     }
@@ -114,13 +114,14 @@ mod tests {
         let (settings, _) = Settings::read(std::iter::once(("GPUMEM_POOL_MAX".into(), "64MiB".into())));
         let pool = Pool::new(Vendor::Cuda, &settings);
         let caches: Vec<&'static ThreadCache> = (0..100).map(|_| &*Box::leak(Box::default())).collect();
-        for (n, cache) in caches.iter().enumerate() {
-            cache.tid.store(n as u32 + 1, Relaxed);
+        for (n, &cache) in caches.iter().enumerate() {
+            let begin = move || cache.begin();
+            assert!(if n == 0 { begin() } else { std::thread::spawn(begin).join().unwrap() });
             lock(&pool.caches).push(cache);
             pool.share_out();
             assert!(pool.most_of_a_thread() * (n as u64 + 1) <= 32 * MIB);
         }
-        caches.iter().skip(1).for_each(|cache| cache.tid.store(0, Relaxed));
+        assert_eq!(caches.iter().filter(|cache| cache.end(|| true)).count(), 99);
         pool.share_out();
         assert_eq!(pool.most_of_a_thread(), 4 * MIB, "nobody else is left");
     }
@@ -138,7 +139,7 @@ mod tests {
             .to_vec();
         lock(&pool.owners).extend(&owners);
         let cache: &'static ThreadCache = Box::leak(Box::default());
-        cache.tid.store(1, Relaxed);
+        assert!(cache.begin());
         lock(&pool.caches).push(cache);
         pool.share_out();
         assert_eq!(pool.most_of_a_thread(), MIB);

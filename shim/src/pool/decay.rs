@@ -8,8 +8,7 @@ use super::owner::Owner;
 use super::thread::ThreadCache;
 use super::{Pool, all, lock};
 use crate::shim::Shim;
-use crate::stacks::KeepErrno;
-use crate::{backend, clock, gate, threads};
+use crate::{backend, clock, gate};
 use gpumem_wire::{counters, units};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -94,16 +93,17 @@ impl Pool {
     /// of the others what they have not used for so long.
     fn collect(&self, shim: &'static Shim) {
         for cache in self.caches() {
-            let tid = cache.tid.load(Acquire);
             let uses = cache.uses.load(Relaxed);
             let rests = cache.seen.swap(uses, Relaxed) == uses;
-            let ended = tid != 0 && !is_alive(tid);
             let holds = cache.bytes.load(Relaxed) != 0 || cache.keeps_bytes();
             let over = cache.bytes.load(Relaxed) > self.most_of_a_thread();
-            if !(rests && holds || ended || over) {
+            if cache.end(|| self.empty(shim, cache)) {
+                continue;
+            }
+            if rests && holds || over {
+                self.empty(shim, cache);
+            } else {
                 self.collect_unused(cache);
-            } else if self.empty(shim, cache) && ended {
-                cache.ended(tid);
             }
         }
         self.share_out();
@@ -123,8 +123,8 @@ impl Pool {
 
     /// Takes in the caches of threads that ended, as far as a few looks find them; whether there were any.
     pub(super) fn collect_ended(&self) -> bool {
-        /// A look is a system call.
-        const LOOKS: usize = 4;
+        /// A look is a read of what another thread writes.
+        const LOOKS: usize = 16;
         if !self.has_threads.load(Relaxed) {
             return false;
         }
@@ -138,14 +138,7 @@ impl Pool {
         }
         let mut any = false;
         for cache in looked_at.into_iter().flatten() {
-            let tid = cache.tid.load(Acquire);
-            if tid == 0 || cache.bytes.load(Relaxed) == 0 || tid == threads::known_tid() || is_alive(tid) {
-                continue;
-            }
-            if self.empty(shim, cache) {
-                cache.ended(tid);
-                any = true;
-            }
+            any |= cache.bytes.load(Relaxed) != 0 && cache.end(|| self.empty(shim, cache));
         }
         if any {
             self.share_out();
@@ -168,13 +161,6 @@ impl Pool {
         }
         (back, stays)
     }
-}
-
-/// Whether a thread of this process lives.
-pub fn is_alive(tid: u32) -> bool {
-    let _errno = KeepErrno::new();
-    // SAFETY: signal 0 is sent to nobody.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
 }
 
 /// What is done once a second.

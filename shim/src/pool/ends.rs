@@ -1,40 +1,107 @@
-//! A context ends, and all of its blocks with it.
+//! A context ends, and all of its blocks with it; or it was to end, and the driver refused.
 
-use super::block::{Block, State};
+use super::block::{Block, SPILLED, State};
 use super::owner::Owner;
 use super::thread::LOOKS;
 use super::{Pool, lock};
-use crate::gate;
-use rustc_hash::FxHashSet;
+use crate::{clock, gate};
+use rustc_hash::FxHashMap;
 use std::sync::atomic::Ordering::*;
+
+/// The blocks of a context that is about to end: nobody finds them any more.
+#[must_use = "the context ends, or it stays"]
+pub struct Leaving<'a> {
+    pool: &'a Pool,
+    blocks: Vec<(&'static Owner, &'static Block, Was)>,
+}
+
+/// What a block was that leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Was {
+    Live,
+    Idle,
+    /// Freed, and work may use it.
+    Waiting,
+}
+
+impl Leaving<'_> {
+    /// The context has ended.
+    pub fn gone(self) {
+        for (owner, block, was) in self.blocks {
+            gate::record_if_started(|shim| shim.pool_lost(block, owner, was == Was::Live));
+            self.pool.forget(block);
+        }
+    }
+
+    /// The driver refused: what the program had it has, and what was idle is of use. The pool of the context is a
+    /// new one, since caches of threads may still be bound to the old one.
+    pub fn stay(self) {
+        let mut owners = FxHashMap::default();
+        let now = clock::now_ns();
+        for (before, block, was) in self.blocks {
+            let again = || {
+                let Owner { vendor, context, record, device, share, calls, .. } = *before;
+                self.pool.add(&mut lock(&self.pool.owners), Owner::new(vendor, context, record, device, share, calls))
+            };
+            let owner = *owners.entry(std::ptr::from_ref(before)).or_insert_with(again);
+            let addr = block.addr.load(Relaxed);
+            block.set_owner(owner);
+            if !block.has(SPILLED) {
+                owner.grew(block.bytes.load(Relaxed));
+            }
+            match was {
+                Was::Live => {
+                    block.set(State::Live);
+                    gate::record_if_started(|shim| shim.pool_stays(block));
+                }
+                Was::Idle => owner.keep(block, now),
+                Was::Waiting => owner.keep_waiting(block, now),
+            }
+            self.pool.map.insert(addr, block);
+        }
+        self.pool.share_out();
+    }
+}
 
 impl Pool {
     /// A context is about to end, and all of its blocks with it.
-    pub fn context_going(&self, context: u64) {
+    pub fn context_going(&self, context: u64) -> Leaving<'_> {
+        let mut blocks = Vec::new();
         for owner in self.owners().into_iter().filter(|owner| owner.context == context) {
             owner.gone.store(true, SeqCst);
             // Whoever gives blocks back now finishes first.
             drop(lock(&owner.releasing));
-            let mut idle: FxHashSet<*const Block> = owner.let_go().into_iter().map(std::ptr::from_ref).collect();
-            idle.extend(self.caches_let_go(owner).into_iter().map(std::ptr::from_ref));
+            let (idle, waiting) = owner.let_go();
+            let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
+            let mut ours: FxHashMap<*const Block, Was> = idle.into_iter().map(here(Was::Idle)).collect();
+            ours.extend(waiting.into_iter().map(here(Was::Waiting)));
+            ours.extend(self.caches_let_go(owner).into_iter().map(here(Was::Idle)));
             for block in
                 self.map.all().into_iter().filter(|block| block.owner().is_some_and(|its| std::ptr::eq(its, owner)))
             {
                 let addr = block.addr.load(Relaxed);
+                // Another thread may get the address as soon as the context has ended.
                 self.map.remove(addr);
                 let live = !block.is(State::Idle);
-                gate::record_if_started(|shim| shim.pool_lost(block, owner, live));
+                if live {
+                    gate::record_if_started(|shim| shim.pool_leaves(block));
+                }
                 // What another thread has just now is not used again: who knows what it does with it.
-                let is_ours = if live {
-                    block.turn_to(addr, State::Live, State::Busy)
-                } else {
-                    idle.contains(&std::ptr::from_ref(block))
+                let was = match live {
+                    true => block.turn_to(addr, State::Live, State::Busy).then_some(Was::Live),
+                    false => ours.get(&std::ptr::from_ref(block)).copied(),
                 };
-                if is_ours { self.forget(block) } else { block.set(State::Gone) }
+                if let Some(was) = was {
+                    blocks.push((owner, block, was));
+                } else {
+                    gate::record_if_started(|shim| shim.pool_lost(block, owner, live));
+                    block.set(State::Gone);
+                }
             }
         }
         lock(&self.owners).retain(|owner| !owner.gone.load(Relaxed));
         self.share_out();
+        Leaving { pool: self, blocks }
     }
 
     /// What threads have of a context's, taken out.
@@ -59,6 +126,7 @@ mod tests {
     use crate::pool::thread::{Pushed, ThreadCache};
     use gpumem_wire::kinds::Vendor;
     use gpumem_wire::settings::Settings;
+    use rustc_hash::FxHashSet;
 
     /// Contexts come and go without end, each with blocks that are live, idle, and in a thread's cache.
     #[test]
@@ -96,7 +164,7 @@ mod tests {
                 }
             }
             all.extend(of_it);
-            pool.context_going(context);
+            pool.context_going(context).gone();
             assert!(pool.map.all().is_empty() && lock(&pool.owners).is_empty());
             assert_eq!((owner.idle(), owner.blocks(), cache.bytes.load(Relaxed)), (0, 0, 0));
         }

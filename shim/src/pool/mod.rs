@@ -19,11 +19,12 @@ pub mod block;
 mod bound;
 pub mod decay;
 pub mod device;
-mod ends;
+pub mod ends;
 mod fences;
 pub mod give;
 mod hit;
 pub mod ladder;
+mod life;
 pub mod looks;
 pub mod owner;
 pub mod serve;
@@ -90,7 +91,7 @@ pub struct Pool {
 /// the owner's covers.
 static REACHED: AtomicBool = AtomicBool::new(false);
 
-/// Devices are about to be let into each other's memory.
+/// Devices are let into each other's memory.
 pub fn reached_into() {
     REACHED.store(true, SeqCst);
 }
@@ -210,17 +211,22 @@ impl Pool {
             return Some(known);
         }
         let share = shim.device_share(record);
-        let owner = Owner::new(self.vendor, context, record, device, share, self.calls);
-        let owner: &'static Owner = Box::leak(Box::new(owner));
-        for other in owners.iter().filter(|other| other.device == device && !other.gone.load(Relaxed)) {
-            other.has_neighbours.store(true, Relaxed);
-            owner.has_neighbours.store(true, Relaxed);
-        }
-        owners.push(owner);
+        let owner = self.add(&mut owners, Owner::new(self.vendor, context, record, device, share, self.calls));
         drop(owners);
         self.share_out();
         shim.pool_limit(record, self.limit.load(Relaxed));
         Some(owner)
+    }
+
+    /// Blocks of one more context.
+    fn add(&self, owners: &mut Vec<&'static Owner>, owner: Owner) -> &'static Owner {
+        let owner: &'static Owner = Box::leak(Box::new(owner));
+        for other in owners.iter().filter(|other| other.device == owner.device && !other.gone.load(Relaxed)) {
+            other.has_neighbours.store(true, Relaxed);
+            owner.has_neighbours.store(true, Relaxed);
+        }
+        owners.push(owner);
+        owner
     }
 
     pub fn owners(&self) -> Vec<&'static Owner> {
@@ -239,12 +245,12 @@ impl Pool {
     #[cold]
     fn new_cache(&self) -> &'static ThreadCache {
         // A thread that keeps something is one of those that are listed.
-        let tid = gate::shim().map_or_else(threads::known_tid, Shim::tid);
+        gate::shim().map(Shim::tid);
         let mut caches = lock(&self.caches);
-        let unused = caches.iter().find(|cache| cache.tid.compare_exchange(0, tid, AcqRel, Relaxed).is_ok());
+        let unused = caches.iter().find(|cache| cache.begin());
         let cache = unused.copied().unwrap_or_else(|| {
             let made: &'static ThreadCache = Box::leak(Box::default());
-            made.tid.store(tid, Relaxed);
+            made.begin();
             caches.push(made);
             self.has_threads.store(caches.len() > 1, Relaxed);
             made

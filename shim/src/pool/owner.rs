@@ -397,16 +397,25 @@ impl Owner {
         inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
     }
 
-    /// The context ends, and with it all that is kept here: the blocks.
-    pub fn let_go(&self) -> Vec<&'static Block> {
+    /// Keeps a block that work may use, until that is over.
+    pub fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
+        let mut inner = lock(&self.inner);
+        block.idle_ns.store(now_ns, Relaxed);
+        block.set(State::Idle);
+        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+        inner.open.push(block);
+    }
+
+    /// The context ends, and with it all that is kept here: blocks that no work uses, and those that wait.
+    pub fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
         drop(std::mem::take(&mut *lock(&self.events)));
         let mut inner = lock(&self.inner);
         let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
-        let waiting = batches.into_iter().flat_map(|batch| batch.blocks);
-        let blocks: Vec<_> = by_age.into_values().chain(open).chain(waiting).chain(quarantine).collect();
-        let bytes = blocks.iter().map(|block| block.bytes.load(Relaxed)).sum();
+        let idle: Vec<_> = by_age.into_values().chain(quarantine).collect();
+        let waiting: Vec<_> = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks)).collect();
+        let bytes = idle.iter().chain(&waiting).map(|block| block.bytes.load(Relaxed)).sum();
         self.idle.fetch_sub(bytes, Relaxed);
-        blocks
+        (idle, waiting)
     }
 
     pub fn blocks(&self) -> u64 {

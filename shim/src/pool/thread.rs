@@ -7,10 +7,11 @@
 
 use super::block::Block;
 use super::fences;
+use super::life::Life;
 use super::owner::Owner;
 use super::size::{self, CLASSES};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::*};
 
 /// Blocks of one size.
 const DEPTH: usize = 4;
@@ -33,8 +34,8 @@ pub struct ThreadCache {
     inside: AtomicBool,
     /// Somebody else is in it, or waits for that.
     wanted: AtomicBool,
-    /// The thread; 0: nobody's.
-    pub tid: AtomicU32,
+    /// Some thread's, which may have ended. Whoever changes this holds its life.
+    has_thread: AtomicBool,
     /// The context whose blocks these are.
     owner: AtomicPtr<Owner>,
     /// Live bytes that the context was not told of yet.
@@ -45,6 +46,7 @@ pub struct ThreadCache {
     pub uses: AtomicU64,
     /// `uses` at the last look.
     pub seen: AtomicU64,
+    life: Life,
     bins: UnsafeCell<Bins>,
 }
 
@@ -84,10 +86,33 @@ impl Drop for Taken<'_> {
 }
 
 impl ThreadCache {
-    /// Its thread, `tid`, has ended: it may be another's from now on. It may be so already, by somebody else who saw
-    /// that.
-    pub fn ended(&self, tid: u32) {
-        let _ = self.tid.compare_exchange(tid, 0, AcqRel, Relaxed);
+    /// Makes it the calling thread's, for as long as that lives, if it is nobody's.
+    pub fn begin(&'static self) -> bool {
+        if self.has_thread() {
+            return false;
+        }
+        let Some(held) = self.life.hold() else { return false };
+        let is_mine = !self.has_thread.swap(true, AcqRel);
+        if is_mine {
+            held.for_life();
+        }
+        is_mine
+    }
+
+    /// If its thread has ended and `empty` says that nothing is left in it, it may be another's from now on.
+    pub fn end(&self, empty: impl FnOnce() -> bool) -> bool {
+        let held = if self.has_thread() { self.life.hold() } else { None };
+        // Somebody else may have been faster.
+        let ended = held.is_some() && self.has_thread() && empty();
+        if ended {
+            self.has_thread.store(false, Release);
+        }
+        ended
+    }
+
+    /// Whether it is a thread's, as far as is known.
+    pub fn has_thread(&self) -> bool {
+        self.has_thread.load(Acquire)
     }
 
     /// For its own thread: enters, unless somebody else wants it, or this thread is in it already (a signal

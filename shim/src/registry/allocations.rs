@@ -22,6 +22,15 @@ pub struct Entry {
     pub bytes: u64,
 }
 
+impl Entry {
+    /// Whether it ends with a context. Virtual memory and what is mapped there belong to the device.
+    fn ends_with(&self, context: ContextRef) -> bool {
+        use AllocKind::*;
+        let stays = matches!(self.kind, VmmPhysical | VmmMapping | VmmReservation | VmmImport | Multicast | Reported);
+        self.context == context && !stays
+    }
+}
+
 impl Shim {
     /// Records an allocation that succeeded. `addr` is its pointer or handle.
     pub fn allocated(
@@ -201,12 +210,9 @@ impl Shim {
         }
     }
 
-    /// What belongs to a context ends with it. Virtual memory and what is mapped there belong to the
-    /// device.
+    /// What belongs to a context ends with it.
     pub fn end_allocations_of(&self, context: ContextRef) {
-        use AllocKind::*;
-        let stays = |kind| matches!(kind, VmmPhysical | VmmMapping | VmmReservation | VmmImport | Multicast | Reported);
-        for entry in self.registry.allocations.drain(|entry| entry.context == context && !stays(entry.kind)) {
+        for entry in self.registry.allocations.drain(|entry| entry.ends_with(context)) {
             self.count(counters::ENDED_WITH_CONTEXT, 1);
             if trace::on() && entry.kind != AllocKind::VmmPhysical {
                 self.trace_end(entry);
@@ -214,5 +220,10 @@ impl Shim {
             self.ended(entry);
         }
         self.stranded_context_ended(context);
+    }
+
+    /// Whether there are any.
+    pub fn has_allocations_of(&self, context: ContextRef) -> bool {
+        self.registry.allocations.any(|entry| entry.ends_with(context))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::backend;
 use crate::clock;
+use crate::pool::lock;
 use crate::shim::Shim;
 use crate::threads::{self, LastContext};
 use dashmap::DashMap;
@@ -11,6 +12,7 @@ use gpumem_wire::kinds::{AllocKind, EventKind, Vendor};
 use gpumem_wire::layout::{ContextRef, ContextSlot};
 use rustc_hash::FxBuildHasher;
 use std::mem::offset_of;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// The device is asked for its free memory at most this often.
@@ -25,6 +27,9 @@ pub struct Contexts {
     count: AtomicU32,
     looked_ns: AtomicU64,
     cursor: AtomicU32,
+    /// Green contexts that are gone, with their devices, and something that was made in them and is their primary
+    /// context's.
+    left: Mutex<Vec<(Device, u64, ContextRef)>>,
 }
 
 impl Contexts {
@@ -37,6 +42,7 @@ impl Contexts {
             count: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),
             cursor: AtomicU32::new(0),
+            left: Mutex::default(),
         }
     }
 }
@@ -202,6 +208,24 @@ impl Shim {
             event.context = context;
             event.a = handle;
         });
+    }
+
+    /// A green context is gone, and what can only be used there.
+    pub fn green_ended(&self, device: Device, handle: u64, context: ContextRef) {
+        self.end_execs_of(context);
+        if self.has_allocations_of(context) || self.has_streams_of(context) {
+            lock(&self.registry.contexts.left).push((device, handle, context));
+        } else {
+            self.context_ended(handle, context);
+        }
+    }
+
+    /// A device's primary context is gone, and what was left of green ones.
+    pub fn greens_ended(&self, device: Device) {
+        let mut left = lock(&self.registry.contexts.left);
+        let ended: Vec<_> = left.extract_if(.., |(on, ..)| *on == device).collect();
+        drop(left);
+        ended.into_iter().for_each(|(_, handle, context)| self.context_ended(handle, context));
     }
 
     /// What is known of a device's primary context: its handle, if it was met.

@@ -85,6 +85,11 @@ impl<V: Copy> Live<V> {
         taken
     }
 
+    /// Whether `wanted` names an entry.
+    pub fn any(&self, wanted: impl Fn(&V) -> bool) -> bool {
+        self.map.iter().any(|entry| wanted(entry.value()))
+    }
+
     pub fn len(&self) -> usize {
         self.map.len()
     }

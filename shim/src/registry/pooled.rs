@@ -195,13 +195,24 @@ impl Shim {
         self.count(counters::POOL_RELEASED_BYTES, bytes);
     }
 
+    /// A block that is the program's is about to go with its context: another thread may get its address at once.
+    pub fn pool_leaves(&self, block: &Block) {
+        if trace::on() {
+            self.trace_block(Action::Free, block);
+        }
+    }
+
+    /// It did not.
+    pub fn pool_stays(&self, block: &Block) {
+        if trace::on() {
+            self.trace_block(Action::Unfreed, block);
+        }
+    }
+
     /// A block went with its context.
     pub fn pool_lost(&'static self, block: &Block, owner: &'static Owner, live: bool) {
         if live {
             self.count(counters::ENDED_WITH_CONTEXT, 1);
-            if trace::on() {
-                self.trace_block(Action::Free, block);
-            }
             self.unlisted(block);
             self.ended_bytes(block, owner);
         }

@@ -101,6 +101,18 @@ impl Shim {
         self.ledger.streams.clear_if_any(entry.slot);
     }
 
+    /// Handles of the streams of a context, as far as it is known.
+    pub fn streams_of(&self, vendor: Vendor, context: u64) -> Vec<u64> {
+        let context = self.known_context(vendor, context);
+        let streams = self.registry.streams.map.iter();
+        streams.filter(|its| context == Some(its.context)).map(|its| its.key().1).collect()
+    }
+
+    /// Whether a context has streams.
+    pub fn has_streams_of(&self, context: ContextRef) -> bool {
+        self.registry.streams.map.iter().any(|its| its.context == context)
+    }
+
     /// All streams of a context are gone with it.
     pub fn end_streams_of(&self, context: ContextRef) {
         self.registry.streams.map.retain(|_, entry| {

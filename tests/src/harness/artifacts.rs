@@ -65,6 +65,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_lives", Link::Driver),
     ("graph_order", Link::Driver),
     ("graph_refused", Link::Driver),
+    ("green", Link::Driver),
     ("held", Link::Driver),
     ("holders", Link::Runtime),
     ("idle", Link::Runtime),

@@ -3,6 +3,7 @@
  *   blocks   memory that was freed before, and requests that run out
  *   execs    graphs that were launched before, and new ones (for a bound of 1)
  *   detach   contexts that end by the last cuCtxDetach, one after another
+ *   refused  the driver refuses to end a context (SIM_FAULT) with memory that lives and memory that was freed
  *   turns    threads that each retain it, work in it and let it go, so that the last to go and the next to come meet
  * For the simulator alone, where ending a context takes SIM_END_US. */
 #include "graph.h"
@@ -64,6 +65,31 @@ static void detach(void) {
     }
 }
 
+static void refused(void) {
+    uint64_t (*stat)(const char *) = simulator();
+    CUcontext made;
+    CUdeviceptr live;
+    OK(cuCtxCreate_v2(&made, 0, 0));
+    uint64_t used = stat("device_used");
+    for (int round = 0; round < 2; round++) {
+        OK(cuMemAlloc_v2(&live, BLOCK));
+        use_blocks();
+        EXPECT(cuCtxDestroy_v2(made), 1);
+        OK(cuCtxSynchronize());
+        uint64_t real = stat("cuMemAlloc_v2");
+        use_blocks();
+        fprintf(stderr, "real allocations %llu\n", (unsigned long long)(stat("cuMemAlloc_v2") - real));
+        OK(cuMemsetD32_v2(live, 5, BLOCK / 4));
+        OK(cuMemFree_v2(live));
+        EXPECT(cuMemFree_v2(live), 1);
+    }
+    /* Who needs all of the device gets what is idle. */
+    size_t room = ((size_t)1 << 30) - used;
+    OK(cuMemAlloc_v2(&live, room - room % BLOCK));
+    OK(cuMemFree_v2(live));
+    OK(cuCtxDestroy_v2(made));
+}
+
 enum { THREADS = 3, ROUNDS = 60, AT_ONCE = 3 };
 static void *turns(void *arg) {
     unsigned seed = (unsigned)(size_t)arg;
@@ -88,6 +114,11 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "detach")) {
         OK(cuInit(0));
         detach();
+        return did.failures;
+    }
+    if (argc > 1 && !strcmp(argv[1], "refused")) {
+        OK(cuInit(0));
+        refused();
         return did.failures;
     }
     if (argc > 1 && !strcmp(argv[1], "turns")) {

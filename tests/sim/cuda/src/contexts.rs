@@ -1,7 +1,7 @@
 //! Contexts: current, created, synchronised; limits and flags.
 
 use crate::abi::{H, In, Out};
-use gpumem_sim_engine::{Error, Result, capture, context, event, lock};
+use gpumem_sim_engine::{Error, Result, capture, context, event, green, lock};
 
 fn current() -> Result<H> {
     context::current().ok_or(Error::INVALID_CONTEXT)
@@ -125,10 +125,15 @@ cu! {
         own.peers.push(peer);
         Ok(())
     }
-    Init cuCtxFromGreenCtx [cuCtxFromGreenCtx 12040] [] (c, ctx: Out<H>, green: H) {
-        let _ = (ctx, green);
-        // There are none here.
-        Err(Error::NOT_SUPPORTED)
+    Init cuGreenCtxCreate [cuGreenCtxCreate 12040] [] (c, out: Out<H>, desc: usize, dev: i32, flags: u32) {
+        out.need()?;
+        out.set(green::create(desc, dev, flags)?)
+    }
+    Init cuGreenCtxDestroy [cuGreenCtxDestroy 12040] [] (c, h: H) { green::destroy(h) }
+    Init cuCtxFromGreenCtx [cuCtxFromGreenCtx 12040] [] (c, out: Out<H>, h: H) { out.set(green::context(h)?) }
+    Init cuGreenCtxStreamCreate [cuGreenCtxStreamCreate 12050] [] (c, out: Out<H>, h: H, flags: u32, priority: i32) {
+        out.need()?;
+        out.set(green::create_stream(h, flags, priority)?)
     }
     Ctx cuCtxDisablePeerAccess [cuCtxDisablePeerAccess 4000] [] (c, peer: H) {
         let mut m = lock();

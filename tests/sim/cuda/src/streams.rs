@@ -101,6 +101,9 @@ cu! {
         if h <= stream::PER_THREAD {
             return Err(Error::INVALID_HANDLE);
         }
+        if lock().detached.contains(&h) {
+            return stream::destroy(h);
+        }
         let s = c.stream(h)?;
         stream::destroy(s)
     }

@@ -16,6 +16,8 @@ pub struct Context {
     /// Retains of a primary context; 1 for a created one.
     pub refs: u32,
     pub primary: bool,
+    /// The primary context that this is a green one of; 0: of none.
+    pub parent: H,
     pub active: bool,
     /// What lived in it is gone, and its end is not over.
     pub ending: bool,
@@ -40,6 +42,7 @@ impl Context {
             flags: 0,
             refs: 0,
             primary: true,
+            parent: 0,
             active: false,
             ending: false,
             dead: false,
@@ -152,8 +155,12 @@ pub fn create(device: i32, flags: u32) -> Result<H> {
 }
 
 pub fn destroy(h: H) -> Result {
-    if lock().context(h).map_err(|_| Error::INVALID_CONTEXT)?.primary {
-        return Err(Error::INVALID_CONTEXT);
+    {
+        let mut m = lock();
+        let c = m.context(h).map_err(|_| Error::INVALID_CONTEXT)?;
+        if c.primary || c.parent != 0 {
+            return Err(Error::INVALID_CONTEXT);
+        }
     }
     tear_down(h)?;
     let mut m = lock();
@@ -193,6 +200,7 @@ fn tear_down(h: H) -> Result {
     wait_all(&fences);
     let mut m = lock();
     let device = m.context(h)?.device;
+    crate::green::end_all_of(&mut m, h);
     crate::memory::drop_context(&mut m, h);
     let streams: Vec<H> = m.streams.iter().filter(|(_, s)| s.ctx == h).map(|(h, _)| *h).collect();
     for s in streams {
@@ -250,6 +258,7 @@ pub fn set_current(h: H) -> Result {
 pub fn push(h: H) -> Result {
     let mut m = lock();
     if !m.contexts.contains_key(&h) {
+        m.missing("context", h);
         return Err(Error::INVALID_CONTEXT);
     }
     m.thread().stack.push(h);

@@ -39,7 +39,7 @@ pub fn create(ctx: H, flags: u32) -> Result<H> {
         return Err(Error::INVALID_VALUE);
     }
     let mut m = lock();
-    let h = m.handles.make("event");
+    let (h, ctx) = (m.handles.make("event"), m.owner(ctx));
     let time = Arc::new(AtomicU64::new(0));
     m.events.insert(h, Event { ctx, flags, fences: Vec::new(), time, captured: None });
     Ok(h)
@@ -83,6 +83,7 @@ pub fn record_outside(m: &mut Machine, h: H, stream: H) -> Result {
 /// captures: 900, and the capture is invalidated (measured on an H200).
 pub fn record_context(h: H, ctx: H) -> Result {
     let mut m = lock();
+    m.context(ctx).map_err(|_| Error::INVALID_CONTEXT)?;
     capture::forbid_in_context(&mut m, ctx)?;
     let fences = m.context_fences(ctx);
     let e = m.event(h)?;
@@ -126,6 +127,7 @@ pub fn wait(h: H, stream: H, flags: u32) -> Result {
 /// cuCtxWaitEvent: all later work of the context waits.
 pub fn wait_context(h: H, ctx: H) -> Result {
     let mut m = lock();
+    m.context(ctx).map_err(|_| Error::INVALID_CONTEXT)?;
     capture::forbid_in_context(&mut m, ctx)?;
     let fences = m.event(h)?.fences.clone();
     let streams: Vec<H> = m.streams.iter().filter(|(_, s)| s.ctx == ctx).map(|(h, _)| *h).collect();

@@ -19,6 +19,7 @@ pub mod error;
 pub mod event;
 pub mod exec;
 pub mod graph;
+pub mod green;
 pub mod handle;
 pub mod inside;
 pub mod ipc;

@@ -19,7 +19,7 @@ use crate::stream::Stream;
 use crate::user_object::UserObject;
 use crate::vmm::{Physical, Reservation};
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub struct Device {
@@ -61,7 +61,10 @@ pub struct Machine {
     pub arena: Arena,
     pub devices: Vec<Device>,
     pub contexts: HashMap<H, Context>,
+    pub greens: HashMap<H, crate::green::Green>,
     pub streams: HashMap<H, Stream>,
+    /// Streams that outlived their green context.
+    pub detached: HashSet<H>,
     pub events: HashMap<H, Event>,
     pub graphs: HashMap<H, Graph>,
     pub nodes: HashMap<H, Node>,
@@ -142,7 +145,9 @@ impl Machine {
             arena,
             devices: Vec::new(),
             contexts: HashMap::new(),
+            greens: HashMap::new(),
             streams: HashMap::new(),
+            detached: HashSet::new(),
             events: HashMap::new(),
             graphs: HashMap::new(),
             nodes: HashMap::new(),
@@ -199,6 +204,10 @@ impl Machine {
 
     /// What an unknown handle gives. One that was destroyed is a violation.
     pub fn missing(&self, kind: &str, h: H) -> Error {
+        if self.detached.contains(&h) {
+            report::violation("dead_handle", &format!("the green context of {kind} {h:#x} was destroyed"));
+            return Error::STREAM_DETACHED;
+        }
         if self.handles.known(h) {
             report::violation("dead_handle", &format!("{kind} {h:#x} was destroyed"));
         }
@@ -231,7 +240,9 @@ impl Machine {
 
     /// The same for one context.
     pub fn context_fences(&self, ctx: H) -> Vec<Fence> {
-        let streams = self.streams.values().filter(|s| s.ctx == ctx).map(|s| s.queue.tail());
+        // Those of its green contexts are its own too.
+        let streams = self.streams.values().filter(|s| s.ctx == ctx || self.owner(s.ctx) == ctx);
+        let streams = streams.map(|s| s.queue.tail());
         let orphans = self.contexts.get(&ctx).into_iter().flat_map(|c| c.orphans.iter());
         streams.chain(orphans.cloned()).filter(|f| !f.reached()).collect()
     }

@@ -76,7 +76,7 @@ impl Array {
 
 impl Machine {
     pub fn add_alloc(&mut self, addr: u64, size: u64, kind: Kind, ctx: H, device: u32) {
-        let id = self.id();
+        let (id, ctx) = (self.id(), self.owner(ctx));
         let a = Alloc { size, id, kind, ctx, device, flags: 0, accessible: true, exported: false };
         self.allocs.insert(addr, a);
     }

@@ -95,6 +95,7 @@ fn load_image(m: &mut Machine, ctx: H, image: &ptx::Image, hash: u64, library: H
     }
     let h = m.handles.make("module");
     let functions = add_functions(m, image, hash, h, library);
+    let ctx = m.owner(ctx);
     m.modules.insert(h, Module { ctx, image: hash, functions, globals });
     Ok(h)
 }

@@ -1,0 +1,160 @@
+//! Green contexts: a share of a device's units for its primary context, which each of them holds.
+//!
+//! Memory that is made in one is the primary context's and stays when it ends; its streams stay too, and all but
+//! their destruction answers 917 from then on; captures of theirs are over. With the last holder the primary context
+//! ends. (NVIDIA, CUDA driver API, cuGreenCtxDestroy.)
+
+use super::context::{self, all_goes};
+use super::{stream, written};
+use crate::call::Call;
+use crate::pool::ends::Leaving;
+use crate::pool::{self, lock};
+use crate::{backend, graphs, threads};
+use gpumem_abi::types::*;
+use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
+
+/// `CUDA_ERROR_STREAM_DETACHED`
+const STREAM_DETACHED: Status = 917;
+
+/// One that the program made.
+struct Green {
+    handle: u64,
+    device: Device,
+    /// What stands for it where a context is asked for, once the program has that.
+    context: Option<u64>,
+    /// Streams that were made for it, by name.
+    streams: Vec<u64>,
+}
+
+static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
+
+/// Does something with one that the program has.
+fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
+    lock(&GREENS).iter_mut().find(|green| green.handle == handle as u64).map(f)
+}
+
+/// The program makes one, which holds the device's primary context.
+pub unsafe fn create(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Context, Opaque, Device, c_uint) -> Status,
+    green: *mut Context,
+    desc: Opaque,
+    device: Device,
+    flags: c_uint,
+) -> Status {
+    // Another thread may be letting the last holder go.
+    let _stay = pool::device::stay(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
+    // SAFETY: the program's own call; `green` is its out-parameter, written if the call succeeded.
+    unsafe {
+        let status = real(green, desc, device, flags);
+        if let Some(green) = written(green).filter(|_| status == SUCCESS) {
+            let made = Green { handle: green as u64, device, context: None, streams: Vec::new() };
+            call.record(|_| lock(&GREENS).push(made));
+        }
+        status
+    }
+}
+
+/// The program asks for the context that stands for one: memory that it allocates there may be used by the primary
+/// context and its other green ones, while an event behind the work of this one covers no other's.
+/// Source: NVIDIA, CUDA driver API, cuCtxRecordEvent.
+pub unsafe fn to_context(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Context, Context) -> Status,
+    ctx: *mut Context,
+    green: Context,
+) -> Status {
+    // SAFETY: the program's own call; `ctx` is its out-parameter, written if the call succeeded.
+    unsafe {
+        let status = real(ctx, green);
+        if let Some(ctx) = written(ctx).filter(|_| status == SUCCESS) {
+            pool::reached_into();
+            let device = with(green, |green| {
+                green.context = Some(ctx as u64);
+                green.device
+            });
+            // It ends when the primary one does, too.
+            call.record(|shim| shim.context(call.vendor, ctx as u64, device, true));
+        }
+        status
+    }
+}
+
+/// The program makes a stream of one.
+pub unsafe fn create_stream(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Stream, Context, c_uint, c_int) -> Status,
+    out: *mut Stream,
+    green: Context,
+    flags: c_uint,
+    priority: c_int,
+) -> Status {
+    // SAFETY: the program's own call; `out` is its out-parameter, written if the call succeeded.
+    unsafe {
+        let status = stream::created(&call, real(out, green, flags, priority), out, flags, priority);
+        if let Some(made) = written(out).filter(|_| status == SUCCESS) {
+            with(green, |green| green.streams.push(made as u64));
+        }
+        status
+    }
+}
+
+/// A stream is gone, whose ever it was.
+pub fn stream_gone(stream: Stream) {
+    for green in lock(&GREENS).iter_mut() {
+        green.streams.retain(|&its| its != stream as u64);
+    }
+}
+
+/// The program destroys one.
+pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, green: Context) -> Status {
+    let known = call.note(|_| {
+        let mut greens = lock(&GREENS);
+        let at = greens.iter().position(|its| its.handle == green as u64)?;
+        Some(greens.swap_remove(at))
+    });
+    let Some(known) = known.flatten() else {
+        // SAFETY: the program's own call.
+        return unsafe { real(green) };
+    };
+    threads::context_changes();
+    let own = known.context;
+    let _closed = context::close_primary(&call, known.device);
+    let mut streams = known.streams.clone();
+    let going = own.and_then(|own| {
+        call.note(|shim| {
+            streams.extend(shim.streams_of(call.vendor, own));
+            shim.context_going(call.vendor, own)
+        })
+        .flatten()
+    });
+    let leaving = own.and_then(|own| all_goes(&call, own, false));
+    let cache = graphs::cache(call.vendor);
+    // What was launched there is known by events from now on.
+    let left: Vec<_> = cache.into_iter().flat_map(|cache| streams.iter().map(move |&its| (cache, its))).collect();
+    left.iter().for_each(|(cache, its)| cache.stream_going(*its as Stream));
+    // SAFETY: the program's own call.
+    let status = unsafe { real(green) };
+    left.iter().for_each(|(cache, _)| cache.stream_gone());
+    leaving.into_iter().for_each(if status == SUCCESS { Leaving::gone } else { Leaving::stay });
+    if status != SUCCESS {
+        call.note(|shim| {
+            if let (Some(own), Some(going)) = (own, going) {
+                shim.context_stays(call.vendor, own, going);
+            }
+            lock(&GREENS).push(known);
+        });
+        return status;
+    }
+    call.note(|shim| {
+        streams.iter().for_each(|&its| shim.capture_ended(call.vendor, its, 0, STREAM_DETACHED));
+        if let (Some(own), Some(going)) = (own, going) {
+            shim.green_ended(known.device, own, going);
+        }
+    });
+    if call.note(|_| backend::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {
+        context::primary_gone(&call, known.device);
+    }
+    status
+}

@@ -1,0 +1,87 @@
+//! Whether a thread has ended, as others may rely on it.
+//!
+//! The kernel still finds a thread (`tgkill`) for a while after `pthread_join` has returned, or gives its number to
+//! another. What it does before whoever joins the thread goes on is to mark the robust mutexes that the thread holds
+//! (exit_mm_release in kernel/fork.c). So each thread holds one, for as long as it lives, also while its destructors
+//! run; and whoever asks needs no system call.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+
+// pthread.h
+const PTHREAD_MUTEX_ROBUST: libc::c_int = 1;
+
+/// What a thread holds until it ends. The mutex stays where it is.
+pub struct Life(Box<UnsafeCell<libc::pthread_mutex_t>>);
+
+// SAFETY: a mutex is made to be used by many threads, by reference.
+unsafe impl Send for Life {}
+// SAFETY: as above.
+unsafe impl Sync for Life {}
+
+impl Default for Life {
+    fn default() -> Self {
+        let life = Self(Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+        let mut robust = MaybeUninit::uninit();
+        // SAFETY: the attributes are made before they are used; nobody else knows the mutex yet. None of these can
+        // fail with glibc (since 2.12).
+        unsafe {
+            libc::pthread_mutexattr_init(robust.as_mut_ptr());
+            libc::pthread_mutexattr_setrobust(robust.as_mut_ptr(), PTHREAD_MUTEX_ROBUST);
+            libc::pthread_mutex_init(life.0.get(), robust.as_ptr());
+            libc::pthread_mutexattr_destroy(robust.as_mut_ptr());
+        }
+        life
+    }
+}
+
+/// The calling thread holds it.
+pub struct Held<'a>(&'a Life);
+
+impl Life {
+    /// Takes hold of it, unless a thread has it that lives: it is held for a few instructions otherwise.
+    pub fn hold(&self) -> Option<Held<'_>> {
+        // SAFETY: the mutex lives as long as this.
+        match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
+            0 => Some(Held(self)),
+            libc::EOWNERDEAD => {
+                // SAFETY: held by this thread now.
+                unsafe { libc::pthread_mutex_consistent(self.0.get()) };
+                Some(Held(self))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Held<'static> {
+    /// Until this thread has ended: the kernel has the mutex's address from now on, which is never freed.
+    pub fn for_life(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // SAFETY: held by this thread.
+        unsafe { libc::pthread_mutex_unlock(self.0.0.get()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_held_for_as_long_as_its_thread_lives() {
+        let life: &'static Life = Box::leak(Box::default());
+        for _ in 0..1000 {
+            let held = std::thread::spawn(|| life.hold().map(Held::for_life).is_some());
+            assert!(held.join().unwrap());
+            // Joined, so nobody's.
+            let held = life.hold().expect("its thread has ended");
+            assert!(std::thread::spawn(|| life.hold().is_none()).join().unwrap());
+            drop(held);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Green contexts end. What the driver destroys with one is not used afterwards; what it leaves, the program's memory
+//! and streams, is as it was.
+
+use gpumem_tests::harness::{Program, client};
+use gpumem_wire::counters;
+
+/// Settings under which everything has to hold.
+const SETTINGS: &[&[(&str, &str)]] =
+    &[&[], &[("GPUMEM_FREE", "deferred")], &[("GPUMEM_GRAPH_CACHE", "1")], &[("SIM_REUSE_HANDLES", "1")]];
+
+fn green(what: &str) -> Program {
+    client("green").arg(what)
+}
+
+#[track_caller]
+fn breaks_no_rule(what: &str) {
+    assert_eq!(green(what).native().ok().violations(), [""; 0], "natively");
+    for setting in SETTINGS {
+        let ran = green(what).envs(setting).preloaded().ok();
+        assert_eq!((ran.violations(), ran.ours()), (vec![], vec![""; 0]), "{setting:?}");
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
+/// The primary context ends with the last green one that holds it, and all idle blocks with it.
+#[test]
+fn a_green_context_is_the_last_to_hold_the_primary_one() {
+    breaks_no_rule("primary");
+}
+
+/// What was allocated in a green context is the primary one's.
+#[test]
+fn memory_of_a_green_context_ends_with_the_primary_one() {
+    breaks_no_rule("left");
+}
+
+/// Execs that the cache keeps end before their context; memory does not.
+#[test]
+fn execs_of_a_green_context_end_before_it() {
+    breaks_no_rule("execs");
+}
+
+/// Nobody asks a stream whose green context is gone whether a launch is over.
+#[test]
+fn streams_that_outlive_their_green_context_are_not_asked() {
+    breaks_no_rule("streams");
+}
+
+/// A capture that ended with its green context puts nothing aside any more.
+#[test]
+fn a_capture_ends_with_its_green_context() {
+    let native = green("captures").native().ok();
+    let ran = green("captures").preloaded().ok();
+    assert_eq!(ran.violations(), native.violations());
+    assert!(ran.err.contains("real allocations 0\n"), "{}", ran.err);
+    let ledger = ran.ledger();
+    assert_eq!(ledger.counter(counters::CAPTURES_FAILED), 1);
+    ledger.sound().complete();
+}
