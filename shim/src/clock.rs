@@ -13,14 +13,6 @@ pub fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_COARSE)
 }
 
-/// The longest that [`now_ns`] is late.
-pub fn tick_ns() -> u64 {
-    let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills the struct.
-    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut tick) };
-    tick.tv_nsec as u64
-}
-
 /// CLOCK_MONOTONIC.
 pub fn precise_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)

@@ -67,7 +67,7 @@ impl Cache {
     /// Whether something that was launched on this lane so long ago is not over. What runs in order, and was
     /// launched since, is then work for about as long.
     fn is_behind(&self, all: &[&'static Real], lane: Lane, ns: u64) -> bool {
-        let before = clock::now_ns().saturating_sub(ns + clock::tick_ns());
+        let before = clock::precise_ns().saturating_sub(ns);
         let of_lane = all.iter().filter(|real| real.lane.load(Relaxed) == lane && real.marked.load(Relaxed));
         let long_ago = of_lane.filter(|real| real.used_ns.load(Relaxed) <= before);
         let Some(mut lease) = long_ago.max_by_key(|real| real.used_ns.load(Relaxed)).and_then(|real| real.lease())

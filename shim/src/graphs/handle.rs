@@ -119,7 +119,9 @@ impl<T: Default> Handles<T> {
     }
 }
 
-/// An exec as the program knows it.
+/// An exec as the program knows it. What a launch reads comes first, in one line of the processor's caches, where it
+/// mostly is not: a program comes back to a handle when the device is done.
+#[repr(C, align(64))]
 pub struct Handle {
     /// The real exec that holds what this handle means; null: none does now.
     pub real: AtomicPtr<Real>,

@@ -34,6 +34,7 @@ impl Cache {
     pub unsafe fn launch(&self, real: Launch, index: u32, to: StreamArg) -> (Status, u32) {
         let Some(handle) = self.execs.get(index) else { return (INVALID, crate::ledger::table::NO_SLOT) };
         let slot = handle.slot.load(Relaxed);
+        gate::record_if_started(|shim| shim.handle_launches(slot));
         if let Some(exec) = handle.resident().filter(|_| !self.pressed.load(Relaxed))
             && exec.share()
         {
@@ -92,7 +93,8 @@ impl Cache {
             }
         }
         let exec = lease.real();
-        exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
+        // Near a bound, where all come by here, their order counts.
+        exec.used(clock::precise_ns(), std::mem::take(&mut lease.body().stays));
         if status == SUCCESS {
             self.leaves_lane(&mut lease, lane);
             exec.lane.store(lane, Relaxed);

@@ -60,36 +60,38 @@ pub fn names_stream(lane: Lane) -> Option<u64> {
 /// Bit of [`Real::lease`]: one thread has the exec for itself. Below it: launches going on.
 const EXCLUSIVE: u32 = 1 << 31;
 
-/// A real exec. Never freed, only used again.
+/// A real exec. Never freed, only used again. What a launch reads and writes comes first, in one line of the
+/// processor's caches, as in [`Handle`].
 #[derive(Default)]
+#[repr(C, align(64))]
 pub struct Real {
     lease: AtomicU32,
+    /// Whether the body's event covers the last launch.
+    pub marked: AtomicBool,
     exec: AtomicUsize,
+    /// Where the last launch may still run.
+    pub lane: AtomicU64,
+    /// Last launch, ns.
+    pub used_ns: AtomicU64,
     /// Index of its handle plus one; 0: parked.
     pub owner: AtomicU32,
     /// Address of its class; 0: it serves one handle for ever, or is not in use.
     pub class: AtomicUsize,
     pub context: AtomicU64,
-    /// Last launch, ns.
-    pub used_ns: AtomicU64,
     /// A launch that does not count in the order of last uses, and the place that it leaves the exec.
     uncounted_ns: AtomicU64,
     place_ns: AtomicU64,
-    /// Where the last launch may still run.
-    pub lane: AtomicU64,
     /// What it holds is not known: its lease is never given back.
     pub lost: AtomicBool,
-    /// A context that went while another thread had the lease, for longer than that was waited for: if it
-    /// is this exec's, nobody gives that to the library any more.
-    abandoned: AtomicU64,
     /// No handle can use it: it goes when it is over.
     pub doomed: AtomicBool,
     /// The library may wait for the device when it destroys it.
     pub waits: AtomicBool,
     /// Many of its nodes were given another shape, so that the device takes longer for them.
     pub worn: AtomicBool,
-    /// Whether the body's event covers the last launch.
-    pub marked: AtomicBool,
+    /// A context that went while another thread had the lease, for longer than that was waited for: if it
+    /// is this exec's, nobody gives that to the library any more.
+    abandoned: AtomicU64,
     /// Bytes that it is estimated to take on the host, and on the device.
     host_bytes: AtomicU64,
     device_bytes: AtomicU64,
@@ -138,8 +140,8 @@ impl Real {
         self.used_ns.store(now, Relaxed);
     }
 
-    /// Stands just before where another stood, which stands where its last launch puts it. (By the clock those
-    /// may be one place: it ticks every few milliseconds.)
+    /// Stands just before where another stood, which stands where its last launch puts it. (Of launches that no
+    /// bound is near to, those may be one place: their clock ticks every few milliseconds.)
     pub fn takes_place_of(&self, other: &Self) {
         self.place_ns.store(other.place().saturating_sub(1), Relaxed);
         self.uncounted_ns.store(self.used_ns.load(Relaxed), Relaxed);

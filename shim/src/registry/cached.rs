@@ -93,6 +93,20 @@ impl Shim {
         self.set_exec(slot, offset_of!(ExecSlot, state), exec_state(state, pinned));
     }
 
+    /// A launch of a handle of ours begins: what it will be counted in is fetched while the library is at it.
+    #[inline]
+    pub fn handle_launches(&self, slot: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if slot != NO_SLOT {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let launches = self.ledger.execs.field(slot, offset_of!(ExecSlot, launches));
+            // SAFETY: a hint, which reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(launches).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = slot;
+    }
+
     /// A launch of a handle of ours returned.
     #[inline]
     pub fn handle_launched(&self, slot: u32, status: Status) {

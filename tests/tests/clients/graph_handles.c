@@ -177,11 +177,11 @@ static void more_than(unsigned most, int differ, int busy) {
     for (int round = 0; round < 2; round++) /* by the second, near the bound, launches leave events */
         for (unsigned i = 0; i < most; i++) EXPECT(left_by(e[i]), 1001 * (1 + i));
     EXPECT(left_by(e[most]), 1001 * (1 + most)); /* on an exec of another */
-    if (busy) spin(s, 500000);
+    if (busy) spin(s, 900000);
     for (unsigned i = most; i < EXECS; i++) {
         launch(e[i], s);
         if (!busy) wait_for(s);
-        if (i == most) usleep(30000); /* since when it has not been over */
+        if (i == most && busy) usleep(250000); /* since when it has not been over */
     }
     wait_for(s);
     EXPECT(word_of(b), EXECS);
