@@ -34,9 +34,9 @@ fn memory_of_a_green_context_ends_with_the_primary_one() {
     breaks_no_rule("left");
 }
 
-/// Execs that the cache keeps end before their context; memory does not.
+/// Execs outlive the green context that they were made in, as memory does; nothing of the cache is in it.
 #[test]
-fn execs_of_a_green_context_end_before_it() {
+fn execs_outlive_their_green_context() {
     breaks_no_rule("execs");
 }
 

@@ -1,8 +1,8 @@
 //! Green contexts: a share of a device's units for its primary context, which each of them holds.
 //!
-//! Memory that is made in one is the primary context's and stays when it ends; its streams stay too, and all but
-//! their destruction answers 917 from then on; captures of theirs are over. With the last holder the primary context
-//! ends. (NVIDIA, CUDA driver API, cuGreenCtxDestroy.)
+//! Memory and execs that are made in one are the primary context's and stay when it ends; its streams answer 709 from
+//! then on, and captures of theirs are over. With the last holder the primary context ends. (NVIDIA, CUDA driver API,
+//! cuGreenCtxDestroy; streams and execs as measured on an H200, driver 580.)
 
 use super::context::{self, all_goes};
 use super::{stream, written};
@@ -13,9 +13,10 @@ use crate::{backend, graphs, threads};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// `CUDA_ERROR_STREAM_DETACHED`
-const STREAM_DETACHED: Status = 917;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`
+const DESTROYED: Status = 709;
 
 /// One that the program made.
 struct Green {
@@ -28,6 +29,14 @@ struct Green {
 }
 
 static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
+/// There is a context that stands for one.
+static CONTEXTS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a context stands for a green one: its execs live on when it has ended, and no other can be made of their
+/// graphs then.
+pub fn is_one(context: u64) -> bool {
+    CONTEXTS.load(Relaxed) && lock(&GREENS).iter().any(|green| green.context == Some(context))
+}
 
 /// Does something with one that the program has.
 fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
@@ -70,6 +79,7 @@ pub unsafe fn to_context(
         let status = real(ctx, green);
         if let Some(ctx) = written(ctx).filter(|_| status == SUCCESS) {
             pool::reached_into();
+            CONTEXTS.store(true, Relaxed);
             let device = with(green, |green| {
                 green.context = Some(ctx as u64);
                 green.device
@@ -148,7 +158,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
         return status;
     }
     call.note(|shim| {
-        streams.iter().for_each(|&its| shim.capture_ended(call.vendor, its, 0, STREAM_DETACHED));
+        streams.iter().for_each(|&its| shim.capture_ended(call.vendor, its, 0, DESTROYED));
         if let (Some(own), Some(going)) = (own, going) {
             shim.green_ended(known.device, own, going);
         }

@@ -210,10 +210,9 @@ impl Shim {
         });
     }
 
-    /// A green context is gone, and what can only be used there.
+    /// A green context is gone. What was made in it is there as long as the primary one.
     pub fn green_ended(&self, device: Device, handle: u64, context: ContextRef) {
-        self.end_execs_of(context);
-        if self.has_allocations_of(context) || self.has_streams_of(context) {
+        if self.has_allocations_of(context) || self.has_streams_of(context) || self.has_execs_of(context) {
             lock(&self.registry.contexts.left).push((device, handle, context));
         } else {
             self.context_ended(handle, context);

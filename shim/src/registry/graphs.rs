@@ -224,4 +224,9 @@ impl Shim {
             self.exec_ended(entry);
         }
     }
+
+    /// Whether a context has execs.
+    pub fn has_execs_of(&self, context: ContextRef) -> bool {
+        self.registry.execs.any(|entry| entry.context == context)
+    }
 }

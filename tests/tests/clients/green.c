@@ -85,7 +85,7 @@ static void launch_some(Stream s, void *green) {
     for (int i = 0; i < EXECS; i++) exec_end(e[i]);
     OK(cuMemFree_v2(p));
     counted_free(DEVICE, WORDS * 4);
-    OK(cuStreamDestroy_v2(s));
+    EXPECT(cuStreamDestroy_v2(s), green ? 709 : 0);
 }
 static void execs(void) {
     begin();
@@ -95,10 +95,20 @@ static void execs(void) {
         OK(cuCtxFromGreenCtx(&of_green, green));
         OK(cuCtxSetCurrent(of_green));
         launch_some(stream_new(), NULL);
-        CUdeviceptr left = words_new(); /* the primary context's: it stays */
+        CUdeviceptr left = words_new(); /* the primary context's: it stays, and so do execs */
+        Graph g = graph_new();
+        add_fill(g, NULL, left, 3);
+        Exec e = exec_of(g);
+        graph_end(g);
         OK(cuCtxSetCurrent(context));
         OK(cuGreenCtxDestroy(green));
+        Stream s = stream_new();
         launch_some(stream_new(), NULL);
+        launch(e, s);
+        wait_for(s);
+        EXPECT(word_of(left), 3);
+        exec_end(e);
+        OK(cuStreamDestroy_v2(s));
         clear(left);
         OK(cuMemFree_v2(left));
         counted_free(DEVICE, WORDS * 4);

@@ -9,6 +9,7 @@ use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::backend::graphs::{Read, Reading};
 use crate::backend::params::packed;
 use crate::doors::driver;
+use crate::hooks::green;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use rustc_hash::FxHashMap;
@@ -32,6 +33,9 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
     // SAFETY: writes the handle.
     ok(unsafe { driver::cuCtxGetCurrent(&mut context) })?;
     shape.context = context as u64;
+    if green::is_one(shape.context) {
+        return Err(Pinned::Contexts);
+    }
     let mut device = 0;
     // SAFETY: writes the number.
     ok(unsafe { driver::cuCtxGetDevice(&mut device) })?;

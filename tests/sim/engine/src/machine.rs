@@ -206,7 +206,7 @@ impl Machine {
     pub fn missing(&self, kind: &str, h: H) -> Error {
         if self.detached.contains(&h) {
             report::violation("dead_handle", &format!("the green context of {kind} {h:#x} was destroyed"));
-            return Error::STREAM_DETACHED;
+            return Error::CONTEXT_IS_DESTROYED;
         }
         if self.handles.known(h) {
             report::violation("dead_handle", &format!("{kind} {h:#x} was destroyed"));
