@@ -49,7 +49,8 @@ impl Cache {
         if !oldest.worn.load(Relaxed) || !self.is_behind(&all, lane, takes) {
             return None;
         }
-        all.retain(|real| !ptr::eq(*real, oldest));
+        // Of those in whose room it fits: small ones do not all go for a large one.
+        all.retain(|real| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real));
         all.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.worn.load(Relaxed)));
         let idle = all.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, rest))?;
         self.end_idle(idle, true);
@@ -69,14 +70,12 @@ impl Cache {
     fn is_behind(&self, all: &[&'static Real], lane: Lane, ns: u64) -> bool {
         let before = clock::precise_ns().saturating_sub(ns);
         let of_lane = all.iter().filter(|real| real.lane.load(Relaxed) == lane && real.marked.load(Relaxed));
-        let long_ago = of_lane.filter(|real| real.used_ns.load(Relaxed) <= before);
-        let Some(mut lease) = long_ago.max_by_key(|real| real.used_ns.load(Relaxed)).and_then(|real| real.lease())
-        else {
-            return false;
-        };
+        let launched = |real: &Real| real.launched_ns.load(Relaxed);
+        let long_ago = of_lane.filter(|real| launched(real) <= before).max_by_key(|real| launched(real));
+        let Some(mut lease) = long_ago.and_then(|real| real.lease()) else { return false };
         // It may have been launched, or taken, since.
         let real = lease.real();
         let same = real.lane.load(Relaxed) == lane && real.marked.load(Relaxed);
-        same && real.used_ns.load(Relaxed) <= before && !self.is_over(&mut lease, lane)
+        same && launched(real) <= before && !self.is_over(&mut lease, lane)
     }
 }

@@ -213,6 +213,14 @@ impl Cache {
         room
     }
 
+    /// Whether there would be room for an exec if another went.
+    pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &Real) -> bool {
+        let inner = lock(&self.inner);
+        let (count, most) = self.bounds.most();
+        let left = inner.bytes.saturating_sub(other.bytes());
+        (count == 0 || inner.count <= count) && (most == 0 || left + host + device <= most)
+    }
+
     /// An exec is gone, or was not made after all.
     pub fn release(&self, (host, device): (u64, u64)) {
         let mut inner = lock(&self.inner);

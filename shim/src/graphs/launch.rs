@@ -93,13 +93,15 @@ impl Cache {
             }
         }
         let exec = lease.real();
-        // Near a bound, where all come by here, their order counts.
-        exec.used(clock::precise_ns(), std::mem::take(&mut lease.body().stays));
+        exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
         if status == SUCCESS {
             self.leaves_lane(&mut lease, lane);
             exec.lane.store(lane, Relaxed);
             let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to, context_of(&body));
             exec.marked.store(marked, Relaxed);
+            if marked {
+                exec.launched_ns.store(clock::precise_ns(), Relaxed);
+            }
             lease.body().uploaded = true;
         }
         self.waited(handle, pending, status);

@@ -89,6 +89,8 @@ pub struct Real {
     pub waits: AtomicBool,
     /// Many of its nodes were given another shape, so that the device takes longer for them.
     pub worn: AtomicBool,
+    /// The last launch that left an event, by the clock that tells apart what is in one tick of the other.
+    pub launched_ns: AtomicU64,
     /// A context that went while another thread had the lease, for longer than that was waited for: if it
     /// is this exec's, nobody gives that to the library any more.
     abandoned: AtomicU64,
@@ -140,8 +142,8 @@ impl Real {
         self.used_ns.store(now, Relaxed);
     }
 
-    /// Stands just before where another stood, which stands where its last launch puts it. (Of launches that no
-    /// bound is near to, those may be one place: their clock ticks every few milliseconds.)
+    /// Stands just before where another stood, which stands where its last launch puts it. (By the clock those
+    /// may be one place: it ticks every few milliseconds.)
     pub fn takes_place_of(&self, other: &Self) {
         self.place_ns.store(other.place().saturating_sub(1), Relaxed);
         self.uncounted_ns.store(self.used_ns.load(Relaxed), Relaxed);
@@ -175,6 +177,11 @@ impl Real {
     pub fn set_bytes(&self, (host, device): (u64, u64)) {
         self.host_bytes.store(host, Relaxed);
         self.device_bytes.store(device, Relaxed);
+    }
+
+    /// Host and device bytes together.
+    pub fn bytes(&self) -> u64 {
+        self.host_bytes.load(Relaxed) + self.device_bytes.load(Relaxed)
     }
 
     /// Host and device bytes, which are 0 from now on.

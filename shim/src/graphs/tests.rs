@@ -202,6 +202,22 @@ fn destroy_context(cache: &Cache, library: &Library) {
     library.gone.store(true, SeqCst);
 }
 
+/// A large exec does not take the room of small ones, which would all go before it fits.
+#[test]
+fn room_is_made_by_one_that_is_large_enough() {
+    let (cache, _, real) = cache(Library::default());
+    real.set_bytes((30, 10));
+    cache.reserve((50, 10), true); // 60 bytes of another, and this one's, which nobody reserved
+    lock(&cache.inner).bytes += 40;
+    for (count, bytes, fits) in
+        [(0, 100, (40, true)), (0, 100, (41, false)), (0, 0, (900, true)), (2, 0, (900, true)), (1, 0, (1, false))]
+    {
+        cache.bounds.count.store(count, Relaxed);
+        cache.bounds.bytes.store(bytes, Relaxed);
+        assert_eq!(cache.fits_in_place_of((fits.0, 0), real), fits.1, "{count} execs, {bytes} bytes: {fits:?}");
+    }
+}
+
 #[test]
 fn what_is_being_destroyed_is_in_its_context_until_that_is_done() {
     let (gate, begun, open) = Gate::new();

@@ -12,6 +12,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::OomFallback;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
 
 /// Times that idle blocks go back for one request at most.
 const FLUSHES: usize = 64;
@@ -165,16 +166,23 @@ impl Pool {
         self.moves.1.load(SeqCst)
     }
 
-    /// Whether that is what it was, once no block is on its way.
+    /// Whether that is what it was, once no block is on its way. A thread that moves one may have to wait for a
+    /// processor.
     fn is_still_at(&self, before: u64) -> bool {
-        const LOOKS: usize = 1000;
-        for _ in 0..LOOKS {
-            if self.moves.0.load(SeqCst) == self.moved() {
-                break;
+        const YIELDS: usize = 100;
+        const SLEEP: Duration = Duration::from_micros(50);
+        const SLEEPS: usize = 400;
+        for look in 0..YIELDS + SLEEPS {
+            let moved = self.moved();
+            if moved != before {
+                return false;
             }
-            std::thread::yield_now();
+            if self.moves.0.load(SeqCst) == moved {
+                return true;
+            }
+            if look < YIELDS { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
         }
-        self.moved() == before
+        true
     }
 
     /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
