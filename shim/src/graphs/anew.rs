@@ -9,6 +9,7 @@ use super::cache::{Cache, Work};
 use super::choose::{MAX_TRIES, Rest};
 use super::class::Class;
 use super::real::{Lane, Lease, Real};
+use crate::activity;
 use crate::clock;
 use crate::gate;
 use gpumem_wire::counters;
@@ -46,7 +47,8 @@ impl Cache {
     ) -> Option<Lease> {
         let oldest = *ours.first()?;
         let takes = BEHIND * class.instantiate_ns.load(Relaxed);
-        if !oldest.worn.load(Relaxed) || !self.is_behind(&all, lane, takes) {
+        // Work that waits for the program is over when the program likes: the library may wait for it.
+        if !oldest.worn.load(Relaxed) || activity::is_outside() || !self.is_behind(&all, lane, takes) {
             return None;
         }
         // Of those in whose room it fits: small ones do not all go for a large one.
