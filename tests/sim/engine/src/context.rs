@@ -103,7 +103,9 @@ pub fn release_primary(device: i32) -> Result {
             return Err(Error::INVALID_CONTEXT);
         }
         c.refs -= 1;
-        (h, c.refs == 0)
+        // Who retains it now gets the next one.
+        c.ending = c.refs == 0;
+        (h, c.ending)
     };
     if last { tear_down(h) } else { Ok(()) }
 }
