@@ -119,8 +119,8 @@ class Ledger:
             "real_mib": (get("real_bytes_added", 0) - get("real_bytes_removed", 0)) / 2**20,
             "source_mib": (get("source_bytes_added", 0) - get("source_bytes_removed", 0)) / 2**20,
             "source_nodes": nodes, "source_bytes_per_node": round(held / nodes, 1) if nodes else None,
-            **{k: get(k, 0) for k in ("handles_made", "real_execs_made", "made_anew", "retargets", "recycled", "evictions", "over_bound",
-                                      "fallback_instantiates", "one_by_one", "folds", "unfolds", "thrashes", "oom_retries",
+            **{k: get(k, 0) for k in ("handles_made", "real_execs_made", "made_anew", "retargets", "recycled", "evictions",
+                                      "over_bound", "fallback_instantiates", "one_by_one", "folds", "unfolds", "thrashes", "oom_retries",
                                       "updates", "update_failures", "launches")},
         }
 

@@ -1,5 +1,5 @@
 //! Green contexts end. What the driver destroys with one is not used afterwards; what it leaves, the program's memory
-//! and streams, is as it was.
+//! and execs, is as it was.
 
 use gpumem_tests::harness::{Program, client};
 use gpumem_wire::counters;

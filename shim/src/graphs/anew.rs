@@ -39,7 +39,7 @@ impl Cache {
     pub(super) fn make_anew(
         &self,
         class: &Arc<Class>,
-        (ours, mut all): (&[&'static Real], Vec<&'static Real>),
+        (ours, all): (&[&'static Real], &[&'static Real]),
         (lane, counts): (Lane, bool),
         bytes: (u64, u64),
         work: &mut Work,
@@ -48,13 +48,14 @@ impl Cache {
         let oldest = *ours.first()?;
         let takes = BEHIND * class.instantiate_ns.load(Relaxed);
         // Work that waits for the program is over when the program likes: the library may wait for it.
-        if !oldest.worn.load(Relaxed) || activity::is_outside() || !self.is_behind(&all, lane, takes) {
+        if !oldest.worn.load(Relaxed) || activity::is_outside() || !self.is_behind(all, lane, takes) {
             return None;
         }
         // Of those in whose room it fits: small ones do not all go for a large one.
-        all.retain(|real| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real));
-        all.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.worn.load(Relaxed)));
-        let idle = all.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, rest))?;
+        let goes = |real: &&'static Real| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
+        let mut others: Vec<_> = all.iter().copied().filter(goes).collect();
+        others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.worn.load(Relaxed)));
+        let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, rest))?;
         self.end_idle(idle, true);
         if !self.reserve(bytes, false) {
             return None;

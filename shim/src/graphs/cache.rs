@@ -202,9 +202,8 @@ impl Cache {
     /// Counts an exec that is about to be made, if there is room for it; without room if `over`.
     pub fn reserve(&self, (host, device): (u64, u64), over: bool) -> bool {
         let mut inner = lock(&self.inner);
-        let (count, most) = self.bounds.most();
         let bytes = host + device;
-        let room = (count == 0 || inner.count < count) && (most == 0 || inner.bytes + bytes <= most);
+        let room = self.has_room(inner.count, inner.bytes + bytes);
         if room || over {
             inner.count += 1;
             inner.bytes += bytes;
@@ -216,9 +215,14 @@ impl Cache {
     /// Whether there would be room for an exec if another went.
     pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &Real) -> bool {
         let inner = lock(&self.inner);
-        let (count, most) = self.bounds.most();
         let left = inner.bytes.saturating_sub(other.bytes());
-        (count == 0 || inner.count <= count) && (most == 0 || left + host + device <= most)
+        self.has_room(inner.count.saturating_sub(1), left + host + device)
+    }
+
+    /// Whether there may be one more than so many, with so many bytes in all.
+    fn has_room(&self, others: u64, bytes: u64) -> bool {
+        let (count, most) = self.bounds.most();
+        (count == 0 || others < count) && (most == 0 || bytes <= most)
     }
 
     /// An exec is gone, or was not made after all.

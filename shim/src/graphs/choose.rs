@@ -240,7 +240,7 @@ impl Cache {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
         }
-        if let Some(lease) = self.make_anew(class, (&ours, all.clone()), (lane, counts), bytes, work, &mut rest) {
+        if let Some(lease) = self.make_anew(class, (&ours, &all), (lane, counts), bytes, work, &mut rest) {
             return Ok((lease, Found::New));
         }
         if let Some((mut lease, found)) = ours.iter().copied().find_map(|real| attempt(real, &mut rest)) {

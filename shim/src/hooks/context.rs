@@ -156,7 +156,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
 }
 
 /// The graph cache and the pool let go of what is in a context. The blocks, for [`ended`].
-pub(super) fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
+fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
     backend::params::forget();
     if let Some(cache) = graphs::cache(call.vendor) {

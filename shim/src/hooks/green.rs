@@ -4,10 +4,8 @@
 //! then on, and captures of theirs are over. With the last holder the primary context ends. (NVIDIA, CUDA driver API,
 //! cuGreenCtxDestroy; streams and execs as measured on an H200, driver 580.)
 
-use super::context::{self, all_goes};
-use super::{stream, written};
+use super::{context, stream, written};
 use crate::call::Call;
-use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::{backend, graphs, threads};
 use gpumem_abi::types::*;
@@ -139,7 +137,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
         })
         .flatten()
     });
-    let leaving = own.and_then(|own| all_goes(&call, own, false));
+    // Nothing of the pool or of the cache is in it: both leave a green context's to the driver.
     let cache = graphs::cache(call.vendor);
     // What was launched there is known by events from now on.
     let left: Vec<_> = cache.into_iter().flat_map(|cache| streams.iter().map(move |&its| (cache, its))).collect();
@@ -147,7 +145,6 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     // SAFETY: the program's own call.
     let status = unsafe { real(green) };
     left.iter().for_each(|(cache, _)| cache.stream_gone());
-    leaving.into_iter().for_each(if status == SUCCESS { Leaving::gone } else { Leaving::stay });
     if status != SUCCESS {
         call.note(|shim| {
             if let (Some(own), Some(going)) = (own, going) {

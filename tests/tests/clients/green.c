@@ -1,7 +1,7 @@
-/* Green contexts end: each holds the device's primary context, and its streams outlive it. `green WHAT`:
+/* Green contexts end: each holds the device's primary context; its streams answer 709 then. `green WHAT`:
  *   primary   the last to hold the primary context is a green one; memory that was freed before, and a new context
  *   left      memory that was allocated in a green one, which ends with the primary context
- *   execs     graphs that were launched in a green context, and others after it (for a bound of 1)
+ *   execs     graphs of a green context, launched in it and after it, and others (for a bound of 1)
  *   streams   graphs of the primary context that were launched on a green one's stream
  *   captures  a stream of it captures, and is left as it is: blocks are kept afterwards as before
  * For the simulator alone, which knows no units. */

@@ -121,11 +121,9 @@ pub fn set(
 }
 
 /// What a kernel is called as.
-fn shape_of(record: &[u8]) -> Option<[u64; 6]> {
+fn shape_of(record: &[u8]) -> Option<impl PartialEq> {
     let (head, _) = KernelHead::read_from_prefix(record).ok()?;
-    let pair = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
-    let ([x, y, z], [bx, by, bz]) = (head.grid, head.block);
-    Some([head.function, head.kernel, pair(x, y), pair(z, bx), pair(by, bz), head.shared_bytes.into()])
+    Some((head.function, head.kernel, head.grid, head.block, head.shared_bytes))
 }
 
 /// The context that a copy or a memset is made in.

@@ -102,7 +102,7 @@ cu! {
             return Err(Error::INVALID_HANDLE);
         }
         if lock().detached.contains(&h) {
-            return stream::destroy(h);
+            return Err(Error::CONTEXT_IS_DESTROYED);
         }
         let s = c.stream(h)?;
         stream::destroy(s)

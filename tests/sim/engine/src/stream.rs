@@ -68,9 +68,6 @@ pub fn create(ctx: H, flags: u32, priority: i32) -> Result<H> {
 /// Work in flight goes on; the handle is dead at once.
 pub fn destroy(h: H) -> Result {
     let mut m = lock();
-    if m.detached.contains(&h) {
-        return Err(Error::CONTEXT_IS_DESTROYED);
-    }
     if m.stream(h)?.builtin {
         return Err(Error::INVALID_HANDLE);
     }
