@@ -89,8 +89,14 @@ pub fn no_outside_if(rest: impl FnOnce() -> bool) -> bool {
 /// the call is left by an exception or by the end of the thread. One that is left by `longjmp` stays open.
 #[inline(always)]
 pub fn submit<R>(f: impl FnOnce() -> R) -> R {
-    let _open = COUNTS.open(threads::shard() - 1);
+    let _open = begin();
     f()
+}
+
+/// As [`submit`], for what is to be inlined whole: counted as begun now, as done when the value goes.
+#[inline(always)]
+pub fn begin() -> impl Drop {
+    COUNTS.open(threads::shard() - 1)
 }
 
 /// How many submissions there were so far; `None` while one is under way, and for good once something

@@ -15,7 +15,7 @@ use crate::trace::Trace;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 #[repr(C, align(4096))]
 struct Page {
@@ -44,10 +44,27 @@ const STARTED: u32 = 2;
 /// It could not start, or has stopped: every hook only calls the real function.
 const OFF: u32 = 3;
 
-static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
+/// What nearly every call reads, in one line of the processor's caches. It outlives a fork.
+#[repr(C, align(64))]
+struct Known {
+    page: AtomicPtr<Page>,
+    /// Where the ranges of exec and graph handles begin, by vendor: a child of a fork still has to know its
+    /// parent's handles from the library's.
+    execs: [AtomicUsize; 2],
+    graphs: [AtomicUsize; 2],
+    /// [`disabled`], once asked: 1 for no, 2 for yes.
+    disabled: AtomicU32,
+}
+
+static KNOWN: Known = Known {
+    page: AtomicPtr::new(std::ptr::null_mut()),
+    execs: [const { AtomicUsize::new(0) }; 2],
+    graphs: [const { AtomicUsize::new(0) }; 2],
+    disabled: AtomicU32::new(0),
+};
 
 fn page() -> Option<&'static Page> {
-    let page = PAGE.load(Acquire);
+    let page = KNOWN.page.load(Acquire);
     if page.is_null() {
         return map_page();
     }
@@ -79,7 +96,7 @@ fn map_page() -> Option<&'static Page> {
             libc::pthread_atfork(None, None, Some(wipe));
         }
     }
-    if let Err(first) = PAGE.compare_exchange(std::ptr::null_mut(), map.cast(), AcqRel, Acquire) {
+    if let Err(first) = KNOWN.page.compare_exchange(std::ptr::null_mut(), map.cast(), AcqRel, Acquire) {
         // SAFETY: another thread was faster; ours was never seen. Its page is never unmapped.
         unsafe {
             libc::munmap(map, bytes);
@@ -105,8 +122,7 @@ unsafe extern "C" fn wipe() {
 
 /// `GPUMEM_DISABLE`, read once per process image: no hook is handed out, all others are a jump.
 pub fn disabled() -> bool {
-    static DISABLED: AtomicU32 = AtomicU32::new(0);
-    match DISABLED.load(Relaxed) {
+    match KNOWN.disabled.load(Relaxed) {
         0 => {
             // SAFETY: getenv of a constant name; the value is read at once.
             let value = unsafe {
@@ -114,17 +130,29 @@ pub fn disabled() -> bool {
                 if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() }
             };
             let yes = std::str::from_utf8(value).ok().and_then(gpumem_wire::settings::parse_bool) == Some(true);
-            DISABLED.store(if yes { 2 } else { 1 }, Relaxed);
+            KNOWN.disabled.store(if yes { 2 } else { 1 }, Relaxed);
             yes
         }
         answer => answer == 2,
     }
 }
 
+/// Where the range of a vendor's exec handles begins; 0 while there is none.
+#[inline(always)]
+pub fn exec_handles(vendor: Vendor) -> &'static AtomicUsize {
+    &KNOWN.execs[vendor as usize - 1]
+}
+
+/// The same of graph handles.
+#[inline(always)]
+pub fn graph_handles(vendor: Vendor) -> &'static AtomicUsize {
+    &KNOWN.graphs[vendor as usize - 1]
+}
+
 /// The shim, if it is there; for bookkeeping that is under way.
 #[inline(always)]
 pub fn shim() -> Option<&'static Shim> {
-    let page = PAGE.load(Acquire);
+    let page = KNOWN.page.load(Acquire);
     if page.is_null() {
         return None;
     }
@@ -135,7 +163,7 @@ pub fn shim() -> Option<&'static Shim> {
 /// The graph cache of a vendor, if there is one.
 #[inline(always)]
 pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
-    let page = PAGE.load(Acquire);
+    let page = KNOWN.page.load(Acquire);
     if page.is_null() {
         return None;
     }
@@ -146,7 +174,7 @@ pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
 /// The allocation trace of this process, if one is written.
 #[inline(always)]
 pub fn trace() -> Option<&'static Trace> {
-    let page = PAGE.load(Acquire);
+    let page = KNOWN.page.load(Acquire);
     if page.is_null() {
         return None;
     }
@@ -164,7 +192,7 @@ pub fn set_trace(trace: &'static Trace) {
 /// The pool of a vendor, if there is one.
 #[inline(always)]
 pub fn pool(vendor: Vendor) -> Option<&'static Pool> {
-    let page = PAGE.load(Acquire);
+    let page = KNOWN.page.load(Acquire);
     if page.is_null() {
         return None;
     }
@@ -324,7 +352,7 @@ pub fn initialised() {
 /// Notes that calls come in through this door.
 #[inline]
 pub fn door(door: Door) {
-    let page = PAGE.load(Relaxed);
+    let page = KNOWN.page.load(Relaxed);
     // SAFETY: pages are never unmapped.
     let known = !page.is_null() && unsafe { (*page).doors.load(Relaxed) } & door as u32 != 0;
     if !known {

@@ -33,10 +33,11 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
     #[inline(always)]
     pub fn open(&self, thread: usize) -> Open<'_> {
         let index = if thread < OWN { thread } else { OWN + (thread - OWN) % (N - OWN) };
-        if index >= self.used.load(Relaxed) {
+        let shard = &self.shards[index];
+        // Once it has counted, `used` is beyond it: who sees the one sees the other.
+        if shard.begun.load(Acquire) == 0 {
             self.grow(index);
         }
-        let shard = &self.shards[index];
         let alone = index < OWN;
         raise_before(&shard.begun, alone);
         Open { shard, alone }
@@ -45,6 +46,7 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
     #[cold]
     fn grow(&self, index: usize) {
         self.used.fetch_max(index + 1, Relaxed);
+        fence(SeqCst);
     }
 
     /// How many have begun, as far as the calling thread knows of them. Where that is what [`Counts::quiet`] said

@@ -40,12 +40,15 @@ pub struct Work {
     pub clone: Option<Arc<Template>>,
 }
 
-/// The graph cache of one vendor's library.
+/// The graph cache of one vendor's library. What a launch reads comes first, in one line of the processor's caches.
+#[repr(C, align(64))]
 pub struct Cache {
+    /// Near a bound: launches leave events, so that what runs can be told from what does not.
+    pub pressed: AtomicBool,
+    pub execs: Handles<Handle>,
     pub vendor: Vendor,
     pub calls: &'static dyn GraphCalls,
     pub bounds: Bounds,
-    pub execs: Handles<Handle>,
     pub graphs: Handles<super::folded::GraphHandle>,
     pub fold: bool,
     /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
@@ -61,8 +64,6 @@ pub struct Cache {
     /// built of.
     pub going: AtomicU32,
     pub making: AtomicU32,
-    /// Near a bound: launches leave events, so that what runs can be told from what does not.
-    pub pressed: AtomicBool,
     pub(super) inner: Mutex<Inner>,
     works: Mutex<Vec<Work>>,
     pub(super) known: Mutex<Known>,

@@ -24,9 +24,10 @@ const HANDLES: usize = 1 << 20;
 const CHUNK: usize = 1024;
 
 /// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's.
+#[repr(C)]
 pub struct Handles<T: 'static> {
-    start: &'static AtomicUsize,
     chunks: [AtomicPtr<T>; HANDLES / CHUNK],
+    start: &'static AtomicUsize,
     free: Mutex<Free>,
 }
 

@@ -6,9 +6,11 @@ use super::contained;
 use super::handle::{Body, Handle, Pending, lock};
 use super::real::{Lane, Lease, lane_of, stream_of};
 use super::records::Records;
+use crate::activity;
 use crate::backend::graphs::{Event, Given, StreamArg};
 use crate::clock;
 use crate::gate;
+use crate::ledger::table::NO_SLOT;
 use crate::pool;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
 use gpumem_wire::counters;
@@ -25,16 +27,34 @@ const CAPTURE_UNSUPPORTED: Status = 900;
 /// The library's launch.
 pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
+/// A launch that returned.
+#[derive(Clone, Copy)]
+pub struct Launched {
+    pub status: Status,
+    /// The handle's slot in the ledger.
+    pub slot: u32,
+    /// When it returned.
+    pub at_ns: u64,
+}
+
 impl Cache {
-    /// Launches a handle; the status, and its slot in the ledger.
+    /// Launches a handle; counts that as work given to the device.
+    ///
+    /// After the work of the launch before, nothing of ours is in the processor's caches: what counts here are
+    /// the lines that it touches, of code and of data.
     ///
     /// # Safety
     /// `real` is the library's launch, `to` the stream of the program's call.
-    #[inline]
-    pub unsafe fn launch(&self, real: Launch, index: u32, to: StreamArg) -> (Status, u32) {
-        let Some(handle) = self.execs.get(index) else { return (INVALID, crate::ledger::table::NO_SLOT) };
+    #[inline(always)]
+    pub unsafe fn launch(&self, real: Launch, index: u32, to: StreamArg) -> Launched {
+        let Some(handle) = self.execs.get(index) else {
+            return Launched { status: INVALID, slot: NO_SLOT, at_ns: 0 };
+        };
         let slot = handle.slot.load(Relaxed);
-        gate::record_if_started(|shim| shim.handle_launches(slot));
+        if let Some(shim) = gate::shim() {
+            shim.handle_launches(slot);
+        }
+        let _submission = activity::begin();
         if let Some(exec) = handle.resident().filter(|_| !self.pressed.load(Relaxed))
             && exec.share()
         {
@@ -45,21 +65,32 @@ impl Cache {
                 exec.marked.store(false, Relaxed);
                 // SAFETY: the exec stays this handle's while the lease is shared.
                 let status = unsafe { real(exec.exec(), to.stream) };
-                exec.used_ns.store(clock::now_ns(), Relaxed);
+                let at_ns = clock::now_ns();
+                exec.used_ns.store(at_ns, Relaxed);
                 exec.unshare();
-                return (status, slot);
+                return Launched { status, slot, at_ns };
             }
             exec.unshare();
         }
-        // What the driver allows in a capture of this thread is not less for what is done besides.
         // SAFETY: as the caller promises.
-        (self.relaxed(|| unsafe { self.launch_leased(real, index, handle, to) }), slot)
+        let status = unsafe { self.launch_leased(real, index, handle, to) };
+        Launched { status, slot, at_ns: clock::now_ns() }
+    }
+
+    /// What the driver allows in a capture of this thread is not less for what is done besides.
+    ///
+    /// # Safety
+    /// As for [`Cache::launch`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
+        // SAFETY: as the caller promises.
+        self.relaxed(|| unsafe { self.launch_relaxed(real, index, handle, to) })
     }
 
     /// # Safety
     /// As for [`Cache::launch`].
-    #[cold]
-    unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
+    unsafe fn launch_relaxed(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
         let body = lock(&handle.body);
         if let Some(status) = body.ended {
             return status;

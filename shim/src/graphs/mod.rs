@@ -39,23 +39,17 @@ use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicUsize;
-
-/// Where the ranges of exec and graph handles begin, by vendor. They outlive a fork: a child still
-/// has to know its parent's handles from the library's.
-static EXECS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-static GRAPHS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Index of an exec handle of ours.
 #[inline(always)]
 pub fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
-    handle::index_in(&EXECS[vendor as usize - 1], exec as usize)
+    handle::index_in(gate::exec_handles(vendor), exec as usize)
 }
 
 /// Whether a graph handle is ours.
 #[inline(always)]
 pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
-    handle::index_in(&GRAPHS[vendor as usize - 1], graph as usize).is_some()
+    handle::index_in(gate::graph_handles(vendor), graph as usize).is_some()
 }
 
 /// The cache of a vendor, once there is one. A child of a fork has none.
@@ -73,7 +67,7 @@ pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
         Some(cache) => cache,
         None => {
             let made = gate::record_if_started(|shim| {
-                shim.graph_cache(vendor, (&EXECS[vendor as usize - 1], &GRAPHS[vendor as usize - 1]))
+                shim.graph_cache(vendor, (gate::exec_handles(vendor), gate::graph_handles(vendor)))
             });
             gate::set_cache(vendor, made.unwrap_or(Err(Pinned::Off))?)
         }

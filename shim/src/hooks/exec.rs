@@ -40,11 +40,10 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
     match ours(&call, exec) {
         Ok(Some((cache, index))) => {
             // SAFETY: the program's own call, on a real exec.
-            let launch = || unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
-            let (status, slot) = activity::submit(launch);
-            activity::saw(status);
-            call.count(|shim| shim.handle_launched(slot, status));
-            status
+            let launched = unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
+            activity::saw(launched.status);
+            call.count(|shim| shim.handle_launched(launched));
+            launched.status
         }
         Ok(None) => {
             // SAFETY: the program's own call.

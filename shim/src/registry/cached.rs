@@ -3,12 +3,12 @@
 use super::live::Class;
 use crate::backend;
 use crate::call::Call;
-use crate::clock;
 use crate::graphs::cache::Cache;
 use crate::graphs::instantiate::Made as MadeHandle;
+use crate::graphs::launch::Launched;
 use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
-use gpumem_abi::types::{Graph, Status};
+use gpumem_abi::types::{Graph, SUCCESS};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned, Vendor};
 use gpumem_wire::layout::*;
@@ -73,6 +73,7 @@ impl Shim {
         slot
     }
 
+    #[inline(always)]
     fn exec_field(&self, slot: u32, offset: usize) -> Option<&AtomicU64> {
         (slot != NO_SLOT).then(|| self.ledger.execs.field(slot, offset))
     }
@@ -94,12 +95,11 @@ impl Shim {
     }
 
     /// A launch of a handle of ours begins: what it will be counted in is fetched while the library is at it.
-    #[inline]
+    #[inline(always)]
     pub fn handle_launches(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
-        if slot != NO_SLOT {
+        if let Some(launches) = self.exec_field(slot, offset_of!(ExecSlot, launches)) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let launches = self.ledger.execs.field(slot, offset_of!(ExecSlot, launches));
             // SAFETY: a hint, which reads nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(launches).cast()) };
         }
@@ -109,8 +109,8 @@ impl Shim {
 
     /// A launch of a handle of ours returned.
     #[inline]
-    pub fn handle_launched(&self, slot: u32, status: Status) {
-        if status != 0 {
+    pub fn handle_launched(&self, Launched { status, slot, at_ns }: Launched) {
+        if status != SUCCESS {
             self.count(counters::LAUNCH_FAILURES, 1);
             return;
         }
@@ -118,7 +118,7 @@ impl Shim {
         if slot != NO_SLOT {
             let field = |offset| self.ledger.execs.field(slot, offset);
             field(offset_of!(ExecSlot, launches)).fetch_add(1, Relaxed);
-            field(offset_of!(ExecSlot, last_launch_ns)).store(clock::now_ns(), Relaxed);
+            field(offset_of!(ExecSlot, last_launch_ns)).store(at_ns, Relaxed);
         }
     }
 

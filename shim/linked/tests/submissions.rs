@@ -2,9 +2,9 @@
 //! test: found by each door, it passes its arguments on and its answer back, and is counted from before the
 //! driver gets the call until it is left.
 
-use gpumem::doors::driver::row_named;
-use gpumem::{activity, pool};
 use gpumem_abi::types::*;
+use gpumem_linked::doors::driver::row_named;
+use gpumem_linked::{activity, pool};
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
