@@ -125,10 +125,23 @@ fn nodes_of_a_captured_graph_are_found_in_its_clone() {
     same(&nodes("clone"), &[1, 512]);
 }
 
-/// With its parameters in one block, as the program never gave them, the driver would launch the old ones.
+/// A cooperative node takes no parameters in one block, as the program never gave them.
 #[test]
 fn cooperative_nodes_follow_an_update_while_they_run() {
     same(&nodes("running"), &[1, 512]);
+}
+
+/// Where the driver refuses to set a node of the exec that runs, its own update decides. If that is refused, too,
+/// another exec takes its place, which is launched behind it all the same.
+#[test]
+fn launches_keep_their_order_where_an_exec_cannot_follow_an_update() {
+    for (faults, failed) in [("", 0), (",cuGraphExecUpdate_v2:1=910", 1)] {
+        let faults = format!("cuGraphExecKernelNodeSetParams_v2:1=1{faults}");
+        let ran = nodes("running").env("SIM_FAULT", &faults).preloaded().ok();
+        let ledger = clean(&ran, &faults);
+        assert_eq!(ledger.counter(UPDATE_FAILURES), failed, "{faults}");
+        assert_eq!(ledger.counter(REAL_EXECS_MADE), 1 + failed, "{faults}");
+    }
 }
 
 #[test]

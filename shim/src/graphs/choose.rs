@@ -113,19 +113,8 @@ impl Cache {
             _ if last != lane || last == LOST || !self.calls.ways().outlived => return None,
             // Its handle has ended: nobody asks for the end of its last launch, and the next is behind it.
             _ if real.owner.load(Relaxed) == 0 => true,
-            _ => {
-                if !real.marked.load(Relaxed) {
-                    let body = lease.body();
-                    // The stream is that of this very launch: it lives, and if it captures that fails.
-                    let stream = real::stream_of(last)?;
-                    if capturing() && self.calls.captures(stream) {
-                        return None;
-                    }
-                    body.event = self.calls.mark(body.event.take(), stream);
-                    body.event?;
-                }
-                true
-            }
+            // The stream is that of this very launch: it lives.
+            _ => self.has_event(&mut lease, last).then_some(true)?,
         };
         self.part(&mut lease, pending, last);
         Some(lease)
@@ -176,6 +165,33 @@ impl Cache {
         }
         real.marked.store(false, Relaxed);
         real.lane.store(if pending { lane } else { NOWHERE }, Relaxed);
+    }
+
+    /// Whether an event covers the last launch of an exec; it is left now if none was.
+    fn has_event(&self, lease: &mut Lease, last: Lane) -> bool {
+        if lease.real().marked.load(Relaxed) {
+            return true;
+        }
+        let Some(stream) = real::stream_of(last) else { return false };
+        if capturing() && self.calls.captures(stream) {
+            return false;
+        }
+        let body = lease.body();
+        body.event = self.calls.mark(body.event.take(), stream);
+        body.event.is_some()
+    }
+
+    /// Takes an exec from its handle that is half of one thing and half of another. The next launch of the handle
+    /// waits for what that may still run, where anything can tell of it.
+    pub(super) fn forsake(&self, mut lease: Lease) {
+        let last = lease.real().lane.load(Relaxed);
+        let over = last == NOWHERE || self.is_over(&mut lease, last);
+        let pending = !over && self.has_event(&mut lease, last);
+        self.part(&mut lease, pending, last);
+        if !over {
+            lease.real().lane.store(last, Relaxed);
+        }
+        self.discard(lease);
     }
 
     /// Whether the last launch of an exec is known to be over.

@@ -63,9 +63,15 @@ fn launch(c: &Call, mut shape: Shape, s: H, params: usize, extra: usize) -> Resu
     shape.attrs = attrs::captured(shape.attrs, priority);
     let k = build(shape, params, extra);
     let mut m = lock();
-    if k == Err(Error::INVALID_CLUSTER_SIZE) {
+    // Where nothing captures, a cooperative launch takes a block (H200, driver 580).
+    let block = match (&k, capture::active(&mut m, s)) {
+        (Ok(k), Ok(true)) => attrs::takes_block(k.packed, &k.attrs),
+        _ => Ok(()),
+    };
+    if block.is_err() || k == Err(Error::INVALID_CLUSTER_SIZE) {
         capture::invalidate_of(&mut m, s);
     }
+    block?;
     stream::submit(&mut m, s, Kind::Kernel(k?)).map(drop)
 }
 

@@ -211,6 +211,7 @@ cu! {
         let to = node_kernel(&mut m, dst)?;
         // Not the 912 of the setter (seen on an H200, driver 580).
         attrs::divides(to.grid, &attrs).map_err(|_| Error::INVALID_VALUE)?;
+        attrs::takes_block(to.packed, &attrs)?;
         to.attrs = attrs;
         Ok(())
     }

@@ -37,6 +37,7 @@ pub fn set(k: &mut Kernel, id: u32, value: [u8; 64]) -> Result {
     let mut attrs = k.attrs.clone();
     attrs.insert(id, value);
     divides(k.grid, &attrs)?;
+    takes_block(k.packed, &attrs)?;
     k.attrs = attrs;
     Ok(())
 }
@@ -50,6 +51,13 @@ pub fn divides(grid: [u32; 3], attrs: &Attrs) -> Result {
     let size = |i: usize| u32::from_le_bytes([v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]]);
     let fits = |i: usize| size(i) == 0 || grid[i].is_multiple_of(size(i));
     if (0..3).all(fits) { Ok(()) } else { Err(Error::INVALID_CLUSTER_SIZE) }
+}
+
+/// A node of a cooperative kernel has no parameters in one block: 1 from all
+/// that would give it some, or make one that has them cooperative.
+pub fn takes_block(packed: bool, attrs: &Attrs) -> Result {
+    let cooperative = attrs.get(&attr::COOPERATIVE).is_some_and(|v| v[..4] != [0; 4]);
+    if packed && cooperative { Err(Error::INVALID_VALUE) } else { Ok(()) }
 }
 
 /// What a launch's attributes come to in a node that captures it: its stream's

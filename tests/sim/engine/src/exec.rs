@@ -9,7 +9,6 @@ use crate::inside;
 use crate::machine::{Machine, lock};
 use crate::node::{Attrs, Kernel, Kind};
 use crate::queue::Fence;
-use crate::report;
 use crate::stream;
 use crate::user_object;
 use crate::work::{self, Step};
@@ -355,15 +354,12 @@ pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
     let mut m = lock();
     let refs = work::refs(&m, &kind);
     let old = slot(&mut m, h, node)?.step.kind.clone();
-    let (flags, runs) = m.exec(h).map(|e| (e.flags, e.last.as_ref().is_some_and(|last| !last.reached())))?;
+    let flags = m.exec(h)?.flags;
     let fits = match (&old, &mut kind) {
         (Kind::Kernel(a), Kind::Kernel(b)) => {
-            if runs && b.packed && a.attrs.contains_key(&crate::node::attr::COOPERATIVE) {
-                // Its next launch, on another stream, may have the old ones (H200, driver 580).
-                report::violation("packed_while_it_runs", "a cooperative node got its parameters in one block");
-            }
             b.attrs = a.attrs.clone();
             crate::attrs::divides(b.grid, &b.attrs)?;
+            crate::attrs::takes_block(b.packed, &b.attrs)?;
             true
         }
         (Kind::Memcpy(a), Kind::Memcpy(b)) => crate::update::may_become(&m, a, b, flags),

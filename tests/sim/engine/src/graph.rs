@@ -141,6 +141,7 @@ pub fn set_node(h: H, kind: Kind) -> Result {
     }
     if let Kind::Kernel(k) = &kind {
         crate::attrs::divides(k.grid, &k.attrs)?;
+        crate::attrs::takes_block(k.packed, &k.attrs)?;
     }
     let refs = work::refs(&m, &kind);
     let n = node(&mut m, h)?;
