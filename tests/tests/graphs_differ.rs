@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 fn setup(lib: &Path) -> Setup {
     Setup {
         exe: env!("CARGO_BIN_EXE_differ").into(),
-        lib: lib.to_owned(),
+        lib: Some(lib.to_owned()),
         libraries: Some(artifacts().stage.clone().into()),
         both: Vec::new(),
         preloaded: Vec::new(),

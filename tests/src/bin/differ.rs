@@ -93,7 +93,7 @@ impl Arguments {
         let lib = Path::new(self.all("lib").last().ok_or("--lib is needed")?);
         Ok(Setup {
             exe: std::env::current_exe().map_err(|error| format!("own path: {error}"))?,
-            lib: lib.canonicalize().map_err(|error| format!("{}: {error}", lib.display()))?,
+            lib: Some(lib.canonicalize().map_err(|error| format!("{}: {error}", lib.display()))?),
             libraries: None,
             both: pairs("both")?,
             preloaded: pairs("env")?,

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 pub struct Setup {
     /// The differ itself.
     pub exe: PathBuf,
-    /// What is preloaded.
-    pub lib: PathBuf,
+    /// What is preloaded; nothing: both runs are native.
+    pub lib: Option<PathBuf>,
     /// LD_LIBRARY_PATH, if another than this process's.
     pub libraries: Option<OsString>,
     /// Variables of both runs.
@@ -87,8 +87,8 @@ impl Child {
         if let Some(libraries) = &setup.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
-        if preload {
-            command.env("LD_PRELOAD", &setup.lib).env("GPUMEM_DIR", &dir).envs(setup.preloaded.iter().cloned());
+        if let Some(lib) = setup.lib.as_ref().filter(|_| preload) {
+            command.env("LD_PRELOAD", lib).env("GPUMEM_DIR", &dir).envs(setup.preloaded.iter().cloned());
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().map_err(|error| format!("{}: {error}", setup.exe.display()))?;

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const BATCH: u64 = 16;
 /// Runs of a program that may be spent on making it smaller.
 const PATIENCE: usize = 2000;
+/// Native runs of a program that differs, each beside another: what differs there is not the preload's.
+const NATIVE_RUNS: usize = 12;
 /// Time that may be.
 const SHRINKING: Duration = Duration::from_secs(90);
 
@@ -157,6 +159,12 @@ impl Hunt {
             tally.fleeting.push((seed, seen.what));
             return Ok(());
         };
+        let mut natives = Pair::new(&Setup { lib: None, ..setup.clone() });
+        if (0..NATIVE_RUNS).any(|_| matches!(natives.run(&program), Ok(Verdict::Differs(_)))) {
+            let why = "it differs natively from run to run".to_owned();
+            say(format!("seed {seed}: {why}"));
+            return tally.is_ill(seed, why);
+        }
         say(format!("seed {seed}: making {} operations smaller", program.0.len()));
         let (difference, program) = smallest(setup, &program, tries, seen);
         tally.found.push(Found { seed, program, difference, setting: words(setup) });

@@ -146,7 +146,14 @@ pub fn add(real: &Real, graph: sys::CUgraph, after: &[sys::CUgraphNode], work: &
         _ => with_kernel(real, work, |p| cu!(cuGraphAddKernelNode_v2(&mut node, graph, list, n, p))).unwrap_or(BAD),
     };
     match work.kernel() {
-        Some(k) if status == 0 => (attributes(node, k, false), node),
+        Some(k) if status == 0 => {
+            let status = attributes(node, k, false);
+            if status != 0 {
+                // One without them would do its work beside what it may not meet.
+                cu!(cuGraphDestroyNode(node));
+            }
+            (status, node)
+        }
         _ => (status, node),
     }
 }
