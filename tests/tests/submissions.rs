@@ -1,5 +1,5 @@
 //! Programs that give the device work get the answers and the results that they get natively. That each
-//! function is counted is tried on a driver made for it: shim/tests/submissions.rs.
+//! function is counted is tried on a driver made for it: shim/linked/tests/submissions.rs.
 
 use gpumem_tests::harness::client;
 

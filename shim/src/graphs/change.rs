@@ -54,7 +54,7 @@ impl Cache {
         real: impl FnOnce(GraphExec, Graph) -> Status,
     ) -> Result<Updated, Status> {
         let (handle, mut body, class) = self.live(index)?;
-        let (mut recipe, mut half) = (None, None);
+        let mut recipe = None;
         if !body.owned && !class.alone && self.usable() {
             let follow = || self.with_work(|work| self.follow(handle, &mut body, &class, graph, work));
             match self.relaxed(|| contained(self, follow))? {
@@ -64,25 +64,18 @@ impl Cache {
                     return Ok(Updated::Refused);
                 }
                 Verdict::Asked(read) => recipe = read,
-                Verdict::Half(read, lease) => (recipe, half) = (Some(read), Some(lease)),
             }
         }
         // The library decides, on an exec that holds what the handle means.
         let known = self.folded(graph).is_some();
-        let Some(library) = self.unfolded(graph) else {
-            half.into_iter().for_each(|lease| self.alone_with_driver(&body, || self.forsake(lease)));
-            return Err(if known { OUT_OF_MEMORY } else { INVALID });
-        };
-        let is_half = half.is_some();
-        let mut lease = half.map_or_else(|| self.real_for(handle, &body), Ok)?;
+        let library = self.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
+        let mut lease = self.real_for(handle, &body)?;
         let status = real(lease.real().exec(), library);
         let follows = status == SUCCESS && {
             let mut becomes = |recipe| self.with_work(|work| self.becomes(&mut lease, handle, &mut body, recipe, work));
             recipe.as_ref().is_some_and(&mut becomes) || self.clone_follows(&mut lease, &mut body, library)
         };
-        if status != SUCCESS && is_half {
-            self.alone_with_driver(&body, || self.forsake(lease));
-        } else if status != SUCCESS || follows {
+        if status != SUCCESS || follows {
             self.publish(lease, index, handle);
         } else {
             // It holds now what the library made of both, which no other exec may stand in for.
@@ -120,13 +113,17 @@ impl Cache {
                 work.read = Weak::new();
                 std::mem::swap(&mut work.target, &mut work.reading.records);
             }
-            let followed = (read || self.unfold(body, work)) && {
-                let disabled = body.disabled.clone();
-                self.in_context(class.shape.context, || self.retarget(&mut lease, &mut work.target, &disabled)).is_ok()
-            };
-            if !followed {
+            let disabled = body.disabled.clone();
+            let mut set =
+                |target| self.in_context(class.shape.context, || self.retarget(&mut lease, target, &disabled));
+            let known = read || self.unfold(body, work);
+            if !known || set(&mut work.target).is_err() {
+                // What the library says of the update decides, of an exec that is as it was.
+                if known && self.restore(&mut lease, &work.target).is_err() {
+                    self.forsake(lease);
+                }
                 (body.source, body.changes) = (before, changes);
-                return Verdict::Half(recipe, lease);
+                return Verdict::Asked(Some(recipe));
             }
         }
         self.source_changed(handle, body);
@@ -373,8 +370,6 @@ enum Verdict {
     Refused(Recipe),
     /// The library has to say; with what the graph holds, where it could be read whole.
     Asked(Option<Recipe>),
-    /// The same, of an exec that is half changed: its update makes that whole, or it goes.
-    Half(Recipe, Lease),
 }
 
 /// What a handle remembers of a call about one node.

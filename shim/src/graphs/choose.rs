@@ -113,8 +113,19 @@ impl Cache {
             _ if last != lane || last == LOST || !self.calls.ways().outlived => return None,
             // Its handle has ended: nobody asks for the end of its last launch, and the next is behind it.
             _ if real.owner.load(Relaxed) == 0 => true,
-            // The stream is that of this very launch: it lives.
-            _ => self.has_event(&mut lease, last).then_some(true)?,
+            _ => {
+                if !real.marked.load(Relaxed) {
+                    let body = lease.body();
+                    // The stream is that of this very launch: it lives, and if it captures that fails.
+                    let stream = real::stream_of(last)?;
+                    if capturing() && self.calls.captures(stream) {
+                        return None;
+                    }
+                    body.event = self.calls.mark(body.event.take(), stream);
+                    body.event?;
+                }
+                true
+            }
         };
         self.part(&mut lease, pending, last);
         Some(lease)
@@ -167,31 +178,33 @@ impl Cache {
         real.lane.store(if pending { lane } else { NOWHERE }, Relaxed);
     }
 
-    /// Whether an event covers the last launch of an exec; it is left now if none was.
-    fn has_event(&self, lease: &mut Lease, last: Lane) -> bool {
-        if lease.real().marked.load(Relaxed) {
-            return true;
-        }
-        let Some(stream) = real::stream_of(last) else { return false };
-        if capturing() && self.calls.captures(stream) {
-            return false;
-        }
-        let body = lease.body();
-        body.event = self.calls.mark(body.event.take(), stream);
-        body.event.is_some()
-    }
-
     /// Takes an exec from its handle that is half of one thing and half of another. The next launch of the handle
     /// waits for what that may still run, where anything can tell of it.
     pub(super) fn forsake(&self, mut lease: Lease) {
-        let last = lease.real().lane.load(Relaxed);
+        let real = lease.real();
+        let last = real.lane.load(Relaxed);
         let over = last == NOWHERE || self.is_over(&mut lease, last);
-        let pending = !over && self.has_event(&mut lease, last);
-        self.part(&mut lease, pending, last);
+        let pending = !over && (real.marked.load(Relaxed) || self.mark_behind(&mut lease, last));
+        // The stream may go meanwhile: no lane is like it.
+        self.part(&mut lease, pending, LOST);
         if !over {
-            lease.real().lane.store(last, Relaxed);
+            real.lane.store(LOST, Relaxed);
         }
         self.discard(lease);
+    }
+
+    /// Leaves an event behind the last launch of an exec, on whatever stream that was; whether that could be.
+    fn mark_behind(&self, lease: &mut Lease, last: Lane) -> bool {
+        let (real, body) = (lease.real(), lease.body());
+        let Some(stream) = real::stream_of(last) else { return false };
+        // A stream that went meanwhile has taken its name off the exec.
+        let mark = || {
+            real.lane.load(SeqCst) == last && {
+                body.event = self.calls.mark(body.event.take(), stream);
+                body.event.is_some()
+            }
+        };
+        self.undisturbed(mark).unwrap_or(false)
     }
 
     /// Whether the last launch of an exec is known to be over.

@@ -330,6 +330,19 @@ impl Cache {
         Ok(nodes)
     }
 
+    /// Gives an exec that could not be given all of `target` its own content again.
+    ///
+    /// # Errors
+    /// The library's; the exec is then half one and half the other.
+    pub fn restore(&self, lease: &mut Lease, target: &Records) -> Result<(), Status> {
+        let (context, exec) = (lease.real().context.load(Relaxed), lease.real().exec());
+        let body = lease.body();
+        let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
+        let _read = template.nodes_read();
+        let set = || self.calls.set(Some(exec), template.nodes(class), target, &body.content);
+        self.in_context(context, set).map(drop)
+    }
+
     /// An exec of a graph built for this handle alone: no setter is needed.
     fn make_of(&self, class: &Arc<super::class::Class>, body: &Body, work: &mut Work) -> Result<Lease, Status> {
         if !self.unfold(body, work) {

@@ -54,11 +54,7 @@ live_fields! {
 }
 
 /// All tables of a process.
-#[repr(C, align(64))]
 pub struct Ledger {
-    // What a launch of a graph needs, in one line of the processor's caches.
-    counters: Words,
-    pub execs: Table<ExecSlot>,
     header: LiveHeader,
     pub allocs: Table<AllocSlot>,
     pub stacks: Table<StackSlot>,
@@ -66,11 +62,13 @@ pub struct Ledger {
     pub texts: Texts,
     pub modules: Table<ModuleSlot>,
     pub graphs: Table<GraphSlot>,
+    pub execs: Table<ExecSlot>,
     pub contexts: Table<ContextSlot>,
     pub streams: Table<StreamSlot>,
     pub events: Ring<EventSlot>,
     pub samples: Ring<SampleSlot>,
     pub threads: Table<ThreadSlot>,
+    counters: Words,
     pub path: PathBuf,
 }
 

@@ -34,7 +34,6 @@ struct Head(AtomicU64);
 /// Free slots are chained through memory of our own, not through the file, which anyone may have
 /// damaged. A head holds a tag in its upper half, so that a slot that was taken and put back in
 /// between is not mistaken for one that stayed.
-#[repr(C)]
 pub struct Table<T: Sealed> {
     base: *mut u8,
     used: Used,
@@ -256,7 +255,6 @@ impl<T: Sealed> Ring<T> {
 }
 
 /// A table of plain 64-bit words: frames, counters.
-#[repr(C)]
 pub struct Words {
     base: *mut u8,
     used: Used,

@@ -2,10 +2,11 @@
 //! make of a difference.
 
 use super::graph::{add_fill, with_fill};
-use super::nodes::PLAIN;
+use super::nodes::{PLAIN, extra_of, fill_block, read_kernel};
 use super::{Check, Checker, Done, Stop, cu, fixtures::*, ok, skip};
 use cudarc::driver::sys::{self, CUlaunchAttributeID as Id};
-use std::ptr::null_mut;
+use gpumem_kernels::Kernel;
+use std::ptr::{null, null_mut};
 
 pub(super) const CHECKS: &[Check] = &[
     Check::measured("attributes.unset", unset),
@@ -17,6 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("attributes.cluster_divides_the_grid", cluster_divides_the_grid),
     Check::documented("attributes.copied_and_kept", copied_and_kept),
     Check::measured("attributes.accepted_by_update", accepted_by_update),
+    Check::measured("attributes.cooperative_takes_no_block", cooperative_takes_no_block),
     // Under the preload no handle that a process makes afterwards is virtual.
     Check::measured("attributes.set_but_never_read", set_but_never_read).alone(),
 ];
@@ -49,18 +51,7 @@ fn set(node: sys::CUgraphNode, a: &sys::CUlaunchAttribute) -> u32 {
 
 /// Launches a fill with these attributes.
 fn launch(t: &Checker, stream: &Strm, mem: &Mem, attributes: &mut [sys::CUlaunchAttribute]) -> u32 {
-    let config = sys::CUlaunchConfig {
-        gridDimX: 8,
-        gridDimY: 1,
-        gridDimZ: 1,
-        blockDimX: 256,
-        blockDimY: 1,
-        blockDimZ: 1,
-        sharedMemBytes: 0,
-        hStream: stream.s,
-        attrs: attributes.as_mut_ptr(),
-        numAttrs: attributes.len() as u32,
-    };
+    let config = launch_config(stream, 8, 256, attributes);
     with_fill(t, mem, 2, |p| cu!(cuLaunchKernelEx(&config, p.func, p.kernelParams, null_mut())))
 }
 
@@ -311,5 +302,40 @@ fn set_but_never_read(t: &mut Checker) -> Done {
     let node = add_fill(t, &graph, &[], &mem, 1)?;
     ok("setting it", set(node, &a))?;
     t.eq("reading it", read(node, a.id).0, 1);
+    Ok(())
+}
+
+/// A cooperative kernel takes its parameters in one block (`extra`) where it is launched at once; as a node it has
+/// none so: what would give it some is refused and changes nothing.
+fn cooperative_takes_no_block(t: &mut Checker) -> Done {
+    let (stream, mem, graph) = (Strm::non_blocking()?, t.gpu.words(N)?, Graph::new()?);
+    let (mut block, mut size) = (fill_block(mem.p, 5), 20);
+    let mut extra = extra_of(&mut block, &mut size);
+    let (f, extra) = (t.gpu.kernels.function(Kernel::Fill), extra.as_mut_ptr());
+    let values = add_fill(t, &graph, &[], &mem, 1)?;
+    let in_block = sys::CUDA_KERNEL_NODE_PARAMS { kernelParams: null_mut(), extra, ..read_kernel(t, values)? };
+    let mut node = null_mut();
+    ok("cuGraphAddKernelNode", cu!(cuGraphAddKernelNode_v2(&mut node, graph.g, null(), 0, &in_block)))?;
+    let cooperative = |on| attribute(Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [on, 0, 0]);
+    t.eq("cooperative, of a node with values", set(values, &cooperative(1)), 0);
+    t.eq("cooperative, of a node with a block", set(node, &cooperative(1)), 1);
+    t.eq("not cooperative, of a node with a block", set(node, &cooperative(0)), 0);
+    t.eq("attributes copied to a node with a block", cu!(cuGraphKernelNodeCopyAttributes(node, values)), 1);
+    let exec = graph.instantiate()?;
+    t.eq("a block for a cooperative node", cu!(cuGraphKernelNodeSetParams_v2(values, &in_block)), 1);
+    t.eq("the same for an exec's", cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, values, &in_block)), 1);
+    t.eq("no longer cooperative", set(values, &cooperative(0)), 0);
+    t.eq("a block for it then", cu!(cuGraphKernelNodeSetParams_v2(values, &in_block)), 0);
+
+    let mut attributes = [cooperative(1)];
+    let config = launch_config(&stream, 1, 256, &mut attributes);
+    let launch = || cu!(cuLaunchKernelEx(&config, f, null_mut(), extra));
+    t.eq("a launch with a block", launch(), 0);
+    stream.sync()?;
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    ok("cuStreamBeginCapture", cu!(cuStreamBeginCapture_v2(stream.s, mode)))?;
+    t.eq("a captured one", launch(), 1);
+    let mut captured = null_mut();
+    t.eq("the end of that capture", cu!(cuStreamEndCapture(stream.s, &mut captured)), 901);
     Ok(())
 }

@@ -304,6 +304,27 @@ fn older(name: &std::ffi::CStr, version: i32) -> Result<*mut std::ffi::c_void, S
     Ok(f)
 }
 
+/// A launch of blocks in a row, with these attributes for as long as they live.
+pub fn launch_config(
+    stream: &Strm,
+    blocks: u32,
+    threads: u32,
+    attributes: &mut [sys::CUlaunchAttribute],
+) -> sys::CUlaunchConfig {
+    sys::CUlaunchConfig {
+        gridDimX: blocks,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream.s,
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: attributes.len() as u32,
+    }
+}
+
 pub fn make_current(context: sys::CUcontext) -> Done {
     ok("cuCtxSetCurrent", cu!(cuCtxSetCurrent(context)))
 }

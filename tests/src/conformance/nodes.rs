@@ -11,7 +11,6 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("nodes.order_of_edges", order_of_edges),
     Check::measured("nodes.parameters_in_one_block", parameters_in_one_block),
     Check::measured("nodes.block_too_long", block_too_long),
-    Check::measured("nodes.cooperative_block", cooperative_block),
     Check::measured("nodes.kernel_of_a_library", kernel_of_a_library),
     Check::measured("nodes.copies", copies),
     Check::measured("nodes.memsets", memsets),
@@ -78,14 +77,14 @@ fn order_of_edges(t: &mut Checker) -> Done {
 }
 
 /// Reads a kernel node; what is not written stays as in `kernel_params` of spin.
-fn read_kernel(t: &Checker, node: sys::CUgraphNode) -> Result<sys::CUDA_KERNEL_NODE_PARAMS, Stop> {
+pub(super) fn read_kernel(t: &Checker, node: sys::CUgraphNode) -> Result<sys::CUDA_KERNEL_NODE_PARAMS, Stop> {
     let mut params = kernel_params(t, Kernel::Spin, &mut []);
     ok("cuGraphKernelNodeGetParams", cu!(cuGraphKernelNodeGetParams_v2(node, &mut params)))?;
     Ok(params)
 }
 
 /// A fill's parameters as one block, and something behind them.
-fn fill_block(words: u64, value: u32) -> [u8; 24] {
+pub(super) fn fill_block(words: u64, value: u32) -> [u8; 24] {
     let mut block = [0; 24];
     block[..8].copy_from_slice(&words.to_le_bytes());
     block[8..16].copy_from_slice(&N.to_le_bytes());
@@ -94,7 +93,7 @@ fn fill_block(words: u64, value: u32) -> [u8; 24] {
 }
 
 /// `extra` for this much of a block.
-fn extra_of(block: &mut [u8; 24], size: &mut usize) -> [*mut c_void; 5] {
+pub(super) fn extra_of(block: &mut [u8; 24], size: &mut usize) -> [*mut c_void; 5] {
     let [pointer, bytes] = [1, 2].map(std::ptr::without_provenance_mut::<c_void>);
     [pointer, block.as_mut_ptr().cast(), bytes, std::ptr::from_mut(size).cast(), null_mut()]
 }
@@ -118,60 +117,6 @@ fn block_too_long(t: &mut Checker) -> Done {
         t.eq(&format!("an exec's setter with {size}"), of_exec, set);
     }
     stream.sync()
-}
-
-/// A cooperative kernel takes its parameters in one block (`extra`) where it is launched at once; as a node it has
-/// none so: what would give it some is refused and changes nothing.
-fn cooperative_block(t: &mut Checker) -> Done {
-    let (stream, mem, graph) = (Strm::non_blocking()?, t.gpu.words(N)?, Graph::new()?);
-    let (mut block, mut size) = (fill_block(mem.p, 5), 20);
-    let mut extra = extra_of(&mut block, &mut size);
-    let (f, extra) = (t.gpu.kernels.function(Kernel::Fill), extra.as_mut_ptr());
-    let values = add_fill(t, &graph, &[], &mem, 1)?;
-    let in_block = sys::CUDA_KERNEL_NODE_PARAMS { kernelParams: null_mut(), extra, ..read_kernel(t, values)? };
-    let mut node = null_mut();
-    ok("cuGraphAddKernelNode", cu!(cuGraphAddKernelNode_v2(&mut node, graph.g, null(), 0, &in_block)))?;
-    let set = |node, on: i32| {
-        // SAFETY: a union of plain numbers.
-        let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
-        value.cooperative = on;
-        cu!(cuGraphKernelNodeSetAttribute(node, sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value))
-    };
-    t.eq("cooperative, of a node with values", set(values, 1), 0);
-    t.eq("cooperative, of a node with a block", set(node, 1), 1);
-    t.eq("not cooperative, of a node with a block", set(node, 0), 0);
-    t.eq("attributes copied to a node with a block", cu!(cuGraphKernelNodeCopyAttributes(node, values)), 1);
-    let exec = graph.instantiate()?;
-    t.eq("a block for a cooperative node", cu!(cuGraphKernelNodeSetParams_v2(values, &in_block)), 1);
-    t.eq("the same for an exec's", cu!(cuGraphExecKernelNodeSetParams_v2(exec.e, values, &in_block)), 1);
-    t.eq("no longer cooperative", set(values, 0), 0);
-    t.eq("a block for it then", cu!(cuGraphKernelNodeSetParams_v2(values, &in_block)), 0);
-
-    // SAFETY: plain numbers; `id` is set below.
-    let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
-    attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    attribute.value.cooperative = 1;
-    let config = sys::CUlaunchConfig {
-        gridDimX: 1,
-        gridDimY: 1,
-        gridDimZ: 1,
-        blockDimX: 256,
-        blockDimY: 1,
-        blockDimZ: 1,
-        sharedMemBytes: 0,
-        hStream: stream.s,
-        attrs: &mut attribute,
-        numAttrs: 1,
-    };
-    let launch = || cu!(cuLaunchKernelEx(&config, f, null_mut(), extra));
-    t.eq("a launch with a block", launch(), 0);
-    stream.sync()?;
-    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    ok("cuStreamBeginCapture", cu!(cuStreamBeginCapture_v2(stream.s, mode)))?;
-    t.eq("a captured one", launch(), 1);
-    let mut captured = null_mut();
-    t.eq("the end of that capture", cu!(cuStreamEndCapture(stream.s, &mut captured)), 901);
-    Ok(())
 }
 
 /// Parameters given as one block (`extra`) are read back as one, not as a list.

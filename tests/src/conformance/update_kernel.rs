@@ -162,18 +162,8 @@ fn pair(t: &Checker, stream: &Strm, mem: &Mem, programmatic: bool) -> Result<Gra
         let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
         attribute.id = Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         attribute.value.programmaticStreamSerializationAllowed = 1;
-        let config = sys::CUlaunchConfig {
-            gridDimX: 8,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: 256,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: 0,
-            hStream: stream.s,
-            attrs: &mut attribute,
-            numAttrs: u32::from(programmatic),
-        };
+        let attributes = &mut std::slice::from_mut(&mut attribute)[..usize::from(programmatic)];
+        let config = launch_config(stream, 8, 256, attributes);
         let status = with_fill(t, mem, 2, |p| cu!(cuLaunchKernelEx(&config, p.func, p.kernelParams, null_mut())));
         ok("cuLaunchKernelEx", status)
     })
@@ -243,18 +233,8 @@ impl Clusters {
             attribute.value.clusterDim.x = size;
             attribute.value.clusterDim.y = 1;
             attribute.value.clusterDim.z = 1;
-            let config = sys::CUlaunchConfig {
-                gridDimX: 8,
-                gridDimY: 1,
-                gridDimZ: 1,
-                blockDimX: 32,
-                blockDimY: 1,
-                blockDimZ: 1,
-                sharedMemBytes: 0,
-                hStream: self.stream.s,
-                attrs: &mut attribute,
-                numAttrs: u32::from(size > 0),
-            };
+            let attributes = &mut std::slice::from_mut(&mut attribute)[..usize::from(size > 0)];
+            let config = launch_config(&self.stream, 8, 32, attributes);
             let mut out = self.out.p;
             let mut list = [(&raw mut out).cast()];
             let launched = cu!(cuLaunchKernelEx(&config, self.function, list.as_mut_ptr(), null_mut()));

@@ -6,6 +6,8 @@
  *   refused  the driver refuses to set nodes when an exec goes to another handle */
 #include "graph.h"
 CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **);
+typedef void *Event;
+CUresult cuEventCreate(Event *, unsigned), cuEventRecord(Event, Stream), cuEventQuery(Event), cuEventDestroy_v2(Event);
 CUresult cuGraphClone(Graph *, Graph), cuGraphNodeFindInClone(Node *, Node, Graph);
 
 static Stream s;
@@ -123,15 +125,19 @@ static void running(void) {
     Graph g = cooperative(1), h = cooperative(2);
     Exec e = exec_of(g);
     UpdateInfo info;
+    Event spun;
     spin(s, 50000);
+    OK(cuEventCreate(&spun, 0));
+    OK(cuEventRecord(spun, s));
     launch(e, s);
     int refused = cuGraphExecUpdate_v2(e, h, &info);
     did.exec_updates++;
     launch(e, other);
     wait_for(other);
-    EXPECT(cuStreamQuery(s), 0); /* launches of one exec follow one another */
+    EXPECT(cuEventQuery(spun), 0); /* launches of one exec follow one another */
     EXPECT(word_of(a), refused ? 1 : 2);
     EXPECT(word_of(b), 5);
+    OK(cuEventDestroy_v2(spun));
     exec_end(e);
     graph_end(g);
     graph_end(h);
