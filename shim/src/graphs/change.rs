@@ -113,11 +113,12 @@ impl Cache {
                 work.read = Weak::new();
                 std::mem::swap(&mut work.target, &mut work.reading.records);
             }
-            let disabled = body.disabled.clone();
-            let mut set =
-                |target| self.in_context(class.shape.context, || self.retarget(&mut lease, target, &disabled));
             let known = read || self.unfold(body, work);
-            if !known || set(&mut work.target).is_err() {
+            let set = known && {
+                let retarget = || self.retarget(&mut lease, &mut work.target, &body.disabled);
+                self.in_context(class.shape.context, retarget).is_ok()
+            };
+            if !set {
                 // What the library says of the update decides, of an exec that is as it was.
                 if known && self.restore(&mut lease, &work.target).is_err() {
                     self.forsake(lease);

@@ -5,6 +5,7 @@ use super::class::Class;
 use super::handle::{Pending, lock};
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
 use crate::activity;
+use crate::backend::graphs::Event;
 use crate::clock;
 use crate::gate;
 use crate::pool;
@@ -184,27 +185,28 @@ impl Cache {
         let real = lease.real();
         let last = real.lane.load(Relaxed);
         let over = last == NOWHERE || self.is_over(&mut lease, last);
-        let pending = !over && (real.marked.load(Relaxed) || self.mark_behind(&mut lease, last));
+        let event = if over { None } else { self.event_behind(&mut lease, last) };
+        if let Some(unused) = event.and_then(|event| lease.body().event.replace(event)) {
+            self.calls.drop_event(unused);
+        }
         // The stream may go meanwhile: no lane is like it.
-        self.part(&mut lease, pending, LOST);
+        self.part(&mut lease, event.is_some(), LOST);
         if !over {
             real.lane.store(LOST, Relaxed);
         }
         self.discard(lease);
     }
 
-    /// Leaves an event behind the last launch of an exec, on whatever stream that was; whether that could be.
-    fn mark_behind(&self, lease: &mut Lease, last: Lane) -> bool {
-        let (real, body) = (lease.real(), lease.body());
-        let Some(stream) = real::stream_of(last) else { return false };
+    /// An event behind the last launch of an exec, on whatever stream that was: the one it has, or one left now.
+    pub(super) fn event_behind(&self, lease: &mut Lease, last: Lane) -> Option<Event> {
+        let real = lease.real();
+        if real.marked.load(Relaxed) {
+            return lease.body().event.take();
+        }
         // A stream that went meanwhile has taken its name off the exec.
-        let mark = || {
-            real.lane.load(SeqCst) == last && {
-                body.event = self.calls.mark(body.event.take(), stream);
-                body.event.is_some()
-            }
-        };
-        self.undisturbed(mark).unwrap_or(false)
+        let there = || real.lane.load(SeqCst) == last;
+        let mark = |stream| self.undisturbed(|| there().then(|| self.calls.mark(None, stream)).flatten());
+        real::stream_of(last).and_then(mark).flatten()
     }
 
     /// Whether the last launch of an exec is known to be over.

@@ -5,7 +5,7 @@ use super::cache::{Cache, Work};
 use super::choose::Found;
 use super::class::{Class, Template};
 use super::handle::Body;
-use super::real::{Lane, Lease, NOWHERE, stream_of};
+use super::real::{Lane, Lease, NOWHERE};
 use super::records::Packed;
 use crate::backend::graphs::Read;
 use crate::clock;
@@ -78,16 +78,7 @@ impl Cache {
         if before == lane || before == NOWHERE || self.calls.ways().outlived {
             return;
         }
-        let event = match real.marked.load(Relaxed) {
-            true => lease.body().event.take(),
-            false => {
-                // A stream that went meanwhile has taken its name off the exec.
-                let there = || real.lane.load(SeqCst) == before;
-                let mark = |stream| self.undisturbed(|| there().then(|| self.calls.mark(None, stream)).flatten());
-                stream_of(before).and_then(mark).flatten()
-            }
-        };
-        match event {
+        match self.event_behind(lease, before) {
             Some(event) => lease.body().earlier.push(event),
             None => lease.body().unknown = true,
         }

@@ -332,8 +332,7 @@ fn cooperative_takes_no_block(t: &mut Checker) -> Done {
     let launch = || cu!(cuLaunchKernelEx(&config, f, null_mut(), extra));
     t.eq("a launch with a block", launch(), 0);
     stream.sync()?;
-    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    ok("cuStreamBeginCapture", cu!(cuStreamBeginCapture_v2(stream.s, mode)))?;
+    begin(&stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
     t.eq("a captured one", launch(), 1);
     let mut captured = null_mut();
     t.eq("the end of that capture", cu!(cuStreamEndCapture(stream.s, &mut captured)), 901);
