@@ -13,7 +13,7 @@ DESTDIR ?=
 # Which build `run`, `proof` and `install` use; NO_BUILD=1: what is there, whatever its age.
 PROFILE ?= release
 NO_BUILD ?=
-# What `make run` hands to the demo and `make proof` to proof: ARGS="--seconds 20".
+# What `make run` hands to the demo, `make proof` to proof, `make faults` to faulter, `make damage` to damager: ARGS="--seconds 20".
 ARGS    ?=
 
 override target := $(abspath $(TARGET))
@@ -57,6 +57,12 @@ test: ## all tests, without a GPU
 	$(CARGO) build --workspace
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --workspace --no-fail-fast; \
 	else set -x; $(CARGO) test --workspace --no-fail-fast; fi
+
+faults: build-tests ## random faults, natively and preloaded, on the simulator: ARGS="--runs 10000 --seed 1"
+	@$(built)/faulter $(ARGS)
+
+damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem in bounds: ARGS="--cases 100000 --seed 1"
+	@$(built)/damager $(ARGS)
 
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
 lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
@@ -167,5 +173,5 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all build build-tests run proof test lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
+.PHONY: all build build-tests run proof test faults lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
     dist check-glibc clean help

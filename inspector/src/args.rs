@@ -4,6 +4,7 @@ use crate::commands;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueHint};
 use gpumem_wire::settings::parse_time;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,10 +68,10 @@ pub enum Color {
 pub struct Target {
     /// A pid, a process's name, or the path of a dump or a ledger; nothing where there is just one process
     #[arg(value_name = "PID|NAME|FILE", value_hint = ValueHint::AnyPath)]
-    pub target: Option<String>,
+    pub target: Option<OsString>,
     /// A dump or a ledger
     #[arg(long, value_name = "FILE", conflicts_with = "target", value_hint = ValueHint::FilePath)]
-    pub file: Option<String>,
+    pub file: Option<OsString>,
     /// Open no files for symbols: show modules and offsets
     #[arg(long)]
     pub no_symbols: bool,
@@ -90,6 +91,7 @@ pub enum Command {
     Mark(commands::mark::Args),
     Trim(commands::trim::Args),
     Set(commands::set::Args),
+    Off(commands::off::Args),
     Dump(commands::dump::Args),
     Diff(commands::diff::Args),
     Export(commands::export::Args),

@@ -28,7 +28,7 @@ impl Composer {
     pub fn copy_of(header: &Header, strings: &[u8]) -> Self {
         let mut composer = Self::new();
         let fresh = composer.header;
-        composer.header = Header { tables: fresh.tables, tables_len: 0, ..*header };
+        composer.header = Header { tables: fresh.tables, tables_len: 0, pieces_len: 0, ..*header };
         composer.strings = strings.to_vec();
         if composer.strings.len() < 4 {
             composer.strings.resize(4, 0);

@@ -97,7 +97,7 @@ pub fn as_root() -> String {
         return "not even root may here: CAP_SYS_PTRACE is missing, or the kernel protects that process".into();
     }
     let mut words = vec!["sudo".to_owned()];
-    words.extend(std::env::args_os().map(|arg| crate::view::text::shell_word(&arg.to_string_lossy())));
+    words.extend(std::env::args_os().map(|arg| crate::view::text::os_word(&arg)));
     format!("run as the user of that process or: {}", words.join(" "))
 }
 

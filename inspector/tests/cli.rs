@@ -153,6 +153,33 @@ fn run_keeps_the_preloads_of_others_behind_its_own() {
     assert_eq!(answer(command).out.trim(), lib.display().to_string());
 }
 
+/// AddressSanitizer's library, shared as gcc links it, comes first: it refuses to start behind another. Says so where
+/// the compiler has none.
+#[test]
+fn run_puts_itself_behind_a_checker_that_has_to_come_first() {
+    let dir = dir();
+    let lib = library(dir.path());
+    let mut command = gpumem();
+    command.env("LD_PRELOAD", "other.so:/lib/libasan.so.8").env("GPUMEM_LIB", &lib).args([
+        "run",
+        "--print-env",
+        "true",
+    ]);
+    let out = answer(command).out;
+    assert!(out.starts_with(&format!("LD_PRELOAD=/lib/libasan.so.8:{}:other.so ", lib.display())), "{out}");
+
+    let (source, program) = (dir.path().join("checked.c"), dir.path().join("checked"));
+    std::fs::write(&source, "int main(void) { return 7; }").unwrap();
+    let cc = Command::new("cc").args(["-fsanitize=address", "-o"]).arg(&program).arg(&source).output();
+    if !cc.is_ok_and(|cc| cc.status.success()) || Command::new(&program).status().unwrap().code() != Some(7) {
+        return println!("skipped: no AddressSanitizer here");
+    }
+    let mut command = gpumem();
+    command.env("GPUMEM_LIB", &lib).args(["run", "--"]).arg(&program);
+    let ran = answer(command);
+    assert_eq!(ran.code, 7, "{}", ran.err);
+}
+
 #[test]
 fn run_sets_variables_and_prints_the_one_liner() {
     let dir = dir();

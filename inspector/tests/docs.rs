@@ -9,7 +9,7 @@ use common::*;
 use gpumem_inspector::commands::doctor::CHECKS;
 use gpumem_inspector::failure::Code;
 use gpumem_wire::kinds::{Pinned, PoolState};
-use gpumem_wire::layout::{HEADER_BYTES, MAX_TABLES, TableKind, VERSION};
+use gpumem_wire::layout::{HEADER_BYTES, MAX_PIECES, MAX_TABLES, TableKind, VERSION};
 use gpumem_wire::{counters, settings};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -58,7 +58,9 @@ fn generated_parts_are_up_to_date() {
     hold(
         "ledger.md",
         "numbers",
-        &format!("Version {VERSION}. The header has {HEADER_BYTES} bytes and room for {MAX_TABLES} tables.\n"),
+        &format!(
+            "Version {VERSION}. The header has {HEADER_BYTES} bytes and room for {MAX_TABLES} tables; the list behind it has room for {MAX_PIECES} pieces.\n"
+        ),
     );
     hold("ledger.md", "tables", &tables());
     hold("ledger.md", "header", &slot(between(LAYOUT, "pub struct Header {", "\n}\n")));

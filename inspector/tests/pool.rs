@@ -415,16 +415,33 @@ fn set_is_checked_before_it_is_asked() {
     let (answer, _) = asked(&["set", &pid, "GPUMEM_LIMIT", "default", "--json"], "ok no limit\n");
     let report: Value = serde_json::from_str(&answer.out).unwrap();
     assert_eq!((&report["variable"], &report["said"]), (&json!("GPUMEM_LIMIT"), &json!("no limit")));
+    // In one word, as in the environment.
+    let (answer, line) = asked(&["set", &pid, "graph_cache=0"], "ok set aside\n");
+    assert_eq!((answer.code, line.as_str()), (0, "set graph_cache 0\n"), "{}", answer.err);
+    let (answer, line) = asked(&["set", &pid, "GPUMEM_POOL=default"], "ok\n");
+    assert_eq!((answer.code, line.as_str()), (0, "set GPUMEM_POOL default\n"), "{}", answer.err);
+    assert_eq!(answer.out, format!("pid {pid}: GPUMEM_POOL=default\n"));
     let dir = one();
+    assert!(dir.gpumem(&["set", &pid, "POOL"]).err.contains("POOL wants a value"));
     for (name, value, says) in [
         ("LIMIT", "1KB", "GPUMEM_LIMIT cannot be \"1KB\": allowed is bytes"),
         ("POOL_DECAY", "10", "allowed is a time"),
-        ("STACKS", "3", "possible values: POOL_MAX"),
+        ("STACKS", "3", "possible values: POOL, POOL_MAX"),
+        ("STACKS=3", "3", "possible values: POOL, POOL_MAX"),
+        ("LIMIT=1GiB", "3", "LIMIT has two values"),
     ] {
         let answer = dir.gpumem(&["set", &pid, name, value]);
         assert_eq!(answer.code, 2);
         assert!(answer.err.contains(says), "{}", answer.err);
     }
+}
+
+#[test]
+fn off_is_one_word() {
+    let pid = me().pid.to_string();
+    let (answer, line) = asked(&["off", &pid], "ok 3 blocks went back\n");
+    assert_eq!((answer.code, line.as_str()), (0, "off\n"), "{}", answer.err);
+    assert_eq!(answer.out, format!("pid {pid}: 3 blocks went back\n"));
 }
 
 #[test]

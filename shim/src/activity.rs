@@ -76,11 +76,20 @@ pub fn is_outside() -> bool {
 
 /// Runs a look at whether all devices rest: if they do, nothing outside is waited for any more.
 pub fn no_outside_if(rest: impl FnOnce() -> bool) -> bool {
+    /// What is so after the look, unless something came meanwhile: also when the look is left by unwinding.
+    struct After(u8);
+    impl Drop for After {
+        fn drop(&mut self) {
+            let _ = OUTSIDE.compare_exchange(LOOKED_AT, self.0, SeqCst, SeqCst);
+        }
+    }
     let looks = OUTSIDE.compare_exchange(PENDING, LOOKED_AT, SeqCst, SeqCst).is_ok();
+    let mut after = looks.then_some(After(PENDING));
     let rest = rest();
-    if looks {
-        let now = if rest { NOTHING } else { PENDING };
-        let _ = OUTSIDE.compare_exchange(LOOKED_AT, now, SeqCst, SeqCst);
+    if let Some(after) = &mut after
+        && rest
+    {
+        after.0 = NOTHING;
     }
     rest
 }
@@ -204,6 +213,10 @@ mod tests {
             true
         };
         assert!(no_outside_if(meanwhile) && is_outside(), "of what came meanwhile the look knows nothing");
+        let left = catch_unwind(|| no_outside_if(|| resume_unwind(Box::new(7))));
+        assert!(left.is_err() && is_outside());
+        assert!(no_outside_if(|| true) && !is_outside(), "the next look is one");
+        outside(false);
         outside(true);
         assert!(no_outside_if(|| true) && is_outside(), "graphs stay");
         outside(false);

@@ -1,6 +1,7 @@
 //! Threads that the program cancels.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 // The libc crate has no declaration of it.
 unsafe extern "C" {
@@ -21,6 +22,12 @@ impl Uncancelled {
         unsafe { pthread_setcancelstate(DISABLE, &mut before) };
         Self(before)
     }
+}
+
+/// Sleeps within a hook: there, too, a cancelled thread may not end.
+pub fn sleep(time: Duration) {
+    let _uncancelled = Uncancelled::new();
+    std::thread::sleep(time);
 }
 
 impl Drop for Uncancelled {

@@ -1,33 +1,35 @@
 //! The control thread: a heartbeat, samples over time, commands of the inspector. It starts with the first
 //! context, ends when no other thread is left, blocks all signals, and calls the driver for one thing only: to
-//! give back what the pool keeps idle, while its context is known to do nothing.
+//! give back what the pool and the graph cache keep and nobody needs.
+
+mod socket;
 
 use crate::clock;
-use crate::descriptor::Descriptor;
+use crate::gate;
 use crate::graphs::{self, cache::Bounds};
 use crate::pool;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
+use crate::spawn::spawn;
 use crate::threads;
-use gpumem_wire::command::{MAX_LINE, Request};
+use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
-use gpumem_wire::place::{self, LEDGER_SUFFIX, SOCKET_SUFFIX};
+use gpumem_wire::place;
 use gpumem_wire::settings::{self, Setting, Stranded, Value};
+use socket::Socket;
+pub use socket::path as socket_path;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a client may take to say what it wants, all of it.
-const PATIENCE: Duration = Duration::from_millis(200);
 
+/// The stack of the control thread.
+const STACK: usize = 256 << 10;
 /// The stack of the thread that the process ends on: the C library's usual one, since exit handlers run there.
 const LAST_STACK: usize = 8 << 20;
 
@@ -44,29 +46,20 @@ pub fn start(shim: &'static Shim) {
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
         mask
     };
-    drop(spawn(move || run(shim, mask)));
-}
-
-/// A thread of ours. It blocks all signals: the program's must not be delivered to it.
-pub fn spawn<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Option<std::thread::JoinHandle<R>> {
-    // A new thread inherits the signal mask.
-    // SAFETY: fills and sets this thread's mask, and puts it back.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        let masked = libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) == 0;
-        let thread = std::thread::Builder::new().name("gpumem".into()).stack_size(256 << 10).spawn(f);
-        if masked {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+    spawn(STACK, move || {
+        if catch_unwind(AssertUnwindSafe(|| run(shim, mask))).is_err() {
+            gate::stop(
+                shim,
+                "the control thread failed (a bug in gpumem: please report it); the program is not affected",
+            );
         }
-        thread.ok()
-    }
+    });
 }
 
 /// Runs until the process ends, or until no other thread is left. `mask`: what the program's threads block.
 fn run(shim: &'static Shim, mask: libc::sigset_t) {
-    let listener = match listen(shim) {
-        Ok(listener) => Some(listener),
+    let socket = match Socket::new(shim) {
+        Ok(socket) => Some(socket),
         Err(error) => {
             let line = format!("no control socket ({error}): commands such as gpumem mark do not reach this process");
             shim.message(Severity::Warning, &line);
@@ -81,12 +74,13 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
                 return end(mask);
             }
             pool::decay::tick(shim);
+            graphs::tick();
             sample(shim);
             next += PERIOD;
         }
         let wait = next.saturating_duration_since(Instant::now());
-        match &listener {
-            Some(listener) => serve(shim, listener, wait, &mut changes),
+        match &socket {
+            Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes)),
             None => std::thread::sleep(wait),
         }
     }
@@ -95,18 +89,10 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
 /// Whether this thread is the only one left: main has ended, as a zombie that the kernel keeps, and so have all
 /// others. Those that a driver keeps count.
 fn is_last() -> bool {
-    // The command, which is in it, need not be UTF-8.
     let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
-    let stat = String::from_utf8_lossy(&stat);
     // The state, and 17 fields on the number of threads (proc(5)).
     let mut fields = place::stat_fields(&stat);
     fields.next() == Some("Z") && fields.nth(16) == Some("2")
-}
-
-/// Whether the kernel has a thread of this process still.
-fn is_known(tid: u32) -> bool {
-    // SAFETY: signal 0 is sent to nobody.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
 }
 
 /// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that
@@ -114,68 +100,19 @@ fn is_known(tid: u32) -> bool {
 fn end(mask: libc::sigset_t) {
     let ours = threads::os_id() as u32;
     let last = move || {
-        while is_known(ours) {
+        while threads::is_known(ours) {
             std::thread::sleep(Duration::from_millis(1));
         }
         // SAFETY: sets this thread's mask, to one that the C library has filled in.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
     };
     // Without it this thread is the last.
-    drop(std::thread::Builder::new().name("gpumem".into()).stack_size(LAST_STACK).spawn(last));
+    spawn(LAST_STACK, last);
 }
 
-/// Where the control socket of this process is.
-pub fn socket_path(shim: &Shim) -> PathBuf {
-    let ledger = shim.ledger.path.to_string_lossy();
-    PathBuf::from(format!("{}{SOCKET_SUFFIX}", ledger.trim_end_matches(LEDGER_SUFFIX)))
-}
-
-fn listen(shim: &Shim) -> std::io::Result<Descriptor> {
-    let path = socket_path(shim);
-    let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)?;
-    // The directory keeps others out; where the user named one that does not, the mode does.
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(Descriptor::new(listener.into()))
-}
-
-/// Waits for a client, for at most `wait`, and does what it asks.
-fn serve(shim: &'static Shim, listener: &Descriptor, wait: Duration, changes: &mut Changes) {
-    let Some(fd) = listener.get() else {
-        // The program closed what it did not open: samples are all that is left to do.
-        return std::thread::sleep(wait);
-    };
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid pollfd.
-    let ready = unsafe { libc::poll(&mut poll, 1, wait.as_millis().min(1000) as i32 + 1) };
-    if ready <= 0 || listener.get().is_none() {
-        return;
-    }
-    // SAFETY: borrowed for this function; the descriptor stays open.
-    let listener = std::mem::ManuallyDrop::new(unsafe { UnixListener::from_raw_fd(fd) });
-    match listener.accept() {
-        Ok((client, _)) => drop(answer(shim, client, changes)),
-        Err(_) => std::thread::sleep(PATIENCE),
-    }
-}
-
-fn answer(shim: &'static Shim, mut client: UnixStream, changes: &mut Changes) -> std::io::Result<()> {
-    client.set_nonblocking(false)?;
-    client.set_write_timeout(Some(PATIENCE))?;
-    let deadline = Instant::now() + PATIENCE;
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while line.len() < MAX_LINE {
-        let left = deadline.saturating_duration_since(Instant::now());
-        client.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        if left.is_zero() || client.read(&mut byte)? != 1 || byte[0] == b'\n' {
-            break;
-        }
-        line.push(byte[0]);
-    }
-    let reply = match Request::parse(&String::from_utf8_lossy(&line)) {
-        _ if !same_user(&client) => "error this process belongs to another user".to_owned(),
+/// Does what a line asks for; the reply.
+fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes) -> String {
+    match Request::parse(line) {
         Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
         Ok(Request::Mark(name)) => {
             let text = shim.ledger.texts.intern(name.as_bytes());
@@ -184,9 +121,9 @@ fn answer(shim: &'static Shim, mut client: UnixStream, changes: &mut Changes) ->
         }
         Ok(Request::Trim { press }) => said(trim(shim, press)),
         Ok(Request::Set(name, value)) => said(set(shim, &name, &value, changes)),
+        Ok(Request::Off) => said(off(shim, changes)),
         Err(why) => format!("error {why}"),
-    };
-    client.write_all(format!("{reply}\n").as_bytes())
+    }
 }
 
 /// A reply out of an answer.
@@ -199,10 +136,13 @@ fn said(answer: Result<String, String>) -> String {
 
 /// Gives back what the pool keeps; with `press`, has the program give back what it strands, too.
 fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
-    if nothing_is_kept() {
-        return Err(NO_POOL.into());
-    }
-    let given = pool::decay::trim(shim);
+    let execs = graphs::trim();
+    let given = match (nothing_is_kept(), execs) {
+        (true, None) => return Err(NO_POOL.into()),
+        (true, Some(execs)) => execs,
+        (false, None) => pool::decay::trim(shim),
+        (false, Some(execs)) => format!("{}; {execs}", pool::decay::trim(shim)),
+    };
     if !press {
         return Ok(given);
     }
@@ -228,12 +168,20 @@ fn set(shim: &'static Shim, name: &str, value: &str, changes: &mut Changes) -> R
     Ok(said)
 }
 
+/// Steps aside for what comes from then on, as far as there is something to step aside.
+fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
+    let said: Result<Vec<_>, _> =
+        ["GPUMEM_GRAPH_CACHE", "GPUMEM_POOL"].map(|name| set(shim, name, "0", changes)).into_iter().collect();
+    said.map(|said| said.join("; "))
+}
+
 /// Puts a new value in force. `None`: it is unset from now on.
 ///
 /// # Errors
 /// Why it cannot be.
 fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
     let number = match value {
+        Some(Value::Bool(on)) if setting.name == "GPUMEM_POOL" => return pool_on(shim, on),
         Some(Value::Number(number)) => Some(number),
         Some(Value::Choice(choice)) if setting.name == "GPUMEM_STRANDED" => {
             shim.stranded.set_mode(Stranded::VALUES.get(choice).copied().unwrap_or_default());
@@ -242,8 +190,10 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         _ => None,
     };
     match (setting.name, number) {
-        ("GPUMEM_GRAPH_CACHE", Some(0)) => Err("the graph cache cannot be turned off while the process runs".into()),
-        ("GPUMEM_GRAPH_CACHE", Some(count)) => graph_bound(|bounds| &bounds.count, count),
+        ("GPUMEM_GRAPH_CACHE", Some(0)) => Ok(graphs::step_aside().to_owned()),
+        ("GPUMEM_GRAPH_CACHE", Some(count)) => {
+            graph_bound(|bounds| &bounds.count, count).inspect(|_| graphs::step_back_in())
+        }
         ("GPUMEM_GRAPH_CACHE_BYTES", Some(bytes)) => graph_bound(|bounds| &bounds.bytes, bytes),
         ("GPUMEM_GRAPH_IDLE", Some(idle)) => graph_bound(|bounds| &bounds.idle_ns, idle),
         ("GPUMEM_POOL_MAX" | "GPUMEM_POOL_DECAY", _) if nothing_is_kept() => Err(NO_POOL.into()),
@@ -251,6 +201,14 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         ("GPUMEM_POOL_DECAY", Some(decay)) => of_pools(|pool| pool.decay_ns.store(decay, Relaxed)),
         ("GPUMEM_LIMIT", limit) => of_pools(|pool| pool.set_limit(limit.unwrap_or(0))),
         (name, _) => Err(format!("{name} is read once, when the process starts")),
+    }
+}
+
+/// Turns the pool off for what comes from now on, or on again where it was turned off so.
+fn pool_on(shim: &'static Shim, on: bool) -> Result<String, String> {
+    match on {
+        true => pool::step_back_in(shim),
+        false => Ok(pool::step_aside(shim)),
     }
 }
 
@@ -274,21 +232,11 @@ fn of_pools(change: impl Fn(&pool::Pool)) -> Result<String, String> {
 
 /// Changes a bound of the graph cache; the next launches go by it.
 fn graph_bound(which: fn(&Bounds) -> &AtomicU64, value: u64) -> Result<String, String> {
-    let caches: Vec<_> = [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(graphs::cache).collect();
+    let caches: Vec<_> = graphs::caches().collect();
     caches.iter().for_each(|cache| which(&cache.bounds).store(value, Relaxed));
+    // An idle process launches nothing that would go by it.
+    graphs::tick();
     if caches.is_empty() { Err("the graph cache is off, or was not needed so far".into()) } else { Ok(String::new()) }
-}
-
-/// Whether a client runs as this process's user, or as root.
-fn same_user(client: &UnixStream) -> bool {
-    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: fills the struct; geteuid has no failure.
-    unsafe {
-        let fd = client.as_raw_fd();
-        let known = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut len) == 0;
-        known && (who.uid == 0 || who.uid == libc::geteuid())
-    }
 }
 
 /// Writes the totals of this moment.

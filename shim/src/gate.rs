@@ -6,10 +6,12 @@
 //! threads held. (`vfork` children share the parent's memory and do no GPU calls.)
 
 use crate::cancel::Uncancelled;
-use crate::graphs::cache::Cache;
+use crate::graphs::{self, cache::Cache};
+use crate::heap;
 use crate::pool::Pool;
 use crate::pool::device::Visits;
 use crate::shim::Shim;
+use crate::stack;
 use crate::threads;
 use crate::trace::Trace;
 use gpumem_wire::kinds::Vendor;
@@ -121,8 +123,17 @@ unsafe extern "C" fn wipe() {
 }
 
 /// `GPUMEM_DISABLE`, read once per process image: no hook is handed out, all others are a jump.
+///
+/// So it is in a program with more rights than whoever started it (setuid, file capabilities), which the library
+/// can come into by /etc/ld.so.preload: its environment is not to be believed, and what it allocates is not for
+/// others to read.
 pub fn disabled() -> bool {
     match KNOWN.disabled.load(Relaxed) {
+        // SAFETY: a plain query.
+        0 if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 => {
+            KNOWN.disabled.store(2, Relaxed);
+            true
+        }
         0 => {
             // SAFETY: getenv of a constant name; the value is read at once.
             let value = unsafe {
@@ -295,10 +306,18 @@ fn start() -> Option<&'static Shim> {
             let errno = unsafe { &mut *libc::__errno_location() };
             let before = *errno;
             let (doors, initialised) = (page.doors.load(Relaxed), page.initialised.load(Relaxed) != 0);
-            let made = on_a_stack_of_its_own(move || catch_unwind(|| Shim::start(doors, initialised)).ok().flatten());
+            let made = {
+                let _uncancelled = Uncancelled::new();
+                stack::with_room(|| catch_unwind(|| Shim::start(doors, initialised)).ok().flatten())
+            };
             *errno = before;
             set_busy(false);
-            if let Some(shim) = made {
+            // What could only be made out of the last memory could not be kept up.
+            let short = heap::is_short();
+            if let (Some(shim), true) = (&made, short) {
+                shim.cannot_begin();
+            }
+            if let Some(shim) = made.filter(|_| !short) {
                 page.shim.store(std::ptr::from_ref(Box::leak(shim)).cast_mut(), Release);
             }
             page.stage.store(if page.shim.load(Relaxed).is_null() { OFF } else { STARTED }, Release);
@@ -313,21 +332,6 @@ fn start() -> Option<&'static Shim> {
     shim()
 }
 
-/// Runs what needs more stack than a program's thread may have left (70 KiB; threads of 16 KiB exist)
-/// on a thread of ours, which ends with it; here if there cannot be one.
-fn on_a_stack_of_its_own<R: Send + 'static>(f: impl FnOnce() -> R + Clone + Send + 'static) -> R {
-    let _uncancelled = Uncancelled::new();
-    let there = f.clone();
-    let thread = crate::control::spawn(move || {
-        set_busy(true);
-        there()
-    });
-    match thread.map(std::thread::JoinHandle::join) {
-        Some(Ok(result)) => result,
-        _ => f(),
-    }
-}
-
 /// Ends recording for good, with a reason in the ledger.
 #[cold]
 pub fn stop(shim: &'static Shim, why: &str) {
@@ -338,6 +342,33 @@ pub fn stop(shim: &'static Shim, why: &str) {
     set_busy(true);
     let _ = catch_unwind(AssertUnwindSafe(|| shim.stopped(why)));
     set_busy(false);
+}
+
+/// The heap has no more memory but what it kept: books are closed for good, and new handles and blocks are the
+/// driver's own.
+///
+/// It is called inside of the allocator: no lock is taken, and whatever is under way on this thread goes on.
+#[cold]
+pub fn out_of_memory() {
+    graphs::step_aside();
+    let page = KNOWN.page.load(Acquire);
+    if page.is_null() {
+        return;
+    }
+    // SAFETY: pages, shims and pools are never freed once published.
+    let (page, shim) = unsafe {
+        (*page).stage.store(OFF, Release);
+        (&*page, (*page).shim.swap(std::ptr::null_mut(), AcqRel).as_ref())
+    };
+    for pool in &page.pools {
+        // SAFETY: as above.
+        if let Some(pool) = unsafe { pool.load(Acquire).as_ref() } {
+            pool.shut();
+        }
+    }
+    if let Some(shim) = shim {
+        shim.out_of_memory();
+    }
 }
 
 /// The driver's initialisation came through a door. That alone makes no ledger: programs that only

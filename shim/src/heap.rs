@@ -7,10 +7,17 @@
 //! No locks: a child of `fork` or a bare `clone` must not find one held. Blocks of one size class
 //! come from slabs and go back to a list whose head carries a tag, so that a block that was taken and
 //! put back in between is not mistaken for one that stayed. Slabs are never unmapped.
+//!
+//! The kernel may give no more (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the
+//! process where an allocation fails. So some memory is kept that nobody has: [`KEPT`], and beside it a mapping twice
+//! as long as the longest block, since what grows doubles. The first time that the kernel refuses, keeping books ends
+//! for good ([`gate::out_of_memory`]), and what is under way then is finished with the memory that was kept.
 
+use crate::gate;
 use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Smallest block, bytes; classes double from here.
 const SMALLEST: usize = 16;
@@ -18,6 +25,10 @@ const SMALLEST: usize = 16;
 const CLASSES: usize = 14;
 /// A slab is this long, or as long as its one block.
 const SLAB: usize = 64 << 10;
+/// Mappings are this long, or multiples of it.
+const PAGE: usize = 64 << 10;
+/// Bytes of [`KEPT`].
+const KEPT_BYTES: usize = 1 << 20;
 /// Addresses have 48 bits; the rest of a head is its tag.
 const ADDRESS: u64 = (1 << 48) - 1;
 
@@ -29,6 +40,110 @@ static HEAP: Heap = Heap;
 
 /// Free blocks of each class: the address of the first, and a tag above it.
 static FREE: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
+
+/// For when the kernel gives no more. Nothing touches it before, so that it takes no memory.
+#[repr(align(65536))]
+struct Kept(UnsafeCell<[u8; KEPT_BYTES]>);
+
+// SAFETY: parts of it are handed out once each.
+unsafe impl Sync for Kept {}
+
+static KEPT: Kept = Kept(UnsafeCell::new([0; KEPT_BYTES]));
+static KEPT_USED: AtomicUsize = AtomicUsize::new(0);
+/// A mapping that is kept for a block longer than all so far; its length is in its first word. 0: there is none.
+static SPARE: AtomicUsize = AtomicUsize::new(0);
+/// The longest block so far for which there is a spare mapping.
+static LONGEST: AtomicUsize = AtomicUsize::new(KEPT_BYTES / 4);
+/// The kernel refused.
+static SHORT: AtomicBool = AtomicBool::new(false);
+
+/// Whether the kernel has refused memory: nothing may be begun that needs more.
+pub fn is_short() -> bool {
+    SHORT.load(Relaxed)
+}
+
+/// Memory from the kernel, or from what is kept; null if both are used up.
+fn obtain(bytes: usize) -> *mut u8 {
+    let bytes = bytes.next_multiple_of(PAGE);
+    let at = map(bytes);
+    if at.is_null() {
+        // What is kept is for this thread, too: keeping books ends while it has it in hand.
+        let kept = kept(bytes);
+        ran_short();
+        return kept;
+    }
+    if bytes > LONGEST.load(Relaxed) {
+        keep_spare(bytes);
+    }
+    at
+}
+
+#[cold]
+fn ran_short() {
+    if !SHORT.swap(true, AcqRel) {
+        gate::out_of_memory();
+    }
+}
+
+/// Keeps a mapping for what doubles a block of this length.
+#[cold]
+fn keep_spare(longest: usize) {
+    let before = LONGEST.fetch_max(longest, AcqRel);
+    let bytes = 2 * longest;
+    if before >= longest || is_short() {
+        return;
+    }
+    let spare = map(bytes);
+    if spare.is_null() {
+        return ran_short();
+    }
+    // SAFETY: the first word of a mapping that nobody else knows.
+    unsafe { spare.cast::<usize>().write(bytes) };
+    let old = SPARE.swap(spare as usize, AcqRel);
+    if old != 0 {
+        // SAFETY: taken out of its place, so nobody has it.
+        unsafe { libc::munmap(old as *mut libc::c_void, (old as *const usize).read()) };
+    }
+}
+
+/// A part of what is kept, as zeroes.
+#[cold]
+fn kept(bytes: usize) -> *mut u8 {
+    let mut used = KEPT_USED.load(Relaxed);
+    // A long block would leave nothing for the many short ones.
+    while bytes <= KEPT_BYTES / 2 && used + bytes <= KEPT_BYTES {
+        match KEPT_USED.compare_exchange_weak(used, used + bytes, AcqRel, Relaxed) {
+            // SAFETY: inside of it, and nobody else's.
+            Ok(_) => return unsafe { KEPT.0.get().cast::<u8>().add(used) },
+            Err(now) => used = now,
+        }
+    }
+    let spare = SPARE.swap(0, AcqRel);
+    if spare == 0 {
+        return null_mut();
+    }
+    // SAFETY: a mapping with its length in the first word, taken out of its place.
+    unsafe {
+        let len = (spare as *const usize).read();
+        (spare as *mut usize).write(0);
+        match len.checked_sub(bytes) {
+            Some(rest) => {
+                if rest > 0 {
+                    let rest_at = spare + bytes;
+                    (rest_at as *mut usize).write(rest);
+                    SPARE.store(rest_at, Release);
+                }
+                spare as *mut u8
+            }
+            None => null_mut(),
+        }
+    }
+}
+
+/// Whether a block is a part of [`KEPT`].
+fn is_kept(block: *mut u8) -> bool {
+    (block as usize).wrapping_sub(KEPT.0.get() as usize) < KEPT_BYTES
+}
 
 fn class_of(layout: Layout) -> Option<usize> {
     let bytes = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
@@ -89,7 +204,7 @@ fn put(class: usize, first: u64, last: u64) {
 #[cold]
 fn carve(class: usize) -> *mut u8 {
     let block = SMALLEST << class;
-    let slab = map(SLAB.max(block));
+    let slab = obtain(SLAB.max(block));
     if slab.is_null() {
         return slab;
     }
@@ -111,16 +226,17 @@ unsafe impl GlobalAlloc for Heap {
         match class_of(layout) {
             Some(class) => take(class),
             None if layout.align() > 4096 => null_mut(),
-            None => map(layout.size()),
+            None => obtain(layout.size()),
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class_of(layout) {
             Some(class) => put(class, block as u64, block as u64),
+            None if is_kept(block) => {}
             // SAFETY: a mapping of this size, made by `alloc`.
             None => unsafe {
-                libc::munmap(block.cast(), layout.size());
+                libc::munmap(block.cast(), layout.size().next_multiple_of(PAGE));
             },
         }
     }
@@ -149,6 +265,26 @@ mod tests {
             assert!(block >= size && block.is_multiple_of(align), "{size} {align}");
         }
         assert_eq!(class_of(Layout::from_size_align((128 << 10) + 1, 8).unwrap()), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_handed_out_once_and_as_zeroes() {
+        // Tests share the heap: what another thread keeps meanwhile is as good.
+        keep_spare(LONGEST.load(Relaxed) + PAGE);
+        let longest = LONGEST.load(Relaxed);
+        let mut seen: Vec<(usize, usize)> = Vec::new();
+        for bytes in [PAGE, longest, 3 * PAGE] {
+            let at = kept(bytes);
+            assert!(!at.is_null(), "{bytes} bytes");
+            // SAFETY: handed out just now.
+            let block = unsafe { std::slice::from_raw_parts_mut(at, bytes) };
+            assert!(block.iter().all(|&byte| byte == 0));
+            block.fill(1);
+            let (from, to) = (at as usize, at as usize + bytes);
+            assert!(seen.iter().all(|&(start, end)| to <= start || end <= from), "{bytes} bytes twice");
+            seen.push((from, to));
+        }
+        assert!(kept(1 << 40).is_null());
     }
 
     #[test]

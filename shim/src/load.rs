@@ -1,15 +1,24 @@
 //! What is known only when the program is loaded, before any of it runs: which objects are in the
 //! global scope from the start, and what the program's stderr is. Reading this is all that happens at
-//! load.
+//! load; a constructor of a library that the program is linked with may run before, and have it read then.
 
 use crate::doors::elf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 static OBJECTS: AtomicUsize = AtomicUsize::new(0);
+static NOTED: AtomicBool = AtomicBool::new(false);
 static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 extern "C" fn at_load() {
-    OBJECTS.store(elf::count(), Relaxed);
+    objects();
+    note_stderr();
+}
+
+/// Once: what was closed then may be a file of the program's later.
+fn note_stderr() {
+    if NOTED.swap(true, Relaxed) {
+        return;
+    }
     if let Some((device, inode)) = crate::descriptor::identity(libc::STDERR_FILENO) {
         STDERR[0].store(device, Relaxed);
         STDERR[1].store(inode, Relaxed);
@@ -23,11 +32,16 @@ static AT_LOAD: extern "C" fn() = at_load;
 /// How many objects the program began with: the first ones in the loader's order, all of them in the
 /// global scope, none of them ever unloaded.
 pub fn objects() -> usize {
+    if OBJECTS.load(Relaxed) == 0 {
+        // Whoever comes second finds the same, or what constructors have opened besides.
+        let _ = OBJECTS.compare_exchange(0, elf::count(), Relaxed, Relaxed);
+    }
     OBJECTS.load(Relaxed)
 }
 
 /// Whether descriptor 2 is what it was at load; a program may have closed it and opened a file.
 pub fn stderr_is_the_same() -> bool {
+    note_stderr();
     let now = crate::descriptor::identity(libc::STDERR_FILENO);
     now == Some((STDERR[0].load(Relaxed), STDERR[1].load(Relaxed)))
 }

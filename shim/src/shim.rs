@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 /// The newest driver that the tests of this release ran on, as `cuDriverGetVersion` says it.
 pub const NEWEST_TESTED_DRIVER: u32 = 13000;
 
+const NO_MEMORY: &str = "the process gets no more memory: recording ends here; the program runs on";
+
 /// Everything the shim knows.
 pub struct Shim {
     pub settings: Settings,
@@ -22,6 +24,8 @@ pub struct Shim {
     pub registry: Registry,
     pub stranded: Stranded,
     default_tag: StrRef,
+    /// What is said when there is no more memory to say it with.
+    no_memory: StrRef,
     pid: u32,
     unseen: AtomicBool,
 }
@@ -58,7 +62,9 @@ impl Shim {
             }
         };
         let default_tag = settings.tag.as_deref().map_or(0, |tag| ledger.texts.intern(tag.as_bytes()));
+        let no_memory = ledger.texts.intern(NO_MEMORY.as_bytes());
         let shim = Box::new(Self {
+            no_memory,
             stranded: Stranded::new(&settings),
             settings,
             ledger,
@@ -104,13 +110,13 @@ impl Shim {
         header.settings().store_relaxed(text(set.join("\n").as_bytes()));
         let lines: Vec<String> = complaints.iter().map(ToString::to_string).collect();
         header.complaints().store_relaxed(text(lines.join("\n").as_bytes()));
-        for line in &lines {
+        for line in lines.iter().chain(&self.ledger.passed_over) {
             self.message(Severity::Warning, line);
         }
-        for object in doors::elf::objects() {
+        for object in doors::elf::Listing::new().objects() {
             let name = object.file_name();
             if [&b"libcuda.so"[..], b"libcudart.so", b"libamdhip64.so"].iter().any(|known| name.starts_with(known)) {
-                let path = text(&object.path);
+                let path = text(object.path());
                 self.event(EventKind::LibraryBound, |event| event.text = path);
             }
         }
@@ -152,14 +158,15 @@ impl Shim {
                 return (Mode::RecordOnly, format!("{variable} is set: a profiler or checker is attached"));
             }
         }
-        let tool = doors::elf::objects().into_iter().find(|object| {
+        let objects = doors::elf::Listing::new();
+        let tool = objects.objects().find(|object| {
             let name = object.file_name();
             [&b"libsanitizer-collection"[..], b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"]
                 .iter()
                 .any(|tool| name.starts_with(tool))
         });
         match tool {
-            Some(tool) => (Mode::RecordOnly, format!("{} is loaded", String::from_utf8_lossy(&tool.path))),
+            Some(tool) => (Mode::RecordOnly, format!("{} is loaded", String::from_utf8_lossy(tool.path()))),
             None => (Mode::Active, String::new()),
         }
     }
@@ -257,6 +264,25 @@ impl Shim {
         self.message(Severity::Error, why);
         if self.settings.log != Log::Quiet {
             say(&why);
+        }
+    }
+
+    /// Recording ends for good, for want of memory. No lock is taken: the allocator calls this.
+    pub fn out_of_memory(&self) {
+        self.ledger.header().state().store_relaxed(State::Stopped as u32);
+        let (kind, code) = (EventKind::Message as u8, Severity::Error as i32);
+        let event = EventSlot { kind, code, text: self.no_memory, time_ns: clock::now_ns(), ..Default::default() };
+        self.ledger.events.push(|seq| EventSlot { seq, ..event });
+        if self.settings.log != Log::Quiet {
+            say(&NO_MEMORY);
+        }
+    }
+
+    /// There is too little memory to begin: nothing is recorded.
+    pub fn cannot_begin(&self) {
+        let _ = std::fs::remove_file(&self.ledger.path);
+        if self.settings.log != Log::Quiet {
+            say(&"no memory for the registry; nothing is recorded, the program runs as without gpumem");
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::call::Call;
 use crate::pool::thread::ThreadCache;
 use crate::registry::reported::Tag;
+use crate::stacks;
 use gpumem_wire::layout::ContextRef;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -33,6 +34,8 @@ pub struct Local {
     /// The call of a runtime's function that this thread is in: its site is the one worth keeping.
     pub anchor: Cell<Option<Call>>,
     tags: Tags,
+    /// Its last walk of the stack.
+    pub walks: stacks::Thread,
 }
 
 /// A context that was looked up, and when it stops being true.
@@ -67,6 +70,7 @@ thread_local! {
             context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
             anchor: Cell::new(None),
             tags: Tags { depth: Cell::new(0), tags: [const { Cell::new(None) }; DEPTH] },
+            walks: stacks::Thread::new(),
         }
     };
 }
@@ -162,6 +166,12 @@ pub fn os_id() -> libc::pid_t {
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
+/// Whether the kernel has a thread of this process still.
+pub fn is_known(tid: u32) -> bool {
+    // SAFETY: signal 0 is sent to nobody.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
+}
+
 #[cold]
 fn first_tid(new: impl FnOnce(u32)) -> u32 {
     let tid = os_id() as u32;
@@ -237,6 +247,12 @@ pub fn shard() -> usize {
         0 => first_shard(),
         known => known as usize,
     }
+}
+
+/// Has this thread, which is one of ours, share its shard with others of ours: those of its own are the program's.
+pub fn share_counts() {
+    const OURS: u32 = u32::MAX;
+    local(|local| local.shard.set(OURS));
 }
 
 #[cold]

@@ -2,25 +2,25 @@
 //! file that [`gpumem_wire::trace`] describes.
 //!
 //! Records are appended without a lock: a number is taken, then its place is written. The file is
-//! mapped a piece at a time, and storage for a piece is taken before any of it is touched: on a full
-//! disk a touch would be a SIGBUS in the program. When no more can be had the trace stops, and says
-//! so in its header, in the ledger and on stderr.
+//! mapped a piece at a time, and grows by whole pieces before any of it is touched: see
+//! [`crate::ledger::storage`]. When no more can be had the trace stops, and says so in its header, in
+//! the ledger and on stderr.
 //!
 //! Off, it costs one load where an allocation is recorded.
 
 use crate::clock;
 use crate::descriptor::Descriptor;
 use crate::gate;
-use crate::ledger::file::{take, this_process};
+use crate::ledger::file::this_process;
+use crate::ledger::storage::{self, lengthen};
 use crate::shim::{Shim, say};
 use gpumem_wire::kinds::{AllocKind, Severity};
 use gpumem_wire::settings::Log;
 use gpumem_wire::trace::{Action, HEADER_BYTES, Header, MAGIC, RECORD_BYTES, Record, VERSION};
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::Mutex;
@@ -61,8 +61,8 @@ pub struct Trace {
     path: PathBuf,
     next: AtomicU64,
     pieces: Box<[Piece]>,
-    /// Held while a piece is taken; never while anything else is done.
-    growing: Mutex<()>,
+    /// Length of the file. Held while a piece is taken; never while anything else is done.
+    end: Mutex<u64>,
     stopped: AtomicBool,
 }
 
@@ -102,13 +102,9 @@ impl Trace {
             1 => named(format!(".{}", id.pid)),
             n => named(format!(".{}.{n}", id.pid)),
         });
-        let open = |path: &Path| {
-            let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC;
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(path)
-        };
         let (path, file) = std::iter::once(wanted.to_owned())
             .chain(others)
-            .find_map(|path| match open(&path) {
+            .find_map(|path| match storage::make(&path, true) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
                 other => Some((path, other)),
             })
@@ -127,9 +123,7 @@ impl Trace {
             created_real_ns: clock::real_ns(),
             stopped: 0,
         };
-        let made = room_for(HEADER_BYTES)
-            .and_then(|()| take(file.as_raw_fd(), 0, HEADER_BYTES))
-            .and_then(|()| file.write_all_at(header.as_bytes(), 0));
+        let made = lengthen(file.as_raw_fd(), 0, HEADER_BYTES).and_then(|()| file.write_all_at(header.as_bytes(), 0));
         made.map_err(|error| {
             let _ = std::fs::remove_file(&path);
             fail(&path, &error)
@@ -140,7 +134,7 @@ impl Trace {
             path,
             next: AtomicU64::new(0),
             pieces,
-            growing: Mutex::default(),
+            end: Mutex::new(HEADER_BYTES),
             stopped: AtomicBool::new(false),
         })
     }
@@ -181,15 +175,19 @@ impl Trace {
     /// Takes storage for a piece and maps it.
     #[cold]
     fn map(&self, index: u64, piece: &Piece) -> io::Result<*mut AtomicU64> {
-        let _growing = self.growing.lock().map_err(|_| io::Error::from_raw_os_error(libc::EIO))?;
+        let mut end = self.end.lock().map_err(|_| io::Error::from_raw_os_error(libc::EIO))?;
         let at = piece.at.load(Acquire);
         if !at.is_null() {
             return Ok(at);
         }
         let fd = self.file.get().ok_or(io::Error::from_raw_os_error(libc::EBADF))?;
         let offset = HEADER_BYTES + index * PIECE;
-        room_for(offset + PIECE)?;
-        take(fd, offset, PIECE)?;
+        // Numbers are taken in order, but whoever has one of a later piece may come here first.
+        let wanted = offset + PIECE;
+        if wanted > *end {
+            lengthen(fd, *end, wanted - *end)?;
+            *end = wanted;
+        }
         let at = map_shared(fd, offset)?;
         piece.at.store(at, Release);
         Ok(at)
@@ -204,6 +202,7 @@ impl Trace {
         if let Some(fd) = self.file.get() {
             let at = std::mem::offset_of!(Header, stopped) as i64;
             let errno = u64::from(errno as u32);
+            let _uncancelled = crate::cancel::Uncancelled::new();
             // SAFETY: writes a word into the header page, for which there is storage.
             unsafe { libc::pwrite(fd, (&raw const errno).cast(), size_of::<u64>(), at) };
         }
@@ -235,17 +234,6 @@ fn map_shared(fd: RawFd, offset: u64) -> io::Result<*mut AtomicU64> {
     // SAFETY: the mapping just made.
     unsafe { libc::madvise(at, PIECE as usize, libc::MADV_DONTFORK) };
     Ok(at.cast())
-}
-
-/// Beyond RLIMIT_FSIZE a file operation is a SIGXFSZ, not an error.
-fn room_for(bytes: u64) -> io::Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a plain system call that fills the struct.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
-    match known && limit.rlim_cur != libc::RLIM_INFINITY && limit.rlim_cur < bytes {
-        true => Err(io::Error::from_raw_os_error(libc::EFBIG)),
-        false => Ok(()),
-    }
 }
 
 #[cfg(test)]

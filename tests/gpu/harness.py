@@ -26,11 +26,30 @@ _lock = threading.Lock()
 
 
 class Run:
-    """One finished run of a program: status, output, its ledger and its counter's file if there are any."""
+    """One finished run of a program: status, output, its ledger and its counter's file if there are any, and the most
+    anonymous memory that it had at a time (MiB)."""
 
-    def __init__(self, status, stdout, stderr, seconds, ledger, counted):
+    def __init__(self, status, stdout, stderr, seconds, ledger, counted, host_mib):
         self.status, self.stdout, self.stderr, self.seconds = status, stdout, stderr, seconds
-        self.ledger, self.counted = ledger, counted
+        self.ledger, self.counted, self.host_mib = ledger, counted, host_mib
+
+
+# What a process may have more under the preload, of host memory.
+SLACK_MIB, SLACK_SHARE = 4.0, 0.02
+
+
+def allowed(native_mib):
+    """The most memory that a process may have where it natively has so much."""
+    return native_mib * (1 + SLACK_SHARE) + SLACK_MIB
+
+
+def host_mib(pid):
+    """Anonymous resident memory of a process; None once it has ended."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("RssAnon")), None)
 
 
 def environment(folder, preload, count, extra=None):
@@ -62,16 +81,20 @@ def run(name, mode, argv, *, preload=False, count=False, env=None, timeout=180, 
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
         process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                    env=environment(folder, preload, count, env), cwd=cwd, start_new_session=True)
-        try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired:
+        most, status = 0.0, None
+        while status is None and time.monotonic() - start < timeout:
+            most = max(most, host_mib(process.pid) or 0.0)
+            try:
+                status = process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                pass
+        if status is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            status = None
     counted = folder / "counts" / f"{process.pid}.json"
     return Run(status, (folder / "stdout").read_text(errors="replace"), (folder / "stderr").read_text(errors="replace"),
                time.monotonic() - start, ledger_of(folder, process.pid) if preload else None,
-               json.loads(counted.read_text()) if counted.exists() else None)
+               json.loads(counted.read_text()) if counted.exists() else None, most)
 
 
 class Held:

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-from harness import OUT, inspect, record, run, verdict
+from harness import OUT, allowed, inspect, record, run, verdict
 from programs import ALL
 from stats import KINDS, Ledger, differences, of_counter, of_inspector
 
@@ -55,7 +55,10 @@ def check(program):
             problems.append(f"{mode}: status {done.status}: {done.stderr.strip()[-120:]}")
         elif stable(done.stdout) != stable(native.stdout):
             problems.append(f"{mode}: {first_difference(stable(native.stdout), stable(done.stdout))}")
-    more = {"seconds": {mode: round(done.seconds, 2) for mode, done in runs.items()}}
+    more = {"seconds": {mode: round(done.seconds, 2) for mode, done in runs.items()},
+            "host_mib": {mode: round(done.host_mib, 1) for mode, done in runs.items()}}
+    if "preloaded" in runs and runs["preloaded"].host_mib > allowed(native.host_mib):
+        problems.append(f"host memory {runs['preloaded'].host_mib:.1f} MiB, natively {native.host_mib:.1f}")
     problems += compare(program, runs, notes, more)
     return verdict(GROUP, program.name, problems, ", ".join(notes), **more)
 

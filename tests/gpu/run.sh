@@ -4,16 +4,19 @@
 #   tests/gpu/run.sh [STAGE...]
 #
 # Stages that hold something to its native behaviour: programs observe conformance differ pooler (the
-# default, with cost and llama). Stages that measure the graph cache: graphs manygraphs never-evicts churn
-# replay compile two-gpus llama; the pool: pool-pair pool-swap pool-back pool-torch pool-random pool-stranded
-# pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench` stands for all that measures.
+# default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; flat:
+# memory over eight minutes, native and preloaded side by side. Stages that measure the graph cache: graphs
+# manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
+# pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
+# stands for all that measures.
 #
 #   KIT=dir         holds libgpumem.so, gpumem and, if wanted, conformance, differ, pooler, poolbench
 #                                                                            (default: target/release)
 #   OUT=dir         results.jsonl, logs, what people would see               (default: target/gpu-results)
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
-#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stage llama
+#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama and flat
+#   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat
 #   LLAMA_BENCH=file STRANDED_MODEL=file for pool-stranded and pool-oom: see pool_llama.py
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
 #   DIFFER_SEEDS=A..B DIFFER_SECONDS=S   seeds for the stage differ, and how long at most (120);
@@ -35,7 +38,7 @@ pool="pool-pair pool-swap pool-back pool-torch pool-random pool-stranded pool-oo
 stages=
 for name in ${*:-programs observe conformance differ pooler cost llama}; do
     case $name in
-    bench) stages="$stages cost graphs manygraphs never-evicts churn replay compile two-gpus llama $pool pool-peer" ;;
+    bench) stages="$stages cost graphs manygraphs never-evicts churn replay compile two-gpus llama llama-own $pool pool-peer" ;;
     pool) stages="$stages $pool" ;;
     *) stages="$stages $name" ;;
     esac
@@ -110,11 +113,13 @@ nv saxpy_shared saxpy.cu -cudart shared
 nv graphs_static graphs.cu
 nv graphs_shared graphs.cu -cudart shared
 nv gemm gemm.cu -cudart shared -lcublas
-compile nullcuda cost cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
-compile cost cost cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
+compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
+compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
+compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
 compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl
-compile programs "programs observe graphs manygraphs never-evicts" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
+compile programs "programs observe graphs manygraphs never-evicts flat" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
     CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -Wl,-rpath,$lib"
+compile libtokens.so llama-own cc -std=gnu11 -O2 -fPIC -shared -I"$CUDA_HOME/include" $here/tokens.c -o "$BUILD/libtokens.so" -ldl
 of_pool pool_driver
 of_pool pool_shared -DRUNTIME -L"$lib" -lcudart
 of_pool pool_static -DRUNTIME "$lib/libcudart_static.a"
@@ -190,9 +195,9 @@ churn() {
     [ -n "${GRAPHCHURN:-}" ] || { echo "skip churn set GRAPHCHURN"; return 0; }
     LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/churn.py "$GRAPHCHURN"
 }
-llama() {
-    [ -n "${LLAMA_SERVER:-}" ] && [ -n "${LLAMA_MODEL:-}" ] || { echo "skip llama set LLAMA_SERVER and LLAMA_MODEL"; return 0; }
-    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/llama.py "$LLAMA_SERVER" "$LLAMA_MODEL"
+llama() { # stage script
+    [ -n "${LLAMA_SERVER:-}" ] && [ -n "${LLAMA_MODEL:-}" ] || { echo "skip $1 set LLAMA_SERVER and LLAMA_MODEL"; return 0; }
+    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/$2
 }
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 for name in $stages; do
@@ -209,7 +214,10 @@ for name in $stages; do
     replay) stage replay "$PYTHON" $here/torch_graphs.py replay ;;
     compile) stage compile "$PYTHON" $here/torch_graphs.py compile ;;
     two-gpus) stage two-gpus "$PYTHON" $here/two_gpus.py; stage devices devices ;;
-    llama) stage llama llama ;;
+    llama) stage llama llama llama llama.py ;;
+    llama-own) stage llama-own llama llama-own llama_own.py ;;
+    waits) stage waits "$PYTHON" $here/waits.py ;;
+    flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;
     pool-torch) stage "$name" "$PYTHON" $here/pool_torch.py ;;

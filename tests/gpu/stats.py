@@ -27,7 +27,8 @@ SCALARS = ("unknown_frees", "free_failures", "graphs_created", "graphs_destroyed
 COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_sets"))
 PER_KIND, PER_SHARD = 24, 256
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
-VERSION = 4
+PIECES_LEN_AT, PIECES_AT, PIECE_BYTES = 172, 4096, 16
+VERSION = 5
 STATES = {1: "recording", 2: "stopped", 3: "exited"}
 MODES = {1: "active", 2: "record-only"}
 INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}
@@ -56,6 +57,21 @@ def context_of(slot):
     return {"device": struct.unpack_from("<I", slot, 56)[0], **dict(zip(names, struct.unpack_from("<10Q", slot, 88)))}
 
 
+def table_bytes(file, header, index, length):
+    """The first `length` bytes of a table: where the directory says, or its pieces one behind the other."""
+    pieces = struct.unpack_from("<I", header, PIECES_LEN_AT)[0]
+    if not pieces:
+        file.seek(struct.unpack_from("<Q", header, TABLES_AT + index * TABLE_BYTES + 8)[0])
+        return file.read(length)
+    file.seek(PIECES_AT)
+    table = b""
+    for offset, size, of in struct.iter_unpack("<QII", file.read(pieces * PIECE_BYTES)):
+        if of == index and len(table) < length:
+            file.seek(offset)
+            table += file.read(min(size, length - len(table)))
+    return table
+
+
 class Ledger:
     """What one ledger says: `interception`, `reason`, `state`, `mode`, `counts`, `contexts`, `execs`, `live`."""
 
@@ -68,21 +84,17 @@ class Ledger:
                 raise ValueError(f"{path} is no ledger of layout version {VERSION}")
             tables = {}
             for i in range(TABLES):
-                kind, _, offset, _, used, _ = struct.unpack_from("<IIQQQQ", data, TABLES_AT + i * TABLE_BYTES)
+                kind, _, _, _, used, _ = struct.unpack_from("<IIQQQQ", data, TABLES_AT + i * TABLE_BYTES)
                 if kind:
-                    tables[kind] = (offset, used)
-            offset, used = tables[COUNTERS]
-            file.seek(offset)
-            words = struct.unpack(f"<{used}Q", file.read(8 * used))
-            offset, used = tables[STRINGS]
-            file.seek(offset)
-            strings = file.read(used)
-            offset, used = tables[EXECS]
-            file.seek(offset)
-            execs = file.read(used * EXEC_BYTES)
-            offset, used = tables[CONTEXTS]
-            file.seek(offset)
-            contexts = file.read(used * CONTEXT_BYTES)
+                    tables[kind] = (i, used)
+            index, used = tables[COUNTERS]
+            words = struct.unpack(f"<{used}Q", table_bytes(file, data, index, 8 * used))
+            index, used = tables[STRINGS]
+            strings = table_bytes(file, data, index, used)
+            index, used = tables[EXECS]
+            execs = table_bytes(file, data, index, used * EXEC_BYTES)
+            index, used = tables[CONTEXTS]
+            contexts = table_bytes(file, data, index, used * CONTEXT_BYTES)
         sums = [sum(words[i::PER_SHARD]) & (2**64 - 1) for i in range(PER_SHARD)]
         self.state = STATES.get(struct.unpack_from("<I", data, 80)[0], "?")
         self.mode = MODES.get(struct.unpack_from("<I", data, 84)[0], "?")

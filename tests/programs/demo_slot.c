@@ -1,9 +1,8 @@
 /* One slot of the demo: decode steps whose kernels go through a graph cache that
  * is used exactly as ggml uses its own. */
 #include "demo.h"
-#include "sim.h"
+#include "sample.h"
 #include <gpumem.h>
-#include <unistd.h>
 
 void slot_open(struct slot *s, int id, const struct knobs *k) {
     *s = (struct slot){.id = id, .k = k};
@@ -81,25 +80,6 @@ static void sweep(struct slot *s, double *last_s) {
     }
 }
 
-/* Memory so far: the process's, the device's, and the simulator's own count where there is one. */
-static void sample(const struct slot *s) {
-    long pages = 0, mine = 0;
-    size_t left = 0, all = 0;
-    FILE *statm = fopen("/proc/self/statm", "r");
-    if (statm && fscanf(statm, "%ld %ld", &pages, &mine) != 2) mine = 0;
-    if (statm) fclose(statm);
-    OK(cudaMemGetInfo(&left, &all));
-    printf("{\"sample\":%d,\"host_mib\":%.1f,\"device_mib\":%.1f", s->steps, (double)mine * (double)sysconf(_SC_PAGESIZE) / 1048576,
-           (double)(all - left) / 1048576);
-    uint64_t (*stat)(const char *) = simulator();
-    for (int i = 0; stat && i < 3; i++) {
-        static const char *const names[] = {"live_execs", "graph_host_held", "graph_device_held"};
-        printf(",\"%s\":%llu", names[i], (unsigned long long)stat(names[i]));
-    }
-    puts("}");
-    fflush(stdout);
-}
-
 void *slot_decode(void *arg) {
     struct slot *s = arg;
     double last_sweep = now_s();
@@ -122,7 +102,7 @@ void *slot_decode(void *arg) {
         OK(cudaStreamSynchronize(s->stream)); /* the logits are read each step */
         if (s->wrong_words) break;
         if (!s->k->never_evict) sweep(s, &last_sweep);
-        if (s->id == 0 && s->k->samples && (s->steps + 1) % (s->k->iterations / s->k->samples) == 0) sample(s);
+        if (s->id == 0 && s->k->samples && (s->steps + 1) % (s->k->iterations / s->k->samples) == 0) sample(s->steps);
     }
     EXPECT(s->wrong_words, 0);
     return NULL;

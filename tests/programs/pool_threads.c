@@ -2,6 +2,7 @@
  *   ends    a thread ends with freed blocks of its own: others can have them, and they are given back
  *   joined  threads are waited for that free what this one asks for next: how many real allocations that takes
  *   keeps   threads that go on with one size give up what they keep of others
+ *   names   threads that come and go, without end
  *   tls     a thread's destructor frees; so does a destructor of static storage at exit
  *   race    a freed address is another thread's at once
  *   fork    a child of a process with live and freed blocks; the parent goes on
@@ -82,6 +83,19 @@ static void *keep(void *unused) {
     }
     return NULL;
 }
+/* Threads come and go, more than a small ledger has places for. */
+static void *named(void *name) {
+    pthread_setname_np(pthread_self(), name);
+    OK(cuCtxSetCurrent(gpu.context));
+    give(get(4 * KIB), 4 * KIB);
+    return NULL;
+}
+static void names(void) {
+    enum { THREADS = 600 };
+    for (int i = 0; i < THREADS; i++) on_thread(named, "worker");
+    on_thread(named, "the last");
+}
+
 static void keeps(void) {
     uint64_t used = stat_of("device_used");
     pthread_t t[KEEPERS];
@@ -224,6 +238,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "ends")) ends();
     else if (!strcmp(mode, "joined")) joined();
     else if (!strcmp(mode, "keeps")) keeps();
+    else if (!strcmp(mode, "names")) names();
     else if (!strcmp(mode, "tls")) tls();
     else if (!strcmp(mode, "fork")) forks();
     else if (!strcmp(mode, "reset")) reset();

@@ -1,7 +1,9 @@
 //! Suites that run against a CUDA driver, real or simulated.
 
 pub mod conformance;
+pub mod damage;
 pub mod differ;
+pub mod faults;
 pub mod harness;
 pub mod pool;
 pub mod poolbench;

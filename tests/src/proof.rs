@@ -5,8 +5,10 @@
 
 pub mod cost;
 pub mod demo;
+pub mod flat;
 pub mod graphs;
 pub mod pool;
+pub mod pool_flat;
 pub mod pool_gpu;
 pub mod record;
 mod tester;
@@ -30,6 +32,8 @@ pub enum Limit {
     AtMost(f64),
     /// Preloaded is at most so many times native.
     Times(f64),
+    /// Preloaded is at most native, this much more, and this share of native.
+    Beside(f64, f64),
 }
 
 impl Limit {
@@ -40,6 +44,7 @@ impl Limit {
             Self::Added(most) => measured.added() <= most,
             Self::AtMost(most) => measured.preloaded <= most,
             Self::Times(most) => measured.ratio() <= most,
+            Self::Beside(more, share) => measured.preloaded <= measured.native * (1.0 + share) + more,
         }
     }
 }
@@ -52,6 +57,7 @@ impl std::fmt::Display for Limit {
             Self::Added(most) => write!(f, "preloaded - native <= {most}"),
             Self::AtMost(most) => write!(f, "preloaded <= {most}"),
             Self::Times(most) => write!(f, "preloaded <= {most} x native"),
+            Self::Beside(more, share) => write!(f, "preloaded <= native + {more} + {} %", share * 100.0),
         }
     }
 }
@@ -201,6 +207,22 @@ pub const CLAIMS: &[Claim] = &[
         measure: graphs::launch_ratio,
     },
     Claim {
+        name: "flat.host_growth",
+        says: "host memory of programs that do the same over and over, where it is furthest above the native run's",
+        unit: "MiB",
+        limit: Limit::Beside(flat::SLACK_MIB, flat::SLACK_SHARE),
+        needs_gpu: false,
+        measure: flat::host_growth,
+    },
+    Claim {
+        name: "flat.graphs_device_growth",
+        says: "used device memory of these, without what the pool keeps idle",
+        unit: "MiB",
+        limit: Limit::Beside(flat::SLACK_MIB, flat::SLACK_SHARE),
+        needs_gpu: false,
+        measure: flat::device_growth,
+    },
+    Claim {
         name: "pool.results_equal",
         says: "random programs of allocation end with the same codes, answers and contents",
         unit: "random programs in all settings of the pool",
@@ -215,6 +237,14 @@ pub const CLAIMS: &[Claim] = &[
         limit: Limit::Exactly(0.0),
         needs_gpu: false,
         measure: pool::reuse_violations,
+    },
+    Claim {
+        name: "flat.device_growth",
+        says: "device memory above 1.02 of native at the worst: in use while it works, and after 15 s of rest",
+        unit: "MiB, after 2 000 and 40 000 operations, and the growth of the later half",
+        limit: Limit::AtMost(4.0),
+        needs_gpu: false,
+        measure: pool_flat::device_growth,
     },
     Claim {
         name: "pool.pair_ratio",
@@ -391,6 +421,8 @@ mod tests {
             (Limit::AtMost(8.0), measured(120.0, 9.0, None), false),
             (Limit::Times(1.02), measured(100.0, 102.0, None), true),
             (Limit::Times(1.02), measured(100.0, 103.0, None), false),
+            (Limit::Beside(4.0, 0.02), measured(100.0, 106.0, None), true),
+            (Limit::Beside(4.0, 0.02), measured(100.0, 106.1, None), false),
             (Limit::Times(1.02), Measured { ratio: Some(1.01), ..measured(100.0, 110.0, None) }, true),
         ] {
             assert_eq!(limit.holds(&of), holds, "{limit} {of:?}");

@@ -1,5 +1,6 @@
 //! What users get wrong and machines lack: one clear line each, and the program runs as natively.
 
+use gpumem_tests::harness::Ledger;
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, Ran, artifacts, client, command, program};
 use gpumem_wire::counters;
@@ -114,14 +115,25 @@ fn directory_without_permission() {
     }
 }
 
-/// The default directory must be this user's alone: links, other owners and open modes are refused.
+/// The directory of a user who named none, where nothing else is set.
+fn own_directory() -> std::path::PathBuf {
+    // SAFETY: it has no failure.
+    gpumem_wire::place::directory(None, None, unsafe { libc::geteuid() })
+}
+
+/// The default directory must be this user's alone: links, other owners and open modes are passed over, and the
+/// ledger says so.
 #[test]
 fn foreign_default_directory() {
     let with = |make: &dyn Fn(&Path)| {
         let scratch = Scratch::new();
         make(&scratch.path().join("gpumem"));
         let small = small().without("GPUMEM_DIR").env("XDG_RUNTIME_DIR", scratch.path());
-        says(&small, &[&["gpumem: ", "GPUMEM_DIR", "nothing is recorded"]]);
+        let ran = says(&small, &[]);
+        let ledger = Ledger::of_pid(&own_directory(), ran.pid).expect("a ledger in the next place");
+        fs::remove_file(&ledger.path).expect("the ledger");
+        let passed = ledger.messages().into_iter().find(|message| message.contains("/gpumem: not a directory of user"));
+        assert!(passed.is_some_and(|message| message.contains("GPUMEM_DIR")), "{:?}", ledger.messages());
         let entries = fs::read_dir(scratch.path()).expect("the directory").map(|entry| entry.expect("an entry").path());
         let left = entries.filter(|path| path.is_dir()).map(|path| fs::read_dir(path).expect("readable").count());
         assert_eq!(left.sum::<usize>(), 0, "nothing is left there");
@@ -160,15 +172,13 @@ fn link_in_place_of_the_ledger() {
     assert_eq!(fs::read_to_string(&victim).expect("a file"), "precious");
 }
 
-/// Neither HOME nor a runtime directory: /tmp/gpumem-UID.
+/// Neither HOME nor a runtime directory: /dev/shm/gpumem-UID.
 #[test]
 fn no_home_and_no_runtime_directory() {
     let bare = client("many").arg("50").without("GPUMEM_DIR").without("HOME").without("USER").without("PATH");
     let ran = says(&bare, &[]);
-    // SAFETY: it has no failure.
-    let dir = format!("/tmp/gpumem-{}", unsafe { libc::geteuid() });
-    let ledger =
-        gpumem_tests::harness::Ledger::of_pid(Path::new(&dir), ran.pid).expect("a ledger in the default place");
+    let dir = own_directory();
+    let ledger = Ledger::of_pid(&dir, ran.pid).expect("a ledger in the default place");
     ledger.agrees_with(&ran.json());
     fs::remove_file(&ledger.path).expect("the ledger");
     assert_eq!(fs::metadata(&dir).expect("the directory").permissions().mode() & 0o777, 0o700);
@@ -210,7 +220,7 @@ fn full_disk() {
         let many = many.shell(&format!("exec unshare -m sh -c '{}' sh \"$@\"", script.replace('\'', "'\\''")));
         let (native, ran) = (many.native(), many.preloaded());
         assert_eq!((native.code, ran.code, &ran.out), (0, 0, &native.out), "{size}: {}", ran.err);
-        let saved = gpumem_tests::harness::Ledger::all(scratch.path());
+        let saved = Ledger::all(scratch.path());
         if records {
             assert_eq!(ran.ours(), [""; 0], "{size}");
             assert!(saved[0].counter(counters::DROPPED_RECORDS) > 0, "{size}");

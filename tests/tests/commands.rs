@@ -18,8 +18,6 @@ fn the_bounds_of_the_graph_cache_change_too() {
     assert_eq!(bounds, [4, 64 * MIB, 250_000_000]);
     running.gpumem(&["set", &pid, "GRAPH_CACHE", "default"]);
     assert_eq!(running.gpumem(&["stats", &pid])["cache"]["max_execs"], json!(512));
-    let refused = running.refused(&["set", &pid, "GRAPH_CACHE", "0"]);
-    assert!(refused.contains("it refused: the graph cache cannot be turned off"), "{refused}");
     let said = running.gpumem(&["events", &pid]).to_string();
     assert!(said.contains("gpumem set GPUMEM_GRAPH_CACHE_BYTES=64MiB"), "{said}");
     running.finish().ok();

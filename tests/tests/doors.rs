@@ -1,6 +1,7 @@
 //! Every way by which a program finds a function: whose function it is given, natively, preloaded
 //! and with the preload disabled.
 
+use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Program, artifacts, client, command, program};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -220,6 +221,55 @@ fn t20_stub_libraries_keep_their_place() {
     assert_eq!(native.out, "7777 0 0x5700b 0 0 1 calls 2\n");
     assert_eq!(preloaded.out, native.out);
     preloaded.ledger().sound().balanced();
+}
+
+/// A library is closed while another thread looks symbols up: the lookups have the answers they have natively,
+/// disabled too, and nothing is read of what is there no more.
+#[test]
+fn a_library_closed_beside_lookups() {
+    let clients = &artifacts().clients;
+    let comes_and_goes = ["libtable.so", "libwrap.so", "libstub.so", "libnvidia-ask.so"].map(|lib| clients.join(lib));
+    let closing = client("closing").arg("150").arg(clients.join("libcaller.so")).args(comes_and_goes);
+    let native = closing.native().ok();
+    for _ in 0..3 {
+        assert_eq!(closing.clone().env("GPUMEM_DISABLE", "1").preloaded().ok().out, native.out);
+    }
+    for _ in 0..2 {
+        assert_eq!(closing.preloaded().ok().out, native.out);
+    }
+}
+
+/// The same under ThreadSanitizer, whose functions stand in for the C library's, in ours too: they are called by
+/// nothing that runs while the loader's list is locked. Says so where the compiler has no such checker.
+#[test]
+fn a_library_closed_beside_lookups_under_a_thread_checker() {
+    let scratch = Scratch::new();
+    let (checked, clients) = (scratch.path().join("closing"), &artifacts().clients);
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/closing.c");
+    let mut compile = std::process::Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compile.args(["-fsanitize=thread", "-std=gnu11", "-O1", "-I", concat!(env!("CARGO_MANIFEST_DIR"), "/programs")]);
+    let built = compile.arg("-o").arg(&checked).arg(tests).args(["-pthread", "-ldl"]).output();
+    let libraries = ["libcaller.so", "libtable.so", "libwrap.so"].map(|lib| clients.join(lib));
+    // The checker cannot see how code that it did not compile keeps its threads apart.
+    let closing = command(&checked).arg("60").args(libraries).env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
+    if !built.is_ok_and(|built| built.status.success()) || closing.native().code != 0 {
+        return println!("skipped: no ThreadSanitizer here");
+    }
+    // In one directory: the second has the first's ledger to look at.
+    let closing = closing.dir(scratch.path().join("ledgers"));
+    for _ in 0..3 {
+        let ran = closing.preloaded().ok();
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("0 failed\n", ""));
+    }
+}
+
+/// So it does in a constructor that runs before anything of the preload has.
+#[test]
+fn t20_stub_libraries_keep_their_place_in_constructors() {
+    let stubbed = client("ctor_stubbed");
+    let (native, preloaded) = (stubbed.native().ok(), stubbed.preloaded().ok());
+    assert_eq!(native.out, "calls 1 failed 0\n");
+    assert_eq!(preloaded.out, native.out);
 }
 
 /// T24: disabled, programs that were linked to the exported names run as natively and leave nothing.

@@ -89,7 +89,8 @@ fn failures(ran: &Ran, kind: EventKind) -> Vec<(u64, i32)> {
 /// Failures are in the ring of events and in the counters: how much was asked for, and the code.
 #[test]
 fn failures_are_told() {
-    let ran = client("walk").env("SIM_FAULT", "cuMemAlloc_v2:2=2").preloaded().ok();
+    // The pool asks for a block, and then for no more than the program asked for.
+    let ran = client("walk").env("SIM_FAULT", "cuMemAlloc_v2:2=2,cuMemAlloc_v2:3=2").preloaded().ok();
     assert_eq!(failures(&ran, EventKind::AllocFailed), [(70000, 2)]);
     assert_eq!(ran.ledger().counter(counters::alloc_failures(AllocKind::Device)), 1);
     let events = ran.ledger().gpumem("events", &["--problems"]);
@@ -120,7 +121,9 @@ fn t08_a_failed_first_init_can_be_retried() {
 /// T8: likewise a first allocation.
 #[test]
 fn t08_a_failed_first_allocation_can_be_retried() {
-    let ran = client("retry").env("SIM_FAULT", "cuMemAlloc_v2:1=2,cuMemAlloc_v2:2=2").preloaded().ok();
+    // Each of the program's tries is two of the pool's: a block, and no more than the program asked for.
+    let fault = "cuMemAlloc_v2:1=2,cuMemAlloc_v2:2=2,cuMemAlloc_v2:3=2,cuMemAlloc_v2:4=2";
+    let ran = client("retry").env("SIM_FAULT", fault).preloaded().ok();
     assert_eq!(ran.json()["tries"], 2);
     ran.ledger().agrees_with(&ran.json()).complete().balanced();
     assert_eq!(ran.ledger().counter(counters::alloc_failures(AllocKind::Device)), 2);

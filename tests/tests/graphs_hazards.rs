@@ -100,6 +100,17 @@ fn order_outlives_an_eviction() {
     }
 }
 
+/// The exec that it had for that launch knows nothing of the one to be waited for.
+#[test]
+fn order_outlives_a_launch_that_is_refused() {
+    let refused = order("refused");
+    refused.native().ok();
+    for settings in [&[][..], &[("GPUMEM_GRAPH_IDLE", "20ms")], &[("GPUMEM_GRAPH_CACHE", "2")]] {
+        let ran = refused.clone().envs(settings).preloaded().ok();
+        assert_eq!(ran.violations(), refused.native().violations());
+    }
+}
+
 /// As [`order_outlives_an_eviction`], where no other exec can be had: what runs node by node keeps its order
 /// with what ran before it and what runs after it.
 #[test]
@@ -214,13 +225,16 @@ fn execs_of_destroyed_handles_serve_new_ones() {
     assert_eq!((count(&ran, REAL_EXECS_MADE), count(&ran, OVER_BOUND)), (2, 0), "as many as live at a time");
 }
 
-/// Below the bound, too, a handle that has long been idle gives its exec away, and gets one again.
+/// Below the bound, too, a handle that has long been idle gives its exec away, and gets one of its own when it comes
+/// back.
 #[test]
 fn an_idle_exec_serves_another_handle() {
     let idle = handles("idle");
     same(&idle);
     let ran = idle.clone().env("GPUMEM_GRAPH_IDLE", "20ms").preloaded().ok();
-    assert_eq!((live_execs(&ran), count(&ran, REAL_EXECS_MADE), count(&ran, RETARGETS)), (1, 1, 2));
+    assert_eq!((live_execs(&ran), count(&ran, REAL_EXECS_MADE), count(&ran, RETARGETS)), (2, 2, 1));
+    let ran = bounded(&idle, 1).env("GPUMEM_GRAPH_IDLE", "20ms").preloaded().ok();
+    assert_eq!((live_execs(&ran), count(&ran, REAL_EXECS_MADE), count(&ran, RETARGETS)), (1, 1, 2), "within the bound");
     for never in ["0", "10s"] {
         let ran = idle.clone().env("GPUMEM_GRAPH_IDLE", never).preloaded().ok();
         assert_eq!((live_execs(&ran), count(&ran, REAL_EXECS_MADE), count(&ran, RETARGETS)), (2, 2, 0), "{never}");

@@ -58,7 +58,17 @@ fn threads_that_go_on_give_up_what_they_do_not_use() {
     assert_eq!(keepers.count(), 20);
 }
 
-/// Nothing goes back while the device works, since that waits for it; once it is idle, all does.
+/// A server that makes a thread for each request: those that came last have their names.
+#[test]
+fn places_of_ended_threads_are_used_again() {
+    let ran = with(program("pool_threads").arg("names"), &[("GPUMEM_LEDGER_MAX", "1MiB")]);
+    let snapshot = ran.ledger().snapshot;
+    let names: Vec<_> = snapshot.threads.iter().map(|thread| snapshot.text(thread.name)).collect();
+    assert!(names.len() < 600, "the ledger holds them all: {}", names.len());
+    assert!(names.iter().any(|name| name == "the last"), "{names:?}");
+}
+
+/// Once the device is idle, all that is idle goes back; beside work, too (`pool_waits.rs`).
 #[test]
 fn idle_blocks_go_back_when_the_device_is_idle() {
     let base = number(&program("pool_order").arg("busy").native().ok(), "used at the end");

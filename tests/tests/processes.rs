@@ -2,7 +2,7 @@
 //! a ledger says of a process that is hung, killed or gone.
 
 use gpumem_tests::harness::run::wait_for;
-use gpumem_tests::harness::{Ledger, Program, client, command, program};
+use gpumem_tests::harness::{Ledger, Program, artifacts, client, command, program};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, State};
 use gpumem_wire::layout::Header;
@@ -106,6 +106,32 @@ fn t25_every_way_out() {
     }
 }
 
+/// The first GPU call is made in a library's constructor, with the loader's lock held: of a library that is opened,
+/// beside another thread's first call too, and of one that the program is linked with.
+#[test]
+fn the_first_call_in_a_constructor() {
+    let library = artifacts().clients.join("libctor.so");
+    let opened = client("ctor").arg(&library);
+    // With a thread that the constructor waits for, and that may not need the loader.
+    let warm = opened.clone().arg("warm").env("CTOR", "thread");
+    for ctor in [opened.clone(), opened.arg("both"), warm, client("ctor_linked")] {
+        let native = ctor.native().ok();
+        let ran = ctor.preloaded().ok();
+        assert_eq!((&ran.out, ran.ours(), ran.violations()), (&native.out, vec![], native.violations()));
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
+/// Threads of ours have room beside a program's thread-local storage.
+#[test]
+fn a_program_with_much_thread_local_storage() {
+    let ran = client("bigtls").preloaded().ok();
+    assert_eq!(ran.ours(), [""; 0]);
+    let ledger = ran.ledger();
+    ledger.agrees_with(&ran.json()).complete().balanced();
+    assert!(ledger.snapshot.samples.len() > 1, "the control thread runs");
+}
+
 /// A thread that is cancelled ends where the program lets it, and in no system call of ours.
 #[test]
 fn cancelled_threads_end_where_they_would() {
@@ -114,6 +140,11 @@ fn cancelled_threads_end_where_they_would() {
     let ran = client("cancel").preloaded().ok();
     assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
     ran.ledger().sound().complete().balanced();
+    // Where a sandbox lets nobody read memory by process_vm_readv, stacks are read from a file.
+    let libraries =
+        [artifacts().shim.clone(), artifacts().clients.join("libdenied.so")].map(|path| path.display().to_string());
+    let denied = client("cancel").env("LD_PRELOAD", libraries.join(":")).env("DENIED", "process_vm_readv:1-");
+    assert_eq!(denied.preloaded().ok().out, native.out);
 }
 
 /// T25: main has ended by pthread_exit: once the thread of ours is the last, the process ends as natively, with
@@ -198,6 +229,41 @@ fn killed_in_the_midst_of_threads_is_readable() {
             ledger.gpumem(command, &[]);
         }
     }
+}
+
+/// What a call stack led to is exact once its threads rest, however many threads and stacks there are: more than a
+/// thread has places for, and more threads than have places of their own.
+#[test]
+fn what_call_stacks_led_to_is_exact() {
+    const BYTES: u64 = 8192;
+    for (threads, rounds) in [(1, 50), (3, 20), (60, 3)] {
+        let sites = client("sites").args([threads.to_string(), rounds.to_string()]).env("GPUMEM_STACKS", "64");
+        let ran = sites.preloaded().ok();
+        let ledger = ran.ledger();
+        ledger.agrees_with(&ran.json()).complete().balanced();
+        let mut led_to: Vec<_> =
+            ledger.snapshot.stacks.iter().map(|(at, stack)| (*at, stack.allocs, stack.alloc_bytes)).collect();
+        led_to.sort_unstable();
+        let each = (threads * rounds) as u64;
+        assert_eq!(led_to.len(), 40, "{led_to:?}");
+        assert!(led_to.iter().all(|led| (led.1, led.2) == (each, each * BYTES)), "{threads}: {led_to:?}");
+    }
+}
+
+/// Killed, it is what the threads' counters say, but for what each thread was about to write.
+#[test]
+fn what_call_stacks_led_to_outlives_the_process() {
+    const THREADS: u64 = 4;
+    let running = client("sites").args([&*THREADS.to_string(), "1", "for ever"]).env("GPUMEM_STACKS", "64").start(true);
+    let allocs = |ledger: &Ledger| ledger.counter(counters::allocs(AllocKind::Device));
+    wait_for("some allocations", || {
+        Ledger::of_pid(&running.dir, running.pid()).is_some_and(|ledger| allocs(&ledger) > 5000)
+    });
+    running.signal_until(libc::SIGKILL, 'Z');
+    let ledger = running.ledger();
+    let led_to: u64 = ledger.snapshot.stacks.values().map(|stack| stack.allocs).sum();
+    // One that was moving its place to the record may count that twice or not at all: a stack's turns of one thread.
+    assert!(led_to.abs_diff(allocs(&ledger)) <= 2 * THREADS, "{led_to} led to, {} counted", allocs(&ledger));
 }
 
 /// A hung process answers, since nothing is asked of it; and it goes on as if nothing had been.
@@ -290,17 +356,25 @@ fn t23_stale_ledgers_are_swept() {
     let source = first.ledger().path;
     let dir = first.scratch().join("many");
     std::fs::create_dir(&dir).expect("a directory");
+    let exited = std::fs::read(&source).expect("a ledger");
+    // Of a process of its own, above the largest pid that Linux gives.
+    let put = |ledger: &[u8], n: u32| {
+        let mut copy = ledger.to_vec();
+        copy[offset_of!(Header, pid)..][..4].copy_from_slice(&(5_000_000 + n).to_le_bytes());
+        copy[offset_of!(Header, start_ticks)..][..8].copy_from_slice(&u64::from(n).to_le_bytes());
+        let path = dir.join(format!("{}-{n}.ledger", 5_000_000 + n));
+        std::fs::write(&path, copy).expect("a ledger");
+        path
+    };
     for n in 1..=40 {
-        // Above the largest pid that Linux gives.
-        std::fs::copy(&source, dir.join(format!("{}-{n}.ledger", 5_000_000 + n))).expect("a copy");
+        put(&exited, n);
     }
-    let mut killed = std::fs::read(&source).expect("a ledger");
+    let mut killed = exited.clone();
     killed[offset_of!(Header, exited_ns)..][..8].fill(0);
     killed[offset_of!(Header, state)..][..4].copy_from_slice(&(State::Recording as u32).to_le_bytes());
     let old = SystemTime::now() - Duration::from_secs(3600);
-    let killed_ones = (41..=43).map(|n| dir.join(format!("{}-{n}.ledger", 5_000_000 + n))).collect::<Vec<_>>();
+    let killed_ones = (41..=43).map(|n| put(&killed, n)).collect::<Vec<_>>();
     for path in &killed_ones {
-        std::fs::write(path, &killed).expect("a ledger");
         std::fs::File::options().write(true).open(path).expect("it").set_modified(old).expect("its time");
     }
     for other in ["notes.txt", "x-1.ledger", "7.ledger"] {

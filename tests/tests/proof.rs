@@ -44,6 +44,13 @@ fn recording_changes_nothing() {
     assert_eq!((status, out.lines().count()), (Some(0), 2), "{out}{err}");
 }
 
+/// What is flat natively is flat, and near the native run's.
+#[test]
+fn memory_stays_flat() {
+    let (status, out, err) = proof(&["--simulator", "flat.host_growth", "flat.graphs_device_growth"]);
+    assert_eq!((status, out.lines().count()), (Some(0), 2), "{out}{err}");
+}
+
 #[test]
 fn wrong_names_are_refused() {
     let (status, _, err) = proof(&["record.nonsense"]);
@@ -52,4 +59,11 @@ fn wrong_names_are_refused() {
     assert_eq!(status, Some(2), "{err}");
     let (status, out, _) = proof(&["--list"]);
     assert!(status == Some(0) && out.contains("record.results_equal"), "{out}");
+}
+
+/// After many operations as after few, and once all is freed.
+#[test]
+fn device_memory_stays_flat() {
+    let (status, out, err) = proof(&["--simulator", "flat.device_growth"]);
+    assert_eq!(status, Some(0), "{out}{err}");
 }

@@ -9,10 +9,12 @@ use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger};
 use crate::source::life::real_ns;
 use crate::symbols::Frame;
-use crate::view::table::{DIM, Side, Table, paint};
+use crate::view::lazy::Lazy;
+use crate::view::table::{DIM, Line, Side, Table, paint};
 use crate::view::{text, units};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::AllocSlot;
+use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::parse_size;
 use serde::Serialize;
 use std::io::Write;
@@ -75,11 +77,11 @@ fn kind_parser() -> clap::builder::PossibleValuesParser {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     process: Head,
     /// What a row is: `site`, `stack`, …, or `allocation`.
     by: &'static str,
-    rows: Vec<Row>,
+    rows: Lazy<'a, Row>,
     /// Rows that there are, shown or not.
     rows_total: usize,
     /// Of all rows.
@@ -147,7 +149,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     context.print(&report, |out, report| print(out, report, &ledger, args))
 }
 
-fn report(args: &Args, context: &Context, ledger: &Ledger) -> Result<Report> {
+fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<Report<'a>> {
     let filter = Filter {
         kinds: args.kind.iter().filter_map(|name| AllocKind::from_name(name)).collect(),
         all_kinds: args.all_kinds || args.by == By::Kind && !args.all,
@@ -187,15 +189,18 @@ fn by_name(by: By) -> &'static str {
     }
 }
 
-type Rows = (Vec<Row>, usize, u64, u64);
+type Rows<'a> = (Lazy<'a, Row>, usize, u64, u64);
 
-fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Rows {
+fn group_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Rows<'a> {
     let mut groups = allocs::group(ledger, filter, args.by, args.freed);
     allocs::sort(&mut groups, args.sort);
     let live = groups.iter().map(|group| group.live).sum();
     let bytes = groups.iter().fold(0, |sum: u64, group| sum.saturating_add(group.bytes));
     let sites = if args.by == By::Stack { Sites::of_allocs(ledger) } else { Sites::default() };
-    let row = |group: &Group| {
+    let total = groups.len();
+    groups.truncate(limit);
+    let row = move |at: usize| {
+        let group: &Group = &groups[at];
         let age = |ns| if group.live == 0 { 0 } else { ledger.age(ns) };
         let site = match group.key {
             Key::Site(_) | Key::Stack(_) => ledger.site(group.stack),
@@ -216,7 +221,7 @@ fn group_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
             stack,
         }))
     };
-    (groups.iter().take(limit).map(row).collect(), groups.len(), live, bytes)
+    (Lazy::of((0..total.min(limit)).collect(), row), total, live, bytes)
 }
 
 fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
@@ -233,20 +238,23 @@ fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
         Key::Device(None) => "(no device)".into(),
         Key::Device(Some(device)) => {
             let slot = ledger.snapshot.contexts.values().find(|slot| slot.device == *device);
-            format!("{device}: {}", slot.map(|slot| ledger.snapshot.text(slot.name)).unwrap_or_default())
+            format!("{device}: {}", slot.map(|slot| ledger.snapshot.name(slot.name)).unwrap_or_default())
         }
     }
 }
 
-fn alloc_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Rows {
-    let mut chosen: Vec<&AllocSlot> = allocs::select(ledger, filter).collect();
+fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Rows<'a> {
+    let snapshot: &'a Snapshot = &ledger.snapshot;
+    let mut chosen: Vec<&'a AllocSlot> = snapshot.allocs.iter().filter(filter.on(ledger)).collect();
     match args.sort {
         Sort::Bytes => chosen.sort_unstable_by_key(|alloc| (std::cmp::Reverse(alloc.bytes), alloc.serial)),
         Sort::Count | Sort::Age => chosen.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.serial)),
     }
     let bytes = chosen.iter().fold(0, |sum: u64, alloc| sum.saturating_add(alloc.bytes));
     let sites = Sites::of_allocs(ledger);
-    let row = |alloc: &&AllocSlot| {
+    let total = chosen.len();
+    chosen.truncate(limit);
+    let row = move |alloc: &AllocSlot| {
         Row::Alloc(Box::new(AllocRow {
             address: alloc.addr,
             bytes: alloc.bytes,
@@ -265,7 +273,7 @@ fn alloc_rows(ledger: &Ledger, filter: &Filter, args: &Args, limit: usize) -> Ro
             stack: if args.stacks { ledger.frames(alloc.stack) } else { Vec::new() },
         }))
     };
-    (chosen.iter().take(limit).map(row).collect(), chosen.len(), chosen.len() as u64, bytes)
+    (Lazy::of(chosen, row), total, total as u64, bytes)
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
@@ -317,8 +325,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         columns.insert(2, ("spilled", Side::Right));
     }
     let with_stacks = args.stacks || args.by == By::Stack;
-    let mut table = Table::new(&columns);
-    for group in groups() {
+    let line = |group: Box<GroupRow>| {
         let mut cells = vec![
             units::bytes(group.bytes),
             units::percent(group.bytes, report.bytes),
@@ -333,16 +340,13 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
             cells.insert(2, some(group.spilled_bytes));
         }
-        table.row(cells);
-        if with_stacks {
-            table.below(stack_lines(&group.stack));
-        }
-    }
-    table.print(out)
+        Line::new(cells).below(if with_stacks { stack_lines(&group.stack) } else { Vec::new() })
+    };
+    Table::new(&columns).print_lines(out, || groups().map(line))
 }
 
 fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
-    let mut table = Table::new(&[
+    let table = Table::new(&[
         ("address", Side::Right),
         ("bytes", Side::Right),
         ("kind", Side::Left),
@@ -354,9 +358,9 @@ fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("tag", Side::Left),
         ("site", Side::Left),
     ]);
-    for row in &report.rows {
-        let Row::Alloc(alloc) = row else { continue };
-        table.row([
+    let line = |row: Row| {
+        let Row::Alloc(alloc) = row else { return None };
+        let line = Line::new([
             format!("{:#x}", alloc.address),
             units::bytes(alloc.bytes),
             alloc.kind.to_owned(),
@@ -368,11 +372,9 @@ fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             alloc.tag.clone(),
             alloc.site.clone(),
         ]);
-        if args.stacks {
-            table.below(stack_lines(&alloc.stack));
-        }
-    }
-    table.print(out)
+        Some(line.below(if args.stacks { stack_lines(&alloc.stack) } else { Vec::new() }))
+    };
+    table.print_lines(out, || report.rows.iter().filter_map(line))
 }
 
 /// A stack, a line a frame.

@@ -3,15 +3,16 @@
 use super::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::source::ask::answers;
-use crate::source::find::{self, Found, What};
+use crate::source::find::{self, At, Found, What};
+use crate::source::folder::{Folder, Seen};
 use crate::source::life::Life;
 use crate::source::process::Process;
 use crate::view::text;
 use crate::view::units;
 use gpumem_wire::place::ProcessId;
 use serde::Serialize;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Remove the ledgers and sockets of dead processes
@@ -37,6 +38,7 @@ struct Report {
 
 #[derive(Serialize)]
 struct Row {
+    #[serde(serialize_with = "crate::view::json::path")]
     file: PathBuf,
     bytes: u64,
     why: String,
@@ -51,21 +53,24 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let mut report = Report { removed: Vec::new(), kept: Vec::new(), dry_run: args.dry_run };
     let mut failed = Vec::new();
     for found in &survey.found {
-        let Some(path) = found.path() else { continue };
-        match verdict(found, args.all) {
-            Err(why) => report.kept.push(row(path, why)),
+        let (Some(path), Some(at)) = (found.path(), &found.at) else { continue };
+        match verdict(found, at, args.all) {
+            Err(why) => report.kept.push(row(path, &at.seen, why)),
             Ok(why) => {
-                let row = row(path, why);
-                match if args.dry_run { Ok(()) } else { remove(path) } {
+                let row = row(path, &at.seen, why);
+                match if args.dry_run { Ok(()) } else { remove(at) } {
                     Ok(()) => report.removed.push(row),
                     Err(error) => failed.push(Failure::io(path.display(), &error).to_string()),
                 }
             }
         }
     }
-    for socket in stray_sockets(context) {
-        if args.dry_run || std::fs::remove_file(&socket).is_ok() {
-            report.removed.push(row(&socket, "the socket of a process that is gone".into()));
+    if let Ok(folder) = Folder::open(&context.world.own_dir, context.world.narrow) {
+        for (name, seen) in stray_sockets(context, &folder) {
+            if args.dry_run || folder.remove(&name, &seen).is_ok() {
+                let why = "the socket of a process that is gone".into();
+                report.removed.push(row(&folder.path.join(&name), &seen, why));
+            }
         }
     }
     context.print(&report, print)?;
@@ -76,11 +81,11 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 /// Why a ledger may go, or why it stays.
-fn verdict(found: &Found, all: bool) -> std::result::Result<String, String> {
+fn verdict(found: &Found, at: &At, all: bool) -> std::result::Result<String, String> {
     match &found.what {
         What::NoLedger { .. } => Err("no ledger".into()),
-        What::Unreadable { path, other_version: Some(version), .. } if found.process.is_none() => {
-            of_other_version(path, *version, all)
+        What::Unreadable { other_version: Some(version), .. } if found.process.is_none() => {
+            of_other_version(at, *version, all)
         }
         // Whose it is cannot be told, so it goes by its name: pid and start time.
         What::Unreadable { why, .. } if found.process.is_none() && all => Ok(why.what.clone()),
@@ -97,13 +102,12 @@ fn verdict(found: &Found, all: bool) -> std::result::Result<String, String> {
 }
 
 /// Its times cannot be read: the file's own say when it was last written.
-fn of_other_version(path: &Path, version: u32, all: bool) -> std::result::Result<String, String> {
+fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<String, String> {
     // A process that is out of sight, in a container that shares the directory, may still run.
-    if answers(path) {
+    if answers(&at.folder, socket_of(&at.name).as_os_str()) {
         return Err("its process runs".into());
     }
-    let written = std::fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    let age = written.ok().and_then(|written| written.elapsed().ok()).unwrap_or_default();
+    let age = at.seen.written.elapsed().unwrap_or_default();
     let age_text = units::span(age.as_nanos() as u64);
     let written = format!("of layout version {version}, its process is gone, written {age_text} ago");
     match all || age.as_nanos() >= u128::from(KEEP_NS) {
@@ -112,30 +116,42 @@ fn of_other_version(path: &Path, version: u32, all: bool) -> std::result::Result
     }
 }
 
-fn row(path: &Path, why: String) -> Row {
+fn row(path: &Path, seen: &Seen, why: String) -> Row {
     // What cannot be read says so with its path, which is shown already.
     let why = why.strip_prefix(&format!("{} ", path.display())).map(str::to_owned).unwrap_or(why);
     // Blocks, not length: ledgers are sparse.
-    let bytes = std::fs::symlink_metadata(path).map_or(0, |meta| meta.blocks() * 512);
-    Row { file: path.to_owned(), bytes, why }
+    Row { file: path.to_owned(), bytes: seen.blocks * 512, why }
 }
 
-fn remove(ledger: &Path) -> std::io::Result<()> {
-    std::fs::remove_file(ledger)?;
-    // Its socket is of no use without it.
-    let _ = std::fs::remove_file(ledger.with_extension("sock"));
+/// Removes a ledger from the directory that it was seen in, if it is still the same file, and its socket, which is
+/// of no use without it.
+fn remove(at: &At) -> std::io::Result<()> {
+    at.folder.remove(&at.name, &at.seen)?;
+    let socket = socket_of(&at.name);
+    if let Ok(seen) = at.folder.look(socket.as_os_str())
+        && seen.is_socket()
+        && seen.owner == at.seen.owner
+    {
+        let _ = at.folder.remove(socket.as_os_str(), &seen);
+    }
     Ok(())
 }
 
-/// Sockets whose ledger is gone already and whose process does not run.
-fn stray_sockets(context: &Context) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(&context.world.own_dir).into_iter().flatten().flatten();
-    let stray = |path: &PathBuf| {
-        let id = ProcessId::from_socket_name(path.file_name()?.to_str()?)?;
+fn socket_of(ledger: &OsStr) -> PathBuf {
+    Path::new(ledger).with_extension("sock")
+}
+
+/// Sockets whose ledger is gone already and whose process does not run; nobody listens, as one out of sight would.
+fn stray_sockets(context: &Context, folder: &Folder) -> Vec<(OsString, Seen)> {
+    let stray = |name: &OsString| {
+        let id = ProcessId::from_socket_name(name.to_str()?)?;
         let runs = Process::of(&context.world, id.pid).is_some_and(|process| process.start_ticks == id.start_ticks);
-        (!runs && !path.with_extension("ledger").exists()).then_some(())
+        let seen = folder.look(name).ok().filter(Seen::is_socket)?;
+        let stray = !runs && folder.look(OsStr::new(&id.ledger_name())).is_err() && !answers(folder, name);
+        stray.then_some(seen)
     };
-    entries.map(|entry| entry.path()).filter(|path| stray(path).is_some()).collect()
+    let names = folder.names().unwrap_or_default().into_iter();
+    names.filter_map(|name| stray(&name).map(|seen| (name, seen))).collect()
 }
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
@@ -144,13 +160,13 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         writeln!(
             out,
             "{verb} {} ({}): {}",
-            text::clean(&row.file.to_string_lossy()),
+            text::clean(&text::os(row.file.as_os_str())),
             units::bytes(row.bytes),
             text::clean(&row.why)
         )?;
     }
     for row in &report.kept {
-        writeln!(out, "kept {}: {}", text::clean(&row.file.to_string_lossy()), text::clean(&row.why))?;
+        writeln!(out, "kept {}: {}", text::clean(&text::os(row.file.as_os_str())), text::clean(&row.why))?;
     }
     if report.removed.is_empty() && report.kept.is_empty() {
         writeln!(out, "there are no ledgers")?;

@@ -13,6 +13,7 @@ use crate::view::table::{BAD, DIM, GOOD, HEAD, Side, Table, paint};
 use crate::view::units;
 use anstyle::Style;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::Write;
 
 /// Compare two snapshots (dumps, ledgers, pids): growth by call site, of allocations and graphs
@@ -20,10 +21,10 @@ use std::io::Write;
 pub struct Args {
     /// The earlier one: a dump, a ledger or a pid
     #[arg(value_name = "BEFORE", value_hint = clap::ValueHint::AnyPath)]
-    before: String,
+    before: OsString,
     /// The later one
     #[arg(value_name = "AFTER", value_hint = clap::ValueHint::AnyPath)]
-    after: String,
+    after: OsString,
     /// When two call sites are the same one
     #[arg(long, value_enum, default_value = "address", value_name = "HOW")]
     match_by: Match,
@@ -66,8 +67,9 @@ struct Side2 {
 /// # Errors
 /// Those of choosing and reading either ledger.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let read =
-        |name: &String| context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: args.no_symbols });
+    let read = |name: &OsString| {
+        context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: args.no_symbols })
+    };
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let limit = super::rows(args.limit, context);
     let filter = Filter { all_kinds: args.all_kinds, ..Filter::default() };

@@ -13,6 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Save a snapshot with its symbols to a file that every command can read
 #[derive(Clone, Debug, clap::Args)]
@@ -27,6 +28,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Report {
+    #[serde(serialize_with = "crate::view::json::path")]
     file: PathBuf,
     bytes: u64,
     pid: u32,
@@ -49,7 +51,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         true => to(&mut std::io::stdout().lock(), composer),
         false => save(&args.output, |out| composer.write(out)),
     };
-    let name = if to_stdout { "stdout".into() } else { args.output.to_string_lossy() };
+    let name = if to_stdout { "stdout".into() } else { text::os(args.output.as_os_str()) };
     let bytes = saved.map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
     let report = Report {
         file: args.output.clone(),
@@ -126,13 +128,13 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
             execs: stack.execs,
             ..Default::default()
         };
-        composer.stack(reference as usize - 1, slot, &stack.frames);
-        addresses.extend(stack.frames.iter().copied());
+        composer.stack(reference as usize - 1, slot, snapshot.frames(stack));
+        addresses.extend(snapshot.frames(stack).iter().copied());
     }
     let mut symbols = 0;
     for address in addresses.into_iter().filter(|_| with_symbols) {
         for (inlined, frame) in ledger.symbols.frames(address).iter().enumerate() {
-            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let text = |text: &Option<Rc<str>>| text.clone().unwrap_or_default();
             let (function, file, module) = (text(&frame.function), text(&frame.file), text(&frame.module));
             composer.symbol(address, inlined as u32, &function, &file, frame.line.unwrap_or(0), &module);
             symbols += 1;

@@ -6,7 +6,8 @@ use crate::failure::Result;
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::source::life::real_ns;
-use crate::view::table::{BAD, DIM, Side, Table, WARN, paint};
+use crate::view::lazy::Lazy;
+use crate::view::table::{BAD, DIM, Line, Side, Table, WARN, paint};
 use crate::view::text::count;
 use crate::view::units;
 use anstyle::Style;
@@ -36,9 +37,9 @@ fn kind_parser() -> clap::builder::PossibleValuesParser {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     process: Head,
-    events: Vec<Row>,
+    events: Lazy<'a, Row>,
     /// Events that fit the filter, shown or not.
     events_total: usize,
     /// Events that the ring no longer holds.
@@ -76,13 +77,14 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         (args.kind.is_empty() || kind.is_some_and(|kind| args.kind.iter().any(|name| name == kind.name())))
             && (!args.problems || severity(event) != Severity::Info)
     };
-    let chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
+    let mut chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
+    let events_total = chosen.len();
     let limit = super::rows(args.limit, context);
     let sites = Sites::of_events(&ledger);
     let report = Report {
         process: ledger.head(),
-        events: chosen[chosen.len().saturating_sub(limit)..].iter().map(|event| row(&ledger, &sites, event)).collect(),
-        events_total: chosen.len(),
+        events: Lazy::of(chosen.split_off(events_total.saturating_sub(limit)), |event| row(&ledger, &sites, event)),
+        events_total,
         events_lost: events.first().map_or(0, |event| event.seq),
     };
     context.print(&report, |out, report| print(out, report, &ledger))
@@ -193,26 +195,26 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     if lost > 0 {
         writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost as u64))))?;
     }
-    let mut table = Table::new(&[
+    let table = Table::new(&[
         ("ago", Side::Right),
         ("what", Side::Left),
         ("thread", Side::Left),
         ("text", Side::Left),
         ("site", Side::Left),
     ]);
-    for event in &report.events {
+    let line = |event: Row| {
         let style = match event.severity {
             "error" => BAD,
             "warning" => WARN,
             _ => Style::new(),
         };
-        table.styled([
+        Line::styled([
             (units::span(event.age_ns), Style::new()),
             (event.kind.clone(), style),
             (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM),
             (event.text.clone(), style),
             (event.site.clone(), Style::new()),
-        ]);
-    }
-    table.print(out)
+        ])
+    };
+    table.print_lines(out, || report.events.iter().map(line))
 }

@@ -12,6 +12,7 @@ pub mod export;
 pub mod generate;
 pub mod graphs;
 pub mod mark;
+pub mod off;
 pub mod output;
 pub mod pool;
 pub mod ps;
@@ -29,12 +30,15 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::{Head, Ledger};
 use crate::source::choose::{self, Asked};
 use crate::source::world::World;
+use crate::view::out::Limited;
 use crate::view::{json, table, text, units};
 use clap::Parser;
 use gpumem_wire::place::DIR_VARIABLE;
 use gpumem_wire::settings::Settings;
-use std::cell::RefCell;
-use std::io::Write;
+use std::cell::{Cell, RefCell};
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What every command gets.
@@ -45,7 +49,14 @@ pub struct Context {
     pub name: &'static str,
     /// What is wrong with a file that was shown all the same.
     damage: RefCell<Vec<String>>,
+    /// Bytes that the files store that were read.
+    stored: Cell<u64>,
 }
+
+/// What an answer has at most: so much for every byte that the files store, and so much besides. A stack of 128
+/// frames behind an allocation comes nowhere near.
+const ANSWER_FACTOR: u64 = 1024;
+const ANSWER_BYTES: u64 = 64 << 20;
 
 /// Parses the command line, runs the command, prints its failure.
 pub fn main() -> ExitCode {
@@ -59,14 +70,18 @@ pub fn main() -> ExitCode {
         Color::Always => anstream::ColorChoice::Always.write_global(),
         Color::Never => anstream::ColorChoice::Never.write_global(),
     }
-    let code = match dispatch(args) {
+    ExitCode::from(answer(args) as u8)
+}
+
+/// Runs a command and prints its failure.
+pub fn answer(args: Args) -> Code {
+    match dispatch(args) {
         Ok(()) => Code::Ok,
         Err(failure) => {
             anstream::eprintln!("{} {failure}", table::paint(table::BAD, "gpumem:"));
             failure.code
         }
-    };
-    ExitCode::from(code as u8)
+    }
 }
 
 fn dispatch(args: Args) -> Result<()> {
@@ -84,7 +99,7 @@ fn dispatch(args: Args) -> Result<()> {
     }
     let with = |name, run: &dyn Fn(&Context) -> Result<()>| {
         let (world, global) = (World::here(args.global.dir.clone()), args.global.clone());
-        let context = Context { world, global, name, damage: RefCell::default() };
+        let context = Context { world, global, name, damage: RefCell::default(), stored: Cell::default() };
         run(&context)?;
         context.whole()
     };
@@ -99,6 +114,7 @@ fn dispatch(args: Args) -> Result<()> {
         Command::Top(top) => with("top", &|context| top::run(top, context)),
         Command::Mark(mark) => with("mark", &|context| mark::run(mark, context)),
         Command::Trim(trim) => with("trim", &|context| trim::run(trim, context)),
+        Command::Off(off) => with("off", &|context| off::run(off, context)),
         Command::Set(set) => with("set", &|context| set::run(set, context)),
         Command::Dump(dump) => with("dump", &|context| dump::run(dump, context)),
         Command::Diff(diff) => with("diff", &|context| diff::run(diff, context)),
@@ -156,13 +172,13 @@ impl Context {
     }
 
     fn choose(&self, target: &Target, live: bool) -> Result<Ledger> {
-        let name = target.target.as_deref().or(target.file.as_deref());
         // --file names a file even if it looks like a pid.
-        let name = match (&target.file, name) {
-            (Some(file), _) if !file.contains('/') => Some(format!("./{file}")),
-            (_, name) => name.map(str::to_owned),
-        };
-        let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let file = target.file.as_ref().map(|file| match file.as_bytes().contains(&b'/') {
+            true => file.clone(),
+            false => Path::new(".").join(file).into_os_string(),
+        });
+        let name = target.target.clone().or(file);
+        let words: Vec<_> = std::env::args_os().collect();
         let retype = |pid: u32| retype::with_target(&words, target.target.as_deref(), &pid.to_string());
         let asked = Asked { target: name.as_deref(), live, retype: &retype };
         let mut ledger = choose::ledger(&self.world, &asked)?;
@@ -171,6 +187,7 @@ impl Context {
         {
             self.damage.borrow_mut().push(cut);
         }
+        self.stored.set(self.stored.get().saturating_add(ledger.snapshot.stored));
         if target.no_symbols {
             ledger.symbols.disable();
         }
@@ -194,7 +211,21 @@ impl Context {
         report: &T,
         text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
     ) -> Result<()> {
-        self.say(&self.render(report, text)?)
+        self.write(|out| match self.global.json {
+            true => json::print(out, self.name, report),
+            false => text(out, report),
+        })
+    }
+
+    /// Writes an answer to stdout as it is made.
+    ///
+    /// # Errors
+    /// Those of stdout; an answer that is out of proportion to the files that were read.
+    pub fn write(&self, answer: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+        let most = ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR));
+        let mut out = Limited::new(BufWriter::with_capacity(1 << 16, anstream::stdout().lock()), most);
+        let written = answer(&mut out).and_then(|()| out.flush());
+        written.map_err(|error| Failure::io("cannot write to stdout", &error))
     }
 
     /// Writes what was rendered to stdout.

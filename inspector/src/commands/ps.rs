@@ -45,6 +45,7 @@ struct Row {
     graphs: u64,
     execs: u64,
     rss_bytes: Option<u64>,
+    #[serde(serialize_with = "crate::view::json::maybe_path")]
     ledger: Option<PathBuf>,
     /// Of a dead process, and for another version of gpumem to read.
     #[serde(skip)]

@@ -3,12 +3,12 @@
 
 use super::{Context, run};
 use crate::failure::{Code, Failure, Result};
+use crate::source::open;
 use crate::view::text;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{self, Action, Record, Trace};
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ fn record(args: &Args, context: &Context) -> Result<()> {
         return Err(Failure::new(Code::Usage, "a trace is a file, and does not go to stdout")
             .fix("name a file with -o; gpumem record --export csv FILE writes it to stdout as text"));
     }
-    let mut environment = run::environment(args.lib.as_deref(), context).map_err(failed)?;
+    let mut environment = run::environment(args.lib.as_deref(), &args.command, context).map_err(failed)?;
     // This process becomes the command: its pid is ours.
     let named = args.output.clone().unwrap_or_else(|| format!("gpumem-{}.trace", std::process::id()).into());
     let output = std::path::absolute(&named).map_err(|error| failed(Failure::io(named.display(), &error)))?;
@@ -70,7 +70,7 @@ fn record(args: &Args, context: &Context) -> Result<()> {
     let output = output.canonicalize().unwrap_or(output);
     run::look_up(&args.command)?;
     let aside = make_way(&output).map_err(failed)?;
-    let shown = |path: &Path| text::clean(&path.to_string_lossy()).into_owned();
+    let shown = |path: &Path| text::clean(&text::os(path.as_os_str())).into_owned();
     let place = shown(&output);
     match &aside {
         Some(aside) => {
@@ -117,7 +117,7 @@ fn is_trace(path: &Path) -> Result<bool> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Failure::io(path.display(), &error)),
     }
-    let mut file = File::open(path).map_err(|error| Failure::io(path.display(), &error))?;
+    let mut file = open::any(path)?;
     let mut magic = [0; 8];
     match file.read_exact(&mut magic).is_ok() && magic == trace::MAGIC {
         true => Ok(true),
@@ -132,13 +132,7 @@ fn export(args: &Args) -> Result<()> {
         );
     };
     let path = Path::new(path);
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(Failure::new(Code::Nothing, format!("there is no file {}", path.display())));
-        }
-        Err(error) => return Err(Failure::io(path.display(), &error)),
-    };
+    let file = open::any(path)?;
     let trace = trace::read(&file).map_err(|why| Failure::error(format!("{}: {why}", path.display())))?;
     if trace.torn > 0 {
         tracing::warn!("{}: {} records are missing or damaged and left out", path.display(), trace.torn);
@@ -159,7 +153,8 @@ fn csv(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
     let mut clock = Clock::default();
     for (record, _) in shown {
         let Record { tid, addr, bytes, .. } = *record;
-        let since = record.time_ns as i64 - trace.header.created_ns as i64;
+        // A damaged header may say anything.
+        let since = record.time_ns.wrapping_sub(trace.header.created_ns) as i64;
         let time = clock.time(trace.header.created_real_ns.saturating_add_signed(since));
         let stream = if record.stream == 0 { "0".to_owned() } else { format!("{:#x}", record.stream) };
         match record.action {

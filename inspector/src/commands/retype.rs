@@ -1,8 +1,9 @@
 //! The command line again with another target: what to type where several processes fit.
 
 use crate::args;
-use crate::view::text::shell_word;
+use crate::view::text::os_word;
 use clap::CommandFactory;
+use std::ffi::{OsStr, OsString};
 
 /// Arguments that name a process or a file.
 const TARGETS: [&str; 3] = ["target", "before", "after"];
@@ -11,7 +12,7 @@ const MARK: &str = "\u{1}target";
 
 /// The words of a command line (the program's name first) with this target in the place of the one that was
 /// `asked` for, or at its end; quoted as a shell wants them.
-pub fn with_target(words: &[String], asked: Option<&str>, target: &str) -> String {
+pub fn with_target(words: &[OsString], asked: Option<&OsStr>, target: &str) -> String {
     let mut words = words.to_vec();
     // The same word may be an option's value or a mark's name: the parser knows which is the target.
     let place = |at: &usize| {
@@ -19,16 +20,16 @@ pub fn with_target(words: &[String], asked: Option<&str>, target: &str) -> Strin
         tried[*at] = MARK.into();
         is_target(&tried)
     };
-    match (1..words.len()).filter(|&at| Some(words[at].as_str()) == asked).find(place) {
+    match (1..words.len()).filter(|&at| Some(words[at].as_os_str()) == asked).find(place) {
         Some(at) => words[at] = target.into(),
         None => words.push(target.into()),
     }
-    let typed = words.iter().skip(1).map(|word| shell_word(word));
+    let typed = words.iter().skip(1).map(|word| os_word(word));
     std::iter::once("gpumem".to_owned()).chain(typed).collect::<Vec<_>>().join(" ")
 }
 
 /// True if the mark is where a target is.
-fn is_target(words: &[String]) -> bool {
+fn is_target(words: &[OsString]) -> bool {
     let Ok(matches) = args::Args::command().try_get_matches_from(words) else { return false };
     let Some((_, of_command)) = matches.subcommand() else { return false };
     let mut ids = of_command.ids().map(clap::Id::as_str).filter(|id| TARGETS.contains(id));

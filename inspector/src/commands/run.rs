@@ -1,6 +1,6 @@
 //! `gpumem run -- COMMAND`: starts a command under the shim, by becoming it.
 
-use super::Context;
+use super::{Context, doctor};
 use crate::failure::{Code, Failure, Result};
 use crate::view::text::shell_word;
 use gpumem_wire::settings::{self, Kind, Setting};
@@ -105,7 +105,7 @@ struct Report {
 /// [`Code::RunFailed`], [`Code::NotFound`], [`Code::NotExecutable`].
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
-    let mut environment = environment(args.lib.as_deref(), context).map_err(failed)?;
+    let mut environment = environment(args.lib.as_deref(), &args.command, context).map_err(failed)?;
     environment.extend(args.settings.given.iter().map(|(name, value)| ((*name).into(), value.into())));
     if args.print_env {
         return print_env(args, context, &environment);
@@ -120,9 +120,14 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 ///
 /// # Errors
 /// Where the library was looked for; a path that cannot be preloaded.
-pub(super) fn environment(lib: Option<&Path>, context: &Context) -> Result<Vec<(OsString, OsString)>> {
+pub(super) fn environment(
+    lib: Option<&Path>,
+    command: &[OsString],
+    context: &Context,
+) -> Result<Vec<(OsString, OsString)>> {
     let lib = library(lib)?;
-    let mut environment: Vec<(OsString, OsString)> = vec![("LD_PRELOAD".into(), preload(&lib)?)];
+    let program = command.first().and_then(|program| find_program(program));
+    let mut environment: Vec<(OsString, OsString)> = vec![("LD_PRELOAD".into(), preload(&lib, program.as_deref())?)];
     if let Some(dir) = &context.global.dir {
         let dir = std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?;
         environment.push(("GPUMEM_DIR".into(), dir.into()));
@@ -149,7 +154,7 @@ pub(super) fn look_up(command: &[OsString]) -> Result<()> {
 /// [`Code::NotFound`], [`Code::NotExecutable`].
 pub(super) fn become_command(command: &[OsString], environment: Vec<(OsString, OsString)>) -> Result<()> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
-    if let Some(why) = find_program(program).and_then(|path| super::doctor::beyond_reach(&path)) {
+    if let Some(why) = find_program(program).and_then(|path| doctor::beyond_reach(&path)) {
         tracing::warn!("{}: {why}; it runs as if without gpumem", program.to_string_lossy());
     }
     let error = std::process::Command::new(program).args(arguments).envs(environment).exec();
@@ -232,8 +237,9 @@ fn places() -> Vec<PathBuf> {
     near.chain(system).collect()
 }
 
-/// Ours first, then what was to be preloaded anyway.
-pub(super) fn preload(lib: &Path) -> Result<OsString> {
+/// Ours first, then what was to be preloaded anyway. Before ours comes what the program is linked with and has to
+/// come before all others.
+pub(super) fn preload(lib: &Path, program: Option<&Path>) -> Result<OsString> {
     let text = lib.to_string_lossy();
     // The loader splits at spaces and colons and knows no quoting.
     if text.contains([' ', ':', '$']) {
@@ -242,16 +248,16 @@ pub(super) fn preload(lib: &Path) -> Result<OsString> {
         ))
         .fix("copy libgpumem.so to a path without and name it with --lib"));
     }
-    let mut list = OsString::from(lib);
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        let others = others.to_string_lossy().into_owned();
-        let kept = others.split([' ', ':']).filter(|other| !other.is_empty() && *other != text);
-        for other in kept.filter(|other| crate::source::find::file_name(other) != "libgpumem.so") {
-            list.push(":");
-            list.push(other);
-        }
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default().to_string_lossy().into_owned();
+    let ours = |other: &str| other == text || crate::source::find::file_name(other) == "libgpumem.so";
+    let kept = others.split([' ', ':']).filter(|other| !other.is_empty() && !ours(other));
+    let (mut first, behind): (Vec<&str>, Vec<&str>) = kept.partition(|other| doctor::comes_first(other));
+    // By its name: the loader looks for it where it will for the program.
+    let linked = program.and_then(doctor::first_of);
+    if first.is_empty() {
+        first.extend(linked.as_deref());
     }
-    Ok(list)
+    Ok(first.into_iter().chain([&*text]).chain(behind).collect::<Vec<_>>().join(":").into())
 }
 
 /// The file that a shell would run for this word.

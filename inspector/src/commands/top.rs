@@ -119,7 +119,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let ledger = context.ledger(&target)?;
         if target.target.is_none() && target.file.is_none() {
             // The one that was chosen stays, whatever else is started.
-            target.target = Some(ledger.path.to_string_lossy().into_owned());
+            target.target = Some(ledger.path.clone().into_os_string());
         }
         let (report, now) = report(context, args, &ledger, before.as_ref());
         let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger, args);

@@ -105,6 +105,12 @@ impl Filter {
             && self.tag.as_ref().is_none_or(tag)
     }
 
+    /// What [`Iterator::filter`] takes.
+    pub fn on(&self, ledger: &Ledger) -> impl FnMut(&&AllocSlot) -> bool {
+        let mut tags = FxHashMap::default();
+        move |alloc| self.wants(ledger, alloc, &mut tags)
+    }
+
     /// True when everything that takes memory is looked at.
     pub fn is_default(&self) -> bool {
         let Self { kinds, min_bytes, min_age_ns, tag, tid, spilled, all_kinds: _ } = self;
@@ -114,8 +120,7 @@ impl Filter {
 
 /// The allocations that a filter lets through.
 pub fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
-    let mut tags = FxHashMap::default();
-    ledger.snapshot.allocs.iter().filter(move |alloc| filter.wants(ledger, alloc, &mut tags))
+    ledger.snapshot.allocs.iter().filter(filter.on(ledger))
 }
 
 /// Groups, unsorted. With `freed`, also those of which nothing is live.

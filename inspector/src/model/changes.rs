@@ -5,7 +5,7 @@ use super::allocs::{self, By, Filter};
 use super::graphs;
 use super::sites;
 use crate::source::find::file_name;
-use crate::symbols::Frame;
+use crate::symbols::{Frame, Room};
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -59,12 +59,13 @@ struct Named<'a> {
     by: Match,
     /// What a place in a file is called: by the ledger that knows the function, if one does.
     words: FxHashMap<(String, u64), Rc<[Rc<str>]>>,
+    room: Room,
 }
 
 impl<'a> Named<'a> {
     /// The names of these stacks, each with the number of its ledger.
     fn names(ledgers: [&'a Ledger; 2], by: Match, stacks: &[(usize, StackRef)]) -> Vec<Rc<str>> {
-        let mut named = Self { ledgers, by, words: FxHashMap::default() };
+        let mut named = Self { ledgers, by, words: FxHashMap::default(), room: Room::default() };
         for &(of, stack) in stacks {
             for &address in ledgers[of].from_site(stack).iter().take(sites::MAX_FRAMES) {
                 named.learn(of, address);
@@ -81,7 +82,7 @@ impl<'a> Named<'a> {
 
     fn learn(&mut self, of: usize, address: u64) {
         let frames = self.ledgers[of].symbols.frames(address);
-        let words = || frames.iter().map(|frame| self.frame(frame).into()).collect();
+        let words = || frames.iter().map(|frame| self.room.word(&self.frame(frame))).collect();
         let (place, words) = (self.place(of, address), words());
         if frames[0].function.is_some() {
             self.words.insert(place, words);

@@ -5,7 +5,8 @@ use crate::source::life::{self, Life, Status};
 use crate::source::process::Process;
 use crate::source::world::World;
 use crate::symbols::modules::Place;
-use crate::symbols::{Frame, Symbols};
+use crate::symbols::{Frame, Room, Symbols};
+use crate::view::text::shorten;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef};
@@ -16,6 +17,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+
+/// What is longer loses its middle: the names of some templates.
+const LABEL_COLUMNS: usize = 2000;
 
 /// A ledger or a dump, read.
 pub struct Ledger {
@@ -28,7 +32,8 @@ pub struct Ledger {
     sites: RefCell<FxHashMap<StackRef, Option<u64>>>,
     /// Frames in words, by return address.
     texts: RefCell<FxHashMap<u64, Rc<[Rc<str>]>>>,
-    threads: HashMap<u32, String>,
+    room: Room,
+    threads: HashMap<u32, Rc<str>>,
 }
 
 /// Who and how, before every view.
@@ -46,6 +51,7 @@ pub struct Head {
     pub recorded_ns: u64,
     /// Nanoseconds since 1970 at which recording began.
     pub started_unix_ns: u64,
+    #[serde(serialize_with = "crate::view::json::path")]
     pub ledger: PathBuf,
     pub interception: &'static str,
     pub interception_reason: String,
@@ -74,9 +80,19 @@ impl Ledger {
             Some(process) => Place { root: process.root(world), proc: Some(world.proc.join(process.pid.to_string())) },
             None => Place { root: "/".into(), proc: None },
         };
-        let threads = snapshot.threads.iter().map(|slot| (slot.tid, snapshot.text(slot.name).into_owned())).collect();
+        let threads = snapshot.threads.iter().map(|slot| (slot.tid, snapshot.name(slot.name).into())).collect();
         let symbols = Symbols::new(&snapshot, place);
-        Self { snapshot, path, process, status, symbols, sites: RefCell::default(), texts: RefCell::default(), threads }
+        Self {
+            snapshot,
+            path,
+            process,
+            status,
+            symbols,
+            sites: RefCell::default(),
+            texts: RefCell::default(),
+            room: Room::default(),
+            threads,
+        }
     }
 
     /// Time from then to now (or to the end of the process), nanoseconds.
@@ -89,14 +105,19 @@ impl Ledger {
         if let Some(&site) = self.sites.borrow().get(&stack) {
             return site;
         }
-        let site = self.snapshot.stacks.get(&stack).and_then(|stack| self.symbols.site(&stack.frames));
+        let site = self.symbols.site(self.addresses(stack));
         self.sites.borrow_mut().insert(stack, site);
         site
     }
 
+    /// The return addresses of a stack, innermost first.
+    fn addresses(&self, stack: StackRef) -> &[u64] {
+        self.snapshot.stacks.get(&stack).map_or(&[], |stack| self.snapshot.frames(stack))
+    }
+
     /// The return addresses of a stack from its call site outwards.
     pub fn from_site(&self, stack: StackRef) -> &[u64] {
-        let frames = self.snapshot.stacks.get(&stack).map_or(&[][..], |stack| &stack.frames);
+        let frames = self.addresses(stack);
         let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
         &frames[site.unwrap_or(0)..]
     }
@@ -117,25 +138,30 @@ impl Ledger {
         if let Some(texts) = self.texts.borrow().get(&address) {
             return Rc::clone(texts);
         }
-        let texts: Rc<[Rc<str>]> = self.symbols.frames(address).iter().map(|frame| frame.label().into()).collect();
+        let texts: Rc<[Rc<str>]> = self
+            .symbols
+            .frames(address)
+            .iter()
+            .map(|frame| self.room.word(&shorten(&frame.label(), LABEL_COLUMNS)))
+            .collect();
         self.texts.borrow_mut().insert(address, Rc::clone(&texts));
         texts
     }
 
     /// The frames of a stack, innermost first.
     pub fn frames(&self, stack: StackRef) -> Vec<Frame> {
-        self.snapshot.stacks.get(&stack).map(|stack| self.symbols.stack(&stack.frames)).unwrap_or_default()
+        self.symbols.stack(self.addresses(stack))
     }
 
     /// A thread's name, empty if unknown.
     pub fn thread(&self, tid: u32) -> &str {
-        self.threads.get(&tid).map_or("", String::as_str)
+        self.threads.get(&tid).map_or("", |name| name)
     }
 
     /// "0: NVIDIA H200" for the device of a context; empty if unknown.
     pub fn device(&self, context: ContextRef) -> String {
         match self.snapshot.contexts.get(&context) {
-            Some(slot) => format!("{}: {}", slot.device, self.snapshot.text(slot.name)).trim_end_matches(": ").into(),
+            Some(slot) => format!("{}: {}", slot.device, self.snapshot.name(slot.name)).trim_end_matches(": ").into(),
             None => String::new(),
         }
     }

@@ -6,6 +6,7 @@
 //! [`MAX_FRAMES`] are named. Stacks that are alike up to there are one site.
 
 use super::Ledger;
+use crate::symbols::Room;
 use gpumem_wire::layout::StackRef;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -80,14 +81,14 @@ pub const NO_STACK: &str = "(no stack)";
 pub fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> Vec<Rc<str>> {
     let mut sites = Vec::new();
     split((0..items).collect(), 0, step, &mut sites);
-    let mut names: Vec<Rc<str>> = vec![NO_STACK.into(); items];
+    let (room, mut names) = (Room::default(), vec![Rc::<str>::from(NO_STACK); items]);
     for (members, frames) in sites {
         let Some(&first) = members.first() else { continue };
         let chain: Vec<_> = (0..frames).filter_map(|depth| step(first, depth)).collect();
         if chain.is_empty() {
             continue;
         }
-        let name: Rc<str> = chain.join(CALLED_BY).into();
+        let name = room.word(&chain.join(CALLED_BY));
         for member in members {
             names[member] = Rc::clone(&name);
         }

@@ -156,7 +156,7 @@ pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
         let entry = devices.entry((context.vendor, context.device)).or_insert_with(|| {
             let device = Device {
                 device: context.device,
-                name: snapshot.text(context.name).into_owned(),
+                name: snapshot.name(context.name).into_owned(),
                 vendor: Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name),
                 uuid: uuid(&context.uuid),
                 contexts: 0,

@@ -1,20 +1,40 @@
 //! Asking a running process: one line over the control socket that lies beside its ledger.
+//!
+//! The socket may be anybody's: connecting, writing and reading together take no longer than [`PATIENCE`], and who
+//! serves it has to be the process itself.
 
+use super::folder::Folder;
 use super::life::Life;
 use crate::failure::{Failure, Result};
 use crate::model::Ledger;
 use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The control thread answers between two samples, at once; a process that does not is stopped.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Where so many wait already that no more can: until the next try.
+const NEXT_TRY: Duration = Duration::from_millis(20);
+
+/// What kept a request from its answer.
+#[derive(Debug)]
+enum Trouble {
+    /// It was not sent.
+    Unsent(io::Error),
+    /// The socket is served by somebody else.
+    Stranger { pid: u32, uid: u32 },
+    /// It was sent, and maybe begun.
+    Unanswered(io::Error),
+}
 
 /// Sends a request to the process of a ledger; the text of its answer.
 ///
@@ -22,41 +42,52 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// When it is gone, has no control thread, does not answer, or refuses.
 pub fn ask(ledger: &Ledger, request: &Request) -> Result<String> {
     let who = format!("pid {} ({})", ledger.head().pid, ledger.name());
-    if ledger.status.life != Life::Running {
+    let Some(process) = ledger.process.as_ref().filter(|_| ledger.status.life == Life::Running) else {
         return Err(Failure::nothing(format!("{who} does not run: {}", ledger.status.text()))
             .fix("only running processes take commands"));
-    }
+    };
     let path = socket_path(&ledger.path);
     let no_socket = || {
         Failure::error(format!("{who} takes no commands: there is no control socket {}", path.display()))
             .fix("it was started with GPUMEM_CONTROL=0, or gpumem events says why the socket could not be made")
     };
     let meta = std::fs::symlink_metadata(&path).map_err(|_| no_socket())?;
-    let owner = ledger.process.as_ref().map(|process| process.uid);
-    if !meta.file_type().is_socket() || owner.is_some_and(|owner| meta.uid() != owner) {
+    if !meta.file_type().is_socket() || meta.uid() != process.uid {
         return Err(Failure::error(format!("{} is not the socket of {who}", path.display())));
     }
-    exchange(&path, request).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Failure::error(format!("{who} did not answer in {} s", PATIENCE.as_secs()))
-                .fix("it is stopped, frozen or starved of processor time")
+    let line = request.line().map_err(Failure::error)?;
+    let late = |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+    let silent = format!("{who} did not answer in {} s", PATIENCE.as_secs());
+    let stopped = "it is stopped, frozen or starved of processor time";
+    exchange(&path, (process.pid, process.uid), &line).map_err(|trouble| match trouble {
+        Trouble::Stranger { pid, uid } => Failure::error(format!(
+            "{} is not the socket of {who}: it is served by pid {pid} of user {uid}",
+            path.display()
+        )),
+        Trouble::Unsent(error) if late(&error) => {
+            Failure::error(format!("{silent}: nothing was sent, so nothing will happen")).fix(stopped)
         }
-        ErrorKind::ConnectionRefused => no_socket(),
-        _ => Failure::io(format!("cannot ask {who}"), &error),
+        Trouble::Unsent(error) if error.kind() == ErrorKind::ConnectionRefused => no_socket(),
+        Trouble::Unsent(error) => Failure::io(format!("cannot ask {who}"), &error),
+        // What has not begun once its sender is gone is not carried out.
+        Trouble::Unanswered(error) if late(&error) => {
+            Failure::error(format!("{silent}: what it has begun may still happen, what it has not will not"))
+                .fix(stopped)
+        }
+        Trouble::Unanswered(error) => Failure::io(format!("{who} was asked and gave no answer"), &error),
     })?
 }
 
-fn exchange(path: &Path, request: &Request) -> std::io::Result<Result<String>> {
-    let mut stream = connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(request.line().as_bytes())?;
-    let mut answer = Vec::new();
-    let mut byte = [0];
-    while answer.len() < MAX_LINE && stream.read(&mut byte)? == 1 && byte[0] != b'\n' {
-        answer.push(byte[0]);
+fn exchange(path: &Path, server: (u32, u32), line: &str) -> std::result::Result<Result<String>, Trouble> {
+    let until = Instant::now() + PATIENCE;
+    let mut stream = connect(path, until).map_err(Trouble::Unsent)?;
+    let (pid, uid) = peer(&stream).map_err(Trouble::Unsent)?;
+    if (pid, uid) != server {
+        return Err(Trouble::Stranger { pid, uid });
     }
-    let answer = String::from_utf8_lossy(&answer).into_owned();
+    send(&stream, line.as_bytes(), until).map_err(Trouble::Unsent)?;
+    let answer = receive(&mut stream, until).map_err(Trouble::Unanswered)?;
+    let answer = String::from_utf8_lossy(&answer);
     Ok(match answer.split_once(' ').unwrap_or((&answer, "")) {
         ("ok", text) => Ok(text.to_owned()),
         ("error", why) => Err(Failure::error(format!("it refused: {why}"))),
@@ -65,18 +96,88 @@ fn exchange(path: &Path, request: &Request) -> std::io::Result<Result<String>> {
 }
 
 /// Through its directory's descriptor: the whole path may be longer than a socket's address holds.
-fn connect(path: &Path) -> std::io::Result<UnixStream> {
+fn connect(path: &Path, until: Instant) -> io::Result<UnixStream> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Err(ErrorKind::InvalidInput.into()) };
-    let dir = File::open(dir)?;
-    UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
+    let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    connect_in(dir.as_fd(), name, until)
 }
 
-/// True if somebody listens on the control socket of this ledger's process.
-pub fn answers(ledger: &Path) -> bool {
-    connect(&socket_path(ledger)).is_ok()
+fn connect_in(dir: BorrowedFd, name: &OsStr, until: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => break,
+            // More wait than it lets wait: a blocking connect would wait too, for ever.
+            Err(rustix::io::Errno::AGAIN) if Instant::now() < until => std::thread::sleep(NEXT_TRY),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Pid and user of who listens; 0 for one of a namespace that cannot be seen from here.
+fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: SO_PEERCRED writes one ucred, which `peer` is, and `len` says so.
+    let answer = unsafe {
+        let into = (&raw mut peer).cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, into, &mut len)
+    };
+    if answer == 0 { Ok((peer.pid as u32, peer.uid)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What is left of the time; an error where nothing is.
+fn left(until: Instant) -> io::Result<Duration> {
+    Some(until.saturating_duration_since(Instant::now()))
+        .filter(|left| !left.is_zero())
+        .ok_or(ErrorKind::TimedOut.into())
+}
+
+/// Without the SIGPIPE that a write brings where the other side has hung up.
+fn send(stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(until)?))?;
+        match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A line, without its end, or what came before the other side hung up.
+fn receive(stream: &mut UnixStream, until: Instant) -> io::Result<Vec<u8>> {
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while answer.len() < MAX_LINE {
+        stream.set_read_timeout(Some(left(until)?))?;
+        match stream.read(&mut byte) {
+            Ok(1) if byte[0] != b'\n' => answer.push(byte[0]),
+            Ok(_) => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answer)
+}
+
+/// True if somebody listens on a socket.
+pub fn answers(folder: &Folder, socket: &OsStr) -> bool {
+    match connect_in(folder.dir(), socket, Instant::now()) {
+        Ok(_) => true,
+        // Many wait already: for somebody.
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
 }
 
 fn socket_path(ledger: &Path) -> PathBuf {
-    let text = ledger.to_string_lossy();
-    PathBuf::from(format!("{}{SOCKET_SUFFIX}", text.strip_suffix(LEDGER_SUFFIX).unwrap_or(&text)))
+    let path = ledger.as_os_str().as_bytes();
+    let stem = path.strip_suffix(LEDGER_SUFFIX.as_bytes()).unwrap_or(path);
+    OsString::from_vec([stem, OsStr::new(SOCKET_SUFFIX).as_bytes()].concat()).into()
 }

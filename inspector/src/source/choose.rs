@@ -1,18 +1,21 @@
 //! The one ledger that the user means: a pid, a name, a file, or the only one there is.
 
 use super::find::{self, Found, What};
+use super::folder::Seen;
 use super::open::{self, Owner};
 use super::process::Process;
 use super::world::World;
 use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
 use crate::view::text;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// How the user asked for it.
 pub struct Asked<'a> {
     /// A pid, a name, the path of a file; nothing where there should be just one.
-    pub target: Option<&'a str>,
+    pub target: Option<&'a OsStr>,
     /// The command needs a process that runs.
     pub live: bool,
     /// The command line with this pid for its target.
@@ -27,19 +30,25 @@ pub struct Asked<'a> {
 pub fn ledger(world: &World, asked: &Asked) -> Result<Ledger> {
     match asked.target {
         None => only_one(world, asked),
-        Some(path) if path.contains('/') => of_file(world, Path::new(path)),
-        Some(target) => match target.parse::<u32>() {
-            Ok(pid) => of_pid(world, pid, Path::new(target)),
-            Err(_) => of_name(world, target, asked),
+        Some(path) if path.as_bytes().contains(&b'/') => of_file(world, Path::new(path)),
+        Some(target) => match target.to_str().and_then(pid) {
+            Some(pid) => of_pid(world, pid, Path::new(target)),
+            None => of_name(world, target, asked),
         },
     }
 }
 
-fn of_name(world: &World, name: &str, asked: &Asked) -> Result<Ledger> {
+/// A pid, in digits alone: `+5` is the name of something.
+pub fn pid(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Ledger> {
+    let name = &*file.to_string_lossy();
     let survey = find::survey(world);
     let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
     match named.as_slice() {
-        [] if Path::new(name).exists() => of_file(world, Path::new(name)),
+        [] if Path::new(file).exists() => of_file(world, Path::new(file)),
         [] => Err(none_of_name(&survey, name, asked)),
         [one] => read(world, one),
         several => Err(name_one(several, asked)),
@@ -69,9 +78,13 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
 
 /// A dump, or a ledger by its path.
 fn of_file(world: &World, path: &Path) -> Result<Ledger> {
-    let snapshot = open::snapshot(path, Owner::Anyone, |_| true)?;
+    let file = open::file(path, Owner::Anyone)?;
+    let snapshot = open::read(&file, path, |_| true)?;
     let id = snapshot.header.pid;
-    let same = |process: &Process| process.start_ticks == snapshot.header.start_ticks;
+    // A file of another user may claim any process for its own.
+    let owner = Seen::of_file(&file).map_err(|error| Failure::io(path.display(), &error))?.owner;
+    let own = |process: &Process| owner == process.uid || owner == 0;
+    let same = |process: &Process| process.start_ticks == snapshot.header.start_ticks && own(process);
     let same_boot = world.boot_id == Some(snapshot.header.boot_id);
     let process = Process::of(world, id).filter(|process| same_boot && same(process)).or_else(|| {
         let wanted = |process: &Process| process.ns_pid == id && same(process);
@@ -87,22 +100,21 @@ fn of_file(world: &World, path: &Path) -> Result<Ledger> {
 pub fn read(world: &World, found: &Found) -> Result<Ledger> {
     match &found.what {
         What::Ledger { path, .. } => {
-            // Its owner was checked by the survey, on the same path.
-            let owner =
-                Owner::Only(found.process.as_ref().map_or_else(|| owner_of(path, world), |process| process.uid));
-            let snapshot = open::snapshot(path, owner, |_| true)?;
+            let snapshot = match &found.at {
+                // The very file that the survey saw.
+                Some(at) => {
+                    let file = open::file_at(at.folder.dir(), Path::new(&at.name), path, Owner::Only(at.seen.owner))?;
+                    open::read(&file, path, |_| true)?
+                }
+                None => {
+                    let owner = found.process.as_ref().map_or(world.uid, |process| process.uid);
+                    open::snapshot(path, Owner::Only(owner), |_| true)?
+                }
+            };
             Ok(Ledger::new(world, snapshot, path.clone(), found.process.clone()))
         }
         What::Unreadable { why, .. } => Err(Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() }),
         What::NoLedger { mapped, .. } => Err(no_ledger(found, mapped.driver)),
-    }
-}
-
-fn owner_of(path: &Path, world: &World) -> u32 {
-    use std::os::unix::fs::MetadataExt;
-    match world.uid {
-        0 => std::fs::symlink_metadata(path).map_or(0, |meta| meta.uid()),
-        uid => uid,
     }
 }
 
@@ -132,7 +144,7 @@ fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Ledger> {
     match best {
         Some(found) if found.process.is_some() => return read(world, found),
         // What the dead have left is meant before a file that is none of ours.
-        _ if open::version(file, Owner::Anyone).is_some() => return of_file(world, file),
+        _ if is_ledger(file) => return of_file(world, file),
         Some(found) => return read(world, found),
         None => {}
     }
@@ -150,6 +162,10 @@ fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Ledger> {
         Err(_) => Err(Failure::error(format!("{who} belongs to user {} and cannot be looked at", process.uid))
             .fix(crate::failure::as_root())),
     }
+}
+
+fn is_ledger(path: &Path) -> bool {
+    open::file(path, Owner::Anyone).is_ok_and(|file| open::version(&file).is_some())
 }
 
 fn named_for(path: &Path, pid: u32) -> bool {

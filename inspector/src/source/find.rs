@@ -1,5 +1,6 @@
 //! Every ledger, and every process that has the shim.
 
+use super::folder::{Folder, Seen};
 use super::life::Status;
 use super::open::{self, Owner};
 use super::process::{Mapped, Process};
@@ -9,8 +10,11 @@ use gpumem_wire::layout::{TableKind, VERSION};
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::read::Snapshot;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// A process with the shim, or what one left.
 #[derive(Debug)]
@@ -19,6 +23,16 @@ pub struct Found {
     pub pid: u32,
     pub process: Option<Process>,
     pub what: What,
+    /// Where its ledger was seen; `None` where it was reached through the process.
+    pub at: Option<At>,
+}
+
+/// A file in a directory that was looked through.
+#[derive(Clone, Debug)]
+pub struct At {
+    pub folder: Rc<Folder>,
+    pub name: OsString,
+    pub seen: Seen,
 }
 
 /// What there is of it.
@@ -86,9 +100,9 @@ impl Found {
     }
 }
 
-/// The part of a path behind its last slash.
+/// The part of a path behind its last slash, at most as long as a file's name can be.
 pub fn file_name(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or(path).to_owned()
+    path.rsplit('/').next().unwrap_or(path).chars().take(255).collect()
 }
 
 /// Tables that a list of processes needs.
@@ -101,14 +115,30 @@ pub fn survey(world: &World) -> Survey {
     let processes = Process::all(world);
     let by_id: HashMap<ProcessId, &Process> = processes.iter().map(|process| (process.id(), process)).collect();
     let mut survey = Survey::default();
-    let mut seen = HashSet::new();
+    let mut known = HashSet::new();
     for dir in std::iter::once(&world.own_dir).chain(&world.more_dirs) {
-        for (path, id) in survey.ledgers_in(world, dir) {
-            if seen.insert(identity(&path)) {
-                let process = by_id.get(&id).copied();
-                let owner = Owner::Only(owner_of(world, dir, &path, process));
-                survey.add(world, path, id.pid, process, owner);
+        let Some(folder) = survey.open(world, dir) else { continue };
+        for (name, id) in survey.ledgers_in(&folder) {
+            let process = by_id.get(&id).copied();
+            // It went away meanwhile, or lies in a directory that was looked through under another name.
+            let Ok(seen) = folder.look(&name) else { continue };
+            if !known.insert(seen.identity()) {
+                continue;
             }
+            let path = folder.path.join(&name);
+            if let Some(process) = process.filter(|process| seen.owner != process.uid && seen.owner != 0) {
+                let (pid, user, owner) = (process.pid, process.uid, seen.owner);
+                let path = path.display();
+                survey.warnings.push(format!(
+                    "{path} is named after pid {pid} of user {user}, and belongs to user {owner}: it is left out"
+                ));
+                continue;
+            }
+            let owner = Owner::Only(owner_of(world, &folder, &seen, process));
+            let file = open::file_at(folder.dir(), Path::new(&name), &path, owner);
+            // What was opened is what is judged, and maybe removed.
+            let seen = file.as_ref().ok().and_then(|file| Seen::of_file(file).ok()).unwrap_or(seen);
+            survey.add(world, path, file, id.pid, process, Some(At { folder: Rc::clone(&folder), name, seen }));
         }
     }
     for process in &processes {
@@ -128,13 +158,15 @@ pub fn survey(world: &World) -> Survey {
         }
         // A directory may have been seen already: as this user's own, or through another process.
         match identity(&expected) {
-            Some(known) if !seen.insert(Some(known)) => {}
-            Some(_) => survey.add(world, expected, process.pid, Some(process), Owner::Only(process.uid)),
+            Some(identity) if !known.insert(identity) => {}
+            Some(_) => {
+                let file = open::file(&expected, Owner::Only(process.uid));
+                survey.add(world, expected, file, process.pid, Some(process), None);
+            }
             None if survey.found.iter().any(|found| found.process.as_ref() == Some(process)) => {}
             None => {
-                let process = Some(process.clone());
-                let pid = process.as_ref().map_or(0, |process| process.pid);
-                survey.found.push(Found { pid, process, what: What::NoLedger { mapped, expected } });
+                let (pid, process) = (process.pid, Some(process.clone()));
+                survey.found.push(Found { pid, process, what: What::NoLedger { mapped, expected }, at: None });
             }
         }
     }
@@ -143,46 +175,61 @@ pub fn survey(world: &World) -> Survey {
 }
 
 impl Survey {
-    /// Files in a directory that are named as ledgers are.
-    fn ledgers_in(&mut self, world: &World, dir: &Path) -> Vec<(PathBuf, ProcessId)> {
-        let entries = match std::fs::read_dir(dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+    /// A directory of ledgers that may be looked through. One that the user named may be a link, and anybody's.
+    fn open(&mut self, world: &World, dir: &Path) -> Option<Rc<Folder>> {
+        match Folder::open(dir, world.narrow) {
+            Ok(folder) if world.uid != 0 && !world.narrow && ![0, world.uid].contains(&folder.owner()) => {
+                let owner = folder.owner();
+                self.warnings.push(format!("{} belongs to user {owner} and is left out", dir.display()));
+                None
+            }
+            Ok(folder) => Some(Rc::new(folder)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
                 self.warnings.push(format!("{} cannot be searched: {}", dir.display(), plain(&error)));
-                return Vec::new();
+                None
             }
-        };
-        if let Ok(meta) = std::fs::symlink_metadata(dir)
-            && world.uid != 0
-            && !world.narrow
-            && meta.uid() != world.uid
-            && meta.uid() != 0
-        {
-            self.warnings.push(format!("{} belongs to user {} and is left out", dir.display(), meta.uid()));
-            return Vec::new();
         }
-        let mut ledgers: Vec<_> = entries
-            .flatten()
-            .filter_map(|entry| Some((entry.path(), ProcessId::from_ledger_name(entry.file_name().to_str()?)?)))
-            .collect();
+    }
+
+    /// Files in a directory that are named as ledgers are.
+    fn ledgers_in(&mut self, folder: &Folder) -> Vec<(OsString, ProcessId)> {
+        let names = folder.names().unwrap_or_else(|error| {
+            self.warnings.push(format!("{} cannot be searched: {}", folder.path.display(), plain(&error)));
+            Vec::new()
+        });
+        let ledger = |name: OsString| {
+            let id = ProcessId::from_ledger_name(name.to_str()?)?;
+            Some((name, id))
+        };
+        let mut ledgers: Vec<_> = names.into_iter().filter_map(ledger).collect();
         ledgers.sort_by_key(|(_, id)| *id);
         ledgers
     }
 
-    fn add(&mut self, world: &World, path: PathBuf, pid: u32, process: Option<&Process>, owner: Owner) {
-        let what = match open::snapshot(&path, owner, for_lists) {
+    fn add(
+        &mut self,
+        world: &World,
+        path: PathBuf,
+        file: crate::failure::Result<File>,
+        pid: u32,
+        process: Option<&Process>,
+        at: Option<At>,
+    ) {
+        let read = file
+            .map_err(|why| (why, None))
+            .and_then(|file| open::read(&file, &path, for_lists).map_err(|why| (why, open::version(&file))));
+        let what = match read {
             Ok(summary) => {
                 let status = Status::of(world, &summary, process);
                 What::Ledger { path, summary: Box::new(summary), status }
             }
-            Err(why) => {
-                let other_version = open::version(&path, owner).filter(|&version| version != VERSION);
-                What::Unreadable { path, why, other_version }
+            Err((why, version)) => {
+                What::Unreadable { path, why, other_version: version.filter(|&version| version != VERSION) }
             }
         };
         let pid = process.map_or(pid, |process| process.pid);
-        self.found.push(Found { pid, process: process.cloned(), what });
+        self.found.push(Found { pid, process: process.cloned(), what, at });
     }
 }
 
@@ -197,14 +244,13 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Whose files are believed in a directory: this user's. For root its owner's; in one that was named, which may
-/// be shared, those of the process, or of whoever left them.
-fn owner_of(world: &World, dir: &Path, file: &Path, process: Option<&Process>) -> u32 {
-    let owner = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |meta| meta.uid());
+/// Whose files are believed in a directory: this user's. For root those of the process that they are named after;
+/// of the dead the directory's owner's, and in one that was named, which may be shared, whoever left them.
+fn owner_of(world: &World, folder: &Folder, seen: &Seen, process: Option<&Process>) -> u32 {
     match (world.uid, process) {
-        (0, Some(process)) if world.narrow => process.uid,
-        (0, None) if world.narrow => owner(file),
-        (0, _) => owner(dir),
+        (0, Some(process)) => process.uid,
+        (0, None) if world.narrow => seen.owner,
+        (0, None) => folder.owner(),
         (uid, _) => uid,
     }
 }

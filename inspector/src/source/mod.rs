@@ -2,6 +2,7 @@
 //!
 //! * [`world`]: this machine: /proc, boot id, clocks, the directories of this user.
 //! * [`process`]: one process as /proc shows it.
+//! * [`folder`]: a directory of ledgers, held open.
 //! * [`open`]: a file to a snapshot: no links, no pipes, nobody else's files.
 //! * [`find`]: every ledger and every process with the shim.
 //! * [`life`]: whether the process behind a ledger runs, said goodbye or was killed, and when.
@@ -12,6 +13,7 @@
 pub mod ask;
 pub mod choose;
 pub mod find;
+pub mod folder;
 pub mod life;
 pub mod nvml;
 pub mod open;

@@ -3,9 +3,11 @@
 use crate::failure::{Failure, Result};
 use gpumem_wire::layout::{MAGIC, TableKind};
 use gpumem_wire::read::{MAX_FILE_BYTES, Snapshot};
-use std::fs::{File, OpenOptions};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{Mode, OFlags, openat};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Whose file it may be.
@@ -22,12 +24,38 @@ pub enum Owner {
 /// # Errors
 /// What is not a regular file, belongs to someone else, or cannot be opened.
 pub fn file(path: &Path, owner: Owner) -> Result<File> {
-    let shown = path.display();
-    let mut options = OpenOptions::new();
-    // O_NONBLOCK: a pipe planted under a ledger's name must not hold us up.
-    let follow = if owner == Owner::Anyone { 0 } else { libc::O_NOFOLLOW };
-    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC | follow);
-    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+    file_at(rustix::fs::CWD, path, path, owner)
+}
+
+/// As [`file`], of a name in a directory that is open; messages call it `shown`.
+///
+/// # Errors
+/// As [`file`].
+pub fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
+    let file = regular(dir, name, shown, owner)?;
+    let len = file.metadata().map_or(0, |meta| meta.len());
+    if len > MAX_FILE_BYTES {
+        let shown = shown.display();
+        return Err(Failure::error(format!("{shown} is larger than a ledger can be ({len} bytes)")));
+    }
+    Ok(file)
+}
+
+/// Opens a regular file of any length, and nothing else: a pipe is not waited for.
+///
+/// # Errors
+/// What is not a regular file, or cannot be opened.
+pub fn any(path: &Path) -> Result<File> {
+    regular(rustix::fs::CWD, path, path, Owner::Anyone)
+}
+
+fn regular(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
+    let shown = shown.display();
+    // NONBLOCK: a pipe planted under a ledger's name must not hold us up.
+    let follow = if owner == Owner::Anyone { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow;
+    let opened = openat(dir, name, flags, Mode::empty()).map_err(io::Error::from);
+    let file = opened.map(File::from).map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => Failure::error(format!("{shown} is a symbolic link, which a ledger never is")),
         Some(libc::ENXIO) => Failure::error(format!("{shown} is not a regular file")),
         _ if error.kind() == io::ErrorKind::NotFound => Failure::nothing(format!("there is no file {shown}")),
@@ -45,9 +73,6 @@ pub fn file(path: &Path, owner: Owner) -> Result<File> {
         return Err(Failure::error(format!("{shown} belongs to user {}, not to {uid}", meta.uid()))
             .fix("name the file itself if you trust it"));
     }
-    if meta.len() > MAX_FILE_BYTES {
-        return Err(Failure::error(format!("{shown} is larger than a ledger can be ({} bytes)", meta.len())));
-    }
     Ok(file)
 }
 
@@ -56,9 +81,16 @@ pub fn file(path: &Path, owner: Owner) -> Result<File> {
 /// # Errors
 /// As [`file`], and what is not a ledger of this version.
 pub fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
-    let file = file(path, owner)?;
-    let shown = path.display();
-    match Snapshot::read_tables(&file, wanted) {
+    read(&file(path, owner)?, path, wanted)
+}
+
+/// Reads the tables that are wanted of a file that is open; messages call it `shown`.
+///
+/// # Errors
+/// What is not a ledger of this version.
+pub fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
+    let shown = shown.display();
+    match Snapshot::read_tables(file, wanted) {
         Ok(Ok(snapshot)) => Ok(snapshot),
         Ok(Err(error)) => Err(Failure::error(format!("{shown} cannot be read: {error}"))),
         Err(error) => Err(Failure::io(format!("cannot read {shown}"), &error)),
@@ -66,9 +98,9 @@ pub fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -
 }
 
 /// The layout version that a file says it has; `None` for what does not begin as a ledger does.
-pub fn version(path: &Path, owner: Owner) -> Option<u32> {
+pub fn version(file: &File) -> Option<u32> {
     let mut begin = [0; 12];
-    std::os::unix::fs::FileExt::read_exact_at(&file(path, owner).ok()?, &mut begin, 0).ok()?;
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut begin, 0).ok()?;
     let version = begin.strip_prefix(&MAGIC)?.try_into().ok()?;
     Some(u32::from_le_bytes(version))
 }

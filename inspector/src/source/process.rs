@@ -1,6 +1,6 @@
 //! One process as /proc shows it.
 
-use super::world::{World, directory};
+use super::world::{World, directories};
 use gpumem_wire::place;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -94,15 +94,19 @@ impl Process {
         world.proc.join(self.pid.to_string()).join("root")
     }
 
-    /// Where its ledger lies, as seen from here.
+    /// Where its ledger lies, as seen from here; where it would, if it has none.
     ///
     /// # Errors
     /// Permission denied for processes of other users.
     pub fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
         let environment = self.environment(world)?;
         let get = |name: &str| environment.get(OsStr::new(name)).map(OsString::as_os_str);
-        let dir = directory(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
-        Ok(inside(&self.root(world), &dir).join(self.id().ledger_name()))
+        let dirs = directories(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
+        let root = self.root(world);
+        let mut paths: Vec<_> = dirs.iter().map(|dir| inside(&root, dir).join(self.id().ledger_name())).collect();
+        // The first that could hold a ledger was taken.
+        let there = paths.iter().position(|path| std::fs::symlink_metadata(path).is_ok()).unwrap_or(0);
+        Ok(paths.swap_remove(there))
     }
 
     /// The user id that the process itself sees: differs in a user namespace.
@@ -191,9 +195,13 @@ mod tests {
         assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/run/gm/5-4242.ledger"));
         assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, driver: true, tool: false });
         write("environ", "GPUMEM_DIR=here\0");
-        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/tmp/gpumem-7/5-4242.ledger"), "refused");
+        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/dev/shm/gpumem-7/5-4242.ledger"), "refused");
         write("environ", "A=b\0");
-        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/tmp/gpumem-7/5-4242.ledger"));
+        assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/dev/shm/gpumem-7/5-4242.ledger"));
+        let second = dir.join("root/tmp/gpumem-7/5-4242.ledger");
+        std::fs::create_dir_all(second.parent().unwrap()).unwrap();
+        std::fs::write(&second, "").unwrap();
+        assert_eq!(process.ledger_path(&world).unwrap(), second, "the one that is there");
         write("stat", "77 (srv) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
         assert_eq!(Process::of(&world, 77), None, "a zombie no longer runs");
     }

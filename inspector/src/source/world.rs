@@ -2,6 +2,7 @@
 
 use gpumem_wire::place;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where to look and what time it is.
@@ -34,7 +35,7 @@ impl World {
             _ if narrow => Vec::new(),
             0 => everyones_dirs(Path::new("/")),
             // The XDG directory may be missing in this shell (sudo, cron) though the program had it.
-            _ => vec![PathBuf::from(format!("/run/user/{uid}/gpumem")), PathBuf::from(format!("/tmp/gpumem-{uid}"))],
+            _ => directories(None, Some(format!("/run/user/{uid}").as_ref()), uid),
         };
         Self {
             proc: "/proc".into(),
@@ -57,26 +58,33 @@ fn accepted(dir: Option<&OsStr>) -> Option<&OsStr> {
     dir.filter(|dir| Path::new(dir).is_absolute())
 }
 
-/// Where a process with this environment has its ledger.
+/// Where a process with this environment has its ledger, if nothing is in the way.
 pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     place::directory(accepted(gpumem_dir), runtime_dir, uid)
 }
 
-/// Every user's usual directories.
+/// Where it may have its ledger, the likeliest place first.
+pub fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
+    place::directories(accepted(gpumem_dir), runtime_dir, uid)
+}
+
+/// Every user's usual directories: each belongs to the user whose number it bears.
 fn everyones_dirs(root: &Path) -> Vec<PathBuf> {
     let entries =
         |dir: &str| std::fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
-    let tmp = entries("tmp")
-        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("gpumem-")));
+    let number = |path: &Path, before: &str| path.file_name()?.to_str()?.strip_prefix(before)?.parse::<u32>().ok();
+    let run = entries("run/user").filter_map(|path| Some((number(&path, "")?, path.join("gpumem"))));
+    let shared = place::SHARED.iter().flat_map(|dir| entries(dir.trim_start_matches('/')));
+    let shared = shared.filter_map(|path| Some((number(&path, place::SHARED_PREFIX)?, path)));
     let mut dirs: Vec<_> =
-        entries("run/user").map(|path| path.join("gpumem")).chain(tmp).filter(|path| is_dir(path)).collect();
+        run.chain(shared).filter(|(uid, path)| is_dir_of(path, *uid)).map(|(_, path)| path).collect();
     dirs.sort();
     dirs
 }
 
-/// True for a directory, not for a link to one: /tmp is everybody's.
-fn is_dir(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+/// True for a directory of this user's, not for a link to one: /tmp is everybody's.
+fn is_dir_of(path: &Path, uid: u32) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
 }
 
 /// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
@@ -85,4 +93,28 @@ pub fn monotonic_ns() -> u64 {
     // SAFETY: clock_gettime writes one timespec, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_directory_is_that_users() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: String| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            path
+        };
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        let (run, tmp) = (make(format!("run/user/{uid}/gpumem")), make(format!("tmp/gpumem-{uid}")));
+        let shm = make(format!("dev/shm/gpumem-{uid}"));
+        make(format!("tmp/gpumem-{}", uid + 1));
+        make(format!("run/user/{}/gpumem", uid + 1));
+        make("tmp/gpumem-x".into());
+        std::os::unix::fs::symlink(&tmp, root.path().join("tmp/gpumem-7")).unwrap();
+        assert_eq!(everyones_dirs(root.path()), [shm, run, tmp]);
+    }
 }

@@ -1,21 +1,22 @@
 //! Addresses of a process to functions, files and lines, out of process.
 //!
 //! * [`modules`]: which file an address belongs to, and where that file is to be read.
+//! * [`apart`]: reading those files, in a child process.
 //! * [`runtime`]: what belongs to a GPU runtime and is never a call site: one table.
 //!
 //! Frames are return addresses: what is looked up is one byte before. A dump carries its symbols;
 //! they win over files.
 
+mod apart;
 pub mod modules;
 pub mod runtime;
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Symbolizer};
+use apart::Apart;
+use gpumem_wire::layout::StrRef;
 use gpumem_wire::read::Snapshot;
 use modules::{Modules, Place};
 use rustc_hash::FxHashMap;
-use std::cell::{OnceCell, RefCell};
-use std::path::Path;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// What one frame means; an address has several where functions were inlined.
@@ -24,14 +25,14 @@ pub struct Frame {
     /// The return address.
     pub address: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub function: Option<String>,
+    pub function: Option<Rc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
+    pub file: Option<Rc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// Path of the file with the code, as the process knew it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub module: Option<String>,
+    pub module: Option<Rc<str>>,
     /// The address within that file (an ELF virtual address).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module_address: Option<u64>,
@@ -48,10 +49,13 @@ impl Frame {
 
     /// As [`Frame::text`], without the function's parameters: the line tells overloads apart.
     pub fn label(&self) -> String {
-        self.words(self.function.as_deref().map(without_parameters))
+        let function = self.function.as_deref().map(|function| apart::cut(function, MOST_WORDS));
+        self.words(function.map(without_parameters))
     }
 
     fn words(&self, function: Option<&str>) -> String {
+        // The longest that is shown in words; a row of JSON has all of it.
+        let function = function.map(|function| apart::cut(function, MOST_WORDS));
         let module = self.module.as_deref().map(crate::source::find::file_name);
         match (function, &self.file, &module) {
             (Some(function), Some(file), _) => {
@@ -63,6 +67,35 @@ impl Frame {
             (None, _, Some(module)) => format!("{module}+{:#x}", self.module_address.unwrap_or(0)),
             (None, _, None) => format!("{:#x}", self.address),
         }
+    }
+}
+
+/// Bytes of a function's name that words hold.
+const MOST_WORDS: usize = 4096;
+
+/// Room for words that are made of a ledger's texts: each text is in the file once, and may be in any number of
+/// words. Where the room is used up, words are cut short.
+#[derive(Debug)]
+pub struct Room(Cell<usize>);
+
+/// What all words together take before they are cut, and each word from then on.
+const ALL_WORDS: usize = 16 << 20;
+const CUT_WORD: usize = 80;
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Cell::new(ALL_WORDS))
+    }
+}
+
+impl Room {
+    /// A word, or the beginning of it.
+    pub fn word(&self, word: &str) -> Rc<str> {
+        match self.0.get().checked_sub(word.len()) {
+            Some(left) => self.0.set(left),
+            None => return apart::cut(word, CUT_WORD).into(),
+        }
+        word.into()
     }
 }
 
@@ -98,23 +131,23 @@ pub struct Symbols {
     carried: FxHashMap<u64, Rc<[Frame]>>,
     resolved: RefCell<FxHashMap<u64, Rc<[Frame]>>>,
     runtime: RefCell<FxHashMap<u64, bool>>,
-    /// Names only: answers "whose function is this" without reading debug information.
-    names: OnceCell<Symbolizer>,
-    full: OnceCell<Symbolizer>,
+    files: Apart,
+    room: Room,
 }
 
 impl Symbols {
     /// The symbols of a ledger whose paths hold under `place`.
     pub fn new(snapshot: &Snapshot, place: Place) -> Self {
         let modules = Modules::new(snapshot, place);
+        let files = Apart::new(modules.debug_dirs());
         Self {
             carried: carried(snapshot, &modules),
             modules,
             enabled: true,
             resolved: RefCell::default(),
             runtime: RefCell::default(),
-            names: OnceCell::new(),
-            full: OnceCell::new(),
+            files,
+            room: Room::default(),
         }
     }
 
@@ -143,7 +176,7 @@ impl Symbols {
 
     /// Path of the file that an address belongs to, as the process knew it.
     pub fn module(&self, address: u64) -> Option<&str> {
-        self.modules.find(address).map(|module| module.path.as_str())
+        self.modules.find(address).map(|module| &*module.path)
     }
 
     /// True if a frame belongs to a GPU runtime, by its file or (where that is linked statically)
@@ -164,16 +197,13 @@ impl Symbols {
         stack.iter().copied().find(|&address| !self.is_runtime(address)).or(stack.last().copied())
     }
 
-    fn name(&self, address: u64) -> Option<String> {
+    fn name(&self, address: u64) -> Option<Rc<str>> {
         if let Some(frames) = self.carried.get(&address) {
             return frames.last().and_then(|frame| frame.function.clone());
         }
         let module = self.modules.find(address).filter(|_| self.enabled)?;
-        let file = self.modules.readable(module)?;
-        let names = self.names.get_or_init(|| {
-            Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).enable_demangling(true).build()
-        });
-        symbolize(names, file, module.address(address), false, |symbol| symbol.name.into_owned())
+        let file = self.modules.readable(module, &self.files)?;
+        self.files.name(file, call(module.address(address))?).map(Rc::from)
     }
 
     fn look_up(&self, address: u64) -> Vec<Frame> {
@@ -182,70 +212,60 @@ impl Symbols {
         };
         let plain = Frame {
             address,
-            module: Some(module.path.clone()),
+            module: Some(Rc::clone(&module.path)),
             module_address: Some(module.address(address)),
             ..Frame::default()
         };
-        let Some(file) = Some(module).filter(|_| self.enabled).and_then(|module| self.modules.readable(module)) else {
-            return vec![plain];
+        let symbols = || {
+            let file = self.modules.readable(module, &self.files)?;
+            self.files.symbols(file, call(module.address(address))?)
         };
-        let full = self.full.get_or_init(|| {
-            let builder = Symbolizer::builder().enable_code_info(true).enable_inlined_fns(true).enable_demangling(true);
-            builder.set_debug_dirs(Some(self.modules.debug_dirs())).build()
+        let Some(symbols) = Some(()).filter(|()| self.enabled).and_then(|()| symbols()) else { return vec![plain] };
+        let frames = symbols.iter().map(|symbol| Frame {
+            function: Some(self.room.word(&symbol.function)),
+            file: symbol.file.as_deref().map(|file| self.room.word(file)),
+            line: symbol.line,
+            inlined: symbol.inlined,
+            ..plain.clone()
         });
-        let frames = symbolize(full, file, module.address(address), true, |symbol| {
-            let place = |info: Option<&blazesym::symbolize::CodeInfo<'_>>| {
-                let path = info.map(|info| info.to_path().to_string_lossy().into_owned());
-                (path, info.and_then(|info| info.line))
-            };
-            let mut frames = Vec::with_capacity(symbol.inlined.len() + 1);
-            for function in symbol.inlined.iter().rev() {
-                let (file, line) = place(function.code_info.as_ref());
-                frames.push(Frame {
-                    function: Some(function.name.to_string()),
-                    file,
-                    line,
-                    inlined: true,
-                    ..plain.clone()
-                });
-            }
-            let (file, line) = place(symbol.code_info.as_deref());
-            frames.push(Frame { function: Some(symbol.name.to_string()), file, line, ..plain.clone() });
-            frames
-        });
-        frames.unwrap_or_else(|| vec![plain])
+        frames.collect()
     }
 }
 
-/// Looks up the instruction before a return address, which is an ELF virtual address.
-fn symbolize<T>(
-    symbolizer: &Symbolizer,
-    file: &Path,
-    address: u64,
-    debug_syms: bool,
-    answer: impl FnOnce(blazesym::symbolize::Sym<'_>) -> T,
-) -> Option<T> {
-    let mut elf = Elf::new(file);
-    elf.debug_syms = debug_syms;
-    let call = address.checked_sub(1)?;
-    match symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(call)) {
-        Ok(symbolized) => symbolized.into_sym().map(answer),
-        Err(error) => {
-            tracing::debug!("{}: {error:#}", file.display());
-            None
-        }
+/// The instruction before a return address, both as ELF virtual addresses.
+fn call(address: u64) -> Option<u64> {
+    address.checked_sub(1)
+}
+
+/// Texts of a ledger, each of them once.
+struct Shared<'a> {
+    snapshot: &'a Snapshot,
+    known: FxHashMap<StrRef, Rc<str>>,
+}
+
+impl<'a> Shared<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, known: FxHashMap::default() }
+    }
+
+    fn text(&mut self, at: StrRef) -> Rc<str> {
+        Rc::clone(self.known.entry(at).or_insert_with(|| self.snapshot.text(at).into()))
     }
 }
+
+/// Functions that an address has at most, inlined ones included.
+const MOST_AT_ADDRESS: usize = 100;
 
 /// The symbols in a dump.
 fn carried(snapshot: &Snapshot, modules: &Modules) -> FxHashMap<u64, Rc<[Frame]>> {
-    let text = |at| Some(snapshot.text(at).into_owned()).filter(|text| !text.is_empty());
-    let mut slots = snapshot.symbols.clone();
+    let mut shared = Shared::of(snapshot);
+    let mut text = |at| Some(shared.text(at)).filter(|text| !text.is_empty());
+    let mut slots: Vec<_> = snapshot.symbols.iter().collect();
     slots.sort_by_key(|slot| (slot.address, slot.inlined));
     let chunks = slots.chunk_by(|a, b| a.address == b.address);
     chunks
         .map(|chain| {
-            let frames = chain.iter().enumerate().map(|(index, slot)| Frame {
+            let frames = chain.iter().take(MOST_AT_ADDRESS).enumerate().map(|(index, slot)| Frame {
                 address: slot.address,
                 function: text(slot.function),
                 file: text(slot.file),
@@ -261,7 +281,15 @@ fn carried(snapshot: &Snapshot, modules: &Modules) -> FxHashMap<u64, Rc<[Frame]>
 
 #[cfg(test)]
 mod tests {
-    use super::without_parameters;
+    use super::{CUT_WORD, Room, without_parameters};
+
+    #[test]
+    fn words_are_cut_once_there_are_too_many() {
+        let (room, long) = (Room::default(), "x".repeat(1 << 20));
+        let words: Vec<_> = (0..100).map(|_| room.word(&long)).collect();
+        assert_eq!((words[0].len(), words[99].len()), (long.len(), CUT_WORD));
+        assert!(words.iter().map(|word| word.len()).sum::<usize>() <= 17 << 20);
+    }
 
     #[test]
     fn labels_leave_parameters_out() {

@@ -1,9 +1,13 @@
 //! Which file an address belongs to, and where that file can be read from here.
 
-use blazesym::helper::read_elf_build_id;
+use super::Shared;
+use super::apart::Apart;
 use gpumem_wire::read::Snapshot;
 use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Where the paths of a ledger hold.
 #[derive(Clone, Debug)]
@@ -17,7 +21,7 @@ pub struct Place {
 /// A file with code, as it was mapped.
 #[derive(Debug)]
 pub struct Module {
-    pub path: String,
+    pub path: Rc<str>,
     start: u64,
     end: u64,
     bias: u64,
@@ -38,6 +42,8 @@ impl Module {
 #[derive(Debug)]
 pub struct Modules {
     modules: Vec<Module>,
+    /// Where another module begins to count, in order; `None`: where none does.
+    bounds: Vec<(u64, Option<usize>)>,
     place: Place,
     exe: String,
 }
@@ -45,8 +51,9 @@ pub struct Modules {
 impl Modules {
     /// The modules of a ledger.
     pub fn new(snapshot: &Snapshot, place: Place) -> Self {
+        let mut shared = Shared::of(snapshot);
         let modules = snapshot.modules.iter().map(|slot| Module {
-            path: snapshot.text(slot.path).into_owned(),
+            path: shared.text(slot.path),
             start: slot.start,
             end: slot.end,
             bias: slot.bias,
@@ -57,14 +64,17 @@ impl Modules {
         });
         let mut modules: Vec<_> = modules.collect();
         // The first that fits is taken: what is mapped now, then what came last.
-        modules.sort_by_key(|module| (module.gone, std::cmp::Reverse(module.first_ns)));
-        Self { modules, place, exe: snapshot.text(snapshot.header.exe).into_owned() }
+        modules.sort_by_key(|module| (module.gone, Reverse(module.first_ns)));
+        let bounds = bounds(&modules);
+        Self { modules, bounds, place, exe: snapshot.text(snapshot.header.exe).into_owned() }
     }
 
     /// The module of a return address.
     pub fn find(&self, address: u64) -> Option<&Module> {
         let call = address.checked_sub(1)?;
-        self.modules.iter().find(|module| (module.start..module.end).contains(&call))
+        let behind = self.bounds.partition_point(|(start, _)| *start <= call);
+        let (_, module) = self.bounds.get(behind.checked_sub(1)?)?;
+        self.modules.get((*module)?)
     }
 
     /// Directories with separate debug information.
@@ -77,28 +87,28 @@ impl Modules {
     }
 
     /// The file of a module: the one that was mapped, not one that took its name since.
-    pub fn readable<'a>(&self, module: &'a Module) -> Option<&'a Path> {
-        module.file.get_or_init(|| self.open(module)).as_deref()
+    pub(super) fn readable<'a>(&self, module: &'a Module, files: &Apart) -> Option<&'a Path> {
+        module.file.get_or_init(|| self.open(module, files)).as_deref()
     }
 
-    fn open(&self, module: &Module) -> Option<PathBuf> {
+    fn open(&self, module: &Module, files: &Apart) -> Option<PathBuf> {
         if !module.path.starts_with('/') {
             return None;
         }
         let path = Path::new(module.path.trim_end_matches(" (deleted)"));
         let named = self.place.root.join(path.strip_prefix("/").unwrap_or(path));
-        if is_this(&named, module) {
+        if is_this(&named, module, files) {
             return Some(named);
         }
         // Deleted or replaced while it runs: the kernel still has it.
         let proc = self.place.proc.as_ref()?;
         let is_exe = |exe: &PathBuf| {
             let runs = std::fs::read_link(exe).unwrap_or_default();
-            module.path == self.exe && runs.to_string_lossy().trim_end_matches(" (deleted)") == path.to_string_lossy()
+            *module.path == self.exe && runs.to_string_lossy().trim_end_matches(" (deleted)") == path.to_string_lossy()
         };
         let exe = Some(proc.join("exe")).filter(is_exe);
         let mapped = || mapped_range(proc, module).map(|range| proc.join("map_files").join(range));
-        let file = exe.or_else(mapped).filter(|file| is_this(file, module));
+        let file = exe.or_else(mapped).filter(|file| is_this(file, module, files));
         if file.is_none() {
             tracing::info!("{}: gone or replaced since it was mapped; its symbols are not used", module.path);
         }
@@ -106,29 +116,82 @@ impl Modules {
     }
 }
 
-/// True for a regular file with the module's build id (or one of the two without an id).
-fn is_this(path: &Path, module: &Module) -> bool {
-    // A pipe or a device under that name must not be opened.
-    if !std::fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
-        return false;
-    }
-    match read_elf_build_id(path) {
-        Ok(Some(found)) => module.build_id.is_empty() || *found == *module.build_id,
-        Ok(None) => true,
-        Err(error) => {
-            tracing::debug!("{}: {error:#}", path.display());
-            false
+/// Cuts the addresses where another module begins to count: of those that cover an address, the first.
+fn bounds(modules: &[Module]) -> Vec<(u64, Option<usize>)> {
+    let mut starts: Vec<usize> = (0..modules.len()).filter(|&at| modules[at].start < modules[at].end).collect();
+    starts.sort_by_key(|&at| modules[at].start);
+    let mut edges: Vec<u64> = starts.iter().flat_map(|&at| [modules[at].start, modules[at].end]).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let mut starts = starts.into_iter().peekable();
+    // Those that have begun, the first one on top; what has ended is taken off once it gets there.
+    let mut open: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
+    let mut bounds: Vec<(u64, Option<usize>)> = Vec::new();
+    for edge in edges {
+        while let Some(at) = starts.next_if(|&at| modules[at].start <= edge) {
+            open.push(Reverse(at));
         }
+        while open.peek().is_some_and(|&Reverse(at)| modules[at].end <= edge) {
+            open.pop();
+        }
+        let first = open.peek().map(|&Reverse(at)| at);
+        if bounds.last().is_none_or(|&(_, last)| last != first) {
+            bounds.push((edge, first));
+        }
+    }
+    bounds
+}
+
+/// True for a regular file with the module's build id (or one of the two without an id).
+fn is_this(path: &Path, module: &Module, files: &Apart) -> bool {
+    match files.build_id(path) {
+        Some(Some(found)) => module.build_id.is_empty() || found == module.build_id,
+        Some(None) => true,
+        None => false,
     }
 }
 
 /// The name under `/proc/PID/map_files` of a mapping of this module.
 fn mapped_range(proc: &Path, module: &Module) -> Option<String> {
     let maps = String::from_utf8_lossy(&std::fs::read(proc.join("maps")).ok()?).into_owned();
-    maps.lines().filter(|line| line.contains(&module.path)).find_map(|line| {
+    maps.lines().filter(|line| line.contains(&*module.path)).find_map(|line| {
         let range = line.split_ascii_whitespace().next()?;
         let (start, _) = range.split_once('-')?;
         let start = u64::from_str_radix(start, 16).ok()?;
         (module.start..module.end).contains(&start).then(|| range.to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_module_that_covers_an_address_has_it() {
+        let module = |start, end| Module {
+            path: "".into(),
+            start,
+            end,
+            bias: 0,
+            first_ns: 0,
+            gone: false,
+            build_id: Vec::new(),
+            file: OnceCell::new(),
+        };
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = |most: u64| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (random >> 33) % most
+        };
+        for _ in 0..200 {
+            let modules: Vec<_> = (0..next(12)).map(|_| module(next(40), next(40))).collect();
+            let place = Place { root: "/".into(), proc: None };
+            let all = Modules { bounds: bounds(&modules), modules, place, exe: String::new() };
+            for address in 0..42_u64 {
+                let covers = |module: &&Module| (module.start + 1..=module.end).contains(&address);
+                let wanted = all.modules.iter().find(covers).map(std::ptr::from_ref);
+                assert_eq!(all.find(address).map(std::ptr::from_ref), wanted, "{address} in {:?}", all.modules);
+            }
+        }
+    }
 }

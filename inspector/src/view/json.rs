@@ -1,5 +1,6 @@
 //! JSON: every answer is one object with `schema_version` and `command` first.
 
+use super::out::Json;
 use serde::Serialize;
 use std::io::Write;
 
@@ -14,13 +15,26 @@ struct Envelope<'a, T> {
     report: &'a T,
 }
 
-/// Writes a report.
-pub fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T) -> std::io::Result<()> {
-    writeln!(out, "{}", to_string(command, report)?)
+/// A path, which need not be UTF-8: each byte that is none is written as `\\xNN`.
+pub fn path<S: serde::Serializer>(path: &std::path::Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&super::text::os(path.as_os_str()))
 }
 
-/// A report as text.
-pub fn to_string<T: Serialize>(command: &str, report: &T) -> std::io::Result<String> {
+/// As [`path`], where there may be none.
+pub fn maybe_path<S: serde::Serializer>(path: &Option<std::path::PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => to.serialize_some(&super::text::os(path.as_os_str())),
+        None => to.serialize_none(),
+    }
+}
+
+/// Writes a report, as it is made.
+///
+/// # Errors
+/// Those of `out`.
+pub fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T) -> std::io::Result<()> {
     let envelope = Envelope { schema_version: SCHEMA_VERSION, command, report };
-    Ok(super::text::clean_json(serde_json::to_string_pretty(&envelope)?))
+    let mut out = Json::new(out);
+    serde_json::to_writer_pretty(&mut out, &envelope).map_err(std::io::Error::from)?;
+    writeln!(out)
 }

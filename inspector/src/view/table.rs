@@ -34,15 +34,41 @@ struct Cell {
     style: Style,
 }
 
+/// A row, and what is said below it.
+pub struct Line {
+    cells: Vec<Cell>,
+    below: Vec<String>,
+}
+
+impl Line {
+    /// A row; text is cleaned of control characters.
+    pub fn new(cells: impl IntoIterator<Item = String>) -> Self {
+        Self::styled(cells.into_iter().map(|text| (text, Style::new())))
+    }
+
+    /// A row whose cells have styles.
+    pub fn styled(cells: impl IntoIterator<Item = (String, Style)>) -> Self {
+        let cells = cells.into_iter().map(|(text, style)| Cell { text: text::clean(&text).into_owned(), style });
+        Self { cells: cells.collect(), below: Vec::new() }
+    }
+
+    /// The row with lines below it.
+    pub fn below(mut self, lines: Vec<String>) -> Self {
+        self.below = lines;
+        self
+    }
+}
+
 /// Rows under a heading.
 pub struct Table {
     columns: Vec<(&'static str, Side)>,
-    rows: Vec<Vec<Cell>>,
-    /// Lines of text below a row, by the number of the row.
-    below: Vec<(usize, Vec<String>)>,
+    rows: Vec<Line>,
     /// Columns that a narrow terminal may do without, the first ones first.
     giving_way: &'static [&'static str],
 }
+
+/// Hands every row to its argument.
+type Rows<'a> = &'a dyn Fn(&mut dyn FnMut(&Line) -> std::io::Result<()>) -> std::io::Result<()>;
 
 /// What a last column keeps of its width before other columns give way for it, and before it is cut at last.
 const LAST_WANTS: usize = 40;
@@ -51,7 +77,7 @@ const LAST_KEEPS: usize = 24;
 impl Table {
     /// A table with these columns.
     pub fn new(columns: &[(&'static str, Side)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), below: Vec::new(), giving_way: &[] }
+        Self { columns: columns.to_vec(), rows: Vec::new(), giving_way: &[] }
     }
 
     /// Leaves out these columns, in this order, until the others fit on the terminal, if there is one; says
@@ -61,21 +87,21 @@ impl Table {
         self
     }
 
-    /// Adds a row; text is cleaned of control characters.
+    /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.styled(cells.into_iter().map(|text| (text, Style::new())));
+        self.rows.push(Line::new(cells));
     }
 
     /// Adds a row whose cells have styles.
     pub fn styled(&mut self, cells: impl IntoIterator<Item = (String, Style)>) {
-        let cells = cells.into_iter().map(|(text, style)| Cell { text: text::clean(&text).into_owned(), style });
-        self.rows.push(cells.collect());
+        self.rows.push(Line::styled(cells));
     }
 
     /// Adds lines below the row that was added last.
     pub fn below(&mut self, lines: Vec<String>) {
-        let lines = lines.iter().map(|line| text::clean(line).into_owned()).collect();
-        self.below.push((self.rows.len(), lines));
+        if let Some(last) = self.rows.last_mut() {
+            last.below = lines;
+        }
     }
 
     /// True when no row was added.
@@ -85,29 +111,40 @@ impl Table {
 
     /// Writes the table; columns that are empty in every row are left out.
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        self.print_at(out, terminal_columns())
+        self.print_at(out, terminal_columns(), &|each| self.rows.iter().try_for_each(each))
     }
 
-    fn print_at(&self, out: &mut dyn Write, edge: Option<usize>) -> std::io::Result<()> {
-        // Columns by number, each with its width.
-        let mut shown: Vec<(usize, usize)> = (0..self.columns.len())
-            .filter(|&column| self.rows.iter().any(|row| row.get(column).is_some_and(|cell| !cell.text.is_empty())))
-            .map(|column| {
-                let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.width());
-                (column, cells.max().unwrap_or(0).max(self.columns[column].0.width()))
-            })
-            .collect();
-        let left_out = edge.map(|edge| self.fit(&mut shown, edge)).unwrap_or_default();
-        let heads = self.columns.iter().map(|&(name, _)| Cell { text: name.to_owned(), style: HEAD }).collect();
-        let mut below = self.below.iter().peekable();
-        for (index, row) in std::iter::once(&heads).chain(&self.rows).enumerate() {
-            self.line(out, row, &shown)?;
-            while let Some((_, lines)) = below.next_if(|(row, _)| *row == index) {
-                for line in lines {
-                    writeln!(out, "{}", paint(DIM, line))?;
-                }
+    /// Writes rows that are made as they are shown, and made twice: how wide a column is, the last row may say.
+    pub fn print_lines<I: Iterator<Item = Line>>(
+        &self,
+        out: &mut dyn Write,
+        lines: impl Fn() -> I,
+    ) -> std::io::Result<()> {
+        self.print_at(out, terminal_columns(), &|each| lines().try_for_each(|line| each(&line)))
+    }
+
+    fn print_at(&self, out: &mut dyn Write, edge: Option<usize>, rows: Rows) -> std::io::Result<()> {
+        // `None`: empty in every row.
+        let mut widths: Vec<Option<usize>> = vec![None; self.columns.len()];
+        rows(&mut |line| {
+            for (width, cell) in widths.iter_mut().zip(&line.cells).filter(|(_, cell)| !cell.text.is_empty()) {
+                *width = Some(width.unwrap_or(0).max(cell.text.width()));
             }
-        }
+            Ok(())
+        })?;
+        // Columns by number, each with its width.
+        let wide = |(column, width): (usize, &Option<usize>)| {
+            let heading = self.columns.get(column)?.0.width();
+            Some((column, (*width)?.max(heading)))
+        };
+        let mut shown: Vec<(usize, usize)> = widths.iter().enumerate().filter_map(wide).collect();
+        let left_out = edge.map(|edge| self.fit(&mut shown, edge)).unwrap_or_default();
+        let heads: Vec<_> = self.columns.iter().map(|&(name, _)| Cell { text: name.to_owned(), style: HEAD }).collect();
+        self.line(out, &heads, &shown)?;
+        rows(&mut |line| {
+            self.line(out, &line.cells, &shown)?;
+            line.below.iter().try_for_each(|line| writeln!(out, "{}", paint(DIM, text::clean(line))))
+        })?;
         if left_out > 0 {
             let columns = text::count(left_out, "column");
             writeln!(out, "{}", paint(DIM, format!("… {columns} left out to fit: --wide shows all")))?;
@@ -196,7 +233,8 @@ mod tests {
         };
         let at = |edge, wide| {
             let mut out = Vec::new();
-            made(wide).print_at(&mut out, edge).unwrap();
+            let table = made(wide);
+            table.print_at(&mut out, edge, &|each| table.rows.iter().try_for_each(each)).unwrap();
             anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string()
         };
         let all = at(None, false);

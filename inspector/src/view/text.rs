@@ -1,10 +1,11 @@
 //! Text from elsewhere (names, tags, paths, messages) made fit for a terminal.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt::Write;
 
 /// True for characters that a terminal may act on, or that reorder what is shown.
-fn hostile(c: char) -> bool {
+pub(super) fn hostile(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
@@ -37,21 +38,27 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// JSON text with the control characters that JSON allows raw (DEL, C1, direction marks) escaped,
-/// so that printing it on a terminal is harmless. They can only occur inside strings.
-pub fn clean_json(json: String) -> String {
-    if !json.chars().any(|c| hostile(c) && c != '\n') {
-        return json;
+/// A name that need not be UTF-8 as text: each byte that is none is written as `\\xNN`.
+pub fn os(name: &OsStr) -> Cow<'_, str> {
+    if let Some(text) = name.to_str() {
+        return Cow::Borrowed(text);
     }
-    let mut out = String::with_capacity(json.len() + 32);
-    for c in json.chars() {
-        if hostile(c) && c != '\n' {
-            let _ = write!(out, "\\u{:04x}", c as u32);
-        } else {
-            out.push(c);
+    let mut out = String::new();
+    for chunk in name.as_encoded_bytes().utf8_chunks() {
+        out.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
         }
     }
-    out
+    Cow::Owned(out)
+}
+
+/// As [`shell_word`], for a name that need not be UTF-8.
+pub fn os_word(name: &OsStr) -> String {
+    match name.to_str() {
+        Some(word) => shell_word(word),
+        None => format!("$'{}'", os(name).replace('\'', "\\'")),
+    }
 }
 
 /// A word as a shell wants it, quoted only where needed.
@@ -134,11 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_the_same_value() {
-        let value = serde_json::json!({ "text": "\u{7f}\u{9b}\u{202e}ok" });
-        let text = clean_json(serde_json::to_string_pretty(&value).unwrap());
-        assert!(!text.chars().any(|c| hostile(c) && c != '\n'));
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    fn names_that_are_no_text_are_shown_byte_by_byte() {
+        use std::os::unix::ffi::OsStrExt;
+        assert_eq!(os(OsStr::new("plain ü")), "plain ü");
+        let odd = OsStr::from_bytes(b"a\xff\xc3/\xc3\xbc'");
+        assert_eq!(os(odd), "a\\xff\\xc3/ü'");
+        assert_eq!(os_word(odd), "$'a\\xff\\xc3/ü\\''");
+        assert_eq!(os_word(OsStr::new("a b")), "'a b'");
     }
 
     #[test]

@@ -546,6 +546,10 @@ macro_rules! driver_calls {
 
         // Memory that the pool takes, gives back and waits for.
         cuMemFree_v2 = cuMemFree_v2 (ptr: DevicePtr);
+        cuMemFreeAsync = cuMemFreeAsync (ptr: DevicePtr, stream: Stream);
+        cuStreamCreate = cuStreamCreate (stream: *mut Stream, flags: c_uint);
+        cuStreamDestroy_v2 = cuStreamDestroy_v2 (stream: Stream);
+        cuStreamSynchronize = cuStreamSynchronize (stream: Stream);
         cuMemAllocManaged = cuMemAllocManaged (ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
         cuMemHostAlloc = cuMemHostAlloc (ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
         cuMemHostGetDevicePointer_v2 = cuMemHostGetDevicePointer_v2 (device: *mut DevicePtr, host: DevicePtr, flags: c_uint);

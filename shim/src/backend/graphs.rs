@@ -128,6 +128,8 @@ pub struct Ways {
     pub clones_follow: bool,
     /// An exec that is given other contents before it was ever uploaded runs slower from then on.
     pub uploaded_first: bool,
+    /// Streams that do not capture may be asked, and given events, while others do.
+    pub asked_beside_captures: bool,
 }
 
 /// What the cache asks of a vendor's library. Statuses are the library's own.
@@ -140,7 +142,7 @@ pub trait GraphCalls: Send + Sync {
 
     /// What the cache may rely on: by default what CUDA does.
     fn ways(&self) -> Ways {
-        Ways { folds: true, outlived: true, clones_follow: false, uploaded_first: true }
+        Ways { folds: true, outlived: true, clones_follow: false, uploaded_first: true, asked_beside_captures: true }
     }
 
     /// Takes a graph apart.
@@ -157,6 +159,14 @@ pub trait GraphCalls: Send + Sync {
 
     /// Whether the library would take this record for a node of a shape's execs.
     fn takes(&self, _shape: &[u8], _node: u32, _kind: NodeKind, _record: &[u8]) -> bool {
+        false
+    }
+
+    /// Whether the library refuses what a setter is given, with 1, for a node of a shape's execs.
+    ///
+    /// # Safety
+    /// `params` are those of a node setter for this kind.
+    unsafe fn refuses(&self, _shape: &[u8], _node: u32, _kind: NodeKind, _params: Setter) -> bool {
         false
     }
 

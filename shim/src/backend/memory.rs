@@ -12,8 +12,14 @@ use std::ptr::null_mut;
 
 /// An event of ours.
 pub type Event = usize;
+/// A stream of ours.
+pub type Lane = usize;
 
 const NO_TIMING: u32 = 2;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`: what frees in the order of streams.
+const CUDA_POOLS: c_int = 115;
 /// `…_MEM_ATTACH_GLOBAL`.
 const GLOBAL: u32 = 1;
 /// `…_PORTABLE | …_DEVICEMAP`.
@@ -35,6 +41,17 @@ pub trait MemoryCalls: Sync {
     fn relax(&self) -> i32;
     fn unrelax(&self, before: i32);
     fn free(&self, addr: u64) -> Status;
+    /// A stream of ours in the current context, on which memory is given back; `None` where there is no such way.
+    ///
+    /// # Errors
+    /// The library's.
+    fn lane(&self, device: Device) -> Result<Option<Lane>, Status>;
+    fn end_lane(&self, lane: Lane);
+    /// Has a lane free memory that no work uses. It waits for no work, and nobody else has the memory until
+    /// [`MemoryCalls::pass`] has returned (both measured on an H200, driver 580).
+    fn free_on(&self, addr: u64, lane: Lane) -> Status;
+    /// Waits until a lane has freed what it was to free.
+    fn pass(&self, lane: Lane) -> Status;
     /// Managed memory of this size.
     ///
     /// # Errors
@@ -72,14 +89,24 @@ pub fn calls(vendor: Vendor) -> &'static dyn MemoryCalls {
 impl dyn MemoryCalls {
     /// Runs `f` in a context, with calls allowed that a capture of this thread forbids.
     pub fn within<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
-        let mode = self.relax();
-        let entered = self.enter(context);
-        let result = f();
-        if entered {
-            self.leave();
+        let _inside = Inside { calls: self, mode: self.relax(), entered: self.enter(context) };
+        f()
+    }
+}
+
+/// What a thread was before it entered a context: it is that again when this goes, however that comes about.
+struct Inside<'a> {
+    calls: &'a dyn MemoryCalls,
+    mode: i32,
+    entered: bool,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        if self.entered {
+            self.calls.leave();
         }
-        self.unrelax(mode);
-        result
+        self.calls.unrelax(self.mode);
     }
 }
 
@@ -124,6 +151,37 @@ impl MemoryCalls for Cuda {
     fn free(&self, addr: u64) -> Status {
         // SAFETY: a block that only the pool has.
         answer(unsafe { driver::cuMemFree_v2(addr) })
+    }
+
+    fn lane(&self, device: Device) -> Result<Option<Lane>, Status> {
+        if !driver::frees_in_order() {
+            return Ok(None);
+        }
+        let (mut pools, mut lane) = (0, null_mut());
+        // SAFETY: each call writes its out-parameter.
+        unsafe {
+            made(driver::cuDeviceGetAttribute(&mut pools, CUDA_POOLS, device), 0)?;
+            if pools == 0 {
+                return Ok(None);
+            }
+            made(driver::cuStreamCreate(&mut lane, NON_BLOCKING), 0)?;
+        }
+        Ok(Some(lane as Lane))
+    }
+
+    fn end_lane(&self, lane: Lane) {
+        // SAFETY: a stream of ours that nobody else knows.
+        let _ = unsafe { driver::cuStreamDestroy_v2(lane as Stream) };
+    }
+
+    fn free_on(&self, addr: u64, lane: Lane) -> Status {
+        // SAFETY: a block that only the pool has, and a stream of ours.
+        answer(unsafe { driver::cuMemFreeAsync(addr, lane as Stream) })
+    }
+
+    fn pass(&self, lane: Lane) -> Status {
+        // SAFETY: a stream of ours.
+        answer(unsafe { driver::cuStreamSynchronize(lane as Stream) })
     }
 
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
@@ -232,6 +290,21 @@ impl MemoryCalls for Hip {
     fn free(&self, addr: u64) -> Status {
         // SAFETY: a block that only the pool has.
         answer(unsafe { hip::hipFree(addr) })
+    }
+
+    /// What hipFreeAsync does with memory of hipMalloc is not known.
+    fn lane(&self, _: Device) -> Result<Option<Lane>, Status> {
+        Ok(None)
+    }
+
+    fn end_lane(&self, _: Lane) {}
+
+    fn free_on(&self, _: u64, _: Lane) -> Status {
+        NOT_SUPPORTED
+    }
+
+    fn pass(&self, _: Lane) -> Status {
+        NOT_SUPPORTED
     }
 
     /// Without XNACK managed memory is not moved, and what does not fit fails on first touch.

@@ -43,14 +43,13 @@ fn slot(slot: &AtomicUsize, name: &CStr) -> usize {
     real
 }
 
-/// The loader's count of unloaded objects at the last look.
+/// The loader's count of unloaded objects at the last look: whoever unloads one finds it here no lower than it is.
 static UNLOADS: AtomicU64 = AtomicU64::new(0);
-static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 /// Changes whenever the program may have unloaded a library.
 #[inline]
 pub fn generation() -> usize {
-    GENERATION.load(Relaxed)
+    UNLOADS.load(Relaxed) as usize
 }
 
 /// The real `dlclose`, and a note that what was known of loaded libraries may be wrong now.
@@ -59,8 +58,7 @@ unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real_dlclose(handle) };
     let unloads = elf::unloads();
-    if UNLOADS.swap(unloads, Relaxed) != unloads {
-        GENERATION.fetch_add(1, Relaxed);
+    if UNLOADS.fetch_max(unloads, Relaxed) < unloads {
         driver::unbind_if_gone();
         // Stacks forget the code that went.
         gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
@@ -103,9 +101,11 @@ unsafe extern "C" fn decide(
         }
         CStr::from_ptr(name)
     };
+    let disabled = gate::disabled();
     let row = driver::row_named(name.to_bytes());
     let is_hip = hip::export_named(name.to_bytes()).is_some();
-    let unknown = row.is_none() && spare::is_for(name.to_bytes());
+    // Those are none of our exports: disabled, they are nobody's business.
+    let unknown = !disabled && row.is_none() && spare::is_for(name.to_bytes());
     if row.is_none() && !is_hip && !unknown && !runtime::is_exported(name.to_bytes()) {
         return JUMP;
     }
@@ -129,7 +129,7 @@ unsafe extern "C" fn decide(
     if found == 0 {
         return NOT_FOUND;
     }
-    let passes = gate::disabled() || must_find_the_real(name, return_address);
+    let passes = disabled || must_find_the_real(name, return_address);
     let ours = if passes {
         None
     } else if let Some(row) = row {
@@ -170,14 +170,7 @@ unsafe fn lookup(handle: *mut c_void, name: &CStr, version: *const c_char) -> us
 /// Whether `RTLD_NEXT` gives this caller our export: it comes before us, and nothing in between
 /// has the symbol.
 fn we_are_next(name: &CStr, caller: usize) -> bool {
-    let objects = elf::objects();
-    let position = |address| objects.iter().position(|object| object.holds(address));
-    match (position(caller), position(decide as *const () as usize)) {
-        (Some(caller), Some(us)) if caller < us => {
-            objects[caller + 1..us].iter().all(|object| object.symbol(name).is_none())
-        }
-        _ => false,
-    }
+    elf::Listing::with_symbol(name).are_we_next(caller)
 }
 
 /// The symbol in the global scope behind us; 0 if there is none, and `dlerror` says so.

@@ -178,9 +178,11 @@ macro_rules! emit_calls {
             }
         )*
 
-        /// Fills the slots of these functions by their names.
-        fn bind_calls(find: impl Fn(&CStr) -> usize) {
-            $(CALLS.$name.store(find(c_name!($name)), Relaxed);)*
+        const CALL_NAMES: &[&CStr] = &[$(c_name!($name)),*];
+
+        /// Fills the slots of these functions, in the order of their names.
+        fn bind_calls(mut next: impl FnMut() -> usize) {
+            $(CALLS.$name.store(next(), Relaxed);)*
         }
     };
 }
@@ -189,6 +191,12 @@ gpumem_abi::driver_calls!(emit_calls);
 /// Whether the driver has events behind all work of a context (12.5 has).
 pub fn has_context_events() -> bool {
     CALLS.cuCtxRecordEvent.load(Relaxed) != 0
+}
+
+/// Whether the driver frees memory in the order of a stream (11.2 does).
+pub fn frees_in_order() -> bool {
+    let Calls { cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize, .. } = &CALLS;
+    [cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize].into_iter().all(|call| call.load(Relaxed) != 0)
 }
 
 /// Whether the driver has all that the graph cache cannot do without (12.4 has).
@@ -234,7 +242,7 @@ pub fn unbind_if_gone() {
     for slot in REAL.iter().chain(&DRIVER) {
         slot.store(0, Relaxed);
     }
-    bind_calls(|_| 0);
+    bind_calls(|| 0);
 }
 
 /// Address of the driver's own function, 0 if there is no driver or it lacks the function.
@@ -263,14 +271,16 @@ fn bind_if_loaded() -> bool {
     if BOUND.load(Acquire) {
         return false;
     }
-    let objects = elf::objects();
-    let driver = objects.iter().find(|object| is_driver(object));
-    driver.inspect(|driver| bind(driver)).is_some()
+    let objects = elf::Listing::new();
+    let driver = objects.objects().find(|object| object.file_name().starts_with(FILE));
+    driver.and_then(|driver| elf::object_at(driver.start)).filter(is_driver).inspect(bind).is_some()
 }
 
-/// Whether a file is the driver, by its name.
+/// What the driver's file is called.
+const FILE: &[u8] = b"libcuda.so";
+
 fn is_driver(object: &Object) -> bool {
-    object.file_name().starts_with(b"libcuda.so")
+    object.file_name().starts_with(FILE)
 }
 
 /// Binds the driver if this address is in it; whether it is.
@@ -288,16 +298,19 @@ fn bind(driver: &Object) {
     if BOUND.load(Acquire) {
         return;
     }
-    let scope = elf::FirstScope::behind_us();
+    let names = || NAMES.iter().chain(CALL_NAMES).copied();
     // Another interposer behind us keeps its place, also for the calls that we make ourselves: handles
     // that it gave out mean nothing to the driver.
-    let interposer = |name: &CStr| scope.symbol(name).filter(|&address| !driver.holds(address));
-    let own = |name: &CStr| driver.symbol(name).unwrap_or(0);
-    for ((real, slot), name) in REAL.iter().zip(&DRIVER).zip(NAMES) {
-        slot.store(own(name), Relaxed);
-        real.store(interposer(name).unwrap_or_else(|| own(name)), Relaxed);
+    let mut found = driver.symbols(names()).zip(elf::symbols_in_first_scope(names())).map(|(own, first)| {
+        let real = if first == 0 || driver.holds(first) { own } else { first };
+        (own, real)
+    });
+    for (slots, found) in REAL.iter().zip(&DRIVER).zip(found.by_ref()) {
+        let ((real, driver), (own, first)) = (slots, found);
+        driver.store(own, Relaxed);
+        real.store(first, Relaxed);
     }
-    bind_calls(|name| interposer(name).unwrap_or_else(|| own(name)));
+    bind_calls(|| found.next().map_or(0, |(_, real)| real));
     BOUND_AT.store(driver.start, Relaxed);
     BOUND.store(true, Release);
 }

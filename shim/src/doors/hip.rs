@@ -217,8 +217,9 @@ const FILE: &[u8] = b"libamdhip64.so";
 fn own_or_interposer(name: &CStr) -> Option<usize> {
     let interposer = elf::symbol_in_first_scope(name).filter(|&address| !PROVIDERS.is_real(address));
     interposer.or_else(|| {
-        let runtime = elf::objects().into_iter().find(|object| object.file_name().starts_with(FILE))?;
-        runtime.symbol(name)
+        let objects = elf::Listing::with_symbol(name);
+        let runtime = objects.objects().find(|object| object.file_name().starts_with(FILE))?;
+        Some(runtime.symbol).filter(|&symbol| symbol != 0)
     })
 }
 

@@ -4,29 +4,65 @@
 //! For each name, a caller gets what it would have got without us: another interposer in the global
 //! scope behind us, else what its own dependencies lead to, else the first in the global scope, else
 //! the first library of the right name that is loaded. The loader itself is not asked: a thread in
-//! `dlopen` holds its lock and may wait, in a constructor, for a thread that is here. The answers are kept per calling object, and
-//! the object per thread, until a library is unloaded ([`dl::generation`]).
+//! `dlopen` holds its lock and may wait, in a constructor, for a thread that is here. The answers are kept per
+//! calling object, and the object per thread, until a library is unloaded ([`dl::generation`]).
 //!
-//! No locks: a child of `fork` must not find one held by a thread it does not have. Records are
-//! published whole, never freed, and used again when the same object comes back.
+//! Nobody waits: a child of `fork` must not find a lock held by a thread it does not have. Of the records there are
+//! so many and no more; one that is taken for another object says so by its stamp, which a reader looks at before
+//! and after.
 
 use super::dl;
 use super::elf;
 use std::cell::Cell;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 /// A calling object, and the functions it was found to mean; 0 where it was not asked yet.
 pub struct Caller<const N: usize> {
-    start: usize,
-    end: usize,
-    generation: AtomicUsize,
+    /// The generation ([`dl::generation`]) in the lower half, the count of changes above it, and [`CHANGING`].
+    stamp: AtomicU64,
+    start: AtomicUsize,
+    end: AtomicUsize,
     functions: [AtomicUsize; N],
+}
+
+/// Somebody changes the record: what it says is not to be believed, and nobody else changes it.
+const CHANGING: u64 = 1 << 63;
+
+/// Whether what bears this stamp is true in a generation.
+fn is_of(stamp: u64, generation: usize) -> bool {
+    stamp & CHANGING == 0 && stamp as u32 == generation as u32
 }
 
 impl<const N: usize> Caller<N> {
     fn holds(&self, address: usize) -> bool {
-        (self.start..self.end).contains(&address)
+        (self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address)
+    }
+
+    /// The function at `index`, if this is the record of the object at an address and has it: 0 if it was not asked
+    /// for yet.
+    #[inline]
+    fn function(&self, address: usize, index: usize) -> Option<usize> {
+        let stamp = self.stamp.load(Acquire);
+        if !is_of(stamp, dl::generation()) || !self.holds(address) {
+            return None;
+        }
+        let function = self.functions[index].load(Relaxed);
+        fence(Acquire);
+        (self.stamp.load(Relaxed) == stamp).then_some(function)
+    }
+
+    /// Changes the record that has this stamp, unless it has another by now or somebody else is at it.
+    fn change(&self, stamp: u64, generation: usize, change: impl FnOnce(&Self)) -> bool {
+        let ours =
+            stamp & CHANGING == 0 && self.stamp.compare_exchange(stamp, stamp | CHANGING, AcqRel, Relaxed).is_ok();
+        if ours {
+            fence(Release);
+            change(self);
+            let count = (stamp >> 32).wrapping_add(1) << 32 & !CHANGING;
+            self.stamp.store(count | u64::from(generation as u32), Release);
+        }
+        ours
     }
 }
 
@@ -41,6 +77,7 @@ pub struct Providers<const N: usize> {
     names: &'static [&'static CStr; N],
     /// What the file of the real library is called, e.g. `libcudart.so`.
     file: &'static [u8],
+    /// Records, made when first needed and never freed.
     callers: [AtomicPtr<Caller<N>>; CALLERS],
     next: AtomicUsize,
 }
@@ -54,71 +91,144 @@ impl<const N: usize> Providers<N> {
     /// Address of the function at `index` that a caller means; 0 if there is none.
     #[inline]
     pub fn function(&self, address: usize, last: &LastCaller<N>, index: usize) -> usize {
-        if let Some(caller) = last.get()
-            && caller.holds(address)
-            && caller.generation.load(Relaxed) == dl::generation()
-        {
-            let known = caller.functions[index].load(Relaxed);
-            if known != 0 {
-                return known;
-            }
+        match last.get().and_then(|caller| caller.function(address, index)) {
+            None | Some(0) => self.function_slow(address, last, index),
+            Some(known) => known,
         }
-        self.function_slow(address, last, index)
     }
 
     #[cold]
     fn function_slow(&self, address: usize, last: &LastCaller<N>, index: usize) -> usize {
-        // A caller in no object is code made at run time: nothing to remember it by.
-        let Some(caller) = self.caller(address) else { return self.resolve(address, self.names[index]) };
-        last.set(Some(caller));
-        let mut function = caller.functions[index].load(Relaxed);
-        if function == 0 {
-            function = self.resolve(address, self.names[index]);
-            caller.functions[index].store(function, Relaxed);
+        let known = self.records().find_map(|caller| Some((caller, caller.function(address, index)?)));
+        if let Some((caller, function)) = known {
+            last.set(Some(caller));
+            if function != 0 {
+                return function;
+            }
+        }
+        // What was loaded when this was asked is what the answer is good for.
+        let generation = dl::generation();
+        let function = self.resolve(address, self.names[index]);
+        let caller = known.map(|(caller, _)| caller).or_else(|| {
+            // A caller in no object is code made at run time: nothing to remember it by.
+            let object = elf::object_at(address)?;
+            self.remember(object.start, object.end, generation)
+        });
+        if let Some(caller) = caller {
+            last.set(Some(caller));
+            let stamp = caller.stamp.load(Acquire);
+            if is_of(stamp, generation) && caller.holds(address) {
+                caller.change(stamp, generation, |caller| caller.functions[index].store(function, Relaxed));
+            }
         }
         function
     }
 
-    /// The record of the object that an address lies in, with nothing in it that may be out of date.
-    fn caller(&self, address: usize) -> Option<&'static Caller<N>> {
-        let generation = dl::generation();
+    fn records(&self) -> impl Iterator<Item = &'static Caller<N>> {
         // SAFETY: pointers in the list are null or leaked boxes.
-        let known = self.callers.iter().filter_map(|place| unsafe { place.load(Acquire).as_ref() });
-        let mut known = known.filter(|caller| caller.holds(address));
-        if let Some(caller) = known.clone().find(|caller| caller.generation.load(Relaxed) == generation) {
-            return Some(caller);
+        self.callers.iter().filter_map(|place| unsafe { place.load(Acquire).as_ref() })
+    }
+
+    /// A record of an object with nothing in it: the one that it had before, a new one, or the oldest. `None` where
+    /// others are at it.
+    fn remember(&self, start: usize, end: usize, generation: usize) -> Option<&'static Caller<N>> {
+        let begin = |caller: &'static Caller<N>| {
+            let is_ours = caller.change(caller.stamp.load(Acquire), generation, |caller| {
+                caller.start.store(start, Relaxed);
+                caller.end.store(end, Relaxed);
+                caller.functions.iter().for_each(|function| function.store(0, Relaxed));
+            });
+            is_ours.then_some(caller)
+        };
+        let same = |caller: &&Caller<N>| (caller.start.load(Relaxed), caller.end.load(Relaxed)) == (start, end);
+        if let Some(before) = self.records().find(same) {
+            return begin(before);
         }
-        let object = elf::object_at(address)?;
-        let (start, end) = (object.start, object.end);
-        if let Some(caller) = known.find(|caller| (caller.start, caller.end) == (start, end)) {
-            caller.functions.iter().for_each(|function| function.store(0, Relaxed));
-            caller.generation.store(generation, Relaxed);
-            return Some(caller);
+        let place = &self.callers[self.next.fetch_add(1, Relaxed) % CALLERS];
+        // SAFETY: as in `records`.
+        if let Some(oldest) = unsafe { place.load(Acquire).as_ref() } {
+            return begin(oldest);
         }
-        let functions = [const { AtomicUsize::new(0) }; N];
-        let caller = Caller { start, end, generation: AtomicUsize::new(generation), functions };
-        let caller: &'static Caller<N> = Box::leak(Box::new(caller));
-        let place = self.next.fetch_add(1, Relaxed) % CALLERS;
-        self.callers[place].store(std::ptr::from_ref(caller).cast_mut(), Release);
-        Some(caller)
+        let made = Box::into_raw(Box::new(Caller {
+            stamp: AtomicU64::new(u64::from(generation as u32)),
+            start: AtomicUsize::new(start),
+            end: AtomicUsize::new(end),
+            functions: [const { AtomicUsize::new(0) }; N],
+        }));
+        if place.compare_exchange(std::ptr::null_mut(), made, AcqRel, Relaxed).is_err() {
+            // SAFETY: the box just made, which nobody has seen.
+            drop(unsafe { Box::from_raw(made) });
+            return None;
+        }
+        // SAFETY: never freed once it is in the list.
+        Some(unsafe { &*made })
     }
 
     fn resolve(&self, caller: usize, name: &CStr) -> usize {
-        let first = elf::symbol_in_first_scope(name);
+        let objects = elf::Listing::with_symbol(name);
+        let first = objects.in_first_scope();
         if let Some(interposer) = first.filter(|&address| !self.is_real(address)) {
             return interposer;
         }
-        let through_caller = elf::object_at(caller).and_then(|object| elf::symbol_in_scope_of(&object, name));
         let any = || {
-            let objects = elf::objects();
-            let mut loaded = objects.iter().filter(|object| object.file_name().starts_with(self.file));
-            loaded.find_map(|object| object.symbol(name))
+            let mut loaded = objects.objects().filter(|object| object.file_name().starts_with(self.file));
+            loaded.find(|object| object.symbol != 0).map(|object| object.symbol)
         };
-        through_caller.or(first).or_else(any).unwrap_or(0)
+        objects.in_scope_of(caller).or(first).or_else(any).unwrap_or(0)
     }
 
     /// Whether an address lies in a file named as the real library is.
     pub fn is_real(&self, address: usize) -> bool {
         elf::object_at(address).is_some_and(|object| object.file_name().starts_with(self.file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static NAMES: [&CStr; 2] = [c"getenv", c"malloc"];
+
+    #[test]
+    fn callers_that_come_and_go_take_no_more_records_than_there_are() {
+        static PROVIDERS: Providers<2> = Providers::new(&NAMES, b"libc.so");
+        let generation = dl::generation();
+        let mut all: Vec<*const Caller<2>> = Vec::new();
+        for n in 1..10 * CALLERS {
+            let caller = PROVIDERS.remember(n << 20, (n << 20) + 4096, generation).expect("a record");
+            assert_eq!(caller.function((n << 20) + 8, 1), Some(0), "nothing of the one before");
+            let stamp = caller.stamp.load(Relaxed);
+            assert!(caller.change(stamp, generation, |caller| caller.functions[1].store(n, Relaxed)));
+            assert_eq!(caller.function((n << 20) + 8, 1), Some(n));
+            assert_eq!(caller.function(((n + 1) << 20) + 8, 1), None);
+            all.push(caller);
+        }
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), CALLERS);
+    }
+
+    #[test]
+    fn a_record_is_changed_by_one_at_a_time_and_believed_by_nobody_meanwhile() {
+        static PROVIDERS: Providers<2> = Providers::new(&NAMES, b"libc.so");
+        let generation = dl::generation();
+        let caller = PROVIDERS.remember(4096, 8192, generation).expect("a record");
+        let stamp = caller.stamp.load(Relaxed);
+        let changed = caller.change(stamp, generation, |caller| {
+            assert_eq!(caller.function(5000, 0), None);
+            assert!(!caller.change(caller.stamp.load(Relaxed), generation, |_| panic!("two at a time")));
+        });
+        assert!(changed && !caller.change(stamp, generation, |_| panic!("out of date")));
+        assert_eq!(caller.function(5000, 0), Some(0));
+    }
+
+    #[test]
+    fn a_caller_finds_the_function_and_finds_it_again() {
+        static PROVIDERS: Providers<2> = Providers::new(&NAMES, b"libc.so");
+        let (here, last) = (NAMES.as_ptr() as usize, Cell::new(None));
+        let found = PROVIDERS.function(here, &last, 0);
+        assert_ne!(found, 0);
+        assert_eq!(last.get().and_then(|caller| caller.function(here, 0)), Some(found));
+        assert_eq!(PROVIDERS.function(here, &last, 0), found);
     }
 }

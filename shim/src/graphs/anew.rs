@@ -34,12 +34,12 @@ impl Real {
 
 impl Cache {
     /// Instead of taking the oldest of `ours`, if that is worn and the device is behind: a new exec in the room of
-    /// one of `all` that is idle, worn ones first. It takes the oldest's place, too, unless it `counts` as used: by
+    /// one that is idle, worn ones first. It takes the oldest's place, too, unless it `counts` as used: by
     /// turns with retargets, execs are made in no more time than the device takes.
     pub(super) fn make_anew(
         &self,
         class: &Arc<Class>,
-        (ours, all): (&[&'static Real], &[&'static Real]),
+        ours: &[&'static Real],
         (lane, counts): (Lane, bool),
         bytes: (u64, u64),
         work: &mut Work,
@@ -48,12 +48,16 @@ impl Cache {
         let oldest = *ours.first()?;
         let takes = BEHIND * class.instantiate_ns.load(Relaxed);
         // Work that waits for the program is over when the program likes: the library may wait for it.
-        if !oldest.worn.load(Relaxed) || activity::is_outside() || !self.is_behind(all, lane, takes) {
+        if !oldest.worn.load(Relaxed) || activity::is_outside() {
+            return None;
+        }
+        let all = self.candidates(0);
+        if !self.is_behind(&all, lane, takes) {
             return None;
         }
         // Of those in whose room it fits: small ones do not all go for a large one.
         let goes = |real: &&'static Real| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
-        let mut others: Vec<_> = all.iter().copied().filter(goes).collect();
+        let mut others: Vec<_> = all.into_iter().filter(goes).collect();
         others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.worn.load(Relaxed)));
         let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, rest))?;
         self.end_idle(idle, true);

@@ -2,6 +2,7 @@
 
 use super::class::{Class, Shape, Template};
 use super::handle::{Handle, Handles, lock};
+use super::needed::Needed;
 use super::real::Real;
 use super::records::{Records, Scratch, Source};
 use crate::backend::graphs::{GraphCalls, Reading};
@@ -65,6 +66,10 @@ pub struct Cache {
     pub going: AtomicU32,
     pub making: AtomicU32,
     pub(super) inner: Mutex<Inner>,
+    /// Held by the control thread while it destroys execs; whether nothing is destroyed any more, as the process ends.
+    pub(super) tending: Mutex<bool>,
+    /// When memory was short last, ns.
+    pub(super) short_ns: AtomicU64,
     works: Mutex<Vec<Work>>,
     pub(super) known: Mutex<Known>,
     pub(super) real_graphs: Mutex<super::folded::Graphs>,
@@ -79,6 +84,15 @@ pub(super) struct Inner {
     pub unused: Vec<&'static Real>,
     pub count: u64,
     pub bytes: u64,
+    pub needed: Needed,
+}
+
+impl Inner {
+    /// Real execs of a class; all that no handle has for ever, for 0.
+    pub fn of_class(&self, class: usize) -> impl Iterator<Item = &'static Real> {
+        let is = move |its: usize| its != 0 && (class == 0 || its == class);
+        self.reals.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
+    }
 }
 
 /// Shapes and classes by what they are.
@@ -130,7 +144,7 @@ pub(super) fn to_go() {
 #[cold]
 fn settle() {
     OVER.store(false, Relaxed);
-    for cache in [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(super::cache) {
+    for cache in super::caches() {
         let _ = cache.relaxed(|| super::contained(cache, || cache.settle()));
         OVER.fetch_or(cache.over_bound() || cache.doomed.load(Relaxed) > 0, Relaxed);
     }
@@ -164,6 +178,8 @@ impl Cache {
             looking: AtomicU32::new(0),
             pressed: AtomicBool::new(false),
             inner: Mutex::default(),
+            tending: Mutex::default(),
+            short_ns: AtomicU64::new(0),
             works: Mutex::default(),
             known: Mutex::default(),
             real_graphs: Mutex::default(),

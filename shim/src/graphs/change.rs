@@ -6,6 +6,7 @@ use super::contained;
 use super::handle::{Body, Handle, lock};
 use super::instantiate::{Recipe, source_bytes};
 use super::launch::INVALID;
+use super::needed::Need;
 use super::real::{LOST, Lease};
 use super::records::Source;
 use crate::backend::graphs::{Read, Setter};
@@ -196,6 +197,7 @@ impl Cache {
         lease.give_to(index, handle);
         if !body.owned {
             body.owned = true;
+            self.needs(body, Need::default());
             body.source = None;
             body.changes.clear();
             real.class.store(0, Relaxed);
@@ -292,6 +294,14 @@ impl Cache {
             matches!(class.shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
         match change {
             Change::Set(kind, setter) => {
+                let refuses = self.with_work(|work| {
+                    let shape = class.shape.key.unpacked(&mut work.scratch);
+                    // SAFETY: the program's own parameters for a setter of this kind.
+                    shape.is_some_and(|shape| unsafe { self.calls.refuses(shape, at, kind, setter) })
+                });
+                if refuses {
+                    return Some(INVALID);
+                }
                 let mut record = Vec::new();
                 let takes = self.alone_with_driver(body, || {
                     // SAFETY: the program's own parameters for a setter of this kind.

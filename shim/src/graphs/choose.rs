@@ -4,23 +4,25 @@ use super::cache::{Cache, Seen, Work, capturing};
 use super::class::Class;
 use super::handle::{Pending, lock};
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
-use crate::activity;
-use crate::backend::graphs::Event;
 use crate::clock;
 use crate::gate;
 use crate::pool;
 use crate::pool::device::Visit;
+use crate::{activity, backend};
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Destroying an exec and instantiating it again costs about ten times a retarget, so it has to be
 /// idle for this many times as long before another class gets its room.
-const COLD_TIMES: u64 = 10;
+pub(super) const COLD_TIMES: u64 = 10;
 /// Candidates that are asked whether they still run, before the bound is exceeded instead.
 pub(super) const MAX_TRIES: usize = 8;
+
+/// Execs that are put in order to find one: those that are asked, and some of which are asked for something else.
+const FIRST: usize = 2 * MAX_TRIES;
 
 /// One miss for want of room of so many counts: what it takes counts as used, and may be another class's.
 const PROMOTED: u64 = 32;
@@ -71,15 +73,30 @@ impl Rest {
 impl Cache {
     /// Real execs of a class (all, for 0), the least recently used first; parked ones before others.
     pub(super) fn candidates(&self, class: usize) -> Vec<&'static Real> {
+        self.in_order(class, usize::MAX)
+    }
+
+    /// The same, of which only the first `FIRST` are in order: putting all in order takes longer, where there are many
+    /// execs, than all else that a launch does to find one.
+    fn first_candidates(&self, class: usize) -> Vec<&'static Real> {
+        self.in_order(class, FIRST)
+    }
+
+    fn in_order(&self, class: usize, first: usize) -> Vec<&'static Real> {
         let inner = lock(&self.inner);
-        let of_class = |real: &&&Real| match real.class.load(Relaxed) {
-            0 => false,
-            its => class == 0 || its == class,
-        };
-        let mut found: Vec<_> = inner.reals.iter().filter(|real| real.in_use()).filter(of_class).copied().collect();
+        let mut found: Vec<_> = inner.of_class(class).map(|real| (in_line(real), real)).collect();
         drop(inner);
-        found.sort_by_cached_key(|real| (real.owner.load(Relaxed) != 0, real.place()));
-        found
+        if found.len() > first {
+            found.select_nth_unstable_by_key(first, |(place, _)| *place);
+        }
+        let ordered = found.len().min(first);
+        found[..ordered].sort_by_key(|(place, _)| *place);
+        found.into_iter().map(|(_, real)| real).collect()
+    }
+
+    /// The first of all that are like this.
+    fn first_of_all(&self, is: impl Fn(&Real) -> bool) -> Option<&'static Real> {
+        lock(&self.inner).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
     }
 
     /// Takes an exec of a class (of any, for 0) from whoever has it, if its last launch is over or ran on
@@ -156,11 +173,6 @@ impl Cache {
         self.end(idle.lease, evicted);
     }
 
-    /// Whether no event and no stream that this thread may ask covers the last launch of an exec.
-    pub(super) fn nothing_tells(&self, real: &Real, last: Lane) -> bool {
-        last != NOWHERE && !real.marked.load(Relaxed) && real::stream_of(last).is_none()
-    }
-
     /// Ends the bond between an exec and its handle.
     fn part(&self, lease: &mut Lease, pending: bool, lane: Lane) {
         let real = lease.real();
@@ -197,81 +209,64 @@ impl Cache {
         self.discard(lease);
     }
 
-    /// An event behind the last launch of an exec, on whatever stream that was: the one it has, or one left now.
-    pub(super) fn event_behind(&self, lease: &mut Lease, last: Lane) -> Option<Event> {
-        let real = lease.real();
-        if real.marked.load(Relaxed) {
-            return lease.body().event.take();
-        }
-        // A stream that went meanwhile has taken its name off the exec.
-        let there = || real.lane.load(SeqCst) == last;
-        let mark = |stream| self.undisturbed(|| there().then(|| self.calls.mark(None, stream)).flatten());
-        real::stream_of(last).and_then(mark).flatten()
-    }
-
-    /// Whether the last launch of an exec is known to be over.
-    pub(super) fn is_over(&self, lease: &mut Lease, lane: Lane) -> bool {
-        if lease.real().marked.load(Relaxed) {
-            return lease.body().event.is_some_and(|event| self.calls.done(event));
-        }
-        let Some(stream) = real::stream_of(lane) else { return false };
-        // A stream that went meanwhile has taken its name off the exec.
-        let real = lease.real();
-        self.undisturbed(|| real.lane.load(SeqCst) == lane && self.calls.idle(stream)).unwrap_or(false)
-    }
-
-    /// Runs a look at a stream if nothing captures; captures that begin wait for it.
-    pub fn undisturbed<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
-        self.looking.fetch_add(1, SeqCst);
-        let free = self.beginning.load(SeqCst) == 0 && !capturing();
-        let result = free.then(look);
-        self.looking.fetch_sub(1, SeqCst);
-        result
-    }
-
     /// A real exec for a class, leased: one that is parked, cold or the least recently used, else a
-    /// new one.
+    /// new one; for a handle that `comes_back` and had one, a new one where the others are cold.
     ///
     /// # Errors
     /// The library's, from instantiate.
-    pub fn acquire(&self, class: &Arc<Class>, lane: Lane, work: &mut Work) -> Result<(Lease, Found), Status> {
+    pub fn acquire(
+        &self,
+        class: &Arc<Class>,
+        lane: Lane,
+        comes_back: bool,
+        work: &mut Work,
+    ) -> Result<(Lease, Found), Status> {
         self.sweep();
         let key = Arc::as_ptr(class) as usize;
         let now = clock::now_ns();
         let age = |real: &Real| now.saturating_sub(real.used_ns.load(Relaxed));
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
-        let cold = |real: &Real| idle_ns != 0 && age(real) > idle_ns;
-        let ours = if class.shared { self.candidates(key) } else { Vec::new() };
+        let cold = |real: &&'static Real| idle_ns != 0 && age(real) > idle_ns;
+        let ours = if class.shared { self.first_candidates(key) } else { Vec::new() };
         let (mut tries, mut rest) = (MAX_TRIES, Rest::default());
         let mut attempt = |real: &'static Real, rest: &mut Rest| {
             tries = tries.checked_sub(1)?;
             let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
             self.take(real, key, lane, rest).map(|lease| (lease, found))
         };
-        let free = |real: &&'static Real| real.owner.load(Relaxed) == 0 || cold(real);
-        if let Some(lease) = ours.iter().copied().filter(free).find_map(|real| attempt(real, &mut rest)) {
+        let parked = self.parked_first(&ours, lane);
+        if let Some(lease) = parked.into_iter().find_map(|real| attempt(real, &mut rest)) {
             return Ok(lease);
         }
         let bytes = self.estimate(&class.shape);
+        // Natively it would have had its own all the time.
+        let own = comes_back && self.has_fewer_than_handles() && age_of(&self.short_ns, now) > self.bounds.long_ns();
+        if own && self.reserve(bytes, false) {
+            self.parked_go();
+            if let Ok(lease) = self.make(class, bytes, work) {
+                return Ok((lease, Found::New));
+            }
+        }
+        if let Some(lease) = ours.iter().copied().filter(cold).find_map(|real| attempt(real, &mut rest)) {
+            return Ok(lease);
+        }
         if self.reserve(bytes, false) {
             self.make_way_for_growth(key, age);
             return self.make(class, bytes, work).map(|lease| (lease, Found::New));
         }
-        let all = self.candidates(0);
-        let of_others = |real: &&'static Real| real.class.load(Relaxed) != key;
+        let of_others = |real: &Real| real.class.load(Relaxed) != key;
         let counts = self.found_no_room().is_multiple_of(PROMOTED);
         // Another class's parked exec; now and then one that its handle has not wanted for long, as all look after a
         // pause; then our own oldest; then anyone's.
-        let goes =
-            |real: &&'static Real| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
-        let cold_other = all.iter().copied().filter(of_others).find(goes);
+        let goes = |real: &Real| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
+        let cold_other = self.first_of_all(|real| of_others(real) && goes(real));
         if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut rest)) {
             self.end_idle(idle, true);
             if self.reserve(bytes, false) {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
         }
-        if let Some(lease) = self.make_anew(class, (&ours, &all), (lane, counts), bytes, work, &mut rest) {
+        if let Some(lease) = self.make_anew(class, &ours, (lane, counts), bytes, work, &mut rest) {
             return Ok((lease, Found::New));
         }
         if let Some((mut lease, found)) = ours.iter().copied().find_map(|real| attempt(real, &mut rest)) {
@@ -280,7 +275,7 @@ impl Cache {
             lease.body().stays = !counts;
             return Ok((lease, found));
         }
-        for real in all.iter().copied().filter(of_others).take(MAX_TRIES) {
+        for real in self.candidates(0).into_iter().filter(|real| of_others(real)).take(MAX_TRIES) {
             if let Some(idle) = self.take_idle(real, &mut rest) {
                 self.end_idle(idle, true);
                 if self.reserve(bytes, false) {
@@ -300,13 +295,14 @@ impl Cache {
     fn make_way_for_growth(&self, key: usize, age: impl Fn(&Real) -> u64) {
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
         if idle_ns == 0 {
+            self.parked_go();
             return;
         }
-        let goes = |real: &&'static Real| real.class.load(Relaxed) != key && unwanted(real, age(real), idle_ns);
-        let old = self.candidates(0).into_iter().find(goes);
+        let old = self.first_of_all(|real| real.class.load(Relaxed) != key && unwanted(real, age(real), idle_ns));
         if let Some(idle) = old.and_then(|real| self.take_idle(real, &mut Rest::default())) {
             self.end_idle(idle, true);
         }
+        self.parked_go();
     }
 
     /// Back under the bounds after they were exceeded, right after a launch: by what needs no rest.
@@ -332,11 +328,14 @@ impl Cache {
         }
     }
 
-    /// Memory is short: what nobody needs now goes, here and in the pool. Whether that was anything.
+    /// Memory of this device is short: what nobody needs now goes, here and in the pool. Whether that was anything.
     pub fn relieve(&self) -> bool {
-        let mut anything = pool::ladder::flush_all(self.vendor) > 0;
+        self.short_ns.store(clock::now_ns(), Relaxed);
+        let mut anything = pool::ladder::flush_here(self.vendor) > 0;
         let mut rest = Rest::default();
-        for real in self.candidates(0) {
+        let here = self.contexts_here();
+        let is_here = |real: &Real| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
+        for real in self.candidates(0).into_iter().filter(|real| is_here(real)) {
             if let Some(idle) = self.take_idle(real, &mut rest) {
                 self.end_idle(idle, true);
                 anything = true;
@@ -350,6 +349,14 @@ impl Cache {
             shim.count(counters::GRAPH_TRIMS, 1);
         });
         anything
+    }
+
+    /// Contexts on the device of this thread's; `None` where that is not known.
+    fn contexts_here(&self) -> Option<Vec<u64>> {
+        let context = backend::of(self.vendor).current_context()?;
+        let shim = gate::shim()?;
+        let record = shim.known_context(self.vendor, context)?;
+        Some(shim.other_contexts(record).into_iter().chain([context]).collect())
     }
 
     /// No exec of its own, and no room for one; how many found that.
@@ -388,6 +395,19 @@ impl Cache {
         let most = self.bounds.count.load(Relaxed);
         let by_count = most != 0 && count >= most;
         gate::record_if_started(|shim| shim.cache_thrashes(by_count, count, bytes));
+    }
+}
+
+/// Where an exec stands among those that are to go: parked ones first, the one used longest ago first.
+fn in_line(real: &Real) -> (bool, u64) {
+    (real.owner.load(Relaxed) != 0, real.place())
+}
+
+/// How long a time is past.
+fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
+    match time_ns.load(Relaxed) {
+        0 => u64::MAX,
+        then => now.saturating_sub(then),
     }
 }
 

@@ -5,7 +5,7 @@ use super::records::{Packed, Records, Scratch, Source};
 use crate::backend::graphs::{GraphCalls, Nodes, Reading};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 /// Graphs that differ in nothing but what setters can change.
@@ -103,6 +103,8 @@ pub struct Template {
     /// Keeps the shape's base unfolded, and its key.
     _shape: (Arc<Records>, Arc<[u8]>),
     calls: &'static dyn GraphCalls,
+    /// Its context is gone, and the graph with it.
+    gone: AtomicBool,
 }
 
 // SAFETY: handles are numbers; the library's functions may be called with them from any thread, one
@@ -126,7 +128,13 @@ impl Template {
             written: RwLock::default(),
             _shape: shape,
             calls,
+            gone: AtomicBool::new(false),
         }
+    }
+
+    /// Its context is gone: the library has its graph no more.
+    pub fn is_gone(&self) {
+        self.gone.store(true, Relaxed);
     }
 
     /// While it lives, nobody sets the nodes themselves.
@@ -147,7 +155,9 @@ impl Template {
 
 impl Drop for Template {
     fn drop(&mut self) {
-        self.calls.destroy_graph(self.graph);
+        if !self.gone.load(Relaxed) {
+            self.calls.destroy_graph(self.graph);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use super::instantiate::Recipe;
 use super::nodes::KnownNodes;
 use super::records::Records;
 use crate::gate;
+use crate::raised::Raised;
 use gpumem_abi::types::{Graph, GraphNode, Status};
 use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -196,13 +197,12 @@ impl Cache {
         known.wait_to_go(real, recipe.shape.context);
         let oldest = if known.waiting.len() > MOST_WAITING { known.waiting.pop_front() } else { None };
         // Whoever destroys a context finds its graphs here, or waits for those that took them.
-        self.ending.fetch_add(1, SeqCst);
+        let _ending = Raised::new(&self.ending);
         drop(known);
         if let Some((graph, _)) = oldest {
             WAITING.fetch_sub(1, Relaxed);
             self.calls.destroy_graph(graph as Graph);
         }
-        self.ending.fetch_sub(1, SeqCst);
     }
 
     /// The same, and the library's graph is the caller's now; `None` if the graph stays as it is.
@@ -231,12 +231,11 @@ impl Cache {
         known.waiting = later;
         WAITING.fetch_sub(now.len(), Relaxed);
         // As in `fold`.
-        self.ending.fetch_add(1, SeqCst);
+        let _ending = Raised::new(&self.ending);
         drop(known);
         if !now.is_empty() && !gone {
             self.relaxed(|| now.into_iter().for_each(|(graph, _)| self.calls.destroy_graph(graph as Graph)));
         }
-        self.ending.fetch_sub(1, SeqCst);
     }
 
     /// A graph of ours ends: the library's behind it, to be destroyed by the real function; `Ok(None)`

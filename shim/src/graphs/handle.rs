@@ -5,6 +5,7 @@
 //! so that a program that uses a handle after its end reads what is there now and crashes nothing.
 
 use super::class::{Class, Template};
+use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::{Lane, Lease, Real};
 use super::records::Source;
@@ -13,7 +14,7 @@ use crate::ledger::table::NO_SLOT;
 use gpumem_abi::types::Status;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes between two handles.
@@ -21,7 +22,7 @@ const STRIDE: usize = 64;
 /// Handles that a process can have at a time.
 const HANDLES: usize = 1 << 20;
 /// Slots that are made at a time.
-const CHUNK: usize = 1024;
+const CHUNK: usize = 256;
 
 /// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's.
 #[repr(C)]
@@ -128,6 +129,8 @@ pub struct Handle {
     pub real: AtomicPtr<Real>,
     /// Slot in the ledger.
     pub slot: AtomicU32,
+    /// It had an exec, which another handle has got since.
+    pub lost_its: AtomicBool,
     /// Held over the real calls that this handle's own launches and changes need.
     pub body: Mutex<Body>,
     /// The last launch on an exec that has left this handle since; never held over a real call.
@@ -152,6 +155,8 @@ pub struct Body {
     /// name.
     pub graph: (u64, Option<u64>),
     pub nodes: Option<KnownNodes>,
+    /// What it needs of what the cache bounds.
+    pub need: Need,
     /// Its context is gone, and all that it meant; what calls with it answer.
     pub ended: Option<Status>,
 }
@@ -167,6 +172,7 @@ impl Default for Handle {
         Self {
             real: AtomicPtr::new(null_mut()),
             slot: AtomicU32::new(NO_SLOT),
+            lost_its: AtomicBool::new(false),
             body: Mutex::default(),
             pending: Mutex::default(),
         }

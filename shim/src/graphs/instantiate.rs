@@ -4,6 +4,7 @@ use super::cache::{Cache, Known, Work, capturing};
 use super::class::{Class, Shape, Template};
 use super::contained;
 use super::handle::{Body, lock};
+use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::LOST;
 use super::records::{Packed, Records, Source};
@@ -108,12 +109,16 @@ impl Cache {
             nodes,
             ..Body::default()
         };
+        handle.lost_its.store(false, Relaxed);
+        let (host, device) = self.estimate(&class.shape);
+        self.needs(&mut body, Need { execs: 1, bytes: host + device });
         let first = class.instantiate_ns.load(Relaxed) == 0;
         if first {
             // Errors appear where the program expects them.
             match self.hold(handle, &body, LOST, work) {
                 Ok(lease) => lease.give_to(index, handle),
                 Err(_) => {
+                    self.needs(&mut body, Need::default());
                     *body = Body::default();
                     self.execs.give(index);
                     return Err(Pinned::None);
@@ -284,7 +289,8 @@ impl Cache {
         if guard.class.is_none() && guard.ended.is_none() {
             return Err(super::launch::INVALID);
         }
-        let body = std::mem::take(&mut *guard);
+        let mut body = std::mem::take(&mut *guard);
+        self.needs(&mut body, Need::default());
         self.alone_with_driver(&body, || self.part_for_ever(handle, &body));
         let slot = handle.slot.swap(NO_SLOT, Relaxed);
         drop(guard);

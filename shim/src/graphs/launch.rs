@@ -135,8 +135,12 @@ impl Cache {
             }
             lease.body().uploaded = true;
         }
-        self.waited(handle, pending, status);
-        self.publish(lease, index, handle);
+        let waits = self.waited(handle, pending, status);
+        match handle.resident() {
+            // The launch that was to wait was refused: on this exec the next one would find nothing to wait for.
+            None if waits => drop(lease),
+            _ => self.publish(lease, index, handle),
+        }
         drop(body);
         // After a launch that failed nothing may be asked: its error is the thread's last.
         if status == SUCCESS && self.over_bound() {
@@ -149,7 +153,7 @@ impl Cache {
     fn mark(&self, lease: &mut Lease, to: StreamArg, context: u64) -> bool {
         let body = lease.body();
         let event = body.event.take();
-        match self.undisturbed(|| self.mark_in(context, event, to)) {
+        match self.undisturbed(to, || true, || self.mark_in(context, event, to)) {
             Some(marked) => {
                 body.event = marked;
                 marked.is_some()
@@ -177,16 +181,17 @@ impl Cache {
         Some(pending)
     }
 
-    /// The launch that waited for it was made, or refused: then the next one has to wait.
-    fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) {
-        let Some(pending) = pending else { return };
+    /// The launch that waited for it was made, or refused: then the next one has to wait. Whether that is so.
+    fn waited(&self, handle: &Handle, pending: Option<Pending>, status: Status) -> bool {
+        let Some(pending) = pending else { return false };
         let mut slot = lock(&handle.pending);
         if status != SUCCESS && slot.is_none() {
             *slot = Some(pending);
-            return;
+            return true;
         }
         drop(slot);
         self.calls.drop_event(pending.event);
+        false
     }
 
     /// The next launch of a handle has to wait for this one.
@@ -195,29 +200,6 @@ impl Cache {
         if let Some(old) = old {
             self.calls.drop_event(old.event);
         }
-    }
-
-    /// Runs `f` with calls allowed that a capture of this thread forbids.
-    pub fn relaxed<R>(&self, f: impl FnOnce() -> R) -> R {
-        let mode = self.calls.relax();
-        let result = f();
-        self.calls.unrelax(mode);
-        result
-    }
-
-    /// Runs `f` in a context; where it is, for 0.
-    pub fn in_context<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
-        let entered = context != 0 && self.calls.enter(context);
-        let result = f();
-        if entered {
-            self.calls.leave();
-        }
-        result
-    }
-
-    /// Both: in the context of what a handle means.
-    pub fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
-        self.relaxed(|| self.in_context(context_of(body), f))
     }
 
     /// What a handle means now, in `work.target`; whether that could be had.
@@ -264,7 +246,8 @@ impl Cache {
             return Err(INVALID);
         }
         work.clone = body.template.clone();
-        let (mut lease, found) = self.acquire(&class, lane, work)?;
+        let comes_back = handle.lost_its.load(Relaxed);
+        let (mut lease, found) = self.acquire(&class, lane, comes_back, work)?;
         let new = found == Found::New;
         if !new {
             self.upload_first(&mut lease, lane);
@@ -385,7 +368,7 @@ impl Cache {
             // Its next launch has to wait for this one, whatever exec it gets.
             // That matters more than whose the event is.
             let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
-            if let Some(event) = self.undisturbed(mark).flatten() {
+            if let Some(event) = self.undisturbed(to, || true, mark).flatten() {
                 self.has_to_wait(handle, Pending { event, lane });
             }
         }
@@ -405,11 +388,13 @@ impl Cache {
             // One of which nothing will ever tell that it is over could never be taken.
             let lost = self.nothing_tells(real, real.lane.load(Relaxed)) && !pool::device::can_tell(self.vendor);
             let at_once = body.owned || lost || never;
-            if at_once || touched || alone || self.over_bound() {
-                match at_once || !self.calls.ways().outlived || self.known_over(&mut lease) {
-                    true => self.end(lease, false),
-                    false => self.doom(&lease, alone),
-                }
+            let too_many = || self.has_too_many() && self.parked_go() == 0;
+            let goes = at_once || touched || alone || self.over_bound() || too_many();
+            if goes && (at_once || !self.calls.ways().outlived || self.known_over(&mut lease)) {
+                self.end(lease, false);
+            } else {
+                self.mark_last(&mut lease);
+                self.doom(&lease, goes && alone);
             }
         }
         self.sweep();
@@ -420,6 +405,6 @@ impl Cache {
 }
 
 /// The context of what a handle means; 0 for none.
-fn context_of(body: &Body) -> u64 {
+pub(super) fn context_of(body: &Body) -> u64 {
     body.class.as_ref().map_or(0, |class| class.shape.context)
 }

@@ -1,13 +1,15 @@
 //! What execs depend on goes: contexts, streams, modules.
 
-use super::cache::{Cache, capturing};
+use super::cache::Cache;
 use super::class::Class;
 use super::handle::{Body, Handle, lock};
+use super::needed::Need;
 use super::real::{LOST, Lease, lane_of, names_stream};
 use super::records::Records;
 use crate::backend::graphs::{Code, StreamArg};
 use crate::clock;
 use crate::gate;
+use crate::raised::Raised;
 use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
@@ -104,9 +106,10 @@ impl Cache {
     /// A handle's context goes: it means nothing from now on, and keeps nothing, until the program destroys it.
     fn end_body(&self, handle: &Handle, body: &mut Body, gone: bool) {
         handle.real.store(std::ptr::null_mut(), Release);
+        self.needs(body, Need::default());
         let before = std::mem::replace(body, Body { ended: Some(CONTEXT_IS_DESTROYED), ..Body::default() });
         if gone {
-            std::mem::forget(before.template);
+            before.template.iter().for_each(|template| template.is_gone());
         }
         let slot = handle.slot.load(Relaxed);
         gate::record_if_started(|shim| shim.source_is(slot, 0));
@@ -132,11 +135,16 @@ impl Cache {
     }
 
     /// A stream is about to be destroyed: what was launched on it last needs an event to be known by,
-    /// since another stream may get the handle. Until [`Cache::stream_gone`], no stream is looked at.
-    pub fn stream_going(&self, stream: Stream) {
-        let to = StreamArg::new(stream, false);
+    /// since another stream may get the handle. While the answer lives, no stream is looked at.
+    #[must_use = "until the stream is destroyed nobody may look at it"]
+    pub fn stream_going(&self, stream: Stream) -> Raised<'_> {
+        let no_looks = self.no_more_looks();
+        self.relaxed(|| self.leave_stream(StreamArg::new(stream, false)));
+        no_looks
+    }
+
+    fn leave_stream(&self, to: StreamArg) {
         let lane = lane_of(to);
-        self.no_more_looks();
         for real in self.reals().into_iter().filter(|real| real.lane.load(Relaxed) == lane) {
             // Taken before the lane is looked at again: else it may be launched elsewhere in between, and the event
             // be taken for one behind that.
@@ -145,7 +153,7 @@ impl Cache {
                 continue;
             }
             // Without an event it counts as running until it is launched again.
-            if let Some(mut lease) = lease.filter(|lease| !capturing() && !lease.is_abandoned()) {
+            if let Some(mut lease) = lease.filter(|lease| !lease.is_abandoned() && self.may_ask(to)) {
                 let event = lease.body().event.take();
                 lease.body().event = self.mark_in(real.context.load(Relaxed), event, to);
                 real.marked.store(lease.body().event.is_some(), Relaxed);
@@ -156,11 +164,6 @@ impl Cache {
                 pending.lane = LOST;
             }
         }
-    }
-
-    /// It is destroyed.
-    pub fn stream_gone(&self) {
-        self.beginning.fetch_sub(1, SeqCst);
     }
 
     /// Code is about to be unloaded. The library lets execs of it run on (measured on an H200, driver
@@ -178,12 +181,11 @@ impl Cache {
             return functions;
         }
         self.destroy_folded(None, false);
-        self.going.fetch_add(1, SeqCst);
+        let _going = Raised::new(&self.going);
         // Nothing is built of it from here on.
         self.calls.forget(&functions);
         wait_for(|| (self.making.load(SeqCst) == 0).then_some(()));
         self.relaxed(|| self.functions_going(&functions));
-        self.going.fetch_sub(1, SeqCst);
         functions
     }
 
@@ -237,19 +239,17 @@ impl Cache {
         }
     }
 
-    /// A capture is about to begin: until [`Cache::capture_began`], no stream is looked at.
-    pub fn capture_begins(&self) {
-        self.no_more_looks();
+    /// A capture is about to begin: while the answer lives, no stream is looked at. It is to be dropped when the
+    /// capture has begun and is counted, or was refused.
+    #[must_use = "until the capture is counted nobody may look at its stream"]
+    pub fn capture_begins(&self) -> Raised<'_> {
+        self.no_more_looks()
     }
 
     /// Keeps threads from looking at streams, and waits for those that do.
-    fn no_more_looks(&self) {
-        self.beginning.fetch_add(1, SeqCst);
+    fn no_more_looks(&self) -> Raised<'_> {
+        let beginning = Raised::new(&self.beginning);
         wait_for(|| (self.looking.load(SeqCst) == 0).then_some(()));
-    }
-
-    /// It did, and is counted by now, or it did not.
-    pub fn capture_began(&self) {
-        self.beginning.fetch_sub(1, SeqCst);
+        beginning
     }
 }

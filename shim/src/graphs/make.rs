@@ -11,6 +11,7 @@ use super::records::Records;
 use crate::backend::graphs::Given;
 use crate::clock;
 use crate::gate;
+use crate::raised::Raised;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
@@ -165,9 +166,11 @@ impl Cache {
         }
         let mut rest = Rest::default();
         for real in self.reals().into_iter().filter(|real| real.doomed.load(Relaxed)) {
-            if let Some(idle) = self.take_idle(real, &mut rest).filter(|_| real.doomed.load(Relaxed)) {
-                self.end_idle(idle, false);
-            }
+            self.in_context_of(real, || {
+                if let Some(idle) = self.take_idle(real, &mut rest).filter(|_| real.doomed.load(Relaxed)) {
+                    self.end_idle(idle, false);
+                }
+            });
         }
     }
 
@@ -192,7 +195,8 @@ impl Cache {
         real.lane.store(NOWHERE, Relaxed);
         let bytes = real.take_bytes();
         if gone || lease.is_abandoned() {
-            std::mem::forget(body);
+            // Its events and its template's graph went with the context.
+            body.template.iter().for_each(|template| template.is_gone());
         } else {
             self.calls.destroy_exec(real.exec());
             body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
@@ -210,12 +214,12 @@ impl Cache {
 
     /// The template of a class, to be instantiated: the one there is, or one built of what the handle
     /// means, which `work.target` holds. The one there is may be of other handles' code, which cannot be
-    /// unloaded before [`Making`] is dropped; while code goes, each makes do with its own.
-    fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<(Arc<Template>, Option<Making<'_>>), Status> {
+    /// unloaded before the guard beside it is dropped; while code goes, each makes do with its own.
+    fn template(&self, class: &Arc<Class>, work: &mut Work) -> Result<(Arc<Template>, Option<Raised<'_>>), Status> {
         if class.alone {
             return Ok((work.clone.clone().ok_or(INVALID)?, None));
         }
-        let making = Making::begin(self);
+        let making = self.begin_making();
         if let Some(template) = class.template().filter(|_| making.is_some()) {
             return Ok((template, making));
         }
@@ -255,7 +259,7 @@ impl Cache {
         let content = work.reading.records.clone();
         let template = Arc::new(Template::new(real, nodes, content, (base, shape), self.calls));
         // One whose nodes could not be had is of no use, and goes.
-        let making = Making::begin(self).filter(|_| template.nodes.len() == class.shape.nodes());
+        let making = self.begin_making().filter(|_| template.nodes.len() == class.shape.nodes());
         making.map(|_| {
             class.set_template(&template);
             template
@@ -275,22 +279,10 @@ impl Cache {
             }
         }
     }
-}
 
-/// A thread is between a class's template and an exec of it.
-struct Making<'a>(&'a Cache);
-
-impl<'a> Making<'a> {
-    /// `None` while code goes.
-    fn begin(cache: &'a Cache) -> Option<Self> {
-        cache.making.fetch_add(1, SeqCst);
-        let making = Self(cache);
-        (cache.going.load(SeqCst) == 0).then_some(making)
-    }
-}
-
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        self.0.making.fetch_sub(1, SeqCst);
+    /// While the answer lives, this thread is between a class's template and an exec of it. `None` while code goes.
+    fn begin_making(&self) -> Option<Raised<'_>> {
+        let making = Raised::new(&self.making);
+        (self.going.load(SeqCst) == 0).then_some(making)
     }
 }

@@ -18,12 +18,16 @@ pub mod choose;
 pub mod class;
 mod clones;
 pub mod folded;
+mod guards;
 pub mod handle;
 pub mod instantiate;
 pub mod launch;
 pub mod lives;
 pub mod make;
+mod needed;
 pub mod nodes;
+mod over;
+mod parked;
 pub mod real;
 pub mod records;
 mod refers;
@@ -33,12 +37,62 @@ mod tests;
 pub use refers::{any_live, may_refer_to, refers_to};
 
 use crate::backend::graphs::StreamArg;
-use crate::gate;
+use crate::{gate, stack};
 use cache::Cache;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The user has turned the cache off while the process runs.
+static OFF: AtomicBool = AtomicBool::new(false);
+
+/// New handles are the library's own from now on; those that are ours stay as they are. What came of it, for people.
+pub fn step_aside() -> &'static str {
+    OFF.store(true, Relaxed);
+    "new graphs are the driver's own"
+}
+
+/// Whether the user has turned the cache off.
+fn is_off() -> bool {
+    OFF.load(Relaxed)
+}
+
+/// New handles may be ours again after [`step_aside`].
+pub fn step_back_in() {
+    OFF.store(false, Relaxed);
+}
+
+/// The caches that there are.
+pub fn caches() -> impl Iterator<Item = &'static Cache> {
+    [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(cache)
+}
+
+/// What the control thread does once a second.
+pub fn tick() {
+    for cache in caches() {
+        cache.tend(false);
+    }
+}
+
+/// Destroys all that is parked, for `gpumem trim`: what came of it, for people; `None` where nothing was parked.
+pub fn trim() -> Option<String> {
+    let all = caches().map(|cache| cache.tend(true));
+    let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
+    match (gone, stay) {
+        (0, 0) => None,
+        (_, 0) => Some(format!("{gone} idle graph execs destroyed")),
+        _ => Some(format!("{gone} idle graph execs destroyed; {stay} stay while they may run")),
+    }
+}
+
+/// The process is ending: nothing is destroyed any more by a thread of ours.
+extern "C" fn at_exit() {
+    for cache in caches() {
+        cache.tend_no_more();
+    }
+}
 
 /// Index of an exec handle of ours.
 #[inline(always)]
@@ -63,17 +117,29 @@ pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
 /// # Errors
 /// Why handles are the library's own.
 pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+    if is_off() {
+        return Err(Pinned::Off);
+    }
     let known = match cache(vendor) {
         Some(cache) => cache,
-        None => {
-            let made = gate::record_if_started(|shim| {
-                shim.graph_cache(vendor, (gate::exec_handles(vendor), gate::graph_handles(vendor)))
-            });
-            gate::set_cache(vendor, made.unwrap_or(Err(Pinned::Off))?)
-        }
+        // The tables of handles lie in the cache, which is on the stack at first; threads of 32 KiB exist.
+        None => stack::with_room(|| make(vendor))?,
     };
     gate::record_if_started(|shim| shim.may_be_virtual()).unwrap_or(Err(Pinned::Off))?;
     known.is_open().map(|()| known)
+}
+
+#[cold]
+#[inline(never)]
+fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+    let made = gate::record_if_started(|shim| {
+        shim.graph_cache(vendor, (gate::exec_handles(vendor), gate::graph_handles(vendor)))
+    });
+    let made = gate::set_cache(vendor, made.unwrap_or(Err(Pinned::Off))?);
+    // Before the library's own end: handlers run in the opposite order of this.
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { libc::atexit(at_exit) };
+    Ok(made)
 }
 
 /// The cache of a vendor, made if handles may be ours.
@@ -155,11 +221,7 @@ pub fn swap(real: usize, words: &mut [usize; 6]) {
 /// A function that may take a handle of ours goes out without a thunk: from now on handles are the
 /// library's own.
 pub fn unknown_passed(name: &str) {
-    for vendor in [Vendor::Cuda, Vendor::Hip] {
-        if let Some(cache) = cache(vendor) {
-            cache.close(Pinned::UnknownCall);
-        }
-    }
+    caches().for_each(|cache| cache.close(Pinned::UnknownCall));
     gate::record_if_started(|shim| {
         shim.went_past(&format!("{name} is given to the program without a door of its own"))
     });

@@ -52,6 +52,11 @@ pub fn stream_of(lane: Lane) -> Option<StreamArg> {
     }
 }
 
+/// Whether a lane is the legacy stream of whatever context.
+pub fn is_legacy(lane: Lane) -> bool {
+    lane != NOWHERE && lane != LOST && lane & SPECIAL == LEGACY
+}
+
 /// The stream that a lane names by its own handle; none for default streams.
 pub fn names_stream(lane: Lane) -> Option<u64> {
     (lane != NOWHERE && lane != LOST && lane & SPECIAL == 0).then_some(lane)
@@ -238,6 +243,7 @@ impl Lease {
     /// Takes the exec from its handle.
     pub fn take_from(&self, handle: &Handle) {
         self.0.owner.store(0, Relaxed);
+        handle.lost_its.store(true, Relaxed);
         handle.real.store(std::ptr::null_mut(), Release);
     }
 

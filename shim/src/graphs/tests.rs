@@ -9,10 +9,11 @@ use super::real::{LOST, Real};
 use super::records::{Packed, Records, Source};
 use crate::backend::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
 use crate::clock;
-use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status};
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use gpumem_wire::settings::Settings;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -53,6 +54,9 @@ struct Library {
     /// Calls with anything in it that began then, or that it went under.
     dead: AtomicUsize,
     destroyed_execs: AtomicUsize,
+    /// Threads that may make any call, and contexts that were entered.
+    relaxed: AtomicUsize,
+    entered: AtomicUsize,
 }
 
 impl Library {
@@ -81,9 +85,12 @@ impl GraphCalls for Library {
         self.uses(|| ());
     }
     fn relax(&self) -> i32 {
+        self.relaxed.fetch_add(1, SeqCst);
         0
     }
-    fn unrelax(&self, _: i32) {}
+    fn unrelax(&self, _: i32) {
+        self.relaxed.fetch_sub(1, SeqCst);
+    }
     fn ready(&self) -> Result<(), Pinned> {
         unreachable!()
     }
@@ -151,10 +158,11 @@ impl GraphCalls for Library {
         SUCCESS
     }
     fn enter(&self, _: u64) -> bool {
-        unreachable!()
+        self.entered.fetch_add(1, SeqCst);
+        true
     }
     fn leave(&self) {
-        unreachable!()
+        self.entered.fetch_sub(1, SeqCst);
     }
 }
 
@@ -218,6 +226,30 @@ fn room_is_made_by_one_that_is_large_enough() {
     }
 }
 
+/// A call of the library's may be left by an exception, or by the end of the thread.
+#[test]
+fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
+    let (cache, library, _) = cache(Library::default());
+    let unwinds = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).expect_err("it throws");
+    let throws = || resume_unwind(Box::new(7));
+    unwinds(&|| cache.relaxed(|| cache.in_context(CONTEXT, throws)));
+    assert_eq!((library.relaxed.load(SeqCst), library.entered.load(SeqCst)), (0, 0));
+    let stream = StreamArg::new(0x70 as Stream, false);
+    unwinds(&|| {
+        let there = || resume_unwind(Box::new(7));
+        cache.undisturbed(stream, there, || ());
+    });
+    unwinds(&|| {
+        let _no_looks = cache.capture_begins();
+        throws();
+    });
+    unwinds(&|| {
+        let _no_looks = cache.stream_going(stream.stream);
+        throws();
+    });
+    assert_eq!((cache.looking.load(SeqCst), cache.beginning.load(SeqCst)), (0, 0));
+}
+
 #[test]
 fn what_is_being_destroyed_is_in_its_context_until_that_is_done() {
     let (gate, begun, open) = Gate::new();
@@ -267,6 +299,19 @@ fn what_is_used_for_too_long_is_abandoned_with_its_context() {
         assert!(!evict(cache, real));
         assert!(!real.in_use() && real.lease().is_some());
         assert_eq!((library.dead.load(SeqCst), library.destroyed_execs.load(SeqCst)), (0, 0));
+    }
+}
+
+/// Neither does the driver get anything of it, nor does it stay.
+#[test]
+fn what_an_exec_held_goes_with_its_context() {
+    for gone in [false, true] {
+        let (cache, library, real) = cache(Library::default());
+        let template = real.lease().and_then(|mut lease| lease.body().template.as_ref().map(Arc::downgrade)).unwrap();
+        library.gone.store(gone, SeqCst);
+        cache.context_going(CONTEXT, gone);
+        assert!(template.upgrade().is_none(), "{gone}");
+        assert_eq!((library.dead.load(SeqCst), library.destroyed_execs.load(SeqCst)), (0, usize::from(!gone)));
     }
 }
 

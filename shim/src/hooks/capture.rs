@@ -3,7 +3,7 @@
 use super::written;
 use crate::backend;
 use crate::call::Call;
-use crate::graphs;
+use crate::graphs::{self, cache::Cache};
 use crate::pool::looks;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
@@ -16,16 +16,10 @@ const WRONG_THREAD: Status = 908;
 
 fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status) -> Status {
     let _beginning = looks::begins();
-    let cache = graphs::cache(call.vendor);
-    if let Some(cache) = cache {
-        cache.capture_begins();
-    }
+    let _no_looks = graphs::cache(call.vendor).map(Cache::capture_begins);
     let status = real();
     if status == SUCCESS {
         call.note(|shim| shim.capture_begun(call.vendor, stream as u64, mode));
-    }
-    if let Some(cache) = cache {
-        cache.capture_began();
     }
     status
 }

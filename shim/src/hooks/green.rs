@@ -6,6 +6,7 @@
 
 use super::{context, stream, written};
 use crate::call::Call;
+use crate::graphs::cache::Cache;
 use crate::pool::{self, lock};
 use crate::{backend, graphs, threads};
 use gpumem_abi::types::*;
@@ -140,11 +141,11 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     // Nothing of the pool or of the cache is in it: both leave a green context's to the driver.
     let cache = graphs::cache(call.vendor);
     // What was launched there is known by events from now on.
-    let left: Vec<_> = cache.into_iter().flat_map(|cache| streams.iter().map(move |&its| (cache, its))).collect();
-    left.iter().for_each(|(cache, its)| cache.stream_going(*its as Stream));
+    let left = |cache: &'static Cache| streams.iter().map(|&its| cache.stream_going(its as Stream)).collect::<Vec<_>>();
+    let no_looks = cache.map(left);
     // SAFETY: the program's own call.
     let status = unsafe { real(green) };
-    left.iter().for_each(|(cache, _)| cache.stream_gone());
+    drop(no_looks);
     if status != SUCCESS {
         call.note(|shim| {
             if let (Some(own), Some(going)) = (own, going) {

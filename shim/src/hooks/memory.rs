@@ -3,7 +3,7 @@
 use super::{freed, made, written};
 use crate::activity;
 use crate::call::Call;
-use crate::pool::ladder::{Reserved, bounded, room_for};
+use crate::pool::ladder::{Reserved, again, bounded, room_for};
 use crate::pool::{self, looks};
 use crate::registry::live::Class;
 use crate::stranded;
@@ -44,11 +44,11 @@ unsafe fn alloc_the_long_way(
         if let Some(status) = pool::open(call.vendor).and_then(|pool| pool.alloc(&call, real, ptr, bytes)) {
             return status;
         }
-        // The pool steps aside; the quota does not.
+        // The pool steps aside; the quota does not, and what is kept is not in the way.
         let mut room = None;
         let limited = || {
             room = room_in_limit(&call, ptr, bytes);
-            if room.is_some() { real(ptr, bytes) } else { OUT_OF_MEMORY }
+            if room.is_some() { again(&call, bytes, || real(ptr, bytes)) } else { OUT_OF_MEMORY }
         };
         let status = stranded::watched(&call, bytes as u64, ptr, limited);
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, 0);

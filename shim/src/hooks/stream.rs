@@ -53,14 +53,10 @@ pub unsafe fn create_with_priority(
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
     let entry = call.note(|shim| shim.stream_going(call.vendor, stream as u64)).flatten();
     let cache = graphs::cache(call.vendor).filter(|_| !stream.is_null());
-    if let Some(cache) = cache {
-        cache.stream_going(stream);
-    }
+    let no_looks = cache.map(|cache| cache.stream_going(stream));
     // SAFETY: the program's own call.
     let status = unsafe { real(stream) };
-    if let Some(cache) = cache {
-        cache.stream_gone();
-    }
+    drop(no_looks);
     if status == SUCCESS {
         call.note(|_| green::stream_gone(stream));
     }

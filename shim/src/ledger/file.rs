@@ -1,35 +1,63 @@
-//! The file behind a ledger: where it lies, that it is ours, and storage for it taken in time.
+//! The file behind a ledger: where it lies, that it is ours, and storage for its tables taken in time.
 //!
-//! The file is as long as the tables may grow, but sparse. Storage is taken with `fallocate` before
-//! a page is touched: on a full tmpfs a touch would be a SIGBUS in the user's program.
+//! Each table has its place for the largest size it may reach in memory; the file has only what is used. A table
+//! grows by a piece at the file's end, which is mapped behind what the table has.
 
-use crate::cancel::Uncancelled;
+use super::directory;
+use super::storage::{self, file_size_limit, free_bytes, lengthen};
+use crate::clock;
 use crate::descriptor::Descriptor;
 use gpumem_wire::layout::*;
 use gpumem_wire::place::{self, ProcessId};
-use gpumem_wire::settings::Settings;
-use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Storage is taken in pieces: of this many bytes at first, of half of what there is later, up to
-/// [`LARGEST_PIECE`]. Most processes need little, and each page taken is a page of a tmpfs.
+/// [`LARGEST_PIECE`] or this share of the table. Most processes need little, and each page taken is a page of memory.
 const PIECE: u64 = 64 << 10;
 const LARGEST_PIECE: u64 = 1 << 20;
-const PAGE: u64 = 4096;
+const LARGEST_SHARE: u64 = 64;
+/// Header and list of pieces.
+const HEAD_BYTES: u64 = (HEADER_BYTES + MAX_PIECES * size_of::<PieceDesc>()) as u64;
+/// In a directory that the program may need itself (nobody named it for ledgers), a ledger takes this share of
+/// the free space at most.
+const SHARE_OF_FREE: u64 = 4;
+
+/// After a refusal nothing is asked for so long: some file systems look for room for milliseconds each time.
+const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// A mapped file with its table directory.
 pub struct Backing {
     base: *mut u8,
+    /// Bytes of memory that all tables together may reach.
+    bytes: u64,
     file: Descriptor,
     directory: Vec<TableDesc>,
+    /// Slots of each table that are backed. The header says so too, for readers: anyone may have damaged it.
+    used: [AtomicU64; MAX_TABLES],
+    /// Whether the directory is one that the user named.
+    named: bool,
     /// Held while storage is taken; never while anything else is done.
-    growing: Mutex<()>,
+    growing: Mutex<Growing>,
+    /// Until when no more storage is asked for, since there was none.
+    refused_until_ns: AtomicU64,
+}
+
+/// What changes as the file grows.
+struct Growing {
+    /// Bytes of the file.
+    end: u64,
+    /// Bytes of each table that are mapped.
+    mapped: [u64; MAX_TABLES],
+    /// Pieces that there are.
+    pieces: usize,
+    /// A piece could not be mapped where it belongs; what is there now is not known.
+    failed: bool,
 }
 
 // SAFETY: the mapping is shared memory that is only changed through atomics and by the owner of a
@@ -42,23 +70,27 @@ unsafe impl Sync for Backing {}
 #[derive(Debug)]
 pub struct Full;
 
+/// Which process a ledger is of, and how its tables are laid out.
+pub struct Plan<'a> {
+    pub id: ProcessId,
+    pub uid: u32,
+    pub stack_depth: u32,
+    /// Each kind of table with its largest number of slots.
+    pub sizes: &'a [(TableKind, u64)],
+}
+
 impl Backing {
-    /// Makes the ledger's file with a table for each kind and its largest number of slots.
+    /// Makes the ledger's file in a directory. `named`: the user named the directory.
     ///
     /// # Errors
     /// A sentence for people.
-    pub fn create(settings: &Settings, sizes: &[(TableKind, u64)]) -> Result<(Self, PathBuf), String> {
-        // SAFETY: geteuid has no failure.
-        let uid = unsafe { libc::geteuid() };
-        let runtime_dir = place::runtime_dir(uid);
-        let dir = place::directory(settings.dir.as_deref(), runtime_dir.as_deref(), uid);
-        make_directory(&dir, uid, settings.dir.is_some())?;
-        super::sweep::sweep(&dir);
-        let id = this_process()?;
-        let path = dir.join(id.ledger_name());
+    pub fn create(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<(Self, PathBuf), String> {
+        directory::make(dir, plan.uid, named)?;
+        super::sweep::sweep(dir);
+        let path = dir.join(plan.id.ledger_name());
         let fail = |what: &str, error: io::Error| format!("{}: {what}: {error}", path.display());
 
-        let (mut header, bytes) = header(id, uid, settings.stacks, sizes);
+        let (mut header, directory, bytes) = header(plan);
         check_file_size_limit(bytes).map_err(|why| format!("{}: {why}", path.display()))?;
         // A name is free unless this process replaced itself by exec: then the old ledger goes.
         if header_of(&path).is_some_and(|old| old.pid_ns != header.pid_ns && old.boot_id == header.boot_id) {
@@ -68,54 +100,37 @@ impl Backing {
             ));
         }
         let _ = std::fs::remove_file(&path);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&path)
-            .map_err(|error| fail("cannot create the ledger", error))?;
+        let file = storage::make(&path, named).map_err(|error| fail("cannot create the ledger", error))?;
         let undo = |message: String| {
             let _ = std::fs::remove_file(&path);
             message
         };
-        file.set_len(bytes).map_err(|error| undo(fail("cannot size the ledger", error)))?;
-        take(file.as_raw_fd(), 0, HEADER_BYTES as u64).map_err(|error| undo(fail("no space for the ledger", error)))?;
-        // SAFETY: a new shared mapping of a file of this length.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(undo(fail("cannot map the ledger", io::Error::last_os_error())));
+        let head = HEAD_BYTES.next_multiple_of(granule());
+        lengthen(file.as_raw_fd(), 0, head).map_err(|error| undo(fail("no space for the ledger", error)))?;
+        let base = reserve(bytes).ok_or_else(|| undo(fail("no memory for the ledger", io::Error::last_os_error())))?;
+        if let Err(error) = map_at(base, file.as_raw_fd(), 0, head) {
+            // SAFETY: the range just reserved.
+            unsafe { libc::munmap(base.cast(), bytes as usize) };
+            return Err(undo(fail("cannot map the ledger", error)));
         }
-        // A child must not write into its parent's ledger, and has no use for it.
-        // SAFETY: the mapping just made.
-        unsafe { libc::madvise(base, bytes as usize, libc::MADV_DONTFORK) };
         // The magic last: a reader sees a whole header or none.
         let magic = std::mem::take(&mut header.magic);
         // SAFETY: the first page is backed and as long as a header; the mapping is page-aligned.
         unsafe {
-            std::ptr::copy_nonoverlapping(header.as_bytes().as_ptr(), base.cast::<u8>(), HEADER_BYTES);
+            std::ptr::copy_nonoverlapping(header.as_bytes().as_ptr(), base, HEADER_BYTES);
             (*base.cast::<AtomicU64>()).store(u64::from_ne_bytes(magic), Release);
         }
-        let directory = header.tables[..header.tables_len as usize].to_vec();
-        Ok((Self { base: base.cast(), file: file.into(), directory, growing: Mutex::new(()) }, path))
+        let growing = Mutex::new(Growing { end: head, mapped: [0; MAX_TABLES], pieces: 0, failed: false });
+        let refused_until_ns = AtomicU64::new(0);
+        let used = [const { AtomicU64::new(0) }; MAX_TABLES];
+        Ok((Self { base, bytes, file: file.into(), directory, used, named, growing, refused_until_ns }, path))
     }
 
     /// Gives the file's storage back: the ledger could not be completed, and nobody refers to it.
     pub fn discard(&self, path: &Path) {
         let _ = std::fs::remove_file(path);
-        let bytes = self.directory.last().map_or(0, |last| last.offset + last.capacity * u64::from(last.slot_bytes));
-        // SAFETY: the mapping of `create`; unfinished tables that knew it are gone.
-        unsafe { libc::munmap(self.base.cast(), bytes.div_ceil(PAGE) as usize * PAGE as usize) };
+        // SAFETY: the range of `create`; unfinished tables that knew it are gone.
+        unsafe { libc::munmap(self.base.cast(), self.bytes as usize) };
         if let Some(fd) = self.file.get() {
             // SAFETY: ours, and used no more.
             unsafe { libc::ftruncate(fd, 0) };
@@ -131,9 +146,53 @@ impl Backing {
     pub fn table(&'static self, kind: TableKind) -> (*mut u8, u64, Used) {
         let index = self.directory.iter().position(|desc| desc.kind == kind as u32).unwrap_or_default();
         let desc = &self.directory[index];
-        // SAFETY: offsets of the directory lie inside the mapping.
+        // SAFETY: offsets of the directory lie inside the reserved range.
         let at = unsafe { self.base.add(desc.offset as usize) };
         (at, desc.capacity, Used { backing: self, index })
+    }
+
+    /// Takes storage for a table, behind what it has, and maps it there.
+    fn add_piece(&self, growing: &mut Growing, table: usize, bytes: u64) -> Result<(), Full> {
+        let pieces = growing.pieces;
+        if growing.failed || pieces >= MAX_PIECES {
+            return Err(Full);
+        }
+        let fd = self.file.get().ok_or(Full)?;
+        let taken = growing.end + bytes;
+        if !self.named && free_bytes(fd).is_some_and(|free| taken > (growing.end + free) / SHARE_OF_FREE) {
+            return self.refused();
+        }
+        if lengthen(fd, growing.end, bytes).is_err() {
+            return self.refused();
+        }
+        // SAFETY: the table's place, which has room for its capacity, behind what is mapped of it.
+        let at = unsafe { self.base.add((self.directory[table].offset + growing.mapped[table]) as usize) };
+        if map_at(at, fd, growing.end, bytes).is_err() {
+            growing.failed = true;
+            return Err(Full);
+        }
+        let piece = PieceDesc { offset: growing.end, bytes: bytes as u32, table: table as u32 };
+        // SAFETY: a place of the list, which the first mapping holds whole.
+        unsafe {
+            let list = self.base.add(HEADER_BYTES).cast::<PieceDesc>();
+            list.add(pieces).write(piece);
+        }
+        growing.pieces += 1;
+        self.pieces_len().store(growing.pieces as u32, Release);
+        growing.end = taken;
+        growing.mapped[table] += bytes;
+        Ok(())
+    }
+
+    #[cold]
+    fn refused(&self) -> Result<(), Full> {
+        self.refused_until_ns.store(clock::now_ns() + PATIENCE_NS, Relaxed);
+        Err(Full)
+    }
+
+    fn pieces_len(&self) -> &AtomicU32 {
+        // SAFETY: inside the header page, at the place of a u32.
+        unsafe { &*self.base.add(std::mem::offset_of!(Header, pieces_len)).cast() }
     }
 }
 
@@ -153,7 +212,7 @@ impl Used {
     /// Slots that are backed.
     #[inline]
     pub fn used(&self) -> u64 {
-        self.field(std::mem::offset_of!(TableDesc, used)).load(Acquire)
+        self.backing.used[self.index].load(Acquire)
     }
 
     /// Rings: entries ever written.
@@ -165,80 +224,93 @@ impl Used {
     #[cold]
     pub fn grow(&self, slots: u64) -> Result<(), Full> {
         let desc = &self.backing.directory[self.index];
-        if slots > desc.capacity {
+        if slots > desc.capacity || clock::now_ns() < self.backing.refused_until_ns.load(Relaxed) {
             return Err(Full);
         }
-        let _growing = self.backing.growing.lock().map_err(|_| Full)?;
+        let mut growing = self.backing.growing.lock().map_err(|_| Full)?;
         let used = self.used();
         if used >= slots {
             return Ok(());
         }
         let slot = u64::from(desc.slot_bytes);
-        let from = used * slot;
-        let piece = (from / 2).clamp(PIECE, LARGEST_PIECE).min(desc.capacity * slot / 16).max(PAGE);
-        let wanted = (slots * slot).max(from + piece);
-        let to = wanted.min(desc.capacity * slot);
-        let start = (desc.offset + from) / PAGE * PAGE;
-        let end = (desc.offset + to).div_ceil(PAGE) * PAGE;
-        let fd = self.backing.file.get().ok_or(Full)?;
-        take(fd, start, end - start).map_err(|_| Full)?;
-        self.field(std::mem::offset_of!(TableDesc, used)).store(to / slot, Release);
+        let largest = (desc.capacity * slot).next_multiple_of(granule());
+        let from = growing.mapped[self.index];
+        let most = LARGEST_PIECE.max(largest / LARGEST_SHARE);
+        let piece = (from / 2).clamp(PIECE, most).min(largest / 16).next_multiple_of(granule());
+        let to = (slots * slot).next_multiple_of(granule()).max(from + piece).min(largest);
+        if to > from {
+            self.backing.add_piece(&mut growing, self.index, to - from)?;
+        }
+        let backed = (to / slot).min(desc.capacity);
+        self.field(std::mem::offset_of!(TableDesc, used)).store(backed, Release);
+        self.backing.used[self.index].store(backed, Release);
         Ok(())
     }
 }
 
-/// Takes storage for a range of a file, by `fallocate` or, where the file system has none, by
-/// writing back what each page holds.
-pub fn take(fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
-    let _uncancelled = Uncancelled::new();
-    let error = loop {
-        // SAFETY: a plain system call on an open file.
-        if unsafe { libc::fallocate(fd, 0, offset as i64, bytes as i64) } == 0 {
-            return Ok(());
+/// What mappings are multiples of.
+fn granule() -> u64 {
+    // SAFETY: a plain query.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(page).unwrap_or(4096).max(4096)
+}
+
+/// Addresses for the whole ledger, with nothing behind them.
+fn reserve(bytes: u64) -> Option<*mut u8> {
+    // SAFETY: a new mapping that takes no memory; no child needs it.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let base = libc::mmap(std::ptr::null_mut(), bytes as usize, libc::PROT_NONE, flags, -1, 0);
+        if base == libc::MAP_FAILED {
+            return None;
         }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EINTR) {
-            break error;
-        }
-    };
-    if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
-        return Err(error);
+        libc::madvise(base, bytes as usize, libc::MADV_DONTFORK);
+        Some(base.cast())
     }
-    // SAFETY: borrowed for this function; the caller keeps it open.
-    let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
-    let mut page = [0; PAGE as usize];
-    for at in (offset..offset + bytes).step_by(PAGE as usize) {
-        file.read_exact_at(&mut page, at)?;
-        file.write_all_at(&page, at)?;
+}
+
+/// Maps a piece of the file at its place in the reserved range.
+fn map_at(at: *mut u8, fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
+    // SAFETY: the place is inside the range that `reserve` gave, and nobody uses it yet.
+    unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        if libc::mmap(at.cast(), bytes as usize, access, flags, fd, offset as i64) == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // A child must not write into its parent's ledger, and has no use for it.
+        libc::madvise(at.cast(), bytes as usize, libc::MADV_DONTFORK);
     }
     Ok(())
 }
 
-/// Lays the tables out behind the header; the header and the length of the file.
-fn header(id: ProcessId, uid: u32, depth: u32, sizes: &[(TableKind, u64)]) -> (Header, u64) {
+/// The header as it is written, the tables with their places in memory, and the bytes that all of it may reach.
+fn header(plan: &Plan<'_>) -> (Header, Vec<TableDesc>, u64) {
     let mut header = Header::new_zeroed();
     header.magic = MAGIC;
     header.version = VERSION;
     header.byte_order = 0x0102_0304;
-    header.pid = id.pid;
-    header.uid = uid;
-    header.start_ticks = id.start_ticks;
+    header.pid = plan.id.pid;
+    header.uid = plan.uid;
+    header.start_ticks = plan.id.start_ticks;
     header.boot_id = boot_id();
     header.pid_ns = pid_namespace();
-    header.stack_depth = depth;
-    header.created_ns = crate::clock::precise_ns();
-    header.created_real_ns = crate::clock::real_ns();
+    header.stack_depth = plan.stack_depth;
+    header.created_ns = clock::precise_ns();
+    header.created_real_ns = clock::real_ns();
     header.state = gpumem_wire::kinds::State::Recording as u32;
     header.interception = gpumem_wire::kinds::Interception::None as u32;
-    let mut offset = HEADER_BYTES as u64;
-    for (desc, &(kind, slots)) in header.tables.iter_mut().zip(sizes) {
+    let mut offset = HEAD_BYTES.next_multiple_of(granule());
+    let mut directory = Vec::with_capacity(plan.sizes.len());
+    for (desc, &(kind, slots)) in header.tables.iter_mut().zip(plan.sizes) {
         let slot = TableKind::from_u32(kind as u32).map_or(1, |(_, bytes)| bytes);
-        // Tables on pages of their own: storage is taken by the page.
-        *desc = TableDesc { kind: kind as u32, slot_bytes: slot as u32, offset, capacity: slots, used: 0, written: 0 };
-        offset += (slots * slot as u64).div_ceil(PAGE) * PAGE;
+        *desc = TableDesc { kind: kind as u32, slot_bytes: slot as u32, capacity: slots, ..Default::default() };
+        directory.push(TableDesc { offset, ..*desc });
+        // Tables on pages of their own: pieces are mapped by the page.
+        offset += (slots * slot as u64).next_multiple_of(granule());
         header.tables_len += 1;
     }
-    (header, offset)
+    (header, directory, offset)
 }
 
 /// This boot of the machine; zeroes if it cannot be told.
@@ -255,49 +327,24 @@ pub fn pid_namespace() -> u64 {
 /// The header of a ledger of our version, if the file is one.
 pub fn header_of(path: &Path) -> Option<Header> {
     let mut page = [0; HEADER_BYTES];
-    File::open(path).ok()?.read_exact_at(&mut page, 0).ok()?;
+    storage::open_own(path)?.read_exact_at(&mut page, 0).ok()?;
     let header = Header::read_from_bytes(&page).ok()?;
     (header.magic == MAGIC && header.version == VERSION).then_some(header)
 }
 
 /// This process by pid and start time.
 pub fn this_process() -> Result<ProcessId, String> {
-    let stat = std::fs::read_to_string("/proc/self/stat").map_err(|error| format!("/proc/self/stat: {error}"))?;
+    let stat = std::fs::read("/proc/self/stat").map_err(|error| format!("/proc/self/stat: {error}"))?;
     let start_ticks = place::start_ticks(&stat).ok_or("/proc/self/stat: no start time in it")?;
     Ok(ProcessId { pid: std::process::id(), start_ticks })
 }
 
-/// Beyond RLIMIT_FSIZE a file operation is a SIGXFSZ, not an error.
+/// A ledger that will not be able to grow is none.
 fn check_file_size_limit(bytes: u64) -> Result<(), String> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a plain system call that fills the struct.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
-    if known && limit.rlim_cur != libc::RLIM_INFINITY && limit.rlim_cur < bytes {
-        return Err(format!(
-            "the process may write files of {} bytes at most (ulimit -f), the ledger may grow to {bytes}: lower GPUMEM_LEDGER_MAX",
-            limit.rlim_cur
-        ));
+    match file_size_limit() {
+        Some(limit) if limit < bytes => Err(format!(
+            "the process may write files of {limit} bytes at most (ulimit -f), the ledger may grow to {bytes}: lower GPUMEM_LEDGER_MAX"
+        )),
+        _ => Ok(()),
     }
-    Ok(())
-}
-
-/// Makes the directory, or checks that the one there is safe to use.
-fn make_directory(dir: &Path, uid: u32, named_by_user: bool) -> Result<(), String> {
-    match DirBuilder::new().recursive(named_by_user).mode(0o700).create(dir) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(format!("{}: cannot make the directory: {error}", dir.display())),
-    }
-    let what = std::fs::symlink_metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    // A directory that the user named may be a link, or shared with a group, on purpose.
-    if named_by_user {
-        return Ok(());
-    }
-    if !what.is_dir() || what.uid() != uid || what.mode() & 0o022 != 0 {
-        return Err(format!(
-            "{}: not a directory of user {uid} alone: remove it, or name another in GPUMEM_DIR",
-            dir.display()
-        ));
-    }
-    Ok(())
 }

@@ -1,19 +1,24 @@
 //! The process's ledger: a memory-mapped file that is the shim's own bookkeeping, so that anyone
 //! may read it from outside without asking, also after the process is gone.
 //!
-//! * [`file`]: making the file and taking storage for it; [`sweep`]: what dead processes left.
+//! * [`file`]: making the file and letting its tables grow; [`storage`]: files that no touch of can end the
+//!   program; [`directory`]: where ledgers lie; [`sweep`]: what dead processes left.
 //! * [`table`]: fixed slots, free lists, growth; knows no meaning.
 //! * [`text`]: interned strings.
 //! * this file: which tables there are and how large.
 
+mod directory;
 pub mod file;
+pub mod storage;
 mod sweep;
 pub mod table;
 pub mod text;
 
-use file::{Backing, Full};
+use file::{Backing, Full, Plan};
 use gpumem_wire::counters;
 use gpumem_wire::layout::*;
+use gpumem_wire::place;
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use table::{Ring, Table, Words};
@@ -70,6 +75,8 @@ pub struct Ledger {
     pub threads: Table<ThreadSlot>,
     counters: Words,
     pub path: PathBuf,
+    /// Why better places could not have it, a sentence each.
+    pub passed_over: Vec<String>,
 }
 
 /// Share of the ledger, in percent, that a table may reach. Live allocations are what grows; a
@@ -112,7 +119,22 @@ impl Ledger {
         sizes.push((TableKind::Events, settings.events));
         sizes.push((TableKind::Samples, SAMPLES));
         sizes.push((TableKind::Counters, counters));
-        let (backing, path) = Backing::create(settings, &sizes)?;
+        // SAFETY: geteuid has no failure.
+        let uid = unsafe { libc::geteuid() };
+        let plan = Plan { id: file::this_process()?, uid, stack_depth: settings.stacks, sizes: &sizes };
+        let runtime_dir = place::runtime_dir(uid);
+        let mut refusals = Vec::new();
+        for dir in place::directories(settings.dir.as_deref(), runtime_dir.as_deref(), uid) {
+            match Self::create_in(&plan, &dir, settings.dir.is_some()) {
+                Ok(ledger) => return Ok(Self { passed_over: refusals, ..ledger }),
+                Err(why) => refusals.push(why),
+            }
+        }
+        Err(refusals.join("; "))
+    }
+
+    fn create_in(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<Self, String> {
+        let (backing, path) = Backing::create(plan, dir, named)?;
         let backing: &'static Backing = Box::leak(Box::new(backing));
         Self::lay_out(backing, &path).map_err(|_| {
             backing.discard(&path);
@@ -140,6 +162,7 @@ impl Ledger {
             threads: Table::new(backing)?,
             counters: Words::new(backing, TableKind::Counters).filled()?,
             path: path.to_owned(),
+            passed_over: Vec::new(),
         })
     }
 
@@ -159,7 +182,7 @@ impl Ledger {
     pub fn count_all(&self, shard: usize, counts: &[(usize, u64)]) {
         // Each of the first threads has a shard of its own, which needs no atomic addition; the others share
         // the rest.
-        const OWN: usize = counters::SHARDS / 4 * 3;
+        const OWN: usize = counters::OWN_SHARDS;
         if shard < OWN {
             let first = shard * counters::PER_SHARD;
             for &(counter, n) in counts {
@@ -172,6 +195,45 @@ impl Ledger {
                 self.counters.at(first + counter).fetch_add(n, Relaxed);
             }
         }
+    }
+
+    /// Adds an allocation to what a stack led to, in the shard of the calling thread ([`counters::SITES`]).
+    #[inline(always)]
+    pub fn allocated_at(&self, shard: usize, stack: StackRef, bytes: u64) {
+        if shard >= counters::OWN_SHARDS {
+            return self.add_to_stack(stack, 1, bytes);
+        }
+        let way = stack as usize % counters::SITE_WAYS;
+        let at = shard * counters::PER_SHARD + counters::SITES + 2 * way;
+        let (site, of_site) = (self.counters.at(at), self.counters.at(at + 1));
+        let known = site.load(Relaxed);
+        // The same stack, and room for one more.
+        if known ^ counters::site(stack, 0) < u64::from(u32::MAX) {
+            site.store(known + 1, Relaxed);
+            of_site.store(of_site.load(Relaxed).wrapping_add(bytes), Relaxed);
+        } else {
+            self.next_stack(site, of_site, stack, bytes);
+        }
+    }
+
+    /// Adds a place's stack to its record, and gives the place to another.
+    #[cold]
+    fn next_stack(&self, site: &AtomicU64, of_site: &AtomicU64, stack: StackRef, bytes: u64) {
+        let (known, sum) = (site.load(Relaxed), of_site.load(Relaxed));
+        // Nobody reads the place's bytes as those of the new stack.
+        site.store(0, Relaxed);
+        of_site.store(bytes, Relaxed);
+        site.store(counters::site(stack, 1), Relaxed);
+        self.add_to_stack((known >> 32) as StackRef, known & u64::from(u32::MAX), sum);
+    }
+
+    fn add_to_stack(&self, stack: StackRef, allocs: u64, bytes: u64) {
+        // The file may have been damaged by anybody.
+        let Some(index) = stack.checked_sub(1).filter(|&index| u64::from(index) < self.stacks.handed_out()) else {
+            return;
+        };
+        self.stacks.field(index, offset_of!(StackSlot, allocs)).fetch_add(allocs, Relaxed);
+        self.stacks.field(index, offset_of!(StackSlot, alloc_bytes)).fetch_add(bytes, Relaxed);
     }
 
     /// The sum of a counter.

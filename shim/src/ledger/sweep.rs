@@ -1,8 +1,10 @@
 //! Sweeping up after dead processes, each time a ledger is made.
 
-use super::file;
+use super::{file, storage};
 use gpumem_wire::layout::Header;
 use gpumem_wire::place::{self, ProcessId};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -10,26 +12,32 @@ use std::time::SystemTime;
 /// did not get to, which tell what happened.
 const KEPT: usize = 8;
 
-/// Removes what dead processes left: their ledgers but for the newest few of either kind, and their sockets.
+/// Removes what dead processes of this user left: their ledgers but for the newest few of either kind, and their
+/// sockets.
 pub fn sweep(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     let (mut exited, mut killed) = (Vec::new(), Vec::new());
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(ProcessId::from_ledger_name) else { continue };
+        // Its owner's word counts for the owner's own files alone: anybody can write a ledger that names another
+        // process, or make a link.
         if let Ok(what) = entry.metadata()
-            && what.is_file()
             && let Some(header) = file::header_of(&entry.path())
+            && (header.pid, header.start_ticks) == (id.pid, id.start_ticks)
             && is_dead(&header, id)
         {
-            let _ = std::fs::remove_file(dir.join(id.socket_name()));
+            let socket = dir.join(id.socket_name());
+            if std::fs::symlink_metadata(&socket).is_ok_and(|socket| socket.uid() == what.uid()) {
+                let _ = std::fs::remove_file(socket);
+            }
             let which = if header.exited_ns == 0 { &mut killed } else { &mut exited };
             which.push((what.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()));
         }
     }
     for mut which in [exited, killed] {
         which.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, path) in which.iter().skip(KEPT) {
+        for (_, path) in which.iter().skip(KEPT).filter(|(_, path)| storage::open_own(path).is_some()) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -38,15 +46,58 @@ pub fn sweep(dir: &Path) {
 /// Whether the process that wrote a ledger is certainly gone. Of a process in another pid namespace
 /// (a container that shares the directory) nothing is certain.
 fn is_dead(header: &Header, id: ProcessId) -> bool {
-    if header.boot_id != file::boot_id() {
-        return true;
+    let unknown = [0; 16];
+    let boots = (header.boot_id, file::boot_id());
+    if boots.0 != boots.1 {
+        return boots.0 != unknown && boots.1 != unknown;
     }
     if header.pid_ns == 0 || header.pid_ns != file::pid_namespace() {
         return false;
     }
-    match std::fs::read_to_string(format!("/proc/{}/stat", id.pid)) {
+    match std::fs::read(format!("/proc/{}/stat", id.pid)) {
+        // What cannot be read counts as alive.
         Ok(stat) => place::start_ticks(&stat).is_some_and(|start| start != id.start_ticks),
-        // Without a /proc that shows us, it shows nobody.
-        Err(_) => Path::new("/proc/self/stat").exists(),
+        // A /proc that hides processes hides living ones, too.
+        Err(error) => error.kind() == io::ErrorKind::NotFound && is_no_process(id.pid),
+    }
+}
+
+/// Whether the kernel says that there is no process of this number.
+fn is_no_process(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return true };
+    // SAFETY: signal 0 is sent to nobody.
+    let there = unsafe { libc::kill(pid, 0) } == 0;
+    !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+    use zerocopy::FromZeros;
+
+    fn header(id: ProcessId) -> Header {
+        let mut header = Header::new_zeroed();
+        (header.pid, header.start_ticks) = (id.pid, id.start_ticks);
+        (header.boot_id, header.pid_ns) = (file::boot_id(), file::pid_namespace());
+        header
+    }
+
+    #[test]
+    fn a_process_whose_name_is_half_a_character_is_alive() {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "printf '\\346\\274' > /proc/$$/comm; echo; read x"]);
+        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = [0];
+        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let stat = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
+        assert!(std::str::from_utf8(&stat).is_err(), "the name was taken");
+        let id = ProcessId { pid: child.id(), start_ticks: place::start_ticks(&stat).unwrap() };
+        assert!(!is_dead(&header(id), id));
+        let before = ProcessId { start_ticks: id.start_ticks - 1, ..id };
+        assert!(is_dead(&header(before), before), "its number was another's");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(is_dead(&header(id), id));
     }
 }

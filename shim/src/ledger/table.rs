@@ -309,14 +309,15 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::file::{self, Plan};
     use gpumem_wire::layout::AllocSlot;
-    use gpumem_wire::settings::Settings;
     use std::sync::mpsc;
 
     fn table(slots: u64) -> Table<AllocSlot> {
         let dir = std::env::temp_dir().join(format!("gpumem-table-{}-{slots}", std::process::id()));
-        let (settings, _) = Settings::read(std::iter::once(("GPUMEM_DIR".into(), dir.clone().into())));
-        let (backing, path) = Backing::create(&settings, &[(TableKind::Allocs, slots)]).unwrap();
+        let sizes = [(TableKind::Allocs, slots)];
+        let plan = Plan { id: file::this_process().unwrap(), uid: 0, stack_depth: 0, sizes: &sizes };
+        let (backing, path) = Backing::create(&plan, &dir, true).unwrap();
         let backing: &'static Backing = Box::leak(Box::new(backing));
         std::fs::remove_file(path).unwrap();
         std::fs::remove_dir_all(dir).unwrap();

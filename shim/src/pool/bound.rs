@@ -93,7 +93,6 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::memory;
     use crate::pool::block::Block;
     use crate::pool::thread::Pushed;
     use gpumem_wire::kinds::Vendor;
@@ -132,10 +131,7 @@ mod tests {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings);
         let owners: Vec<&'static Owner> = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
-            .map(|(context, device, share)| {
-                let owner = Owner::new(Vendor::Cuda, context, 0, device, share, memory::calls(Vendor::Cuda));
-                &*Box::leak(Box::new(owner))
-            })
+            .map(|(context, device, share)| Owner::made_up(context, device, share))
             .to_vec();
         lock(&pool.owners).extend(&owners);
         let cache: &'static ThreadCache = Box::leak(Box::default());

@@ -1,9 +1,8 @@
 //! Idle blocks go back to the driver: in time, above a bound, and when somebody asks.
 //!
-//! A real free waits for all work of its context, so blocks go back only inside a wait of the program's own, or
-//! while the context is known to do nothing.
+//! [`super::unhurried`] says how, so that neither the program nor the control thread waits for the device's work.
 
-use super::ladder::Moving;
+use super::back::Most;
 use super::owner::Owner;
 use super::thread::ThreadCache;
 use super::{Pool, all, lock};
@@ -11,6 +10,7 @@ use crate::shim::Shim;
 use crate::{backend, clock, gate};
 use gpumem_wire::{counters, units};
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
 
 /// The curve is not looked at more often in the frees of a program, ns.
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -49,31 +49,21 @@ impl Pool {
         idle - (may_stay as u64).min(idle)
     }
 
-    /// Gives back the oldest idle blocks, no more than so many bytes. The context is idle.
-    fn release_within(&self, owner: &'static Owner, mut bytes: u64) {
-        while let Some(next) = owner.oldest_bytes().filter(|&next| next <= bytes) {
-            let released = self.release_idle(owner, next, 1);
-            if released == 0 {
-                return;
-            }
-            bytes = bytes.saturating_sub(released);
-        }
-    }
-
     /// What is done once a second, by the control thread.
     pub fn tick(&'static self, shim: &'static Shim) {
         self.collect(shim);
         self.tell_all(shim);
         for owner in self.owners() {
-            let Some(staying) = owner.staying().filter(|_| !self.is_closed()) else { continue };
+            let Some(staying) = owner.staying().filter(|_| !self.is_ending()) else { continue };
             let now = clock::now_ns();
             if owner.has_pending() {
                 owner.reap(now);
             }
-            let over = if self.is_low(owner) { owner.idle() } else { self.over_most_idle(owner) };
+            let all_goes = self.is_closed() || self.is_low(owner);
+            let over = if all_goes { owner.idle() } else { self.over_most_idle(owner) };
             let due = self.due(owner, now).max(over);
-            if due > 0 && owner.is_idle() {
-                self.release_within(owner, due);
+            if due > 0 {
+                self.release_unhurried(owner, Most::Within(due));
             }
             shim.pool_idle(owner, self.idle(owner), owner.blocks());
             drop(staying);
@@ -112,9 +102,9 @@ impl Pool {
     /// Takes in what a thread keeps and has not used since this was last done.
     fn collect_unused(&self, cache: &ThreadCache) {
         let Some(mut taken) = (cache.bytes.load(Relaxed) != 0).then(|| cache.take()).flatten() else { return };
-        let _moving = Moving::begin(&self.moves);
         // SAFETY: owners are never freed.
         let Some(owner) = (unsafe { taken.owner().as_ref() }) else { return };
+        let _moving = owner.moves.blocks.begin();
         let (unused, now) = (taken.unused(), clock::now_ns());
         if !owner.gone.load(Relaxed) {
             unused.into_iter().for_each(|block| owner.keep(block, now));
@@ -151,11 +141,11 @@ impl Pool {
         self.gather(shim);
         let (mut back, mut stays) = (0, 0);
         for owner in self.owners() {
-            let Some(_staying) = owner.staying().filter(|_| !self.is_closed()) else { continue };
+            let Some(_staying) = owner.staying().filter(|_| !self.is_ending()) else { continue };
             if owner.has_pending() {
                 owner.reap(clock::now_ns());
             }
-            back += self.release_idle(owner, u64::MAX, usize::MAX);
+            back += self.release_for_user(owner);
             stays += self.idle(owner);
             shim.pool_idle(owner, self.idle(owner), owner.blocks());
         }
@@ -184,13 +174,10 @@ pub fn trim(shim: &'static Shim) -> String {
 /// The process is ending: nothing is given back any more, by no thread of ours either.
 extern "C" fn at_exit() {
     for pool in all() {
-        pool.close();
+        pool.end();
         for owner in pool.owners() {
             // Not for ever: what it waits for may be the program's own.
-            let start = clock::precise_ns();
-            while owner.releasing.try_lock().is_err() && clock::precise_ns() - start < 1_000_000_000 {
-                std::thread::yield_now();
-            }
+            owner.wait_for_releases(Duration::from_secs(1));
         }
     }
 }
@@ -204,7 +191,6 @@ pub fn end_before_the_library() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::memory;
     use crate::pool::block::{Block, State};
     use crate::pool::thread::Pushed;
     use gpumem_wire::kinds::Vendor;
@@ -215,8 +201,7 @@ mod tests {
     fn what_a_thread_does_not_use_is_everybodys() {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings);
-        let owner = Owner::new(Vendor::Cuda, 1, 0, 0, 0, memory::calls(Vendor::Cuda));
-        let (owner, cache): (&'static Owner, _) = (Box::leak(Box::new(owner)), ThreadCache::default());
+        let (owner, cache) = (Owner::made_up(1, 0, 0), ThreadCache::default());
         let push = |class, bytes| {
             let block: &'static Block = Box::leak(Box::default());
             block.bytes.store(bytes, Relaxed);

@@ -29,7 +29,7 @@ struct Now {
 
 /// Whoever ends a context waits this long for those that look at it; they may wait for its work, and so does the
 /// driver when it ends one.
-const LONGEST_VISIT: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_VISIT: Duration = Duration::from_secs(30);
 
 /// While it lives, a context does not end.
 pub struct Visit(u64, &'static Visits);
@@ -136,7 +136,7 @@ pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
     };
     let contexts: Vec<u64> = contexts_beside(record, context).collect();
     let are_all = shim.are_all_contexts(contexts.len());
-    let is_over = |context| look_in(vendor, context, || behind_all_of(calls, context, None, over));
+    let is_over = |context| look_in(vendor, context, || behind_all_of(calls, context, over));
     let all_over = || contexts.into_iter().all(|context| is_over(context).flatten() == Some(true));
     let rest = || all_over() && activity::quiet_but_here() == quiet;
     Some(if are_all { activity::no_outside_if(rest) } else { rest() })
@@ -156,28 +156,30 @@ fn contexts_beside(record: ContextRef, context: u64) -> impl Iterator<Item = u64
     others.into_iter().chain([context])
 }
 
-/// Runs `f` in a context, with an event behind all its work (of `spare` ones, if there are any), or without one
-/// where there are no such events. `None` if something captures.
-fn behind_all_of<R>(
-    calls: &'static dyn MemoryCalls,
-    context: u64,
-    spare: Option<&Mutex<Vec<Event>>>,
-    f: impl FnOnce(Option<Event>) -> R,
-) -> Option<R> {
+/// Runs `f` in a context, with an event behind all its work, or without one where there are no such events. `None` if
+/// something captures.
+fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
     calls.within(context, || {
-        let known = spare.and_then(|spare| lock(spare).pop());
-        let event = undisturbed(|| calls.behind_all(context, known))?;
+        let event = undisturbed(|| calls.behind_all(context, None))?;
         let result = f(event);
-        match (event, spare) {
-            (Some(event), Some(spare)) => lock(spare).push(event),
-            (Some(event), None) => calls.drop_event(event),
-            (None, _) => {}
+        if let Some(event) = event {
+            calls.drop_event(event);
         }
         Some(result)
     })
 }
 
 impl Owner {
+    /// As [`behind_all_of`], with an event that is used again.
+    fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
+        self.within(|| {
+            let event = self.behind_all()?;
+            let result = f(event);
+            lock(&self.events).extend(event);
+            Some(result)
+        })
+    }
+
     /// Waits for all work of the context, as the driver's own free does, and for no other's. `None` if that
     /// cannot be now without disturbing a capture.
     pub fn barrier(&self) -> Option<Status> {
@@ -186,7 +188,7 @@ impl Owner {
             Some(event) => Some(self.calls.wait(event)),
             None => undisturbed(|| self.calls.synchronize()),
         };
-        let status = behind_all_of(self.calls, self.context, Some(&self.events), wait)??;
+        let status = self.with_event(wait)??;
         if status == SUCCESS {
             self.clean(quiet);
         }
@@ -204,7 +206,7 @@ impl Owner {
         }
         let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
         // The thread that asks may be ours: a context that is looked at stays until it is done.
-        let look = || behind_all_of(self.calls, self.context, Some(&self.events), over);
+        let look = || self.with_event(over);
         let idle = look_in(self.vendor, self.context, look).flatten() == Some(true);
         if idle {
             self.clean(quiet);

@@ -1,6 +1,7 @@
 //! A context ends, and all of its blocks with it; or it was to end, and the driver refused.
 
 use super::block::{Block, SPILLED, State};
+use super::device::LONGEST_VISIT;
 use super::owner::Owner;
 use super::thread::LOOKS;
 use super::{Pool, lock};
@@ -40,8 +41,10 @@ impl Leaving<'_> {
         let now = clock::now_ns();
         for (before, block, was) in self.blocks {
             let again = || {
-                let Owner { vendor, context, record, device, share, calls, .. } = *before;
-                self.pool.add(&mut lock(&self.pool.owners), Owner::new(vendor, context, record, device, share, calls))
+                let Owner { vendor, context, record, device, share, calls, moves, .. } = *before;
+                let again = Owner::new(vendor, context, record, device, share, calls, moves);
+                again.lane.store(before.lane.load(Relaxed), Relaxed);
+                self.pool.add(&mut lock(&self.pool.owners), again)
             };
             let owner = *owners.entry(std::ptr::from_ref(before)).or_insert_with(again);
             let addr = block.addr.load(Relaxed);
@@ -70,7 +73,7 @@ impl Pool {
         for owner in self.owners().into_iter().filter(|owner| owner.context == context) {
             owner.gone.store(true, SeqCst);
             // Whoever gives blocks back now finishes first.
-            drop(lock(&owner.releasing));
+            owner.wait_for_releases(LONGEST_VISIT);
             let (idle, waiting) = owner.let_go();
             let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
             let mut ours: FxHashMap<*const Block, Was> = idle.into_iter().map(here(Was::Idle)).collect();
@@ -122,7 +125,6 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::memory;
     use crate::pool::thread::{Pushed, ThreadCache};
     use gpumem_wire::kinds::Vendor;
     use gpumem_wire::settings::Settings;
@@ -138,8 +140,7 @@ mod tests {
         lock(&pool.caches).push(cache);
         let mut all = FxHashSet::default();
         for context in 1..=20_u64 {
-            let owner = Owner::new(Vendor::Cuda, context, 0, 0, 0, memory::calls(Vendor::Cuda));
-            let owner: &'static Owner = Box::leak(Box::new(owner));
+            let owner = Owner::made_up(context, 0, 0);
             lock(&pool.owners).push(owner);
             cache.take().unwrap().rebind(owner);
             let mut of_it = FxHashSet::default();

@@ -2,8 +2,8 @@
 
 use super::Pool;
 use super::ask::NOWHERE;
+use super::back::Most;
 use super::block::{Block, PINNED, SPILLED, State};
-use super::ladder::Moving;
 use super::owner::Owner;
 use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
@@ -98,7 +98,7 @@ impl Pool {
     /// Puts a block that no work uses where later requests find it. `bytes`: what leaves the program.
     #[inline]
     fn put(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner, bytes: i64) {
-        let _moving = self.moving();
+        let _moving = self.moving(owner);
         let cache = self.cache();
         let taken = cache.enter().filter(|taken| std::ptr::eq(taken.owner(), owner));
         let class = self.class_of(block.bytes.load(Relaxed));
@@ -137,7 +137,7 @@ impl Pool {
             // Before: another thread may get the block at once.
             call.note(|shim| shim.pool_free(block));
             // Nobody else finds the blocks that are looked at.
-            let _moving = Moving::begin(&self.moves);
+            let _moving = owner.moves.blocks.begin();
             match owner.is_over_or_kept(block, clock::now_ns()) {
                 true => call.note(|shim| self.put(shim, block, owner, bytes)),
                 false => call.note(|shim| shim.pool_told(owner, -bytes)),
@@ -146,7 +146,8 @@ impl Pool {
         }
         let waited = {
             let _errno = KeepErrno::new();
-            owner.barrier()
+            owner.prepare();
+            if owner.has_pending() { owner.barrier_for_all(clock::now_ns()) } else { owner.barrier() }
         };
         match waited {
             Some(SUCCESS) => {}
@@ -183,7 +184,7 @@ impl Pool {
     fn pay(&'static self, owner: &'static Owner) {
         let due = owner.in_the_way(0).max(self.decayed(owner, clock::now_ns()));
         if due > 0 {
-            self.release(owner, due, MOST_RELEASED);
+            self.release_where_waited(owner, Most::AtLeast(due, MOST_RELEASED), || true);
         }
     }
 
@@ -191,7 +192,7 @@ impl Pool {
     /// time for it.
     #[cold]
     fn over_the_bound(&'static self, owner: &'static Owner) {
-        self.release_if(owner, self.over_most_idle(owner), MOST_RELEASED, || owner.is_clean());
+        self.release_where_waited(owner, Most::AtLeast(self.over_most_idle(owner), MOST_RELEASED), || owner.is_clean());
     }
 
     /// The driver frees it. It is taken out before: another thread may get the address at once.
@@ -222,7 +223,7 @@ impl Pool {
             });
             return status;
         }
-        let _moving = self.moving();
+        let _moving = owner.and_then(|owner| self.moving(owner));
         if let Some(owner) = owner {
             if !block.has(SPILLED) {
                 owner.shrank(block.bytes.load(Relaxed));

@@ -40,7 +40,10 @@ impl Pool {
         if slot == NO_SLOT || told != 0 {
             return Some(self.hand_out(call, block, owner, bytes, told));
         }
-        let stack = if shim.takes_stack(bytes) { stack(call, bytes) } else { 0 };
+        let stack = match shim.takes_stack(bytes) {
+            true => shim.known_site(local, call.site(), bytes).unwrap_or_else(|| stack(call, bytes)),
+            false => 0,
+        };
         block.asked.store(bytes, Relaxed);
         shim.write_live(slot, block, owner, bytes, (local, local.known_tid()), stack);
         shim.ledger.count_all(
@@ -70,7 +73,7 @@ impl Pool {
             return false;
         }
         // It is this thread's now.
-        let _moving = self.moving();
+        let _moving = self.moving(owner);
         let asked = block.asked.load(Relaxed);
         shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
         shim.ledger.count_all(

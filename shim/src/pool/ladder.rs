@@ -2,16 +2,18 @@
 //! where the user allows it, the allocation is placed outside of the device's memory.
 
 use super::Pool;
+use super::back::LONGEST_WAIT;
 use super::block::{HOST, MANAGED};
 use super::lock;
+use super::moves::{Moves, Moving, are_still_at};
 use super::owner::Owner;
 use crate::call::Call;
-use crate::{backend, clock, gate, graphs};
+use crate::{backend, gate, graphs};
 use gpumem_abi::types::{Device, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::OomFallback;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// Times that idle blocks go back for one request at most.
@@ -24,26 +26,6 @@ pub struct Given {
     pub addr: Option<u64>,
     pub bytes: u64,
     pub flags: u32,
-}
-
-/// A block on its way: from the live ones to the idle ones, or from those to the driver.
-pub(super) struct Moving<'a>(&'a Moves);
-
-/// How many moves began, and ended.
-pub(super) type Moves = (AtomicU64, AtomicU64);
-
-impl<'a> Moving<'a> {
-    #[cold]
-    pub fn begin(moves: &'a Moves) -> Self {
-        moves.0.fetch_add(1, SeqCst);
-        Self(moves)
-    }
-}
-
-impl Drop for Moving<'_> {
-    fn drop(&mut self) {
-        self.0.1.fetch_add(1, SeqCst);
-    }
 }
 
 /// Bytes that the quota has room for, until they are counted.
@@ -67,7 +49,8 @@ impl Drop for Reserved {
 }
 
 impl Pool {
-    /// Asks for a block of `rounded` bytes until there is nothing more to try. `room`: to be held until they are counted.
+    /// Asks for a block of `rounded` bytes until there is nothing more to try, then for one of `asked`. `room`: to be held
+    /// until they are counted.
     ///
     /// # Errors
     /// The driver's, or its code for no memory at the quota.
@@ -80,28 +63,26 @@ impl Pool {
         real: &mut dyn FnMut(u64) -> Status,
         room: &mut Option<Reserved>,
     ) -> Result<Given, Status> {
-        let plain = |bytes| Given { addr: None, bytes, flags: 0 };
         let mut status = OUT_OF_MEMORY;
-        *room = self.admits(owner, rounded);
+        let mut bytes = rounded;
+        *room = self.admits(owner, bytes);
+        if room.is_none() && asked < rounded {
+            bytes = asked;
+            *room = self.admits(owner, bytes);
+        }
         if room.is_some() {
-            // Other threads take what one gives back, and give back what another one looks for.
-            for _ in 0..FLUSHES {
-                let before = self.moved();
-                status = real(rounded);
-                if status != OUT_OF_MEMORY {
-                    return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
-                }
-                // Without anything to give back, or enough of it, what the driver said is the answer.
-                if !self.make_room(owner, rounded) && self.is_still_at(before) {
-                    break;
-                }
+            status = self.until_there_is_room(owner, bytes, None, &mut || real(bytes));
+            // A few more than were asked for are what does not fit.
+            if status == OUT_OF_MEMORY && asked < bytes {
+                bytes = asked;
+                status = real(bytes);
             }
             // HIP has the answer of the last call as the thread's last error: that has to be this one's.
             if status == OUT_OF_MEMORY && (relieve_graphs(owner) || self.vendor == Vendor::Hip) {
-                status = real(rounded);
+                status = real(bytes);
             }
             if status != OUT_OF_MEMORY {
-                return if status == SUCCESS { Ok(plain(rounded)) } else { Err(status) };
+                return if status == SUCCESS { Ok(Given { addr: None, bytes, flags: 0 }) } else { Err(status) };
             }
         } else {
             call.note(|shim| shim.limit_refused(asked));
@@ -112,6 +93,37 @@ impl Pool {
         Err(status)
     }
 
+    /// Asks for so many bytes until there are some, or nothing more to give back. `first`: what the driver said just now.
+    fn until_there_is_room(
+        &'static self,
+        owner: &'static Owner,
+        bytes: u64,
+        mut first: Option<Status>,
+        real: &mut dyn FnMut() -> Status,
+    ) -> Status {
+        let mut status = OUT_OF_MEMORY;
+        // Other threads take what one gives back, and give back what another one looks for.
+        for _ in 0..FLUSHES {
+            let blocks = &owner.moves.blocks;
+            let before = blocks.ended();
+            status = first.take().unwrap_or_else(&mut *real);
+            // Without anything to give back, or enough of it, what the driver said is the answer.
+            if status != OUT_OF_MEMORY
+                || !self.make_room(owner, bytes) && are_still_at(&[(blocks, before)], self.longest_move(owner))
+            {
+                break;
+            }
+        }
+        status
+    }
+
+    /// How long something may be on its way.
+    fn longest_move(&self, owner: &Owner) -> Duration {
+        /// A thread that has to wait for a processor.
+        const DESCHEDULED: Duration = Duration::from_secs(2);
+        if self.deferred || !owner.gives_back_at_once() { LONGEST_WAIT } else { DESCHEDULED }
+    }
+
     /// Room that the quota has for so many bytes more, after idle blocks went back if need be: held until these are
     /// counted.
     pub fn admits(&'static self, owner: &'static Owner, bytes: u64) -> Option<Reserved> {
@@ -120,15 +132,15 @@ impl Pool {
             return Some(Reserved::none());
         }
         for _ in 0..FLUSHES {
-            let before = self.moved();
+            let Moves { blocks, requests } = owner.moves;
+            let before = [(blocks, blocks.ended()), (requests, requests.ended())];
             if let Some(reserved) = self.reserve(owner, bytes, limit) {
                 return Some(reserved);
             }
-            if super::looks::capturing() {
-                return None;
-            }
             // What others have reserved counts twice while it is being counted.
-            if self.flush(owner.device) == 0 && self.is_still_at(before) {
+            if !self.may_flush(owner)
+                || self.flush(owner.device) == 0 && are_still_at(&before, self.longest_move(owner))
+            {
                 break;
             }
         }
@@ -144,51 +156,29 @@ impl Pool {
             return None;
         }
         reserved.push((owner.device, bytes));
-        Some(Reserved(Some((self, (owner.device, bytes), Moving::begin(&self.moves)))))
+        Some(Reserved(Some((self, (owner.device, bytes), owner.moves.requests.begin()))))
     }
 
-    /// Gives back all that is idle, where so many bytes may fit then: it waits for all work. Whether that was anything.
+    /// Gives back all that is idle, where so many bytes may fit then. Whether that was anything.
     fn make_room(&'static self, owner: &'static Owner, bytes: u64) -> bool {
-        self.may_fit(owner, bytes) && self.flush(owner.device) > 0
+        self.may_flush(owner) && self.may_fit(owner, bytes) && self.flush(owner.device) > 0
+    }
+
+    /// Whether idle blocks can go back now: a real free is refused while something captures.
+    fn may_flush(&self, owner: &Owner) -> bool {
+        !super::looks::capturing() || owner.gives_back_at_once()
     }
 
     /// Whether so many bytes could be had if all that is idle went back, as far as is known.
     fn may_fit(&self, owner: &'static Owner, bytes: u64) -> bool {
-        if super::looks::capturing() {
-            return true;
-        }
         let info = owner.within(|| backend::of(self.vendor).memory_info());
         info.is_none_or(|(free, _)| free + self.idle_on(owner.device) >= bytes)
     }
 
-    /// How many moves have ended. As long as it changes there may be more to give back.
-    fn moved(&self) -> u64 {
-        self.moves.1.load(SeqCst)
-    }
-
-    /// Whether that is what it was, once no block is on its way. A thread that moves one may have to wait for a
-    /// processor.
-    fn is_still_at(&self, before: u64) -> bool {
-        const YIELDS: usize = 100;
-        const SLEEP: Duration = Duration::from_micros(50);
-        const SLEEPS: usize = 400;
-        for look in 0..YIELDS + SLEEPS {
-            let moved = self.moved();
-            if moved != before {
-                return false;
-            }
-            if self.moves.0.load(SeqCst) == moved {
-                return true;
-            }
-            if look < YIELDS { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
-        }
-        true
-    }
-
     /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
     #[inline(always)]
-    pub(super) fn moving(&self) -> Option<Moving<'_>> {
-        if self.limit.load(Relaxed) == 0 { None } else { Some(Moving::begin(&self.moves)) }
+    pub(super) fn moving(&self, owner: &Owner) -> Option<Moving<'static>> {
+        if self.limit.load(Relaxed) == 0 { None } else { Some(owner.moves.blocks.begin()) }
     }
 
     /// Device bytes that this process takes of an owner's device, idle ones among them.
@@ -202,23 +192,15 @@ impl Pool {
         self.owners().into_iter().filter(|owner| owner.device == device).map(|owner| self.idle(owner)).sum()
     }
 
-    /// Gives back all idle blocks of a device; how many bytes. Waits for work that uses them; where
-    /// something captures, those stay.
+    /// Gives back all idle blocks of a device; how many bytes. What work uses, where a free does not wait for it, stays if
+    /// that work does not end soon.
     pub fn flush(&'static self, device: i32) -> u64 {
         let Some(shim) = gate::shim() else { return 0 };
-        // What another thread is about to give back is nobody's meanwhile.
-        let _flushing = lock(&self.flushing);
         self.gather(shim);
-        let (now, mut released) = (clock::now_ns(), 0);
-        for owner in self.owners().into_iter().filter(|owner| owner.device == device) {
-            // The context may be another thread's, which ends it: that waits until this is done.
-            let Some(_staying) = owner.staying() else { continue };
-            if owner.has_pending() {
-                owner.settle(now);
-            }
-            owner.end_quarantine(now);
-            released += self.release(owner, u64::MAX, usize::MAX);
-        }
+        let of_device = self.owners().into_iter().filter(|owner| owner.device == device);
+        // The context may be another thread's, which ends it: that waits until this is done.
+        let give_back = |owner: &'static Owner| owner.staying().map_or(0, |_staying| self.release_all(owner));
+        let released = of_device.map(give_back).sum();
         shim.count(counters::POOL_FLUSHES, 1);
         released
     }
@@ -257,8 +239,16 @@ fn relieve_graphs(owner: &Owner) -> bool {
     graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.relieve()))
 }
 
+/// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
+pub fn flush_here(vendor: Vendor) -> u64 {
+    match (super::of(vendor), backend::of(vendor).current_device()) {
+        (Some(pool), Some(device)) => pool.flush(device),
+        _ => flush_all(vendor),
+    }
+}
+
 /// Gives back all idle blocks of a vendor's devices; how many bytes.
-pub fn flush_all(vendor: Vendor) -> u64 {
+fn flush_all(vendor: Vendor) -> u64 {
     let Some(pool) = super::of(vendor) else { return 0 };
     let mut devices: Vec<i32> = pool.owners().iter().map(|owner| owner.device).collect();
     devices.sort_unstable();
@@ -290,15 +280,24 @@ pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
 
 /// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
 /// all that is idle went back, if there is no memory.
-pub fn bounded(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
+pub fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> Status {
     let Some(_room) = room_for(call, bytes as u64) else { return OUT_OF_MEMORY };
+    again(call, bytes, real)
+}
+
+/// Runs a call that takes so many bytes of the device; again, after all that is idle went back, if there is no memory.
+pub fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
     let status = real();
-    if status != OUT_OF_MEMORY || super::looks::capturing() {
+    if status != OUT_OF_MEMORY {
         return status;
     }
-    let went_back = match of_thread(call, super::of(call.vendor)) {
-        Some((pool, owner)) => pool.make_room(owner, bytes as u64),
-        None => flush_all(call.vendor) > 0,
-    };
-    if went_back { real() } else { status }
+    match of_thread(call, super::of(call.vendor)) {
+        Some((pool, owner)) => {
+            let status = pool.until_there_is_room(owner, bytes as u64, Some(status), &mut real);
+            // As in `climb`.
+            if status == OUT_OF_MEMORY && call.vendor == Vendor::Hip { real() } else { status }
+        }
+        None if !super::looks::capturing() && flush_all(call.vendor) > 0 => real(),
+        None => status,
+    }
 }

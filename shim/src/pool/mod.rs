@@ -15,6 +15,7 @@
 //! calls are seen, when a context is broken, and once devices reach into each other's memory.
 
 pub mod ask;
+mod back;
 pub mod block;
 mod bound;
 pub mod decay;
@@ -26,17 +27,21 @@ mod hit;
 pub mod ladder;
 mod life;
 pub mod looks;
+mod moves;
 pub mod owner;
 pub mod serve;
 pub mod size;
 pub mod thread;
+mod unhurried;
 
 use crate::backend::memory::{self, MemoryCalls};
 use crate::shim::Shim;
 use crate::{activity, backend, gate, threads};
 use block::{Block, Map};
+use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
+use moves::Moves;
 use owner::Owner;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,7 +70,7 @@ pub struct Pool {
     /// Bytes of each device that this process may take; 0: as many as there are.
     pub limit: AtomicU64,
     /// Bytes that requests on their way have been granted of it, by device.
-    reserved: Mutex<Vec<(gpumem_abi::types::Device, u64)>>,
+    reserved: Mutex<Vec<(Device, u64)>>,
     /// Blocks are as large as what was asked for, where questions about sizes are not seen.
     exact: bool,
     /// Blocks come and go as they are: of classes of sizes, not filled, not kept from use.
@@ -74,6 +79,8 @@ pub struct Pool {
     sees_all: bool,
     /// Nothing is kept, and only the limit holds: the pool is off, or the process is ending.
     closed: AtomicBool,
+    /// The process is ending: nothing is given back any more.
+    ending: AtomicBool,
     owners: Mutex<Vec<&'static Owner>>,
     caches: Mutex<Vec<&'static ThreadCache>>,
     /// More than one thread has a cache, or had one.
@@ -82,9 +89,8 @@ pub struct Pool {
     looked: AtomicUsize,
     spare: Mutex<Vec<&'static Block>>,
     any_spare: AtomicBool,
-    /// Held while all idle blocks go back.
-    flushing: Mutex<()>,
-    moves: ladder::Moves,
+    /// What is on its way on each device.
+    moves: Mutex<Vec<(Device, &'static Moves)>>,
 }
 
 /// Devices were let into each other's memory: work of one may use blocks of another, which no barrier of
@@ -119,6 +125,7 @@ pub fn state(shim: &Shim, vendor: Vendor) -> PoolState {
         _ if header.mode().load(Relaxed) != Mode::Active as u32 => PoolState::RecordOnly,
         _ if header.interception().load(Relaxed) != Interception::Complete as u32 => PoolState::Interception,
         None => PoolState::Unused,
+        Some(pool) if pool.is_closed() => PoolState::Off,
         Some(_) if REACHED.load(Relaxed) => PoolState::Peers,
         Some(_) if activity::broken() => PoolState::Broken,
         Some(_) => PoolState::On,
@@ -128,6 +135,31 @@ pub fn state(shim: &Shim, vendor: Vendor) -> PoolState {
 /// All pools of the process.
 pub fn all() -> impl Iterator<Item = &'static Pool> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(of)
+}
+
+/// Pools are off since [`step_aside`], also those that are made later.
+static STEPPED_ASIDE: AtomicBool = AtomicBool::new(false);
+
+/// Serves and keeps nothing from now on, and gives back what is kept: what came of it, for people. What cannot go yet,
+/// and what another thread is just about to keep, goes within a second or two.
+pub fn step_aside(shim: &'static Shim) -> String {
+    STEPPED_ASIDE.store(true, SeqCst);
+    all().for_each(Pool::shut);
+    format!("the pool keeps nothing from now on: {}", decay::trim(shim))
+}
+
+/// Serves again after [`step_aside`].
+///
+/// # Errors
+/// Why it does not.
+pub fn step_back_in(shim: &'static Shim) -> Result<String, String> {
+    if !shim.settings.pool {
+        return Err("GPUMEM_POOL was 0 when the process started: the pool stays off".into());
+    }
+    STEPPED_ASIDE.store(false, SeqCst);
+    let may_open = |pool: &&Pool| !pool.ending.load(SeqCst);
+    all().filter(|pool| may_open(pool)).for_each(|pool| pool.closed.store(false, SeqCst));
+    Ok("the pool serves what comes from now on".into())
 }
 
 impl Pool {
@@ -152,15 +184,15 @@ impl Pool {
             exact,
             plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0,
             sees_all: calls.sees_all(),
-            closed: AtomicBool::new(!settings.pool),
+            closed: AtomicBool::new(!settings.pool || STEPPED_ASIDE.load(SeqCst)),
+            ending: AtomicBool::new(false),
             owners: Mutex::default(),
             caches: Mutex::default(),
             has_threads: AtomicBool::new(false),
             looked: AtomicUsize::new(0),
             spare: Mutex::default(),
             any_spare: AtomicBool::new(false),
-            flushing: Mutex::new(()),
-            moves: Default::default(),
+            moves: Mutex::default(),
         };
         pool.set_max(settings.pool_max);
         pool
@@ -178,9 +210,19 @@ impl Pool {
             || header.mode().load(Relaxed) != Mode::Active as u32
     }
 
-    /// From now on every free is the real one, and nothing is kept.
-    pub fn close(&self) {
-        self.closed.store(true, Relaxed);
+    /// From now on every free is the real one, nothing is kept, and nothing goes back.
+    fn end(&self) {
+        self.shut();
+        self.ending.store(true, SeqCst);
+    }
+
+    /// Serves and keeps nothing from now on. No lock is taken: the allocator calls this.
+    pub fn shut(&self) {
+        self.closed.store(true, SeqCst);
+    }
+
+    fn is_ending(&self) -> bool {
+        self.ending.load(SeqCst)
     }
 
     pub fn is_closed(&self) -> bool {
@@ -211,11 +253,23 @@ impl Pool {
             return Some(known);
         }
         let share = shim.device_share(record);
-        let owner = self.add(&mut owners, Owner::new(self.vendor, context, record, device, share, self.calls));
+        let moves = self.moves_of(device);
+        let owner = self.add(&mut owners, Owner::new(self.vendor, context, record, device, share, self.calls, moves));
         drop(owners);
         self.share_out();
         shim.pool_limit(record, self.limit.load(Relaxed));
         Some(owner)
+    }
+
+    /// What is on its way on a device.
+    fn moves_of(&self, device: Device) -> &'static Moves {
+        let mut all = lock(&self.moves);
+        let known = all.iter().find(|(its, _)| *its == device).map(|(_, moves)| *moves);
+        known.unwrap_or_else(|| {
+            let moves: &'static Moves = Box::leak(Box::default());
+            all.push((device, moves));
+            moves
+        })
     }
 
     /// Blocks of one more context.

@@ -1,18 +1,21 @@
 //! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
 //! what all of them take.
 
+use super::back::Most;
 use super::block::{Block, State};
 use super::device::Visit;
 use super::lock;
+use super::moves::Moves;
 use crate::activity;
 use crate::backend::memory::{Event, MemoryCalls};
 use crate::clock;
-use gpumem_abi::types::{Device, SUCCESS};
+use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::time::Duration;
 
 /// Growth that idle blocks need not make way for: this share of the most that was ever live, and these
 /// bytes at least.
@@ -54,8 +57,26 @@ pub struct Owner {
     inner: Mutex<Inner>,
     /// Events of ours that cover nothing now.
     pub(super) events: Mutex<Vec<Event>>,
-    /// Held while blocks are given back by a thread that is not the program's: the context stays.
-    pub releasing: Mutex<()>,
+    /// Threads that give blocks back now, or wait for some: the context stays.
+    releasing: AtomicUsize,
+    /// The stream on which blocks are given back: [`UNKNOWN`], [`NONE`], or what it is.
+    pub(super) lane: AtomicUsize,
+    /// Times, one after the other, that memory was to go back and the context was at work.
+    pub(super) found_busy: AtomicU64,
+    /// Blocks of its device that are on their way.
+    pub moves: &'static Moves,
+}
+
+/// While it lives, a context stays. Nothing of the pool's is locked meanwhile.
+pub struct Staying<'a> {
+    owner: &'a Owner,
+    _visit: Visit,
+}
+
+impl Drop for Staying<'_> {
+    fn drop(&mut self) {
+        self.owner.releasing.fetch_sub(1, SeqCst);
+    }
 }
 
 #[derive(Default)]
@@ -83,6 +104,16 @@ struct Batch {
     blocks: Vec<&'static Block>,
 }
 
+#[cfg(test)]
+impl Owner {
+    /// One of a context that no driver knows.
+    pub fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
+        use crate::backend::memory;
+        let (vendor, moves) = (Vendor::Cuda, Box::leak(Box::default()));
+        Box::leak(Box::new(Self::new(vendor, context, 0, device, share, memory::calls(vendor), moves)))
+    }
+}
+
 impl Owner {
     pub fn new(
         vendor: Vendor,
@@ -91,6 +122,7 @@ impl Owner {
         device: Device,
         share: u64,
         calls: &'static dyn MemoryCalls,
+        moves: &'static Moves,
     ) -> Self {
         Self {
             vendor,
@@ -109,7 +141,10 @@ impl Owner {
             live_peak: AtomicU64::new(0),
             inner: Mutex::default(),
             events: Mutex::default(),
-            releasing: Mutex::default(),
+            releasing: AtomicUsize::new(0),
+            lane: AtomicUsize::new(super::back::UNKNOWN),
+            found_busy: AtomicU64::new(0),
+            moves,
         }
     }
 
@@ -134,11 +169,21 @@ impl Owner {
     }
 
     /// Has the context stay while its blocks are given back: whoever ends it waits. `None` if it is gone.
-    pub fn staying(&self) -> Option<(MutexGuard<'_, ()>, Visit)> {
+    pub fn staying(&self) -> Option<Staying<'_>> {
         // Of the last release of a primary context it is known afterwards only that it ended it.
-        let visit = Visit::begin(self.context)?;
-        let staying = lock(&self.releasing);
-        (!self.gone.load(SeqCst)).then_some((staying, visit))
+        let _visit = Visit::begin(self.context)?;
+        self.releasing.fetch_add(1, SeqCst);
+        let staying = Staying { owner: self, _visit };
+        (!self.gone.load(SeqCst)).then_some(staying)
+    }
+
+    /// Waits until nobody gives blocks back any more, for so long at most. Whoever begins after this was called sees
+    /// that the context is gone, or that the pool is closed.
+    pub fn wait_for_releases(&self, longest: Duration) {
+        let end = clock::precise_ns() + longest.as_nanos() as u64;
+        while self.releasing.load(SeqCst) != 0 && clock::precise_ns() < end {
+            crate::cancel::sleep(Duration::from_micros(50));
+        }
     }
 
     /// Runs a call in this context.
@@ -150,15 +195,23 @@ impl Owner {
     /// there are no such events.
     fn event(&self) -> Option<(Event, Option<u64>)> {
         let quiet = activity::quiet();
-        let spare = lock(&self.events).pop();
-        let event = super::looks::undisturbed(|| self.calls.behind_all(self.context, spare))?;
-        if event.is_none() {
-            self.without_events.store(true, Relaxed);
-        }
+        let event = self.behind_all()?;
         Some((event?, quiet))
     }
 
-    /// Whether the driver has events behind all work of a context (since 12.5), as far as is known.
+    /// As [`MemoryCalls::behind_all`], in the current context, with a spare event if there is one. `None` if something
+    /// captures.
+    pub(super) fn behind_all(&self) -> Option<Option<Event>> {
+        let spare = lock(&self.events).pop();
+        let event = super::looks::undisturbed(|| self.calls.behind_all(self.context, spare));
+        match event {
+            Some(event) => self.without_events.store(event.is_none(), Relaxed),
+            None => lock(&self.events).extend(spare),
+        }
+        event
+    }
+
+    /// Whether the last event behind all work of the context could be had: drivers before 12.5 have none.
     pub fn has_events(&self) -> bool {
         !self.without_events.load(Relaxed)
     }
@@ -256,7 +309,6 @@ impl Owner {
             keep();
             blocks.push(block);
             lock(&self.inner).open.extend(blocks);
-            self.close_batch();
             return false;
         };
         if self.within(|| self.calls.over(event)) {
@@ -294,9 +346,6 @@ impl Owner {
             }
             None => {
                 lock(&self.inner).open.extend(blocks);
-                if !self.has_events() {
-                    self.settle(clock::now_ns());
-                }
             }
         }
     }
@@ -329,25 +378,37 @@ impl Owner {
         !inner.open.is_empty() || !inner.batches.is_empty()
     }
 
-    /// Waits until no work uses what was freed so far; whether that could be done now.
-    pub fn settle(&self, now_ns: u64) -> bool {
+    /// Waits until no work uses what was freed so far, for so long at most, and not while something captures.
+    pub fn settle(&self, longest: Duration) {
+        let end = clock::precise_ns() + longest.as_nanos() as u64;
+        self.reap(clock::now_ns());
+        // What is freed from here on is not waited for.
+        let until = lock(&self.inner).next_batch;
+        let waits = || lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
+        while waits() && clock::precise_ns() < end && !activity::broken() && !super::looks::capturing() {
+            crate::cancel::sleep(Duration::from_micros(50));
+            self.reap(clock::now_ns());
+        }
+    }
+
+    /// As [`Owner::barrier`], and takes in what was freed before it.
+    pub fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
         // What is freed from here on is not covered.
         let (open, batches) = {
             let mut inner = lock(&self.inner);
             (std::mem::take(&mut inner.open), std::mem::take(&mut inner.batches))
         };
-        let done = self.barrier() == Some(SUCCESS);
+        let status = self.barrier();
         let events: Vec<Event> = batches.iter().map(|batch| batch.event).collect();
         let blocks = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks));
         let mut inner = lock(&self.inner);
-        if !done {
-            inner.open.extend(blocks);
-        } else {
-            self.keep_all(&mut inner, blocks, now_ns);
+        match status {
+            Some(SUCCESS) => self.keep_all(&mut inner, blocks, now_ns),
+            _ => inner.open.extend(blocks),
         }
         drop(inner);
         lock(&self.events).extend(events);
-        done
+        status
     }
 
     /// Keeps a block from use until so many bytes were freed after it; those whose time is over.
@@ -368,13 +429,28 @@ impl Owner {
         over
     }
 
-    /// The block that is idle for longest, taken out.
-    pub fn oldest(&self) -> Option<&'static Block> {
+    /// The blocks that are idle for longest, taken out: so many of `most`, which is what is left of it afterwards.
+    pub(super) fn oldest(&self, most: &mut Most, count: usize) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
-        let (_, block) = inner.by_age.pop_first()?;
-        inner.by_size.remove(&(block.bytes.load(Relaxed), block.addr.load(Relaxed)));
-        self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
-        Some(block)
+        let mut out = Vec::new();
+        while out.len() < count
+            && let Some((&turn, &block)) = inner.by_age.first_key_value()
+        {
+            let bytes = block.bytes.load(Relaxed);
+            match most {
+                Most::AtLeast(0, _) | Most::AtLeast(_, 0) => break,
+                Most::AtLeast(left, blocks) => (*left, *blocks) = (left.saturating_sub(bytes), *blocks - 1),
+                Most::Within(left) => match left.checked_sub(bytes) {
+                    Some(less) => *left = less,
+                    None => break,
+                },
+            }
+            inner.by_age.remove(&turn);
+            inner.by_size.remove(&(bytes, block.addr.load(Relaxed)));
+            self.idle.fetch_sub(bytes, Relaxed);
+            out.push(block);
+        }
+        out
     }
 
     /// Ends the quarantine of all blocks in it.
@@ -383,11 +459,6 @@ impl Owner {
         inner.quarantined = 0;
         let blocks = std::mem::take(&mut inner.quarantine);
         self.keep_all(&mut inner, blocks, now_ns);
-    }
-
-    /// Bytes of that block.
-    pub fn oldest_bytes(&self) -> Option<u64> {
-        lock(&self.inner).by_age.values().next().map(|block| block.bytes.load(Relaxed))
     }
 
     /// Bytes and age, ns, of each idle block that can be given back.

@@ -1,14 +1,13 @@
 //! A request for memory: a block that is idle, or a new one.
 
+use super::back::Most;
 use super::block::{Block, NO_CLASS, SPILLED, State};
-use super::ladder::{Given, Moving};
+use super::ladder::Given;
 use super::owner::Owner;
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
 use crate::clock;
-use crate::gate;
 use crate::shim::Shim;
-use crate::stacks::KeepErrno;
 use crate::stranded::{SMALLEST, Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
@@ -183,10 +182,10 @@ impl Pool {
             unsafe { out.write(block.addr.load(Relaxed)) };
             return SUCCESS;
         }
-        // Idle blocks of other sizes make way, where giving them back waits for nothing.
+        // Idle blocks of other sizes make way.
         let in_the_way = owner.in_the_way(rounded);
-        if in_the_way > 0 && owner.is_clean() {
-            self.release_if(owner, in_the_way, MOST_IN_THE_WAY, || owner.is_clean());
+        if in_the_way > 0 {
+            self.make_way(owner, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
         }
         let watch = Watch::new(call, bytes, Some(owner.record));
         // SAFETY: the real function, with the program's out-parameter: what it leaves there is native's.
@@ -220,8 +219,9 @@ impl Pool {
         let block = self.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(given.bytes, Relaxed);
-        // One that was spilled is of the size that was asked for, and goes back to the driver.
-        let class = Some(given.bytes).filter(|_| given.flags & SPILLED == 0).and_then(|bytes| self.class_of(bytes));
+        // One that was spilled goes back to the driver; a class has blocks of one size.
+        let is_of_a_class = |bytes: &u64| given.flags & SPILLED == 0 && size::rounded(*bytes) == Some(*bytes);
+        let class = Some(given.bytes).filter(is_of_a_class).and_then(|bytes| self.class_of(bytes));
         block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
         block.asked.store(watch.bytes, Relaxed);
         block.flags.store(given.flags, Relaxed);
@@ -235,51 +235,6 @@ impl Pool {
         });
         block.set(State::Live);
         self.map.insert(addr, block);
-    }
-
-    /// Gives a block back to the driver, from the pool.
-    pub(super) fn give_back(&self, block: &'static Block, owner: &Owner) -> u64 {
-        let (addr, bytes) = (block.addr.load(Relaxed), block.bytes.load(Relaxed));
-        self.map.remove(addr);
-        let status = owner.calls.free(addr);
-        crate::activity::saw(status);
-        owner.shrank(bytes);
-        // Also inside a note of the program's own free.
-        if let Some(shim) = gate::shim() {
-            shim.pool_released(block, bytes);
-        }
-        self.forget(block);
-        bytes
-    }
-
-    /// Gives back the oldest idle blocks: so many bytes, and so many blocks at most. Each waits for the context's work.
-    pub fn release(&self, owner: &'static Owner, bytes: u64, most: usize) -> u64 {
-        self.release_if(owner, bytes, most, || true)
-    }
-
-    /// The same for as long as the context does nothing: another thread may give it work at any time, which the next
-    /// block would wait for.
-    pub fn release_idle(&self, owner: &'static Owner, bytes: u64, most: usize) -> u64 {
-        self.release_if(owner, bytes, most, || owner.is_idle())
-    }
-
-    pub(super) fn release_if(&self, owner: &'static Owner, bytes: u64, most: usize, may: impl Fn() -> bool) -> u64 {
-        if owner.idle() == 0 {
-            return 0;
-        }
-        let _errno = KeepErrno::new();
-        owner.within(|| {
-            let mut released = 0;
-            for _ in 0..most {
-                if released >= bytes || owner.gone.load(Relaxed) || !may() {
-                    break;
-                }
-                let Some(block) = owner.oldest() else { break };
-                let _moving = Moving::begin(&self.moves);
-                released += self.give_back(block, owner);
-            }
-            released
-        })
     }
 
     /// Fills a block that is about to be the program's, if that was asked for.

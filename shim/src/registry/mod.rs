@@ -24,9 +24,11 @@ pub mod summary;
 pub mod vmm;
 
 use crate::ledger::Ledger;
+use crate::stacks::KeepErrno;
+use crate::threads::is_known;
 use gpumem_wire::layout::ThreadSlot;
 use gpumem_wire::settings::Settings;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// All that is live in the process.
 pub struct Registry {
@@ -41,6 +43,8 @@ pub struct Registry {
     /// A graph with memory nodes was instantiated: the driver keeps memory that no call shows.
     pub memory_nodes: AtomicBool,
     serial: AtomicU64,
+    /// Where the next look for the place of an ended thread begins.
+    ended_thread: AtomicU64,
 }
 
 impl Registry {
@@ -57,6 +61,7 @@ impl Registry {
             said: ran_out::Said::default(),
             memory_nodes: AtomicBool::new(false),
             serial: AtomicU64::new(1),
+            ended_thread: AtomicU64::new(0),
         })
     }
 
@@ -69,12 +74,29 @@ impl Registry {
     /// The first of so many numbers.
     #[inline]
     pub fn serials(&self, count: u64) -> u64 {
-        self.serial.fetch_add(count, std::sync::atomic::Ordering::Relaxed)
+        self.serial.fetch_add(count, Relaxed)
+    }
+
+    /// A place in a full table, of a thread that has ended: threads that came last are listed.
+    #[cold]
+    fn slot_of_ended_thread(&self, ledger: &Ledger) -> Option<u32> {
+        /// Looks at places; a program with so many threads that live goes without names for new ones.
+        const LOOKS: u64 = 64;
+        let _errno = KeepErrno::new();
+        let threads = &ledger.threads;
+        for _ in 0..LOOKS.min(threads.handed_out()) {
+            let slot = (self.ended_thread.fetch_add(1, Relaxed) % threads.handed_out()) as u32;
+            if threads.read(slot).is_some_and(|thread| thread.tid != 0 && !is_known(thread.tid)) {
+                threads.clear(slot);
+                return threads.take();
+            }
+        }
+        None
     }
 
     /// Lists a thread that was not seen before.
     pub fn new_thread(&self, ledger: &Ledger, tid: u32) {
-        let Some(slot) = ledger.threads.take() else { return };
+        let Some(slot) = ledger.threads.take().or_else(|| self.slot_of_ended_thread(ledger)) else { return };
         let name = ledger.texts.intern(&crate::shim::thread_name());
         ledger.threads.write(slot, ThreadSlot { tid, name, time_ns: crate::clock::now_ns(), ..Default::default() });
     }

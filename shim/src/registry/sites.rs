@@ -5,6 +5,7 @@ use crate::ledger::Ledger;
 use crate::shim::Shim;
 use crate::stacks::intern::Interner;
 use crate::stacks::{self, Regs, modules};
+use crate::threads::{self, Local};
 use gpumem_wire::counters;
 use gpumem_wire::layout::{ModuleSlot, StackRef, StackSlot};
 use gpumem_wire::settings::Settings;
@@ -42,6 +43,12 @@ impl Sites {
             published: Mutex::new(HashMap::new()),
         })
     }
+
+    /// Tells these stacks' numbers from those of another shim: a parent's, in a child of a fork.
+    #[inline(always)]
+    fn owner(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
 }
 
 /// What a stack led to, for its totals.
@@ -75,6 +82,19 @@ impl Shim {
         }
     }
 
+    /// The stack of an allocation where that is this thread's last one, and what it led to is counted. `None`: the
+    /// stack is to be taken. Calls nothing.
+    #[inline(always)]
+    pub fn known_site(&self, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
+        let (stack, cut) = local.walks.number(regs, self.registry.sites.owner())?;
+        let shard = local.known_shard();
+        if cut {
+            self.ledger.count(shard, counters::STACKS_CUT, 1);
+        }
+        self.ledger.allocated_at(shard, stack, bytes);
+        Some(stack)
+    }
+
     fn site_of<const ROOM: usize>(&self, regs: Regs, made: Made) -> StackRef {
         let sites = &self.registry.sites;
         let mut frames = [0_u64; ROOM];
@@ -98,6 +118,7 @@ impl Shim {
             self.count(counters::DROPPED_RECORDS, 1);
             return 0;
         };
+        stacks::name(regs, frames, walk.cut, sites.owner(), id + 1);
         self.led_to(id + 1, made);
         id + 1
     }
@@ -109,10 +130,7 @@ impl Shim {
             self.ledger.stacks.field(id, offset).fetch_add(n, Relaxed);
         };
         match made {
-            Made::Memory(bytes) => {
-                add(offset_of!(StackSlot, allocs), 1);
-                add(offset_of!(StackSlot, alloc_bytes), bytes);
-            }
+            Made::Memory(bytes) => self.ledger.allocated_at(threads::shard(), stack, bytes),
             Made::Graph => add(offset_of!(StackSlot, graphs), 1),
             Made::Exec => add(offset_of!(StackSlot, execs), 1),
             Made::Stream => {}

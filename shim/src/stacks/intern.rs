@@ -130,7 +130,7 @@ impl Interner {
                 Ok(_) => return Some(Unlock(self)),
                 Err(owner) if owner == me => return None,
                 Err(_) if attempt < SPINS => std::hint::spin_loop(),
-                Err(_) => std::thread::sleep(std::time::Duration::from_micros(50)),
+                Err(_) => crate::cancel::sleep(std::time::Duration::from_micros(50)),
             }
         }
         None

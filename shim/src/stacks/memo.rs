@@ -35,11 +35,27 @@ pub(super) enum Last {
     Open,
 }
 
+/// What stands for the walk that the memo holds.
+#[derive(Clone, Copy)]
+struct Named {
+    /// Who gave the number, 0 if there is none.
+    owner: usize,
+    number: u32,
+    /// Where the last frame is, and whether there were more.
+    last: usize,
+    cut: bool,
+    /// The part of the stack that the walk read.
+    read: (u64, u64),
+}
+
+const NO_NAME: Named = Named { owner: 0, number: 0, last: 0, cut: false, read: (0, 0) };
+
 /// The last walk, outermost frame at the end.
 pub(super) struct Memo {
     generation: u64,
     first: usize,
     last: Last,
+    named: Named,
     steps: [Step; STEPS],
 }
 
@@ -55,13 +71,60 @@ pub(super) enum Followed {
 
 impl Memo {
     pub const fn new() -> Self {
-        Memo { generation: 0, first: STEPS, last: Last::Open, steps: [NO_STEP; STEPS] }
+        Memo { generation: 0, first: STEPS, last: Last::Open, named: NO_NAME, steps: [NO_STEP; STEPS] }
     }
 
     /// Forgets the walk.
     #[cfg(test)]
     pub fn clear(&mut self) {
         self.first = STEPS;
+        self.named = NO_NAME;
+    }
+
+    /// The number that this owner gave the whole walk that begins here, and whether it was cut: if the walk is the
+    /// one that is remembered, and all that it read of the stack lies within these bounds and still says the same.
+    #[inline(always)]
+    pub fn number(&self, generation: u64, regs: Regs, owner: usize, (low, high): (u64, u64)) -> Option<(u32, bool)> {
+        let Named { owner: of, number, last, cut, read } = &self.named;
+        if *of != owner || self.generation != generation || read.0 < low || read.1 > high {
+            return None;
+        }
+        let (mut step, rest) = self.steps.get(self.first..=*last)?.split_first()?;
+        if step.at != regs {
+            return None;
+        }
+        for next in rest {
+            // SAFETY: both words lie in the part that the walk read, which is within the thread's own stack.
+            let same = unsafe {
+                (next.at.sp.wrapping_sub(8) as *const u64).read_unaligned() == next.at.pc
+                    && (step.fp_at == 0 || (step.fp_at as *const u64).read_unaligned() == next.at.fp)
+            };
+            if !same {
+                return None;
+            }
+            step = next;
+        }
+        Some((*number, *cut))
+    }
+
+    /// Gives the walk that has just been made a number, if the memo holds all of it.
+    pub fn name(&mut self, generation: u64, regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
+        let steps = self.steps.get(self.first..).unwrap_or_default();
+        let holds = self.generation == generation
+            && steps.first().is_some_and(|step| step.at == regs)
+            && steps.len() >= frames.len()
+            && steps.iter().zip(frames).all(|(step, frame)| step.at.pc == *frame)
+            // A walk that was not cut ended where the memo does.
+            && (cut || (steps.len() == frames.len() && self.last != Last::Open));
+        self.named = NO_NAME;
+        if holds && let Some(last) = (self.first + frames.len()).checked_sub(1) {
+            let mut read = (u64::MAX, 0);
+            let mut reads = |at: u64| read = (read.0.min(at), read.1.max(at.saturating_add(8)));
+            steps[1..frames.len()].iter().for_each(|step| reads(step.at.sp.wrapping_sub(8)));
+            let kept = steps[..frames.len() - 1].iter().filter(|step| step.fp_at != 0);
+            kept.for_each(|step| reads(step.fp_at));
+            self.named = Named { owner, number, last, cut, read };
+        }
     }
 
     /// Index to begin [`Memo::meet`] with.
@@ -70,6 +133,7 @@ impl Memo {
         if self.generation != generation {
             self.generation = generation;
             self.first = STEPS;
+            self.named = NO_NAME;
         }
         self.first
     }
@@ -119,6 +183,7 @@ impl Memo {
         {
             self.steps[first..met].copy_from_slice(inner.steps());
             self.first = first;
+            self.named = NO_NAME;
         }
     }
 

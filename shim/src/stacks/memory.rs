@@ -1,5 +1,6 @@
 //! Reading memory that may not be there, and knowing which part of the stack certainly is.
 
+use crate::cancel::Uncancelled;
 use crate::threads;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
@@ -21,9 +22,10 @@ impl Drop for KeepErrno {
     }
 }
 
-/// What looking a rule up takes of the stack at most, bytes (20 KiB measured, release build).
+/// What looking a rule up takes of the stack at most, bytes (20 KiB measured in a release build; a debug build takes
+/// more than 28).
 #[cfg(target_arch = "x86_64")]
-const ROOM: u64 = 28 << 10;
+const ROOM: u64 = if cfg!(debug_assertions) { 48 << 10 } else { 28 << 10 };
 
 /// Whether the calling thread's stack has room to look a rule up: programs have threads of 16 KiB.
 /// The main thread's stack grows on its own; what is below any other's is a guard page, and below that may be
@@ -60,6 +62,7 @@ pub(super) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8]
 #[cold]
 fn read_proc_mem(address: u64, to: &mut [MaybeUninit<u8>]) -> isize {
     let Ok(offset) = libc::off64_t::try_from(address) else { return -1 };
+    let _uncancelled = Uncancelled::new();
     // SAFETY: plain system calls on a path and a buffer that are valid.
     unsafe {
         let file = libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
@@ -122,6 +125,13 @@ impl KnownStack {
     pub fn around(&self, sp: u64) -> (u64, u64) {
         let (low, high) = (self.low.get(), self.high.get());
         if sp >= low && sp < high { (low, high) } else { self.find(sp) }
+    }
+
+    /// The bounds that are known, which may hold nothing.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn known(&self) -> (u64, u64) {
+        (self.low.get(), self.high.get())
     }
 
     #[cold]

@@ -26,6 +26,7 @@
 //! unloaded, with every return address equal, could be walked by the old rules; such a stack may be
 //! wrong, never more. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
+use crate::threads;
 use std::cell::Cell;
 
 #[cfg(target_arch = "x86_64")]
@@ -107,7 +108,8 @@ pub struct Walk {
     pub complete: bool,
 }
 
-struct Thread {
+/// What walks know of their thread.
+pub struct Thread {
     stack: KnownStack,
     walking: Cell<bool>,
     /// For the one who set `walking`.
@@ -115,16 +117,63 @@ struct Thread {
     memo: std::cell::UnsafeCell<Memo>,
 }
 
-thread_local! {
-    // No destructor: hooks are called from other libraries' thread destructors too.
-    static THREAD: Thread = const {
-        Thread {
+/// A walk in progress; it ends when this goes.
+struct Walking<'a>(&'a Cell<bool>);
+
+impl Drop for Walking<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl Thread {
+    pub const fn new() -> Self {
+        Self {
             stack: KnownStack::new(),
             walking: Cell::new(false),
             #[cfg(target_arch = "x86_64")]
             memo: std::cell::UnsafeCell::new(Memo::new()),
         }
-    };
+    }
+
+    /// The number that [`name`] gave the walk that begins here, and whether that was cut; `None` if it is to be
+    /// walked again. Calls nothing.
+    #[inline(always)]
+    pub fn number(&self, regs: Regs, owner: usize) -> Option<(u32, bool)> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if self.walking.replace(true) {
+                return None;
+            }
+            let _walking = Walking(&self.walking);
+            // SAFETY: `walking` is set: nobody else has it.
+            let memo = unsafe { &*self.memo.get() };
+            memo.number(rules::generation(), regs, owner, self.stack.known())
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (regs, owner);
+            None
+        }
+    }
+}
+
+/// Gives the last walk a number, for [`Thread::number`]. `owner` is whose number that is.
+#[inline]
+pub fn name(regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
+    #[cfg(target_arch = "x86_64")]
+    threads::local(|local| {
+        let thread = &local.walks;
+        if !thread.walking.replace(true) {
+            let _walking = Walking(&thread.walking);
+            // SAFETY: as in `number`.
+            let memo = unsafe { &mut *thread.memo.get() };
+            memo.name(rules::generation(), regs, frames, cut, owner, number);
+        }
+    });
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (regs, frames, cut, owner, number);
 }
 
 /// No user code is above this address; keeps garbage out of the cache's keys.
@@ -139,13 +188,13 @@ const HIGHEST_CODE: u64 = 1 << 47;
 /// signal handler) finds nothing. Leaves errno alone.
 #[inline]
 pub fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
-    THREAD.with(|thread| {
+    threads::local(|local| {
+        let thread = &local.walks;
         if thread.walking.replace(true) {
             return Walk::default();
         }
-        let walk = walk_thread(thread, regs, frames);
-        thread.walking.set(false);
-        walk
+        let _walking = Walking(&thread.walking);
+        walk_thread(thread, regs, frames)
     })
 }
 

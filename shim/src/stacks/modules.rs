@@ -189,7 +189,9 @@ fn load_counts() -> (u64, u64) {
     counts
 }
 
-/// Fills a mapping from dl_iterate_phdr.
+/// Fills a mapping from dl_iterate_phdr. With the loader's list locked it calls nothing of another library, not
+/// even `memcpy` or `strlen`: a checker that replaces these takes a lock of its own in them, and walks the loaded
+/// objects while it holds that.
 struct Filler {
     modules: *mut Module,
     capacity: usize,
@@ -201,13 +203,16 @@ struct Filler {
     /// More modules or longer names than there is room for.
     overflow: bool,
     seen: usize,
+    /// Where the program's own path is, and where names without a directory begin: start and length of texts.
+    exe: (*const u8, usize),
+    cwd: (*const u8, usize),
 }
 
 fn take(known: &Modules) -> Option<*mut Snapshot> {
     let mut capacity = known.all().len() + 64;
     for _ in 0..8 {
         let table = size_of::<Snapshot>() + capacity * size_of::<Module>();
-        let bytes = table + capacity * 160 + 2 * libc::PATH_MAX as usize;
+        let bytes = table + capacity * 160 + 4 * libc::PATH_MAX as usize;
         // SAFETY: a new anonymous mapping.
         let at = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -229,7 +234,11 @@ fn take(known: &Modules) -> Option<*mut Snapshot> {
             subs: 0,
             overflow: false,
             seen: 0,
+            exe: (std::ptr::null(), 0),
+            cwd: (std::ptr::null(), 0),
         };
+        filler.exe = filler.link(c"/proc/self/exe");
+        filler.cwd = filler.link(c"/proc/self/cwd");
         // SAFETY: the callback fits; `filler` outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut filler).cast()) };
         if filler.overflow {
@@ -331,9 +340,7 @@ impl Filler {
             self.overflow = true;
             return;
         }
-        // SAFETY: the loader's name is a C string, or null.
-        let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
-        let Some((path, path_len)) = self.path(name.to_bytes()) else {
+        let Some((path, path_len)) = self.path(info.dlpi_name.cast()) else {
             self.overflow = true;
             return;
         };
@@ -354,44 +361,55 @@ impl Filler {
         self.len += 1;
     }
 
-    /// Stores an absolute path for the loader's name. `None` if there is no room.
-    fn path(&mut self, name: &[u8]) -> Option<(*const u8, u32)> {
+    /// Stores an absolute path for the loader's name, which may be null. `None` if there is no room.
+    fn path(&mut self, name: *const u8) -> Option<(*const u8, u32)> {
         let start = self.text.cast_const();
-        if name.is_empty() {
-            // The program itself; other nameless objects have no file.
-            if self.len == 0 {
-                self.link(c"/proc/self/exe")?;
+        let (mut len, mut is_relative) = (0, false);
+        // SAFETY: a non-null name is a C string; nothing behind its NUL is read.
+        unsafe {
+            while !name.is_null() && name.add(len).read_volatile() != 0 {
+                is_relative |= name.add(len).read_volatile() == b'/';
+                len += 1;
             }
-        } else {
-            if name.contains(&b'/') && !name.starts_with(b"/") {
-                self.link(c"/proc/self/cwd")?;
-                self.text(b"/")?;
+            is_relative &= len != 0 && name.read_volatile() != b'/';
+        }
+        // The program itself has no name; other nameless objects have no file.
+        match len {
+            0 if self.len == 0 => self.text(self.exe)?,
+            0 => {}
+            _ => {
+                if is_relative {
+                    self.text(self.cwd)?;
+                    self.text((b"/".as_ptr(), 1))?;
+                }
+                self.text((name, len))?;
             }
-            self.text(name)?;
         }
         // SAFETY: both point into the text part.
         let len = unsafe { self.text.cast_const().offset_from(start) };
         Some((start, len as u32))
     }
 
-    fn link(&mut self, path: &CStr) -> Option<()> {
-        // SAFETY: writes at most `text_room` bytes of the text part.
-        let len = unsafe { libc::readlink(path.as_ptr(), self.text.cast(), self.text_room) };
+    /// Stores where a link leads; nothing if that cannot be read.
+    fn link(&mut self, path: &CStr) -> (*const u8, usize) {
+        let (start, room) = (self.text.cast_const(), (libc::PATH_MAX as usize).min(self.text_room));
+        // SAFETY: writes at most `room` bytes of the text part.
+        let len = unsafe { libc::readlink(path.as_ptr(), self.text.cast(), room) };
         let len = usize::try_from(len).unwrap_or(0);
-        if len == self.text_room {
-            return None;
-        }
         self.advance(len);
-        Some(())
+        (start, len)
     }
 
-    fn text(&mut self, text: &[u8]) -> Option<()> {
-        if text.len() >= self.text_room {
+    /// Appends a text, byte by byte: see the head of [`Filler`] on why no function copies it.
+    fn text(&mut self, (from, len): (*const u8, usize)) -> Option<()> {
+        if len >= self.text_room {
             return None;
         }
-        // SAFETY: there is room, and the mapping is new.
-        unsafe { self.text.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
-        self.advance(text.len());
+        for index in 0..len {
+            // SAFETY: there is room, and the mapping is new; the caller's text is that long.
+            unsafe { self.text.add(index).write_volatile(from.add(index).read_volatile()) };
+        }
+        self.advance(len);
         Some(())
     }
 

@@ -5,7 +5,7 @@
 //! maybe with a text, or `error` and what is wrong. Unknown verbs are an error, so that an older
 //! shim says so.
 
-/// Longest line either side believes, bytes.
+/// Longest line either side believes, with its end, bytes. A longer one is refused and not cut.
 pub const MAX_LINE: usize = 1024;
 
 /// A request.
@@ -20,6 +20,8 @@ pub enum Request {
     Trim { press: bool },
     /// Changes a variable, as [`crate::settings::change`] reads name and value.
     Set(String, String),
+    /// Steps aside for what comes from then on: what is new is the driver's own, and nothing is kept.
+    Off,
 }
 
 impl Request {
@@ -41,25 +43,33 @@ impl Request {
                 Some((name, value)) => Ok(Self::Set(name.to_owned(), value.trim().to_owned())),
                 None => Err("set wants the name of a variable and a value".into()),
             },
-            _ => Err(format!("{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim and set")),
+            ("off", "") => Ok(Self::Off),
+            ("off", _) => Err("off wants nothing".into()),
+            _ => Err(format!("{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set and off")),
         }
     }
 
     /// The line of this request, with its end. Control characters in it become spaces.
-    pub fn line(&self) -> String {
+    ///
+    /// # Errors
+    /// A sentence that says how long it may be.
+    pub fn line(&self) -> Result<String, String> {
         let text = match self {
             Self::Ping => "ping".to_owned(),
             Self::Mark(name) => format!("mark {name}"),
             Self::Trim { press: false } => "trim".to_owned(),
             Self::Trim { press: true } => "trim press".to_owned(),
             Self::Set(name, value) => format!("set {name} {value}"),
+            Self::Off => "off".to_owned(),
         };
         let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        while line.len() >= MAX_LINE {
-            line.pop();
-        }
         line.push('\n');
-        line
+        match line.len() {
+            ..=MAX_LINE => Ok(line),
+            len => {
+                Err(format!("the command is {len} bytes long; at most {MAX_LINE} are allowed, and nothing was sent"))
+            }
+        }
     }
 }
 
@@ -75,17 +85,22 @@ mod tests {
             Request::Trim { press: false },
             Request::Trim { press: true },
             Request::Set("POOL_MAX".into(), "1 GiB".into()),
+            Request::Off,
         ] {
-            assert_eq!(Request::parse(request.line().trim_end_matches('\n')), Ok(request));
+            assert_eq!(Request::parse(request.line().expect("short").trim_end_matches('\n')), Ok(request));
         }
-        assert_eq!(Request::Mark("a\nmark b".into()).line(), "mark a mark b\n");
-        assert!(Request::Mark("ü".repeat(2000)).line().len() <= MAX_LINE);
+        assert_eq!(Request::Mark("a\nmark b".into()).line().as_deref(), Ok("mark a mark b\n"));
+        let longest = MAX_LINE - "mark \n".len();
+        assert_eq!(Request::Mark("x".repeat(longest)).line().map(|line| line.len()), Ok(MAX_LINE));
+        let refused = Request::Mark("x".repeat(longest + 1)).line().unwrap_err();
+        assert!(refused.contains("1025 bytes") && refused.contains("1024"), "{refused}");
     }
 
     #[test]
     fn strangers_are_refused_by_name() {
         assert!(Request::parse("reset").unwrap_err().contains("\"reset\""));
         assert!(Request::parse("trim all").is_err());
+        assert!(Request::parse("off now").is_err());
         assert!(Request::parse("set POOL_MAX").is_err());
         assert!(Request::parse("mark ").is_err());
         assert!(Request::parse("").is_err());

@@ -11,6 +11,23 @@ pub const SHARDS: usize = 64;
 /// Counters in a shard; the rest of it is room for later versions.
 pub const PER_SHARD: usize = 256;
 
+/// The first shards, each of which has one thread to itself.
+pub const OWN_SHARDS: usize = SHARDS / 4 * 3;
+
+/// Where each of those shards counts what its thread's last call stacks led to, in two words each: so threads that
+/// allocate at one call site do not meet at that stack's totals. The total of a stack is what its own record says,
+/// and what these do. A thread's stacks share the places by their number; one that leaves its place is added to its
+/// record.
+pub const SITES: usize = 224;
+/// Such places in a shard.
+pub const SITE_WAYS: usize = (PER_SHARD - SITES) / 2;
+
+/// The first word of such a place: a stack's reference, and how many allocations it led to, of which there are fewer
+/// than `u32::MAX`. The second word is their bytes.
+pub const fn site(stack: u32, allocs: u32) -> u64 {
+    (stack as u64) << 32 | allocs as u64
+}
+
 /// Room for kinds in each per-kind block, so that a new kind does not move the others.
 const KINDS: usize = 24;
 
@@ -176,7 +193,7 @@ counters! {
     MADE_ANEW = 64, "made_anew";
 }
 
-const _: () = assert!(SCALARS + 96 <= PER_SHARD);
+const _: () = assert!(SCALARS + 96 <= SITES);
 
 #[cfg(test)]
 mod tests {
@@ -192,7 +209,7 @@ mod tests {
         }
         for &(index, name, doc) in ALL {
             assert!(seen.insert(index), "{name} shares its place");
-            assert!(index < PER_SHARD && !doc.is_empty());
+            assert!(index < SITES && !doc.is_empty());
         }
     }
 }

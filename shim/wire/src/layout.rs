@@ -2,12 +2,16 @@
 //!
 //! ```text
 //! 0       Header (4096 bytes, with the table directory)
-//! 4096…   tables, each at the offset its directory entry says, in slots of the size it says
+//! 4096    room for [`MAX_PIECES`] entries of [`PieceDesc`]; none in a dump
+//! …       pieces of tables, in the order in which the tables grew; in a dump, whole tables
 //! ```
 //!
-//! The file is sparse: each table has its place for the largest size it may reach, and only
-//! [`TableDesc::used`] slots of it are backed by storage. The writer takes storage (fallocate)
-//! before it raises `used`, so that a full disk is an error for it and never a SIGBUS.
+//! The file of a process has no holes: it grows at its end, by a piece for the table that needs one, and only
+//! [`TableDesc::used`] slots of a table are backed by storage. The writer takes storage (fallocate)
+//! before it raises `used`, so that a full disk is an error for it and never a SIGBUS. (A hole inside
+//! the file's length is one: the kernel may take a page for one slot together with holes beside it.)
+//! A table is its pieces one behind the other; a slot may begin in one piece and end in the next.
+//! In a dump `pieces_len` is 0, and a table lies where its directory entry says.
 //!
 //! A slot is valid when its `check` equals [`seal`] of its fixed part; 0 means free. The writer
 //! zeroes `check` first and sets it last, so that a slot caught half-written (by a copy, or by a
@@ -19,11 +23,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
 pub const MAX_TABLES: usize = 24;
+/// Most pieces that a file may have: with the header they fill 32 KiB.
+pub const MAX_PIECES: usize = 1792;
 
 /// What a table holds. Unknown numbers are skipped by readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,7 +113,7 @@ slot! {
         /// A [`TableKind`] number; 0 ends the directory.
         kind: u32,
         slot_bytes: u32,
-        /// From the start of the file.
+        /// From the start of the file; 0 where the table lies in pieces.
         offset: u64,
         /// Slots that the table may reach.
         capacity: u64,
@@ -115,6 +121,17 @@ slot! {
         used: u64,
         /// Rings: how many entries were ever written. Others: 0.
         written: u64,
+    }
+}
+
+slot! {
+    /// A part of a table, in the list of pieces. Each lies behind the one before it.
+    PieceDesc, 16 {
+        /// From the start of the file.
+        offset: u64,
+        bytes: u32,
+        /// The table's place in the directory, from 0.
+        table: u32,
     }
 }
 
@@ -174,7 +191,8 @@ pub struct Header {
     pub pid_ns: u64,
     /// Variables that `gpumem set` changed, as in `settings`; nothing behind the `=`: the default.
     pub changes: StrRef,
-    pub _pad0: u32,
+    /// Pieces that the list behind the header has (0: every table lies in one part). Raised by the writer only.
+    pub pieces_len: u32,
     pub _reserved: [u64; 27],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
@@ -244,7 +262,7 @@ pub const ALLOC_SPILLED: u8 = 4;
 pub const ALLOC_POOLED: u8 = 8;
 
 slot! {
-    /// An interned call stack. The totals are not sealed.
+    /// An interned call stack. The totals are not sealed; a part of them may still be among the counters.
     StackSlot, 64 {
         check: u32,
         /// Frames, innermost first; return addresses.

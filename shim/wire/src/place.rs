@@ -1,6 +1,7 @@
-//! Where ledgers lie: `PID-STARTTICKS.ledger` in one directory a user.
+//! Where ledgers lie: `PID-STARTTICKS.ledger` in a directory of the user's.
 //!
-//! The shim and the inspector derive the directory from the same rules, so that they meet.
+//! The shim and the inspector derive the directories from the same rules, so that they meet: the shim takes the
+//! first one that can hold a ledger, the inspector looks in all of them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -22,17 +23,28 @@ fn is_of(dir: &Path, uid: u32) -> bool {
     std::fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
 }
 
-/// The directory for ledgers: `gpumem_dir` if set, else `gpumem` under `runtime_dir` if set,
-/// else `/tmp/gpumem-UID`. Empty values count as unset, as the XDG specification has it.
-pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
+/// Directories for ledgers, the best one first: `gpumem_dir` alone if set, else `gpumem` under `runtime_dir` if
+/// that is set, then one of the user's own in /dev/shm and in /tmp. Empty values count as unset, as the XDG
+/// specification has it.
+///
+/// The first two are memory: nothing that happens to a disk reaches the program through them.
+pub fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
     if let Some(dir) = gpumem_dir.filter(|dir| !dir.is_empty()) {
-        return PathBuf::from(dir);
+        return vec![PathBuf::from(dir)];
     }
-    match runtime_dir.filter(|dir| !dir.is_empty()) {
-        Some(dir) => Path::new(dir).join("gpumem"),
-        None => PathBuf::from(format!("/tmp/gpumem-{uid}")),
-    }
+    let runtime = runtime_dir.filter(|dir| !dir.is_empty()).map(|dir| Path::new(dir).join("gpumem"));
+    runtime.into_iter().chain(SHARED.map(|dir| PathBuf::from(format!("{dir}/{SHARED_PREFIX}{uid}")))).collect()
 }
+
+/// The best of [`directories`].
+pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
+    directories(gpumem_dir, runtime_dir, uid).swap_remove(0)
+}
+
+/// Directories that all users share, in which each has one of their own.
+pub const SHARED: [&str; 2] = ["/dev/shm", "/tmp"];
+/// What the name of a user's directory in them begins with; the user's number follows.
+pub const SHARED_PREFIX: &str = "gpumem-";
 
 /// Who wrote a ledger, as its name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,21 +75,26 @@ impl ProcessId {
         Self::from_stem(name.strip_suffix(SOCKET_SUFFIX)?)
     }
 
+    /// Names are as [`ProcessId::ledger_name`] writes them: `+5` and `05` are no numbers.
     fn from_stem(stem: &str) -> Option<Self> {
         let (pid, start) = stem.split_once('-')?;
-        Some(Self { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? })
+        let id = Self { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? };
+        (format!("{}-{}", id.pid, id.start_ticks) == stem).then_some(id)
     }
 }
 
 /// The fields of `/proc/PID/stat` from the third on, the state.
 ///
-/// The command's name may hold spaces and parentheses, so fields are counted from its last `)`.
-pub fn stat_fields(stat: &str) -> impl Iterator<Item = &str> {
-    stat.rsplit_once(')').map_or("", |(_, behind)| behind).split_ascii_whitespace()
+/// The command's name may hold spaces and parentheses, so fields are counted from its last `)`. It need not be
+/// UTF-8: the kernel cuts it after 15 bytes.
+pub fn stat_fields(stat: &(impl AsRef<[u8]> + ?Sized)) -> impl Iterator<Item = &str> {
+    let stat = stat.as_ref();
+    let name = stat.iter().rposition(|&byte| byte == b')').map_or(stat.len(), |at| at + 1);
+    std::str::from_utf8(&stat[name..]).unwrap_or_default().split_ascii_whitespace()
 }
 
-/// Start time of a process in clock ticks, out of the text of `/proc/PID/stat`.
-pub fn start_ticks(stat: &str) -> Option<u64> {
+/// Start time of a process in clock ticks, out of what `/proc/PID/stat` holds.
+pub fn start_ticks(stat: &(impl AsRef<[u8]> + ?Sized)) -> Option<u64> {
     stat_fields(stat).nth(19)?.parse().ok()
 }
 
@@ -109,15 +126,46 @@ mod tests {
         let os = OsStr::new;
         assert_eq!(directory(Some(os("/a")), Some(os("/b")), 7), Path::new("/a"));
         assert_eq!(directory(Some(os("")), Some(os("/b")), 7), Path::new("/b/gpumem"));
-        assert_eq!(directory(None, None, 7), Path::new("/tmp/gpumem-7"));
+        assert_eq!(directory(None, None, 7), Path::new("/dev/shm/gpumem-7"));
+    }
+
+    #[test]
+    fn memory_comes_before_a_disk_and_a_named_directory_is_the_only_one() {
+        let os = OsStr::new;
+        let all = |gpumem, runtime| directories(gpumem, runtime, 7);
+        assert_eq!(all(Some(os("/a")), Some(os("/b"))), [Path::new("/a")]);
+        let own = ["/dev/shm/gpumem-7", "/tmp/gpumem-7"].map(PathBuf::from);
+        assert_eq!(all(None, None), own);
+        assert_eq!(all(None, Some(os("/b"))), ["/b/gpumem".into(), own[0].clone(), own[1].clone()]);
     }
 
     #[test]
     fn names_turn_back_and_strangers_are_refused() {
         let id = ProcessId { pid: 12, start_ticks: 3456 };
         assert_eq!(ProcessId::from_ledger_name(&id.ledger_name()), Some(id));
-        for name in ["12.ledger", "x-1.ledger", "12-3.sock", "-.ledger", "12-99999999999999999999999.ledger"] {
+        for name in [
+            "12.ledger",
+            "x-1.ledger",
+            "12-3.sock",
+            "-.ledger",
+            "12-99999999999999999999999.ledger",
+            "+5-+6.ledger",
+            "05-6.ledger",
+            "5-06.ledger",
+            "5--6.ledger",
+            "5- 6.ledger",
+            "5-6-7.ledger",
+            "-5-6.ledger",
+            "٥-٦.ledger",
+        ] {
             assert_eq!(ProcessId::from_ledger_name(name), None, "{name}");
+            assert_eq!(
+                ProcessId::from_socket_name(&name.replace(".ledger", ".sock")),
+                match name {
+                    "12-3.sock" => Some(ProcessId { pid: 12, start_ticks: 3 }),
+                    _ => None,
+                }
+            );
         }
     }
 
@@ -126,6 +174,10 @@ mod tests {
         let stat = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 98765 20";
         assert_eq!(start_ticks(stat), Some(98765));
         assert_eq!(start_ticks("42 (x"), None);
+        let mut cut = stat.replace("a) b", "\u{6f22}").into_bytes();
+        cut.retain(|&byte| byte != 0xa2);
+        assert!(std::str::from_utf8(&cut).is_err());
+        assert_eq!(start_ticks(&cut), Some(98765), "half of a character in the name");
     }
 
     #[test]

@@ -1,16 +1,29 @@
 //! Bytes of a ledger or a dump to an owned [`Snapshot`]. Nothing in the bytes is trusted: every
 //! offset, count and text is bounds-checked, and what does not hold is left out and counted.
+//!
+//! What a snapshot takes follows from the bytes that the file stores: holes cost nothing, tables lie beside one
+//! another, a frame belongs to one stack, and a text ends where the next one begins.
+
+mod directory;
+mod source;
+mod tables;
+
+pub use source::Source;
 
 use crate::counters;
 use crate::layout::*;
+use directory::{Table, directory, pieces};
 use std::collections::HashMap;
 use std::fmt;
+use tables::Tables;
 use zerocopy::FromBytes;
 
 /// Largest file that is read at all: 4 GiB.
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
 /// Longest text that is believed.
 const MAX_TEXT_BYTES: usize = 64 << 10;
+/// Longest name of a thread, device or tag that is believed.
+const MAX_NAME_BYTES: usize = 256;
 /// Deepest stack that is believed.
 const MAX_FRAMES: u32 = 1024;
 
@@ -48,38 +61,6 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Where bytes come from: a file that may change or shrink meanwhile, or a buffer.
-pub trait Source {
-    /// Fills as much of `buffer` from `offset` on as there is; returns how many bytes that was.
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<usize>;
-}
-
-impl Source for [u8] {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let Some(rest) = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)) else { return Ok(0) };
-        let n = rest.len().min(buffer.len());
-        buffer[..n].copy_from_slice(&rest[..n]);
-        Ok(n)
-    }
-}
-
-#[cfg(unix)]
-impl Source for std::fs::File {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
-        use std::os::unix::fs::FileExt;
-        let mut done = 0;
-        while done < buffer.len() {
-            match FileExt::read_at(self, &mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-}
-
 /// Everything a ledger said, owned.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -105,14 +86,19 @@ pub struct Snapshot {
     pub torn: u64,
     /// The bytes that the file should have, where it ends before one of its tables does.
     pub cut: Option<u64>,
+    /// Bytes that the file stores: what all of this follows from.
+    pub stored: u64,
+    frames: Vec<u64>,
     strings: Vec<u8>,
+    /// Where texts begin that something refers to, in order.
+    texts: Vec<StrRef>,
 }
 
-/// A call stack with what came from it in all.
+/// A call stack with what came from it in all. [`Snapshot::frames`] has its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// Return addresses, innermost first.
-    pub frames: Vec<u64>,
+    first_frame: u32,
+    frames: u32,
     pub first_ns: u64,
     pub allocs: u64,
     pub alloc_bytes: u64,
@@ -145,39 +131,49 @@ impl Snapshot {
             Ok(header) => header,
             Err(error) => return Ok(Err(error)),
         };
-        let mut directory = match directory(&header) {
+        let pieces = pieces(source, &header)?;
+        let mut directory = match directory(&header, &pieces) {
             Ok(directory) => directory,
             Err(error) => return Ok(Err(error)),
         };
-        // Asked after the header was read: a ledger that is being written has its whole length from the start.
-        let ends = directory.values().filter(|desc| desc.used > 0);
-        let end = ends.map(|desc| desc.offset + desc.used * u64::from(desc.slot_bytes)).max().unwrap_or(1);
-        let cut = if source.read_at(end.saturating_sub(1), &mut [0])? == 0 { Some(end) } else { None };
-        directory.retain(|&kind, _| wanted(kind));
-        let mut tables = Tables { source, directory, torn: 0 };
+        // Asked after the header was read: a ledger that is being written has at least that length from then on.
+        let end = directory.values().map(Table::end).max().unwrap_or(0).max(1);
+        let cut = if source.read_at(end - 1, &mut [0])? == 0 { Some(end) } else { None };
+        // What stacks led to is in part among the counters.
+        let needed = |kind| kind == TableKind::Counters && wanted(TableKind::Stacks);
+        directory.retain(|&kind, _| wanted(kind) || needed(kind));
+        let mut tables = Tables::new(source, directory)?;
         let strings = tables.bytes(TableKind::Strings)?;
         let frames = tables.words(TableKind::Frames)?;
-        let stacks = tables
-            .slots::<StackSlot>()?
-            .into_iter()
-            .filter_map(|(index, slot)| Some((index + 1, stack(&slot, &frames)?)))
-            .collect();
+        let counted = tables.words(TableKind::Counters)?;
+        let (mut stacks, mut left, mut lost) = (HashMap::<StackRef, Stack>::new(), frames.len(), 0);
+        tables.for_each::<StackSlot>(|index, slot| match stack(&slot, frames.len()) {
+            // Stacks do not share frames: all have no more than there are.
+            Some(stack) if stack.frames as usize <= left && index < u32::MAX => {
+                left -= stack.frames as usize;
+                stacks.insert(index + 1, stack);
+            }
+            _ => lost += 1,
+        })?;
+        tables.torn += lost;
         let contexts = tables
             .slots::<ContextSlot>()?
             .into_iter()
-            .filter_map(|(index, slot)| Some((ContextRef::try_from(index + 1).ok()?, slot)))
+            .filter_map(|(index, slot)| Some((ContextRef::try_from(index.checked_add(1)?).ok()?, slot)))
             .collect();
-        let streams = tables.slots::<StreamSlot>()?.into_iter().map(|(index, slot)| (index + 1, slot)).collect();
+        let streams = tables.slots::<StreamSlot>()?.into_iter();
+        let streams = streams.filter_map(|(index, slot)| Some((index.checked_add(1)?, slot))).collect();
         let mut events = tables.list::<EventSlot>()?;
         events.sort_unstable_by_key(|event| event.seq);
         let mut samples = tables.list::<SampleSlot>()?;
         samples.sort_unstable_by_key(|sample| sample.seq);
         let mut sums = vec![0_u64; counters::PER_SHARD];
-        for (index, value) in tables.words(TableKind::Counters)?.into_iter().enumerate() {
-            let sum = &mut sums[index % counters::PER_SHARD];
-            *sum = sum.wrapping_add(value);
+        for shard in counted.chunks(counters::PER_SHARD) {
+            let (shard, sites) = shard.split_at(shard.len().min(counters::SITES));
+            sums.iter_mut().zip(shard).for_each(|(sum, &value)| *sum = sum.wrapping_add(value));
+            add_sites(&mut stacks, sites);
         }
-        Ok(Ok(Self {
+        let mut snapshot = Self {
             header,
             allocs: tables.list()?,
             stacks,
@@ -193,21 +189,80 @@ impl Snapshot {
             counters: sums,
             torn: tables.torn,
             cut,
+            stored: tables.stored,
+            frames,
             strings,
-        }))
+            texts: Vec::new(),
+        };
+        snapshot.texts = snapshot.references();
+        Ok(Ok(snapshot))
+    }
+
+    /// Every reference to a text, in order.
+    fn references(&self) -> Vec<StrRef> {
+        let header = &self.header;
+        let mut texts = vec![
+            header.mode_reason,
+            header.interception_reason,
+            header.exe,
+            header.cmdline,
+            header.shim_version,
+            header.settings,
+            header.complaints,
+            header.changes,
+        ];
+        // Neighbours are often alike, and there may be a million of them.
+        let mut add = |at: StrRef| {
+            if texts.last() != Some(&at) && at != 0 {
+                texts.push(at);
+            }
+        };
+        self.allocs.iter().for_each(|alloc| add(alloc.tag));
+        self.modules.iter().for_each(|module| add(module.path));
+        self.graphs.iter().for_each(|graph| add(graph.tag));
+        self.execs.iter().for_each(|exec| add(exec.tag));
+        self.contexts.values().for_each(|context| add(context.name));
+        self.events.iter().for_each(|event| add(event.text));
+        self.threads.iter().for_each(|thread| add(thread.name));
+        self.symbols
+            .iter()
+            .for_each(|symbol| [symbol.function, symbol.file, symbol.module].into_iter().for_each(&mut add));
+        texts.sort_unstable();
+        texts.dedup();
+        texts.shrink_to_fit();
+        texts
+    }
+
+    /// The return addresses of a stack, innermost first.
+    pub fn frames(&self, stack: &Stack) -> &[u64] {
+        let first = stack.first_frame as usize;
+        self.frames.get(first..first + stack.frames as usize).unwrap_or_default()
     }
 
     /// The text at a reference; empty for 0 and for references that do not hold.
     pub fn text(&self, at: StrRef) -> std::borrow::Cow<'_, str> {
-        let bytes = usize::try_from(at)
-            .ok()
-            .filter(|&at| at != 0)
-            .and_then(|at| {
-                let len = u32::from_le_bytes(self.strings.get(at..at + 4)?.try_into().ok()?) as usize;
-                self.strings.get(at + 4..)?.get(..len.min(MAX_TEXT_BYTES))
-            })
-            .unwrap_or_default();
-        String::from_utf8_lossy(bytes)
+        String::from_utf8_lossy(self.bytes_of(at, MAX_TEXT_BYTES))
+    }
+
+    /// As [`Snapshot::text`], for what is short: the name of a thread or a device, a tag.
+    pub fn name(&self, at: StrRef) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(self.bytes_of(at, MAX_NAME_BYTES))
+    }
+
+    fn bytes_of(&self, at: StrRef, most: usize) -> &[u8] {
+        if at == 0 {
+            return &[];
+        }
+        let next = self.texts.partition_point(|&text| text <= at);
+        let end = self.texts.get(next).map_or(self.strings.len(), |&next| next as usize);
+        let text = || {
+            let begin = (at as usize).checked_add(4)?;
+            let len = u32::from_le_bytes(self.strings.get(at as usize..begin)?.try_into().ok()?) as usize;
+            // One that would go on into the next is damaged, and ends there.
+            let bytes = self.strings.get(begin..end.min(self.strings.len()))?;
+            Some(&bytes[..len.min(most).min(bytes.len())])
+        };
+        text().unwrap_or_default()
     }
 
     /// The whole Strings table, for copies that keep every reference.
@@ -240,34 +295,13 @@ fn header(page: &[u8]) -> Result<Header, ReadError> {
     Ok(header)
 }
 
-fn directory(header: &Header) -> Result<HashMap<TableKind, TableDesc>, ReadError> {
-    let damaged = |why| Err(ReadError::Directory { why });
-    if header.tables_len as usize > MAX_TABLES {
-        return damaged("it claims more tables than fit");
-    }
-    let mut directory = HashMap::new();
-    for desc in &header.tables[..header.tables_len as usize] {
-        let Some((kind, slot_bytes)) = TableKind::from_u32(desc.kind) else { continue };
-        if desc.slot_bytes as usize != slot_bytes {
-            return damaged("a table's slots are of another size");
-        }
-        let bytes = desc.capacity.checked_mul(slot_bytes as u64);
-        let end = bytes.and_then(|bytes| bytes.checked_add(desc.offset));
-        if desc.used > desc.capacity || end.is_none_or(|end| end > MAX_FILE_BYTES) {
-            return damaged("a table is larger than a ledger can be");
-        }
-        if directory.insert(kind, *desc).is_some() {
-            return damaged("a table is listed twice");
-        }
-    }
-    Ok(directory)
-}
-
-fn stack(slot: &StackSlot, frames: &[u64]) -> Option<Stack> {
-    let first = usize::try_from(slot.first_frame).ok()?;
-    let frames = frames.get(first..)?.get(..slot.frames.min(MAX_FRAMES) as usize)?;
-    Some(Stack {
-        frames: frames.to_vec(),
+fn stack(slot: &StackSlot, frames: usize) -> Option<Stack> {
+    let first_frame = u32::try_from(slot.first_frame).ok()?;
+    let len = slot.frames.min(MAX_FRAMES);
+    let end = (first_frame as usize).checked_add(len as usize)?;
+    (end <= frames).then_some(Stack {
+        first_frame,
+        frames: len,
         first_ns: slot.first_ns,
         allocs: slot.allocs,
         alloc_bytes: slot.alloc_bytes,
@@ -276,107 +310,14 @@ fn stack(slot: &StackSlot, frames: &[u64]) -> Option<Stack> {
     })
 }
 
-/// Bytes that are read at a time: a claim of gigabytes in a small file allocates no more than this.
-const PIECE_BYTES: usize = 1 << 20;
-
-struct Tables<'a, S: Source + ?Sized> {
-    source: &'a S,
-    directory: HashMap<TableKind, TableDesc>,
-    torn: u64,
-}
-
-impl<S: Source + ?Sized> Tables<'_, S> {
-    /// Hands out the backed bytes of a table, a piece of whole slots at a time; fewer if the file is
-    /// shorter than its directory says.
-    fn pieces(&self, kind: TableKind, mut each: impl FnMut(&[u8])) -> std::io::Result<()> {
-        let Some(desc) = self.directory.get(&kind) else { return Ok(()) };
-        let slot = desc.slot_bytes as usize;
-        let mut left = desc.used * u64::from(desc.slot_bytes);
-        let mut offset = desc.offset;
-        let mut piece = vec![0; left.min((PIECE_BYTES / slot * slot) as u64) as usize];
-        while left > 0 {
-            let want = left.min(piece.len() as u64) as usize;
-            let got = self.source.read_at(offset, &mut piece[..want])?;
-            each(&piece[..got]);
-            if got < want {
-                break;
-            }
-            offset += want as u64;
-            left -= want as u64;
-        }
-        Ok(())
-    }
-
-    fn bytes(&self, kind: TableKind) -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.pieces(kind, |piece| bytes.extend_from_slice(piece))?;
-        Ok(bytes)
-    }
-
-    fn words(&self, kind: TableKind) -> std::io::Result<Vec<u64>> {
-        let mut words = Vec::new();
-        self.pieces(kind, |piece| {
-            words.extend(piece.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())));
-        })?;
-        Ok(words)
-    }
-
-    /// Calls `each` for every valid slot with its index.
-    fn for_each<T: Sealed>(&mut self, mut each: impl FnMut(u32, T)) -> std::io::Result<()> {
-        let mut index = 0_u32;
-        let mut torn = 0;
-        self.pieces(T::TABLE, |piece| {
-            for chunk in piece.chunks_exact(size_of::<T>()) {
-                if chunk[..4] != [0; 4] {
-                    match T::read_from_bytes(chunk) {
-                        Ok(slot) if slot.seal().to_le_bytes() == chunk[..4] => each(index, slot),
-                        _ => match self.again::<T>(index) {
-                            Again::Whole(slot) => each(index, slot),
-                            Again::Free => {}
-                            Again::Torn => torn += 1,
-                        },
-                    }
-                }
-                index = index.saturating_add(1);
-            }
-        })?;
-        self.torn += torn;
-        Ok(())
-    }
-
-    /// One more look at a slot that was caught in the middle of a change.
-    fn again<T: Sealed>(&self, index: u32) -> Again<T> {
-        let look = || {
-            let desc = self.directory.get(&T::TABLE)?;
-            let mut chunk = [0; 512];
-            let chunk = chunk.get_mut(..size_of::<T>())?;
-            let got = self.source.read_at(desc.offset + u64::from(index) * size_of::<T>() as u64, chunk).ok()?;
-            Some((T::read_from_bytes(chunk.get(..got)?).ok()?, [chunk[0], chunk[1], chunk[2], chunk[3]]))
-        };
-        match look() {
-            Some((_, [0, 0, 0, 0])) => Again::Free,
-            Some((slot, check)) if slot.seal().to_le_bytes() == check => Again::Whole(slot),
-            _ => Again::Torn,
+/// Adds what one shard counted of its stacks ([`counters::SITES`]).
+fn add_sites(stacks: &mut HashMap<StackRef, Stack>, sites: &[u64]) {
+    for place in sites.chunks_exact(2) {
+        if let Some(stack) = stacks.get_mut(&((place[0] >> 32) as StackRef)) {
+            stack.allocs = stack.allocs.wrapping_add(place[0] & u64::from(u32::MAX));
+            stack.alloc_bytes = stack.alloc_bytes.wrapping_add(place[1]);
         }
     }
-
-    fn slots<T: Sealed>(&mut self) -> std::io::Result<Vec<(u32, T)>> {
-        let mut slots = Vec::new();
-        self.for_each(|index, slot| slots.push((index, slot)))?;
-        Ok(slots)
-    }
-
-    fn list<T: Sealed>(&mut self) -> std::io::Result<Vec<T>> {
-        let mut slots = Vec::new();
-        self.for_each(|_, slot| slots.push(slot))?;
-        Ok(slots)
-    }
-}
-
-enum Again<T> {
-    Whole(T),
-    Free,
-    Torn,
 }
 
 #[cfg(test)]
@@ -386,6 +327,11 @@ mod tests {
 
     /// A small ledger: one allocation with a stack, its text, and one torn slot.
     fn ledger() -> Vec<u8> {
+        ledger_with(&[])
+    }
+
+    /// The same with counters.
+    fn ledger_with(shards: &[u64]) -> Vec<u8> {
         let mut header = Header::new_zeroed();
         (header.magic, header.version, header.byte_order) = (MAGIC, VERSION, 0x0102_0304);
         let mut file = vec![0; HEADER_BYTES];
@@ -412,6 +358,9 @@ mod tests {
         put(TableKind::Stacks, stack.as_bytes());
         put(TableKind::Frames, [7_u64, 8, 9].as_bytes());
         put(TableKind::Strings, b"\0\0\0\0\x05\0\0\0hello");
+        if !shards.is_empty() {
+            put(TableKind::Counters, shards.as_bytes());
+        }
         file[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         file
     }
@@ -420,15 +369,75 @@ mod tests {
         Snapshot::read(bytes).unwrap()
     }
 
+    /// The same tables in pieces of 16 bytes, those of all tables by turns: slots lie across their ends.
+    fn in_pieces() -> Vec<u8> {
+        const PIECE: usize = 16;
+        let whole = ledger();
+        let mut header = Header::read_from_bytes(&whole[..HEADER_BYTES]).unwrap();
+        let mut file = vec![0; HEADER_BYTES + MAX_PIECES * size_of::<PieceDesc>()];
+        let mut pieces = Vec::new();
+        for round in 0..64 {
+            for (index, desc) in header.tables[..header.tables_len as usize].iter().enumerate() {
+                let table = &whole[desc.offset as usize..][..(desc.used * u64::from(desc.slot_bytes)) as usize];
+                let Some(part) = table.chunks(PIECE).nth(round) else { continue };
+                let (offset, bytes) = (file.len() as u64, part.len() as u32);
+                pieces.push(PieceDesc { offset, bytes, table: index as u32 });
+                file.extend_from_slice(part);
+            }
+        }
+        header.pieces_len = pieces.len() as u32;
+        header.tables.iter_mut().for_each(|desc| desc.offset = 0);
+        file[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        file[HEADER_BYTES..][..size_of_val(&pieces[..])].copy_from_slice(pieces.as_bytes());
+        file
+    }
+
+    #[test]
+    fn tables_in_pieces_are_the_same_tables() {
+        let (whole, pieces) = (read(&ledger()).unwrap(), read(&in_pieces()).unwrap());
+        assert_eq!((&pieces.allocs, &pieces.stacks), (&whole.allocs, &whole.stacks));
+        assert_eq!((pieces.torn, pieces.strings(), pieces.cut), (1, whole.strings(), None));
+        // Cut anywhere, it gives an answer, and says that it was cut.
+        let file = in_pieces();
+        for len in 0..file.len() {
+            if let Ok(snapshot) = read(&file[..len]) {
+                assert!(
+                    snapshot.cut.is_some_and(|end| end == file.len() as u64) || len < HEADER_BYTES + 16 * MAX_PIECES
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_that_overlap_are_refused() {
+        let mut file = in_pieces();
+        let (first, second) = (HEADER_BYTES, HEADER_BYTES + size_of::<PieceDesc>());
+        file.copy_within(first..first + 8, second);
+        assert_eq!(read(&file).unwrap_err(), ReadError::Directory { why: "two tables lie over each other" });
+    }
+
     #[test]
     fn what_was_written_is_read_and_torn_slots_are_counted() {
         let snapshot = read(&ledger()).unwrap();
         assert_eq!(snapshot.allocs.len(), 1);
         assert_eq!(snapshot.torn, 1);
-        assert_eq!(snapshot.stacks[&1].frames, [8, 9]);
+        assert_eq!(snapshot.frames(&snapshot.stacks[&1]), [8, 9]);
         assert_eq!(snapshot.text(4), "hello");
         assert_eq!(snapshot.text(0), "");
         assert_eq!(snapshot.text(9_999), "");
+    }
+
+    #[test]
+    fn what_shards_counted_of_a_stack_is_added_to_it() {
+        // Two shards: the same stack's allocations, and those of one that has no record.
+        let mut shards = [0_u64; 2 * counters::PER_SHARD];
+        for (shard, stack) in [(0, 1), (1, 1), (1, 9)] {
+            let at = shard * counters::PER_SHARD + counters::SITES + 2 * (stack as usize % counters::SITE_WAYS);
+            (shards[at], shards[at + 1]) = (counters::site(stack, 3), 300);
+        }
+        let snapshot = read(&ledger_with(&shards)).unwrap();
+        assert_eq!((snapshot.stacks[&1].allocs, snapshot.stacks[&1].alloc_bytes), (5 + 3 + 3, 600));
+        assert!(snapshot.counters[counters::SITES..].iter().all(|&count| count == 0), "no counters are there");
     }
 
     #[test]
@@ -456,26 +465,124 @@ mod tests {
         assert_eq!(read(&whole).unwrap().cut, None);
     }
 
+    /// One table of these bytes, which `used` slots claim to be.
+    fn table(kind: TableKind, bytes: &[u8], used: u64, offset: u64) -> (TableDesc, Vec<u8>) {
+        let (_, slot) = TableKind::from_u32(kind as u32).unwrap();
+        let desc = TableDesc { kind: kind as u32, slot_bytes: slot as u32, offset, capacity: used, used, written: 0 };
+        (desc, bytes.to_vec())
+    }
+
+    fn file_of(tables: &[(TableDesc, Vec<u8>)]) -> Vec<u8> {
+        let mut header = Header::new_zeroed();
+        (header.magic, header.version, header.byte_order) = (MAGIC, VERSION, 0x0102_0304);
+        header.tables_len = tables.len() as u32;
+        let mut file = vec![0; HEADER_BYTES];
+        for (at, (desc, bytes)) in tables.iter().enumerate() {
+            header.tables[at] = *desc;
+            let end = desc.offset as usize + bytes.len();
+            file.resize(file.len().max(end), 0);
+            file[desc.offset as usize..end].copy_from_slice(bytes);
+        }
+        file[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        file
+    }
+
+    #[test]
+    fn tables_that_share_bytes_are_damage() {
+        let words = [0_u8; 4096];
+        let frames = table(TableKind::Frames, &words, 512, 4096);
+        let apart = table(TableKind::Counters, &words, 512, 8192);
+        assert!(read(&file_of(&[frames.clone(), apart])).is_ok());
+        for offset in [4096, 4097, 8184, 0] {
+            let other = table(TableKind::Counters, &words[..8], 1, offset);
+            let answer = read(&file_of(&[frames.clone(), other])).unwrap_err();
+            assert!(matches!(answer, ReadError::Directory { .. }), "{offset}: {answer}");
+        }
+        // What is not used takes no place.
+        assert!(read(&file_of(&[frames, table(TableKind::Counters, &[], 0, 4096)])).is_ok());
+    }
+
+    #[test]
+    fn stacks_have_no_more_frames_than_there_are() {
+        let frames = table(TableKind::Frames, [7_u64; 1024].as_bytes(), 1024, 4096);
+        let slot = |n: u64| {
+            let mut slot = StackSlot { frames: 1024, hash: n, ..Default::default() };
+            slot.check = slot.seal();
+            slot
+        };
+        let slots: Vec<_> = (0..1000).map(slot).collect();
+        let snapshot = read(&file_of(&[frames, table(TableKind::Stacks, slots.as_bytes(), 1000, 16384)])).unwrap();
+        assert_eq!((snapshot.stacks.len(), snapshot.torn), (1, 999));
+        assert_eq!(snapshot.frames(&snapshot.stacks[&1]).len(), 1024);
+    }
+
+    #[test]
+    fn texts_are_together_no_longer_than_the_table() {
+        // Wherever one begins, these bytes say that it is 65,535 bytes long.
+        let strings = vec![0xff_u8; 100_000];
+        let tagged = |tag| {
+            let mut slot = AllocSlot { tag, ..Default::default() };
+            slot.check = slot.seal();
+            slot
+        };
+        let slots: Vec<_> = (1..20_000).map(|n| tagged(n * 5)).collect();
+        let texts = table(TableKind::Strings, &strings, 100_000, 4096);
+        let allocs = table(TableKind::Allocs, slots.as_bytes(), slots.len() as u64, 106_496);
+        let snapshot = read(&file_of(&[texts, allocs])).unwrap();
+        let whole: usize = snapshot.allocs.iter().map(|alloc| snapshot.bytes_of(alloc.tag, MAX_TEXT_BYTES).len()).sum();
+        assert_eq!(snapshot.allocs.len(), 19_999);
+        assert!(whole <= strings.len(), "{whole}");
+    }
+
+    #[test]
+    fn holes_cost_nothing_and_what_lies_behind_them_counts() {
+        use std::os::unix::fs::FileExt;
+        let name = format!("gpumem-sparse-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut alloc = AllocSlot { bytes: 64, ..Default::default() };
+        alloc.check = alloc.seal();
+        let giant = (3_u64 << 30) / 64;
+        file.write_all_at(&file_of(&[table(TableKind::Allocs, alloc.as_bytes(), giant, 4096)]), 0).unwrap();
+        // The first is stored after a hole in its table, the second further out than a writer would have come.
+        for at in [10_000, giant - 1] {
+            file.write_all_at(alloc.as_bytes(), 4096 + at * 64).unwrap();
+        }
+        file.set_len(MAX_FILE_BYTES).unwrap();
+        let stored = file.stored().unwrap();
+        if stored > 1 << 20 {
+            eprintln!("{} does not tell holes: not tested", std::env::temp_dir().display());
+            return;
+        }
+        let snapshot = Snapshot::read(&file).unwrap().unwrap();
+        assert_eq!(snapshot.allocs.len(), 2);
+        assert_eq!(snapshot.cut, None);
+    }
+
     #[test]
     fn damage_anywhere_never_panics_or_grows_without_bound() {
-        let whole = ledger();
+        let (whole, pieces) = (ledger(), in_pieces());
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        for _ in 0..20_000 {
-            let mut hostile = whole.clone();
+        for round in 0..20_000 {
+            let mut hostile = if round % 2 == 0 { whole.clone() } else { pieces.clone() };
             for _ in 0..1 + random % 6 {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
                 // Half of the damage goes to the fields that steer the reader.
-                let range = if random & 1 == 0 { 80..HEADER_BYTES.min(392 + 6 * 40) } else { 0..hostile.len() };
+                let range = match random % 3 {
+                    0 => 80..HEADER_BYTES.min(392 + 6 * 40),
+                    1 => HEADER_BYTES..hostile.len().min(HEADER_BYTES + 40 * size_of::<PieceDesc>()),
+                    _ => 0..hostile.len(),
+                };
                 let at = range.start + (random >> 8) as usize % range.len();
                 hostile[at] = (random >> 40) as u8;
             }
             if let Ok(snapshot) = read(&hostile) {
-                assert!(snapshot.allocs.len() <= whole.len() / 64);
-                for stack in snapshot.stacks.values() {
-                    assert!(stack.frames.len() <= whole.len() / 8);
-                }
+                assert!(snapshot.allocs.len() <= hostile.len() / 64);
+                let frames: usize = snapshot.stacks.values().map(|stack| snapshot.frames(stack).len()).sum();
+                assert!(frames <= hostile.len() / 8);
             }
         }
     }

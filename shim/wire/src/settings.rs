@@ -146,7 +146,7 @@ macro_rules! settings {
 settings! {
     /// Every hook becomes a jump to the real function; nothing is recorded.
     disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0";
-    /// Directory of the ledgers, instead of $XDG_RUNTIME_DIR/gpumem or /tmp/gpumem-UID.
+    /// Directory of the ledgers, instead of $XDG_RUNTIME_DIR/gpumem, /dev/shm/gpumem-UID or /tmp/gpumem-UID.
     dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "";
     /// Frames of a call stack that are kept; 0 takes no stacks.
     stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32";

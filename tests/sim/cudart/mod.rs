@@ -13,6 +13,8 @@ mod driver;
 mod events;
 mod exec;
 mod graphs;
+#[path = "../engine/src/heap.rs"]
+mod heap;
 mod launches;
 mod memory;
 mod params;
@@ -21,3 +23,7 @@ mod streams;
 #[cfg_attr(runtime12, path = "v12.rs")]
 #[cfg_attr(not(runtime12), path = "v13.rs")]
 mod version;
+
+/// Whoever finds no memory here is the simulator, and says so.
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap;

@@ -16,6 +16,7 @@ mod capture_rules;
 mod context;
 mod copies;
 mod fixtures;
+mod give_back;
 mod graph;
 mod graph_holds;
 mod handles;
@@ -105,6 +106,7 @@ pub fn all() -> Vec<Check> {
         setters::CHECKS,
         procaddr::CHECKS,
         stream_ordered::CHECKS,
+        give_back::CHECKS,
         vmm::CHECKS,
         context::CHECKS,
         sticky::CHECKS,

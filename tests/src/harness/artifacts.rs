@@ -37,24 +37,38 @@ enum Link {
     Runtime,
     /// As a shared library, to the C library alone.
     Library,
+    /// As a shared library, to these libraries of the clients, then to the runtime.
+    Plugin(&'static [&'static str]),
     /// As a program linked to these libraries of the clients, then to the runtime.
     Clients(&'static [&'static str]),
 }
 
 /// Clients by the name of their source; libraries first, since programs link to them.
 const CLIENTS: &[(&str, Link)] = &[
+    ("libbehind.so", Link::Library),
+    ("libcaller.so", Link::Plugin(&["libbehind.so"])),
+    ("libctor.so", Link::Plugin(&[])),
     ("libcuda.so", Link::Library),
+    ("libdenied.so", Link::Library),
     ("libearly.so", Link::Library),
     ("libnvidia-ask.so", Link::Library),
+    ("libplanted.so", Link::Library),
+    ("libstorm.so", Link::Library),
     ("libstub.so", Link::Library),
     ("libtable.so", Link::Library),
     ("libwrap.so", Link::Library),
+    ("bigtls", Link::Runtime),
     ("cancel", Link::Driver),
     ("chatty", Link::Runtime),
+    ("closing", Link::Plain),
+    ("ctor", Link::Runtime),
+    ("ctor_linked", Link::Clients(&["libctor.so"])),
+    ("ctor_stubbed", Link::Clients(&["libctor.so", "libstub.so"])),
     ("deep", Link::Runtime),
     ("devices", Link::Runtime),
     ("errno", Link::Runtime),
     ("forks", Link::Runtime),
+    ("full_disk", Link::Runtime),
     ("future", Link::Plain),
     ("graph_churn", Link::Driver),
     ("graph_ends", Link::Driver),
@@ -65,6 +79,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_lives", Link::Driver),
     ("graph_order", Link::Driver),
     ("graph_refused", Link::Driver),
+    ("graph_talks", Link::Driver),
     ("green", Link::Driver),
     ("held", Link::Driver),
     ("holders", Link::Runtime),
@@ -73,6 +88,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("lookup", Link::Plain),
     ("main_ends", Link::Runtime),
     ("many", Link::Runtime),
+    ("no_memory", Link::Driver),
     ("nulls", Link::Driver),
     ("partial", Link::Plain),
     ("passed", Link::Driver),
@@ -82,6 +98,8 @@ const CLIENTS: &[(&str, Link)] = &[
     ("reload", Link::Plain),
     ("retry", Link::Driver),
     ("runtime", Link::Runtime),
+    ("sites", Link::Runtime),
+    ("small_stacks", Link::Driver),
     ("stubbed", Link::Clients(&["libstub.so"])),
     ("submits", Link::Driver),
     ("table", Link::Plain),
@@ -97,9 +115,11 @@ const CLIENTS: &[(&str, Link)] = &[
 pub fn artifacts() -> &'static Artifacts {
     static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
     ARTIFACTS.get_or_init(|| {
-        // target/PROFILE/deps/TEST-HASH
+        // target/PROFILE/deps/TEST-HASH, or target/PROFILE/NAME of a command.
         let exe = std::env::current_exe().expect("the test's own path");
-        let profile = exe.ancestors().nth(2).expect("target/PROFILE/deps").to_owned();
+        let folder = exe.parent().expect("a folder");
+        let profile = if folder.ends_with("deps") { folder.parent().expect("target/PROFILE") } else { folder };
+        let profile = profile.to_owned();
         let suite = profile.join("suite");
         fs::create_dir_all(&suite).expect("a folder beside the test");
         let lock = File::create(suite.join("lock")).expect("a lock beside the test");
@@ -157,12 +177,18 @@ fn programs(profile: &Path, suite: &Path) {
     let stage = suite.join("stage");
     must(Command::new("sh").arg(repository().join("tests/sim/stage.sh")).arg(profile).arg(&stage));
     let set = |name: &str, path: &Path| format!("{name}={}", path.display());
-    must(Command::new("make").arg("-C").arg(&sources[0]).args([
+    let mut make = Command::new("make");
+    make.arg("-C").arg(&sources[0]).args([
         "-j2".to_owned(),
         set("OUT", &suite.join("programs")),
         set("CUDART_LIBDIR", &stage),
         set("CUDA_LIBDIR", &stage),
-    ]));
+    ]);
+    // The simulated HIP is there if the whole workspace was built.
+    if stage.join("libamdhip64.so.6").exists() {
+        make.arg(set("HIP_LIBDIR", &stage));
+    }
+    must(&mut make);
     let clients = suite.join("clients");
     fs::create_dir_all(&clients).expect("a folder for clients");
     for (name, link) in CLIENTS {
@@ -179,15 +205,23 @@ fn compile(sources: &Path, name: &str, link: &Link, stage: &Path, out: &Path) {
     cc.arg("-I").arg(repository().join("tests/programs")).arg("-o").arg(out.join(name)).arg(source);
     let staged = format!("-L{}", stage.display());
     let rpath_link = format!("-Wl,-rpath-link,{}", stage.display());
+    let runtime = [&*staged, "-l:libcudart.so.13", &rpath_link];
+    let mut clients = |libraries: &[&str]| {
+        cc.arg(format!("-L{}", out.display())).arg("-Wl,-rpath,$ORIGIN").arg("-Wl,--no-as-needed");
+        cc.args(libraries.iter().map(|library| format!("-l:{library}")));
+    };
     match link {
         Link::Plain => &mut cc,
         Link::Driver => cc.args([&staged, "-l:libcuda.so.1"]),
-        Link::Runtime => cc.args([&staged, "-l:libcudart.so.13", &rpath_link]),
+        Link::Runtime => cc.args(runtime),
         Link::Library => cc.args(["-fPIC", "-shared"]),
+        Link::Plugin(libraries) => {
+            clients(libraries);
+            cc.args(["-fPIC", "-shared"]).args(runtime)
+        }
         Link::Clients(libraries) => {
-            cc.arg(format!("-L{}", out.display())).arg("-Wl,-rpath,$ORIGIN").arg("-Wl,--no-as-needed");
-            cc.args(libraries.iter().map(|library| format!("-l:{library}")));
-            cc.args([&staged, "-l:libcudart.so.13", &rpath_link])
+            clients(libraries);
+            cc.args(runtime)
         }
     };
     must(cc.args(["-pthread", "-ldl"]));

@@ -212,6 +212,12 @@ impl Running {
         self
     }
 
+    /// Writes a line to its stdin, where it waits for more.
+    pub fn tell(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("one that waits");
+        input.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: a plain system call; the child is ours and not yet waited for.

@@ -12,7 +12,12 @@ pub const QUOTA_MIB: f64 = 256.0;
 
 /// Runs a program of tests/programs with these variables; preloaded if there are ledgers. With the run come
 /// the rules of the driver that it broke, as the simulator tells.
-fn run(bench: &Bench<'_>, line: &str, variables: &[(&str, &str)], preload: bool) -> Result<(Run, Vec<String>), String> {
+pub(super) fn run(
+    bench: &Bench<'_>,
+    line: &str,
+    variables: &[(&str, &str)],
+    preload: bool,
+) -> Result<(Run, Vec<String>), String> {
     let mut words = line.split(' ');
     let name = words.next().unwrap_or_default();
     let ledgers = bench.ledgers();

@@ -13,6 +13,7 @@
  *   context  other contexts come and go
  *   lives    threads, each in a context of its own that comes and goes with its graphs */
 #include "graph.h"
+CUresult cuGraphKernelNodeSetAttribute(Node, int, const void *);
 CUresult cuLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
 CUresult cuLibraryGetKernel(void **, void *, const char *), cuKernelGetFunction(CUfunction *, void *);
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, size_t, Stream), cuCtxDestroy_v2(CUcontext);
@@ -250,6 +251,9 @@ static void starved(void) {
     OK(cuGraphAddMemsetNode(&set, g, &fills[1], 1, &values, context));
     OK(cuGraphAddHostNode(&host, g, &set, 1, &one));
     OK(cuGraphAddEmptyNode(&empty, g, &host, 1));
+    Node together = add_fill(g, &empty, buffer[3], 4);
+    uint64_t attribute[8] = {1};
+    OK(cuGraphKernelNodeSetAttribute(together, 2, attribute));
     Exec first = exec_of(g), e = exec_of(g);
     unsigned on = 7;
     for (int round = 0; round < 2; round++) { /* in the first without an exec, where none can be had */
@@ -268,7 +272,13 @@ static void starved(void) {
         printf(", set %d", cuGraphExecMemsetNodeSetParams(e, set, &pairs, context));
         pairs.width = 0;
         printf(", to nothing %d", cuGraphExecMemsetNodeSetParams(e, set, &pairs, context) != 0);
-        printf(", host %d\n", cuGraphExecHostNodeSetParams(e, host, &ten));
+        printf(", host %d", cuGraphExecHostNodeSetParams(e, host, &ten));
+        struct { CUdeviceptr p; uint64_t n; unsigned value; } in_one = {buffer[3], WORDS, 50};
+        size_t bytes = 20;
+        KernelNode block = *fill_node(buffer[3], 50);
+        block.params = NULL;
+        block.extra = (void *[]){(void *)1, &in_one, (void *)2, &bytes, NULL};
+        printf(", a block for a cooperative one %d\n", cuGraphExecKernelNodeSetParams_v2(e, together, &block));
         wiped();
         called = 0;
         launch(e, s);

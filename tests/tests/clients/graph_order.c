@@ -3,6 +3,7 @@
  *   evicted    likewise, while its exec has gone to another handle in between
  *   uploaded   likewise, and it is uploaded before it is launched again
  *   back       the exec comes back to a stream whose handle ran on another one meanwhile
+ *   refused    a launch that has to wait is refused, since its stream captures; the next one waits
  *   gate       handles of one class do not wait for one another
  *   threads    each thread launches handles of one class and finds its own values
  *   destroyed  a thread launches while the graphs of its execs are changed and destroyed */
@@ -45,6 +46,37 @@ static void streams(bool evicted, bool uploaded) {
     exec_end(b);
     EXPECT(word_of(p), 1);
     EXPECT(word_of(q), evicted ? 2 : 0);
+}
+
+/* `a` loses its exec to `b` behind its launch, and would get that of `c`, which was launched on the other stream. */
+static void refused(void) {
+    CUdeviceptr p = words_new();
+    Stream one = stream_new(), two = stream_new();
+    for (int round = 0; round < 3; round++) {
+        Exec a = logged(one, 10, 'a', p, 1), b = logged(one, 10, 'b', p, 2);
+        memset(events, 0, sizeof events);
+        spin(one, 200000);
+        launch(a, one);
+        usleep(60000); /* cold by then */
+        launch(b, one);
+        Exec c = logged(two, 10, 'c', p, 3);
+        launch(c, two);
+        wait_for(two);
+        exec_end(c);
+        capture_begin(two);
+        fill(two, p, 4);
+        EXPECT(cuGraphLaunch(a, two), 900);
+        Graph none = NULL;
+        EXPECT(cuStreamEndCapture(two, &none) != 0 || none != NULL, 1);
+        if (none) OK(cuGraphDestroy(none));
+        launch(a, two);
+        wait_for(two);
+        char *first = strchr(events, 'a'), *last = strrchr(events, 'a');
+        EXPECT(first != NULL && last > first, 1);
+        wait_for(one);
+        exec_end(a);
+        exec_end(b);
+    }
 }
 
 /* `a` has to go to another exec, or to none, while `b` has the one there is; then it comes back. */
@@ -213,6 +245,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "evicted")) streams(true, false);
     else if (!strcmp(mode, "uploaded")) streams(true, true);
     else if (!strcmp(mode, "back")) back();
+    else if (!strcmp(mode, "refused")) refused();
     else if (!strcmp(mode, "gate")) behind_a_gate();
     else if (!strcmp(mode, "threads")) threads();
     else if (!strcmp(mode, "destroyed")) destroyed();

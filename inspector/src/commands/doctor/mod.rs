@@ -12,12 +12,12 @@ pub mod preload;
 pub mod process;
 pub mod system;
 
-pub use elf::beyond_reach;
+pub use elf::{beyond_reach, comes_first, first_of};
 
 use super::Context;
 use crate::failure::{Code, Failure, Result};
-use crate::source::find;
 use crate::source::process::Process;
+use crate::source::{choose, find};
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
 use crate::view::text;
 use anstyle::Style;
@@ -36,7 +36,7 @@ pub struct Args {
 }
 
 fn pid(text: &str) -> std::result::Result<u32, String> {
-    text.parse().map_err(|_| "a pid is wanted, a number: gpumem ps lists them".into())
+    choose::pid(text).ok_or_else(|| "a pid is wanted, a number: gpumem ps lists them".into())
 }
 
 /// How bad a finding is.

@@ -76,7 +76,7 @@ fn directory(dir: &Path, uid: u32, named: bool) -> Finding {
             .fix("remove it, or set GPUMEM_DIR to another");
     }
     let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
-    let word = text::shell_word(&dir.to_string_lossy());
+    let word = text::os_word(dir.as_os_str());
     if !named && owner != uid {
         return finding(Severity::Error, format!("{shown} belongs to user {owner}"))
             .fix("remove it as that user, or set GPUMEM_DIR to a directory of your own");

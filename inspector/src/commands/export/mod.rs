@@ -11,11 +11,12 @@ use crate::source::choose;
 use crate::source::find::{self, What};
 use crate::source::life::real_ns;
 use crate::view::json;
+use crate::view::lazy::Lazy;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Pinned};
-use gpumem_wire::layout::AllocSlot;
+use gpumem_wire::layout::{AllocSlot, ExecSlot, GraphSlot};
+use gpumem_wire::read;
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::io::Write;
 
 /// Export numbers: Prometheus text (of all processes unless one is named), JSON, CSV
@@ -44,12 +45,21 @@ pub enum Format {
 /// # Errors
 /// Those of choosing and reading the ledger.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let text = match args.format {
-        Format::Prometheus => prometheus::text(&ledgers(args, context)?),
-        Format::Json => everything(context, &context.ledger(&args.target)?)?,
-        Format::Csv => csv(&context.ledger(&args.target)?),
-    };
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+    match args.format {
+        Format::Prometheus => {
+            let text = prometheus::text(&ledgers(args, context)?);
+            context.write(|out| out.write_all(text.as_bytes()))
+        }
+        Format::Json => {
+            let ledger = context.ledger(&args.target)?;
+            let report = everything(context, &ledger);
+            context.write(|out| json::print(out, "export", &report))
+        }
+        Format::Csv => {
+            let ledger = context.ledger(&args.target)?;
+            context.write(|out| csv(out, &ledger))
+        }
+    }
 }
 
 /// The named process, or all that run: none is a result too, for a collector.
@@ -63,13 +73,12 @@ fn ledgers(args: &Args, context: &Context) -> Result<Vec<Ledger>> {
     Ok(live.filter_map(|found| choose::read(&context.world, found).ok()).collect())
 }
 
-fn csv(ledger: &Ledger) -> String {
-    let mut out =
-        String::from("address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site\n");
+fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
+    writeln!(out, "address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site")?;
     let sites = Sites::of_allocs(ledger);
     for alloc in &ledger.snapshot.allocs {
         let device = ledger.device(alloc.context);
-        let _ = writeln!(
+        writeln!(
             out,
             "{:#x},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             alloc.addr,
@@ -86,9 +95,9 @@ fn csv(ledger: &Ledger) -> String {
             alloc.stream,
             Ledger::flags(alloc).join(" "),
             field(&sites.name(alloc.stack)),
-        );
+        )?;
     }
-    out
+    Ok(())
 }
 
 /// A field, quoted where it must be. A leading `=`, `+`, `-` or `@` would be a formula to a spreadsheet.
@@ -103,7 +112,7 @@ fn field(text: &str) -> String {
 }
 
 #[derive(Serialize)]
-struct Everything {
+struct Everything<'a> {
     process: crate::model::Head,
     live: totals::Live,
     kinds: Vec<totals::KindTotal>,
@@ -113,10 +122,10 @@ struct Everything {
     pool: pool::Pool,
     counters: std::collections::BTreeMap<&'static str, u64>,
     samples: Vec<std::collections::BTreeMap<&'static str, u64>>,
-    stacks: Vec<Stack>,
-    allocations: Vec<Alloc>,
-    graphs: Vec<Graph>,
-    execs: Vec<Exec>,
+    stacks: Lazy<'a, Stack>,
+    allocations: Lazy<'a, Alloc>,
+    graphs: Lazy<'a, Graph>,
+    execs: Lazy<'a, Exec>,
 }
 
 #[derive(Serialize)]
@@ -183,11 +192,11 @@ struct Exec {
     stack: u32,
 }
 
-fn everything(context: &Context, ledger: &Ledger) -> Result<String> {
+fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
     let snapshot = &ledger.snapshot;
     let mut stacks: Vec<_> = snapshot.stacks.iter().collect();
     stacks.sort_by_key(|(reference, _)| **reference);
-    let alloc = |alloc: &AllocSlot| Alloc {
+    let alloc = move |alloc: &AllocSlot| Alloc {
         address: alloc.addr,
         bytes: alloc.bytes,
         kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
@@ -201,7 +210,7 @@ fn everything(context: &Context, ledger: &Ledger) -> Result<String> {
         flags: Ledger::flags(alloc),
         stack: alloc.stack,
     };
-    let report = Everything {
+    Everything {
         process: ledger.head(),
         live: totals::live(snapshot),
         kinds: totals::kinds(ledger),
@@ -211,60 +220,48 @@ fn everything(context: &Context, ledger: &Ledger) -> Result<String> {
         pool: pool::of(ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
         samples: super::stats::samples(ledger),
-        stacks: stacks
-            .into_iter()
-            .map(|(&stack, slot)| Stack {
-                stack,
-                frames: ledger.symbols.stack(&slot.frames),
-                allocs: slot.allocs,
-                alloc_bytes: slot.alloc_bytes,
-                graphs: slot.graphs,
-                execs: slot.execs,
-            })
-            .collect(),
-        allocations: snapshot.allocs.iter().map(alloc).collect(),
-        graphs: snapshot
-            .graphs
-            .iter()
-            .map(|graph| Graph {
-                handle: graph.handle,
-                serial: graph.serial,
-                nodes: graph.nodes,
-                folded_bytes: graph.folded_bytes,
-                host_bytes_estimated: graphs::graph_held(graph),
-                instantiates: graph.instantiates,
-                age_ns: ledger.age(graph.time_ns),
-                stack: graph.stack,
-            })
-            .collect(),
-        execs: snapshot
-            .execs
-            .iter()
-            .map(|exec| Exec {
-                handle: exec.handle,
-                serial: exec.serial,
-                graph_serial: exec.graph_serial,
-                state: graphs::state_name(exec),
-                pinned: graphs::why_pinned(exec).map(Pinned::name),
-                class: graphs::class_name(exec),
-                nodes: graphs::by_name(&exec.nodes.map(u64::from)),
-                launches: exec.launches,
-                updates: exec.updates,
-                failed_updates: exec.failed_updates,
-                retargets: exec.retargets,
-                instantiations: exec.instantiations,
-                evictions: exec.evictions,
-                saved_ns: exec.saved_ns,
-                source_bytes: exec.source_bytes,
-                host_bytes_estimated: graphs::held(exec).host_all(),
-                device_bytes_estimated: graphs::held(exec).device,
-                real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
-                age_ns: ledger.age(exec.time_ns),
-                stack: exec.stack,
-            })
-            .collect(),
-    };
-    Ok(json::to_string("export", &report)? + "\n")
+        stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| Stack {
+            stack,
+            frames: ledger.symbols.stack(snapshot.frames(slot)),
+            allocs: slot.allocs,
+            alloc_bytes: slot.alloc_bytes,
+            graphs: slot.graphs,
+            execs: slot.execs,
+        }),
+        allocations: Lazy::of(snapshot.allocs.iter().collect(), alloc),
+        graphs: Lazy::of(snapshot.graphs.iter().collect(), move |graph: &GraphSlot| Graph {
+            handle: graph.handle,
+            serial: graph.serial,
+            nodes: graph.nodes,
+            folded_bytes: graph.folded_bytes,
+            host_bytes_estimated: graphs::graph_held(graph),
+            instantiates: graph.instantiates,
+            age_ns: ledger.age(graph.time_ns),
+            stack: graph.stack,
+        }),
+        execs: Lazy::of(snapshot.execs.iter().collect(), move |exec: &ExecSlot| Exec {
+            handle: exec.handle,
+            serial: exec.serial,
+            graph_serial: exec.graph_serial,
+            state: graphs::state_name(exec),
+            pinned: graphs::why_pinned(exec).map(Pinned::name),
+            class: graphs::class_name(exec),
+            nodes: graphs::by_name(&exec.nodes.map(u64::from)),
+            launches: exec.launches,
+            updates: exec.updates,
+            failed_updates: exec.failed_updates,
+            retargets: exec.retargets,
+            instantiations: exec.instantiations,
+            evictions: exec.evictions,
+            saved_ns: exec.saved_ns,
+            source_bytes: exec.source_bytes,
+            host_bytes_estimated: graphs::held(exec).host_all(),
+            device_bytes_estimated: graphs::held(exec).device,
+            real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
+            age_ns: ledger.age(exec.time_ns),
+            stack: exec.stack,
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -10,11 +10,13 @@ use crate::model::graphs::{self, By, Filter, Group, Key};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::symbols::Frame;
+use crate::view::lazy::Lazy;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{ExecState, GraphOrigin, Pinned};
 use gpumem_wire::layout::{ExecSlot, GraphSlot};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Show graphs and execs: nodes, launches, updates, estimated memory, the graph cache, by call site
 #[derive(Clone, Debug, clap::Args)]
@@ -52,20 +54,20 @@ fn state_parser() -> impl clap::builder::TypedValueParser<Value = ExecState> {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     process: Head,
     cache: Cache,
     total: Row,
     counters: BTreeMap<&'static str, u64>,
-    groups: Vec<Row>,
+    groups: Lazy<'a, Row>,
     groups_total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    graphs: Option<Vec<GraphRow>>,
+    graphs: Option<Lazy<'a, GraphRow>>,
     /// How many there are, shown or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     graphs_total: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    execs: Option<Vec<ExecRow>>,
+    execs: Option<Lazy<'a, ExecRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     execs_total: Option<usize>,
 }
@@ -179,23 +181,27 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     context.print(&report, |out, report| text::print(out, report, &ledger, args))
 }
 
-fn report(args: &Args, ledger: &Ledger, limit: usize) -> Report {
+fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
     let filter = Filter { pinned: args.pinned, states: args.state.clone() };
-    let groups = graphs::group(ledger, &filter, args.by);
+    let mut groups = graphs::group(ledger, &filter, args.by);
+    let groups_total = groups.len();
+    groups.truncate(limit);
     let cache = cache::of(ledger);
     let sites = if args.all || args.by == By::Stack { Sites::of_graphs(ledger) } else { Sites::default() };
+    let sites = Rc::new(sites);
+    let named = Rc::clone(&sites);
+    let group_row = move |at: usize| {
+        let (key, group) = &groups[at];
+        row(ledger, key_text(ledger, &named, key), group, args.stacks || args.by == By::Stack)
+    };
     let counted = counters::ALL.iter().filter(|(index, ..)| GRAPH_COUNTERS.contains(index));
     Report {
         process: ledger.head(),
         total: row(ledger, "total".into(), &graphs::total(ledger, &cache), false),
         cache,
         counters: counted.map(|&(index, name, _)| (name, ledger.snapshot.counter(index))).collect(),
-        groups_total: groups.len(),
-        groups: groups
-            .iter()
-            .take(limit)
-            .map(|(key, group)| row(ledger, key_text(ledger, &sites, key), group, args.stacks || args.by == By::Stack))
-            .collect(),
+        groups_total,
+        groups: Lazy::of((0..groups_total.min(limit)).collect(), group_row),
         graphs: (args.all && filter.is_open()).then(|| graph_rows(ledger, &sites, limit, args.stacks)),
         graphs_total: (args.all && filter.is_open()).then_some(ledger.snapshot.graphs.len()),
         execs_total: args.all.then(|| ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)).count()),
@@ -276,11 +282,13 @@ fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
     }
 }
 
-fn graph_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec<GraphRow> {
+fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: bool) -> Lazy<'a, GraphRow> {
     let execs = graphs::execs_by_graph(ledger);
-    let mut chosen: Vec<&GraphSlot> = ledger.snapshot.graphs.iter().collect();
+    let mut chosen: Vec<&'a GraphSlot> = ledger.snapshot.graphs.iter().collect();
     chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(graphs::graph_held(graph)), graph.serial));
-    let row = |graph: &GraphSlot| GraphRow {
+    chosen.truncate(limit);
+    let sites = Rc::clone(sites);
+    let row = move |graph: &GraphSlot| GraphRow {
         handle: graph.handle,
         serial: graph.serial,
         origin: GraphOrigin::from_u8(graph.origin).map_or("unknown", GraphOrigin::name),
@@ -297,14 +305,22 @@ fn graph_rows(ledger: &Ledger, sites: &Sites, limit: usize, stacks: bool) -> Vec
         site: sites.name(graph.stack).to_string(),
         stack: if stacks { ledger.frames(graph.stack) } else { Vec::new() },
     };
-    chosen.into_iter().take(limit).map(row).collect()
+    Lazy::of(chosen, row)
 }
 
-fn exec_rows(ledger: &Ledger, filter: &Filter, sites: &Sites, limit: usize, stacks: bool) -> Vec<ExecRow> {
+fn exec_rows<'a>(
+    ledger: &'a Ledger,
+    filter: &Filter,
+    sites: &Rc<Sites>,
+    limit: usize,
+    stacks: bool,
+) -> Lazy<'a, ExecRow> {
     let live: std::collections::HashSet<u64> = ledger.snapshot.graphs.iter().map(|graph| graph.serial).collect();
-    let mut chosen: Vec<&ExecSlot> = ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)).collect();
+    let mut chosen: Vec<&'a ExecSlot> = ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)).collect();
     chosen.sort_unstable_by_key(|exec| (std::cmp::Reverse(graphs::held(exec).all()), exec.serial));
-    let row = |exec: &ExecSlot| ExecRow {
+    chosen.truncate(limit);
+    let sites = Rc::clone(sites);
+    let row = move |exec: &ExecSlot| ExecRow {
         handle: exec.handle,
         serial: exec.serial,
         graph_serial: exec.graph_serial,
@@ -338,5 +354,5 @@ fn exec_rows(ledger: &Ledger, filter: &Filter, sites: &Sites, limit: usize, stac
         site: sites.name(exec.stack).to_string(),
         stack: if stacks { ledger.frames(exec.stack) } else { Vec::new() },
     };
-    chosen.into_iter().take(limit).map(row).collect()
+    Lazy::of(chosen, row)
 }

@@ -1,12 +1,13 @@
 //! Graphs and execs as tables.
 
-use super::{Args, ExecRow, GraphRow, Report};
+use super::{Args, ExecRow, GraphRow, Report, Row};
 use crate::commands::allocs::stack_lines;
 use crate::commands::cache;
 use crate::commands::print_head;
 use crate::model::Ledger;
 use crate::model::graphs::By;
-use crate::view::table::{DIM, Side, Table, paint};
+use crate::view::lazy::Lazy;
+use crate::view::table::{DIM, Line, Side, Table, paint};
 use crate::view::{text, units};
 use gpumem_wire::kinds::ExecState;
 use std::collections::BTreeMap;
@@ -135,7 +136,7 @@ fn nodes(nodes: &BTreeMap<&'static str, u64>) -> String {
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
     let right = Side::Right;
-    let mut table = Table::new(&[
+    let table = Table::new(&[
         ("graphs", right),
         ("execs", right),
         ("ever", right),
@@ -159,11 +160,11 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         (by(args), Side::Left),
     ])
     .gives_way(OF_GROUPS, args.wide);
-    for row in &report.groups {
+    let line = |row: Row| {
         let virtual_execs = row.resident + row.folded + row.gone;
         // What is not under the graph cache has none of its numbers.
         let under = |n: u64| if virtual_execs > 0 { units::number(n) } else { String::new() };
-        table.row([
+        let line = Line::new([
             units::number(row.graphs),
             units::number(row.execs),
             if row.execs_ever > 0 { units::number(row.execs_ever) } else { String::new() },
@@ -186,19 +187,17 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             nodes(&row.pinned_by),
             row.key.clone(),
         ]);
-        if !row.stack.is_empty() && (args.stacks || args.by == By::Stack) {
-            table.below(stack_lines(&row.stack));
-        }
-    }
-    if !table.is_empty() {
-        table.print(out)?;
+        line.below(stack_lines(&row.stack))
+    };
+    if !report.groups.is_empty() {
+        table.print_lines(out, || report.groups.iter().map(line))?;
     }
     print_hidden(out, report.groups_total - report.groups.len())
 }
 
-fn print_execs(out: &mut dyn Write, execs: &[ExecRow], wide: bool) -> std::io::Result<()> {
+fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::io::Result<()> {
     let right = Side::Right;
-    let mut table = Table::new(&[
+    let table = Table::new(&[
         ("exec", right),
         ("state", Side::Left),
         ("class", Side::Left),
@@ -223,7 +222,7 @@ fn print_execs(out: &mut dyn Write, execs: &[ExecRow], wide: bool) -> std::io::R
         ("site", Side::Left),
     ])
     .gives_way(OF_EXECS, wide);
-    for exec in execs {
+    let line = |exec: ExecRow| {
         let gone = if exec.graph_live { "" } else { " (gone)" };
         let state = match exec.pinned {
             Some(pinned) => format!("{}: {pinned}", exec.state),
@@ -232,7 +231,7 @@ fn print_execs(out: &mut dyn Write, execs: &[ExecRow], wide: bool) -> std::io::R
             None => exec.state.to_owned(),
         };
         let under = |n: u64| if exec.hits.is_some() { units::number(n) } else { String::new() };
-        table.row([
+        let line = Line::new([
             format!("{:#x}", exec.handle),
             state,
             // Enough to tell classes of one process apart.
@@ -257,14 +256,14 @@ fn print_execs(out: &mut dyn Write, execs: &[ExecRow], wide: bool) -> std::io::R
             nodes(&exec.nodes),
             exec.site.clone(),
         ]);
-        table.below(stack_lines(&exec.stack));
-    }
-    table.print(out)
+        line.below(stack_lines(&exec.stack))
+    };
+    table.print_lines(out, || execs.iter().map(line))
 }
 
-fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow], wide: bool) -> std::io::Result<()> {
+fn print_graphs(out: &mut dyn Write, graphs: &Lazy<GraphRow>, wide: bool) -> std::io::Result<()> {
     let right = Side::Right;
-    let mut table = Table::new(&[
+    let table = Table::new(&[
         ("graph", right),
         ("serial", right),
         ("origin", Side::Left),
@@ -279,8 +278,8 @@ fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow], wide: bool) -> std::io
         ("site", Side::Left),
     ])
     .gives_way(OF_GRAPHS, wide);
-    for graph in graphs {
-        table.row([
+    let line = |graph: GraphRow| {
+        let line = Line::new([
             format!("{:#x}", graph.handle),
             format!("#{}", graph.serial),
             graph.origin.to_owned(),
@@ -294,7 +293,7 @@ fn print_graphs(out: &mut dyn Write, graphs: &[GraphRow], wide: bool) -> std::io
             graph.tag.clone(),
             graph.site.clone(),
         ]);
-        table.below(stack_lines(&graph.stack));
-    }
-    table.print(out)
+        line.below(stack_lines(&graph.stack))
+    };
+    table.print_lines(out, || graphs.iter().map(line))
 }

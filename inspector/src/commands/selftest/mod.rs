@@ -201,7 +201,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
     let lib = run::library(args.lib.as_deref()).map_err(cannot)?;
-    run::preload(&lib).map_err(cannot)?;
+    run::preload(&lib, None).map_err(cannot)?;
     let dir = match &args.keep {
         Some(dir) => std::path::absolute(dir).map_err(|error| cannot(Failure::io(dir.display(), &error)))?,
         None => std::env::temp_dir().join(format!("gpumem-selftest-{}", std::process::id())),

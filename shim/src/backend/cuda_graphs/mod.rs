@@ -60,6 +60,12 @@ impl GraphCalls for CudaGraphs {
         entry.is_some_and(|entry| setters::takes(&self.functions, entry.tag, kind, record))
     }
 
+    unsafe fn refuses(&self, shape: &[u8], node: u32, kind: NodeKind, params: Setter) -> bool {
+        // SAFETY: as the caller promises.
+        let packed = kind == NodeKind::Kernel && unsafe { setters::is_packed(params) };
+        packed && Shape::parse(shape).is_some_and(|shape| shape.is_cooperative(node as usize))
+    }
+
     fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
         let mut clone = null_mut();
         // SAFETY: a live graph; writes the handle.

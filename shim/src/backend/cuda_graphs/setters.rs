@@ -49,6 +49,18 @@ pub unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out:
     }
 }
 
+/// Whether a kernel node's setter is given parameters in one block.
+///
+/// # Safety
+/// As for `GraphCalls::refuses`.
+pub unsafe fn is_packed(params: Setter) -> bool {
+    let mut copy = KernelParams::default();
+    // SAFETY: the struct of the program's own call, which is as long as this in its oldest form.
+    let given = unsafe { std::slice::from_raw_parts(params.params.cast(), KERNEL_PARAMS_V1) };
+    copy.as_mut_bytes()[..KERNEL_PARAMS_V1].copy_from_slice(given);
+    copy.params == 0 && copy.extra != 0
+}
+
 /// Whether a node of this kind and tag can hold a record: as far as the driver looks at the parameters of a
 /// setter, these change nothing that an exec cannot change.
 pub fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 
 /// Variables that `gpumem set` changes while the process runs.
 pub const AT_RUN_TIME: &[&str] = &[
+    "GPUMEM_POOL",
     "GPUMEM_POOL_MAX",
     "GPUMEM_POOL_DECAY",
     "GPUMEM_LIMIT",

@@ -6,8 +6,7 @@
 //! `since` the version from which that symbol is the answer. The per-thread
 //! symbols are the same function with the calling thread's own default stream.
 
-use gpumem_sim_engine::config::config;
-use gpumem_sim_engine::{Error, Result, context, lifecycle, lock, stream};
+use gpumem_sim_engine::{Error, Result, context, fault, lifecycle, lock, stream};
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -55,10 +54,7 @@ impl Row {
         if self.need != Need::Any {
             lifecycle::ready()?;
         }
-        let hit = |f: &&gpumem_sim_engine::config::Fault| f.call == call && f.name == self.name;
-        if let Some(fault) = config().faults.iter().find(hit) {
-            return Err(Error(fault.code));
-        }
+        fault::strike(self.name, call)?;
         if self.need == Need::Ctx { context::require(&mut lock()) } else { Ok(0) }
     }
 

@@ -27,6 +27,10 @@ mod ranges;
 mod streams;
 mod vmm;
 
+/// Whoever finds no memory here is the simulator, and says so.
+#[global_allocator]
+static HEAP: gpumem_sim_engine::heap::Heap = gpumem_sim_engine::heap::Heap;
+
 /// All rows, by noun.
 fn tables() -> impl Iterator<Item = &'static abi::Row> {
     [

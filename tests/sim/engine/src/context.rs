@@ -312,6 +312,7 @@ pub fn synchronize(h: H) -> Result {
     crate::memory::count_wait(&fences);
     wait_all(&fences);
     let mut m = lock();
+    crate::pool::waited(&mut m, |freed| freed.ctx == h);
     crate::pool::release_idle(&mut m);
     let c = m.context(h)?;
     c.orphans.retain(|f| !f.reached());

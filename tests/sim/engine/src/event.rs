@@ -72,6 +72,16 @@ pub fn record(h: H, stream: H, flags: u32) -> Result {
 /// Records into a stream that does not capture.
 pub fn record_outside(m: &mut Machine, h: H, stream: H) -> Result {
     let time = m.event(h)?.time.clone();
+    let s = m.stream(stream)?;
+    if !s.blocking() && s.queue.idle() {
+        // Over at once: nothing is before it.
+        let fence = s.queue.tail();
+        let e = m.event(h)?;
+        e.captured = None;
+        e.fences = vec![fence];
+        e.time.store(now_ns(), SeqCst);
+        return Ok(());
+    }
     let fence = stream::enqueue(m, stream, Vec::new(), Box::new(move || time.store(now_ns(), SeqCst)))?;
     let e = m.event(h)?;
     e.captured = None;

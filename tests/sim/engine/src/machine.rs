@@ -84,6 +84,9 @@ pub struct Machine {
     pub conditions: HashMap<u64, u32>,
     pub captures: HashMap<u64, Capture>,
     pub allocs: BTreeMap<u64, Alloc>,
+    /// Memory of cuMemAlloc that is being freed in the order of a stream, and that stream.
+    pub freeing: HashMap<u64, H>,
+    pub freed: Vec<crate::pool::Freed>,
     pub threads: HashMap<u64, Thread>,
     /// What test programs said of their memory.
     pub notes: crate::note::Notes,
@@ -166,6 +169,8 @@ impl Machine {
             conditions: HashMap::new(),
             captures: HashMap::new(),
             allocs: BTreeMap::new(),
+            freeing: HashMap::new(),
+            freed: Vec::new(),
             threads: HashMap::new(),
             notes: Default::default(),
             graph_host: Heap::default(),

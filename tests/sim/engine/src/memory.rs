@@ -224,6 +224,7 @@ pub fn drop_alloc(m: &mut Machine, ptr: u64) {
 
 /// Everything that dies with a context.
 pub fn drop_context(m: &mut Machine, ctx: H) {
+    crate::pool::waited(m, |freed| freed.ctx == ctx);
     let mine = |a: &Alloc| a.ctx == ctx && !matches!(a.kind, Kind::Mapped(_));
     let list: Vec<u64> = m.allocs.iter().filter(|(_, a)| mine(a)).map(|(p, _)| *p).collect();
     for p in list {

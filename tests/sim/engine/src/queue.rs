@@ -96,13 +96,13 @@ fn start_worker(queue: Arc<Queue>) {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         old
     };
-    let run = queue.clone();
-    let spawned = std::thread::Builder::new().name("sim-stream".into()).stack_size(1 << 20).spawn(move || worker(run));
+    let spawned =
+        std::thread::Builder::new().name("sim-stream".into()).stack_size(1 << 20).spawn(move || worker(queue));
     // SAFETY: `old` is the mask that this thread had above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
     if spawned.is_err() {
-        // No thread to be had: run here rather than lose the work.
-        worker(queue);
+        // No work may run here: the caller holds the machine.
+        crate::heap::exhausted();
     }
 }
 

@@ -173,6 +173,7 @@ pub fn synchronize(stream: H) -> Result {
     };
     crate::queue::wait_all(&fence);
     let mut m = lock();
+    crate::pool::waited(&mut m, |freed| freed.stream == stream);
     crate::pool::release_idle(&mut m);
     m.context(ctx)?.sticky.map_or(Ok(()), Err)
 }

@@ -4,8 +4,7 @@
 //! A row reads `need name [twin] (call, arguments) { body }`; the twin is the
 //! same function with the calling thread's own default stream (`..._spt`).
 
-use gpumem_sim_engine::config::config;
-use gpumem_sim_engine::{Error, Result, context, lifecycle, lock, stream};
+use gpumem_sim_engine::{Error, Result, context, fault, lifecycle, lock, stream};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,10 +48,7 @@ impl Row {
         if self.need != Need::Any {
             init()?;
         }
-        let hit = |f: &&gpumem_sim_engine::config::Fault| f.call == call && f.name == self.name;
-        if let Some(fault) = config().faults.iter().find(hit) {
-            return Err(Error(fault.code));
-        }
+        fault::strike(self.name, call)?;
         if self.need == Need::Ctx { current() } else { Ok(0) }
     }
 

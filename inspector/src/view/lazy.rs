@@ -1,0 +1,44 @@
+//! Rows that are made when they are shown: a list of a million takes no more memory than one row.
+
+use serde::{Serialize, Serializer};
+
+type Rows<'a, T> = Box<dyn Iterator<Item = T> + 'a>;
+
+/// Rows, as often as they are wanted.
+pub struct Lazy<'a, T> {
+    len: usize,
+    rows: Box<dyn Fn() -> Rows<'a, T> + 'a>,
+}
+
+impl<'a, T: 'a> Lazy<'a, T> {
+    /// A row of each item, made by `row`.
+    pub fn of<I: Copy + 'a>(items: Vec<I>, row: impl Fn(I) -> T + 'a) -> Self {
+        // The closure that hands out iterators is called for as long as `self` lives, and each iterator borrows
+        // from what both share.
+        let shared = std::rc::Rc::new((items, row));
+        let len = shared.0.len();
+        let rows = move || {
+            let shared = std::rc::Rc::clone(&shared);
+            Box::new((0..len).map(move |at| (shared.1)(shared.0[at]))) as Rows<'a, T>
+        };
+        Self { len, rows: Box::new(rows) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn iter(&self) -> Rows<'a, T> {
+        (self.rows)()
+    }
+}
+
+impl<T: Serialize> Serialize for Lazy<'_, T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq((self.rows)())
+    }
+}

@@ -1,0 +1,109 @@
+//! Writers that an answer goes through on its way out.
+
+use super::text::hostile;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Ends an answer that grows beyond what any file of its size explains.
+pub struct Limited<W> {
+    out: W,
+    left: u64,
+}
+
+impl<W: Write> Limited<W> {
+    pub fn new(out: W, most: u64) -> Self {
+        Self { out, left: most }
+    }
+}
+
+impl<W: Write> Write for Limited<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
+            return Err(io::Error::other("the answer is out of proportion to the file, which is damaged or forged"));
+        };
+        let written = self.out.write(bytes)?;
+        self.left = left + (bytes.len() - written) as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// JSON in which the control characters that JSON allows raw (DEL, C1, direction marks) are escaped, so that
+/// printing it on a terminal is harmless. They can only occur inside strings.
+pub struct Json<W> {
+    out: W,
+    /// The beginning of a character whose end has not come yet.
+    begun: Vec<u8>,
+}
+
+impl<W: Write> Json<W> {
+    pub fn new(out: W) -> Self {
+        Self { out, begun: Vec::new() }
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        let mut rest = text;
+        while let Some((at, c)) = rest.char_indices().find(|&(_, c)| hostile(c) && c != '\n') {
+            let mut escape = String::new();
+            let _ = write!(escape, "\\u{:04x}", c as u32);
+            self.out.write_all(&rest.as_bytes()[..at])?;
+            self.out.write_all(escape.as_bytes())?;
+            rest = &rest[at + c.len_utf8()..];
+        }
+        self.out.write_all(rest.as_bytes())
+    }
+}
+
+impl<W: Write> Write for Json<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.begun.is_empty() && bytes.is_ascii() && !bytes.contains(&0x7f) {
+            self.out.write_all(bytes)?;
+            return Ok(bytes.len());
+        }
+        self.begun.extend_from_slice(bytes);
+        let whole = std::mem::take(&mut self.begun);
+        match std::str::from_utf8(&whole) {
+            Ok(text) => self.text(text)?,
+            Err(error) if error.error_len().is_none() => {
+                let (text, rest) = whole.split_at(error.valid_up_to());
+                self.begun = rest.to_vec();
+                self.text(std::str::from_utf8(text).unwrap_or_default())?;
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_stays_the_same_value_however_it_is_cut() {
+        let value = serde_json::json!({ "text": "\u{7f}\u{9b}\u{202e}ok ü 日本" });
+        let plain = serde_json::to_string_pretty(&value).unwrap();
+        for piece in 1..plain.len() {
+            let mut out = Vec::new();
+            let mut json = Json::new(&mut out);
+            plain.as_bytes().chunks(piece).for_each(|piece| json.write_all(piece).unwrap());
+            let text = String::from_utf8(out).unwrap();
+            assert!(!text.chars().any(|c| hostile(c) && c != '\n'));
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn an_answer_without_end_is_ended() {
+        let mut out = Limited::new(Vec::new(), 10);
+        out.write_all(b"0123456789").unwrap();
+        assert!(out.write_all(b"x").unwrap_err().to_string().contains("out of proportion"));
+    }
+}

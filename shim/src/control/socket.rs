@@ -1,0 +1,185 @@
+//! The control socket: who may speak, one whole line from each, and a reply.
+//!
+//! The thread that listens has other work. A client is looked at before anything of it is read, has [`PATIENCE`] for
+//! its line and as much to take the reply, and is not waited for beyond that.
+
+use crate::descriptor::Descriptor;
+use crate::shim::Shim;
+use gpumem_wire::command::MAX_LINE;
+use gpumem_wire::place::SOCKET_SUFFIX;
+use std::io::{self, ErrorKind, Read};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a client may take to say what it wants, all of it.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Where the control socket of this process is.
+pub fn path(shim: &Shim) -> PathBuf {
+    // A directory's name need not be UTF-8.
+    shim.ledger.path.with_extension(SOCKET_SUFFIX.trim_start_matches('.'))
+}
+
+/// The listening socket.
+pub struct Socket(Descriptor);
+
+impl Socket {
+    pub fn new(shim: &Shim) -> io::Result<Self> {
+        let path = path(shim);
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        // The directory keeps others out; where the user named one that does not, the mode does.
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self(Descriptor::new(listener.into())))
+    }
+
+    /// Waits for a client, for at most `wait`, and has what it asks for carried out.
+    pub fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> String) {
+        let Some(fd) = self.0.get() else {
+            // The program closed what it did not open: samples are all that is left to do.
+            return std::thread::sleep(wait);
+        };
+        if events(fd, libc::POLLIN, wait) == 0 || self.0.get().is_none() {
+            return;
+        }
+        // SAFETY: borrowed for this function; the descriptor stays open.
+        let listener = ManuallyDrop::new(unsafe { UnixListener::from_raw_fd(fd) });
+        match listener.accept() {
+            Ok((client, _)) => drop(answer(client, carry_out)),
+            Err(_) => std::thread::sleep(PATIENCE),
+        }
+    }
+}
+
+/// What there is to be told of a descriptor, after `wait` at most.
+fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
+    let mut poll = libc::pollfd { fd, events: wanted, revents: 0 };
+    // Rounded up, and no longer than a second.
+    let wait = wait.as_millis().min(1000) as i32 + i32::from(!wait.is_zero());
+    // SAFETY: one valid pollfd.
+    if unsafe { libc::poll(&mut poll, 1, wait) } > 0 { poll.revents } else { 0 }
+}
+
+fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> String) -> io::Result<()> {
+    client.set_nonblocking(false)?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    // Before anything is read: what a stranger sends is nobody's business.
+    let reply = match same_user(&client) {
+        false => "error this process belongs to another user".to_owned(),
+        true => match line(&mut client)? {
+            // Whoever sent it was told that it failed: it does not happen now.
+            Ok(_) if has_hung_up(&client) => return Ok(()),
+            Ok(line) => carry_out(&line),
+            Err(why) => format!("error {why}: nothing was done"),
+        },
+    };
+    send(&client, format!("{reply}\n").as_bytes())
+}
+
+/// A whole line, without its end, or why there is none.
+fn line(client: &mut UnixStream) -> io::Result<Result<String, String>> {
+    let deadline = Instant::now() + PATIENCE;
+    // The end of the line has room, too.
+    let mut line = [0; MAX_LINE];
+    let mut len = 0;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Err(format!("no whole line came in {} ms", PATIENCE.as_millis())));
+        }
+        client.set_read_timeout(Some(left))?;
+        len += match client.read(&mut line[len..]) {
+            Ok(0) => return Ok(Err("the line has no end".into())),
+            Ok(read) => read,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+            Err(error) => return Err(error),
+        };
+        if let Some(end) = line[..len].iter().position(|&byte| byte == b'\n') {
+            return Ok(Ok(String::from_utf8_lossy(&line[..end]).into_owned()));
+        }
+        if len == line.len() {
+            return Ok(Err(format!("the line is longer than {MAX_LINE} bytes")));
+        }
+    }
+}
+
+/// Whether nobody is left who would read an answer.
+fn has_hung_up(client: &UnixStream) -> bool {
+    events(client.as_raw_fd(), 0, Duration::ZERO) & (libc::POLLHUP | libc::POLLERR) != 0
+}
+
+/// Without the SIGPIPE of a write that nobody reads; what does not fit at once has to wait for its reader.
+fn send(client: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor and a buffer that is valid. Replies fit a socket's buffer.
+    let sent = unsafe { libc::send(client.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a client runs as this process's user, or as root.
+fn same_user(client: &UnixStream) -> bool {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: fills the struct; geteuid has no failure.
+    unsafe {
+        let fd = client.as_raw_fd();
+        let known = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut len) == 0;
+        known && (who.uid == 0 || who.uid == libc::geteuid())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::Shutdown;
+
+    fn asked(said: &[u8], leaves: impl FnOnce(&UnixStream)) -> (Option<String>, String) {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        client.write_all(said).expect("it fits");
+        leaves(&client);
+        let mut carried_out = None;
+        let answered = answer(server, |line| {
+            carried_out = Some(line.to_owned());
+            "ok".into()
+        });
+        let mut reply = String::new();
+        if answered.is_ok() {
+            let _ = client.read_to_string(&mut reply);
+        }
+        (carried_out, reply)
+    }
+
+    #[test]
+    fn a_whole_line_is_carried_out_and_answered() {
+        let all = (Some("mark here".to_owned()), "ok\n".to_owned());
+        assert_eq!(asked(b"mark here\n", |_| ()), all);
+        assert_eq!(asked(b"mark here\nmark there\n", |_| ()), all, "one line of each client");
+        assert_eq!(asked(b"mark here\n", |client| client.shutdown(Shutdown::Write).expect("open")), all);
+    }
+
+    #[test]
+    fn what_is_no_whole_line_is_refused() {
+        let refused = |said: &[u8], why: &str| {
+            let (carried_out, reply) = asked(said, |client| drop(client.shutdown(Shutdown::Write)));
+            assert_eq!(carried_out, None);
+            assert!(reply.starts_with("error ") && reply.contains(why), "{reply}");
+        };
+        refused(b"set POOL_MAX 1", "no end");
+        refused(&[b'x'; MAX_LINE + 100], "longer than 1024 bytes");
+        let (carried_out, reply) = asked(b"set POOL_MAX 1", |_| ());
+        assert_eq!(carried_out, None);
+        assert!(reply.contains("no whole line"), "{reply}");
+    }
+
+    #[test]
+    fn who_hung_up_is_not_obeyed() {
+        let (client, server) = UnixStream::pair().expect("a pair");
+        (&client).write_all(b"trim\n").expect("it fits");
+        drop(client);
+        answer(server, |_| panic!("its sender is gone")).expect("nothing to do");
+    }
+}

@@ -1,0 +1,192 @@
+//! A copy of what the loader shows: all objects, in the order of loading, and where each has one symbol.
+
+use super::shown::{Link, Shown, each};
+use super::tables::Name;
+use super::{here, is_ours};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Room that the last copy needed: objects, and bytes of text.
+static NEEDED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// All objects of a moment. Addresses in it may be of objects that are gone: they are compared, and not read.
+pub struct Listing {
+    objects: Vec<Listed>,
+    text: Vec<u8>,
+}
+
+/// An object. Its texts lie behind each other, each with a NUL: its path, its own name as a library, and, if
+/// they were asked for, those of the libraries that it was linked with.
+#[derive(Clone, Copy)]
+struct Listed {
+    start: usize,
+    end: usize,
+    symbol: usize,
+    /// Where its texts begin and end.
+    texts: (usize, usize),
+    is_first: bool,
+}
+
+/// One object of a listing.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    pub start: usize,
+    end: usize,
+    /// Address of the symbol that was asked for, 0 if the object does not define it.
+    pub symbol: usize,
+    text: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    fn texts(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.text.strip_suffix(&[0]).unwrap_or(self.text).split(|&byte| byte == 0)
+    }
+
+    /// As the loader knows it; empty for the program itself.
+    pub fn path(&self) -> &'a [u8] {
+        self.texts().next().unwrap_or_default()
+    }
+
+    /// Last part of the path.
+    pub fn file_name(&self) -> &'a [u8] {
+        super::file_name(self.path())
+    }
+
+    fn holds(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Whether a library of this name in a DT_NEEDED entry is this one.
+    fn is_named(&self, needed: &[u8]) -> bool {
+        self.file_name() == needed || self.path() == needed || self.texts().nth(1) == Some(needed)
+    }
+
+    /// Names of the libraries that it was linked with.
+    fn needed(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.texts().skip(2)
+    }
+}
+
+impl Listing {
+    /// All objects, by their paths alone.
+    pub fn new() -> Self {
+        Self::take(None)
+    }
+
+    /// All objects, with what they were linked with and where each defines this symbol.
+    pub fn with_symbol(name: &CStr) -> Self {
+        Self::take(Some(&Name::new(name)))
+    }
+
+    fn take(name: Option<&Name>) -> Self {
+        let mut room = [NEEDED[0].load(Relaxed).max(64), NEEDED[1].load(Relaxed).max(16 << 10)];
+        loop {
+            let mut listing = Self { objects: Vec::with_capacity(room[0]), text: Vec::with_capacity(room[1]) };
+            let mut wants = [0, 0];
+            each(|shown| {
+                wants[0] += 1;
+                wants[1] += listing.add(shown, name);
+                true
+            });
+            if wants[0] == listing.objects.len() && wants[1] == listing.text.len() {
+                return listing;
+            }
+            // More may come until the next look.
+            room = wants.map(|wanted| wanted + wanted / 4);
+            NEEDED.iter().zip(room).for_each(|(known, room)| known.store(room, Relaxed));
+        }
+    }
+
+    /// Adds an object where there is room for it; how many bytes of text it has.
+    fn add(&mut self, shown: &Shown, name: Option<&Name>) -> usize {
+        const END: u8 = 0;
+        let begins = self.text.len();
+        let mut wants = 0;
+        let text = &mut self.text;
+        let mut put = |of: Option<super::shown::Text>| {
+            wants += of.map_or(0, |of| of.len) + 1;
+            if of.is_none_or(|of| of.copy_to(text)) && text.len() < text.capacity() {
+                text.push(END);
+            }
+        };
+        put(Some(shown.path()));
+        if name.is_some() {
+            let mut own = None;
+            shown.links(|link, text| {
+                if matches!(link, Link::Own) {
+                    own = Some(text);
+                }
+            });
+            put(own);
+            shown.links(|link, text| {
+                if matches!(link, Link::Needed) {
+                    put(Some(text));
+                }
+            });
+        }
+        if self.objects.len() < self.objects.capacity() {
+            self.objects.push(Listed {
+                start: shown.start,
+                end: shown.end,
+                symbol: name.map_or(0, |name| shown.symbol(name)),
+                texts: (begins, self.text.len()),
+                is_first: shown.index < crate::load::objects(),
+            });
+        }
+        wants
+    }
+
+    fn entry(&self, listed: &Listed) -> Entry<'_> {
+        let &Listed { start, end, symbol, texts, .. } = listed;
+        Entry { start, end, symbol, text: &self.text[texts.0..texts.1] }
+    }
+
+    /// In the order of loading; the program is first, preloaded ones follow.
+    pub fn objects(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.objects.iter().map(|listed| self.entry(listed))
+    }
+
+    /// Which object, in the order of loading, holds an address.
+    fn position(&self, address: usize) -> Option<usize> {
+        self.objects().position(|object| object.holds(address))
+    }
+
+    /// Whether this library comes behind the object that an address lies in, and nothing in between defines the
+    /// symbol.
+    pub fn are_we_next(&self, address: usize) -> bool {
+        match (self.position(address), self.position(here())) {
+            (Some(caller), Some(us)) if caller < us => {
+                self.objects[caller + 1..us].iter().all(|object| object.symbol == 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// Where the symbol is defined first behind this library, in the global scope that the program began with.
+    pub fn in_first_scope(&self) -> Option<usize> {
+        let us = self.position(here()).filter(|&us| self.objects[us].is_first)?;
+        let behind = self.objects[us + 1..].iter().take_while(|object| object.is_first);
+        behind.map(|object| object.symbol).find(|&symbol| symbol != 0)
+    }
+
+    /// Where it is defined first among the object at an address and what that was linked with, breadth first: the
+    /// loader's local scope of an object, without asking the loader (a thread in `dlopen` holds its lock, and may
+    /// wait for us).
+    pub fn in_scope_of(&self, address: usize) -> Option<usize> {
+        let mut queue = vec![self.entry(&self.objects[self.position(address)?])];
+        let mut next = 0;
+        while let Some(&object) = queue.get(next) {
+            next += 1;
+            if object.symbol != 0 && !is_ours(object.symbol) {
+                return Some(object.symbol);
+            }
+            for needed in object.needed() {
+                let found = self.objects().find(|object| object.is_named(needed));
+                if let Some(found) = found.filter(|found| !queue.iter().any(|known| known.start == found.start)) {
+                    queue.push(found);
+                }
+            }
+        }
+        None
+    }
+}

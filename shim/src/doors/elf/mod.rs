@@ -1,0 +1,252 @@
+//! Loaded objects and their symbols, read from memory.
+//!
+//! Used where `dlsym` cannot be: to find the real `dlsym`, and to take a vendor's function from one
+//! particular file, whatever else in the process exports the same name. Nor is the loader asked to keep an object
+//! (`RTLD_NOLOAD`): a thread in `dlopen` holds its lock and may wait, in a constructor, for a thread that is here.
+//!
+//! * [`shown`]: objects while the loader's list is locked, which is when their memory may be read.
+//! * [`listing`]: a copy of all of them.
+//! * [`tables`]: symbols of one object.
+
+mod listing;
+mod shown;
+mod tables;
+
+pub use listing::Listing;
+use shown::each;
+use std::ffi::{CStr, c_char};
+use std::ptr;
+use tables::{Name, Tables};
+
+/// An object that the loader had mapped when it was asked.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// As the loader knows it; empty for the program itself.
+    pub path: Vec<u8>,
+    pub start: usize,
+    pub end: usize,
+    dynamic: usize,
+}
+
+/// Last part of a path.
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+impl Object {
+    /// Last part of the path.
+    pub fn file_name(&self) -> &[u8] {
+        file_name(&self.path)
+    }
+
+    /// Whether an address lies in it.
+    pub fn holds(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Address of a symbol that this object itself defines, of any version.
+    pub fn symbol(&self, name: &CStr) -> Option<usize> {
+        self.symbols([name]).next().filter(|&address| address != 0)
+    }
+
+    /// Those of several symbols, 0 for each that it does not define: of all, if it is there no more.
+    pub fn symbols<'a>(&self, names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
+        let names: Vec<Name> = names.into_iter().map(Name::new).collect();
+        let mut found = vec![0; names.len()];
+        each(|shown| {
+            let is_it = (shown.start, shown.end, shown.dynamic) == (self.start, self.end, self.dynamic);
+            if is_it {
+                shown.symbols(&names, &mut found);
+            }
+            !is_it
+        });
+        found.into_iter()
+    }
+}
+
+/// An address in this library.
+fn here() -> usize {
+    is_ours as *const () as usize
+}
+
+/// Addresses of symbols as defined first in the objects behind this library that the program began with, which are
+/// all in the global scope; 0 for each that none defines.
+pub fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
+    let names: Vec<Name> = names.into_iter().map(Name::new).collect();
+    let mut found = vec![0; names.len()];
+    let (here, first, mut behind) = (here(), crate::load::objects(), false);
+    each(|shown| {
+        if behind && shown.index < first {
+            shown.symbols(&names, &mut found);
+        }
+        behind |= shown.holds(here);
+        shown.index < first
+    });
+    found.into_iter()
+}
+
+/// The same of one symbol.
+pub fn symbol_in_first_scope(name: &CStr) -> Option<usize> {
+    symbols_in_first_scope([name]).next().filter(|&address| address != 0)
+}
+
+/// Whether an object before this library in the global scope defines `name`.
+pub fn is_before_us(name: &CStr) -> bool {
+    let (here, name, mut is_before) = (here(), Name::new(name), false);
+    each(|shown| {
+        let ours = shown.holds(here);
+        is_before |= !ours && shown.symbol(&name) != 0;
+        !ours && !is_before
+    });
+    is_before
+}
+
+/// The object that an address lies in.
+pub fn object_at(address: usize) -> Option<Object> {
+    let mut object = Object { path: Vec::with_capacity(256), start: 0, end: 0, dynamic: 0 };
+    loop {
+        let (mut is_there, mut is_whole, mut wants) = (false, false, 0);
+        each(|shown| {
+            if shown.holds(address) {
+                is_there = true;
+                (object.start, object.end, object.dynamic) = (shown.start, shown.end, shown.dynamic);
+                wants = shown.path().len;
+                is_whole = shown.path().copy_to(&mut object.path);
+            }
+            !is_there
+        });
+        match (is_there, is_whole) {
+            (false, _) => return None,
+            (true, true) => return Some(object),
+            (true, false) => object.path = Vec::with_capacity(wants),
+        }
+    }
+}
+
+/// How often the loader has unloaded an object.
+pub fn unloads() -> u64 {
+    let mut unloads = 0;
+    each(|object| {
+        unloads = object.unloads;
+        false
+    });
+    unloads
+}
+
+/// Bytes of storage that a thread has of all objects together: the C library puts it on a new thread's stack.
+pub fn thread_storage() -> usize {
+    let mut bytes = 0;
+    each(|object| {
+        bytes += object.thread_storage;
+        true
+    });
+    bytes
+}
+
+/// Whether an address lies in this library.
+pub fn is_ours(address: usize) -> bool {
+    static RANGE: once_cell::race::OnceBox<(usize, usize)> = once_cell::race::OnceBox::new();
+    let &(start, end) = RANGE.get_or_init(|| {
+        let here = here();
+        Box::new(object_at(here).map_or((here, here + 1), |object| (object.start, object.end)))
+    });
+    (start..end).contains(&address)
+}
+
+/// Address of `name` in the first object after this library that defines it: what the loader would
+/// have bound a caller in the global scope to, had this library not been preloaded.
+///
+/// Called for the C library's own functions before anything else works, maybe inside somebody's
+/// allocator, maybe inside a checker that replaces `dl_iterate_phdr` and is not ready yet: calls
+/// nothing that can be replaced.
+pub fn symbol_after_us(name: &CStr) -> Option<usize> {
+    unsafe extern "C" {
+        /// The dynamic section of this library; the linker defines it in each.
+        #[link_name = "_DYNAMIC"]
+        static OURS: u8;
+    }
+    let ours = &raw const OURS as usize;
+    let name = Name::new(name);
+    // Later ones may be closed while they are looked at.
+    let mut behind = first_objects().take(crate::load::objects()).skip_while(|&(_, dynamic)| dynamic != ours);
+    behind.next()?;
+    // SAFETY: objects that the program began with stay.
+    let mut found = behind.filter_map(|(bias, dynamic)| unsafe { Some(Tables::of(bias, dynamic)?.find(&name)) });
+    found.find(|&address| address != 0)
+}
+
+/// How many objects are loaded.
+pub fn count() -> usize {
+    first_objects().count()
+}
+
+/// Objects by the list that the loader keeps for debuggers, in the order of loading: what to add to an ELF
+/// address, and the dynamic section. The list is not locked; those that the program began with stay.
+fn first_objects() -> impl Iterator<Item = (usize, usize)> {
+    #[repr(C)]
+    struct LinkMap {
+        bias: usize,
+        name: *const c_char,
+        dynamic: usize,
+        next: *const LinkMap,
+    }
+    const DT_DEBUG: i64 = 21;
+    /// Offset of `r_map` in `struct r_debug` (link.h).
+    const R_MAP: usize = 8;
+    // SAFETY: the kernel gives the program's own headers, which stay mapped; the program's dynamic
+    // section holds the loader's record once it has started.
+    let mut next = unsafe {
+        let headers = libc::getauxval(libc::AT_PHDR) as *const libc::Elf64_Phdr;
+        let len = if headers.is_null() { 0 } else { libc::getauxval(libc::AT_PHNUM) as usize };
+        let headers = if len == 0 { &[] } else { std::slice::from_raw_parts(headers, len) };
+        let at = |kind| headers.iter().find(|header| header.p_type == kind).map(|header| header.p_vaddr as usize);
+        let bias = at(libc::PT_PHDR).map_or(0, |address| headers.as_ptr() as usize - address);
+        let dynamic = at(libc::PT_DYNAMIC).map(|dynamic| bias + dynamic);
+        match dynamic.and_then(|dynamic| tables::entries(dynamic).find(|(tag, _)| *tag == DT_DEBUG)) {
+            Some((_, record)) if record != 0 => *((record + R_MAP) as *const *const LinkMap),
+            _ => ptr::null(),
+        }
+    };
+    std::iter::from_fn(move || {
+        // SAFETY: a pointer of the loader's list, null at its end.
+        let map = unsafe { next.as_ref() }?;
+        next = map.next;
+        Some((map.bias, map.dynamic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libc_functions_are_found_where_dlsym_finds_them() {
+        for name in [c"malloc", c"dlsym", c"dlvsym", c"getenv"] {
+            // SAFETY: a plain lookup.
+            let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+            let found = Listing::with_symbol(name).objects().any(|object| object.symbol == expected);
+            assert!(expected == 0 || found, "{name:?}");
+            let object = object_at(expected);
+            assert!(expected == 0 || object.and_then(|object| object.symbol(name)) == Some(expected), "{name:?}");
+        }
+        let nowhere = Listing::with_symbol(c"no_such_function_anywhere");
+        assert!(nowhere.objects().all(|object| object.symbol == 0));
+    }
+
+    #[test]
+    fn addresses_belong_to_one_object() {
+        let here = addresses_belong_to_one_object as *const () as usize;
+        assert!(object_at(here).is_some());
+        assert!(is_ours(here));
+        assert!(!is_ours(libc::malloc as *const () as usize));
+    }
+
+    #[test]
+    fn a_listing_has_what_each_object_was_linked_with() {
+        let listing = Listing::with_symbol(c"getenv");
+        let scope = listing.in_scope_of(here()).expect("libc is linked to");
+        assert!(listing.objects().any(|object| object.symbol == scope && object.file_name().starts_with(b"libc.")));
+        assert_eq!(Listing::new().objects().count(), listing.objects().count());
+        assert!(listing.objects().any(|object| object.path().starts_with(b"/")));
+    }
+}

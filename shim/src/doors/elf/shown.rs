@@ -1,0 +1,164 @@
+//! Loaded objects as the loader shows them, with its list locked.
+//!
+//! Here alone the memory of objects is read that may be closed at any time: `dlclose` in another thread takes the
+//! same lock before it unmaps one. While it is held, nothing of another library is called, not even `malloc`,
+//! `memcpy` or `strlen`: a checker that replaces these (ThreadSanitizer) takes a lock of its own in them, and
+//! walks the loaded objects while it holds that. What is copied goes where room was made before, and is counted
+//! where there is none.
+
+use super::tables::{Name, Tables, entries};
+use std::ffi::{c_int, c_void};
+
+/// An object while it is shown.
+pub(super) struct Shown<'a> {
+    info: &'a libc::dl_phdr_info,
+    /// How many were shown before it.
+    pub index: usize,
+    pub start: usize,
+    pub end: usize,
+    pub dynamic: usize,
+    /// Bytes of each thread's storage that it has.
+    pub thread_storage: usize,
+    /// How often the loader has unloaded an object.
+    pub unloads: u64,
+}
+
+/// A text of an object, while it is shown.
+#[derive(Clone, Copy)]
+pub(super) struct Text {
+    at: *const u8,
+    pub len: usize,
+}
+
+impl Text {
+    /// # Safety
+    /// `at` is null, or there is a C string for as long as the text is used.
+    unsafe fn at(at: *const u8) -> Self {
+        let mut len = 0;
+        // SAFETY: nothing is read behind the NUL.
+        while !at.is_null() && unsafe { at.add(len).read_volatile() } != 0 {
+            len += 1;
+        }
+        Self { at, len }
+    }
+
+    /// Appends it where there is room for it; whether there was.
+    pub fn copy_to(self, to: &mut Vec<u8>) -> bool {
+        let used = to.len();
+        if self.len > to.capacity() - used {
+            return false;
+        }
+        for index in 0..self.len {
+            // SAFETY: within the text, and within the room that was just compared.
+            unsafe { to.as_mut_ptr().add(used + index).write_volatile(self.at.add(index).read_volatile()) };
+        }
+        // SAFETY: all of it was written.
+        unsafe { to.set_len(used + self.len) };
+        true
+    }
+}
+
+impl Shown<'_> {
+    pub fn holds(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// As the loader knows it; empty for the program itself.
+    pub fn path(&self) -> Text {
+        // SAFETY: the loader's name is a C string or null, and stays while the list is locked.
+        unsafe { Text::at(self.info.dlpi_name.cast()) }
+    }
+
+    fn tables(&self) -> Option<Tables> {
+        // SAFETY: what is shown is mapped, and stays so while the list is locked.
+        unsafe { Tables::of(self.info.dlpi_addr as usize, self.dynamic) }
+    }
+
+    /// Addresses of symbols that this object defines, of any version, put where none is known yet.
+    pub fn symbols(&self, names: &[Name], found: &mut [usize]) {
+        let Some(tables) = self.tables() else { return };
+        for (name, found) in names.iter().zip(found) {
+            if *found == 0 {
+                // SAFETY: as for `tables`.
+                *found = unsafe { tables.find(name) };
+            }
+        }
+    }
+
+    /// The address of one symbol, 0 if this object does not define it.
+    pub fn symbol(&self, name: &Name) -> usize {
+        // SAFETY: as for `tables`.
+        self.tables().map_or(0, |tables| unsafe { tables.find(name) })
+    }
+
+    /// Shows its own name as a library, and those of the libraries that it was linked with.
+    pub fn links(&self, mut show: impl FnMut(Link, Text)) {
+        const DT_NEEDED: i64 = 1;
+        const DT_SONAME: i64 = 14;
+        let Some(tables) = self.tables() else { return };
+        // SAFETY: as for `tables`; the names lie in the object's string table.
+        for (tag, value) in unsafe { entries(self.dynamic) } {
+            let link = match tag {
+                DT_NEEDED => Link::Needed,
+                DT_SONAME => Link::Own,
+                _ => continue,
+            };
+            // SAFETY: as above.
+            show(link, unsafe { Text::at(tables.string(value)) });
+        }
+    }
+}
+
+/// What a name in a dynamic section means.
+pub(super) enum Link {
+    /// The object's own.
+    Own,
+    /// One that it was linked with.
+    Needed,
+}
+
+/// Shows objects in the order of loading until `visit` says false. `visit` keeps to what the head of this file
+/// says.
+pub(super) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
+    struct Walk<F> {
+        visit: F,
+        index: usize,
+    }
+    unsafe extern "C" fn show<F: FnMut(&Shown) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid info for the time of the call, and `data` is the walk below.
+        let (info, walk) = unsafe { (&*info, &mut *data.cast::<Walk<F>>()) };
+        let bias = info.dlpi_addr as usize;
+        let mut shown = Shown {
+            info,
+            index: walk.index,
+            start: usize::MAX,
+            end: 0,
+            dynamic: 0,
+            thread_storage: 0,
+            unloads: info.dlpi_subs,
+        };
+        walk.index += 1;
+        for index in 0..info.dlpi_phnum as usize {
+            // SAFETY: dlpi_phdr points at dlpi_phnum program headers of the object.
+            let header = unsafe { &*info.dlpi_phdr.add(index) };
+            let at = bias.wrapping_add(header.p_vaddr as usize);
+            match header.p_type {
+                libc::PT_LOAD => {
+                    shown.start = shown.start.min(at);
+                    shown.end = shown.end.max(at.wrapping_add(header.p_memsz as usize));
+                }
+                libc::PT_DYNAMIC => shown.dynamic = at,
+                libc::PT_TLS => shown.thread_storage = header.p_memsz as usize,
+                _ => {}
+            }
+        }
+        c_int::from(shown.end > shown.start && !(walk.visit)(&shown))
+    }
+    let mut walk = Walk { visit, index: 0 };
+    // SAFETY: the callback matches the prototype and the walk outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(show::<F>), (&raw mut walk).cast()) };
+}

@@ -1,0 +1,54 @@
+//! What has to be put back however it ends: a call of the library's may be left by an exception, or by the end of the
+//! thread.
+
+use super::cache::Cache;
+use super::handle::Body;
+use super::launch::context_of;
+use super::real::Real;
+use crate::backend::graphs::GraphCalls;
+use crate::pool::device::Visit;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// While it lives, this thread may make calls that a capture of it forbids; what the mode was before.
+struct Unforbidden(&'static dyn GraphCalls, i32);
+
+impl Drop for Unforbidden {
+    fn drop(&mut self) {
+        self.0.unrelax(self.1);
+    }
+}
+
+/// While it lives, a context that was not is current.
+struct Entered(&'static dyn GraphCalls);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Cache {
+    /// Runs `f` with calls allowed that a capture of this thread forbids.
+    pub fn relaxed<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _unforbidden = Unforbidden(self.calls, self.calls.relax());
+        f()
+    }
+
+    /// Runs `f` in a context; where it is, for 0.
+    pub fn in_context<R>(&self, context: u64, f: impl FnOnce() -> R) -> R {
+        let _entered = (context != 0 && self.calls.enter(context)).then(|| Entered(self.calls));
+        f()
+    }
+
+    /// Runs `f` in the context of an exec, which does not end meanwhile; `None` if it does or has.
+    pub(super) fn in_context_of<R>(&self, real: &Real, f: impl FnOnce() -> R) -> Option<R> {
+        let context = real.context.load(Relaxed);
+        let _visit = Visit::begin(context)?;
+        real.is_in(context).then(|| self.in_context(context, f))
+    }
+
+    /// Both: in the context of what a handle means.
+    pub fn alone_with_driver<R>(&self, body: &Body, f: impl FnOnce() -> R) -> R {
+        self.relaxed(|| self.in_context(context_of(body), f))
+    }
+}

@@ -1,0 +1,112 @@
+//! How many execs the program needs at once: natively there would be one for each of its handles.
+
+use super::cache::{Bounds, Cache};
+use super::handle::{Body, lock};
+use crate::clock;
+use std::ops::{Add, Sub};
+use std::sync::atomic::Ordering::*;
+
+/// So many execs, of so many estimated bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    pub execs: u64,
+    pub bytes: u64,
+}
+
+impl Need {
+    fn or_more(self, other: Self) -> Self {
+        Self { execs: self.execs.max(other.execs), bytes: self.bytes.max(other.bytes) }
+    }
+}
+
+impl Add for Need {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { execs: self.execs + other.execs, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Sub for Need {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self { execs: self.execs.saturating_sub(other.execs), bytes: self.bytes.saturating_sub(other.bytes) }
+    }
+}
+
+/// What is needed now, and the most that lately was: in this window of time, and in the one before.
+#[derive(Debug, Default)]
+pub(super) struct Needed {
+    now: Need,
+    most: Need,
+    before: Need,
+    since_ns: u64,
+}
+
+impl Needed {
+    pub fn now(&self) -> Need {
+        self.now
+    }
+
+    /// The most that was needed at once since the beginning of the last window.
+    pub fn lately(&mut self, now_ns: u64, window_ns: u64) -> Need {
+        let passed = now_ns.saturating_sub(self.since_ns);
+        if passed >= window_ns {
+            self.before = if passed >= 2 * window_ns { self.now } else { self.most };
+            self.most = self.now;
+            self.since_ns = now_ns;
+        }
+        self.before.or_more(self.most)
+    }
+
+    fn becomes(&mut self, now: Need, now_ns: u64, window_ns: u64) {
+        self.lately(now_ns, window_ns);
+        self.now = now;
+        self.most = self.most.or_more(now);
+    }
+}
+
+/// An exec that nobody has wanted for this long is not kept, where no time counts as idle.
+const LONG_NS: u64 = 10_000_000_000;
+
+impl Bounds {
+    /// How long something is kept for a handle that may come: as long as another class's exec is.
+    pub(super) fn long_ns(&self) -> u64 {
+        match self.idle_ns.load(Relaxed) {
+            0 => LONG_NS,
+            idle => idle.saturating_mul(super::choose::COLD_TIMES),
+        }
+    }
+}
+
+impl Cache {
+    /// A handle needs an exec of so many bytes from now on, or none.
+    pub(super) fn needs(&self, body: &mut Body, need: Need) {
+        let before = std::mem::replace(&mut body.need, need);
+        if before != need {
+            let (now, window) = (clock::now_ns(), self.bounds.long_ns() / 2);
+            let needed = &mut lock(&self.inner).needed;
+            needed.becomes(needed.now() - before + need, now, window);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_needed_is_remembered_for_a_window_and_then_forgotten() {
+        let (mut needed, need) = (Needed::default(), |execs| Need { execs, bytes: 100 * execs });
+        let window = 1000;
+        needed.becomes(need(7), 10_000, window);
+        needed.becomes(need(2), 10_100, window);
+        assert_eq!((needed.now(), needed.lately(10_200, window)), (need(2), need(7)));
+        assert_eq!(needed.lately(11_050, window), need(7), "the window before");
+        assert_eq!(needed.lately(11_900, window), need(7));
+        assert_eq!(needed.lately(12_100, window), need(2), "and no longer");
+        needed.becomes(need(9), 12_200, window);
+        needed.becomes(need(1), 12_300, window);
+        assert_eq!(needed.lately(90_000, window), need(1), "nobody asked for long");
+        assert_eq!(need(1) - need(2), need(0));
+    }
+}

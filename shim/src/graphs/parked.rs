@@ -1,0 +1,124 @@
+//! Parked execs, which no handle has: they are as many as was lately needed at once, and a few more, and none stays
+//! that nobody wants. Those used last serve first, so that others go cold.
+
+use super::cache::{Cache, Inner};
+use super::choose::Rest;
+use super::handle::lock;
+use super::needed::Need;
+use super::real::{Lane, Real};
+use crate::activity;
+use crate::clock;
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering::*;
+
+/// So much more than was lately needed at once may be real: a program that goes through a few shapes with one handle
+/// finds an exec of each. It is part of what a program may take more than natively.
+const SPARE: Need = Need { execs: 12, bytes: 3 << 19 };
+/// Parked execs that are asked whether they are over before the others are left for another time.
+const ASKED: usize = 8;
+/// Of those, so many that were used longest ago: the last ones may all run.
+const ASKED_OLDEST: usize = 2;
+/// Of more execs than may be kept, so many go at a time: one comes at a time.
+const AT_A_TIME: usize = 2;
+
+/// The end of the process waits so long for what the control thread is at.
+const LONGEST_NS: u64 = 1_000_000_000;
+
+impl Cache {
+    /// Whether there are more execs than was lately needed at once, and a few.
+    fn is_too_many(&self, inner: &mut Inner, now: u64) -> bool {
+        let most = inner.needed.lately(now, self.bounds.long_ns() / 2) + SPARE;
+        inner.count > most.execs || inner.bytes > most.bytes
+    }
+
+    pub(super) fn has_too_many(&self) -> bool {
+        self.is_too_many(&mut lock(&self.inner), clock::now_ns())
+    }
+
+    /// Whether there are fewer execs than handles that need one.
+    pub(super) fn has_fewer_than_handles(&self) -> bool {
+        let inner = lock(&self.inner);
+        inner.count < inner.needed.now().execs
+    }
+
+    /// Of the parked ones among `ours`, those to be asked first whether a launch on a lane may have them.
+    pub(super) fn parked_first(&self, ours: &[&'static Real], lane: Lane) -> Vec<&'static Real> {
+        let mut parked: Vec<_> = ours.iter().copied().filter(|real| real.owner.load(Relaxed) == 0).collect();
+        // What runs on this very lane need not be over.
+        parked.sort_by_cached_key(|real| (real.lane.load(Relaxed) != lane, Reverse(real.place())));
+        if parked.len() > ASKED {
+            let mut oldest = parked.split_off(ASKED - ASKED_OLDEST);
+            oldest.sort_by_cached_key(|real| real.place());
+            oldest.truncate(ASKED_OLDEST);
+            parked.extend(oldest);
+        }
+        parked
+    }
+
+    /// Parked execs that are too many go, those used longest ago first, a few at a time, as far as they can; how many.
+    pub(super) fn parked_go(&self) -> usize {
+        if !self.has_too_many() {
+            return 0;
+        }
+        let mut rest = Rest::default();
+        let oldest = self.candidates(0).into_iter().take_while(|real| real.owner.load(Relaxed) == 0);
+        let goes = |real: &&'static Real| self.has_too_many() && self.goes(real, &mut rest);
+        oldest.take(ASKED).filter(goes).take(AT_A_TIME).count()
+    }
+
+    fn goes(&self, real: &'static Real, rest: &mut Rest) -> bool {
+        let idle = self.take_idle(real, rest);
+        let goes = idle.is_some();
+        if let Some(idle) = idle {
+            self.end_idle(idle, true);
+        }
+        goes
+    }
+
+    /// What is done once a second, and when somebody asks (then `all` that is parked goes): execs that are over the
+    /// bounds, too many, or parked for too long go as far as they can. How many did, and how many are parked.
+    pub(super) fn tend(&self, all: bool) -> (usize, usize) {
+        let Some(ended) = self.tending.try_lock().ok().filter(|ended| !**ended) else { return (0, 0) };
+        let (now, long) = (clock::now_ns(), self.bounds.long_ns());
+        let due = |real: &Real| {
+            let parked = real.owner.load(Relaxed) == 0;
+            let old = now.saturating_sub(real.used_ns.load(Relaxed)) > long;
+            parked && (all || old || super::is_off() || self.has_too_many()) || self.over_bound()
+        };
+        if activity::broken() || !self.reals().into_iter().any(|real| real.in_use() && due(real)) {
+            return (0, self.parked());
+        }
+        let mut gone = 0;
+        let _ = self.relaxed(|| {
+            super::contained(self, || {
+                self.sweep();
+                let mut rest = Rest::default();
+                for real in self.candidates(0) {
+                    // Somebody else's context is left alone as soon as it ends.
+                    let goes = || due(real) && self.goes(real, &mut rest);
+                    gone += usize::from(self.in_context_of(real, goes) == Some(true));
+                }
+            })
+        });
+        drop(ended);
+        (gone, self.parked())
+    }
+
+    /// Nothing of this is done any more, nor being done: not waited for for ever, since what it waits for may be the
+    /// program's own.
+    pub(super) fn tend_no_more(&self) {
+        let start = clock::precise_ns();
+        while clock::precise_ns() - start < LONGEST_NS {
+            if let Ok(mut ended) = self.tending.try_lock() {
+                *ended = true;
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Parked execs.
+    fn parked(&self) -> usize {
+        lock(&self.inner).of_class(0).filter(|real| real.owner.load(Relaxed) == 0).count()
+    }
+}

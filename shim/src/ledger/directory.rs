@@ -1,0 +1,68 @@
+//! The directory of ledgers: made, or checked to be safe to use.
+
+use std::ffi::CString;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Its owner's alone.
+const MODE: u32 = 0o700;
+
+/// Makes the directory, or checks that the one there is safe to use. `named`: the user named it.
+pub fn make(dir: &Path, uid: u32, named: bool) -> Result<(), String> {
+    let cannot = |error: io::Error| format!("{}: cannot make the directory: {error}", dir.display());
+    let made = if named { make_with_parents(dir) } else { make_one(dir) };
+    match made {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(cannot(error)),
+    }
+    let what = std::fs::symlink_metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    // A directory that the user named may be a link, or shared with a group, on purpose.
+    if named {
+        return Ok(());
+    }
+    if !what.is_dir() || what.uid() != uid || what.mode() & 0o022 != 0 {
+        return Err(format!(
+            "{}: not a directory of user {uid} alone: remove it, or name another in GPUMEM_DIR",
+            dir.display()
+        ));
+    }
+    // One that a umask left closed to its own owner.
+    if what.mode() & MODE != MODE {
+        set_mode(dir).map_err(cannot)?;
+    }
+    Ok(())
+}
+
+/// Makes a directory that its owner can use, whatever the umask takes away.
+fn make_one(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(MODE).create(dir)?;
+    set_mode(dir)
+}
+
+fn make_with_parents(dir: &Path) -> io::Result<()> {
+    match make_one(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        done => return done,
+    }
+    match dir.parent().map(make_with_parents) {
+        Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    make_one(dir)
+}
+
+/// Sets the mode of a directory, which may not even be readable: of that very one, not of what a link leads to.
+fn set_mode(dir: &Path) -> io::Result<()> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let held = OpenOptions::new().read(true).custom_flags(flags).open(dir)?;
+    let name = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd()))?;
+    // SAFETY: a terminated path; what it leads to is held open.
+    match unsafe { libc::chmod(name.as_ptr(), MODE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

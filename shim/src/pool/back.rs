@@ -1,0 +1,218 @@
+//! Blocks go back to the driver.
+//!
+//! A real free waits for all work of its context, which may be work that ends only when the program says so. A free in
+//! the order of a stream of ours, on which nothing else ever is, waits for nothing: no work uses what is idle. The
+//! memory is the device's again once that stream was waited for, and captures are not disturbed (all measured on an
+//! H200, driver 580). Where a library has no such frees, blocks go back while the context is known to do nothing, or
+//! inside a wait of the program's own.
+//!
+//! The first free of this kind has the driver keep 10 MiB of host memory for good (measured there). Until a request
+//! runs out, or much is to go while the context works, blocks go back by real frees: see [`super::unhurried`].
+
+use super::Pool;
+use super::block::Block;
+use super::owner::Owner;
+use crate::backend::memory::Lane;
+use crate::stacks::KeepErrno;
+use crate::{activity, clock, gate};
+use gpumem_abi::types::{SUCCESS, Status};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// In place of [`Owner::lane`]: nobody has asked for one.
+pub(super) const UNKNOWN: usize = 0;
+/// There is no such way here.
+const NONE: usize = 1;
+
+/// Blocks that go back together at most: they are found by nobody meanwhile.
+const TOGETHER: usize = 4096;
+
+/// A request that runs out waits this long for work that uses freed blocks (in deferred mode), or that a real free would
+/// wait for (where there are no others): work that is over by then was worth it, and other work must not be waited for.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A free on a lane was made: the driver has taken the host memory that the first one takes, and the next cost nothing.
+static LANE_USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether blocks go back on lanes anyway.
+pub(super) fn lanes_are_used() -> bool {
+    LANE_USED.load(Relaxed)
+}
+
+/// Which idle blocks go back: the oldest, of so many bytes.
+#[derive(Clone, Copy)]
+pub(super) enum Most {
+    /// At least, and so many blocks at most.
+    AtLeast(u64, usize),
+    /// At most.
+    Within(u64),
+}
+
+impl Most {
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Self::AtLeast(bytes, _) | Self::Within(bytes) => bytes,
+        }
+    }
+}
+
+impl Owner {
+    /// The stream on which blocks go back without waiting, in the current context.
+    pub(super) fn lane(&self) -> Option<Lane> {
+        match self.lane.load(Acquire) {
+            UNKNOWN => self.new_lane(),
+            NONE => None,
+            lane => Some(lane),
+        }
+    }
+
+    /// Makes it, while there is memory for one: a stream takes some.
+    pub(super) fn prepare(&self) {
+        if self.lane.load(Relaxed) == UNKNOWN {
+            self.within(|| self.new_lane());
+        }
+    }
+
+    #[cold]
+    fn new_lane(&self) -> Option<Lane> {
+        let made = match self.calls.lane(self.device) {
+            Ok(made) => made,
+            // There may be memory for it later.
+            Err(_) => return None,
+        };
+        match self.lane.compare_exchange(UNKNOWN, made.unwrap_or(NONE), AcqRel, Acquire) {
+            Ok(_) => made,
+            Err(known) => {
+                made.into_iter().for_each(|made| self.calls.end_lane(made));
+                (known != NONE).then_some(known)
+            }
+        }
+    }
+
+    /// Whether blocks go back without waiting for work.
+    pub fn gives_back_at_once(&self) -> bool {
+        self.within(|| self.lane()).is_some()
+    }
+
+    /// Waits until the context is known to do nothing, for so long at most.
+    fn rests_within(&self, longest: Duration) -> bool {
+        let end = clock::precise_ns() + longest.as_nanos() as u64;
+        loop {
+            if self.is_idle() {
+                return true;
+            }
+            if clock::precise_ns() > end || activity::broken() || super::looks::capturing() {
+                return false;
+            }
+            crate::cancel::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Pool {
+    /// Gives back idle blocks of a context, whatever it works on; bytes given back. `if_it_waits`: asked before each
+    /// block where a free waits for the context's work.
+    pub(super) fn release(&self, owner: &'static Owner, most: Most, if_it_waits: impl Fn() -> bool) -> u64 {
+        if owner.idle() == 0 {
+            return 0;
+        }
+        let _errno = KeepErrno::new();
+        owner.within(|| match owner.lane() {
+            Some(lane) => self.release_on(lane, owner, most),
+            None => self.release_one_by_one(owner, most, if_it_waits),
+        })
+    }
+
+    fn release_on(&self, lane: Lane, owner: &'static Owner, mut most: Most) -> u64 {
+        let mut released = 0;
+        while !owner.gone.load(Relaxed) {
+            let _moving = owner.moves.blocks.begin();
+            let blocks = owner.oldest(&mut most, TOGETHER);
+            let count = blocks.len();
+            LANE_USED.fetch_or(count > 0, Relaxed);
+            let mut gone = Vec::with_capacity(count);
+            for block in blocks {
+                match self.free_by(block, |addr| owner.calls.free_on(addr, lane)) {
+                    SUCCESS => gone.push(block),
+                    _ => owner.keep(block, block.idle_ns.load(Relaxed)),
+                }
+            }
+            if gone.is_empty() {
+                break;
+            }
+            activity::saw(owner.calls.pass(lane));
+            let all_gone = gone.len() == count;
+            released += gone.into_iter().map(|block| self.is_gone(block, owner)).sum::<u64>();
+            if !all_gone {
+                break;
+            }
+        }
+        released
+    }
+
+    /// The same inside a wait of the program's own, where a real free waits for nothing more; `may`: asked before each.
+    pub(super) fn release_where_waited(&self, owner: &'static Owner, most: Most, may: impl Fn() -> bool) -> u64 {
+        if lanes_are_used() || owner.idle() == 0 {
+            return self.release(owner, most, may);
+        }
+        let _errno = KeepErrno::new();
+        owner.within(|| self.release_one_by_one(owner, most, may))
+    }
+
+    pub(super) fn release_one_by_one(&self, owner: &'static Owner, mut most: Most, may: impl Fn() -> bool) -> u64 {
+        let mut released = 0;
+        while !owner.gone.load(Relaxed) && may() {
+            let _moving = owner.moves.blocks.begin();
+            let Some(block) = owner.oldest(&mut most, 1).pop() else { break };
+            if self.free_by(block, |addr| owner.calls.free(addr)) != SUCCESS {
+                owner.keep(block, block.idle_ns.load(Relaxed));
+                break;
+            }
+            released += self.is_gone(block, owner);
+        }
+        released
+    }
+
+    /// Frees a block. It is taken out before: another thread may get the address at once.
+    fn free_by(&self, block: &'static Block, free: impl FnOnce(u64) -> Status) -> Status {
+        let addr = block.addr.load(Relaxed);
+        self.map.remove(addr);
+        let status = free(addr);
+        activity::saw(status);
+        if status != SUCCESS {
+            self.map.insert(addr, block);
+        }
+        status
+    }
+
+    /// A block is the driver's again; its bytes.
+    fn is_gone(&self, block: &'static Block, owner: &Owner) -> u64 {
+        let bytes = block.bytes.load(Relaxed);
+        owner.shrank(bytes);
+        // Also inside a note of the program's own free.
+        if let Some(shim) = gate::shim() {
+            shim.pool_released(block, bytes);
+        }
+        self.forget(block);
+        bytes
+    }
+
+    /// Gives back all that is idle in a context because memory is short; bytes given back. In deferred mode, and where a
+    /// free waits, work is waited for that may be finite.
+    pub(super) fn release_all(&self, owner: &'static Owner) -> u64 {
+        if owner.has_pending() {
+            let _moving = owner.moves.blocks.begin();
+            owner.settle(LONGEST_WAIT);
+        }
+        owner.end_quarantine(clock::now_ns());
+        let all = Most::AtLeast(u64::MAX, usize::MAX);
+        if owner.idle() == 0 {
+            return 0;
+        }
+        if owner.gives_back_at_once() || owner.calls.tells_all() && owner.rests_within(LONGEST_WAIT) {
+            return self.release(owner, all, || owner.is_idle());
+        }
+        // Nobody can say whether it does anything: what is known to wait for the program is not waited for.
+        self.release(owner, all, || !owner.calls.tells_all() && !activity::is_outside())
+    }
+}

@@ -1,0 +1,19 @@
+//! A count that is higher for as long as something goes on, however that ends.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// While it lives, a count is one higher.
+pub struct Raised<'a>(&'a AtomicU32);
+
+impl<'a> Raised<'a> {
+    pub fn new(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,52 @@
+//! Threads of our own, beside the program's.
+
+use crate::{doors, threads};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Stacks are made of pages, of up to this many bytes.
+const PAGE: usize = 64 << 10;
+
+/// Starts a thread of ours, which nobody waits for, with this much stack. It blocks all signals: the program's must
+/// not be delivered to it.
+///
+/// By the C library's own function: the standard library's looks a symbol up first, for which it waits while another
+/// thread opens a library.
+pub fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
+    type Work = Box<dyn FnOnce() + Send>;
+    extern "C" fn run(work: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: a name of this thread alone, and the box that `spawn` gave away.
+        let work = unsafe {
+            libc::prctl(libc::PR_SET_NAME, c"gpumem".as_ptr());
+            Box::from_raw(work.cast::<Work>())
+        };
+        threads::share_counts();
+        // What it leaves undone is not missed by the program.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            std::mem::forget(panic);
+        }
+        std::ptr::null_mut()
+    }
+    let work = Box::into_raw(Box::new(Box::new(f) as Work));
+    // Where threads have their thread-local storage on their stacks, a program's may be larger than any stack of ours.
+    let stack = stack + doors::elf::thread_storage();
+    // A new thread inherits the signal mask.
+    // SAFETY: fills in what is passed on, sets this thread's mask and puts it back.
+    unsafe {
+        let (mut all, mut before, mut how) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
+        let mut thread = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        let masked = libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) == 0;
+        libc::pthread_attr_init(&mut how);
+        libc::pthread_attr_setstacksize(&mut how, stack.next_multiple_of(PAGE));
+        libc::pthread_attr_setdetachstate(&mut how, libc::PTHREAD_CREATE_DETACHED);
+        let started = libc::pthread_create(&mut thread, &how, run, work.cast()) == 0;
+        libc::pthread_attr_destroy(&mut how);
+        if masked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        }
+        if !started {
+            drop(Box::from_raw(work));
+        }
+        started
+    }
+}

@@ -1,0 +1,169 @@
+//! A stack of our own for what needs more than a program's thread may have left: 70 KiB, where threads of 16 KiB
+//! exist.
+//!
+//! The work stays on the thread that asked. A thread of ours would have to be waited for, and would wait in turn
+//! for whoever asked: inside a library's constructor that holds the loader's lock, which a new thread needs.
+
+use std::arch::asm;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+/// Bytes that the work has (making a graph cache takes 260 KiB in a debug build), below them pages that nobody may
+/// touch. What is not touched takes no memory.
+const BYTES: usize = 1 << 20;
+const GUARD: usize = 64 << 10;
+
+/// Signals that a program's own instruction raises: they cannot wait.
+const AT_ONCE: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// Runs `f` on a new stack; on this one if there is no memory for it. `f` does not unwind. Signals wait meanwhile: a
+/// handler of the program's may look where its stack is, or leave by `siglongjmp`.
+pub fn with_room<F: FnOnce() -> R, R>(f: F) -> R {
+    let Some(stack) = Stack::new() else { return f() };
+    let _waiting = Waiting::new();
+    let mut work = Work { f: Some(f), result: None };
+    // SAFETY: the stack is ours alone, and `work` outlives the call.
+    unsafe { call_on(stack.top(), run::<F, R>, (&raw mut work).cast()) };
+    match work.result {
+        Some(result) => result,
+        // `run` ends with a result, or not at all.
+        None => std::process::abort(),
+    }
+}
+
+struct Work<F, R> {
+    f: Option<F>,
+    result: Option<R>,
+}
+
+extern "C" fn run<F: FnOnce() -> R, R>(work: *mut c_void) {
+    // SAFETY: `with_room` passes its own, and waits.
+    let work = unsafe { &mut *work.cast::<Work<F, R>>() };
+    work.result = work.f.take().map(|f| f());
+}
+
+/// Calls `run(data)` with the stack pointer at `top`.
+///
+/// # Safety
+/// `top` is the aligned end of a stack that nobody uses, and large enough for `run`, which does not unwind.
+#[inline(never)]
+unsafe fn call_on(top: usize, run: extern "C" fn(*mut c_void), data: *mut c_void) {
+    // The old stack pointer is kept in a register that calls preserve. A walk of the stack goes on through the
+    // frame pointer.
+    // SAFETY: as the caller promises; all that a call may change is named.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {run}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            run = in(reg) run,
+            in("rdi") data,
+            out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!(
+            "mov x20, sp",
+            "mov sp, {top}",
+            "blr {run}",
+            "mov sp, x20",
+            top = in(reg) top,
+            run = in(reg) run,
+            in("x0") data,
+            out("x20") _,
+            clobber_abi("C"),
+        );
+    }
+}
+
+/// Memory for a stack.
+struct Stack(*mut c_void);
+
+impl Stack {
+    fn new() -> Option<Self> {
+        // SAFETY: a new anonymous mapping, and a part of it made untouchable.
+        unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+            let at = libc::mmap(null_mut(), GUARD + BYTES, access, kind, -1, 0);
+            if at == libc::MAP_FAILED {
+                return None;
+            }
+            libc::mprotect(at, GUARD, libc::PROT_NONE);
+            Some(Self(at))
+        }
+    }
+
+    fn top(&self) -> usize {
+        self.0 as usize + GUARD + BYTES
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; nothing runs on it any more.
+        unsafe { libc::munmap(self.0, GUARD + BYTES) };
+    }
+}
+
+/// While it lives, signals that can wait do.
+struct Waiting(Option<libc::sigset_t>);
+
+impl Waiting {
+    fn new() -> Self {
+        // SAFETY: fills two sets, and sets this thread's mask.
+        unsafe {
+            let (mut wait, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut wait);
+            for signal in AT_ONCE {
+                libc::sigdelset(&mut wait, signal);
+            }
+            Self((libc::pthread_sigmask(libc::SIG_BLOCK, &wait, &mut before) == 0).then_some(before))
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // SAFETY: puts back what was found.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, null_mut()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_with_little_stack_has_room() {
+        let small = || {
+            with_room(|| {
+                let mut room = [0_u8; 200 << 10];
+                std::hint::black_box(&mut room).iter().map(|&byte| u64::from(byte)).sum::<u64>()
+            })
+        };
+        let thread = std::thread::Builder::new().stack_size(32 << 10).spawn(small).expect("a thread");
+        assert_eq!(thread.join().expect("it lives"), 0);
+    }
+
+    #[test]
+    fn a_panic_is_caught_where_it_happens_and_a_stack_can_be_walked() {
+        let mut walked = 0;
+        let caught = with_room(|| {
+            backtrace::trace(|_| {
+                walked += 1;
+                true
+            });
+            std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(7))).is_err()
+        });
+        assert!(caught && walked > 3, "{walked} frames");
+    }
+}

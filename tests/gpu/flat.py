@@ -1,0 +1,246 @@
+"""Programs that are flat natively stay flat under the preload: each runs natively and preloaded, side by side.
+
+    flat.py [demo | llama | torch]...      FLAT_SECONDS=480 LLAMA_SERVER=… LLAMA_MODEL=…
+
+All defaults. Both processes of a program do the same work at the same time: the demo has four slots whose
+graphs change shape; llama-server gets the same requests of all lengths from four clients, each sent to both
+servers before the next; py/flat_shapes.py trains on lengths and batches that change, and keeps a few CUDA graphs.
+
+Each second, of every process: anonymous resident memory (RssAnon), and the device memory that NVML says it
+has. The rules, of host memory and of device memory without the pool's idle blocks:
+
+- it is never above native + 4 MiB + 2 %, both as they were at most until then;
+- it grows no more in the later half of the run than natively, plus 1 MiB.
+
+At the end each program rests for 20 s; after 15 s without a free the device memory as a whole keeps to the first rule.
+"""
+import concurrent.futures
+import ctypes
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from done import row
+from harness import BUILD, CLI, HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, allowed, environment, host_mib, ledger_of, record, verdict
+from stats import Ledger
+
+GROUP = "flat"
+SECONDS = float(os.environ.get("FLAT_SECONDS", "480"))
+REST = 20
+LATER_MIB = 1.0
+MODES = {"native": False, "preloaded": True}
+
+
+class _Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu", ctypes.c_uint), ("compute", ctypes.c_uint)]
+
+
+class Devices:
+    """Device memory of each process, as NVML says."""
+
+    def __init__(self):
+        self.library, self.device, self.lock = None, ctypes.c_void_p(), threading.Lock()
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            if library.nvmlInit_v2() == 0 and library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)) == 0:
+                self.library = library
+        except OSError:
+            pass
+
+    def mib(self, pid):
+        """None where NVML does not tell."""
+        if not self.library:
+            return None
+        count, processes = ctypes.c_uint(64), (_Process * 64)()
+        with self.lock:
+            if self.library.nvmlDeviceGetComputeRunningProcesses_v3(self.device, ctypes.byref(count), processes):
+                return None
+        used = next((p.used for p in processes[: count.value] if p.pid == pid), None)
+        return None if used is None or used >= 2**63 else used / 2**20
+
+
+DEVICES = Devices()
+
+
+def idle_mib(ledger):
+    """What the pool keeps, as the ledger says."""
+    try:
+        return Ledger(ledger).pool()["idle_mib"]
+    except (OSError, ValueError, KeyError, struct.error):
+        return 0.0  # it begins just now
+
+
+class Watch:
+    """Memory of one process each second: (seconds, host MiB, device MiB or None, idle MiB)."""
+
+    def __init__(self, name, mode, pid, folder):
+        self.name, self.mode, self.pid, self.folder = name, mode, pid, folder
+        self.samples, self.over, self.start = [], threading.Event(), time.monotonic()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.over.wait(1.0):
+            host = host_mib(self.pid)
+            if host is None:
+                return
+            ledger = ledger_of(self.folder, self.pid) if MODES[self.mode] else None
+            self.samples.append((round(time.monotonic() - self.start, 1), host, DEVICES.mib(self.pid), idle_mib(ledger) if ledger else 0.0))
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        try:
+            maps = pathlib.Path(f"/proc/{self.pid}/smaps").read_text()
+            (OUT / f"flat-{self.name}-{self.mode}.smaps").write_text(maps)
+        except OSError:
+            pass
+        if MODES[self.mode] and (ledger := ledger_of(self.folder, self.pid)):
+            said = subprocess.run([CLI, "stats", "--all", "--file", str(ledger)], capture_output=True, text=True, timeout=60)
+            (OUT / f"flat-{self.name}-stats.txt").write_text(said.stdout + said.stderr)
+
+
+def grown(values):
+    """By how much a series grows in its later half: the median of its last tenth less that of the tenth after its middle."""
+    tenth = max(1, len(values) // 10)
+    middle = len(values) // 2
+    return sorted(values[-tenth:])[tenth // 2] - sorted(values[middle:middle + tenth])[tenth // 2]
+
+
+def above(native, preloaded):
+    """The most that the preloaded series is above what is allowed, each as it was at most until then; negative: within."""
+    most_native = most_preloaded = 0.0
+    worst = float("-inf")
+    for a, b in zip(native, preloaded):
+        most_native, most_preloaded = max(most_native, a), max(most_preloaded, b)
+        worst = max(worst, most_preloaded - allowed(most_native))
+    return worst
+
+
+def judge(name, watches, seconds, more=()):
+    """The rules, of one program's two series."""
+    busy = {mode: [s for s in watch.samples if s[0] <= seconds] for mode, watch in watches.items()}
+    problems, notes = list(more), []
+    kinds = {"host": lambda s: s[1]}
+    if all(s[2] is not None for samples in busy.values() for s in samples):
+        kinds["device"] = lambda s: s[2] - s[3]
+    else:
+        notes.append("NVML does not tell device memory by process")
+    for kind, of in kinds.items():
+        native, preloaded = ([of(s) for s in busy[mode]] for mode in ("native", "preloaded"))
+        if min(len(native), len(preloaded)) < 10:
+            problems.append(f"only {len(native)} and {len(preloaded)} samples")
+            continue
+        worst, later = above(native, preloaded), (grown(native), grown(preloaded))
+        notes.append(f"{kind} at most {max(native):.1f} / {max(preloaded):.1f} MiB, later half {later[0]:+.1f} / {later[1]:+.1f}")
+        if worst > 0:
+            problems.append(f"{kind}: {worst:.1f} MiB above native + {SLACK_MIB:.0f} MiB + {SLACK_SHARE:.0%}")
+        if later[1] > max(later[0], 0.0) + LATER_MIB:
+            problems.append(f"{kind}: grows {later[1]:.1f} MiB in the later half, natively {later[0]:.1f}")
+    last = {mode: watch.samples[-1] for mode, watch in watches.items() if watch.samples}
+    if "device" in kinds and len(last) == 2 and last["native"][2] is not None and last["preloaded"][2] is not None:
+        native, preloaded = last["native"][2], last["preloaded"][2]
+        notes.append(f"device at rest {native:.0f} / {preloaded:.0f} MiB, {last['preloaded'][3]:.0f} idle")
+        if preloaded > allowed(native):
+            problems.append(f"device at rest {preloaded:.0f} MiB, natively {native:.0f}")
+    record({"group": GROUP, "name": f"{name}-samples", **{mode: watch.samples for mode, watch in watches.items()}})
+    row(f"flat-{name}", "flat", "; ".join(notes), not problems)
+    return verdict(GROUP, name, problems, "; ".join(notes))
+
+
+def started(name, mode, argv):
+    """A program in the background, watched."""
+    folder = WORK / f"flat-{name}" / mode
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+        process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                   env=environment(folder, MODES[mode], False), start_new_session=True)
+    return process, Watch(name, mode, process.pid, folder)
+
+
+def timed(name, argv, seconds, rest=REST):
+    """A program that works for `seconds`, and then holds what it has for `rest`."""
+    runs = {mode: started(name, mode, argv) for mode in MODES}
+    time.sleep(seconds + rest)
+    for process, watch in runs.values():
+        watch.end()
+    problems = []
+    for mode, (process, _) in runs.items():
+        try:
+            status = process.wait(120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = None
+        if status != 0:
+            problems.append(f"{mode}: status {status}")
+    return judge(name, {mode: watch for mode, (_, watch) in runs.items()}, seconds, problems)
+
+
+def demo():
+    return timed("demo", [BUILD / "programs" / "demo", "--seconds", SECONDS, "--slots", 4, "--hold", REST + 30], SECONDS)
+
+
+def torch():
+    return timed("torch", [sys.executable, HERE / "py" / "flat_shapes.py", SECONDS, REST + 30], SECONDS)
+
+
+def llama():
+    from llama_server import CLIENTS, Server, requests
+    servers = {mode: Server(f"flat-{mode}", preload) for mode, preload in MODES.items()}
+    watches, failures, texts = {}, [], {mode: 0 for mode in MODES}
+    try:
+        for server in servers.values():
+            server.ready()
+        watches = {mode: Watch("llama", mode, server.process.pid, server.folder) for mode, server in servers.items()}
+        end = time.monotonic() + SECONDS
+
+        def client(number):
+            with concurrent.futures.ThreadPoolExecutor(len(servers)) as both:
+                turn = 0
+                while time.monotonic() < end and not failures:
+                    for text, tokens in requests(number + CLIENTS * turn, 20):
+                        asked = {mode: both.submit(server.complete, text, tokens) for mode, server in servers.items()}
+                        try:
+                            for mode, answer in asked.items():
+                                texts[mode] += answer.result()["tokens_predicted"]
+                        except (OSError, ValueError, KeyError) as error:
+                            failures.append(str(error))
+                        if time.monotonic() >= end or failures:
+                            break
+                    turn += 1
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        time.sleep(REST)
+        for watch in watches.values():
+            watch.end()
+    finally:
+        statuses = {mode: server.stop() for mode, server in servers.items()}
+    problems = failures + ([] if len(set(statuses.values())) == 1 else [f"statuses {statuses}"])
+    return judge("llama", watches, SECONDS, problems)
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    named = sys.argv[1:] or ["demo", "llama", "torch"]
+    programs = {"demo": demo, "llama": llama, "torch": torch}
+    if "llama" in named and not (os.environ.get("LLAMA_SERVER") and os.environ.get("LLAMA_MODEL")):
+        print("skip flat/llama set LLAMA_SERVER and LLAMA_MODEL")
+        named.remove("llama")
+    if "torch" in named and subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
+        print("skip flat/torch no PyTorch")
+        named.remove("torch")
+    print(f"     {GROUP}: {', '.join(named)} for {SECONDS:.0f} s, all at once", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(len(named) or 1) as all_at_once:
+        results = list(all_at_once.map(lambda name: programs[name](), named))
+    sys.exit(0 if all(results) else 1)
+
+
+main()

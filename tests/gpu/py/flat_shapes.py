@@ -1,0 +1,60 @@
+"""A training loop whose lengths and batches change, with a few CUDA graphs of the shapes it meets most.
+
+    flat_shapes.py SECONDS HOLD
+
+One step each 20 ms, so that two processes beside each other are at the same step. Then it rests for HOLD seconds.
+"""
+import collections
+import json
+import random
+import sys
+import time
+
+import torch
+
+SECONDS, HOLD = float(sys.argv[1]), float(sys.argv[2])
+STEP, GRAPHS, WIDTH = 0.02, 12, 256
+
+
+def main():
+    torch.manual_seed(1)
+    chosen = random.Random(1)
+    layer = torch.nn.TransformerEncoderLayer(WIDTH, 4, 512, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 3).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    graphs, captures, steps, start = collections.OrderedDict(), 0, 0, time.monotonic()
+    while time.monotonic() - start < SECONDS:
+        length, batch = 16 * chosen.randint(1, 48), chosen.randint(1, 6)
+        if steps % 4:
+            loss = model(torch.randn(batch, length, WIDTH, device="cuda")).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        else:
+            key = (batch, length)
+            if key not in graphs:
+                while len(graphs) >= GRAPHS:
+                    graphs.popitem(last=False)
+                where = torch.zeros(batch, length, WIDTH, device="cuda")
+                graph = torch.cuda.CUDAGraph()
+                with torch.no_grad():
+                    model(where)
+                    torch.cuda.synchronize()
+                    with torch.cuda.graph(graph):
+                        result = model(where)
+                graphs[key] = graph, where, result
+                captures += 1
+            graph, where, _ = graphs[key]
+            where.normal_()
+            graph.replay()
+            for other, *_ in chosen.sample(list(graphs.values()), min(3, len(graphs))):
+                other.replay()
+        steps += 1
+        torch.cuda.synchronize()
+        time.sleep(max(0.0, start + steps * STEP - time.monotonic()))
+    print(json.dumps({"steps": steps, "captures": captures}), flush=True)
+    torch.cuda.synchronize()
+    time.sleep(HOLD)
+
+
+main()

@@ -1,0 +1,48 @@
+//! Calls that were asked to go wrong (`SIM_FAULT`): they answer an error instead of being done, or take long.
+
+use crate::config::{What, config};
+use crate::error::{Error, Result};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What stands for every function in `SIM_FAULT`.
+pub const ANY: &str = "*";
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// A call of this function begins, its `call`th.
+///
+/// # Errors
+/// The code that it was asked to answer.
+pub fn strike(name: &str, call: u64) -> Result {
+    let config = config();
+    if config.faults.is_empty() {
+        return Ok(());
+    }
+    let of_all = CALLS.fetch_add(1, Relaxed) + 1;
+    for fault in &config.faults {
+        let hit = if fault.name == ANY { fault.call == of_all } else { fault.call == call && fault.name == name };
+        if !hit {
+            continue;
+        }
+        log(name, call, fault.what);
+        match fault.what {
+            What::Answers(code) => return Err(Error(code)),
+            What::Takes(us) => std::thread::sleep(Duration::from_micros(us)),
+        }
+    }
+    Ok(())
+}
+
+/// With `SIM_FAULT_LOG`: what was hit, in the words of `SIM_FAULT`.
+fn log(name: &str, call: u64, what: What) {
+    let Some(path) = &config().fault_log else { return };
+    let line = match what {
+        What::Answers(code) => format!("{name}:{call}={code}\n"),
+        What::Takes(us) => format!("{name}:{call}+{us}\n"),
+    };
+    if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+        let _ = file.write_all(line.as_bytes());
+    }
+}

@@ -1,0 +1,38 @@
+//! An allocator that counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// Set as a program's allocator, it knows the most bytes that were live at once.
+pub struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: the caller keeps what is promised of `layout`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above, of both.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// Bytes that are live; the most starts again from here.
+pub fn begin() -> usize {
+    let now = NOW.load(Relaxed);
+    MOST.store(now, Relaxed);
+    now
+}
+
+/// The most bytes that were live at once since [`begin`], which said `before`.
+pub fn most(before: usize) -> u64 {
+    MOST.load(Relaxed).saturating_sub(before) as u64
+}

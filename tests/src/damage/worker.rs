@@ -1,0 +1,177 @@
+//! One case after another, in a process that may be lost. It says on a pipe which case is at hand, and what it found.
+
+use super::corpus::{self, Kind, Seedling};
+use super::image::Image;
+use super::{MOST_TIME, heap, most_memory, mutate};
+use crate::differ::random::Random;
+use crate::harness::artifacts;
+use clap::Parser;
+use gpumem_inspector::args::Args;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Views of a ledger or a dump, which is named at the end.
+const VIEWS: &[&[&str]] = &[
+    &["allocs"],
+    &["allocs", "--all", "-n", "0"],
+    &["allocs", "--all", "--stacks", "-n", "0"],
+    &["allocs", "--by", "tag", "--all-kinds", "--freed"],
+    &["allocs", "--by", "stack"],
+    &["allocs", "--by", "device"],
+    &["allocs", "--by", "thread"],
+    &["allocs", "--by", "size", "--sort", "age"],
+    &["allocs", "--by", "kind"],
+    &["graphs"],
+    &["graphs", "--all", "--stacks"],
+    &["graphs", "--by", "class"],
+    &["graphs", "--by", "state", "--pinned", "--all"],
+    &["stats", "--samples", "--all"],
+    &["events", "-n", "0"],
+    &["events", "--problems"],
+    &["top", "--once"],
+    &["export", "--format", "json"],
+    &["export", "--format", "csv"],
+    &["export", "--format", "prometheus"],
+];
+
+/// One in so many cases goes through the real program, under a limit of its memory.
+const REAL: u64 = 50;
+/// One in so many reads the program's own files for symbols: their child takes time to start.
+const WITH_SYMBOLS: usize = 20;
+/// Address space of a program that does nothing yet, threads and libraries included.
+const PROGRAM_BYTES: u64 = 256 << 20;
+
+/// A case: a file, and what is asked of it.
+struct Case {
+    seed: u64,
+    seedling: String,
+    image: Image,
+    words: Vec<String>,
+    path: PathBuf,
+}
+
+/// Runs the cases of these seeds; `said` is where it is told.
+///
+/// # Errors
+/// What kept it from running them.
+pub fn run(corpus: &Path, dir: &Path, seeds: std::ops::Range<u64>, said: File) -> Result<(), String> {
+    let corpus = corpus::gather(corpus)?;
+    silence().map_err(|error| format!("the standard streams: {error}"))?;
+    let mut said = io::LineWriter::new(said);
+    for seed in seeds {
+        let case = Case::of(seed, &corpus, dir);
+        writeln!(said, "case {seed} {} {}", case.seedling, case.words.join(" ")).map_err(|error| error.to_string())?;
+        let found = case.run().map_err(|error| format!("case {seed}: {error}"))?;
+        if let Some(found) = found {
+            // On one line.
+            let found = found.trim_end().replace('\n', " | ");
+            writeln!(said, "found {seed} {found}").map_err(|error| error.to_string())?;
+        }
+    }
+    writeln!(said, "done").map_err(|error| error.to_string())
+}
+
+/// Answers go nowhere.
+fn silence() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    for fd in 0..=2 {
+        // SAFETY: dup2 takes numbers, and both descriptors are open.
+        if unsafe { libc::dup2(null.as_raw_fd(), fd) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+impl Case {
+    fn of(seed: u64, corpus: &[Seedling], dir: &Path) -> Self {
+        let mut random = Random::new(seed);
+        let (kind, seedling, image) = mutate::mutated(corpus, &mut random);
+        let path = dir.join("4194304-5.ledger");
+        let file = path.to_str().expect("a scratch directory is text").to_owned();
+        let in_dir = ["--dir".to_owned(), dir.to_str().expect("as above").to_owned()];
+        let mut words: Vec<String> = match (kind, random.below(14)) {
+            (Kind::Trace, 1..) => vec!["record".into(), "--export".into(), "csv".into(), file],
+            (_, 0) => [&["ps".to_owned()][..], &in_dir].concat(),
+            (_, 1) => [&["clean".to_owned(), "--all".into(), "--dry-run".into()][..], &in_dir].concat(),
+            (_, 2) => vec!["diff".into(), file.clone(), file, "--no-symbols".into()],
+            (_, 3) => vec!["dump".into(), "-o".into(), "/dev/null".into(), "--no-symbols".into(), file],
+            _ => {
+                let view = random.pick(VIEWS).iter().map(|&word| word.to_owned());
+                let mut words: Vec<_> = view.chain(["--file".into(), file]).collect();
+                if random.below(WITH_SYMBOLS) > 0 {
+                    words.push("--no-symbols".into());
+                }
+                words
+            }
+        };
+        if words[0] != "record" && random.chance(50) {
+            words.push("--json".into());
+        }
+        Self { seed, seedling, image, words, path }
+    }
+
+    /// What is wrong with the answer, if anything is.
+    fn run(&self) -> io::Result<Option<String>> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&self.path)?;
+        self.image.write(&file)?;
+        let most = most_memory(gpumem_wire::read::Source::stored(&file)?);
+        let begin = Instant::now();
+        let mut found = match self.seed.is_multiple_of(REAL) {
+            true => self.by_program(most)?,
+            false => self.here(most),
+        };
+        let took = begin.elapsed();
+        if found.is_none() && took > MOST_TIME {
+            found = Some(format!("it took {took:?}"));
+        }
+        Ok(found)
+    }
+
+    /// In this process: a crash is the end of it, which says as much.
+    fn here(&self, most: u64) -> Option<String> {
+        let before = heap::begin();
+        let words = std::iter::once("gpumem").chain(self.words.iter().map(String::as_str));
+        match Args::try_parse_from(words) {
+            Ok(args) => drop(gpumem_inspector::commands::answer(args)),
+            Err(error) => return Some(format!("it cannot be asked: {error}")),
+        }
+        let took = heap::most(before);
+        (took > most).then(|| format!("it took {took} bytes of memory, {most} are allowed"))
+    }
+
+    /// By the program itself.
+    fn by_program(&self, most: u64) -> io::Result<Option<String>> {
+        let mut command = Command::new(&artifacts().gpumem);
+        command.args(&self.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let limit = libc::rlimit { rlim_cur: PROGRAM_BYTES + most, rlim_max: PROGRAM_BYTES + most };
+        // SAFETY: setrlimit may be called between fork and exec; it gets one rlimit.
+        unsafe {
+            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(match (output.status.code(), output.status.signal()) {
+            (_, Some(signal)) => Some(format!("it ended by signal {signal}: {said}")),
+            (Some(0..=4), _) if !said.contains("panicked") => None,
+            (code, _) => Some(format!("it ended with {code:?}: {said}")),
+        })
+    }
+}
+
+/// The pipe of a worker, by the number of its descriptor.
+///
+/// # Safety
+/// Nobody else owns the descriptor.
+pub unsafe fn pipe(fd: i32) -> File {
+    // SAFETY: the caller says so.
+    unsafe { File::from_raw_fd(fd) }
+}

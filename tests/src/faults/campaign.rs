@@ -1,0 +1,180 @@
+//! Many seeds, and what came of them.
+
+use super::judge::{Finding, PATIENCE, Verdict, Wrong, judge};
+use super::plan::Plan;
+use super::run::{End, own_mounts};
+use super::trouble::{DISK, Trouble};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// How often a finding is tried for again, and each smaller plan of it.
+const TRIES: usize = 3;
+
+pub struct Campaign {
+    pub seeds: Range<u64>,
+    pub jobs: usize,
+    /// Plans with findings are tried again with fewer troubles.
+    pub shrink: bool,
+    /// Troubles that are left out of every plan.
+    pub without: Vec<usize>,
+    /// Kinds of troubles that are left out of every plan.
+    pub leave: Vec<String>,
+    /// No run is begun later than this.
+    pub time: Duration,
+}
+
+/// A plan with findings.
+pub struct Failed {
+    pub plan: Plan,
+    pub findings: Vec<Finding>,
+    /// Numbers of the troubles that it does without.
+    pub needless: Vec<usize>,
+    /// It came again when it was tried again.
+    pub again: bool,
+}
+
+#[derive(Default)]
+pub struct Tally {
+    pub runs: u64,
+    pub ill: BTreeMap<String, u64>,
+    pub failed: Vec<Failed>,
+    /// Runs by what went wrong in them.
+    pub troubles: BTreeMap<&'static str, u64>,
+    pub native: BTreeMap<String, u64>,
+    pub compared: u64,
+    pub excused: u64,
+    pub struck: u64,
+    pub ledgers: u64,
+    pub refused: u64,
+}
+
+impl Tally {
+    pub fn count(&self, wrong: Wrong) -> u64 {
+        self.failed.iter().filter(|failed| failed.findings.iter().any(|finding| finding.wrong == wrong)).count() as u64
+    }
+
+    pub fn json(&self) -> Value {
+        let failed: Vec<Value> = self.failed.iter().map(|failed| {
+            let findings: Vec<String> = failed.findings.iter().map(ToString::to_string).collect();
+            json!({ "seed": failed.plan.seed, "plan": failed.plan.to_string(), "findings": findings, "again": failed.again })
+        }).collect();
+        json!({
+            "runs": self.runs, "not_judged": self.ill, "troubles": self.troubles, "native": self.native,
+            "compared": self.compared, "excused": self.excused, "struck": self.struck,
+            "ledgers": self.ledgers, "ledgers_refused": self.refused,
+            "deaths": self.count(Wrong::Death), "hangs": self.count(Wrong::Hang), "answers": self.count(Wrong::Answer),
+            "rules": self.count(Wrong::Rule), "unreadable": self.count(Wrong::Ledger), "failed": failed,
+        })
+    }
+
+    fn add(&mut self, plan: &Plan, verdict: &Verdict) {
+        self.runs += 1;
+        if let Some(why) = &verdict.ill {
+            let why = why.rsplit('/').next().unwrap_or(why).to_owned();
+            *self.ill.entry(why).or_default() += 1;
+            return;
+        }
+        let mut kinds: Vec<&str> = plan.troubles.iter().map(Trouble::kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        for kind in kinds {
+            let kind = if kind == DISK && verdict.diskless { "no disk could be made" } else { kind };
+            *self.troubles.entry(kind).or_default() += 1;
+        }
+        let native = match &verdict.native {
+            Some(End::Exit(0)) | None => "exits with 0",
+            Some(End::Exit(_)) => "exits with another status",
+            Some(_) => "dies by a signal",
+        };
+        *self.native.entry(native.into()).or_default() += 1;
+        self.compared += u64::from(verdict.compared);
+        self.excused += u64::from(verdict.excused);
+        self.struck += u64::from(verdict.struck);
+        self.ledgers += verdict.ledgers as u64;
+        self.refused += verdict.refused as u64;
+    }
+}
+
+impl Campaign {
+    /// Runs all of it; `seen` is told of each plan with what it was found to be, as it comes.
+    ///
+    /// # Errors
+    /// When something of the campaign itself cannot be started.
+    pub fn run(&self, mut seen: impl FnMut(&Tally, Option<&Failed>)) -> Result<Tally, String> {
+        let (next, begin) = (AtomicU64::new(self.seeds.start), Instant::now());
+        let mut tally = Tally::default();
+        let (send, come) = channel();
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.max(1) {
+                let (send, next) = (send.clone(), &next);
+                scope.spawn(move || {
+                    own_mounts();
+                    loop {
+                        let seed = next.fetch_add(1, Relaxed);
+                        if seed >= self.seeds.end || begin.elapsed() > self.time || send.send(self.one(seed)).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(send);
+            for done in come {
+                let (plan, verdict, failed) = done?;
+                tally.add(&plan, &verdict);
+                seen(&tally, failed.as_ref());
+                tally.failed.extend(failed);
+            }
+            Ok(tally)
+        })
+    }
+
+    fn one(&self, seed: u64) -> Result<(Plan, Verdict, Option<Failed>), String> {
+        let mut plan = Plan::new(seed).without(&self.without);
+        plan.troubles.retain(|trouble| !self.leave.iter().any(|kind| kind == trouble.kind()));
+        let verdict = judge(&plan, PATIENCE)?;
+        if verdict.findings.is_empty() {
+            return Ok((plan, verdict, None));
+        }
+        let mut failed =
+            Failed { findings: verdict.findings.clone(), needless: Vec::new(), again: false, plan: plan.clone() };
+        if self.shrink {
+            failed.shrink()?;
+        }
+        Ok((plan, verdict, Some(failed)))
+    }
+}
+
+impl Failed {
+    /// Leaves out what it fails without, one trouble after another.
+    fn shrink(&mut self) -> Result<(), String> {
+        let wrong = self.findings[0].wrong;
+        let fails = |plan: &Plan| -> Result<bool, String> {
+            for _ in 0..TRIES {
+                if judge(plan, PATIENCE)?.findings.iter().any(|finding| finding.wrong == wrong) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        self.again = fails(&self.plan)?;
+        if self.again {
+            for i in 0..self.plan.troubles.len() {
+                let fewer: Vec<usize> = self.needless.iter().copied().chain([i]).collect();
+                if fails(&self.plan.without(&fewer))? {
+                    self.needless = fewer;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What to type to see it again.
+    pub fn command(&self) -> String {
+        let without: String = self.needless.iter().map(|number| format!(" --without {number}")).collect();
+        format!("make faults ARGS=\"--runs 1 --seed {}{without}\"", self.plan.seed)
+    }
+}

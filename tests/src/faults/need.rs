@@ -1,0 +1,56 @@
+//! How much of a limit a program needs natively, so that limits can be set where it matters: just above.
+
+use super::plan::Plan;
+use super::programs::Chosen;
+use super::run::{End, Manner, run};
+use super::trouble::{Limit, Trouble};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// What was found, by program.
+static FOUND: Mutex<Option<HashMap<(String, Limit), u64>>> = Mutex::new(None);
+
+/// The plan with limits in numbers.
+pub fn settled(plan: &Plan) -> Plan {
+    let mut settled = plan.clone();
+    for trouble in &mut settled.troubles {
+        if let Trouble::Tight(limit, more) = *trouble {
+            *trouble = Trouble::Limit(limit, least(&plan.program, limit) + more);
+        }
+    }
+    settled
+}
+
+/// The least of a limit with which a program ends by status 0, nearly.
+fn least(program: &Chosen, limit: Limit) -> u64 {
+    // What a tester runs makes little difference to what it needs.
+    let name = if program.generated.is_some() { program.file.display().to_string() } else { program.name.clone() };
+    let key = (name, limit);
+    let known = || FOUND.lock().ok()?.as_ref()?.get(&key).copied();
+    if let Some(found) = known() {
+        return found;
+    }
+    let (mut low, mut high, exact) = match limit {
+        Limit::Space => (4 << 20, 256 << 30, 64 << 10),
+        Limit::Data => (64 << 10, 64 << 30, 64 << 10),
+        Limit::File => (0, 64 << 20, 4 << 10),
+        Limit::Descriptors => (3, 128, 1),
+        Limit::Stack => (16 << 10, 8 << 20, 4 << 10),
+    };
+    while high - low > exact {
+        // Far apart by their ratio, near by their distance.
+        let between = if high / 4 > low { (low as f64 * high as f64).sqrt() as u64 } else { low + (high - low) / 2 };
+        let middle = between.clamp(low + 1, high - 1);
+        let plan = Plan { seed: 0, program: program.clone(), troubles: vec![Trouble::Limit(limit, middle)] };
+        let ran = run(&plan, Manner { preload: false, limit: Duration::from_secs(6) });
+        match ran.is_ok_and(|ran| ran.end == End::Exit(0)) {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    if let Ok(mut found) = FOUND.lock() {
+        found.get_or_insert_default().insert(key, high);
+    }
+    high
+}

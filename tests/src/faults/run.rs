@@ -1,0 +1,466 @@
+//! A plan, once: natively or preloaded, with a directory of its own.
+
+use super::plan::Plan;
+use super::trouble::{Files, Trouble, What};
+use crate::harness::artifacts;
+use crate::harness::run::Scratch;
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    Exit(i32),
+    Signal(i32),
+    /// It did not end: what its threads did then.
+    Hang(String),
+}
+
+impl End {
+    /// What can be compared between runs.
+    pub fn kind(&self) -> End {
+        match self {
+            End::Hang(_) => End::Hang(String::new()),
+            other => other.clone(),
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Exit(code) => write!(f, "exit status {code}"),
+            End::Signal(signal) => write!(f, "death by signal {signal}"),
+            End::Hang(_) => f.write_str("no end"),
+        }
+    }
+}
+
+/// What a run did.
+pub struct Ran {
+    pub end: End,
+    pub out: String,
+    pub err: String,
+    /// Rules of the driver that were broken: their names, sorted.
+    pub violations: Vec<String>,
+    /// Calls of the driver that went wrong, in the words of `SIM_FAULT`.
+    pub struck: Vec<String>,
+    pub took: Duration,
+    /// Where ledgers lie, and anything else that it left; gone with this.
+    pub place: Place,
+}
+
+/// The directory of a run.
+pub struct Place {
+    own: Scratch,
+    mounted: bool,
+}
+
+impl Place {
+    fn new(plan: &Plan) -> Result<Self, String> {
+        let own = Scratch::new();
+        let at = own.path().to_owned();
+        let made = |what: std::io::Result<()>| what.map_err(|error| format!("{}: {error}", at.display()));
+        for name in ["ledgers", "xdg"] {
+            made(fs::create_dir(at.join(name)))?;
+            made(fs::set_permissions(at.join(name), fs::Permissions::from_mode(0o700)))?;
+        }
+        made(fs::write(at.join("file"), ""))?;
+        let fifo = CString::new(at.join("fifo").into_os_string().into_vec()).map_err(|error| error.to_string())?;
+        // SAFETY: a plain system call on a text that ends in NUL.
+        unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) };
+        if let Some(text) = &plan.program.generated {
+            made(fs::write(at.join("program"), text))?;
+        }
+        let mut place = Self { own, mounted: false };
+        let disk = plan.troubles.iter().find_map(|trouble| match trouble {
+            Trouble::Disk { files, kib, .. } => Some((*files, *kib)),
+            _ => None,
+        });
+        place.mounted = match disk {
+            Some((Files::Tmpfs, kib)) => mount_tmpfs(&place.ledgers(), kib),
+            Some((Files::Ext4, kib)) => mount_ext4(&place.ledgers(), &place.path().join("image"), kib),
+            None => false,
+        };
+        Ok(place)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.own.path()
+    }
+
+    pub fn ledgers(&self) -> PathBuf {
+        self.own.path().join("ledgers")
+    }
+
+    /// A file system of its own is where the ledgers are.
+    pub fn is_mounted(&self) -> bool {
+        self.mounted
+    }
+
+    /// Nothing more can be written where the ledgers are.
+    fn fill(&self) {
+        if self.mounted
+            && let Ok(mut file) = fs::File::create(self.ledgers().join("filler"))
+        {
+            let zeros = [0; 4096];
+            while file.write_all(&zeros).is_ok() {}
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.mounted
+            && let Ok(at) = CString::new(self.ledgers().into_os_string().into_vec())
+        {
+            // SAFETY: a plain system call on a text that ends in NUL.
+            unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+}
+
+/// Mounts of this thread and its children are its own from now on; who may not make any goes on without.
+pub fn own_mounts() {
+    // SAFETY: plain system calls; the thread alone is concerned.
+    unsafe {
+        if libc::unshare(libc::CLONE_NEWNS) == 0 {
+            let none = c"none".as_ptr();
+            libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, std::ptr::null());
+        }
+    }
+}
+
+/// A file system of so many KiB in memory; only root can have one.
+fn mount_tmpfs(at: &Path, kib: u64) -> bool {
+    let (Ok(at), Ok(options)) =
+        (CString::new(at.as_os_str().as_bytes()), CString::new(format!("size={}k,mode=700", kib.max(4))))
+    else {
+        return false;
+    };
+    let kind = c"tmpfs".as_ptr();
+    // SAFETY: a plain system call on texts that end in NUL.
+    unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options.as_ptr().cast()) == 0 }
+}
+
+/// Likewise of ext4, with room for nearly so many KiB.
+fn mount_ext4(at: &Path, image: &Path, kib: u64) -> bool {
+    let Ok(file) = fs::File::create(image) else { return false };
+    if file.set_len((256 + kib) << 10).is_err() {
+        return false;
+    }
+    let done = |command: &mut Command| {
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.status().is_ok_and(|status| status.success())
+    };
+    done(Command::new("mkfs.ext4").args(["-q", "-F", "-b", "1024", "-m", "0", "-O", "^has_journal"]).arg(image))
+        && done(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).args([image, at]))
+        && fs::set_permissions(at, fs::Permissions::from_mode(0o700)).is_ok()
+}
+
+/// What else a run may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    pub preload: bool,
+    /// Longest that it may take.
+    pub limit: Duration,
+}
+
+/// Runs it to its end.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run(plan: &Plan, manner: Manner) -> Result<Ran, String> {
+    let place = Place::new(plan)?;
+    let mut child = command(plan, &place, manner.preload).spawn();
+    // Threads that write to files of other runs may hold this one's program open for a moment.
+    for _ in 0..5 {
+        match &child {
+            Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => std::thread::sleep(Duration::from_millis(20)),
+            _ => break,
+        }
+        child = command(plan, &place, manner.preload).spawn();
+    }
+    let child = match child {
+        Ok(child) => child,
+        // With so little of something the system itself refuses.
+        Err(error) => return Err(format!("{}: {error}", plan.program.file.display())),
+    };
+    Watched::new(child).watch(plan, manner, place)
+}
+
+fn command(plan: &Plan, place: &Place, preload: bool) -> Command {
+    let mut command = Command::new(&plan.program.file);
+    command.args(&plan.program.args).env_clear().current_dir(place.path());
+    if plan.program.generated.is_some() {
+        command.arg(place.path().join("program"));
+    }
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    command.env("LD_LIBRARY_PATH", &artifacts().stage).env("RUST_BACKTRACE", "0");
+    command.env("XDG_RUNTIME_DIR", place.path().join("xdg")).env("TMPDIR", place.path());
+    command.env("SIM_REPORT", place.path().join("violations")).env("SIM_FAULT_LOG", place.path().join("struck"));
+    let mut libraries: Vec<OsString> = Vec::new();
+    if preload {
+        libraries.push(artifacts().shim.clone().into());
+        command.env("GPUMEM_DIR", place.ledgers());
+    }
+    let mut faults: Vec<String> = Vec::new();
+    let mut limits = Vec::new();
+    for trouble in &plan.troubles {
+        match trouble {
+            Trouble::Call { name, call, what: What::Answers(code) } => faults.push(format!("{name}:{call}={code}")),
+            Trouble::Call { name, call, what: What::Takes(time) } => {
+                faults.push(format!("{name}:{call}+{}", time.as_micros()));
+            }
+            Trouble::Driver(name, value) => {
+                command.env(name, value);
+            }
+            Trouble::Setting(name, value) if preload => {
+                command.env(name, placed(value, place));
+            }
+            Trouble::Limit(limit, value) => limits.push((limit.resource(), *value)),
+            Trouble::Storm { signal, first, every, restart } => {
+                libraries.push(artifacts().clients.join("libstorm.so").into());
+                let us = |time: &Duration| time.as_micros();
+                command.env("STORM", format!("{signal} {} {} {}", us(first), us(every), i32::from(*restart)));
+            }
+            Trouble::Denied { function, nth, on } if preload => {
+                libraries.push(artifacts().clients.join("libdenied.so").into());
+                command.env("DENIED", format!("{function}:{nth}{}", if *on { "-" } else { "" }));
+            }
+            Trouble::Planted(what) if preload => {
+                libraries.push(artifacts().clients.join("libplanted.so").into());
+                command.env("PLANTED", what);
+            }
+            _ => {}
+        }
+    }
+    if !faults.is_empty() {
+        command.env("SIM_FAULT", faults.join(","));
+    }
+    if !libraries.is_empty() {
+        command.env("LD_PRELOAD", libraries.join(OsStr::new(":")));
+    }
+    // SAFETY: only system calls between fork and exec, on numbers that were read before.
+    unsafe {
+        command.pre_exec(move || {
+            let core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const core);
+            for (resource, value) in &limits {
+                let limit = libc::rlimit { rlim_cur: *value, rlim_max: libc::RLIM_INFINITY };
+                libc::setrlimit(*resource, &raw const limit);
+            }
+            Ok(())
+        });
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+}
+
+/// `@` in a value is the directory of the run.
+fn placed(value: &OsStr, place: &Place) -> OsString {
+    let mut bytes = Vec::new();
+    for byte in value.as_bytes() {
+        match byte {
+            b'@' => bytes.extend_from_slice(place.path().as_os_str().as_bytes()),
+            byte => bytes.push(*byte),
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// A process whose output is read. Dropped, its whole group is killed.
+struct Watched {
+    child: Child,
+    out: Vec<u8>,
+    err: Vec<u8>,
+    begin: Instant,
+    commands: Vec<Child>,
+}
+
+impl Watched {
+    fn new(child: Child) -> Self {
+        let pipes = [child.stdout.as_ref().map(AsRawFd::as_raw_fd), child.stderr.as_ref().map(AsRawFd::as_raw_fd)];
+        for pipe in pipes.into_iter().flatten() {
+            // SAFETY: plain system calls on descriptors that the child's handle keeps open.
+            unsafe { libc::fcntl(pipe, libc::F_SETFL, libc::fcntl(pipe, libc::F_GETFL) | libc::O_NONBLOCK) };
+        }
+        Self { child, out: Vec::new(), err: Vec::new(), begin: Instant::now(), commands: Vec::new() }
+    }
+
+    fn signal_all(&self, signal: i32) {
+        // SAFETY: a plain system call; the group was made for this child, which may still be in it.
+        unsafe { libc::kill(-(self.child.id() as i32), signal) };
+    }
+
+    /// Nobody waits for its answer.
+    fn command(&mut self, args: &[&str], place: &Place) {
+        let mut command = Command::new(&artifacts().gpumem);
+        let pid = self.child.id().to_string();
+        command
+            .args(args.iter().map(|arg| if *arg == "@" { &pid } else { *arg }))
+            .env_clear()
+            .env("GPUMEM_DIR", place.ledgers());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.commands.extend(command.spawn());
+    }
+
+    fn watch(mut self, plan: &Plan, manner: Manner, place: Place) -> Result<Ran, String> {
+        let mut events = events(plan, manner.preload);
+        let mut ended = None;
+        let end = loop {
+            let now = self.begin.elapsed();
+            while events.first().is_some_and(|(at, _)| *at <= now) {
+                match events.remove(0).1 {
+                    Event::Signal(signal) => self.signal_all(signal),
+                    Event::Fill => place.fill(),
+                    Event::Command(args) => self.command(args, &place),
+                }
+            }
+            let closed = self.read();
+            if ended.is_none() {
+                ended = self.child.try_wait().map_err(|error| error.to_string())?;
+            }
+            match ended {
+                // Its children may have the pipes a little longer.
+                Some(status) if closed => {
+                    break status.code().map_or(End::Signal(status.signal().unwrap_or(0)), End::Exit);
+                }
+                // Whoever kills the program leaves its children alone; they may wait for it.
+                Some(status) if killed(plan) && status.signal().is_some() => {
+                    break End::Signal(status.signal().unwrap_or(0));
+                }
+                _ if now > manner.limit => break End::Hang(threads(self.child.id())),
+                _ => wait_for_output(&self.child, Duration::from_millis(2)),
+            }
+        };
+        let took = self.begin.elapsed();
+        self.signal_all(libc::SIGKILL);
+        self.read();
+        let lines = |name: &str| fs::read_to_string(place.path().join(name)).unwrap_or_default();
+        let mut violations: Vec<String> = lines("violations").lines().map(name_of).collect();
+        violations.sort_unstable();
+        violations.dedup();
+        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Ran {
+            end,
+            out: text(&self.out),
+            err: text(&self.err),
+            violations,
+            struck: lines("struck").lines().map(str::to_owned).collect(),
+            took,
+            place,
+        })
+    }
+
+    /// Takes what there is; whether both pipes are closed.
+    fn read(&mut self) -> bool {
+        fn all(pipe: Option<impl Read>, into: &mut Vec<u8>) -> bool {
+            let Some(mut pipe) = pipe else { return true };
+            let mut piece = [0; 16384];
+            loop {
+                match pipe.read(&mut piece) {
+                    Ok(0) => return true,
+                    Ok(n) => into.extend_from_slice(&piece[..n]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                    Err(_) => return true,
+                }
+            }
+        }
+        let out = all(self.child.stdout.as_mut(), &mut self.out);
+        all(self.child.stderr.as_mut(), &mut self.err) && out
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.signal_all(libc::SIGKILL);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for command in &mut self.commands {
+            let _ = command.kill();
+            let _ = command.wait();
+        }
+    }
+}
+
+fn killed(plan: &Plan) -> bool {
+    plan.troubles.iter().any(|trouble| matches!(trouble, Trouble::Kill { .. }))
+}
+
+enum Event {
+    Signal(i32),
+    Fill,
+    Command(&'static [&'static str]),
+}
+
+/// What is done to the run from outside, in order.
+fn events(plan: &Plan, preload: bool) -> Vec<(Duration, Event)> {
+    let mut events = Vec::new();
+    for trouble in &plan.troubles {
+        match trouble {
+            Trouble::Stop { at, length } => {
+                events.push((*at, Event::Signal(libc::SIGSTOP)));
+                events.push((*at + *length, Event::Signal(libc::SIGCONT)));
+            }
+            Trouble::Command { at, args } if preload => events.push((*at, Event::Command(args))),
+            Trouble::Kill { signal, at } => events.push((*at, Event::Signal(*signal))),
+            Trouble::Disk { full: Some(at), .. } => events.push((*at, Event::Fill)),
+            _ => {}
+        }
+    }
+    events.sort_by_key(|event| event.0);
+    events
+}
+
+fn wait_for_output(child: &Child, most: Duration) {
+    let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let fds = [child.stdout.as_ref().map(AsRawFd::as_raw_fd), child.stderr.as_ref().map(AsRawFd::as_raw_fd)];
+    let mut fds = fds.map(|fd| poll(fd.unwrap_or(-1)));
+    // SAFETY: an array of this length; the descriptors are open while the child's handle is.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, most.as_millis() as i32) };
+    if ready > 0 {
+        // A closed pipe is ready for ever.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The name of a rule in a line of `SIM_REPORT`.
+fn name_of(line: &str) -> String {
+    let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+    value["violation"].as_str().unwrap_or(line).to_owned()
+}
+
+/// What the threads of a group do: their names and where the kernel has them; with gdb also their stacks.
+fn threads(group: u32) -> String {
+    let mut text = String::new();
+    let pids = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // SAFETY: a plain system call that asks for a number.
+    for pid in pids.filter(|pid| unsafe { libc::getpgid(*pid as i32) } == group as i32) {
+        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok) {
+            let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let state = read("stat").rsplit(')').next().unwrap_or_default().trim().chars().next().unwrap_or('?');
+            text += &format!("{pid} {} {state} {} {}\n", read("comm").trim(), read("wchan"), read("syscall").trim());
+        }
+        let gdb = Command::new("timeout")
+            .args(["20", "gdb", "-p", &pid.to_string(), "-batch", "-ex", "thread apply all bt 16"])
+            .env_remove("LD_LIBRARY_PATH")
+            .stdin(Stdio::null())
+            .output();
+        let said = gdb.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        text.extend(said.lines().filter(|l| l.starts_with('#') || l.starts_with("Thread")).map(|l| format!("{l}\n")));
+    }
+    text
+}

@@ -1,0 +1,187 @@
+//! One thing that goes wrong while a program runs.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::time::Duration;
+
+/// What the process may take at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Address space.
+    Space,
+    /// Private memory.
+    Data,
+    /// The length of any file that it writes.
+    File,
+    /// Descriptors.
+    Descriptors,
+    /// The stack of the first thread, and of those that ask for no size.
+    Stack,
+}
+
+impl Limit {
+    pub fn resource(self) -> libc::__rlimit_resource_t {
+        match self {
+            Limit::Space => libc::RLIMIT_AS,
+            Limit::Data => libc::RLIMIT_DATA,
+            Limit::File => libc::RLIMIT_FSIZE,
+            Limit::Descriptors => libc::RLIMIT_NOFILE,
+            Limit::Stack => libc::RLIMIT_STACK,
+        }
+    }
+
+    /// Smaller limits, at which a native program is asked how it fares with what the shim leaves it.
+    pub fn smaller(self, value: u64) -> Vec<u64> {
+        const MIB: u64 = 1 << 20;
+        let less: &[u64] = match self {
+            Limit::Space => &[4 * MIB, 16 * MIB, 40 * MIB, 80 * MIB, 140 * MIB, 200 * MIB],
+            Limit::Data => &[MIB, 4 * MIB, 10 * MIB, 20 * MIB, 40 * MIB],
+            Limit::File => &[],
+            Limit::Descriptors => &[1, 2, 3, 4, 6],
+            // What a hook's own frames may take of a caller's stack.
+            Limit::Stack => &[8 << 10, 16 << 10, 24 << 10],
+        };
+        less.iter().filter(|less| **less < value).map(|less| value - less).collect()
+    }
+}
+
+/// Of what kind a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    Tmpfs,
+    Ext4,
+}
+
+/// What a full disk is counted under.
+pub const DISK: &str = "a full disk";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A call of the driver: an item of `SIM_FAULT`.
+    Call {
+        name: &'static str,
+        call: u64,
+        what: What,
+    },
+    /// A variable of the simulator.
+    Driver(&'static str, String),
+    /// A variable of the shim; `@` in it is the directory of the run.
+    Setting(String, OsString),
+    Limit(Limit, u64),
+    /// So much more than what the program needs natively: see [`super::need`].
+    Tight(Limit, u64),
+    /// The system denies the shim, and nobody else, the `nth` call of a function, or all from it on.
+    Denied {
+        function: &'static str,
+        nth: u64,
+        on: bool,
+    },
+    /// The ledger's directory has room for so much when the run begins, and for nothing from `full` on.
+    Disk {
+        files: Files,
+        kib: u64,
+        full: Option<Duration>,
+    },
+    /// A signal with a handler, again and again.
+    Storm {
+        signal: i32,
+        first: Duration,
+        every: Duration,
+        restart: bool,
+    },
+    /// Everything of the run stands still for a while.
+    Stop {
+        at: Duration,
+        length: Duration,
+    },
+    /// `gpumem` with these arguments, `@` for the pid, while the preloaded run runs.
+    Command {
+        at: Duration,
+        args: &'static [&'static str],
+    },
+    Kill {
+        signal: i32,
+        at: Duration,
+    },
+    /// What the campaign has to find, for its own test: `death`, `hang`, `answer`, `ledger`.
+    Planted(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Answers(u32),
+    Takes(Duration),
+}
+
+impl Trouble {
+    /// What it is counted under.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Trouble::Call { what: What::Answers(_), .. } => "a call that fails",
+            Trouble::Call { what: What::Takes(_), .. } => "a call that takes long",
+            Trouble::Driver(..) => "another driver",
+            Trouble::Setting(..) => "settings",
+            Trouble::Tight(limit, _) => Trouble::Limit(*limit, 0).kind(),
+            Trouble::Denied { .. } => "denied by the system",
+            Trouble::Limit(Limit::Space, _) => "little address space",
+            Trouble::Limit(Limit::Data, _) => "little memory",
+            Trouble::Limit(Limit::File, _) => "short files",
+            Trouble::Limit(Limit::Descriptors, _) => "few descriptors",
+            Trouble::Limit(Limit::Stack, _) => "small stacks",
+            Trouble::Disk { .. } => DISK,
+            Trouble::Storm { .. } => "a storm of signals",
+            Trouble::Stop { .. } => "stopped for a while",
+            Trouble::Command { .. } => "commands",
+            Trouble::Kill { .. } => "killed",
+            Trouble::Planted(_) => "planted",
+        }
+    }
+
+    /// What the preloaded run prints need not be what the native one prints.
+    pub fn changes_answers(&self) -> bool {
+        match self {
+            // The shim asks the driver less often, and more often: the call that fails is another one.
+            Trouble::Call { what, .. } => matches!(what, What::Answers(_)),
+            // These ask for other answers.
+            Trouble::Setting(name, _) => [
+                "GPUMEM_LIMIT",
+                "GPUMEM_OOM_FALLBACK",
+                "GPUMEM_STRANDED",
+                "GPUMEM_POOL_MANAGED",
+                "GPUMEM_QUARANTINE",
+                "GPUMEM_FREE",
+                "GPUMEM_POOL_FILL",
+            ]
+            .contains(&name.as_str()),
+            Trouble::Kill { .. } => true,
+            // Memory that the shim takes is not there for the program.
+            Trouble::Limit(limit, _) | Trouble::Tight(limit, _) => *limit != Limit::File,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Call { name, call, what: What::Answers(code) } => write!(f, "SIM_FAULT={name}:{call}={code}"),
+            Trouble::Call { name, call, what: What::Takes(time) } => {
+                write!(f, "SIM_FAULT={name}:{call}+{}", time.as_micros())
+            }
+            Trouble::Driver(name, value) => write!(f, "{name}={value}"),
+            Trouble::Setting(name, value) => write!(f, "{name}={value:?}"),
+            Trouble::Limit(limit, value) => write!(f, "{limit:?} limit {value}"),
+            Trouble::Tight(limit, more) => write!(f, "{limit:?} limit {more} above the least"),
+            Trouble::Denied { function, nth, on } => write!(f, "denied {function}:{nth}{}", if *on { "-" } else { "" }),
+            Trouble::Disk { files, kib, full: None } => write!(f, "{kib} KiB of {files:?}"),
+            Trouble::Disk { files, kib, full: Some(at) } => write!(f, "{kib} KiB of {files:?}, full after {at:?}"),
+            Trouble::Storm { signal, first, every, restart } => {
+                write!(f, "signal {signal} after {first:?} every {every:?}, SA_RESTART {restart}")
+            }
+            Trouble::Stop { at, length } => write!(f, "stopped after {at:?} for {length:?}"),
+            Trouble::Command { at, args } => write!(f, "gpumem {} after {at:?}", args.join(" ")),
+            Trouble::Kill { signal, at } => write!(f, "killed by {signal} after {at:?}"),
+            Trouble::Planted(what) => write!(f, "planted: {what}"),
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/* As ctor, with the library linked to it. */
+#include "ctor.c"

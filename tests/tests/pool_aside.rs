@@ -1,0 +1,80 @@
+//! GPUMEM_POOL changed while a process runs: the pool steps aside, and serves again.
+
+use gpumem_tests::harness::program;
+use gpumem_tests::harness::run::Running;
+
+const MIB: u64 = 1 << 20;
+
+/// Tells it something; real allocations, real frees and bytes used.
+fn tell(running: &mut Running, line: &str) -> [u64; 3] {
+    let before = running.stdout().lines().count();
+    running.tell(line);
+    gpumem_tests::harness::run::wait_for("an answer", || {
+        let out = running.stdout();
+        out.ends_with('\n') && out.lines().count() > before
+    });
+    let out = running.stdout();
+    let numbers: Vec<u64> = out.lines().last().unwrap().split(' ').filter_map(|word| word.parse().ok()).collect();
+    numbers.try_into().unwrap_or_else(|_| panic!("{out}"))
+}
+
+fn started(free: &str) -> Running {
+    let running = program("pool_aside").env("GPUMEM_FREE", free).env("GPUMEM_POOL_DECAY", "1h").waits().start(true);
+    running.says("ready");
+    running
+}
+
+#[test]
+fn the_pool_steps_aside_and_serves_again() {
+    for free in ["strict", "deferred"] {
+        let mut running = started(free);
+        let pid = running.pid().to_string();
+        // The pool's first look at what the thread keeps may be in the way of the first.
+        tell(&mut running, "pair");
+        assert_eq!(tell(&mut running, "pair")[..2], [0, 0], "{free}: what was freed serves it");
+        let [allocs, _, used] = tell(&mut running, "keep");
+        assert_eq!(allocs, 1);
+        running.gpumem(&["set", &pid, "POOL", "0"]);
+        assert_eq!(running.gpumem(&["stats", &pid])["pool"]["state"], "off");
+        // What is the program's stays, what was kept is the driver's, and so is what comes.
+        let [allocs, frees, now] = tell(&mut running, "pair");
+        assert_eq!((allocs, frees), (1, 1), "{free}");
+        assert!(now + 8 * MIB <= used, "{free}: {now} bytes used, {used} before");
+        let [_, frees, now] = tell(&mut running, "drop");
+        assert_eq!(frees, 1, "{free}: a block of the pool's is freed");
+        assert!(now + 24 * MIB <= used, "{free}: {now} bytes used, {used} before");
+        running.gpumem(&["set", &pid, "POOL", "1"]);
+        let [first, second] = [0, 1].map(|_| tell(&mut running, "pair"));
+        assert_eq!((first[0], &second[..2]), (1, &[0, 0][..]), "{free}: it serves again");
+        running.tell("end");
+        let ran = running.finish().ok();
+        assert_eq!(ran.violations(), [""; 0], "{free}");
+        ran.ledger().sound().complete().balanced();
+    }
+}
+
+/// Also while the device works; nothing waits for that.
+#[test]
+fn the_pool_steps_aside_beside_work() {
+    let mut running = started("strict");
+    let pid = running.pid().to_string();
+    let used = tell(&mut running, "work")[2];
+    let said = running.gpumem(&["set", &pid, "POOL", "0"]);
+    let now = tell(&mut running, "nothing")[2];
+    assert!(now + 8 * MIB <= used, "{now} bytes used, {used} before: {said}");
+    tell(&mut running, "rest");
+    running.tell("end");
+    let ran = running.finish().ok();
+    assert_eq!(ran.violations(), [""; 0]);
+    ran.ledger().sound().complete().balanced();
+}
+
+/// What was off from the start was never prepared for.
+#[test]
+fn a_pool_that_was_off_at_the_start_stays_off() {
+    let running = program("pool_aside").env("GPUMEM_POOL", "0").env("GPUMEM_LIMIT", "1GiB").waits().start(true);
+    running.says("ready");
+    let refused = running.refused(&["set", &running.pid().to_string(), "POOL", "1"]);
+    assert!(refused.contains("GPUMEM_POOL was 0 when the process started"), "{refused}");
+    running.finish().ok();
+}

@@ -1,0 +1,64 @@
+//! A short share of the campaign of random faults, and proof that the campaign finds what it looks for.
+
+use gpumem_tests::faults::campaign::Campaign;
+use gpumem_tests::faults::judge::{PATIENCE, Wrong, judge};
+use gpumem_tests::faults::plan::Plan;
+use gpumem_tests::faults::programs;
+use gpumem_tests::faults::trouble::Trouble;
+use std::time::Duration;
+
+/// Where memory of the shim's own cannot grow it still ends the process.
+const KNOWN: &[&str] = &["denied by the system", "little address space", "little memory", "small stacks"];
+
+/// Whatever goes wrong, the preloaded program does not die, hang, answer or leave what the native one would not.
+#[test]
+fn random_faults_do_no_harm_that_they_do_not_do_natively() {
+    let campaign = Campaign {
+        seeds: 0..60,
+        jobs: 2,
+        shrink: true,
+        without: Vec::new(),
+        leave: KNOWN.iter().map(ToString::to_string).collect(),
+        time: Duration::MAX,
+    };
+    let tally = campaign.run(|_, _| {}).expect("it runs");
+    let failed: Vec<String> = tally
+        .failed
+        .iter()
+        .filter(|failed| failed.again)
+        .map(|failed| format!("{}{:?}\n{}\n", failed.plan, failed.findings, failed.command()))
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert!(tally.ledgers > 20 && tally.struck > 5 && tally.compared > 5, "{}", tally.json());
+}
+
+/// Without troubles each program of the lists is the same natively and preloaded.
+#[test]
+fn the_programs_are_the_same_without_troubles() {
+    let mut wrong = String::new();
+    for program in programs::all() {
+        let plan = Plan { seed: 0, program, troubles: Vec::new() };
+        let verdict = judge(&plan, PATIENCE).expect("it runs");
+        if let Some(why) = verdict.ill {
+            wrong += &format!("{}: {why}\n", plan.program.name);
+        }
+        for finding in verdict.findings {
+            wrong += &format!("{}: {finding}\n", plan.program.name);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// A death, a hang, another answer and a ledger that nobody can read are found, each as what it is.
+#[test]
+fn what_is_planted_is_found() {
+    let program = programs::all().into_iter().find(|program| program.name == "basic").expect("in the lists");
+    for (what, wrong) in
+        [("death", Wrong::Death), ("hang", Wrong::Hang), ("answer", Wrong::Answer), ("ledger", Wrong::Ledger)]
+    {
+        let plan = Plan { seed: 0, program: program.clone(), troubles: vec![Trouble::Planted(what)] };
+        let verdict = judge(&plan, Duration::from_secs(2)).expect("it runs");
+        let found: Vec<Wrong> = verdict.findings.iter().map(|finding| finding.wrong).collect();
+        assert!(!found.is_empty() && found.iter().all(|other| *other == wrong), "{what}: {:?}", verdict.findings);
+    }
+}

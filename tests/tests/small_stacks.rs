@@ -1,0 +1,18 @@
+//! Threads with little stack: what suffices natively suffices under the preload.
+
+use gpumem_tests::harness::client;
+
+/// Each is the first of its kind in its process: that is when most is done.
+#[test]
+fn threads_with_little_stack_allocate_and_launch_graphs() {
+    // Frames of a debug build are larger.
+    let memory: &[u32] = if cfg!(debug_assertions) { &[40, 64] } else { &[16, 20, 32, 64] };
+    for (what, sizes) in [("memory", memory), ("graphs", &[32, 64][..])] {
+        for kib in sizes {
+            let small = client("small_stacks").args([&kib.to_string(), what]);
+            let (native, ran) = (small.native().ok(), small.preloaded());
+            assert_eq!((ran.code, &ran.out), (0, &native.out), "{what}, {kib} KiB: {}", ran.err);
+            ran.ledger().agrees_with(&ran.json()).complete();
+        }
+    }
+}
