@@ -13,7 +13,7 @@ DESTDIR ?=
 # Which build `run`, `proof` and `install` use; NO_BUILD=1: what is there, whatever its age.
 PROFILE ?= release
 NO_BUILD ?=
-# What `make run` hands to the demo, `make proof` to proof, `make faults` to faulter, `make damage` to damager: ARGS="--seconds 20".
+# What `make run` hands to the demo, `make proof` to proof, `make faults` to faulter, `make damage` to damager, `make long-run` to long_run: ARGS="--seconds 20".
 ARGS    ?=
 
 override target := $(abspath $(TARGET))
@@ -60,6 +60,9 @@ test: ## all tests, without a GPU
 
 faults: build-tests ## random faults, natively and preloaded, on the simulator: ARGS="--runs 10000 --seed 1"
 	@$(built)/faulter $(ARGS)
+
+long-run: build-tests ## each kind of traffic for long, natively and preloaded: ARGS="--calls 100000000 pool threads"
+	@$(built)/long_run $(ARGS)
 
 damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem in bounds: ARGS="--cases 100000 --seed 1"
 	@$(built)/damager $(ARGS)

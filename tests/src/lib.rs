@@ -5,6 +5,7 @@ pub mod damage;
 pub mod differ;
 pub mod faults;
 pub mod harness;
+pub mod long_run;
 pub mod pool;
 pub mod poolbench;
 pub mod proof;

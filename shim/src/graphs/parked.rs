@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::*;
 
 /// So much more than was lately needed at once may be real: a program that goes through a few shapes with one handle
 /// finds an exec of each. It is part of what a program may take more than natively.
-const SPARE: Need = Need { execs: 12, bytes: 3 << 19 };
+const SPARE: Need = Need { execs: 12, bytes: 1 << 20 };
 /// Parked execs that are asked whether they are over before the others are left for another time.
 const ASKED: usize = 8;
 /// Of those, so many that were used longest ago: the last ones may all run.

@@ -38,15 +38,20 @@ fn samples(bench: &Bench<'_>, (name, args): Line, preload: bool) -> Result<Vec<[
     if done.status != 0 {
         return Err(format!("{name}: status {}: {}", done.status, done.stderr.trim()));
     }
-    let lines = done.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let all = told(&done.stdout);
+    if all.len() == SAMPLES { Ok(all) } else { Err(format!("{name}: {} samples", all.len())) }
+}
+
+/// What the lines of sample.h say: anonymous memory of the process and used memory of the device, MiB.
+pub(crate) fn told(stdout: &str) -> Vec<[f64; 2]> {
+    let lines = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of = |line: &Value, own: &str, counted: &str| {
         Some(line[own].as_f64()? + line[counted].as_f64().unwrap_or(0.0) / 1_048_576.0)
     };
     let pair = |line: Value| {
         Some([of(&line, "anonymous_mib", "graph_host_held")?, of(&line, "device_mib", "graph_device_held")?])
     };
-    let all: Vec<_> = lines.filter_map(pair).collect();
-    if all.len() == SAMPLES { Ok(all) } else { Err(format!("{name}: {} samples", all.len())) }
+    lines.filter_map(pair).collect()
 }
 
 /// Where a run is furthest above what it may be, and what is wrong besides.

@@ -108,9 +108,22 @@ fn stable(text: &str) -> Vec<String> {
 
 /// The last line of JSON that a program printed: its own count.
 fn own_count(run: &Run) -> Result<Value, String> {
-    let lines = run.stdout.lines().rev().find(|line| line.starts_with('{'));
-    let line = lines.ok_or_else(|| format!("status {}, no count was printed: {}", run.status, run.stderr.trim()))?;
+    last_count(&run.stdout).map_err(|why| format!("status {}, {why}: {}", run.status, run.stderr.trim()))
+}
+
+/// The count that a program printed last.
+pub(crate) fn last_count(stdout: &str) -> Result<Value, String> {
+    let line = stdout.lines().rev().find(|line| line.starts_with('{')).ok_or("no count was printed")?;
     serde_json::from_str(line).map_err(|error| format!("its count is no JSON: {error}"))
+}
+
+/// What a program's own count and `gpumem stats` of its run differ by.
+pub(crate) fn differences(own: &Value, stats: &Value) -> Vec<String> {
+    let differ = |(name, of): &Count| {
+        let (native, preloaded) = (number(&own[*name]), of(stats));
+        (native != preloaded).then(|| format!("{name} {native} but {preloaded} in the ledger"))
+    };
+    COUNTS.iter().filter_map(differ).collect()
 }
 
 fn number(of: &Value) -> f64 {
@@ -174,14 +187,9 @@ pub fn counts_equal(bench: &Bench<'_>) -> Result<Measured, String> {
     for (index, program) in list.iter().enumerate() {
         bench.step(&format!("{} ({} of {})", program.name, index + 1, list.len()));
         let (own, stats) = counted(bench, program)?;
-        for (name, of) in COUNTS {
-            let (native, preloaded) = (number(&own[name]), of(&stats));
-            measured.native += native;
-            measured.preloaded += preloaded;
-            if native != preloaded {
-                differ.push(format!("{}: {name} {native} but {preloaded} in the ledger", program.name));
-            }
-        }
+        measured.native += COUNTS.iter().map(|(name, _)| number(&own[*name])).sum::<f64>();
+        measured.preloaded += COUNTS.iter().map(|(_, of)| of(&stats)).sum::<f64>();
+        differ.extend(differences(&own, &stats).into_iter().map(|what| format!("{}: {what}", program.name)));
     }
     // Differences that cancel out in the sum are differences.
     measured.broken = !differ.is_empty();
@@ -255,12 +263,7 @@ pub fn dead_process_readable(bench: &Bench<'_>) -> Result<Measured, String> {
     let own: Value = serde_json::from_str(&own?).map_err(|error| format!("demo: {error}: {}", done.stderr.trim()))?;
     let ledger = done.ledger.ok_or("the demo left no ledger")?;
     let (allocs, stats) = (bench.stage.inspect("allocs", &ledger)?, bench.stage.inspect("stats", &ledger)?);
-    for (name, of) in COUNTS {
-        let (native, preloaded) = (number(&own[name]), of(&stats));
-        if native != preloaded {
-            problems.push(format!("{name} {native} but {preloaded} in the ledger"));
-        }
-    }
+    problems.extend(differences(&own, &stats));
     let live = &allocs["process_live"];
     Ok(Measured {
         native: number(&own["bytes_live"]),
