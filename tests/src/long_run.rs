@@ -47,7 +47,8 @@ pub fn run(stage: &Stage, kind: &str, calls: u64) -> Result<Outcome, String> {
     wrong.extend(differences(&own, &stats));
     let interception = &stats["process"]["interception"];
     wrong.extend((interception != "complete").then(|| format!("interception is {interception}")));
-    let counted = ["allocs", "frees", "graphs_created", "execs_created", "graph_launches", "kernel_launches", "captures"];
+    let counted =
+        ["allocs", "frees", "graphs_created", "execs_created", "graph_launches", "kernel_launches", "captures"];
     let calls = counted.iter().filter_map(|name| own[*name].as_u64()).sum();
     Ok(Outcome { calls, native, preloaded, wrong })
 }

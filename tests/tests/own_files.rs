@@ -40,7 +40,7 @@ fn a_directory_that_was_left_closed_is_opened() {
     let scratch = Scratch::new();
     let dir = scratch.path().join("gpumem");
     fs::create_dir(&dir).expect("a directory");
-    fs::set_permissions(&dir, Permissions::from_mode(0)).expect("its mode");
+    fs::set_permissions(&dir, Permissions::from_mode(0o0)).expect("its mode");
     let many = client("many").arg("50").without("GPUMEM_DIR").env("XDG_RUNTIME_DIR", scratch.path());
     let ran = many.preloaded().ok();
     assert_eq!(ran.ours(), [""; 0]);

@@ -11,7 +11,7 @@ fn waits(mode: &str) -> Program {
 fn as_natively(mode: &str, settings: &[&[(&str, &str)]]) {
     let native = waits(mode).native().ok();
     for setting in settings {
-        let ran = waits(mode).envs(*setting).preloaded().ok();
+        let ran = waits(mode).envs(setting).preloaded().ok();
         assert_eq!(ran.violations(), native.violations(), "{setting:?}");
         ran.ledger().sound().complete().balanced();
     }
