@@ -1,33 +1,15 @@
-//! The command line, as data: help, completions, man page and docs/cli.md come from here.
+//! Arguments that several commands share.
 
-use crate::commands;
-use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueHint};
+use clap::{Args as ClapArgs, ValueHint};
 use gpumem_wire::settings::parse_time;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Green.on_default().bold())
-    .usage(AnsiColor::Green.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default())
-    .placeholder(AnsiColor::Cyan.on_default());
-
-/// Shows what a process holds on the GPU: which call site, which graph, how many bytes, since when.
-#[derive(Debug, Parser)]
-#[command(name = "gpumem", version, styles = STYLES, max_term_width = 100)]
-pub struct Args {
-    #[command(flatten)]
-    pub global: Global,
-    #[command(subcommand)]
-    pub command: Command,
-}
-
 /// Options of every command.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Global options")]
-pub struct Global {
+pub(crate) struct Global {
     /// Answer in JSON: one object with schema_version, exact bytes and nanoseconds
     #[arg(long, global = true)]
     pub json: bool,
@@ -46,7 +28,7 @@ pub struct Global {
 ///
 /// # Errors
 /// What is allowed.
-pub fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let seconds = || text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let span = parse_time(text).map(Duration::from_nanos).or_else(seconds);
     // Beyond, ages in nanoseconds end.
@@ -56,7 +38,7 @@ pub fn span(text: &str) -> Result<Duration, String> {
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Color {
+pub(crate) enum Color {
     /// On a terminal, unless NO_COLOR is set
     Auto,
     Always,
@@ -65,7 +47,7 @@ pub enum Color {
 
 /// Which process or file.
 #[derive(Clone, Debug, Default, ClapArgs)]
-pub struct Target {
+pub(crate) struct Target {
     /// A pid, a process's name, or the path of a dump or a ledger; nothing where there is just one process
     #[arg(value_name = "PID|NAME|FILE", value_hint = ValueHint::AnyPath)]
     pub target: Option<OsString>,
@@ -75,31 +57,6 @@ pub struct Target {
     /// Open no files for symbols: show modules and offsets
     #[arg(long)]
     pub no_symbols: bool,
-}
-
-/// What to do.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    Run(commands::run::Args),
-    Record(commands::record::Args),
-    Ps(commands::ps::Args),
-    Allocs(commands::allocs::Args),
-    Graphs(commands::graphs::Args),
-    Stats(commands::stats::Args),
-    Events(commands::events::Args),
-    Top(commands::top::Args),
-    Mark(commands::mark::Args),
-    Trim(commands::trim::Args),
-    Set(commands::set::Args),
-    Off(commands::off::Args),
-    Dump(commands::dump::Args),
-    Diff(commands::diff::Args),
-    Export(commands::export::Args),
-    Clean(commands::clean::Args),
-    Doctor(commands::doctor::Args),
-    Selftest(commands::selftest::Args),
-    Completions(commands::generate::Completions),
-    Man(commands::generate::Man),
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Code {
 
 /// Why a command ends early.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     pub code: Code,
     pub what: String,
     /// What the user can do about it.
@@ -50,32 +50,32 @@ pub struct Failure {
 }
 
 /// What commands answer.
-pub type Result<T> = std::result::Result<T, Failure>;
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     /// A failure with this code; `what` without a final period.
-    pub fn new(code: Code, what: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
         Self { code, what: what.into(), fix: None }
     }
 
     /// [`Code::Error`].
-    pub fn error(what: impl Into<String>) -> Self {
+    pub(crate) fn error(what: impl Into<String>) -> Self {
         Self::new(Code::Error, what)
     }
 
     /// [`Code::Nothing`].
-    pub fn nothing(what: impl Into<String>) -> Self {
+    pub(crate) fn nothing(what: impl Into<String>) -> Self {
         Self::new(Code::Nothing, what)
     }
 
     /// Adds what to do.
-    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
     /// An I/O error about `what`.
-    pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
+    pub(crate) fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
         let failure = Self::error(format!("{what}: {}", plain(error)));
         match error.kind() {
             std::io::ErrorKind::PermissionDenied => failure.fix(as_root()),
@@ -85,27 +85,27 @@ impl Failure {
 }
 
 /// The system's text without Rust's "(os error N)".
-pub fn plain(error: &std::io::Error) -> String {
+pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.clone(), |(text, _)| text.to_owned())
 }
 
 /// The command at hand, with sudo before it: what to type when permission is missing.
-pub fn as_root() -> String {
+pub(crate) fn as_root() -> String {
     // SAFETY: geteuid has no preconditions and cannot fail.
     if unsafe { libc::geteuid() } == 0 {
         return "not even root may here: CAP_SYS_PTRACE is missing, or the kernel protects that process".into();
     }
     let mut words = vec!["sudo".to_owned()];
-    words.extend(std::env::args_os().map(|arg| crate::view::text::os_word(&arg)));
+    words.extend(std::env::args_os().map(|arg| crate::text::os_word(&arg)));
     format!("run as the user of that process or: {}", words.join(" "))
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::view::text::clean_lines(&self.what))?;
+        f.write_str(&crate::text::clean_lines(&self.what))?;
         match &self.fix {
-            Some(fix) => write!(f, "; {}", crate::view::text::clean_lines(fix)),
+            Some(fix) => write!(f, "; {}", crate::text::clean_lines(fix)),
             None => Ok(()),
         }
     }

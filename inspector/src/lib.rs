@@ -1,20 +1,37 @@
 //! The inspector: shows what a process holds on the GPU, from outside, whether it runs, hangs or
 //! is dead.
 //!
-//! * [`source`]: which ledgers there are, whose they are, opening one safely.
+//! Its layers, the top one first; each uses those below it alone (tests/tests/layers holds them to it):
+//!
+//! * [`cli`]: the command line, and which command it names.
+//! * [`commands`]: one file per command: its arguments, its report, and how that is printed.
+//! * [`context`]: what every command gets; [`args`]: arguments that several commands share.
+//! * [`report`]: what several commands show in the same words. [`launch`]: starting programs under the shim.
 //! * [`model`]: what a ledger means: groups, graphs, totals, differences. Knows no terminal.
+//!   [`view`]: tables, colours, JSON. Knows no ledger.
 //! * [`symbols`]: addresses to functions, files and lines, out of process.
-//! * [`view`]: tables, units, colours, JSON. Knows no ledger.
-//! * [`commands`]: one file per command: gathers a report, then prints it as text or JSON.
-//! * [`compose`]: writes compact ledger files (dumps).
+//! * [`source`]: which ledgers there are, whose they are, opening one safely.
+//! * [`failure`]: how a command fails. [`compose`]: writes compact ledger files (dumps).
+//! * [`text`]: words fit for a terminal, numbers with units.
 //!
 //! All that it knows of the shim is the crate `gpumem-wire`.
 
-pub mod args;
-pub mod commands;
+#![warn(unreachable_pub)]
+
+mod args;
+mod cli;
+mod commands;
 pub mod compose;
-pub mod failure;
-pub mod model;
-pub mod source;
-pub mod symbols;
-pub mod view;
+mod context;
+mod failure;
+mod launch;
+mod model;
+mod report;
+mod source;
+mod symbols;
+mod text;
+mod view;
+
+pub use cli::{Args, answer, main};
+pub use commands::doctor::CHECKS;
+pub use failure::Code;

@@ -1,5 +1,5 @@
 //! The `gpumem` command: see the library for everything.
 
 fn main() -> std::process::ExitCode {
-    gpumem_inspector::commands::main()
+    gpumem_inspector::main()
 }

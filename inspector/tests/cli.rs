@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use gpumem_inspector::failure::Code;
+use gpumem_inspector::Code;
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::settings;
 use serde_json::json;

@@ -6,8 +6,7 @@
 mod common;
 use clap::CommandFactory;
 use common::*;
-use gpumem_inspector::commands::doctor::CHECKS;
-use gpumem_inspector::failure::Code;
+use gpumem_inspector::{CHECKS, Code};
 use gpumem_wire::kinds::{Pinned, PoolState};
 use gpumem_wire::layout::{HEADER_BYTES, MAX_PIECES, MAX_TABLES, TableKind, VERSION};
 use gpumem_wire::{counters, settings};
@@ -86,7 +85,7 @@ fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]
 
 /// The help of every command, as `--help` prints it at 100 columns.
 fn commands() -> String {
-    let mut root = gpumem_inspector::args::Args::command().term_width(100);
+    let mut root = gpumem_inspector::Args::command().term_width(100);
     root.build();
     let mut out = String::new();
     for command in root.get_subcommands_mut().filter(|command| command.get_name() != "help") {

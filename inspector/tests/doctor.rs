@@ -3,7 +3,6 @@
 mod common;
 use common::*;
 use gpumem_inspector::compose::Composer;
-use gpumem_inspector::source::world::monotonic_ns;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Interception, Mode};
 use gpumem_wire::layout::{AllocSlot, TableKind, ThreadSlot};

@@ -1,12 +1,8 @@
-//! A snapshot of a million live allocations is read and grouped in 200 ms. Times mean something in
+//! A snapshot of a million live allocations is read, grouped by site and shown in 200 ms. Times mean something in
 //! a release build only: `cargo test --release -p gpumem-inspector --test million -- --ignored --nocapture`.
 
 mod common;
 use common::*;
-use gpumem_inspector::model::Ledger;
-use gpumem_inspector::model::allocs::{By, Filter, Sort, group, sort};
-use gpumem_inspector::source::open::{Owner, snapshot};
-use gpumem_inspector::source::world::World;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::{AllocSlot, StackSlot};
 use std::time::{Duration, Instant};
@@ -41,41 +37,20 @@ fn large(allocs: u64) -> gpumem_inspector::compose::Composer {
     composer
 }
 
-fn measure(allocs: u64) -> Duration {
-    let dir = dir();
-    let path = dir.put(gone(), large(allocs));
-    let world = World::here(Some(dir.path().into()));
-    let mut best = Duration::MAX;
-    for _ in 0..5 {
-        let start = Instant::now();
-        let snapshot = snapshot(&path, Owner::Anyone, |_| true).unwrap();
-        let read = start.elapsed();
-        let ledger = Ledger::new(&world, snapshot, path.clone(), None);
-        let mut groups = group(&ledger, &Filter::default(), By::Site, false);
-        sort(&mut groups, Sort::Bytes);
-        let all = start.elapsed();
-        assert_eq!(groups.iter().map(|group| group.live).sum::<u64>(), allocs);
-        println!("{allocs} allocations: read {read:?}, read and grouped by site {all:?} ({} groups)", groups.len());
-        best = best.min(all);
-    }
-    best
-}
-
 #[test]
 fn ten_thousand_add_up() {
-    measure(10_000);
+    let dir = dir();
+    let path = dir.put(gone(), large(10_000));
+    let sites = dir.json(&["allocs", path.to_str().unwrap()]);
+    let sum =
+        |field: &str| sites["rows"].as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((sum("live"), sites["live"].as_u64().unwrap()), (10_000, 10_000));
+    assert_eq!(sum("bytes"), (0..10_000_u64).map(|serial| 4096 + serial % 64 * 512).sum::<u64>());
 }
 
 #[test]
 #[ignore = "measures time: for a release build on a quiet machine"]
 fn a_million_take_at_most_200_ms() {
-    let best = measure(1_000_000);
-    assert!(best <= Duration::from_millis(200), "{best:?}");
-}
-
-#[test]
-#[ignore = "measures time: for a release build on a quiet machine"]
-fn the_whole_command_takes_at_most_200_ms() {
     let dir = dir();
     let path = dir.put(gone(), large(1_000_000));
     let path = path.to_str().unwrap();

@@ -75,7 +75,7 @@ fn a_process_in_a_pid_namespace_out_of_sight_runs_while_it_beats() {
     let id = gone();
     let mut ledger = demo(id);
     ledger.header.pid_ns = 1;
-    ledger.header.heartbeat_ns = gpumem_inspector::source::world::monotonic_ns();
+    ledger.header.heartbeat_ns = monotonic_ns();
     dir.put(id, ledger);
     assert_eq!(dir.json(&["stats"])["process"]["life"], "elsewhere");
 }

@@ -1,17 +1,18 @@
 //! `gpumem allocs`: live allocations, grouped or one by one.
 
-use super::{Context, print_head};
 use crate::args::{Target, span};
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
 use crate::model::sites::Sites;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger};
+use crate::report::{head, lines};
 use crate::source::life::real_ns;
 use crate::symbols::Frame;
+use crate::text::{self, units};
 use crate::view::lazy::Lazy;
-use crate::view::table::{DIM, Line, Side, Table, paint};
-use crate::view::{text, units};
+use crate::view::table::{Line, Side, Table};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::AllocSlot;
 use gpumem_wire::read::Snapshot;
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 /// Show live allocations: by call site, stack, kind, size, thread, tag, context or device
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// What to group by
@@ -139,14 +140,18 @@ struct AllocRow {
     stack: Vec<Frame>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading the ledger.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let ledger = context.ledger(&args.target)?;
-    let report = report(args, context, &ledger)?;
-    context.print(&report, |out, report| print(out, report, &ledger, args))
+impl Command for Args {
+    const NAME: &'static str = "allocs";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let report = report(self, context, &ledger)?;
+        context.print(&report, |out, report| print(out, report, &ledger, self))
+    }
 }
 
 fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<Report<'a>> {
@@ -159,7 +164,7 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
         tid: args.thread,
         spilled: args.spilled,
     };
-    let limit = super::rows(args.limit, context);
+    let limit = context.rows(args.limit);
     let (rows, rows_total, live, bytes) = match args.all {
         true => alloc_rows(ledger, &filter, args, limit),
         false => group_rows(ledger, &filter, args, limit),
@@ -277,7 +282,7 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
-    print_head(out, &report.process, ledger)?;
+    head::print(out, &report.process, ledger)?;
     let process = &report.process_live;
     let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
     writeln!(
@@ -300,11 +305,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     } else {
         print_groups(out, report, args)?;
     }
-    let hidden = report.rows_total - report.rows.len();
-    if hidden > 0 {
-        writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(hidden as u64))))?;
-    }
-    Ok(())
+    lines::more(out, report.rows_total - report.rows.len())
 }
 
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
@@ -340,7 +341,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
             cells.insert(2, some(group.spilled_bytes));
         }
-        Line::new(cells).below(if with_stacks { stack_lines(&group.stack) } else { Vec::new() })
+        Line::new(cells).below(if with_stacks { lines::stack(&group.stack) } else { Vec::new() })
     };
     Table::new(&columns).print_lines(out, || groups().map(line))
 }
@@ -372,12 +373,7 @@ fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             alloc.tag.clone(),
             alloc.site.clone(),
         ]);
-        Some(line.below(if args.stacks { stack_lines(&alloc.stack) } else { Vec::new() }))
+        Some(line.below(if args.stacks { lines::stack(&alloc.stack) } else { Vec::new() }))
     };
     table.print_lines(out, || report.rows.iter().filter_map(line))
-}
-
-/// A stack, a line a frame.
-pub fn stack_lines(stack: &[Frame]) -> Vec<String> {
-    stack.iter().map(|frame| format!("    {}{}", frame.text(), if frame.inlined { " (inlined)" } else { "" })).collect()
 }

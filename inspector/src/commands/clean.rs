@@ -1,14 +1,14 @@
 //! `gpumem clean`: removes what dead processes left.
 
-use super::Context;
+use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::source::ask::answers;
 use crate::source::find::{self, At, Found, What};
 use crate::source::folder::{Folder, Seen};
 use crate::source::life::Life;
 use crate::source::process::Process;
-use crate::view::text;
-use crate::view::units;
+use crate::text;
+use crate::text::units;
 use gpumem_wire::place::ProcessId;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Remove the ledgers and sockets of dead processes
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Also those that died less than a day ago
     #[arg(long)]
     all: bool,
@@ -38,45 +38,49 @@ struct Report {
 
 #[derive(Serialize)]
 struct Row {
-    #[serde(serialize_with = "crate::view::json::path")]
+    #[serde(serialize_with = "crate::text::serialize_path")]
     file: PathBuf,
     bytes: u64,
     why: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// When a file cannot be removed.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let survey = find::survey(&context.world);
-    let mut report = Report { removed: Vec::new(), kept: Vec::new(), dry_run: args.dry_run };
-    let mut failed = Vec::new();
-    for found in &survey.found {
-        let (Some(path), Some(at)) = (found.path(), &found.at) else { continue };
-        match verdict(found, at, args.all) {
-            Err(why) => report.kept.push(row(path, &at.seen, why)),
-            Ok(why) => {
-                let row = row(path, &at.seen, why);
-                match if args.dry_run { Ok(()) } else { remove(at) } {
-                    Ok(()) => report.removed.push(row),
-                    Err(error) => failed.push(Failure::io(path.display(), &error).to_string()),
+impl Command for Args {
+    const NAME: &'static str = "clean";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    fn run(&self, context: &Context) -> Result<()> {
+        let survey = find::survey(&context.world);
+        let mut report = Report { removed: Vec::new(), kept: Vec::new(), dry_run: self.dry_run };
+        let mut failed = Vec::new();
+        for found in &survey.found {
+            let (Some(path), Some(at)) = (found.path(), &found.at) else { continue };
+            match verdict(found, at, self.all) {
+                Err(why) => report.kept.push(row(path, &at.seen, why)),
+                Ok(why) => {
+                    let row = row(path, &at.seen, why);
+                    match if self.dry_run { Ok(()) } else { remove(at) } {
+                        Ok(()) => report.removed.push(row),
+                        Err(error) => failed.push(Failure::io(path.display(), &error).to_string()),
+                    }
                 }
             }
         }
-    }
-    if let Ok(folder) = Folder::open(&context.world.own_dir, context.world.narrow) {
-        for (name, seen) in stray_sockets(context, &folder) {
-            if args.dry_run || folder.remove(&name, &seen).is_ok() {
-                let why = "the socket of a process that is gone".into();
-                report.removed.push(row(&folder.path.join(&name), &seen, why));
+        if let Ok(folder) = Folder::open(&context.world.own_dir, context.world.narrow) {
+            for (name, seen) in stray_sockets(context, &folder) {
+                if self.dry_run || folder.remove(&name, &seen).is_ok() {
+                    let why = "the socket of a process that is gone".into();
+                    report.removed.push(row(&folder.path.join(&name), &seen, why));
+                }
             }
         }
-    }
-    context.print(&report, print)?;
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(Code::Error, failed.join("\n"))),
+        context.print(&report, print)?;
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::new(Code::Error, failed.join("\n"))),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `gpumem diff A B`: what grew between two snapshots.
 
-use super::Context;
 use crate::args::Target;
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::allocs::Filter;
 use crate::model::cache::{self, Cache};
@@ -9,8 +9,9 @@ use crate::model::changes::{self, Change, GraphChange, Match, minus};
 use crate::model::pool::{self, Pool};
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger};
-use crate::view::table::{BAD, DIM, GOOD, HEAD, Side, Table, paint};
-use crate::view::units;
+use crate::report::lines;
+use crate::text::units;
+use crate::view::table::{BAD, GOOD, HEAD, Side, Table, paint};
 use anstyle::Style;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -18,7 +19,7 @@ use std::io::Write;
 
 /// Compare two snapshots (dumps, ledgers, pids): growth by call site, of allocations and graphs
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The earlier one: a dump, a ledger or a pid
     #[arg(value_name = "BEFORE", value_hint = clap::ValueHint::AnyPath)]
     before: OsString,
@@ -62,42 +63,46 @@ struct Side2 {
     pool: Pool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading either ledger.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let read = |name: &OsString| {
-        context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: args.no_symbols })
-    };
-    let (before, after) = (read(&args.before)?, read(&args.after)?);
-    let limit = super::rows(args.limit, context);
-    let filter = Filter { all_kinds: args.all_kinds, ..Filter::default() };
-    let mut allocs = changes::allocs(&before, &after, args.match_by, &filter);
-    let mut graphs = changes::graphs(&before, &after, args.match_by);
-    let (allocs_total, graphs_total) = (allocs.len(), graphs.len());
-    allocs.truncate(limit);
-    graphs.truncate(limit);
-    let side = |ledger: &Ledger| Side2 {
-        process: ledger.head(),
-        live: totals::live(&ledger.snapshot),
-        cache: cache::of(ledger),
-        pool: pool::of(ledger),
-    };
-    let (before, after) = (side(&before), side(&after));
-    let report = Report {
-        device_change: minus(after.live.device, before.live.device),
-        managed_change: minus(after.live.managed, before.live.managed),
-        host_change: minus(after.live.host, before.live.host),
-        count_change: minus(after.live.count, before.live.count),
-        before,
-        after,
-        allocs,
-        allocs_total,
-        graphs,
-        graphs_total,
-    };
-    context.print(&report, print)
+impl Command for Args {
+    const NAME: &'static str = "diff";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading either ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let read = |name: &OsString| {
+            context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: self.no_symbols })
+        };
+        let (before, after) = (read(&self.before)?, read(&self.after)?);
+        let limit = context.rows(self.limit);
+        let filter = Filter { all_kinds: self.all_kinds, ..Filter::default() };
+        let mut allocs = changes::allocs(&before, &after, self.match_by, &filter);
+        let mut graphs = changes::graphs(&before, &after, self.match_by);
+        let (allocs_total, graphs_total) = (allocs.len(), graphs.len());
+        allocs.truncate(limit);
+        graphs.truncate(limit);
+        let side = |ledger: &Ledger| Side2 {
+            process: ledger.head(),
+            live: totals::live(&ledger.snapshot),
+            cache: cache::of(ledger),
+            pool: pool::of(ledger),
+        };
+        let (before, after) = (side(&before), side(&after));
+        let report = Report {
+            device_change: minus(after.live.device, before.live.device),
+            managed_change: minus(after.live.managed, before.live.managed),
+            host_change: minus(after.live.host, before.live.host),
+            count_change: minus(after.live.count, before.live.count),
+            before,
+            after,
+            allocs,
+            allocs_total,
+            graphs,
+            graphs_total,
+        };
+        context.print(&report, print)
+    }
 }
 
 /// Growth is what one looks for.
@@ -111,7 +116,7 @@ fn tint(change: i64) -> Style {
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let (before, after) = (&report.before, &report.after);
-    let who = |head: &Head| format!("{} pid {}", crate::view::text::clean(&head.name), head.pid);
+    let who = |head: &Head| format!("{} pid {}", crate::text::clean(&head.name), head.pid);
     writeln!(out, "{} -> {}", paint(HEAD, who(&before.process)), paint(HEAD, who(&after.process)))?;
     writeln!(
         out,
@@ -210,8 +215,5 @@ fn section(out: &mut dyn Write, table: &Table, same: &str, hidden: usize) -> std
         return writeln!(out, "{same}");
     }
     table.print(out)?;
-    if hidden > 0 {
-        writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(hidden as u64))))?;
-    }
-    Ok(())
+    lines::more(out, hidden)
 }

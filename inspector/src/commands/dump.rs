@@ -1,13 +1,13 @@
 //! `gpumem dump`: a copy that explains itself anywhere: the tables, and the symbols of their stacks.
 
-use super::Context;
 use super::output::save;
 use crate::args::Target;
 use crate::compose::Composer;
+use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
 use crate::model::{Ledger, totals};
 use crate::source::life::Life;
-use crate::view::{text, units};
+use crate::text::{self, units};
 use gpumem_wire::layout::{StackSlot, TableKind};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 /// Save a snapshot with its symbols to a file that every command can read
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// The file to write; replaced if it exists. What is no regular file (a device, a pipe) is written in
@@ -28,7 +28,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Report {
-    #[serde(serialize_with = "crate::view::json::path")]
+    #[serde(serialize_with = "crate::text::serialize_path")]
     file: PathBuf,
     bytes: u64,
     pid: u32,
@@ -39,45 +39,49 @@ struct Report {
     symbols: u64,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading the ledger, and of writing the file.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let ledger = context.ledger(&args.target)?;
-    let (composer, symbols) = compose(context, &ledger, !args.target.no_symbols);
-    let to_stdout = args.output == Path::new("-");
-    let saved = match to_stdout {
-        true => to(&mut std::io::stdout().lock(), composer),
-        false => save(&args.output, |out| composer.write(out)),
-    };
-    let name = if to_stdout { "stdout".into() } else { text::os(args.output.as_os_str()) };
-    let bytes = saved.map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
-    let report = Report {
-        file: args.output.clone(),
-        bytes,
-        pid: ledger.head().pid,
-        allocs: ledger.snapshot.allocs.len() as u64,
-        graphs: ledger.snapshot.graphs.len() as u64,
-        execs: ledger.snapshot.execs.len() as u64,
-        stacks: ledger.snapshot.stacks.len() as u64,
-        symbols,
-    };
-    let said = context.render(&report, |out, report| {
-        writeln!(
-            out,
-            "wrote {} ({}): {}, {}, {}, {}",
-            text::clean(&name),
-            units::bytes(report.bytes),
-            text::count(report.allocs, "allocation"),
-            text::count(report.graphs, "graph"),
-            text::count(report.execs, "exec"),
-            text::count(report.symbols, "symbol"),
-        )
-    })?;
-    match to_stdout {
-        true => Ok(anstream::stderr().lock().write_all(&said)?),
-        false => context.say(&said),
+impl Command for Args {
+    const NAME: &'static str = "dump";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger, and of writing the file.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let (composer, symbols) = compose(context, &ledger, !self.target.no_symbols);
+        let to_stdout = self.output == Path::new("-");
+        let saved = match to_stdout {
+            true => to(&mut std::io::stdout().lock(), composer),
+            false => save(&self.output, |out| composer.write(out)),
+        };
+        let name = if to_stdout { "stdout".into() } else { text::os(self.output.as_os_str()) };
+        let bytes = saved.map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
+        let report = Report {
+            file: self.output.clone(),
+            bytes,
+            pid: ledger.pid(),
+            allocs: ledger.snapshot.allocs.len() as u64,
+            graphs: ledger.snapshot.graphs.len() as u64,
+            execs: ledger.snapshot.execs.len() as u64,
+            stacks: ledger.snapshot.stacks.len() as u64,
+            symbols,
+        };
+        let said = context.render(&report, |out, report| {
+            writeln!(
+                out,
+                "wrote {} ({}): {}, {}, {}, {}",
+                text::clean(&name),
+                units::bytes(report.bytes),
+                text::count(report.allocs, "allocation"),
+                text::count(report.graphs, "graph"),
+                text::count(report.execs, "exec"),
+                text::count(report.symbols, "symbol"),
+            )
+        })?;
+        match to_stdout {
+            true => Ok(anstream::stderr().lock().write_all(&said)?),
+            false => context.say(&said),
+        }
     }
 }
 

@@ -1,15 +1,16 @@
 //! `gpumem events`: what happened, oldest first.
 
-use super::{Context, print_head};
 use crate::args::Target;
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
+use crate::report::head;
 use crate::source::life::real_ns;
+use crate::text::count;
+use crate::text::units;
 use crate::view::lazy::Lazy;
 use crate::view::table::{BAD, DIM, Line, Side, Table, WARN, paint};
-use crate::view::text::count;
-use crate::view::units;
 use anstyle::Style;
 use gpumem_wire::kinds::{AllocKind, EventKind, Severity};
 use gpumem_wire::layout::EventSlot;
@@ -18,7 +19,7 @@ use std::io::Write;
 
 /// Show the ring of events: failures, contexts, captures, messages
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Only these kinds (repeatable)
@@ -65,29 +66,33 @@ struct Row {
     site: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading the ledger.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let ledger = context.ledger(&args.target)?;
-    let events = &ledger.snapshot.events;
-    let wanted = |event: &&EventSlot| {
-        let kind = EventKind::from_u8(event.kind);
-        (args.kind.is_empty() || kind.is_some_and(|kind| args.kind.iter().any(|name| name == kind.name())))
-            && (!args.problems || severity(event) != Severity::Info)
-    };
-    let mut chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
-    let events_total = chosen.len();
-    let limit = super::rows(args.limit, context);
-    let sites = Sites::of_events(&ledger);
-    let report = Report {
-        process: ledger.head(),
-        events: Lazy::of(chosen.split_off(events_total.saturating_sub(limit)), |event| row(&ledger, &sites, event)),
-        events_total,
-        events_lost: events.first().map_or(0, |event| event.seq),
-    };
-    context.print(&report, |out, report| print(out, report, &ledger))
+impl Command for Args {
+    const NAME: &'static str = "events";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let events = &ledger.snapshot.events;
+        let wanted = |event: &&EventSlot| {
+            let kind = EventKind::from_u8(event.kind);
+            (self.kind.is_empty() || kind.is_some_and(|kind| self.kind.iter().any(|name| name == kind.name())))
+                && (!self.problems || severity(event) != Severity::Info)
+        };
+        let mut chosen: Vec<&EventSlot> = events.iter().filter(wanted).collect();
+        let events_total = chosen.len();
+        let limit = context.rows(self.limit);
+        let sites = Sites::of_events(&ledger);
+        let report = Report {
+            process: ledger.head(),
+            events: Lazy::of(chosen.split_off(events_total.saturating_sub(limit)), |event| row(&ledger, &sites, event)),
+            events_total,
+            events_lost: events.first().map_or(0, |event| event.seq),
+        };
+        context.print(&report, |out, report| print(out, report, &ledger))
+    }
 }
 
 fn severity(event: &EventSlot) -> Severity {
@@ -186,7 +191,7 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
-    print_head(out, &report.process, ledger)?;
+    head::print(out, &report.process, ledger)?;
     if report.events.is_empty() {
         return writeln!(out, "no events");
     }

@@ -1,8 +1,7 @@
 //! `gpumem completions` and `gpumem man`: made from the same table of arguments as the help.
 
-use crate::args::Args as Root;
+use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
-use clap::CommandFactory;
 use gpumem_wire::settings;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Print the completions of a shell
 #[derive(Clone, Debug, clap::Args)]
-pub struct Completions {
+pub(crate) struct Completions {
     /// The shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
@@ -18,46 +17,50 @@ pub struct Completions {
 
 /// Print the man page, or write one for each command into a directory
 #[derive(Clone, Debug, clap::Args)]
-pub struct Man {
+pub(crate) struct Man {
     /// Write gpumem.1 and gpumem-COMMAND.1 there
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     out: Option<PathBuf>,
 }
 
-/// Prints completions.
-///
-/// # Errors
-/// Those of stdout.
-pub fn completions(args: &Completions) -> Result<()> {
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Root::command(), "gpumem", &mut text);
-    Ok(std::io::stdout().lock().write_all(&text)?)
+impl Command for Completions {
+    const NAME: &'static str = "completions";
+    const READS_LEDGERS: bool = false;
+
+    /// Prints completions.
+    ///
+    /// # Errors
+    /// Those of stdout.
+    fn run(&self, context: &Context) -> Result<()> {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut (context.root)(), "gpumem", &mut text);
+        Ok(std::io::stdout().lock().write_all(&text)?)
+    }
 }
 
-/// Prints or writes man pages.
-///
-/// # Errors
-/// Those of writing.
-pub fn man(args: &Man) -> Result<()> {
-    // There is no page of it.
-    let mut root = Root::command().disable_help_subcommand(true);
-    root.build();
-    let mut of_all = page(&root)?;
-    of_all.extend(more().into_bytes());
-    match &args.out {
-        None => Ok(std::io::stdout().lock().write_all(&of_all)?),
-        Some(dir) => {
-            std::fs::create_dir_all(dir).map_err(|error| Failure::io(dir.display(), &error))?;
-            write(dir, "gpumem".into(), &of_all)?;
-            for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
-                write(
-                    dir,
-                    format!("gpumem-{}", command.get_name()),
-                    &page(&command.clone().display_name(format!("gpumem-{}", command.get_name())))?,
-                )?;
-            }
-            Ok(())
+impl Command for Man {
+    const NAME: &'static str = "man";
+    const READS_LEDGERS: bool = false;
+
+    /// Prints or writes man pages.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn run(&self, context: &Context) -> Result<()> {
+        // There is no page of it.
+        let mut root = (context.root)().disable_help_subcommand(true);
+        root.build();
+        let mut of_all = page(&root)?;
+        of_all.extend(more().into_bytes());
+        let Some(dir) = &self.out else { return Ok(std::io::stdout().lock().write_all(&of_all)?) };
+        std::fs::create_dir_all(dir).map_err(|error| Failure::io(dir.display(), &error))?;
+        write(dir, "gpumem".into(), &of_all)?;
+        for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = format!("gpumem-{}", command.get_name());
+            let page = page(&command.clone().display_name(name.clone()))?;
+            write(dir, name, &page)?;
         }
+        Ok(())
     }
 }
 

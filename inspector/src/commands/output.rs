@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// Those of the system; a file that was there is as it was then.
-pub fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
+pub(super) fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
     let place = match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() => path.canonicalize()?,
         Ok(_) => return fill(OpenOptions::new().write(true).open(path)?, write),

@@ -1,11 +1,11 @@
 //! `gpumem ps`: processes with the shim, and what dead ones left.
 
-use super::Context;
+use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, Found, What};
+use crate::text::{self, units};
 use crate::view::table::{BAD, DIM, GOOD, Side, Table, WARN};
-use crate::view::{text, units};
 use anstyle::Style;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// List processes with libgpumem.so, and the ledgers that dead ones left
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Leave out the dead
     #[arg(long)]
     live: bool,
@@ -45,44 +45,48 @@ struct Row {
     graphs: u64,
     execs: u64,
     rss_bytes: Option<u64>,
-    #[serde(serialize_with = "crate::view::json::maybe_path")]
+    #[serde(serialize_with = "crate::text::serialize_maybe_path")]
     ledger: Option<PathBuf>,
     /// Of a dead process, and for another version of gpumem to read.
     #[serde(skip)]
     of_other_version: bool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// [`Code::Nothing`] when there is nothing to list.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let survey = find::survey(&context.world);
-    let shown = survey.found.iter().filter(|found| !args.live || !found.is_unreadable_and_dead());
-    let rows = shown.map(|found| row(context, found));
-    let processes: Vec<_> = rows.filter(|row| !args.live || !matches!(row.status, "exited" | "killed")).collect();
-    let left_out = !survey.found.is_empty();
-    let report = Report { processes, warnings: survey.warnings };
-    for warning in &report.warnings {
-        tracing::warn!("{warning}");
-    }
-    let none = report.processes.is_empty();
-    if !none || context.global.json {
-        context.print(&report, |out, report| print(out, report, args.wide))?;
-    }
-    if none {
-        let start = "start one with: gpumem run -- COMMAND";
-        if left_out {
-            return Err(Failure::nothing("no process with libgpumem.so runs").fix(start));
+impl Command for Args {
+    const NAME: &'static str = "ps";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// [`Code::Nothing`] when there is nothing to list.
+    fn run(&self, context: &Context) -> Result<()> {
+        let survey = find::survey(&context.world);
+        let shown = survey.found.iter().filter(|found| !self.live || !found.is_unreadable_and_dead());
+        let rows = shown.map(|found| row(context, found));
+        let processes: Vec<_> = rows.filter(|row| !self.live || !matches!(row.status, "exited" | "killed")).collect();
+        let left_out = !survey.found.is_empty();
+        let report = Report { processes, warnings: survey.warnings };
+        for warning in &report.warnings {
+            tracing::warn!("{warning}");
         }
-        let dir = context.world.own_dir.display();
-        return Err(Failure::new(
-            Code::Nothing,
-            format!("no process with libgpumem.so was found, and no ledger in {dir}"),
-        )
-        .fix(start));
+        let none = report.processes.is_empty();
+        if !none || context.global.json {
+            context.print(&report, |out, report| print(out, report, self.wide))?;
+        }
+        if none {
+            let start = "start one with: gpumem run -- COMMAND";
+            if left_out {
+                return Err(Failure::nothing("no process with libgpumem.so runs").fix(start));
+            }
+            let dir = context.world.own_dir.display();
+            return Err(Failure::new(
+                Code::Nothing,
+                format!("no process with libgpumem.so was found, and no ledger in {dir}"),
+            )
+            .fix(start));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn row(context: &Context, found: &Found) -> Row {

@@ -1,10 +1,11 @@
 //! `gpumem record -- COMMAND`: runs a command and keeps a trace of its allocations; `--export` writes a
 //! trace as text.
 
-use super::{Context, run};
+use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
+use crate::launch::start;
 use crate::source::open;
-use crate::view::text;
+use crate::text;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{self, Action, Record, Trace};
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Children of the command that use the GPU write traces of their own, with their pid at the end of the
 /// name.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Where the trace goes; a trace that is there becomes FILE~ [default: gpumem-PID.trace]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
@@ -34,20 +35,25 @@ pub struct Args {
 
 /// What a trace is exported as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// The columns of RMM's log: Thread,Time,Action,Pointer,Size,Stream. Device and managed memory that
     /// has a pointer
     Csv,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of `gpumem run`; a trace that cannot be read, or that may not be replaced.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    match args.export {
-        Some(Format::Csv) => export(args),
-        None => record(args, context),
+impl Command for Args {
+    const NAME: &'static str = "record";
+    const READS_LEDGERS: bool = false;
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of `gpumem run`; a trace that cannot be read, or that may not be replaced.
+    fn run(&self, context: &Context) -> Result<()> {
+        match self.export {
+            Some(Format::Csv) => export(self),
+            None => record(self, context),
+        }
     }
 }
 
@@ -62,13 +68,14 @@ fn record(args: &Args, context: &Context) -> Result<()> {
         return Err(Failure::new(Code::Usage, "a trace is a file, and does not go to stdout")
             .fix("name a file with -o; gpumem record --export csv FILE writes it to stdout as text"));
     }
-    let mut environment = run::environment(args.lib.as_deref(), &args.command, context).map_err(failed)?;
+    let mut environment =
+        start::environment(args.lib.as_deref(), &args.command, context.global.dir.as_deref()).map_err(failed)?;
     // This process becomes the command: its pid is ours.
     let named = args.output.clone().unwrap_or_else(|| format!("gpumem-{}.trace", std::process::id()).into());
     let output = std::path::absolute(&named).map_err(|error| failed(Failure::io(named.display(), &error)))?;
     // A link stays one: what it leads to is moved.
     let output = output.canonicalize().unwrap_or(output);
-    run::look_up(&args.command)?;
+    start::look_up(&args.command)?;
     let aside = make_way(&output).map_err(failed)?;
     let shown = |path: &Path| text::clean(&text::os(path.as_os_str())).into_owned();
     let place = shown(&output);
@@ -80,7 +87,7 @@ fn record(args: &Args, context: &Context) -> Result<()> {
         None => {}
     }
     environment.push(("GPUMEM_RECORD".into(), output.clone().into()));
-    let not_started = run::become_command(&args.command, environment);
+    let not_started = start::become_command(&args.command, environment);
     if let Some(aside) = aside {
         std::fs::rename(&aside, &output).map_err(|error| failed(Failure::io(output.display(), &error)))?;
     }

@@ -1,10 +1,10 @@
 //! `gpumem set PID NAME=VALUE`: changes a variable of a running process.
 
-use super::Context;
 use crate::args::Target;
+use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::source::ask::ask;
-use crate::view::text;
+use crate::text;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gpumem_wire::command::Request;
 use gpumem_wire::settings;
@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 
 /// Change a variable of a running process: POOL, POOL_MAX, POOL_DECAY, LIMIT, STRANDED, GRAPH_CACHE, …
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// A pid, a process's name, or the path of its ledger
     #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
     target: OsString,
@@ -79,19 +79,23 @@ struct Report {
     said: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// [`Code::Usage`] for a value that the variable does not allow; those of choosing the process and
-/// of asking it.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let (name, value) = args.change()?;
-    let (setting, _) = settings::change(name, value).map_err(|why| Failure::new(Code::Usage, why))?;
-    let ledger = context.live_ledger(&Target { target: Some(args.target.clone()), ..Target::default() })?;
-    let said = ask(&ledger, &Request::Set(name.to_owned(), value.to_owned()))?;
-    let report = Report { pid: ledger.head().pid, variable: setting.name, value: value.to_owned(), said };
-    context.print(&report, |out, report| {
-        let said = if report.said.is_empty() { String::new() } else { format!(": {}", text::clean(&report.said)) };
-        writeln!(out, "pid {}: {}={}{said}", report.pid, report.variable, text::clean(&report.value))
-    })
+impl Command for Args {
+    const NAME: &'static str = "set";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// [`Code::Usage`] for a value that the variable does not allow; those of choosing the process and
+    /// of asking it.
+    fn run(&self, context: &Context) -> Result<()> {
+        let (name, value) = self.change()?;
+        let (setting, _) = settings::change(name, value).map_err(|why| Failure::new(Code::Usage, why))?;
+        let ledger = context.live_ledger(&Target { target: Some(self.target.clone()), ..Target::default() })?;
+        let said = ask(&ledger.whom(), &Request::Set(name.to_owned(), value.to_owned()))?;
+        let report = Report { pid: ledger.pid(), variable: setting.name, value: value.to_owned(), said };
+        context.print(&report, |out, report| {
+            let said = if report.said.is_empty() { String::new() } else { format!(": {}", text::clean(&report.said)) };
+            writeln!(out, "pid {}: {}={}{said}", report.pid, report.variable, text::clean(&report.value))
+        })
+    }
 }

@@ -1,14 +1,16 @@
 //! `gpumem stats`: totals, and what of the device's and the host's memory they explain.
 
-use super::{Context, print_head};
 use crate::args::Target;
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
 use crate::model::pool::{self, Pool};
 use crate::model::totals::{self, COLUMNS, Device, Growth, Host, KindTotal, Live, OfProcess};
 use crate::model::{Head, Ledger};
-use crate::view::table::{DIM, HEAD, Side, Table, paint};
-use crate::view::units;
+use crate::report::lines::line;
+use crate::report::{self, head};
+use crate::text::units;
+use crate::view::table::{HEAD, Side, Table, paint};
 use gpumem_wire::counters;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use std::io::Write;
 
 /// Show totals per kind, explained and unexplained memory, the pool, the graph cache, growth, counters
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Also every sample
@@ -58,57 +60,51 @@ struct GrowthReport {
     rows: Vec<Growth>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading the ledger.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let ledger = context.ledger(&args.target)?;
-    let snapshot = &ledger.snapshot;
-    let nvml = totals::driver_books(&ledger);
-    let devices = totals::devices(&ledger, nvml.as_ref());
-    let report = Report {
-        process: ledger.head(),
-        live: totals::live(snapshot),
-        kinds: totals::kinds(&ledger),
-        device_of_process: totals::of_process(&ledger, &devices, nvml.as_ref()),
-        devices,
-        host: totals::host(&context.world, &ledger),
-        cache: cache::of(&ledger),
-        pool: pool::of(&ledger),
-        counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
-        growth: totals::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
-            span_ns,
-            samples: snapshot.samples.len() as u64,
-            rows,
-        }),
-        samples: if args.samples { samples(&ledger) } else { Vec::new() },
-        streams: snapshot.streams.len() as u64,
-        captures_in_progress: snapshot.streams.values().filter(|stream| stream.capturing_ns != 0).count() as u64,
-        threads: snapshot.threads.len() as u64,
-        call_stacks: snapshot.stacks.len() as u64,
-        settings: ledger.environment().into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
-    };
-    context.print(&report, |out, report| print(out, report, &ledger, args))
-}
+impl Command for Args {
+    const NAME: &'static str = "stats";
 
-/// Every sample, by the names of its columns.
-pub fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
-    let row = |sample| {
-        let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
-        row.insert("age_ns", ledger.age(sample.time_ns));
-        row
-    };
-    ledger.snapshot.samples.iter().map(row).collect()
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let snapshot = &ledger.snapshot;
+        let nvml = totals::driver_books(&ledger);
+        let devices = totals::devices(&ledger, nvml.as_ref());
+        let report = Report {
+            process: ledger.head(),
+            live: totals::live(snapshot),
+            kinds: totals::kinds(&ledger),
+            device_of_process: totals::of_process(&ledger, &devices, nvml.as_ref()),
+            devices,
+            host: totals::host(&context.world, &ledger),
+            cache: cache::of(&ledger),
+            pool: pool::of(&ledger),
+            counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
+            growth: totals::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
+                span_ns,
+                samples: snapshot.samples.len() as u64,
+                rows,
+            }),
+            samples: if self.samples { totals::samples(&ledger) } else { Vec::new() },
+            streams: snapshot.streams.len() as u64,
+            captures_in_progress: snapshot.streams.values().filter(|stream| stream.capturing_ns != 0).count() as u64,
+            threads: snapshot.threads.len() as u64,
+            call_stacks: snapshot.stacks.len() as u64,
+            settings: ledger.environment().into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        };
+        context.print(&report, |out, report| print(out, report, &ledger, self))
+    }
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
-    print_head(out, &report.process, ledger)?;
+    head::print(out, &report.process, ledger)?;
     print_kinds(out, &report.kinds)?;
     print_devices(out, report)?;
     print_host(out, &report.host)?;
-    super::pool::print_part(out, &report.pool, args.all)?;
-    super::cache::print_part(out, &report.cache)?;
+    report::pool::print_part(out, &report.pool, args.all)?;
+    report::cache::print_part(out, &report.cache)?;
     print_growth(out, report)?;
     print_counters(out, report, args)?;
     if args.samples {
@@ -117,7 +113,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     if args.all {
         writeln!(out, "\n{}", paint(HEAD, "settings"))?;
         for setting in &report.settings {
-            writeln!(out, "  {}", crate::view::text::clean(setting))?;
+            writeln!(out, "  {}", crate::text::clean(setting))?;
         }
     }
     Ok(())
@@ -154,18 +150,9 @@ fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> 
     table.print(out)
 }
 
-/// A value, its name, and a remark.
-pub fn line(out: &mut dyn Write, value: &str, name: &str, remark: &str) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "  {value:>10}  {name}{}",
-        if remark.is_empty() { String::new() } else { paint(DIM, format!("  {remark}")) }
-    )
-}
-
 fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     for device in &report.devices {
-        let name = crate::view::text::clean(&device.name);
+        let name = crate::text::clean(&device.name);
         writeln!(
             out,
             "\n{}",

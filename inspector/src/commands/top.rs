@@ -1,7 +1,7 @@
 //! `gpumem top`: the same numbers again and again.
 
-use super::{Context, print_head};
 use crate::args::{Target, span};
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::allocs::{self, By, Filter, Sort};
 use crate::model::cache::{self, Cache};
@@ -10,8 +10,9 @@ use crate::model::pool::{self, Pool};
 use crate::model::sites::Sites;
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger, graphs};
+use crate::report::{self, head};
+use crate::text::{self, units};
 use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
-use crate::view::{text, units};
 use gpumem_wire::counters;
 use gpumem_wire::layout::StackRef;
 use serde::Serialize;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Watch a process: totals, rates and the largest call sites, refreshed
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// Show once and end
@@ -103,37 +104,41 @@ struct Before {
     stacks: Vec<(StackRef, u64)>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading the ledger.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let looks = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
-    let redraw = terminal_size().is_some() && !args.once && !context.global.json;
-    let mut target = args.target.clone();
-    let mut before = None;
-    for look in 0..looks {
-        if look > 0 {
-            std::thread::sleep(args.interval);
+impl Command for Args {
+    const NAME: &'static str = "top";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let looks = if self.once { 1 } else { self.count.unwrap_or(u64::MAX) };
+        let redraw = terminal_size().is_some() && !self.once && !context.global.json;
+        let mut target = self.target.clone();
+        let mut before = None;
+        for look in 0..looks {
+            if look > 0 {
+                std::thread::sleep(self.interval);
+            }
+            let ledger = context.ledger(&target)?;
+            if target.target.is_none() && target.file.is_none() {
+                // The one that was chosen stays, whatever else is started.
+                target.target = Some(ledger.path.clone().into_os_string());
+            }
+            let (report, now) = report(context, self, &ledger, before.as_ref());
+            let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger, self);
+            if redraw {
+                draw(&context.render(&report, show)?)?
+            } else {
+                context.print(&report, show)?
+            }
+            before = Some(now);
+            if !ledger.status.running() {
+                return Ok(());
+            }
         }
-        let ledger = context.ledger(&target)?;
-        if target.target.is_none() && target.file.is_none() {
-            // The one that was chosen stays, whatever else is started.
-            target.target = Some(ledger.path.clone().into_os_string());
-        }
-        let (report, now) = report(context, args, &ledger, before.as_ref());
-        let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger, args);
-        if redraw {
-            draw(&context.render(&report, show)?)?
-        } else {
-            context.print(&report, show)?
-        }
-        before = Some(now);
-        if !ledger.status.running() {
-            return Ok(());
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Draws over what is there, line by line: no flicker, and nothing to undo when interrupted. What does not fit
@@ -189,7 +194,7 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
     }
     allocs::sort(&mut groups, Sort::Bytes);
     let (cache, pool) = (cache::of(ledger), pool::of(ledger));
-    let heads = super::cache::height(&cache) + super::pool::height(&pool);
+    let heads = report::cache::height(&cache) + report::pool::height(&pool);
     let heads = heads + ledger.head().warnings().len();
     let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(LINES + heads).max(3));
     let sites: Vec<Site> = groups
@@ -231,7 +236,7 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
-    print_head(out, &report.process, ledger)?;
+    head::print(out, &report.process, ledger)?;
     writeln!(
         out,
         "device {} (peak {})  managed {}  host {}  in {} allocations",
@@ -250,8 +255,8 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
         units::bytes(report.graph_device_bytes_estimated),
         report.rss_bytes.map_or("?".into(), units::bytes),
     )?;
-    super::pool::print_head(out, &report.pool)?;
-    super::cache::print_head(out, &report.cache)?;
+    report::pool::print_head(out, &report.pool)?;
+    report::cache::print_head(out, &report.cache)?;
     let rates = report.rates.as_ref().map(|rates| {
         let by_cache = match report.cache.seen() {
             true => format!(

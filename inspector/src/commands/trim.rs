@@ -1,16 +1,16 @@
 //! `gpumem trim`: makes a running process give back what its pool keeps.
 
-use super::Context;
 use crate::args::Target;
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::source::ask::ask;
-use crate::view::text;
+use crate::text;
 use gpumem_wire::command::Request;
 use serde::Serialize;
 
 /// Make a running process give the memory that gpumem's pool keeps back to the driver
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Also refuse the next request of the call site that strands most, once, so that the program frees
     ///
     /// Only where the program is known to free and ask again when memory runs out: see
@@ -28,13 +28,17 @@ struct Report {
     said: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing the process and of asking it.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let ledger = context.live_ledger(&args.target)?;
-    let said = ask(&ledger, &Request::Trim { press: args.press })?;
-    let report = Report { pid: ledger.head().pid, press: args.press, said };
-    context.print(&report, |out, report| writeln!(out, "pid {}: {}", report.pid, text::clean(&report.said)))
+impl Command for Args {
+    const NAME: &'static str = "trim";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing the process and of asking it.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.live_ledger(&self.target)?;
+        let said = ask(&ledger.whom(), &Request::Trim { press: self.press })?;
+        let report = Report { pid: ledger.pid(), press: self.press, said };
+        context.print(&report, |out, report| writeln!(out, "pid {}: {}", report.pid, text::clean(&report.said)))
+    }
 }

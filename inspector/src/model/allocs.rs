@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 /// What allocations are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
+pub(crate) enum By {
     /// The innermost frame outside of GPU runtimes, with callers where several share it.
     Site,
     /// The whole call stack.
@@ -31,7 +31,7 @@ pub enum By {
 
 /// What comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sort {
+pub(crate) enum Sort {
     Bytes,
     Count,
     /// Oldest first.
@@ -40,7 +40,7 @@ pub enum Sort {
 
 /// Which allocations are looked at.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub(crate) struct Filter {
     /// Empty: every kind that takes memory of its own.
     pub kinds: Vec<AllocKind>,
     /// Also addresses, mappings and imports.
@@ -55,7 +55,7 @@ pub struct Filter {
 
 /// Allocations that have something in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub(crate) struct Group {
     pub key: Key,
     pub live: u64,
     pub bytes: u64,
@@ -74,7 +74,7 @@ pub struct Group {
 
 /// What a group has in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
+pub(crate) enum Key {
     /// A site's name, see [`Sites`].
     Site(Rc<str>),
     Stack(StackRef),
@@ -106,25 +106,25 @@ impl Filter {
     }
 
     /// What [`Iterator::filter`] takes.
-    pub fn on(&self, ledger: &Ledger) -> impl FnMut(&&AllocSlot) -> bool {
+    pub(crate) fn on(&self, ledger: &Ledger) -> impl FnMut(&&AllocSlot) -> bool {
         let mut tags = FxHashMap::default();
         move |alloc| self.wants(ledger, alloc, &mut tags)
     }
 
     /// True when everything that takes memory is looked at.
-    pub fn is_default(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         let Self { kinds, min_bytes, min_age_ns, tag, tid, spilled, all_kinds: _ } = self;
         kinds.is_empty() && *min_bytes == 0 && *min_age_ns == 0 && tag.is_none() && tid.is_none() && !spilled
     }
 }
 
 /// The allocations that a filter lets through.
-pub fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
+pub(crate) fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
     ledger.snapshot.allocs.iter().filter(filter.on(ledger))
 }
 
 /// Groups, unsorted. With `freed`, also those of which nothing is live.
-pub fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
+pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
     let mut groups = Groups::default();
     for alloc in select(ledger, filter) {
         // A number that tells groups apart, cheaply: this runs once for each live allocation.
@@ -262,7 +262,7 @@ fn totals(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool, 
 }
 
 /// Puts groups in order; ties by the stack, so that the order is the same each time.
-pub fn sort(groups: &mut [Group], sort: Sort) {
+pub(crate) fn sort(groups: &mut [Group], sort: Sort) {
     groups.sort_by(|a, b| {
         let order = match sort {
             Sort::Bytes => b.bytes.cmp(&a.bytes),

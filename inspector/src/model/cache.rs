@@ -1,7 +1,7 @@
 //! The graph cache: whether it is on, what it holds against its bounds, what it did, what it saved.
 
 use super::Ledger;
-use super::graphs::{held, state, why_pinned};
+use super::execs::{held, state, why_pinned};
 use gpumem_wire::counters::{self as c};
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned};
 use gpumem_wire::layout::ContextRef;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// The graph cache of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Cache {
+pub(crate) struct Cache {
     /// `on`; `off`; `pinned`: on, and no live exec is under it; `unused`: nothing came to it so far.
     pub state: &'static str,
     /// Why it is not on, in words.
@@ -71,7 +71,7 @@ pub struct Cache {
 
 /// Execs that are taken away and wanted again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Thrash {
+pub(crate) struct Thrash {
     pub times: u64,
     /// Since the last one that the ring of events still holds.
     pub last_age_ns: Option<u64>,
@@ -84,7 +84,7 @@ pub struct Thrash {
 const BOUNDS: [&str; 3] = ["GPUMEM_GRAPH_CACHE", "GPUMEM_GRAPH_CACHE_BYTES", "GPUMEM_GRAPH_IDLE"];
 
 /// The graph cache of a ledger's process.
-pub fn of(ledger: &Ledger) -> Cache {
+pub(crate) fn of(ledger: &Ledger) -> Cache {
     let snapshot = &ledger.snapshot;
     let counter = |index| snapshot.counter(index);
     let balance = |made, ended| counter(made).saturating_sub(counter(ended));
@@ -165,7 +165,7 @@ fn parked(ledger: &Ledger, cache: &mut Cache) {
 }
 
 /// Device bytes that real execs of no handle take, estimated, by context.
-pub fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
+pub(crate) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
     let (mut resident, mut residents) = (FxHashMap::default(), 0);
     for exec in ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident)) {
         let sum: &mut u64 = resident.entry(exec.context).or_default();
@@ -257,15 +257,7 @@ fn thrash(ledger: &Ledger, cache: &Cache) -> Option<Thrash> {
 
 impl Cache {
     /// True where there is anything to show besides that it is off or unused.
-    pub fn seen(&self) -> bool {
+    pub(crate) fn seen(&self) -> bool {
         self.state == "on" || self.instantiations > 0 || self.folds > 0 || self.folded_graphs > 0
-    }
-
-    /// Pinned handles in words: "3 event-nodes, 1 memory-nodes"; empty if there are none.
-    pub fn pinned_words(&self) -> String {
-        let mut reasons: Vec<_> = self.pinned_by.iter().collect();
-        reasons.sort_by_key(|&(name, &n)| (std::cmp::Reverse(n), name));
-        let words = reasons.iter().map(|(name, n)| format!("{} {name}", crate::view::units::number(**n)));
-        words.collect::<Vec<_>>().join(", ")
     }
 }

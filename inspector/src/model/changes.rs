@@ -4,8 +4,8 @@ use super::Ledger;
 use super::allocs::{self, By, Filter};
 use super::graphs;
 use super::sites;
-use crate::source::find::file_name;
 use crate::symbols::{Frame, Room};
+use crate::text::file_name;
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 /// What has to agree for two call sites to be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Match {
+pub(crate) enum Match {
     /// File and address within it: exact, for one build of the program, whatever run.
     Address,
     /// The function's name: also across builds.
@@ -23,7 +23,7 @@ pub enum Match {
 
 /// One call site in both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub(crate) struct Change {
     pub site: String,
     pub bytes_before: u64,
     pub bytes_after: u64,
@@ -35,7 +35,7 @@ pub struct Change {
 
 /// Graphs and execs of one call site in both; bytes are estimates, host and device together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct GraphChange {
+pub(crate) struct GraphChange {
     pub site: String,
     pub graphs_before: u64,
     pub graphs_after: u64,
@@ -49,7 +49,7 @@ pub struct GraphChange {
 }
 
 /// Difference without surprise at the ends.
-pub fn minus(after: u64, before: u64) -> i64 {
+pub(crate) fn minus(after: u64, before: u64) -> i64 {
     i64::try_from(i128::from(after) - i128::from(before)).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
 }
 
@@ -67,7 +67,7 @@ impl<'a> Named<'a> {
     fn names(ledgers: [&'a Ledger; 2], by: Match, stacks: &[(usize, StackRef)]) -> Vec<Rc<str>> {
         let mut named = Self { ledgers, by, words: FxHashMap::default(), room: Room::default() };
         for &(of, stack) in stacks {
-            for &address in ledgers[of].from_site(stack).iter().take(sites::MAX_FRAMES) {
+            for &address in ledgers[of].addresses_from_site(stack).iter().take(sites::MAX_FRAMES) {
                 named.learn(of, address);
             }
         }
@@ -100,7 +100,7 @@ impl<'a> Named<'a> {
     }
 
     fn step(&self, (of, stack): (usize, StackRef), mut depth: usize) -> Option<Rc<str>> {
-        for &address in self.ledgers[of].from_site(stack) {
+        for &address in self.ledgers[of].addresses_from_site(stack) {
             let words = self.words.get(&self.place(of, address))?;
             match words.get(depth) {
                 Some(word) => return Some(Rc::clone(word)),
@@ -112,7 +112,7 @@ impl<'a> Named<'a> {
 }
 
 /// Changes of live allocations, the largest growth first; sites that did not change are left out.
-pub fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Vec<Change> {
+pub(crate) fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Vec<Change> {
     let of = |of, ledger| allocs::group(ledger, filter, By::Stack, false).into_iter().map(move |group| (of, group));
     let groups: Vec<_> = of(0, before).chain(of(1, after)).collect();
     let stacks: Vec<_> = groups.iter().map(|(of, group)| (*of, group.stack)).collect();
@@ -140,7 +140,7 @@ pub fn allocs(before: &Ledger, after: &Ledger, by: Match, filter: &Filter) -> Ve
 }
 
 /// Changes of graphs and execs, the largest growth first.
-pub fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphChange> {
+pub(crate) fn graphs(before: &Ledger, after: &Ledger, by: Match) -> Vec<GraphChange> {
     let of = |of, ledger| {
         graphs::group(ledger, &graphs::Filter::default(), graphs::By::Stack)
             .into_iter()

@@ -2,6 +2,7 @@
 
 use super::Ledger;
 use super::cache::Cache;
+use super::execs::{graph_held, held, hits, state, state_name, why_pinned};
 use super::sites::Sites;
 use gpumem_wire::kinds::{ExecState, NodeKind, Pinned};
 use gpumem_wire::layout::{ExecSlot, GraphSlot, StackRef};
@@ -10,7 +11,7 @@ use std::rc::Rc;
 
 /// Graphs and execs that came from one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub(crate) struct Group {
     pub stack: StackRef,
     pub graphs: u64,
     pub execs: u64,
@@ -46,11 +47,11 @@ pub struct Group {
 }
 
 /// Nodes by the number of their kind.
-pub type Nodes = [u64; 16];
+pub(crate) type Nodes = [u64; 16];
 
 /// What graphs are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
+pub(crate) enum By {
     /// The innermost frame outside of GPU runtimes, with callers where several share it.
     Site,
     /// The whole call stack.
@@ -69,7 +70,7 @@ pub enum By {
 
 /// What a group has in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Key {
+pub(crate) enum Key {
     /// A site's name, see [`Sites`].
     Site(Rc<str>),
     Stack(StackRef),
@@ -84,7 +85,7 @@ pub enum Key {
 
 /// Which execs to show; with any condition, graphs are left out.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub(crate) struct Filter {
     /// Only those that are not under the graph cache for a reason.
     pub pinned: bool,
     /// Only these states; empty: all.
@@ -93,92 +94,19 @@ pub struct Filter {
 
 impl Filter {
     /// True where every graph and exec fits.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !self.pinned && self.states.is_empty()
     }
 
     /// True for an exec that fits.
-    pub fn fits(&self, exec: &ExecSlot) -> bool {
+    pub(crate) fn fits(&self, exec: &ExecSlot) -> bool {
         (!self.pinned || why_pinned(exec).is_some())
             && (self.states.is_empty() || state(exec).is_some_and(|state| self.states.contains(&state)))
     }
 }
 
-/// Where an exec's real exec is; `None` for a number that this version does not know.
-pub fn state(exec: &ExecSlot) -> Option<ExecState> {
-    exec.exec_state()
-}
-
-/// The name of [`state`].
-pub fn state_name(exec: &ExecSlot) -> &'static str {
-    state(exec).map_or("unknown", ExecState::name)
-}
-
-/// A class in sixteen hexadecimal digits.
-pub fn hex(class: u64) -> String {
-    format!("{class:016x}")
-}
-
-/// The class of an exec as [`hex`]; empty without one.
-pub fn class_name(exec: &ExecSlot) -> String {
-    if exec.class == 0 { String::new() } else { hex(exec.class) }
-}
-
-/// Why an exec is not under the graph cache; `None` if it is, or if nobody looked.
-pub fn why_pinned(exec: &ExecSlot) -> Option<Pinned> {
-    exec.pinned().filter(|&pinned| pinned != Pinned::None)
-}
-
-/// Bytes that an exec takes now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Of its real exec, if it has one; estimated.
-    pub host: u64,
-    /// Of its real exec, if it has one; estimated.
-    pub device: u64,
-    /// Host bytes of its source.
-    pub source: u64,
-}
-
-impl Held {
-    /// All host bytes.
-    pub fn host_all(self) -> u64 {
-        self.host.saturating_add(self.source)
-    }
-
-    /// Host and device bytes of the real exec.
-    pub fn real(self) -> u64 {
-        self.host.saturating_add(self.device)
-    }
-
-    /// All bytes.
-    pub fn all(self) -> u64 {
-        self.real().saturating_add(self.source)
-    }
-}
-
-/// What an exec takes now: one that is folded has its source alone.
-pub fn held(exec: &ExecSlot) -> Held {
-    let (host, device) = match state(exec) {
-        Some(ExecState::Folded | ExecState::Gone) => (0, 0),
-        Some(ExecState::Native | ExecState::Resident) | None => (exec.host_bytes, exec.device_bytes),
-    };
-    Held { host, device, source: exec.source_bytes }
-}
-
-/// Host bytes that a graph takes now: those of its recipe if it is folded.
-pub fn graph_held(graph: &GraphSlot) -> u64 {
-    if graph.folded_bytes != 0 { graph.folded_bytes } else { graph.host_bytes }
-}
-
-/// Launches of an exec under the graph cache that found its real exec ready; `None` for the others.
-pub fn hits(exec: &ExecSlot) -> Option<u64> {
-    let under = matches!(state(exec), Some(ExecState::Resident | ExecState::Folded | ExecState::Gone));
-    under.then(|| exec.launches.saturating_sub(exec.retargets).saturating_sub(exec.instantiations))
-}
-
 /// Groups, those with most memory first.
-pub fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group)> {
+pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group)> {
     let sites = if by == By::Site { Sites::of_graphs(ledger) } else { Sites::default() };
     let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
     let key = |stack, tid, tag, context| match by {
@@ -218,7 +146,7 @@ pub fn group(ledger: &Ledger, filter: &Filter, by: By) -> Vec<(Key, Group)> {
 }
 
 /// All graphs and execs together, with the real execs that are parked.
-pub fn total(ledger: &Ledger, cache: &Cache) -> Group {
+pub(crate) fn total(ledger: &Ledger, cache: &Cache) -> Group {
     let mut total = Group {
         host_bytes: cache.parked_host_bytes_estimated,
         device_bytes: cache.parked_device_bytes_estimated,
@@ -278,7 +206,7 @@ impl Group {
 }
 
 /// Nodes by the name of their kind, those that there are.
-pub fn by_name(nodes: &Nodes) -> BTreeMap<&'static str, u64> {
+pub(crate) fn by_name(nodes: &Nodes) -> BTreeMap<&'static str, u64> {
     let mut named = BTreeMap::new();
     for (number, &n) in nodes.iter().enumerate().filter(|&(_, &n)| n > 0) {
         let kind = NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other);
@@ -288,7 +216,7 @@ pub fn by_name(nodes: &Nodes) -> BTreeMap<&'static str, u64> {
 }
 
 /// Execs by the serial of the graph that they were instantiated from.
-pub fn execs_by_graph(ledger: &Ledger) -> HashMap<u64, Vec<&ExecSlot>> {
+pub(crate) fn execs_by_graph(ledger: &Ledger) -> HashMap<u64, Vec<&ExecSlot>> {
     let mut map: HashMap<u64, Vec<&ExecSlot>> = HashMap::new();
     for exec in ledger.snapshot.execs.iter().filter(|exec| exec.graph_serial != 0) {
         map.entry(exec.graph_serial).or_default().push(exec);

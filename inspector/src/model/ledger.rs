@@ -1,12 +1,14 @@
 //! One snapshot with what is needed to understand it: symbols, clock, process.
 
-use crate::source::find::file_name;
+use crate::source::ask::Whom;
+use crate::source::choose::Opened;
 use crate::source::life::{self, Life, Status};
 use crate::source::process::Process;
 use crate::source::world::World;
 use crate::symbols::modules::Place;
 use crate::symbols::{Frame, Room, Symbols};
-use crate::view::text::shorten;
+use crate::text::file_name;
+use crate::text::shorten;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef};
@@ -22,7 +24,7 @@ use std::rc::Rc;
 const LABEL_COLUMNS: usize = 2000;
 
 /// A ledger or a dump, read.
-pub struct Ledger {
+pub(crate) struct Ledger {
     pub snapshot: Snapshot,
     pub path: PathBuf,
     /// The process, if it runs.
@@ -38,7 +40,7 @@ pub struct Ledger {
 
 /// Who and how, before every view.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Head {
+pub(crate) struct Head {
     pub pid: u32,
     pub name: String,
     pub exe: String,
@@ -51,7 +53,7 @@ pub struct Head {
     pub recorded_ns: u64,
     /// Nanoseconds since 1970 at which recording began.
     pub started_unix_ns: u64,
-    #[serde(serialize_with = "crate::view::json::path")]
+    #[serde(serialize_with = "crate::text::serialize_path")]
     pub ledger: PathBuf,
     pub interception: &'static str,
     pub interception_reason: String,
@@ -73,8 +75,9 @@ pub struct Head {
 }
 
 impl Ledger {
-    /// A snapshot of `process` (if that runs), read from `path`.
-    pub fn new(world: &World, snapshot: Snapshot, path: PathBuf, process: Option<Process>) -> Self {
+    /// A ledger that was opened.
+    pub(crate) fn of(world: &World, opened: Opened) -> Self {
+        let Opened { snapshot, path, process } = opened;
         let status = Status::of(world, &snapshot, process.as_ref());
         let place = match process.as_ref().filter(|_| status.life == Life::Running) {
             Some(process) => Place { root: process.root(world), proc: Some(world.proc.join(process.pid.to_string())) },
@@ -96,12 +99,12 @@ impl Ledger {
     }
 
     /// Time from then to now (or to the end of the process), nanoseconds.
-    pub fn age(&self, then_ns: u64) -> u64 {
+    pub(crate) fn age(&self, then_ns: u64) -> u64 {
         self.status.now_ns.saturating_sub(then_ns)
     }
 
     /// The call site of a stack, a return address.
-    pub fn site(&self, stack: StackRef) -> Option<u64> {
+    pub(crate) fn site(&self, stack: StackRef) -> Option<u64> {
         if let Some(&site) = self.sites.borrow().get(&stack) {
             return site;
         }
@@ -116,15 +119,15 @@ impl Ledger {
     }
 
     /// The return addresses of a stack from its call site outwards.
-    pub fn from_site(&self, stack: StackRef) -> &[u64] {
+    pub(crate) fn addresses_from_site(&self, stack: StackRef) -> &[u64] {
         let frames = self.addresses(stack);
         let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
         &frames[site.unwrap_or(0)..]
     }
 
     /// A frame in words, `depth` steps out from a stack's call site; what was inlined is a step too.
-    pub fn step(&self, stack: StackRef, mut depth: usize) -> Option<Rc<str>> {
-        for &address in self.from_site(stack) {
+    pub(crate) fn step(&self, stack: StackRef, mut depth: usize) -> Option<Rc<str>> {
+        for &address in self.addresses_from_site(stack) {
             let texts = self.texts(address);
             match texts.get(depth) {
                 Some(text) => return Some(Rc::clone(text)),
@@ -149,17 +152,17 @@ impl Ledger {
     }
 
     /// The frames of a stack, innermost first.
-    pub fn frames(&self, stack: StackRef) -> Vec<Frame> {
+    pub(crate) fn frames(&self, stack: StackRef) -> Vec<Frame> {
         self.symbols.stack(self.addresses(stack))
     }
 
     /// A thread's name, empty if unknown.
-    pub fn thread(&self, tid: u32) -> &str {
+    pub(crate) fn thread(&self, tid: u32) -> &str {
         self.threads.get(&tid).map_or("", |name| name)
     }
 
     /// "0: NVIDIA H200" for the device of a context; empty if unknown.
-    pub fn device(&self, context: ContextRef) -> String {
+    pub(crate) fn device(&self, context: ContextRef) -> String {
         match self.snapshot.contexts.get(&context) {
             Some(slot) => format!("{}: {}", slot.device, self.snapshot.name(slot.name)).trim_end_matches(": ").into(),
             None => String::new(),
@@ -167,7 +170,7 @@ impl Ledger {
     }
 
     /// What an allocation's flags say.
-    pub fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
+    pub(crate) fn flags(alloc: &AllocSlot) -> Vec<&'static str> {
         use gpumem_wire::layout::{ALLOC_EXPORTED, ALLOC_IN_CAPTURE, ALLOC_POOLED, ALLOC_SPILLED};
         let names = [
             (ALLOC_EXPORTED, "exported"),
@@ -179,14 +182,14 @@ impl Ledger {
     }
 
     /// The settings of the process: those that it was started with, else the defaults.
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         let given = self.environment();
         Settings::read(given.into_iter().map(|(name, value)| (name.into(), value.into()))).0
     }
 
     /// The variables in force: those that the process was started with, and what `gpumem set` made
     /// of them.
-    pub fn environment(&self) -> Vec<(String, String)> {
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let pairs = |at| {
             let text = self.snapshot.text(at);
             let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -201,7 +204,7 @@ impl Ledger {
     }
 
     /// The process's name.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let exe = self.snapshot.text(self.snapshot.header.exe);
         match (&self.process, exe.is_empty()) {
             (_, false) => file_name(exe.trim_end_matches(" (deleted)")),
@@ -210,8 +213,19 @@ impl Ledger {
         }
     }
 
+    /// Whom to ask, where the process runs.
+    pub(crate) fn whom(&self) -> Whom<'_> {
+        let (process, status) = (self.process.as_ref(), &self.status);
+        Whom { pid: self.pid(), name: self.name(), process, status, ledger: &self.path }
+    }
+
+    /// The pid, as seen from here; of one that is gone, as it saw itself.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().map_or(self.snapshot.header.pid, |process| process.pid)
+    }
+
     /// What is wrong where the file is cut short.
-    pub fn cut_short(&self) -> Option<String> {
+    pub(crate) fn cut_short(&self) -> Option<String> {
         let whole = self.snapshot.cut?;
         let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
         let path = self.path.display();
@@ -219,11 +233,11 @@ impl Ledger {
     }
 
     /// Who and how.
-    pub fn head(&self) -> Head {
+    pub(crate) fn head(&self) -> Head {
         let header = &self.snapshot.header;
         let text = |at| self.snapshot.text(at).into_owned();
         Head {
-            pid: self.process.as_ref().map_or(header.pid, |process| process.pid),
+            pid: self.pid(),
             name: self.name(),
             exe: text(header.exe),
             cmdline: text(header.cmdline),
@@ -266,7 +280,7 @@ fn driver_version(number: u32) -> String {
 
 impl Head {
     /// What deserves a warning before any number is believed.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.interception == Interception::Partial.name() {
             warnings.push(format!("interception is partial: {}", self.interception_reason));
@@ -274,7 +288,7 @@ impl Head {
         if self.dropped_records > 0 {
             warnings.push(format!(
                 "{} did not fit and are missing: raise GPUMEM_LEDGER_MAX",
-                crate::view::text::count(self.dropped_records, "record")
+                crate::text::count(self.dropped_records, "record")
             ));
         }
         if self.state == State::Stopped.name() {
@@ -282,7 +296,7 @@ impl Head {
         }
         // Of a running process some slots are always in the middle of a change.
         if self.torn_slots > 0 && self.life != Life::Running {
-            warnings.push(format!("{} half-written and left out", crate::view::text::count(self.torn_slots, "slot")));
+            warnings.push(format!("{} half-written and left out", crate::text::count(self.torn_slots, "slot")));
         }
         warnings
     }

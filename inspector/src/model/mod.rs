@@ -3,19 +3,21 @@
 //! * [`ledger`]: one snapshot with its symbols, its clock and its process.
 //! * [`allocs`]: live allocations in groups.
 //! * [`cache`]: the graph cache: what it holds, what it did, whether its bounds are too tight.
+//! * [`execs`]: one exec or one graph: its state, its class, what it takes.
 //! * [`graphs`]: graphs and execs, in groups and one by one.
 //! * [`pool`]: the pool: what it keeps, what it did, what it placed elsewhere, what is stranded.
 //! * [`sites`]: call sites, named so that they can be told apart.
 //! * [`totals`]: sums, the device's and the host's memory explained, growth.
 //! * [`changes`]: two snapshots compared.
 
-pub mod allocs;
-pub mod cache;
-pub mod changes;
-pub mod graphs;
-pub mod ledger;
-pub mod pool;
-pub mod sites;
-pub mod totals;
+pub(crate) mod allocs;
+pub(crate) mod cache;
+pub(crate) mod changes;
+pub(crate) mod execs;
+pub(crate) mod graphs;
+pub(crate) mod ledger;
+pub(crate) mod pool;
+pub(crate) mod sites;
+pub(crate) mod totals;
 
-pub use ledger::{Head, Ledger};
+pub(crate) use ledger::{Head, Ledger};

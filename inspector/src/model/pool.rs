@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// The pool of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Pool {
+pub(crate) struct Pool {
     /// `on`: it serves a context; `off`; `unused`: nothing came to it so far.
     pub state: &'static str,
     /// Why it is not on, in words.
@@ -51,7 +51,7 @@ pub struct Pool {
 
 /// One context.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct OfContext {
+pub(crate) struct OfContext {
     pub context: u16,
     pub device: u32,
     /// A [`PoolState`], and why it is not on.
@@ -70,7 +70,7 @@ pub struct OfContext {
 
 /// A call site whose requests creep upwards while older buffers stay unused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct StrandedSite {
+pub(crate) struct StrandedSite {
     pub site: String,
     /// What lay unused at the last report, `last_age_ns` ago.
     pub bytes: u64,
@@ -82,7 +82,7 @@ pub struct StrandedSite {
 }
 
 /// The pool of a ledger's process.
-pub fn of(ledger: &Ledger) -> Pool {
+pub(crate) fn of(ledger: &Ledger) -> Pool {
     let counter = |index| ledger.snapshot.counter(index);
     let settings = ledger.settings();
     let mut pool = Pool {
@@ -209,13 +209,13 @@ fn stranded(ledger: &Ledger) -> Vec<StrandedSite> {
 
 impl Pool {
     /// True where there is anything to show besides that it is off or unused.
-    pub fn seen(&self) -> bool {
+    pub(crate) fn seen(&self) -> bool {
         let did = [self.hits, self.misses, self.passed, self.kept, self.spills, self.limit_refusals];
         self.state == "on" || did.iter().any(|&n| n > 0)
     }
 
     /// Contexts that it does not serve for a reason of their own.
-    pub fn not_served(&self) -> impl Iterator<Item = &OfContext> {
+    pub(crate) fn not_served(&self) -> impl Iterator<Item = &OfContext> {
         self.in_contexts.iter().filter(|context| !context.reason.is_empty())
     }
 }

@@ -13,28 +13,28 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Frames that a site's name has at most.
-pub const MAX_FRAMES: usize = 4;
+pub(crate) const MAX_FRAMES: usize = 4;
 
 /// Between a frame and its caller.
 const CALLED_BY: &str = " ← ";
 
 /// The sites of some stacks: each stack's name.
 #[derive(Debug, Default)]
-pub struct Sites {
+pub(crate) struct Sites {
     names: FxHashMap<StackRef, Rc<str>>,
 }
 
 impl Sites {
     /// The sites of everything that ever allocated: an allocation's site has one name, whatever else
     /// is shown beside it.
-    pub fn of_allocs(ledger: &Ledger) -> Self {
+    pub(crate) fn of_allocs(ledger: &Ledger) -> Self {
         let listed = ledger.snapshot.allocs.iter().map(|alloc| alloc.stack);
         let ever = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.allocs > 0);
         Self::of(ledger, listed.chain(ever.map(|(&stack, _)| stack)))
     }
 
     /// The sites of everything that ever made a graph or an exec.
-    pub fn of_graphs(ledger: &Ledger) -> Self {
+    pub(crate) fn of_graphs(ledger: &Ledger) -> Self {
         let graphs = ledger.snapshot.graphs.iter().map(|graph| graph.stack);
         let execs = ledger.snapshot.execs.iter().map(|exec| exec.stack);
         let ever = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.graphs > 0 || stack.execs > 0);
@@ -43,7 +43,7 @@ impl Sites {
 
     /// The sites of everything that an event tells of: named as among the allocations, else as among the
     /// graphs; a stack that is in neither is told apart from all of them.
-    pub fn of_events(ledger: &Ledger) -> Self {
+    pub(crate) fn of_events(ledger: &Ledger) -> Self {
         let events = || ledger.snapshot.events.iter().map(|event| event.stack).filter(|&stack| stack != 0);
         if events().next().is_none() {
             return Self::default();
@@ -69,16 +69,16 @@ impl Sites {
     }
 
     /// The name of a stack's site.
-    pub fn name(&self, stack: StackRef) -> Rc<str> {
+    pub(crate) fn name(&self, stack: StackRef) -> Rc<str> {
         self.names.get(&stack).cloned().unwrap_or_else(|| NO_STACK.into())
     }
 }
 
 /// The name of what has no stack.
-pub const NO_STACK: &str = "(no stack)";
+pub(crate) const NO_STACK: &str = "(no stack)";
 
 /// Names `items` stacks, given each one's frames from its site outwards (`None`: there is no more).
-pub fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> Vec<Rc<str>> {
+pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> Vec<Rc<str>> {
     let mut sites = Vec::new();
     split((0..items).collect(), 0, step, &mut sites);
     let (room, mut names) = (Room::default(), vec![Rc::<str>::from(NO_STACK); items]);

@@ -1,6 +1,6 @@
 //! Sums; what of the device's and the host's memory they explain; growth.
 
-use super::graphs::{graph_held, held};
+use super::execs::{graph_held, held};
 use super::{Ledger, cache};
 use crate::source::nvml::Nvml;
 use crate::source::process::Resident;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// One kind of allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KindTotal {
+pub(crate) struct KindTotal {
     pub kind: &'static str,
     /// Which memory it takes.
     pub space: &'static str,
@@ -31,7 +31,7 @@ pub struct KindTotal {
 }
 
 /// Every kind that was ever used.
-pub fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
+pub(crate) fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
     let mut listed = BTreeMap::new();
     for alloc in &ledger.snapshot.allocs {
         let sum: &mut (u64, u64) = listed.entry(alloc.kind).or_default();
@@ -62,7 +62,7 @@ pub fn kinds(ledger: &Ledger) -> Vec<KindTotal> {
 
 /// Live bytes by the memory they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Live {
+pub(crate) struct Live {
     pub device: u64,
     pub host: u64,
     pub managed: u64,
@@ -71,7 +71,7 @@ pub struct Live {
 }
 
 /// Live bytes by the counters: cheap, needs no table.
-pub fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
+pub(crate) fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
     let mut live = Live::default();
     for &kind in AllocKind::ALL {
         let counter = |index| snapshot.counter(index);
@@ -90,7 +90,7 @@ pub fn live(snapshot: &gpumem_wire::read::Snapshot) -> Live {
 
 /// One device, and what of its memory is explained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Device {
+pub(crate) struct Device {
     pub device: u32,
     pub name: String,
     pub vendor: &'static str,
@@ -126,7 +126,7 @@ pub struct Device {
 
 impl Device {
     /// Device memory that is recorded, estimated, or known to be kept for this process.
-    pub fn explained_bytes(&self) -> u64 {
+    pub(crate) fn explained_bytes(&self) -> u64 {
         [self.tracked_bytes, self.idle_bytes, self.graph_bytes, self.pool_idle_bytes, self.graph_memory_bytes]
             .into_iter()
             .fold(0, u64::saturating_add)
@@ -144,12 +144,12 @@ struct Looks {
 }
 
 /// NVML for a process that runs; a dump and the dead have what was written down.
-pub fn driver_books(ledger: &Ledger) -> Option<Nvml> {
+pub(crate) fn driver_books(ledger: &Ledger) -> Option<Nvml> {
     if ledger.status.running() { Nvml::open() } else { None }
 }
 
 /// Every device that had a context.
-pub fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
+pub(crate) fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
     let mut devices: BTreeMap<(u8, u32), (Device, Looks)> = BTreeMap::new();
     let snapshot = &ledger.snapshot;
     for context in snapshot.contexts.values() {
@@ -239,7 +239,7 @@ fn uuid(bytes: &[u8; 16]) -> String {
 
 /// What the driver says this process holds on all devices, and how much of it is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct OfProcess {
+pub(crate) struct OfProcess {
     pub used_bytes: u64,
     pub explained_bytes: u64,
     /// Contexts, modules, kernels' local memory, allocations past the shim.
@@ -247,21 +247,21 @@ pub struct OfProcess {
 }
 
 /// Asks NVML for a running process; a dump brings the answer of its time.
-pub fn of_process(ledger: &Ledger, devices: &[Device], nvml: Option<&Nvml>) -> Option<OfProcess> {
+pub(crate) fn of_process(ledger: &Ledger, devices: &[Device], nvml: Option<&Nvml>) -> Option<OfProcess> {
     let used_bytes = process_used(ledger, nvml)?;
     let explained_bytes = devices.iter().map(Device::explained_bytes).fold(0, u64::saturating_add);
     Some(OfProcess { used_bytes, explained_bytes, unexplained_bytes: used_bytes.saturating_sub(explained_bytes) })
 }
 
 /// Device bytes of the process by the driver's books.
-pub fn process_used(ledger: &Ledger, nvml: Option<&Nvml>) -> Option<u64> {
+pub(crate) fn process_used(ledger: &Ledger, nvml: Option<&Nvml>) -> Option<u64> {
     let dumped = Some(ledger.snapshot.header.dumped_device_used).filter(|&used| used > 0);
     dumped.or_else(|| nvml?.used_by(ledger.process.as_ref()?.pid))
 }
 
 /// The host's side: what of the process's resident memory the GPU runtime's objects explain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Host {
+pub(crate) struct Host {
     /// Resident bytes; `None` if never seen.
     pub rss_bytes: Option<u64>,
     /// Where that comes from: `now`, `dump`, `last-sample`.
@@ -283,7 +283,7 @@ pub struct Host {
 }
 
 /// The host memory of a ledger's process.
-pub fn host(world: &World, ledger: &Ledger) -> Host {
+pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
     let sum = |kind: AllocKind| {
         let of_kind = ledger.snapshot.allocs.iter().filter(|alloc| alloc.kind == kind as u8);
         of_kind.fold(0_u64, |sum, alloc| sum.saturating_add(alloc.bytes))
@@ -324,7 +324,7 @@ pub fn host(world: &World, ledger: &Ledger) -> Host {
 
 /// How a number moved over the samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Growth {
+pub(crate) struct Growth {
     pub what: &'static str,
     pub first: u64,
     pub last: u64,
@@ -338,7 +338,7 @@ pub struct Growth {
 type Column = (&'static str, fn(&SampleSlot) -> u64);
 
 /// What samples hold, by name.
-pub const COLUMNS: &[Column] = &[
+pub(crate) const COLUMNS: &[Column] = &[
     ("device_live_bytes", |sample| sample.device_live),
     ("host_live_bytes", |sample| sample.host_live),
     ("managed_live_bytes", |sample| sample.managed_live),
@@ -351,11 +351,21 @@ pub const COLUMNS: &[Column] = &[
     ("device_idle_bytes", |sample| sample.device_idle),
 ];
 
+/// Every sample, by the names of its columns.
+pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
+    let row = |sample| {
+        let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
+        row.insert("age_ns", ledger.age(sample.time_ns));
+        row
+    };
+    ledger.snapshot.samples.iter().map(row).collect()
+}
+
 /// Columns of what is looked at rather than counted: 0 is "not seen yet", and no value to grow from.
 const LOOKED_AT: [&str; 2] = ["rss_bytes", "device_used_bytes"];
 
 /// Growth of everything that samples hold; `None` with fewer than two samples.
-pub fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
+pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
     let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
     let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
     let recent = last.time_ns.saturating_sub(60_000_000_000);

@@ -4,9 +4,9 @@
 //! serves it has to be the process itself.
 
 use super::folder::Folder;
-use super::life::Life;
+use super::life::{Life, Status};
+use super::process::Process;
 use crate::failure::{Failure, Result};
-use crate::model::Ledger;
 use gpumem_wire::command::{MAX_LINE, Request};
 use gpumem_wire::place::{LEDGER_SUFFIX, SOCKET_SUFFIX};
 use rustix::fs::{Mode, OFlags};
@@ -36,17 +36,27 @@ enum Trouble {
     Unanswered(io::Error),
 }
 
+/// Who is asked.
+pub(crate) struct Whom<'a> {
+    pub pid: u32,
+    pub name: String,
+    pub process: Option<&'a Process>,
+    pub status: &'a Status,
+    /// Its ledger: the socket lies beside it.
+    pub ledger: &'a Path,
+}
+
 /// Sends a request to the process of a ledger; the text of its answer.
 ///
 /// # Errors
 /// When it is gone, has no control thread, does not answer, or refuses.
-pub fn ask(ledger: &Ledger, request: &Request) -> Result<String> {
-    let who = format!("pid {} ({})", ledger.head().pid, ledger.name());
-    let Some(process) = ledger.process.as_ref().filter(|_| ledger.status.life == Life::Running) else {
-        return Err(Failure::nothing(format!("{who} does not run: {}", ledger.status.text()))
+pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
+    let who = format!("pid {} ({})", whom.pid, whom.name);
+    let Some(process) = whom.process.filter(|_| whom.status.life == Life::Running) else {
+        return Err(Failure::nothing(format!("{who} does not run: {}", whom.status.text()))
             .fix("only running processes take commands"));
     };
-    let path = socket_path(&ledger.path);
+    let path = socket_path(whom.ledger);
     let no_socket = || {
         Failure::error(format!("{who} takes no commands: there is no control socket {}", path.display()))
             .fix("it was started with GPUMEM_CONTROL=0, or gpumem events says why the socket could not be made")
@@ -168,7 +178,7 @@ fn receive(stream: &mut UnixStream, until: Instant) -> io::Result<Vec<u8>> {
 }
 
 /// True if somebody listens on a socket.
-pub fn answers(folder: &Folder, socket: &OsStr) -> bool {
+pub(crate) fn answers(folder: &Folder, socket: &OsStr) -> bool {
     match connect_in(folder.dir(), socket, Instant::now()) {
         Ok(_) => true,
         // Many wait already: for somebody.

@@ -6,14 +6,14 @@ use super::open::{self, Owner};
 use super::process::Process;
 use super::world::World;
 use crate::failure::{Code, Failure, Result};
-use crate::model::Ledger;
-use crate::view::text;
+use crate::text;
+use gpumem_wire::read::Snapshot;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How the user asked for it.
-pub struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     /// A pid, a name, the path of a file; nothing where there should be just one.
     pub target: Option<&'a OsStr>,
     /// The command needs a process that runs.
@@ -22,12 +22,21 @@ pub struct Asked<'a> {
     pub retype: &'a dyn Fn(u32) -> String,
 }
 
+/// A ledger that was read.
+pub(crate) struct Opened {
+    pub snapshot: Snapshot,
+    /// Where it was read.
+    pub path: PathBuf,
+    /// Its process, if that runs.
+    pub process: Option<Process>,
+}
+
 /// Reads the ledger of a target. What runs is meant before a file of the same name: programs lie in the
 /// folders that they are looked at from. A `/` makes it a path.
 ///
 /// # Errors
 /// Says what there is instead and what to type.
-pub fn ledger(world: &World, asked: &Asked) -> Result<Ledger> {
+pub(crate) fn ledger(world: &World, asked: &Asked) -> Result<Opened> {
     match asked.target {
         None => only_one(world, asked),
         Some(path) if path.as_bytes().contains(&b'/') => of_file(world, Path::new(path)),
@@ -39,11 +48,11 @@ pub fn ledger(world: &World, asked: &Asked) -> Result<Ledger> {
 }
 
 /// A pid, in digits alone: `+5` is the name of something.
-pub fn pid(text: &str) -> Option<u32> {
+pub(crate) fn pid(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Ledger> {
+fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Opened> {
     let name = &*file.to_string_lossy();
     let survey = find::survey(world);
     let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
@@ -77,7 +86,7 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
 }
 
 /// A dump, or a ledger by its path.
-fn of_file(world: &World, path: &Path) -> Result<Ledger> {
+fn of_file(world: &World, path: &Path) -> Result<Opened> {
     let file = open::file(path, Owner::Anyone)?;
     let snapshot = open::read(&file, path, |_| true)?;
     let id = snapshot.header.pid;
@@ -90,14 +99,14 @@ fn of_file(world: &World, path: &Path) -> Result<Ledger> {
         let wanted = |process: &Process| process.ns_pid == id && same(process);
         if same_boot { Process::all(world).into_iter().find(wanted) } else { None }
     });
-    Ok(Ledger::new(world, snapshot, path.to_owned(), process))
+    Ok(Opened { snapshot, path: path.to_owned(), process })
 }
 
 /// Reads the ledger of one that was found.
 ///
 /// # Errors
 /// Those of [`open::snapshot`], and that there is none.
-pub fn read(world: &World, found: &Found) -> Result<Ledger> {
+pub(crate) fn read(world: &World, found: &Found) -> Result<Opened> {
     match &found.what {
         What::Ledger { path, .. } => {
             let snapshot = match &found.at {
@@ -111,7 +120,7 @@ pub fn read(world: &World, found: &Found) -> Result<Ledger> {
                     open::snapshot(path, Owner::Only(owner), |_| true)?
                 }
             };
-            Ok(Ledger::new(world, snapshot, path.clone(), found.process.clone()))
+            Ok(Opened { snapshot, path: path.clone(), process: found.process.clone() })
         }
         What::Unreadable { why, .. } => Err(Failure { code: why.code, what: why.what.clone(), fix: why.fix.clone() }),
         What::NoLedger { mapped, .. } => Err(no_ledger(found, mapped.driver)),
@@ -129,7 +138,7 @@ fn no_ledger(found: &Found, driver: bool) -> Failure {
 }
 
 /// `file`: the same digits as the name of a file.
-fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Ledger> {
+fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
     // A pid says enough: its ledger may lie anywhere.
     let survey = find::survey(&world.wide());
     let wanted = |found: &&Found| {
@@ -173,7 +182,7 @@ fn named_for(path: &Path, pid: u32) -> bool {
     name.and_then(gpumem_wire::place::ProcessId::from_ledger_name).is_some_and(|id| id.pid == pid)
 }
 
-fn only_one(world: &World, asked: &Asked) -> Result<Ledger> {
+fn only_one(world: &World, asked: &Asked) -> Result<Opened> {
     let survey = find::survey(world);
     let live: Vec<&Found> = survey.found.iter().filter(|found| found.is_live()).collect();
     let dead: Vec<&Found> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();

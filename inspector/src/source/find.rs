@@ -6,6 +6,7 @@ use super::open::{self, Owner};
 use super::process::{Mapped, Process};
 use super::world::World;
 use crate::failure::{Failure, plain};
+use crate::text::file_name;
 use gpumem_wire::layout::{TableKind, VERSION};
 use gpumem_wire::place::ProcessId;
 use gpumem_wire::read::Snapshot;
@@ -18,7 +19,7 @@ use std::rc::Rc;
 
 /// A process with the shim, or what one left.
 #[derive(Debug)]
-pub struct Found {
+pub(crate) struct Found {
     /// As seen from here; for the dead, as they saw it themselves.
     pub pid: u32,
     pub process: Option<Process>,
@@ -29,7 +30,7 @@ pub struct Found {
 
 /// A file in a directory that was looked through.
 #[derive(Clone, Debug)]
-pub struct At {
+pub(crate) struct At {
     pub folder: Rc<Folder>,
     pub name: OsString,
     pub seen: Seen,
@@ -37,7 +38,7 @@ pub struct At {
 
 /// What there is of it.
 #[derive(Debug)]
-pub enum What {
+pub(crate) enum What {
     /// A ledger, with its header, texts, counters and contexts.
     Ledger { path: PathBuf, summary: Box<Snapshot>, status: Status },
     /// A file with a ledger's name that cannot be read. `other_version`: it is a ledger all the same, of
@@ -49,7 +50,7 @@ pub enum What {
 
 /// What a look around gave.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub(crate) struct Survey {
     pub found: Vec<Found>,
     /// Places that could not be searched, and why.
     pub warnings: Vec<String>,
@@ -57,7 +58,7 @@ pub struct Survey {
 
 impl Found {
     /// The process's name: as /proc says, else as the ledger does.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match (&self.process, &self.what) {
             (_, What::Ledger { summary, .. }) if !summary.text(summary.header.exe).is_empty() => {
                 file_name(&summary.text(summary.header.exe))
@@ -69,7 +70,7 @@ impl Found {
     }
 
     /// Its ledger's path.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         match &self.what {
             What::Ledger { path, .. } | What::Unreadable { path, .. } => Some(path),
             What::NoLedger { .. } => None,
@@ -77,7 +78,7 @@ impl Found {
     }
 
     /// The status of a readable ledger.
-    pub fn status(&self) -> Option<&Status> {
+    pub(crate) fn status(&self) -> Option<&Status> {
         match &self.what {
             What::Ledger { status, .. } => Some(status),
             _ => None,
@@ -85,24 +86,19 @@ impl Found {
     }
 
     /// True for a ledger that cannot be read and whose process, by pid and start time in its name, does not run.
-    pub fn is_unreadable_and_dead(&self) -> bool {
+    pub(crate) fn is_unreadable_and_dead(&self) -> bool {
         matches!(self.what, What::Unreadable { .. }) && self.process.is_none()
     }
 
     /// True for such a one that another version of gpumem can read.
-    pub fn is_dead_of_other_version(&self) -> bool {
+    pub(crate) fn is_dead_of_other_version(&self) -> bool {
         self.is_unreadable_and_dead() && matches!(self.what, What::Unreadable { other_version: Some(_), .. })
     }
 
     /// True for a ledger whose process runs.
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.status().is_some_and(Status::running)
     }
-}
-
-/// The part of a path behind its last slash, at most as long as a file's name can be.
-pub fn file_name(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or(path).chars().take(255).collect()
 }
 
 /// Tables that a list of processes needs.
@@ -111,7 +107,7 @@ fn for_lists(kind: TableKind) -> bool {
 }
 
 /// Looks through this user's directories and through every process that can be seen.
-pub fn survey(world: &World) -> Survey {
+pub(crate) fn survey(world: &World) -> Survey {
     let processes = Process::all(world);
     let by_id: HashMap<ProcessId, &Process> = processes.iter().map(|process| (process.id(), process)).collect();
     let mut survey = Survey::default();

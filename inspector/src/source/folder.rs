@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Folder {
+pub(crate) struct Folder {
     pub path: PathBuf,
     dir: OwnedFd,
     owner: u32,
@@ -20,7 +20,7 @@ pub struct Folder {
 
 /// Which file a name stood for when it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     device: u64,
     inode: u64,
     pub owner: u32,
@@ -46,16 +46,16 @@ impl Seen {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn of_file(file: &File) -> io::Result<Self> {
+    pub(crate) fn of_file(file: &File) -> io::Result<Self> {
         Ok(Self::of(&fstat(file)?))
     }
 
-    pub fn is_socket(&self) -> bool {
+    pub(crate) fn is_socket(&self) -> bool {
         self.kind == FileType::Socket
     }
 
     /// The file that it is, by device and inode.
-    pub fn identity(&self) -> (u64, u64) {
+    pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
@@ -70,7 +70,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of the system; what is no directory.
-    pub fn open(path: &Path, follow: bool) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, follow: bool) -> io::Result<Self> {
         let links = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | links;
         let dir = openat(rustix::fs::CWD, path, flags, Mode::empty())?;
@@ -78,12 +78,12 @@ impl Folder {
         Ok(Self { path: path.to_owned(), dir, owner })
     }
 
-    pub fn owner(&self) -> u32 {
+    pub(crate) fn owner(&self) -> u32 {
         self.owner
     }
 
     /// The directory, for what opens relative to it.
-    pub fn dir(&self) -> rustix::fd::BorrowedFd<'_> {
+    pub(crate) fn dir(&self) -> rustix::fd::BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
@@ -91,7 +91,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn names(&self) -> io::Result<Vec<OsString>> {
+    pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
         let entries = Dir::read_from(&self.dir)?;
         let names = entries.filter_map(|entry| Some(OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_owned()));
         Ok(names.collect())
@@ -101,7 +101,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn look(&self, name: &OsStr) -> io::Result<Seen> {
+    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Seen> {
         Ok(Seen::of(&statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
@@ -109,7 +109,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of the system; what is another file by now.
-    pub fn remove(&self, name: &OsStr, seen: &Seen) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &OsStr, seen: &Seen) -> io::Result<()> {
         if !seen.is_still(&self.look(name)?) {
             return Err(io::Error::other("it is another file than the one that was looked at: it is left alone"));
         }

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What became of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Life {
+pub(crate) enum Life {
     /// It runs and was found.
     Running,
     /// Its control thread was alive a moment ago, in a pid namespace that cannot be seen from here.
@@ -25,7 +25,7 @@ pub enum Life {
 
 /// [`Life`] with the times that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
+pub(crate) struct Status {
     pub life: Life,
     /// What ages count from, on the ledger's clock: now, the last sign of life, or when the dump
     /// was made.
@@ -41,7 +41,7 @@ const HEARTBEAT_FRESH_NS: u64 = 5_000_000_000;
 
 impl Status {
     /// The status of a ledger, given the process of its name, if that runs.
-    pub fn of(world: &World, snapshot: &Snapshot, process: Option<&Process>) -> Self {
+    pub(crate) fn of(world: &World, snapshot: &Snapshot, process: Option<&Process>) -> Self {
         let header = &snapshot.header;
         let other_boot = world.boot_id.is_some_and(|boot_id| boot_id != header.boot_id);
         let now = monotonic_ns();
@@ -71,13 +71,13 @@ impl Status {
     }
 
     /// True while records may still change.
-    pub fn running(&self) -> bool {
+    pub(crate) fn running(&self) -> bool {
         matches!(self.life, Life::Running | Life::Elsewhere)
     }
 
     /// For people: "running", "killed 12 s ago".
-    pub fn text(&self) -> String {
-        use crate::view::units::span;
+    pub(crate) fn text(&self) -> String {
+        use crate::text::units::span;
         match self.life {
             Life::Running => "running".into(),
             Life::Elsewhere => "running in another pid namespace".into(),
@@ -125,6 +125,6 @@ fn real_ago(header: &Header, ns: u64) -> u64 {
 }
 
 /// A time of the ledger as nanoseconds since 1970.
-pub fn real_ns(header: &Header, ns: u64) -> u64 {
+pub(crate) fn real_ns(header: &Header, ns: u64) -> u64 {
     if ns == 0 { 0 } else { header.created_real_ns.saturating_add(ns).saturating_sub(header.created_ns) }
 }

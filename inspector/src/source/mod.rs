@@ -10,12 +10,12 @@
 //! * [`ask`]: commands to a running process, over its control socket.
 //! * [`nvml`]: what the driver says a process holds.
 
-pub mod ask;
-pub mod choose;
-pub mod find;
-pub mod folder;
-pub mod life;
-pub mod nvml;
-pub mod open;
-pub mod process;
-pub mod world;
+pub(crate) mod ask;
+pub(crate) mod choose;
+pub(crate) mod find;
+pub(crate) mod folder;
+pub(crate) mod life;
+pub(crate) mod nvml;
+pub(crate) mod open;
+pub(crate) mod process;
+pub(crate) mod world;

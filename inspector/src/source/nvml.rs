@@ -37,13 +37,13 @@ type GetProcesses = unsafe extern "C" fn(Device, *mut c_uint, *mut ProcessInfo) 
 type NoArguments = unsafe extern "C" fn() -> c_int;
 
 /// The library, initialised.
-pub struct Nvml {
+pub(crate) struct Nvml {
     library: Library,
 }
 
 impl Nvml {
     /// Opens it; `None` where there is no NVIDIA driver.
-    pub fn open() -> Option<Self> {
+    pub(crate) fn open() -> Option<Self> {
         // SAFETY: loading runs the initialisers of the vendor's library, which has none that matter here.
         let library = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;
         // SAFETY: nvml.h: nvmlReturn_t nvmlInit_v2(void).
@@ -53,7 +53,7 @@ impl Nvml {
 
     /// Device bytes that the driver attributes to a process, summed over devices; `None` where it
     /// does not know the pid, or does not tell.
-    pub fn used_by(&self, pid: u32) -> Option<u64> {
+    pub(crate) fn used_by(&self, pid: u32) -> Option<u64> {
         let mut total: Option<u64> = None;
         for device in self.devices()? {
             let processes = self.processes(device).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Nvml {
     }
 
     /// Bytes in use on the device with this UUID (without its `GPU-`), by everybody.
-    pub fn device_used(&self, uuid: &str) -> Option<u64> {
+    pub(crate) fn device_used(&self, uuid: &str) -> Option<u64> {
         let name = CString::new(format!("GPU-{uuid}")).ok()?;
         let mut device = std::ptr::null_mut();
         // SAFETY: nvml.h: a terminated string in, one handle out.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Whose file it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// The user named it: any file that can be read.
     Anyone,
     /// Found while looking around: this user's, or root's.
@@ -23,7 +23,7 @@ pub enum Owner {
 ///
 /// # Errors
 /// What is not a regular file, belongs to someone else, or cannot be opened.
-pub fn file(path: &Path, owner: Owner) -> Result<File> {
+pub(crate) fn file(path: &Path, owner: Owner) -> Result<File> {
     file_at(rustix::fs::CWD, path, path, owner)
 }
 
@@ -31,7 +31,7 @@ pub fn file(path: &Path, owner: Owner) -> Result<File> {
 ///
 /// # Errors
 /// As [`file`].
-pub fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
+pub(crate) fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
     let file = regular(dir, name, shown, owner)?;
     let len = file.metadata().map_or(0, |meta| meta.len());
     if len > MAX_FILE_BYTES {
@@ -45,7 +45,7 @@ pub fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Resu
 ///
 /// # Errors
 /// What is not a regular file, or cannot be opened.
-pub fn any(path: &Path) -> Result<File> {
+pub(crate) fn any(path: &Path) -> Result<File> {
     regular(rustix::fs::CWD, path, path, Owner::Anyone)
 }
 
@@ -80,7 +80,7 @@ fn regular(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<F
 ///
 /// # Errors
 /// As [`file`], and what is not a ledger of this version.
-pub fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
+pub(crate) fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
     read(&file(path, owner)?, path, wanted)
 }
 
@@ -88,7 +88,7 @@ pub fn snapshot(path: &Path, owner: Owner, wanted: impl Fn(TableKind) -> bool) -
 ///
 /// # Errors
 /// What is not a ledger of this version.
-pub fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
+pub(crate) fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool) -> Result<Snapshot> {
     let shown = shown.display();
     match Snapshot::read_tables(file, wanted) {
         Ok(Ok(snapshot)) => Ok(snapshot),
@@ -98,7 +98,7 @@ pub fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool) -> Re
 }
 
 /// The layout version that a file says it has; `None` for what does not begin as a ledger does.
-pub fn version(file: &File) -> Option<u32> {
+pub(crate) fn version(file: &File) -> Option<u32> {
     let mut begin = [0; 12];
     std::os::unix::fs::FileExt::read_exact_at(file, &mut begin, 0).ok()?;
     let version = begin.strip_prefix(&MAGIC)?.try_into().ok()?;

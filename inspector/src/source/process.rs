@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A running process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+pub(crate) struct Process {
     pub pid: u32,
     /// Its pid in its own namespace: what the shim inside sees and names its ledger by.
     pub ns_pid: u32,
@@ -22,7 +22,7 @@ pub struct Process {
 
 /// Which of the files that matter are mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mapped {
+pub(crate) struct Mapped {
     pub shim: bool,
     /// The driver's or HIP's library.
     pub driver: bool,
@@ -32,7 +32,7 @@ pub struct Mapped {
 
 impl Process {
     /// The process of this pid; `None` if there is none, or only a zombie.
-    pub fn of(world: &World, pid: u32) -> Option<Self> {
+    pub(crate) fn of(world: &World, pid: u32) -> Option<Self> {
         let dir = world.proc.join(pid.to_string());
         let stat = String::from_utf8_lossy(&std::fs::read(dir.join("stat")).ok()?).into_owned();
         let start_ticks = place::start_ticks(&stat)?;
@@ -51,7 +51,7 @@ impl Process {
     }
 
     /// Every process, by pid.
-    pub fn all(world: &World) -> Vec<Self> {
+    pub(crate) fn all(world: &World) -> Vec<Self> {
         let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();
         let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         pids.sort_unstable();
@@ -62,7 +62,7 @@ impl Process {
     ///
     /// # Errors
     /// Permission denied for processes of other users.
-    pub fn mapped(&self, world: &World) -> io::Result<Mapped> {
+    pub(crate) fn mapped(&self, world: &World) -> io::Result<Mapped> {
         let maps = std::fs::read(world.proc.join(self.pid.to_string()).join("maps"))?;
         let mut mapped = Mapped::default();
         for line in maps.split(|&byte| byte == b'\n') {
@@ -79,7 +79,7 @@ impl Process {
     ///
     /// # Errors
     /// Permission denied for processes of other users.
-    pub fn environment(&self, world: &World) -> io::Result<BTreeMap<OsString, OsString>> {
+    pub(crate) fn environment(&self, world: &World) -> io::Result<BTreeMap<OsString, OsString>> {
         let bytes = std::fs::read(world.proc.join(self.pid.to_string()).join("environ"))?;
         let pairs = bytes.split(|&byte| byte == 0).filter_map(|pair| {
             let equals = pair.iter().position(|&byte| byte == b'=')?;
@@ -90,7 +90,7 @@ impl Process {
     }
 
     /// Its file system: where its paths hold.
-    pub fn root(&self, world: &World) -> PathBuf {
+    pub(crate) fn root(&self, world: &World) -> PathBuf {
         world.proc.join(self.pid.to_string()).join("root")
     }
 
@@ -98,7 +98,7 @@ impl Process {
     ///
     /// # Errors
     /// Permission denied for processes of other users.
-    pub fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
+    pub(crate) fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
         let environment = self.environment(world)?;
         let get = |name: &str| environment.get(OsStr::new(name)).map(OsString::as_os_str);
         let dirs = directories(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));
@@ -124,12 +124,12 @@ impl Process {
     }
 
     /// What its ledger is named by.
-    pub fn id(&self) -> place::ProcessId {
+    pub(crate) fn id(&self) -> place::ProcessId {
         place::ProcessId { pid: self.ns_pid, start_ticks: self.start_ticks }
     }
 
     /// Resident bytes: all, and the part that belongs to files.
-    pub fn resident(&self, world: &World) -> Option<Resident> {
+    pub(crate) fn resident(&self, world: &World) -> Option<Resident> {
         let status = std::fs::read(world.proc.join(self.pid.to_string()).join("status")).ok()?;
         let status = String::from_utf8_lossy(&status);
         let kib = |name: &str| {
@@ -147,7 +147,7 @@ impl Process {
 
 /// Resident memory of a process, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Resident {
+pub(crate) struct Resident {
     pub rss: u64,
     pub anonymous: u64,
     pub file: u64,
@@ -155,7 +155,7 @@ pub struct Resident {
 }
 
 /// An absolute path as it is under another root.
-pub fn inside(root: &Path, path: &Path) -> PathBuf {
+pub(crate) fn inside(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 

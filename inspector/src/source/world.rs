@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Where to look and what time it is.
 #[derive(Clone, Debug)]
-pub struct World {
+pub(crate) struct World {
     /// `/proc`.
     pub proc: PathBuf,
     /// The user at work.
@@ -23,7 +23,7 @@ pub struct World {
 
 impl World {
     /// The real one; `dir` overrides the directory that the environment names.
-    pub fn here(dir: Option<PathBuf>) -> Self {
+    pub(crate) fn here(dir: Option<PathBuf>) -> Self {
         // SAFETY: geteuid has no preconditions and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let gpumem = std::env::var_os(place::DIR_VARIABLE);
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// The same machine, with every place looked at.
-    pub fn wide(&self) -> Self {
+    pub(crate) fn wide(&self) -> Self {
         Self { narrow: false, ..self.clone() }
     }
 }
@@ -59,12 +59,12 @@ fn accepted(dir: Option<&OsStr>) -> Option<&OsStr> {
 }
 
 /// Where a process with this environment has its ledger, if nothing is in the way.
-pub fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
+pub(crate) fn directory(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     place::directory(accepted(gpumem_dir), runtime_dir, uid)
 }
 
 /// Where it may have its ledger, the likeliest place first.
-pub fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
+pub(crate) fn directories(gpumem_dir: Option<&OsStr>, runtime_dir: Option<&OsStr>, uid: u32) -> Vec<PathBuf> {
     place::directories(accepted(gpumem_dir), runtime_dir, uid)
 }
 
@@ -88,7 +88,7 @@ fn is_dir_of(path: &Path, uid: u32) -> bool {
 }
 
 /// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
-pub fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime writes one timespec, which `time` is.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };

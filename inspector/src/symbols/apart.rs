@@ -4,6 +4,7 @@
 //! stack or of memory, or never end; links to pipes that nobody writes to. All of that happens to the child. Its
 //! parent then goes on without that file, and shows addresses.
 
+use super::words::cut;
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
@@ -334,12 +335,6 @@ fn functions(symbol: &Sym<'_>) -> Vec<Symbol> {
         inlined.map(|function| one(&function.name, function.code_info.as_ref(), true)).collect();
     functions.push(one(&symbol.name, symbol.code_info.as_deref(), false));
     functions
-}
-
-/// The beginning of a text, so many bytes at most.
-pub(super) fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or(0)]
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Which file an address belongs to, and where that file can be read from here.
 
-use super::Shared;
 use super::apart::Apart;
+use super::words::Shared;
 use gpumem_wire::read::Snapshot;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// Where the paths of a ledger hold.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// `/proc/PID/root` of a running process, else `/`.
     pub root: PathBuf,
     /// `/proc/PID` of a running process.
@@ -20,7 +20,7 @@ pub struct Place {
 
 /// A file with code, as it was mapped.
 #[derive(Debug)]
-pub struct Module {
+pub(crate) struct Module {
     pub path: Rc<str>,
     start: u64,
     end: u64,
@@ -33,14 +33,14 @@ pub struct Module {
 
 impl Module {
     /// An address of the process as an ELF virtual address of the file.
-    pub fn address(&self, address: u64) -> u64 {
+    pub(crate) fn address(&self, address: u64) -> u64 {
         address.wrapping_sub(self.bias)
     }
 }
 
 /// All of them.
 #[derive(Debug)]
-pub struct Modules {
+pub(crate) struct Modules {
     modules: Vec<Module>,
     /// Where another module begins to count, in order; `None`: where none does.
     bounds: Vec<(u64, Option<usize>)>,
@@ -50,7 +50,7 @@ pub struct Modules {
 
 impl Modules {
     /// The modules of a ledger.
-    pub fn new(snapshot: &Snapshot, place: Place) -> Self {
+    pub(crate) fn new(snapshot: &Snapshot, place: Place) -> Self {
         let mut shared = Shared::of(snapshot);
         let modules = snapshot.modules.iter().map(|slot| Module {
             path: shared.text(slot.path),
@@ -70,7 +70,7 @@ impl Modules {
     }
 
     /// The module of a return address.
-    pub fn find(&self, address: u64) -> Option<&Module> {
+    pub(crate) fn find(&self, address: u64) -> Option<&Module> {
         let call = address.checked_sub(1)?;
         let behind = self.bounds.partition_point(|(start, _)| *start <= call);
         let (_, module) = self.bounds.get(behind.checked_sub(1)?)?;
@@ -78,7 +78,7 @@ impl Modules {
     }
 
     /// Directories with separate debug information.
-    pub fn debug_dirs(&self) -> Vec<PathBuf> {
+    pub(crate) fn debug_dirs(&self) -> Vec<PathBuf> {
         let mut dirs = vec![self.place.root.join("usr/lib/debug")];
         if self.place.root != Path::new("/") {
             dirs.push("/usr/lib/debug".into());

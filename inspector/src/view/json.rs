@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::io::Write;
 
 /// Changes whenever a field is renamed, removed or changes its meaning; new fields do not change it.
-pub const SCHEMA_VERSION: u32 = 2;
+pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Envelope<'a, T> {
@@ -15,24 +15,11 @@ struct Envelope<'a, T> {
     report: &'a T,
 }
 
-/// A path, which need not be UTF-8: each byte that is none is written as `\\xNN`.
-pub fn path<S: serde::Serializer>(path: &std::path::Path, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&super::text::os(path.as_os_str()))
-}
-
-/// As [`path`], where there may be none.
-pub fn maybe_path<S: serde::Serializer>(path: &Option<std::path::PathBuf>, to: S) -> Result<S::Ok, S::Error> {
-    match path {
-        Some(path) => to.serialize_some(&super::text::os(path.as_os_str())),
-        None => to.serialize_none(),
-    }
-}
-
 /// Writes a report, as it is made.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T) -> std::io::Result<()> {
+pub(crate) fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T) -> std::io::Result<()> {
     let envelope = Envelope { schema_version: SCHEMA_VERSION, command, report };
     let mut out = Json::new(out);
     serde_json::to_writer_pretty(&mut out, &envelope).map_err(std::io::Error::from)?;

@@ -5,14 +5,14 @@ use serde::{Serialize, Serializer};
 type Rows<'a, T> = Box<dyn Iterator<Item = T> + 'a>;
 
 /// Rows, as often as they are wanted.
-pub struct Lazy<'a, T> {
+pub(crate) struct Lazy<'a, T> {
     len: usize,
     rows: Box<dyn Fn() -> Rows<'a, T> + 'a>,
 }
 
 impl<'a, T: 'a> Lazy<'a, T> {
     /// A row of each item, made by `row`.
-    pub fn of<I: Copy + 'a>(items: Vec<I>, row: impl Fn(I) -> T + 'a) -> Self {
+    pub(crate) fn of<I: Copy + 'a>(items: Vec<I>, row: impl Fn(I) -> T + 'a) -> Self {
         // The closure that hands out iterators is called for as long as `self` lives, and each iterator borrows
         // from what both share.
         let shared = std::rc::Rc::new((items, row));
@@ -24,15 +24,15 @@ impl<'a, T: 'a> Lazy<'a, T> {
         Self { len, rows: Box::new(rows) }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub fn iter(&self) -> Rows<'a, T> {
+    pub(crate) fn iter(&self) -> Rows<'a, T> {
         (self.rows)()
     }
 }

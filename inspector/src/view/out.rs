@@ -1,17 +1,17 @@
 //! Writers that an answer goes through on its way out.
 
-use super::text::hostile;
+use crate::text::hostile;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Ends an answer that grows beyond what any file of its size explains.
-pub struct Limited<W> {
+pub(crate) struct Limited<W> {
     out: W,
     left: u64,
 }
 
 impl<W: Write> Limited<W> {
-    pub fn new(out: W, most: u64) -> Self {
+    pub(crate) fn new(out: W, most: u64) -> Self {
         Self { out, left: most }
     }
 }
@@ -33,14 +33,14 @@ impl<W: Write> Write for Limited<W> {
 
 /// JSON in which the control characters that JSON allows raw (DEL, C1, direction marks) are escaped, so that
 /// printing it on a terminal is harmless. They can only occur inside strings.
-pub struct Json<W> {
+pub(crate) struct Json<W> {
     out: W,
     /// The beginning of a character whose end has not come yet.
     begun: Vec<u8>,
 }
 
 impl<W: Write> Json<W> {
-    pub fn new(out: W) -> Self {
+    pub(crate) fn new(out: W) -> Self {
         Self { out, begun: Vec::new() }
     }
 

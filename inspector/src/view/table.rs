@@ -1,30 +1,30 @@
 //! Plain tables: columns padded to their widest cell. On a terminal that is too narrow some give way, where the
 //! table says which, and the last one is cut at the edge.
 
-use super::text;
+use crate::text;
 use anstyle::{AnsiColor, Style};
 use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
 /// Headings.
-pub const HEAD: Style = Style::new().bold();
+pub(crate) const HEAD: Style = Style::new().bold();
 /// What is less important.
-pub const DIM: Style = Style::new().dimmed();
+pub(crate) const DIM: Style = Style::new().dimmed();
 /// What is well.
-pub const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 /// What deserves a look.
-pub const WARN: Style = AnsiColor::Yellow.on_default();
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
 /// What is wrong.
-pub const BAD: Style = AnsiColor::Red.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 
 /// `text` in a style; the stream strips it where colours are not wanted.
-pub fn paint(style: Style, text: impl std::fmt::Display) -> String {
+pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
 /// Where a cell's text stands in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     Left,
     Right,
 }
@@ -35,32 +35,32 @@ struct Cell {
 }
 
 /// A row, and what is said below it.
-pub struct Line {
+pub(crate) struct Line {
     cells: Vec<Cell>,
     below: Vec<String>,
 }
 
 impl Line {
     /// A row; text is cleaned of control characters.
-    pub fn new(cells: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn new(cells: impl IntoIterator<Item = String>) -> Self {
         Self::styled(cells.into_iter().map(|text| (text, Style::new())))
     }
 
     /// A row whose cells have styles.
-    pub fn styled(cells: impl IntoIterator<Item = (String, Style)>) -> Self {
+    pub(crate) fn styled(cells: impl IntoIterator<Item = (String, Style)>) -> Self {
         let cells = cells.into_iter().map(|(text, style)| Cell { text: text::clean(&text).into_owned(), style });
         Self { cells: cells.collect(), below: Vec::new() }
     }
 
     /// The row with lines below it.
-    pub fn below(mut self, lines: Vec<String>) -> Self {
+    pub(crate) fn below(mut self, lines: Vec<String>) -> Self {
         self.below = lines;
         self
     }
 }
 
 /// Rows under a heading.
-pub struct Table {
+pub(crate) struct Table {
     columns: Vec<(&'static str, Side)>,
     rows: Vec<Line>,
     /// Columns that a narrow terminal may do without, the first ones first.
@@ -76,46 +76,46 @@ const LAST_KEEPS: usize = 24;
 
 impl Table {
     /// A table with these columns.
-    pub fn new(columns: &[(&'static str, Side)]) -> Self {
+    pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new(), giving_way: &[] }
     }
 
     /// Leaves out these columns, in this order, until the others fit on the terminal, if there is one; says
     /// so, and that `--wide` shows all, which is `wide`.
-    pub fn gives_way(mut self, columns: &'static [&'static str], wide: bool) -> Self {
+    pub(crate) fn gives_way(mut self, columns: &'static [&'static str], wide: bool) -> Self {
         self.giving_way = if wide { &[] } else { columns };
         self
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(Line::new(cells));
     }
 
     /// Adds a row whose cells have styles.
-    pub fn styled(&mut self, cells: impl IntoIterator<Item = (String, Style)>) {
+    pub(crate) fn styled(&mut self, cells: impl IntoIterator<Item = (String, Style)>) {
         self.rows.push(Line::styled(cells));
     }
 
     /// Adds lines below the row that was added last.
-    pub fn below(&mut self, lines: Vec<String>) {
+    pub(crate) fn below(&mut self, lines: Vec<String>) {
         if let Some(last) = self.rows.last_mut() {
             last.below = lines;
         }
     }
 
     /// True when no row was added.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Writes the table; columns that are empty in every row are left out.
-    pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+    pub(crate) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         self.print_at(out, terminal_columns(), &|each| self.rows.iter().try_for_each(each))
     }
 
     /// Writes rows that are made as they are shown, and made twice: how wide a column is, the last row may say.
-    pub fn print_lines<I: Iterator<Item = Line>>(
+    pub(crate) fn print_lines<I: Iterator<Item = Line>>(
         &self,
         out: &mut dyn Write,
         lines: impl Fn() -> I,
@@ -194,12 +194,12 @@ impl Table {
 }
 
 /// Columns of the terminal on stdout; `None` if it is none.
-pub fn terminal_columns() -> Option<usize> {
+pub(crate) fn terminal_columns() -> Option<usize> {
     terminal_size().map(|(columns, _)| columns)
 }
 
 /// Columns and rows of the terminal on stdout.
-pub fn terminal_size() -> Option<(usize, usize)> {
+pub(crate) fn terminal_size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is; a stdout that is no terminal gives an error.
     let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };

@@ -6,7 +6,6 @@ pub mod pool;
 pub mod selftest;
 
 use gpumem_inspector::compose::Composer;
-use gpumem_inspector::source::world::monotonic_ns;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::*;
 use gpumem_wire::layout::*;
@@ -21,6 +20,14 @@ pub const SECOND: u64 = 1_000_000_000;
 /// Where the pretended program's code is.
 pub const APP: u64 = 0x5000_0000_0000;
 pub const CUDA: u64 = 0x7f00_0000_0000;
+
+/// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime writes one timespec, which `time` is.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * SECOND + time.tv_nsec as u64
+}
 
 /// A directory of ledgers.
 pub struct Dir(pub tempfile::TempDir);

@@ -6,7 +6,7 @@ use super::{MOST_TIME, heap, most_memory, mutate};
 use crate::differ::random::Random;
 use crate::harness::artifacts;
 use clap::Parser;
-use gpumem_inspector::args::Args;
+use gpumem_inspector::{Args, answer};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -138,7 +138,7 @@ impl Case {
         let before = heap::begin();
         let words = std::iter::once("gpumem").chain(self.words.iter().map(String::as_str));
         match Args::try_parse_from(words) {
-            Ok(args) => drop(gpumem_inspector::commands::answer(args)),
+            Ok(args) => drop(answer(args)),
             Err(error) => return Some(format!("it cannot be asked: {error}")),
         }
         let took = heap::most(before);

@@ -1,15 +1,15 @@
 //! Checks of a process's memory: the pool, what ran out, what is stranded.
 
-use super::{Finding, Severity};
-use crate::commands::pool::{head, stranded_words};
+use super::finding::{Finding, Severity};
 use crate::model::Ledger;
 use crate::model::pool::{self, Pool};
-use crate::view::{text, units};
+use crate::report::pool::{head, stranded_words};
+use crate::text::{self, units};
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::settings::{OomFallback, Settings, Stranded};
 
 /// All of them.
-pub fn check(ledger: &Ledger) -> Vec<Finding> {
+pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
     let pool = pool::of(ledger);
     let settings = ledger.settings();
     let mut findings = vec![on(ledger, &pool), memory(ledger, &pool, &settings)];
@@ -49,7 +49,7 @@ fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
             units::span(ledger.age(last.time_ns)),
             units::bytes(last.b)
         );
-        let pid = ledger.head().pid;
+        let pid = ledger.pid();
         return finding(said).fix(match settings.oom_fallback {
             OomFallback::None => {
                 format!("gpumem allocs {pid} says who holds it; GPUMEM_OOM_FALLBACK=managed would have spilled it")

@@ -1,16 +1,16 @@
 //! Checks of what is preloaded: that libgpumem.so is there, and that the loader takes it.
 
-use super::elf::{MACHINE, program};
-use super::{Finding, Severity};
-use crate::commands::run;
-use crate::source::find::file_name;
+use super::finding::{Finding, Severity};
+use crate::launch::elf::{MACHINE, program};
+use crate::launch::library;
+use crate::text::file_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The library that `gpumem run` preloads.
-pub fn library() -> Finding {
+pub(super) fn library() -> Finding {
     let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
-    let lib = match run::library(named.as_deref()) {
+    let lib = match library::find(named.as_deref()) {
         Ok(lib) => lib,
         Err(failure) => {
             return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default());
@@ -24,7 +24,7 @@ pub fn library() -> Finding {
 }
 
 /// What LD_PRELOAD of this shell names: the loader says of a library that it cannot preload, not why.
-pub fn named(list: &str) -> Vec<Finding> {
+pub(super) fn named(list: &str) -> Vec<Finding> {
     let named: Vec<_> = list.split([' ', ':']).filter(|entry| file_name(entry) == "libgpumem.so").collect();
     if named.is_empty() {
         return vec![Finding::new("preload", Severity::Ok, "LD_PRELOAD of this shell names no libgpumem.so")];
@@ -34,7 +34,7 @@ pub fn named(list: &str) -> Vec<Finding> {
 
 fn judge(entry: &str) -> Finding {
     let error = |why: &str| Finding::new("preload", Severity::Error, format!("LD_PRELOAD names {entry}: {why}"));
-    let right = match run::library(None) {
+    let right = match library::find(None) {
         Ok(lib) => format!("name {} there", lib.display()),
         Err(_) => "name the libgpumem.so of this release there by its whole path, or unset LD_PRELOAD".into(),
     };

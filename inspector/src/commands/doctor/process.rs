@@ -1,15 +1,18 @@
 //! Checks of one process: is everything recorded, and if not, why.
 
+use super::finding::{Finding, Severity};
+use super::memory;
 use super::system::alias;
-use super::{Finding, Severity, beyond_reach, memory};
+use crate::launch::elf::beyond_reach;
 use crate::model::{Ledger, cache, totals};
+use crate::report;
 use crate::source::ask::ask;
 use crate::source::choose;
 use crate::source::find::{Found, What};
 use crate::source::life::{Life, Status};
 use crate::source::process::{Mapped, Process};
 use crate::source::world::{World, monotonic_ns};
-use crate::view::{text, units};
+use crate::text::{self, units};
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
@@ -20,7 +23,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 /// Everything about one that has the shim, or had it. `named`: the user asks about this one.
-pub fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
+pub(super) fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
     let mut findings = match &found.what {
         // One finding of stale-ledgers is for all of them.
         What::Unreadable { .. } if found.is_dead_of_other_version() && !named => Vec::new(),
@@ -78,7 +81,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
             .fix(format!("gpumem events --problems {} says why; start the program again", found.pid)),
     });
     findings.push(dropped(summary));
-    let whole = choose::read(world, found);
+    let whole = choose::read(world, found).map(|opened| Ledger::of(world, opened));
     if let Ok(whole) = &whole {
         findings.push(stacks(whole));
         findings.extend(memory::check(whole));
@@ -91,7 +94,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
         && header.heartbeat_ns != 0
         && status.life == Life::Running
     {
-        findings.push(match ask(whole, &Request::Ping) {
+        findings.push(match ask(&whole.whom(), &Request::Ping) {
             Ok(_) => Finding::new("control", Severity::Ok, "it answers on its control socket"),
             Err(why) => {
                 Finding::new("control", Severity::Warning, about_it(found, &why.what)).fix(why.fix.unwrap_or_default())
@@ -143,7 +146,7 @@ fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Ve
     }
     findings.push(left(summary, found.pid));
     findings.push(dropped(summary));
-    if let Ok(whole) = choose::read(world, found) {
+    if let Ok(whole) = choose::read(world, found).map(|opened| Ledger::of(world, opened)) {
         findings.push(stacks(&whole));
         findings.extend(memory::check(&whole));
         findings.push(graph_cache(&whole));
@@ -196,15 +199,15 @@ fn graph_cache(ledger: &Ledger) -> Finding {
     let finding = |severity, text: String| Finding::new("graph-cache", severity, text);
     let cache = cache::of(ledger);
     if let Some(thrash) = &cache.thrash {
-        return finding(Severity::Warning, crate::commands::cache::thrash_words(thrash))
+        return finding(Severity::Warning, crate::report::cache::thrash_words(thrash))
             .fix(format!("start it with {}={}, if there is memory for that", thrash.raise, thrash.to));
     }
-    let pid = ledger.head().pid;
+    let pid = ledger.pid();
     match cache.state {
         "off" if ledger.settings().graph_cache == 0 => finding(Severity::Info, format!("off: {}", cache.reason))
             .fix("start it without GPUMEM_GRAPH_CACHE=0 to bound what graphs take"),
         "off" => finding(Severity::Info, format!("off: {}", cache.reason)),
-        "pinned" => finding(Severity::Info, format!("{}: {}", cache.reason, cache.pinned_words()))
+        "pinned" => finding(Severity::Info, format!("{}: {}", cache.reason, report::cache::pinned_words(&cache)))
             .fix(format!("gpumem graphs --pinned --all {pid} says which and why; they are as without gpumem")),
         "unused" => finding(Severity::Ok, cache.reason),
         _ if cache.one_by_one > 0 => {
@@ -212,7 +215,7 @@ fn graph_cache(ledger: &Ledger) -> Finding {
             finding(Severity::Warning, format!("{launches} ran node by node, since no real exec could be had"))
                 .fix("the device or the host was out of memory: gpumem stats says who holds it")
         }
-        _ => finding(Severity::Ok, crate::commands::cache::lines(&cache).join("; ")),
+        _ => finding(Severity::Ok, crate::report::cache::lines(&cache).join("; ")),
     }
 }
 
@@ -301,7 +304,7 @@ fn heartbeat(summary: &Snapshot, status: &Status) -> Finding {
 }
 
 /// Why a running process has no shim.
-pub fn without_shim(world: &World, process: &Process) -> Finding {
+pub(super) fn without_shim(world: &World, process: &Process) -> Finding {
     let who = text::clean(&process.name).into_owned();
     let finding = |severity, text: String| Finding::new("reach", severity, format!("{who} {text}")).of(process.pid);
     if process.mapped(world).is_err() {

@@ -1,10 +1,10 @@
 //! Checks of this machine and this shell.
 
+use super::finding::{Finding, Severity};
 use super::preload;
-use super::{Finding, Severity};
 use crate::source::find::{Found, Survey};
 use crate::source::world::World;
-use crate::view::{text, units};
+use crate::text::{self, units};
 use gpumem_wire::settings::{Alias, Settings, aliases_in_force};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Everything that needs no process.
-pub fn check(world: &World, survey: &Survey) -> Vec<Finding> {
+pub(super) fn check(world: &World, survey: &Survey) -> Vec<Finding> {
     let mut findings = vec![preload::library()];
     findings.extend(preload::named(&std::env::var("LD_PRELOAD").unwrap_or_default()));
     findings.extend(variables());
@@ -44,7 +44,7 @@ fn variables() -> Vec<Finding> {
 }
 
 /// A variable of another project that stands for one of ours.
-pub fn alias(alias: &Alias) -> Finding {
+pub(super) fn alias(alias: &Alias) -> Finding {
     let said = format!("{} is set, which stands for {}={}", alias.name, alias.setting, alias.value);
     Finding::new("variables", Severity::Info, said).fix(format!("where {} is set, that one counts", alias.setting))
 }

@@ -2,11 +2,11 @@
 
 mod prometheus;
 
-use super::Context;
 use crate::args::Target;
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::sites::Sites;
-use crate::model::{Ledger, cache, graphs, pool, totals};
+use crate::model::{Ledger, cache, execs, graphs, pool, totals};
 use crate::source::choose;
 use crate::source::find::{self, What};
 use crate::source::life::real_ns;
@@ -21,7 +21,7 @@ use std::io::Write;
 
 /// Export numbers: Prometheus text (of all processes unless one is named), JSON, CSV
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// In which form
@@ -31,7 +31,7 @@ pub struct Args {
 
 /// Forms of export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// Prometheus' text format, for a textfile collector
     Prometheus,
     /// Everything in the ledger: every allocation, graph, exec, counter, sample
@@ -40,24 +40,28 @@ pub enum Format {
     Csv,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading the ledger.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    match args.format {
-        Format::Prometheus => {
-            let text = prometheus::text(&ledgers(args, context)?);
-            context.write(|out| out.write_all(text.as_bytes()))
-        }
-        Format::Json => {
-            let ledger = context.ledger(&args.target)?;
-            let report = everything(context, &ledger);
-            context.write(|out| json::print(out, "export", &report))
-        }
-        Format::Csv => {
-            let ledger = context.ledger(&args.target)?;
-            context.write(|out| csv(out, &ledger))
+impl Command for Args {
+    const NAME: &'static str = "export";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        match self.format {
+            Format::Prometheus => {
+                let text = prometheus::text(&ledgers(self, context)?);
+                context.write(|out| out.write_all(text.as_bytes()))
+            }
+            Format::Json => {
+                let ledger = context.ledger(&self.target)?;
+                let report = everything(context, &ledger);
+                context.write(|out| json::print(out, "export", &report))
+            }
+            Format::Csv => {
+                let ledger = context.ledger(&self.target)?;
+                context.write(|out| csv(out, &ledger))
+            }
         }
     }
 }
@@ -70,7 +74,10 @@ fn ledgers(args: &Args, context: &Context) -> Result<Vec<Ledger>> {
     let survey = find::survey(&context.world);
     let live = survey.found.iter().filter(|found| found.is_live() && matches!(found.what, What::Ledger { .. }));
     // One that ends meanwhile is left out.
-    Ok(live.filter_map(|found| choose::read(&context.world, found).ok()).collect())
+    Ok(live
+        .filter_map(|found| choose::read(&context.world, found).ok())
+        .map(|opened| Ledger::of(&context.world, opened))
+        .collect())
 }
 
 fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
@@ -102,7 +109,7 @@ fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
 
 /// A field, quoted where it must be. A leading `=`, `+`, `-` or `@` would be a formula to a spreadsheet.
 fn field(text: &str) -> String {
-    let text = crate::view::text::clean(text);
+    let text = crate::text::clean(text);
     let formula = text.starts_with(['=', '+', '-', '@']);
     if formula || text.contains([',', '"', '\n']) {
         format!("\"{}{}\"", if formula { "'" } else { "" }, text.replace('"', "\"\""))
@@ -219,7 +226,7 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
         cache: cache::of(ledger),
         pool: pool::of(ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
-        samples: super::stats::samples(ledger),
+        samples: totals::samples(ledger),
         stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| Stack {
             stack,
             frames: ledger.symbols.stack(snapshot.frames(slot)),
@@ -234,7 +241,7 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
             serial: graph.serial,
             nodes: graph.nodes,
             folded_bytes: graph.folded_bytes,
-            host_bytes_estimated: graphs::graph_held(graph),
+            host_bytes_estimated: execs::graph_held(graph),
             instantiates: graph.instantiates,
             age_ns: ledger.age(graph.time_ns),
             stack: graph.stack,
@@ -243,9 +250,9 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
             handle: exec.handle,
             serial: exec.serial,
             graph_serial: exec.graph_serial,
-            state: graphs::state_name(exec),
-            pinned: graphs::why_pinned(exec).map(Pinned::name),
-            class: graphs::class_name(exec),
+            state: execs::state_name(exec),
+            pinned: execs::why_pinned(exec).map(Pinned::name),
+            class: execs::class_name(exec),
             nodes: graphs::by_name(&exec.nodes.map(u64::from)),
             launches: exec.launches,
             updates: exec.updates,
@@ -255,8 +262,8 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
             evictions: exec.evictions,
             saved_ns: exec.saved_ns,
             source_bytes: exec.source_bytes,
-            host_bytes_estimated: graphs::held(exec).host_all(),
-            device_bytes_estimated: graphs::held(exec).device,
+            host_bytes_estimated: execs::held(exec).host_all(),
+            device_bytes_estimated: execs::held(exec).device,
             real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
             age_ns: ledger.age(exec.time_ns),
             stack: exec.stack,

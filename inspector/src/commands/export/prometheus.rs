@@ -15,7 +15,7 @@ struct Metric {
 }
 
 /// All of them in one text.
-pub fn text(ledgers: &[Ledger]) -> String {
+pub(super) fn text(ledgers: &[Ledger]) -> String {
     let mut metrics: Vec<Metric> = Vec::new();
     let mut add = |name, kind, help, labels: Vec<(&'static str, String)>, value: f64| match metrics
         .iter_mut()
@@ -203,7 +203,7 @@ pub fn text(ledgers: &[Ledger]) -> String {
 fn label(value: &str) -> String {
     let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     // What cleaning writes as \xNN is no escape of the format, so its backslash is doubled.
-    let cleaned = crate::view::text::clean(&escaped);
+    let cleaned = crate::text::clean(&escaped);
     if cleaned == escaped { escaped } else { cleaned.replace("\\x", "\\\\x").replace("\\u", "\\\\u") }
 }
 

@@ -2,10 +2,11 @@
 
 mod text;
 
-use super::Context;
 use crate::args::Target;
+use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
+use crate::model::execs;
 use crate::model::graphs::{self, By, Filter, Group, Key};
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
@@ -20,7 +21,7 @@ use std::rc::Rc;
 
 /// Show graphs and execs: nodes, launches, updates, estimated memory, the graph cache, by call site
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     /// What to group by
@@ -170,15 +171,19 @@ struct ExecRow {
     stack: Vec<Frame>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// Those of choosing and reading the ledger.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let ledger = context.ledger(&args.target)?;
-    let limit = super::rows(args.limit, context);
-    let report = report(args, &ledger, limit);
-    context.print(&report, |out, report| text::print(out, report, &ledger, args))
+impl Command for Args {
+    const NAME: &'static str = "graphs";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let limit = context.rows(self.limit);
+        let report = report(self, &ledger, limit);
+        context.print(&report, |out, report| text::print(out, report, &ledger, self))
+    }
 }
 
 fn report<'a>(args: &'a Args, ledger: &'a Ledger, limit: usize) -> Report<'a> {
@@ -276,7 +281,7 @@ fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
         Key::Context(context) => format!("context {context} on device {}", ledger.device(*context)),
         Key::Class(None) | Key::State("", _) => "(graphs)".into(),
         Key::Class(Some(0)) => "(no class)".into(),
-        Key::Class(Some(class)) => graphs::hex(*class),
+        Key::Class(Some(class)) => execs::hex(*class),
         Key::State(state, "") => (*state).to_owned(),
         Key::State(state, pinned) => format!("{state}: {pinned}"),
     }
@@ -285,7 +290,7 @@ fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
 fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: bool) -> Lazy<'a, GraphRow> {
     let execs = graphs::execs_by_graph(ledger);
     let mut chosen: Vec<&'a GraphSlot> = ledger.snapshot.graphs.iter().collect();
-    chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(graphs::graph_held(graph)), graph.serial));
+    chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(execs::graph_held(graph)), graph.serial));
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
     let row = move |graph: &GraphSlot| GraphRow {
@@ -294,7 +299,7 @@ fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: b
         origin: GraphOrigin::from_u8(graph.origin).map_or("unknown", GraphOrigin::name),
         nodes: graph.nodes,
         folded_bytes: graph.folded_bytes,
-        host_bytes_estimated: graphs::graph_held(graph),
+        host_bytes_estimated: execs::graph_held(graph),
         instantiates: graph.instantiates,
         execs_live: execs.get(&graph.serial).map_or(0, Vec::len) as u64,
         age_ns: ledger.age(graph.time_ns),
@@ -317,7 +322,7 @@ fn exec_rows<'a>(
 ) -> Lazy<'a, ExecRow> {
     let live: std::collections::HashSet<u64> = ledger.snapshot.graphs.iter().map(|graph| graph.serial).collect();
     let mut chosen: Vec<&'a ExecSlot> = ledger.snapshot.execs.iter().filter(|exec| filter.fits(exec)).collect();
-    chosen.sort_unstable_by_key(|exec| (std::cmp::Reverse(graphs::held(exec).all()), exec.serial));
+    chosen.sort_unstable_by_key(|exec| (std::cmp::Reverse(execs::held(exec).all()), exec.serial));
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
     let row = move |exec: &ExecSlot| ExecRow {
@@ -325,10 +330,10 @@ fn exec_rows<'a>(
         serial: exec.serial,
         graph_serial: exec.graph_serial,
         graph_live: live.contains(&exec.graph_serial),
-        state: graphs::state_name(exec),
-        pinned: graphs::why_pinned(exec).map(Pinned::name),
-        pinned_why: graphs::why_pinned(exec).map(Pinned::why),
-        class: graphs::class_name(exec),
+        state: execs::state_name(exec),
+        pinned: execs::why_pinned(exec).map(Pinned::name),
+        pinned_why: execs::why_pinned(exec).map(Pinned::why),
+        class: execs::class_name(exec),
         flags: exec.flags,
         nodes_total: u64::from(exec.nodes_total),
         nodes: graphs::by_name(&exec.nodes.map(u64::from)),
@@ -338,14 +343,14 @@ fn exec_rows<'a>(
         failed_updates: exec.failed_updates,
         node_sets: exec.node_sets,
         instantiate_ns: exec.instantiate_ns,
-        hits: graphs::hits(exec),
+        hits: execs::hits(exec),
         retargets: exec.retargets,
         instantiations: exec.instantiations,
         evictions: exec.evictions,
         saved_ns: exec.saved_ns,
         source_bytes: exec.source_bytes,
-        host_bytes_estimated: graphs::held(exec).host_all(),
-        device_bytes_estimated: graphs::held(exec).device,
+        host_bytes_estimated: execs::held(exec).host_all(),
+        device_bytes_estimated: execs::held(exec).device,
         real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
         age_ns: ledger.age(exec.time_ns),
         tid: exec.tid,

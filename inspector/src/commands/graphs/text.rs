@@ -1,21 +1,21 @@
 //! Graphs and execs as tables.
 
 use super::{Args, ExecRow, GraphRow, Report, Row};
-use crate::commands::allocs::stack_lines;
-use crate::commands::cache;
-use crate::commands::print_head;
 use crate::model::Ledger;
 use crate::model::graphs::By;
+use crate::report::cache;
+use crate::report::head;
+use crate::report::lines;
+use crate::text::{self, units};
 use crate::view::lazy::Lazy;
-use crate::view::table::{DIM, Line, Side, Table, paint};
-use crate::view::{text, units};
+use crate::view::table::{Line, Side, Table};
 use gpumem_wire::kinds::ExecState;
 use std::collections::BTreeMap;
 use std::io::Write;
 
 /// Prints a report.
-pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
-    print_head(out, &report.process, ledger)?;
+pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+    head::print(out, &report.process, ledger)?;
     let total = &report.total;
     let made = [total.graphs, total.execs, report.counters["graphs_created"], report.counters["execs_created"]];
     if made == [0; 4] {
@@ -52,12 +52,12 @@ pub fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args)
     if let Some(execs) = report.execs.as_ref().filter(|execs| !execs.is_empty()) {
         writeln!(out)?;
         print_execs(out, execs, args.wide)?;
-        print_hidden(out, report.execs_total.unwrap_or(0).saturating_sub(execs.len()))?;
+        lines::more(out, report.execs_total.unwrap_or(0).saturating_sub(execs.len()))?;
     }
     if let Some(graphs) = report.graphs.as_ref().filter(|graphs| !graphs.is_empty()) {
         writeln!(out)?;
         print_graphs(out, graphs, args.wide)?;
-        print_hidden(out, report.graphs_total.unwrap_or(0).saturating_sub(graphs.len()))?;
+        lines::more(out, report.graphs_total.unwrap_or(0).saturating_sub(graphs.len()))?;
     }
     Ok(())
 }
@@ -102,14 +102,6 @@ const OF_EXECS: &[&str] = &[
     "launches",
 ];
 const OF_GRAPHS: &[&str] = &["folded", "instantiated", "last used", "tag", "age", "origin", "execs", "serial"];
-
-/// What a table leaves out.
-fn print_hidden(out: &mut dyn Write, rows: usize) -> std::io::Result<()> {
-    match rows {
-        0 => Ok(()),
-        _ => writeln!(out, "{}", paint(DIM, format!("… {} more: -n 0 shows all", units::number(rows as u64)))),
-    }
-}
 
 /// The heading of what a group has in common.
 fn by(args: &Args) -> &'static str {
@@ -187,12 +179,12 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
             nodes(&row.pinned_by),
             row.key.clone(),
         ]);
-        line.below(stack_lines(&row.stack))
+        line.below(lines::stack(&row.stack))
     };
     if !report.groups.is_empty() {
         table.print_lines(out, || report.groups.iter().map(line))?;
     }
-    print_hidden(out, report.groups_total - report.groups.len())
+    lines::more(out, report.groups_total - report.groups.len())
 }
 
 fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::io::Result<()> {
@@ -256,7 +248,7 @@ fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::i
             nodes(&exec.nodes),
             exec.site.clone(),
         ]);
-        line.below(stack_lines(&exec.stack))
+        line.below(lines::stack(&exec.stack))
     };
     table.print_lines(out, || execs.iter().map(line))
 }
@@ -293,7 +285,7 @@ fn print_graphs(out: &mut dyn Write, graphs: &Lazy<GraphRow>, wide: bool) -> std
             graph.tag.clone(),
             graph.site.clone(),
         ]);
-        line.below(stack_lines(&graph.stack))
+        line.below(lines::stack(&graph.stack))
     };
     table.print_lines(out, || graphs.iter().map(line))
 }

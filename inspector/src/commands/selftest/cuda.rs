@@ -55,7 +55,7 @@ fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
 ///
 /// # Errors
 /// When no directory can be made for a part.
-pub fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
+pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
     let programs = helper("conformance", &setup.lib).and_then(|first| Ok((first, helper("differ", &setup.lib)?)));
     let (conformance, differ) = match programs {
         Ok(programs) => programs,
@@ -131,7 +131,7 @@ fn preloaded(
 }
 
 /// Whether a process had the shim do its work, on every call.
-pub fn preload_is_active(under: &Under, pid: u32) -> std::result::Result<(), String> {
+pub(super) fn preload_is_active(under: &Under, pid: u32) -> std::result::Result<(), String> {
     let snapshot = ledger(under, pid).ok_or("the preloaded process left no ledger")?;
     let header = &snapshot.header;
     if header.interception != Interception::Complete as u32 {

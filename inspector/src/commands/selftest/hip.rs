@@ -15,7 +15,7 @@ const RETARGET: (&str, &str) = ("GPUMEM_HIP_RETARGET", "1");
 ///
 /// # Errors
 /// When no directory can be made for a part.
-pub fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
+pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
     let exe = std::env::current_exe().map_err(|error| Failure::io("cannot find gpumem itself", &error))?;
     let suite = Suite { program: &exe, args: &["selftest", "--hip-probe"], says: "selftest:" };
     eprintln!("selftest: graphs through the HIP runtime, natively and preloaded");

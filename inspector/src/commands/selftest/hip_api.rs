@@ -5,13 +5,13 @@ use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// Streams, graphs, nodes, execs, events, modules, functions: HIP's pointers.
-pub type Handle = *mut c_void;
-pub type Status = c_int;
+pub(super) type Handle = *mut c_void;
+pub(super) type Status = c_int;
 
 /// `hipMemsetParams`: fields in HIP's order, which is not CUDA's.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct MemsetParams {
+pub(super) struct MemsetParams {
     pub dst: *mut c_void,
     pub element_size: c_uint,
     pub height: usize,
@@ -20,22 +20,22 @@ pub struct MemsetParams {
     pub width: usize,
 }
 
-pub const HOST_TO_DEVICE: c_int = 1;
-pub const DEVICE_TO_HOST: c_int = 2;
-pub const DEVICE_TO_DEVICE: c_int = 3;
+pub(super) const HOST_TO_DEVICE: c_int = 1;
+pub(super) const DEVICE_TO_HOST: c_int = 2;
+pub(super) const DEVICE_TO_DEVICE: c_int = 3;
 /// `hipStreamNonBlocking`.
-pub const NON_BLOCKING: c_uint = 1;
+pub(super) const NON_BLOCKING: c_uint = 1;
 /// `hipStreamCaptureModeRelaxed`.
-pub const RELAXED: c_int = 2;
+pub(super) const RELAXED: c_int = 2;
 /// `hipEventDisableTiming`.
-pub const NO_TIMING: c_uint = 2;
+pub(super) const NO_TIMING: c_uint = 2;
 
 macro_rules! functions {
     ($($name:ident($($arg:ty),*);)*) => {
         /// The runtime, opened; its functions under their own names.
         #[allow(non_snake_case)]
-        pub struct Hip {
-            $(pub $name: unsafe extern "C" fn($($arg),*) -> Status,)*
+        pub(super) struct Hip {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Status,)*
             library: Library,
         }
 
@@ -110,7 +110,7 @@ impl Hip {
     ///
     /// # Errors
     /// Why there is none, or no device.
-    pub fn open() -> Result<Self, String> {
+    pub(super) fn open() -> Result<Self, String> {
         let hip = Self::of(open("libamdhip64.so").ok_or("libamdhip64.so is not installed")?)?;
         let mut count = 0;
         // SAFETY: writes the number.
@@ -121,7 +121,7 @@ impl Hip {
     }
 
     /// The first device and the runtime's version.
-    pub fn device_line(&self) -> String {
+    pub(super) fn device_line(&self) -> String {
         let (mut name, mut version) = ([0; 256], 0);
         // SAFETY: writes at most the 255 bytes of a zeroed buffer, and the number.
         let name = unsafe {
@@ -189,7 +189,7 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
 ///
 /// # Errors
 /// Why there is none here.
-pub fn kernel(hip: &Hip) -> Result<Handle, String> {
+pub(super) fn kernel(hip: &Hip) -> Result<Handle, String> {
     let image = code(hip)?;
     let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: an image that lives as long as the process; writes the handles.

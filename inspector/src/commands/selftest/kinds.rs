@@ -7,15 +7,15 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 /// Sets words of a block.
-pub fn fill(to: *mut u8, number: u32, words: usize) -> MemsetParams {
+pub(super) fn fill(to: *mut u8, number: u32, words: usize) -> MemsetParams {
     MemsetParams { dst: to.cast(), element_size: 4, height: 1, pitch: words * 4, value: number, width: words }
 }
 
-pub fn half(block: *mut u8) -> *mut u8 {
+pub(super) fn half(block: *mut u8) -> *mut u8 {
     block.wrapping_add(BYTES)
 }
 
-pub fn sets_and_copies(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+pub(super) fn sets_and_copies(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
     p.add_copy(graph, &[set], half(block), block, BYTES)?;
@@ -24,7 +24,7 @@ pub fn sets_and_copies(p: &Probe, block: *mut u8, number: u32) -> Result<Made, S
 
 /// Elements of one, two and four bytes, in one row and in several: alike to everything that looks at
 /// kinds and edges alone. Numbers have four bytes that are alike.
-pub fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+pub(super) fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let size = [1, 2, 4][number as usize % 3];
     let value = (u64::from(number) & ((1 << (8 * size)) - 1)) as u32;
@@ -37,7 +37,7 @@ pub fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Sto
 }
 
 /// One set, three copies beside one another, all joined.
-pub fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+pub(super) fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
     let mut copies = Vec::new();
@@ -50,7 +50,7 @@ pub fn forks(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
 }
 
 /// The same nodes, whose edges differ from one number to the next: a chain, or a fork.
-pub fn shapes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+pub(super) fn shapes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let graph = p.graph()?;
     let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
     let first = p.add_copy(graph, &[set], half(block), block, BYTES / 2)?;
@@ -59,7 +59,7 @@ pub fn shapes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     Ok(Made { graph, set })
 }
 
-pub fn child(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+pub(super) fn child(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let inner = p.graph()?;
     p.add_set(inner, &[], &fill(block, number, WORDS))?;
     let graph = p.graph()?;
@@ -72,7 +72,7 @@ pub fn child(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
 }
 
 /// Recorded from two streams, with the second joined by events.
-pub fn captured(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+pub(super) fn captured(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let [a, b] = p.streams;
     let (mut graph, mut forked, mut joined) = (null_mut(), null_mut(), null_mut());
     let byte = (number & 0xff) as i32;
@@ -94,7 +94,7 @@ pub fn captured(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
 }
 
 /// Kernels of several grids; recorded, since that is how programs come by kernel nodes.
-pub fn kernels(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+pub(super) fn kernels(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
     let kernel = *p.kernel.as_ref().map_err(|why| Stop::Skip(why.clone()))?;
     let (s, mut graph) = (p.streams[0], null_mut());
     let (mut words, mut value, grid) = (WORDS as u64, number, 1 + number % 4);

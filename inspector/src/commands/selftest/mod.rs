@@ -3,9 +3,10 @@
 //!
 //! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem's own.
 //! * [`hip`]: graphs through the HIP runtime, by this very program in processes of their own.
-//! * [`probe`]: those checks; [`kinds`]: their graphs; [`hip_api`]: the HIP runtime as they call it.
+//! * [`checks`]: those checks; [`kinds`]: their graphs; [`probe`]: what both work with; [`hip_api`]: the HIP runtime as they call it.
 //! * [`suite`]: how a suite of checks is run, whatever becomes of its process.
 
+mod checks;
 mod cuda;
 mod hip;
 mod hip_api;
@@ -13,10 +14,11 @@ mod kinds;
 mod probe;
 mod suite;
 
-use super::{Context, run};
+use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
+use crate::launch::library;
+use crate::text;
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
-use crate::view::text;
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -33,7 +35,7 @@ use suite::{Check, Outcome};
 ///
 /// Exit code: 0 all held, 1 something failed, 2 it could not run.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// How long random graph programs are run
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: u64,
@@ -191,51 +193,56 @@ struct Report {
     put: Option<PathBuf>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// [`Code::Error`] when something failed, [`Code::Usage`] (2) when nothing could be run.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
-    if args.hip_probe {
-        return probe::main(args.list, args.after.as_deref());
-    }
-    let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
-    let lib = run::library(args.lib.as_deref()).map_err(cannot)?;
-    run::preload(&lib, None).map_err(cannot)?;
-    let dir = match &args.keep {
-        Some(dir) => std::path::absolute(dir).map_err(|error| cannot(Failure::io(dir.display(), &error)))?,
-        None => std::env::temp_dir().join(format!("gpumem-selftest-{}", std::process::id())),
-    };
-    if args.keep.is_none() {
-        // Made here and now: one that is there is somebody else's.
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
-        made.map_err(|error| cannot(Failure::io(format!("cannot make {}", dir.display()), &error)))?;
-    }
-    private(&dir).map_err(cannot)?;
-    let setup = Setup { lib, dir, seconds: args.seconds, seed: args.seed };
-    let (mut sections, mut not_run) = (Vec::new(), Vec::new());
-    for section in [cuda::section(&setup)?, hip::section(&setup)?] {
-        match section {
-            Ok(section) => sections.push(section),
-            Err(why) => not_run.push(why),
+impl Command for Args {
+    const NAME: &'static str = "selftest";
+    const READS_LEDGERS: bool = false;
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// [`Code::Error`] when something failed, [`Code::Usage`] (2) when nothing could be run.
+    fn run(&self, context: &Context) -> Result<()> {
+        if self.hip_probe {
+            return checks::main(self.list, self.after.as_deref());
         }
-    }
-    let verdict = match () {
-        () if sections.is_empty() => "could-not-run",
-        () if sections.iter().all(Section::held) => "held",
-        () => "failed",
-    };
-    let put = args.keep.is_some() || verdict == "failed";
-    if !put {
-        // Nothing in it that anybody needs; what is left of it is in the way of nobody.
-        let _ = std::fs::remove_dir_all(&setup.dir);
-    }
-    let report = Report { verdict, sections, not_run, put: put.then_some(setup.dir) };
-    context.print(&report, print)?;
-    match verdict {
-        "held" => Ok(()),
-        "failed" => Err(Failure::error("a part of the selftest failed")),
-        _ => Err(Failure::new(Code::Usage, "the selftest could not run")),
+        let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
+        let lib = library::find(self.lib.as_deref()).map_err(cannot)?;
+        library::preload(&lib, None).map_err(cannot)?;
+        let dir = match &self.keep {
+            Some(dir) => std::path::absolute(dir).map_err(|error| cannot(Failure::io(dir.display(), &error)))?,
+            None => std::env::temp_dir().join(format!("gpumem-selftest-{}", std::process::id())),
+        };
+        if self.keep.is_none() {
+            // Made here and now: one that is there is somebody else's.
+            let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+            made.map_err(|error| cannot(Failure::io(format!("cannot make {}", dir.display()), &error)))?;
+        }
+        private(&dir).map_err(cannot)?;
+        let setup = Setup { lib, dir, seconds: self.seconds, seed: self.seed };
+        let (mut sections, mut not_run) = (Vec::new(), Vec::new());
+        for section in [cuda::section(&setup)?, hip::section(&setup)?] {
+            match section {
+                Ok(section) => sections.push(section),
+                Err(why) => not_run.push(why),
+            }
+        }
+        let verdict = match () {
+            () if sections.is_empty() => "could-not-run",
+            () if sections.iter().all(Section::held) => "held",
+            () => "failed",
+        };
+        let put = self.keep.is_some() || verdict == "failed";
+        if !put {
+            // Nothing in it that anybody needs; what is left of it is in the way of nobody.
+            let _ = std::fs::remove_dir_all(&setup.dir);
+        }
+        let report = Report { verdict, sections, not_run, put: put.then_some(setup.dir) };
+        context.print(&report, print)?;
+        match verdict {
+            "held" => Ok(()),
+            "failed" => Err(Failure::error("a part of the selftest failed")),
+            _ => Err(Failure::new(Code::Usage, "the selftest could not run")),
+        }
     }
 }
 

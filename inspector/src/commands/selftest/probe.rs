@@ -1,23 +1,18 @@
-//! Graphs through the HIP runtime, checked by what they leave in memory. Runs in a process of its own,
-//! natively or preloaded; there are more execs than the caps under which it is run preloaded.
+//! What the checks of HIP work with: the runtime, streams, a kernel, and execs whose blocks tell what ran.
 
 use super::hip_api::*;
-use super::kinds::*;
-use crate::failure::{Code, Failure, Result as Done};
 use std::ffi::c_void;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 /// A block is two of these; a graph sets the first to a number and copies it to the second.
-pub const WORDS: usize = 64;
-pub const BYTES: usize = WORDS * 4;
-const BLOCK: usize = 2 * BYTES;
-/// Handles that live at once.
-const HANDLES: usize = 16;
+pub(super) const WORDS: usize = 64;
+pub(super) const BYTES: usize = WORDS * 4;
+pub(super) const BLOCK: usize = 2 * BYTES;
 
-type Outcome = Result<(), Stop>;
+pub(super) type Outcome = Result<(), Stop>;
 
 /// Why a check did not end well.
-pub enum Stop {
+pub(super) enum Stop {
     Fail(String),
     Skip(String),
 }
@@ -35,79 +30,31 @@ macro_rules! hip {
 pub(super) use hip;
 
 /// The runtime, two streams, and a kernel or why there is none.
-pub struct Probe {
+pub(super) struct Probe {
     pub hip: Hip,
     pub streams: [Handle; 2],
     pub kernel: Result<Handle, String>,
 }
 
 /// A graph, and the node that sets its block.
-pub struct Made {
+pub(super) struct Made {
     pub graph: Handle,
     pub set: Handle,
 }
 
 /// How graphs of one kind are made: for a block, with a number.
-type Make = fn(&Probe, *mut u8, u32) -> Result<Made, Stop>;
+pub(super) type Make = fn(&Probe, *mut u8, u32) -> Result<Made, Stop>;
 
 /// An exec and its block.
-struct One {
-    block: *mut u8,
-    exec: Handle,
-    number: u32,
-    made: Option<Made>,
-}
-
-type Run = fn(&Probe) -> Outcome;
-
-const CHECKS: &[(&str, Run)] = &[
-    ("memset.in_turn", |p| in_turn(p, sets_and_copies, false)),
-    ("memset.updated", |p| in_turn(p, sets_and_copies, true)),
-    ("memset.element_sizes", |p| in_turn(p, element_sizes, false)),
-    ("forks.in_turn", |p| in_turn(p, forks, false)),
-    ("forks.updated", |p| in_turn(p, forks, true)),
-    ("shapes.in_turn", |p| in_turn(p, shapes, false)),
-    ("children.in_turn", |p| in_turn(p, child, false)),
-    ("captured.in_turn", |p| in_turn(p, captured, false)),
-    ("captured.updated", |p| in_turn(p, captured, true)),
-    ("kernels.in_turn", |p| in_turn(p, kernels, false)),
-    ("kernels.updated", |p| in_turn(p, kernels, true)),
-    ("launches.at_once", at_once),
-    ("update.other_shape_is_refused", refused),
-    ("set.stays_with_its_handle", set_node),
-    ("graph.changed_later", changed_later),
-    ("execs.come_and_go", come_and_go),
-    ("copies.host", host_copies),
-];
-
-/// The hidden form of the command: `--list`, or one JSON line per check.
-///
-/// # Errors
-/// As the conformance suite: code 1 when a check failed, 2 when there is no device.
-pub fn main(list: bool, after: Option<&str>) -> Done<()> {
-    if list {
-        CHECKS.iter().for_each(|(name, _)| println!("{name}"));
-        return Ok(());
-    }
-    let cannot = |why: String| Failure::new(Code::Usage, why);
-    let probe = Probe::open().map_err(cannot)?;
-    eprintln!("selftest: {}", probe.hip.device_line());
-    let from = after.map_or(Some(0), |after| CHECKS.iter().position(|(name, _)| *name == after).map(|at| at + 1));
-    let mut failed = false;
-    for (name, check) in &CHECKS[from.ok_or_else(|| cannot("no check has this name".into()))?..] {
-        let (result, detail) = match check(&probe) {
-            Ok(()) => ("ok", Vec::new()),
-            Err(Stop::Skip(why)) => ("skip", vec![why]),
-            Err(Stop::Fail(why)) => ("fail", vec![why]),
-        };
-        failed |= result == "fail";
-        println!("{}", serde_json::json!({ "check": name, "result": result, "detail": detail }));
-    }
-    if failed { Err(Failure::error("a check failed")) } else { Ok(()) }
+pub(super) struct One {
+    pub(super) block: *mut u8,
+    pub(super) exec: Handle,
+    pub(super) number: u32,
+    pub(super) made: Option<Made>,
 }
 
 impl Probe {
-    fn open() -> Result<Self, String> {
+    pub(super) fn open() -> Result<Self, String> {
         let hip = Hip::open()?;
         let mut streams = [null_mut(); 2];
         for stream in &mut streams {
@@ -121,7 +68,7 @@ impl Probe {
         Ok(Self { hip, streams, kernel })
     }
 
-    fn one(&self, make: Make, number: u32) -> Result<One, Stop> {
+    pub(super) fn one(&self, make: Make, number: u32) -> Result<One, Stop> {
         let mut block = null_mut::<c_void>();
         hip!(self, hipMalloc(&mut block, BLOCK));
         let block = block.cast::<u8>();
@@ -129,20 +76,20 @@ impl Probe {
         Ok(One { block, exec: self.instantiate(&made)?, number, made: Some(made) })
     }
 
-    fn instantiate(&self, made: &Made) -> Result<Handle, Stop> {
+    pub(super) fn instantiate(&self, made: &Made) -> Result<Handle, Stop> {
         let mut exec = null_mut();
         hip!(self, hipGraphInstantiate(&mut exec, made.graph, null_mut(), null_mut(), 0));
         Ok(exec)
     }
 
-    fn graph_gone(&self, one: &mut One) -> Outcome {
+    pub(super) fn graph_gone(&self, one: &mut One) -> Outcome {
         if let Some(made) = one.made.take() {
             hip!(self, hipGraphDestroy(made.graph));
         }
         Ok(())
     }
 
-    fn launch(&self, one: &One, stream: Handle) -> Outcome {
+    pub(super) fn launch(&self, one: &One, stream: Handle) -> Outcome {
         hip!(self, hipGraphLaunch(one.exec, stream));
         // SAFETY: only looks at this thread's last error.
         match unsafe { (self.hip.hipGetLastError)() } {
@@ -152,7 +99,7 @@ impl Probe {
     }
 
     /// Overwrites the block, launches, looks.
-    fn launch_and_look(&self, one: &One, stream: Handle) -> Outcome {
+    pub(super) fn launch_and_look(&self, one: &One, stream: Handle) -> Outcome {
         hip!(self, hipMemset(one.block.cast(), 0xee, BLOCK));
         hip!(self, hipDeviceSynchronize());
         self.launch(one, stream)?;
@@ -166,7 +113,7 @@ impl Probe {
         Ok(words)
     }
 
-    fn holds(&self, one: &One, number: u32) -> Outcome {
+    pub(super) fn holds(&self, one: &One, number: u32) -> Outcome {
         let words = self.words(one.block)?;
         match words.iter().position(|&word| word != number) {
             None => Ok(()),
@@ -174,7 +121,7 @@ impl Probe {
         }
     }
 
-    fn end(&self, mut one: One) -> Outcome {
+    pub(super) fn end(&self, mut one: One) -> Outcome {
         hip!(self, hipGraphExecDestroy(one.exec));
         self.graph_gone(&mut one)?;
         hip!(self, hipFree(one.block.cast()));
@@ -182,19 +129,19 @@ impl Probe {
     }
 
     /// An empty graph.
-    pub fn graph(&self) -> Result<Handle, Stop> {
+    pub(super) fn graph(&self) -> Result<Handle, Stop> {
         let mut graph = null_mut();
         hip!(self, hipGraphCreate(&mut graph, 0));
         Ok(graph)
     }
 
-    pub fn add_set(&self, graph: Handle, after: &[Handle], params: &MemsetParams) -> Result<Handle, Stop> {
+    pub(super) fn add_set(&self, graph: Handle, after: &[Handle], params: &MemsetParams) -> Result<Handle, Stop> {
         let mut node = null_mut();
         hip!(self, hipGraphAddMemsetNode(&mut node, graph, after.as_ptr(), after.len(), params));
         Ok(node)
     }
 
-    pub fn add_copy(
+    pub(super) fn add_copy(
         &self,
         graph: Handle,
         after: &[Handle],
@@ -210,170 +157,4 @@ impl Probe {
         );
         Ok(node)
     }
-}
-
-/// Numbers whose four bytes are alike, so that every kind of graph can write them.
-fn number(of: usize) -> u32 {
-    (1 + of as u32 % 250) * 0x0101_0101
-}
-
-/// Handles launched in turn, on two streams; every other one's graph is destroyed at once. With `update`
-/// each is given another graph by hipGraphExecUpdate between the rounds.
-fn in_turn(p: &Probe, make: Make, update: bool) -> Outcome {
-    let mut all = Vec::new();
-    for i in 0..HANDLES {
-        let mut one = p.one(make, number(i))?;
-        if i % 2 == 1 {
-            p.graph_gone(&mut one)?;
-        }
-        all.push(one);
-    }
-    for round in 0..3 {
-        for (i, one) in all.iter().enumerate() {
-            p.launch_and_look(one, p.streams[(i + round) % 2])?;
-        }
-        for (i, one) in all.iter_mut().enumerate().filter(|_| update) {
-            let next = make(p, one.block, number(100 + 20 * round + i))?;
-            let (mut node, mut result) = (null_mut(), -1);
-            // SAFETY: a live exec that does not run, a live graph; writes both.
-            let status = unsafe { (p.hip.hipGraphExecUpdate)(one.exec, next.graph, &mut node, &mut result) };
-            hip!(p, hipGraphDestroy(next.graph));
-            if status != 0 {
-                // SAFETY: takes this thread's last error back.
-                unsafe { (p.hip.hipGetLastError)() };
-                return Err(Stop::Fail(format!(
-                    "hipGraphExecUpdate gives {status}, result {result}, for a like graph"
-                )));
-            }
-            one.number = number(100 + 20 * round + i);
-        }
-    }
-    all.into_iter().try_for_each(|one| p.end(one))
-}
-
-/// Nobody waits: all run at once, on two streams, several times each.
-fn at_once(p: &Probe) -> Outcome {
-    let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
-    for round in 0..3 {
-        for (i, one) in all.iter().enumerate() {
-            hip!(p, hipMemsetAsync(one.block.cast(), 0xee, BLOCK, p.streams[i % 2]));
-            p.launch(one, p.streams[i % 2])?;
-        }
-        if round == 2 {
-            hip!(p, hipDeviceSynchronize());
-        }
-    }
-    all.iter().try_for_each(|one| p.holds(one, one.number))?;
-    all.into_iter().try_for_each(|one| p.end(one))
-}
-
-/// A graph of another shape is refused, and the exec stays what it was.
-fn refused(p: &Probe) -> Outcome {
-    let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
-    for one in &all {
-        let other = forks(p, one.block, number(200))?;
-        let (mut node, mut result) = (null_mut(), -1);
-        // SAFETY: a live exec that does not run, a live graph; writes both. Then takes the last error back.
-        let status = unsafe {
-            let status = (p.hip.hipGraphExecUpdate)(one.exec, other.graph, &mut node, &mut result);
-            (p.hip.hipGetLastError)();
-            status
-        };
-        hip!(p, hipGraphDestroy(other.graph));
-        if status == 0 {
-            return Err(Stop::Fail("hipGraphExecUpdate takes a graph of another shape".into()));
-        }
-    }
-    for (i, one) in all.iter().enumerate() {
-        p.launch_and_look(one, p.streams[i % 2])?;
-    }
-    all.into_iter().try_for_each(|one| p.end(one))
-}
-
-/// A node that was set through one handle is set in no other.
-fn set_node(p: &Probe) -> Outcome {
-    let mut all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
-    for (i, one) in all.iter_mut().enumerate().filter(|(i, _)| i % 4 == 0) {
-        let params = fill(one.block, number(150 + i), WORDS);
-        let set = one.made.as_ref().map_or(null_mut(), |made| made.set);
-        hip!(p, hipGraphExecMemsetNodeSetParams(one.exec, set, &params));
-        one.number = number(150 + i);
-    }
-    for round in 0..3 {
-        for (i, one) in all.iter().enumerate() {
-            p.launch_and_look(one, p.streams[(i + round) % 2])?;
-        }
-    }
-    all.into_iter().try_for_each(|one| p.end(one))
-}
-
-/// What the program does to its graph after it was instantiated is for the next instantiate.
-fn changed_later(p: &Probe) -> Outcome {
-    let all = (0..HANDLES).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
-    for (i, one) in all.iter().enumerate() {
-        let made = one.made.as_ref().expect("kept");
-        hip!(p, hipGraphMemsetNodeSetParams(made.set, &fill(one.block, number(170 + i), WORDS)));
-    }
-    for round in 0..2 {
-        for (i, one) in all.iter().enumerate() {
-            p.launch_and_look(one, p.streams[(i + round) % 2])?;
-        }
-    }
-    for (i, one) in all.into_iter().enumerate() {
-        let exec = p.instantiate(one.made.as_ref().expect("kept"))?;
-        hip!(p, hipGraphExecDestroy(one.exec));
-        let one = One { exec, number: number(170 + i), ..one };
-        p.launch_and_look(&one, p.streams[i % 2])?;
-        p.end(one)?;
-    }
-    Ok(())
-}
-
-/// Many short lives beside a few long ones.
-fn come_and_go(p: &Probe) -> Outcome {
-    let kept = (0..4).map(|i| p.one(sets_and_copies, number(i))).collect::<Result<Vec<_>, _>>()?;
-    for i in 0..100 {
-        let one = p.one(if i % 3 == 0 { forks } else { sets_and_copies }, number(10 + i))?;
-        p.launch_and_look(&one, p.streams[i % 2])?;
-        p.end(one)?;
-        p.launch_and_look(&kept[i % 4], p.streams[0])?;
-    }
-    kept.into_iter().try_for_each(|one| p.end(one))
-}
-
-/// From the host and back: the host's memory is read when the graph runs.
-fn host_copies(p: &Probe) -> Outcome {
-    let mut blocks = Vec::new();
-    // The graphs hold these addresses: the memory stays where it is, and is touched by pointer only.
-    let host = vec![0_u32; HANDLES * 2 * WORDS].leak().as_mut_ptr();
-    let part = |i: usize, half: usize| host.wrapping_add((2 * i + half) * WORDS);
-    for i in 0..HANDLES {
-        let mut block = null_mut::<c_void>();
-        hip!(p, hipMalloc(&mut block, BLOCK));
-        let (graph, mut up, mut down) = (p.graph()?, null_mut(), null_mut());
-        let (from, to) = (part(i, 0).cast(), part(i, 1).cast());
-        hip!(p, hipGraphAddMemcpyNode1D(&mut up, graph, null(), 0, block, from, BYTES, HOST_TO_DEVICE));
-        hip!(p, hipGraphAddMemcpyNode1D(&mut down, graph, &up, 1, to, block, BYTES, DEVICE_TO_HOST));
-        let exec = p.instantiate(&Made { graph, set: null_mut() })?;
-        hip!(p, hipGraphDestroy(graph));
-        blocks.push((exec, block));
-    }
-    for round in 0..3 {
-        for (i, &(exec, _)) in blocks.iter().enumerate() {
-            let number = number(30 * round + i);
-            // SAFETY: inside the leaked memory; nothing runs that uses it.
-            (0..WORDS).for_each(|at| unsafe { part(i, 0).add(at).write(number) });
-            hip!(p, hipGraphLaunch(exec, p.streams[i % 2]));
-            hip!(p, hipStreamSynchronize(p.streams[i % 2]));
-            // SAFETY: as above; the graph has run.
-            if let Some(at) = (0..WORDS).find(|&at| unsafe { part(i, 1).add(at).read_volatile() } != number) {
-                return Err(Stop::Fail(format!("word {at} did not come back from the device in round {round}")));
-            }
-        }
-    }
-    for (exec, block) in blocks {
-        hip!(p, hipGraphExecDestroy(exec));
-        hip!(p, hipFree(block));
-    }
-    Ok(())
 }

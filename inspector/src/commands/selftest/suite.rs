@@ -21,7 +21,7 @@ const MOST_DEATHS: usize = 8;
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub(super) enum Outcome {
     Ok,
     Fail,
     Skip,
@@ -29,7 +29,7 @@ pub enum Outcome {
 
 /// One check.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Check {
+pub(super) struct Check {
     #[serde(rename = "check")]
     pub name: String,
     pub result: Outcome,
@@ -37,7 +37,7 @@ pub struct Check {
 }
 
 /// A process that ended, or was ended.
-pub struct Ended {
+pub(super) struct Ended {
     /// `None`: it stood still and was killed.
     pub status: Option<ExitStatus>,
     pub pid: u32,
@@ -46,7 +46,7 @@ pub struct Ended {
 
 impl Ended {
     /// How, in words.
-    pub fn words(&self) -> String {
+    pub(super) fn words(&self) -> String {
         match self.status {
             None => format!("it stood still for {} s and was killed", PATIENCE.as_secs()),
             Some(status) => match status.signal() {
@@ -57,21 +57,21 @@ impl Ended {
     }
 
     /// The last line that it said.
-    pub fn last_words(&self) -> &str {
+    pub(super) fn last_words(&self) -> &str {
         self.stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("")
     }
 }
 
 /// How processes are run: what is preloaded, where its ledgers go, its variables.
 #[derive(Clone)]
-pub struct Under<'a> {
+pub(super) struct Under<'a> {
     pub lib: &'a Path,
     pub ledgers: PathBuf,
     pub variables: Vec<(&'static str, &'static str)>,
 }
 
 /// A command in the environment of a run: without variables of ours, but for those of the run.
-pub fn command(program: &Path, under: Option<&Under>) -> Command {
+pub(super) fn command(program: &Path, under: Option<&Under>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GPUMEM_")) {
         command.env_remove(name);
@@ -87,7 +87,11 @@ pub fn command(program: &Path, under: Option<&Under>) -> Command {
 
 /// Runs a process; `line` gets each line of its stdout. With `patience` it is killed when none came
 /// for so long, else when `deadline` is over.
-pub fn watch(mut command: Command, deadline: Option<Duration>, mut line: impl FnMut(String)) -> Result<Ended, String> {
+pub(super) fn watch(
+    mut command: Command,
+    deadline: Option<Duration>,
+    mut line: impl FnMut(String),
+) -> Result<Ended, String> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdout(Stdio::piped())
@@ -134,7 +138,7 @@ pub fn watch(mut command: Command, deadline: Option<Duration>, mut line: impl Fn
 }
 
 /// What a suite said.
-pub struct Told {
+pub(super) struct Told {
     pub checks: Vec<Check>,
     /// The line in which it names the device.
     pub device: String,
@@ -143,7 +147,7 @@ pub struct Told {
 }
 
 /// A program with checks, and how it is told to run them.
-pub struct Suite<'a> {
+pub(super) struct Suite<'a> {
     pub program: &'a Path,
     /// Before `--list`, `--json` and `--after`.
     pub args: &'a [&'a str],
@@ -165,7 +169,7 @@ impl Suite<'_> {
     ///
     /// # Errors
     /// Why it cannot run here.
-    pub fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<Told, String> {
+    pub(super) fn run(&self, under: Option<&Under>, log: Option<&Path>) -> Result<Told, String> {
         let mut log = log.and_then(|log| File::create(log).ok());
         let mut told = Told { checks: Vec::new(), device: String::new(), pid: 0 };
         let mut after: Option<String> = None;
@@ -207,7 +211,7 @@ impl Suite<'_> {
 }
 
 /// What the shim recorded of a process.
-pub fn ledger(under: &Under, pid: u32) -> Option<Snapshot> {
+pub(super) fn ledger(under: &Under, pid: u32) -> Option<Snapshot> {
     let entries = std::fs::read_dir(&under.ledgers).ok()?;
     let mut files = entries.flatten().filter(|entry| {
         let name = entry.file_name();

@@ -1,11 +1,10 @@
 //! The pool in words: for the head of `top`, for `doctor`, and as a part of `stats`.
 
-use super::allocs::stack_lines;
-use super::stats::line;
+use super::lines::{self, line};
 use crate::model::pool::{OfContext, Pool, StrandedSite};
+use crate::text::units;
+use crate::text::{clean, count};
 use crate::view::table::{HEAD, Side, Table, WARN, paint};
-use crate::view::text::{clean, count};
-use crate::view::units;
 use std::io::Write;
 
 /// "at most 1.0 GiB", or what holds where nothing is set.
@@ -17,12 +16,12 @@ fn bound(pool: &Pool) -> String {
 }
 
 /// The share of allocations that a kept block served; empty without any.
-pub fn hit_rate(pool: &Pool) -> String {
+pub(crate) fn hit_rate(pool: &Pool) -> String {
     units::percent(pool.hits, pool.hits.saturating_add(pool.misses).saturating_add(pool.passed))
 }
 
 /// One line for the head of a view; none where the pool was never needed.
-pub fn head(pool: &Pool) -> Option<String> {
+pub(crate) fn head(pool: &Pool) -> Option<String> {
     if !pool.seen() {
         let off = pool.state == "off";
         return off.then(|| format!("pool off: {}", clean(&pool.reason)));
@@ -40,12 +39,12 @@ pub fn head(pool: &Pool) -> Option<String> {
 }
 
 /// How many lines [`print_head`] writes.
-pub fn height(pool: &Pool) -> usize {
+pub(crate) fn height(pool: &Pool) -> usize {
     usize::from(head(pool).is_some()) + usize::from(worst(pool).is_some())
 }
 
 /// Prints [`head`], and a warning where memory is stranded.
-pub fn print_head(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
+pub(crate) fn print_head(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if let Some(line) = head(pool) {
         writeln!(out, "{line}")?;
     }
@@ -61,7 +60,7 @@ fn worst(pool: &Pool) -> Option<&StrandedSite> {
 }
 
 /// A call site that strands memory, in words.
-pub fn stranded_words(site: &StrandedSite) -> String {
+pub(crate) fn stranded_words(site: &StrandedSite) -> String {
     format!(
         "{} in {} lie unused while {} asks for more, as reported {} ago",
         units::bytes(site.bytes),
@@ -73,7 +72,7 @@ pub fn stranded_words(site: &StrandedSite) -> String {
 
 /// The part of `stats`; nothing where no memory was ever asked for. `stacks`: with the call stacks of
 /// what is stranded.
-pub fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Result<()> {
+pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Result<()> {
     if pool.state == "unused" && !pool.seen() {
         return Ok(());
     }
@@ -209,7 +208,7 @@ fn print_stranded(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Re
             site.site.clone(),
         ]);
         if stacks {
-            table.below(stack_lines(&site.stack));
+            table.below(lines::stack(&site.stack));
         }
     }
     table.print(out)

@@ -1,22 +1,25 @@
-//! Text from elsewhere (names, tags, paths, messages) made fit for a terminal.
+//! Words: text from elsewhere (names, tags, paths, messages) made fit for a terminal, and numbers with [`units`].
+
+pub(crate) mod units;
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 /// True for characters that a terminal may act on, or that reorder what is shown.
-pub(super) fn hostile(c: char) -> bool {
+pub(crate) fn hostile(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Text in which every control character is written out, as `\x1b`.
-pub fn clean(text: &str) -> Cow<'_, str> {
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
 /// As [`clean`], with line breaks kept.
-pub fn clean_lines(text: &str) -> Cow<'_, str> {
+pub(crate) fn clean_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| c == '\n')
 }
 
@@ -39,7 +42,7 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// A name that need not be UTF-8 as text: each byte that is none is written as `\\xNN`.
-pub fn os(name: &OsStr) -> Cow<'_, str> {
+pub(crate) fn os(name: &OsStr) -> Cow<'_, str> {
     if let Some(text) = name.to_str() {
         return Cow::Borrowed(text);
     }
@@ -53,8 +56,26 @@ pub fn os(name: &OsStr) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// A path in JSON, as [`os`] writes it.
+pub(crate) fn serialize_path<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&os(path.as_os_str()))
+}
+
+/// As [`serialize_path`], where there may be none.
+pub(crate) fn serialize_maybe_path<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => to.serialize_some(&os(path.as_os_str())),
+        None => to.serialize_none(),
+    }
+}
+
+/// The part of a path behind its last slash, at most as long as a file's name can be.
+pub(crate) fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).chars().take(255).collect()
+}
+
 /// As [`shell_word`], for a name that need not be UTF-8.
-pub fn os_word(name: &OsStr) -> String {
+pub(crate) fn os_word(name: &OsStr) -> String {
     match name.to_str() {
         Some(word) => shell_word(word),
         None => format!("$'{}'", os(name).replace('\'', "\\'")),
@@ -62,7 +83,7 @@ pub fn os_word(name: &OsStr) -> String {
 }
 
 /// A word as a shell wants it, quoted only where needed.
-pub fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -71,7 +92,7 @@ pub fn shell_word(word: &str) -> String {
 }
 
 /// The middle left out where text is longer than `max` columns.
-pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
+pub(crate) fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     let width = unicode_width::UnicodeWidthStr::width(text);
     if width <= max || max < 4 {
         return Cow::Borrowed(text);
@@ -95,7 +116,7 @@ fn take(chars: impl Iterator<Item = char>, columns: usize) -> String {
 }
 
 /// A painted line cut at so many columns; its styles are kept, and ended where it is cut.
-pub fn cut(line: &str, columns: usize) -> String {
+pub(crate) fn cut(line: &str, columns: usize) -> String {
     let mut out = String::with_capacity(line.len());
     let (mut left, mut in_style) = (columns, false);
     for c in line.chars() {
@@ -116,13 +137,13 @@ pub fn cut(line: &str, columns: usize) -> String {
 }
 
 /// "1 graph", "2 graphs", "2 launches".
-pub fn count(n: u64, one: &str) -> String {
+pub(crate) fn count(n: u64, one: &str) -> String {
     let end = match n {
         1 => "",
         _ if one.ends_with("ch") || one.ends_with('s') => "es",
         _ => "s",
     };
-    format!("{} {one}{end}", super::units::number(n))
+    format!("{} {one}{end}", units::number(n))
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
 //! Numbers with units. Exact values belong into JSON.
 
-pub use gpumem_wire::units::bytes;
+pub(crate) use gpumem_wire::units::bytes;
 
 /// Bytes with their sign; `+0 B` for none.
-pub fn signed_bytes(n: i64) -> String {
+pub(crate) fn signed_bytes(n: i64) -> String {
     format!("{}{}", if n < 0 { '-' } else { '+' }, bytes(n.unsigned_abs()))
 }
 
 /// A number with its sign.
-pub fn signed(n: i64) -> String {
+pub(crate) fn signed(n: i64) -> String {
     format!("{}{}", if n < 0 { '-' } else { '+' }, number(n.unsigned_abs()))
 }
 
 /// A number with its thousands apart: `1,234,567`.
-pub fn number(n: u64) -> String {
+pub(crate) fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -26,7 +26,7 @@ pub fn number(n: u64) -> String {
 }
 
 /// A time span: `850 ns`, `3.2 ms`, `12.5 s`, `4 min 10 s`, `3 h 5 min`, `2 d 4 h`.
-pub fn span(ns: u64) -> String {
+pub(crate) fn span(ns: u64) -> String {
     let s = ns / 1_000_000_000;
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -40,7 +40,7 @@ pub fn span(ns: u64) -> String {
 }
 
 /// Hundredths as percent.
-pub fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     match part as f64 * 100.0 / whole as f64 {
         _ if whole == 0 => String::new(),
         little if part > 0 && little < 1.0 => "<1 %".into(),

@@ -1,10 +1,10 @@
 //! The graph cache in words: for the head of `graphs` and `top`, and as a part of `stats`.
 
-use super::stats::line;
+use super::lines::line;
 use crate::model::cache::{Cache, Thrash};
+use crate::text::units;
+use crate::text::{clean, count};
 use crate::view::table::{HEAD, WARN, paint};
-use crate::view::text::{clean, count};
-use crate::view::units;
 use std::io::Write;
 
 /// "512" or "2.0 GiB"; what has no bound says so.
@@ -24,12 +24,12 @@ fn real(cache: &Cache) -> String {
 }
 
 /// The share of launches that found their exec ready; empty without launches.
-pub fn hit_rate(cache: &Cache) -> String {
+pub(crate) fn hit_rate(cache: &Cache) -> String {
     units::percent(cache.hits, cache.launches)
 }
 
 /// What thrashes and what to set.
-pub fn thrash_words(thrash: &Thrash) -> String {
+pub(crate) fn thrash_words(thrash: &Thrash) -> String {
     let last = thrash.last_age_ns.map(|age| format!(", last {} ago", units::span(age))).unwrap_or_default();
     format!(
         "the graph cache thrashed {}{last}: raise {}, as {}={}",
@@ -41,7 +41,7 @@ pub fn thrash_words(thrash: &Thrash) -> String {
 }
 
 /// A few lines for the head of a view; one where the cache is off, none where it was never needed.
-pub fn lines(cache: &Cache) -> Vec<String> {
+pub(crate) fn lines(cache: &Cache) -> Vec<String> {
     if cache.state == "unused" && !cache.seen() {
         return Vec::new();
     }
@@ -88,8 +88,16 @@ fn saved(cache: &Cache) -> &'static str {
     if cache.saved_ns < 0 { "lost" } else { "saved" }
 }
 
+/// Pinned handles in words: "3 event-nodes, 1 memory-nodes"; empty if there are none.
+pub(crate) fn pinned_words(cache: &Cache) -> String {
+    let mut reasons: Vec<_> = cache.pinned_by.iter().collect();
+    reasons.sort_by_key(|&(name, &n)| (std::cmp::Reverse(n), name));
+    let words = reasons.iter().map(|(name, n)| format!("{} {name}", units::number(**n)));
+    words.collect::<Vec<_>>().join(", ")
+}
+
 fn pinned(cache: &Cache, before: &str) -> String {
-    match cache.pinned_words() {
+    match pinned_words(cache) {
         words if words.is_empty() => String::new(),
         words => {
             format!("{}{} pinned ({words})", if before.is_empty() { "; " } else { before }, units::number(cache.pinned))
@@ -98,12 +106,12 @@ fn pinned(cache: &Cache, before: &str) -> String {
 }
 
 /// How many lines [`print_head`] writes.
-pub fn height(cache: &Cache) -> usize {
+pub(crate) fn height(cache: &Cache) -> usize {
     lines(cache).len() + usize::from(cache.thrash.is_some())
 }
 
 /// Prints [`lines`], and a warning where it thrashes.
-pub fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+pub(crate) fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     for line in lines(cache) {
         writeln!(out, "{line}")?;
     }
@@ -118,7 +126,7 @@ fn print_thrash(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
 }
 
 /// The part of `stats`; nothing where no exec was ever made.
-pub fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     if cache.state == "unused" && !cache.seen() {
         return Ok(());
     }
@@ -127,7 +135,7 @@ pub fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     line(out, cache.state, if cache.state == "on" { "handles are gpumem's own" } else { "" }, &reason)?;
     let n = units::number;
     if cache.pinned > 0 {
-        line(out, &n(cache.pinned), "pinned handles", &cache.pinned_words())?;
+        line(out, &n(cache.pinned), "pinned handles", &pinned_words(cache))?;
     }
     if !cache.seen() {
         return Ok(());

@@ -1,8 +1,6 @@
 //! The command line again with another target: what to type where several processes fit.
 
-use crate::args;
-use crate::view::text::os_word;
-use clap::CommandFactory;
+use crate::text::os_word;
 use std::ffi::{OsStr, OsString};
 
 /// Arguments that name a process or a file.
@@ -10,15 +8,15 @@ const TARGETS: [&str; 3] = ["target", "before", "after"];
 /// No word that anybody types.
 const MARK: &str = "\u{1}target";
 
-/// The words of a command line (the program's name first) with this target in the place of the one that was
+/// The words of a command line of `root` (the program's name first) with this target in the place of the one that was
 /// `asked` for, or at its end; quoted as a shell wants them.
-pub fn with_target(words: &[OsString], asked: Option<&OsStr>, target: &str) -> String {
+pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option<&OsStr>, target: &str) -> String {
     let mut words = words.to_vec();
     // The same word may be an option's value or a mark's name: the parser knows which is the target.
     let place = |at: &usize| {
         let mut tried = words.clone();
         tried[*at] = MARK.into();
-        is_target(&tried)
+        is_target(&root, &tried)
     };
     match (1..words.len()).filter(|&at| Some(words[at].as_os_str()) == asked).find(place) {
         Some(at) => words[at] = target.into(),
@@ -29,8 +27,8 @@ pub fn with_target(words: &[OsString], asked: Option<&OsStr>, target: &str) -> S
 }
 
 /// True if the mark is where a target is.
-fn is_target(words: &[OsString]) -> bool {
-    let Ok(matches) = args::Args::command().try_get_matches_from(words) else { return false };
+fn is_target(root: &clap::Command, words: &[OsString]) -> bool {
+    let Ok(matches) = root.clone().try_get_matches_from(words) else { return false };
     let Some((_, of_command)) = matches.subcommand() else { return false };
     let mut ids = of_command.ids().map(clap::Id::as_str).filter(|id| TARGETS.contains(id));
     ids.any(|id| of_command.get_raw(id).is_some_and(|mut values| values.any(|value| value == MARK)))

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What the start of an ELF file says about its loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub(crate) struct Program {
     pub bits: u8,
     pub machine: u16,
     /// Path of the dynamic loader; `None`: statically linked.
@@ -18,7 +18,7 @@ pub struct Program {
 }
 
 /// Reads an ELF program's headers; `None` for what is none (scripts).
-pub fn program(path: &Path) -> Option<Program> {
+pub(crate) fn program(path: &Path) -> Option<Program> {
     let mut file = open::any(path).ok()?;
     let mut head = [0; 64];
     file.read_exact(&mut head).ok()?;
@@ -91,21 +91,21 @@ fn needed(file: &std::fs::File, segments: &[Segment]) -> Option<Vec<String>> {
 }
 
 /// Whether a library refuses to start unless it comes before all others: AddressSanitizer's.
-pub fn comes_first(library: &str) -> bool {
+pub(crate) fn comes_first(library: &str) -> bool {
     let name = library.rsplit('/').next().unwrap_or(library);
     ["libasan.so", "libclang_rt.asan"].iter().any(|first| name.starts_with(first))
 }
 
 /// Which library of this program's has to come before whatever is preloaded.
-pub fn first_of(path: &Path) -> Option<String> {
+pub(crate) fn first_of(path: &Path) -> Option<String> {
     program(path)?.needed.into_iter().find(|library| comes_first(library))
 }
 
 /// The machine that this binary was built for, as ELF numbers it.
-pub const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+pub(crate) const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// Why a preload does not reach a program; `None`: nothing speaks against it.
-pub fn beyond_reach(path: &Path) -> Option<String> {
+pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
     let meta = std::fs::metadata(path).ok()?;
     // SAFETY: geteuid and getegid have no preconditions and cannot fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };

@@ -1,0 +1,92 @@
+//! The command line, as data: help, completions, man page and docs/cli.md come from here. Runs the command that it
+//! names, and prints a failure.
+
+use crate::args::{Color, Global};
+use crate::commands::Command;
+use crate::context::Context;
+use crate::failure::{Code, Result};
+use crate::view::table::{BAD, paint};
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{CommandFactory, Parser};
+use gpumem_wire::place::DIR_VARIABLE;
+use gpumem_wire::settings::Settings;
+use std::process::ExitCode;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Shows what a process holds on the GPU: which call site, which graph, how many bytes, since when.
+#[derive(Debug, Parser)]
+#[command(name = "gpumem", version, styles = STYLES, max_term_width = 100)]
+pub struct Args {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Parses the command line, runs the command, prints its failure.
+pub fn main() -> ExitCode {
+    // SAFETY: SIG_DFL is a valid disposition; nothing else runs yet. A reader that goes away
+    // (`gpumem allocs | head`) ends us quietly, as it does any other tool.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let args = Args::parse();
+    start_log(args.global.verbose);
+    match args.global.color {
+        Color::Auto => {}
+        Color::Always => anstream::ColorChoice::Always.write_global(),
+        Color::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    ExitCode::from(answer(args) as u8)
+}
+
+/// Runs a command and prints its failure.
+pub fn answer(args: Args) -> Code {
+    match dispatch(args) {
+        Ok(()) => Code::Ok,
+        Err(failure) => {
+            anstream::eprintln!("{} {failure}", paint(BAD, "gpumem:"));
+            failure.code
+        }
+    }
+}
+
+fn dispatch(args: Args) -> Result<()> {
+    let Args { global, command } = args;
+    if command.reads_ledgers() && global.dir.is_none() {
+        warn_of_refused_dir();
+    }
+    let context = Context::new(command.name(), global, Args::command);
+    command.run(&context)?;
+    context.whole()
+}
+
+/// The shim refuses a relative GPUMEM_DIR, and looks elsewhere: who set it would look in vain. Of the others,
+/// doctor has a check of its own, and what is run under the shim is told by that.
+fn warn_of_refused_dir() {
+    let set = std::env::var_os(DIR_VARIABLE).map(|dir| (DIR_VARIABLE.into(), dir));
+    let (_, complaints) = Settings::read(set.into_iter());
+    for complaint in complaints {
+        tracing::warn!("{complaint}");
+    }
+}
+
+fn start_log(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn",
+        1 => "gpumem_inspector=info",
+        _ => "gpumem_inspector=debug",
+    };
+    let filter = EnvFilter::try_from_env("GPUMEM_INSPECTOR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none())
+        .without_time()
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,85 @@
+//! The list of checks, and what one finds.
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Severity {
+    Ok,
+    Info,
+    Warning,
+    Error,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// Name of the check: stays the same between releases.
+    pub id: &'static str,
+    pub severity: Severity,
+    /// The process, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    pub finding: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fix: String,
+}
+
+/// Every check, with what it looks at: what docs/cli.md lists.
+pub const CHECKS: &[(&str, &str)] = &[
+    ("library", "libgpumem.so is found and loads into a program"),
+    ("preload", "each libgpumem.so that LD_PRELOAD of this shell names can be loaded"),
+    (
+        "variables",
+        "every GPUMEM_ variable of this shell is known and has an allowed value, and none of another project stands for one",
+    ),
+    (
+        "directory",
+        "the directory of the ledgers can be written and has space, and others cannot write there: one that GPUMEM_DIR or --dir names may be shared on purpose",
+    ),
+    ("driver", "a GPU driver is installed, and which"),
+    ("runtimes", "CUDA and HIP runtimes that programs here would load"),
+    ("devices", "the device files can be opened"),
+    ("nvml", "the driver's own books on memory can be read"),
+    ("proc", "processes of this user can be looked at"),
+    ("stale-ledgers", "dead processes have left no ledgers"),
+    ("reach", "a preload reaches the program"),
+    ("ledger", "the process has written a readable ledger"),
+    ("interception", "every call of the process is recorded"),
+    ("mode", "the shim does more than record, where it may"),
+    ("pool", "freed memory is kept for the next allocation, in every context"),
+    ("memory", "no allocation ran out of memory"),
+    ("stranded", "no call site asks for more and more while its older buffers lie unused"),
+    ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),
+    ("recording", "recording goes on"),
+    ("left", "a process that is gone had freed its memory (doctor PID)"),
+    ("dropped", "every record fitted into the ledger"),
+    ("stacks", "every recorded call has a call stack"),
+    ("complaints", "the process was started with settings that are known and allowed"),
+    ("aliases", "no variable of another project decides what gpumem does"),
+    ("heartbeat", "the control thread of the process is alive"),
+    ("control", "the process answers on its control socket"),
+    ("tools", "no other tool watches the GPU in the process"),
+    ("version", "shim and gpumem are of the same release"),
+];
+
+impl Finding {
+    /// A finding about this machine.
+    pub(super) fn new(id: &'static str, severity: Severity, finding: impl Into<String>) -> Self {
+        debug_assert!(CHECKS.iter().any(|(known, _)| *known == id), "{id} is not in the list of checks");
+        Self { id, severity, pid: None, finding: finding.into(), fix: String::new() }
+    }
+
+    /// With what to do.
+    pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = fix.into();
+        self
+    }
+
+    /// About a process.
+    pub(super) fn of(mut self, pid: u32) -> Self {
+        self.pid = Some(pid);
+        self
+    }
+}

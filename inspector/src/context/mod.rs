@@ -1,0 +1,171 @@
+//! What every command gets, and what every command is.
+//!
+//! * [`retype`]: the command line again, with another process named.
+
+mod retype;
+
+use crate::args::{Global, Target};
+use crate::failure::{Failure, Result};
+use crate::model::Ledger;
+use crate::source::choose::{self, Asked};
+use crate::source::world::World;
+use crate::view::json;
+use crate::view::out::Limited;
+use std::cell::{Cell, RefCell};
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A command: its arguments, and what it does with them.
+pub(crate) trait Command: clap::Args {
+    /// Its name, as it is typed and as JSON has it.
+    const NAME: &'static str;
+    /// True if it looks for ledgers in the directory that GPUMEM_DIR names.
+    const READS_LEDGERS: bool = true;
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Each command says which.
+    fn run(&self, context: &Context) -> Result<()>;
+}
+
+/// What every command gets.
+pub(crate) struct Context {
+    pub world: World,
+    pub global: Global,
+    /// The command's name, for JSON.
+    name: &'static str,
+    /// The whole command line, as clap knows it.
+    pub root: fn() -> clap::Command,
+    /// What is wrong with a file that was shown all the same.
+    damage: RefCell<Vec<String>>,
+    /// Bytes that the files store that were read.
+    stored: Cell<u64>,
+}
+
+/// An answer has at most this many bytes for every byte that the files store, and so many besides. A stack of 128
+/// frames behind an allocation comes nowhere near.
+const ANSWER_FACTOR: u64 = 1024;
+const ANSWER_BYTES: u64 = 64 << 20;
+
+impl Context {
+    /// What a command of this name gets.
+    pub(crate) fn new(name: &'static str, global: Global, root: fn() -> clap::Command) -> Self {
+        let world = World::here(global.dir.clone());
+        Self { world, global, name, root, damage: RefCell::default(), stored: Cell::default() }
+    }
+
+    /// The ledger that the user means.
+    ///
+    /// # Errors
+    /// See [`choose::ledger`].
+    pub(crate) fn ledger(&self, target: &Target) -> Result<Ledger> {
+        self.choose(target, false)
+    }
+
+    /// As [`Context::ledger`], for commands that ask the process itself: what is dead is not offered.
+    ///
+    /// # Errors
+    /// See [`choose::ledger`].
+    pub(crate) fn live_ledger(&self, target: &Target) -> Result<Ledger> {
+        self.choose(target, true)
+    }
+
+    fn choose(&self, target: &Target, live: bool) -> Result<Ledger> {
+        // --file names a file even if it looks like a pid.
+        let file = target.file.as_ref().map(|file| match file.as_bytes().contains(&b'/') {
+            true => file.clone(),
+            false => Path::new(".").join(file).into_os_string(),
+        });
+        let name = target.target.clone().or(file);
+        let words: Vec<_> = std::env::args_os().collect();
+        let retype = |pid: u32| retype::with_target((self.root)(), &words, target.target.as_deref(), &pid.to_string());
+        let asked = Asked { target: name.as_deref(), live, retype: &retype };
+        let mut ledger = Ledger::of(&self.world, choose::ledger(&self.world, &asked)?);
+        if let Some(cut) = ledger.cut_short()
+            && !self.damage.borrow().contains(&cut)
+        {
+            self.damage.borrow_mut().push(cut);
+        }
+        self.stored.set(self.stored.get().saturating_add(ledger.snapshot.stored));
+        if target.no_symbols {
+            ledger.symbols.disable();
+        }
+        Ok(ledger)
+    }
+
+    /// Fails where what was shown is not all that there was.
+    ///
+    /// # Errors
+    /// What is wrong with the files that were shown.
+    pub(crate) fn whole(&self) -> Result<()> {
+        match self.damage.borrow().as_slice() {
+            [] => Ok(()),
+            damage => Err(Failure::error(damage.join("\n"))),
+        }
+    }
+
+    /// How many rows to show: what was asked for, else all in JSON and a screenful of text.
+    pub(crate) fn rows(&self, asked: Option<usize>) -> usize {
+        match (asked, self.global.json) {
+            (Some(0), _) | (None, true) => usize::MAX,
+            (Some(limit), _) => limit,
+            (None, false) => 40,
+        }
+    }
+
+    /// Prints a report: as JSON if asked, else by `text`.
+    ///
+    /// # Errors
+    /// Those of stdout.
+    pub(crate) fn print<T: serde::Serialize>(
+        &self,
+        report: &T,
+        text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
+    ) -> Result<()> {
+        self.write(|out| match self.global.json {
+            true => json::print(out, self.name, report),
+            false => text(out, report),
+        })
+    }
+
+    /// Writes an answer to stdout as it is made.
+    ///
+    /// # Errors
+    /// Those of stdout; an answer that is out of proportion to the files that were read.
+    pub(crate) fn write(&self, answer: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+        let most = ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR));
+        let mut out = Limited::new(BufWriter::with_capacity(1 << 16, anstream::stdout().lock()), most);
+        let written = answer(&mut out).and_then(|()| out.flush());
+        written.map_err(|error| Failure::io("cannot write to stdout", &error))
+    }
+
+    /// Writes what was rendered to stdout.
+    ///
+    /// # Errors
+    /// Those of stdout.
+    pub(crate) fn say(&self, out: &[u8]) -> Result<()> {
+        let mut stdout = anstream::stdout().lock();
+        let written = stdout.write_all(out).and_then(|()| stdout.flush());
+        written.map_err(|error| Failure::io("cannot write to stdout", &error))
+    }
+
+    /// A report as [`Context::print`] writes it, colours included.
+    ///
+    /// # Errors
+    /// Those of `text`.
+    pub(crate) fn render<T: serde::Serialize>(
+        &self,
+        report: &T,
+        text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
+    ) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        if self.global.json {
+            json::print(&mut out, self.name, report)?;
+        } else {
+            text(&mut out, report)?;
+        }
+        Ok(out)
+    }
+}

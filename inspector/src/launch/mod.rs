@@ -1,0 +1,9 @@
+//! Starting programs under the shim.
+//!
+//! * [`library`]: which libgpumem.so is preloaded.
+//! * [`elf`]: whether a preload reaches a program at all.
+//! * [`start`]: the environment of a command, and becoming it.
+
+pub(crate) mod elf;
+pub(crate) mod library;
+pub(crate) mod start;

@@ -1,0 +1,90 @@
+//! Becoming a command that is to run under the shim.
+
+use super::{elf, library};
+use crate::failure::{Code, Failure, Result};
+use crate::text::shell_word;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+/// What every command under the shim is started with.
+///
+/// # Errors
+/// Where the library was looked for; a path that cannot be preloaded.
+pub(crate) fn environment(
+    lib: Option<&Path>,
+    command: &[OsString],
+    dir: Option<&Path>,
+) -> Result<Vec<(OsString, OsString)>> {
+    let lib = library::find(lib)?;
+    let program = command.first().and_then(|program| find_program(program));
+    let mut environment: Vec<(OsString, OsString)> =
+        vec![("LD_PRELOAD".into(), library::preload(&lib, program.as_deref())?)];
+    if let Some(dir) = dir {
+        let dir = std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?;
+        environment.push(("GPUMEM_DIR".into(), dir.into()));
+    }
+    Ok(environment)
+}
+
+/// Fails for a command that is nowhere, before anything is done for it.
+///
+/// # Errors
+/// [`Code::NotFound`].
+pub(crate) fn look_up(command: &[OsString]) -> Result<()> {
+    match command.first() {
+        Some(program) if !find_program(program).is_some_and(|path| path.exists()) => {
+            Err(not_started(program, &ErrorKind::NotFound.into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Becomes a command; returns only when it could not be started.
+///
+/// # Errors
+/// [`Code::NotFound`], [`Code::NotExecutable`].
+pub(crate) fn become_command(command: &[OsString], environment: Vec<(OsString, OsString)>) -> Result<()> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    if let Some(why) = find_program(program).and_then(|path| elf::beyond_reach(&path)) {
+        tracing::warn!("{}: {why}; it runs as if without gpumem", program.to_string_lossy());
+    }
+    let error = std::process::Command::new(program).args(arguments).envs(environment).exec();
+    Err(not_started(program, &error))
+}
+
+/// Why a command could not be started, and what to do.
+fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
+    let name = program.to_string_lossy();
+    let path = find_program(program).filter(|path| path.exists());
+    match (error.kind(), path) {
+        (ErrorKind::NotFound, None) if name.contains('/') => {
+            Failure::new(Code::NotFound, format!("there is no file {name}"))
+        }
+        (ErrorKind::NotFound, None) => Failure::new(Code::NotFound, format!("no command {name} was found"))
+            .fix("it is in no directory of PATH: give its path, as ./COMMAND"),
+        // The file is there: what is missing is what should read it.
+        (ErrorKind::NotFound, Some(path)) => {
+            Failure::new(Code::NotFound, format!("cannot run {}: its interpreter is missing", path.display()))
+                .fix("its first line, or the loader that it was linked for, names a file that is not here")
+        }
+        (_, Some(path)) if path.is_dir() => {
+            Failure::new(Code::NotExecutable, format!("cannot run {}: it is a directory", path.display()))
+        }
+        (ErrorKind::PermissionDenied, Some(path)) => {
+            Failure::new(Code::NotExecutable, format!("cannot run {}: no permission to execute it", path.display()))
+                .fix(format!("chmod +x {}, or name its interpreter before it", shell_word(&path.to_string_lossy())))
+        }
+        _ => Failure { code: Code::NotExecutable, fix: None, ..Failure::io(format!("cannot run {name}"), error) },
+    }
+}
+
+/// The file that a shell would run for this word.
+fn find_program(program: &OsStr) -> Option<PathBuf> {
+    if program.to_string_lossy().contains('/') {
+        return Some(program.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
+}

@@ -1,0 +1,77 @@
+//! What one exec, or one graph, says of itself: its state, its class, what it takes.
+
+use gpumem_wire::kinds::{ExecState, Pinned};
+use gpumem_wire::layout::{ExecSlot, GraphSlot};
+
+/// Where an exec's real exec is; `None` for a number that this version does not know.
+pub(crate) fn state(exec: &ExecSlot) -> Option<ExecState> {
+    exec.exec_state()
+}
+
+/// The name of [`state`].
+pub(crate) fn state_name(exec: &ExecSlot) -> &'static str {
+    state(exec).map_or("unknown", ExecState::name)
+}
+
+/// A class in sixteen hexadecimal digits.
+pub(crate) fn hex(class: u64) -> String {
+    format!("{class:016x}")
+}
+
+/// The class of an exec as [`hex`]; empty without one.
+pub(crate) fn class_name(exec: &ExecSlot) -> String {
+    if exec.class == 0 { String::new() } else { hex(exec.class) }
+}
+
+/// Why an exec is not under the graph cache; `None` if it is, or if nobody looked.
+pub(crate) fn why_pinned(exec: &ExecSlot) -> Option<Pinned> {
+    exec.pinned().filter(|&pinned| pinned != Pinned::None)
+}
+
+/// Bytes that an exec takes now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Of its real exec, if it has one; estimated.
+    pub host: u64,
+    /// Of its real exec, if it has one; estimated.
+    pub device: u64,
+    /// Host bytes of its source.
+    pub source: u64,
+}
+
+impl Held {
+    /// All host bytes.
+    pub(crate) fn host_all(self) -> u64 {
+        self.host.saturating_add(self.source)
+    }
+
+    /// Host and device bytes of the real exec.
+    pub(crate) fn real(self) -> u64 {
+        self.host.saturating_add(self.device)
+    }
+
+    /// All bytes.
+    pub(crate) fn all(self) -> u64 {
+        self.real().saturating_add(self.source)
+    }
+}
+
+/// What an exec takes now: one that is folded has its source alone.
+pub(crate) fn held(exec: &ExecSlot) -> Held {
+    let (host, device) = match state(exec) {
+        Some(ExecState::Folded | ExecState::Gone) => (0, 0),
+        Some(ExecState::Native | ExecState::Resident) | None => (exec.host_bytes, exec.device_bytes),
+    };
+    Held { host, device, source: exec.source_bytes }
+}
+
+/// Host bytes that a graph takes now: those of its recipe if it is folded.
+pub(crate) fn graph_held(graph: &GraphSlot) -> u64 {
+    if graph.folded_bytes != 0 { graph.folded_bytes } else { graph.host_bytes }
+}
+
+/// Launches of an exec under the graph cache that found its real exec ready; `None` for the others.
+pub(crate) fn hits(exec: &ExecSlot) -> Option<u64> {
+    let under = matches!(state(exec), Some(ExecState::Resident | ExecState::Folded | ExecState::Gone));
+    under.then(|| exec.launches.saturating_sub(exec.retargets).saturating_sub(exec.instantiations))
+}

@@ -1,0 +1,21 @@
+//! The lines above every view of one process.
+
+use crate::model::{Head, Ledger};
+use crate::text::{clean, units};
+use crate::view::table::{HEAD, WARN, paint};
+use std::io::Write;
+
+/// Prints who the process is, whether it runs, and what deserves a warning.
+pub(crate) fn print(out: &mut dyn Write, head: &Head, ledger: &Ledger) -> std::io::Result<()> {
+    let life = match ledger.status.running() {
+        true => format!("recorded for {}", units::span(head.recorded_ns)),
+        false => format!("{}, recorded for {}", ledger.status.text(), units::span(head.recorded_ns)),
+    };
+    let mode = if head.mode == "record-only" { format!(", record-only: {}", head.mode_reason) } else { String::new() };
+    let name = paint(HEAD, clean(&head.name));
+    writeln!(out, "{name}  pid {}, {life}, interception {}{}", head.pid, head.interception, clean(&mode))?;
+    for warning in head.warnings() {
+        writeln!(out, "{} {}", paint(WARN, "warning:"), clean(&warning))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! What several commands show in the same words.
+//!
+//! * [`head`]: who the process is, above every view.
+//! * [`pool`], [`cache`]: the pool and the graph cache: a few lines for a head, a part of `stats`.
+//! * [`lines`]: lines of a kind: a value with its name, a call stack, what was left out.
+
+pub(crate) mod cache;
+pub(crate) mod head;
+pub(crate) mod lines;
+pub(crate) mod pool;

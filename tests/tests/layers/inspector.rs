@@ -1,0 +1,17 @@
+//! The layers of the inspector.
+
+use crate::rules::House;
+
+pub const HOUSE: House = House {
+    root: "inspector/src/lib.rs",
+    layers: &[
+        &[("the command line", &["", "cli"])],
+        &[("commands", &["commands"])],
+        &[("context", &["context", "args"]), ("report", &["report"]), ("launch", &["launch"])],
+        &[("model", &["model"]), ("view", &["view"])],
+        &[("symbols", &["symbols"])],
+        &[("source", &["source"])],
+        &[("failure", &["failure"]), ("compose", &["compose"])],
+        &[("text", &["text"])],
+    ],
+};
