@@ -6,6 +6,11 @@ use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode};
 use gpumem_kernels::{Kernels, Stream, Words};
 use std::{cell::RefCell, ptr::null_mut, time::Duration};
 
+/// How long, in ms, work lasts that has to be going on still when a call returns, try by try: on a loaded machine our
+/// thread may be kept waiting for longer than the work lasts, which says nothing of the call. The last is the longest
+/// that there is ([`gpumem_kernels::MAX_SPIN`]).
+const SPINS_MS: [u64; 4] = [250, 500, 1000, 2000];
+
 /// The first device, its primary context made current, and the kernels in it.
 #[derive(Clone, Copy)]
 pub struct Gpu {
@@ -70,6 +75,20 @@ impl Gpu {
         Ok(wrong)
     }
 }
+
+/// Runs a try with longer and longer work until that was going on still at its end: what `ask` gives is an event's
+/// [`Ev::query`]. Whether there was such a try.
+pub fn outlasted(mut ask: impl FnMut(u64) -> Result<u32, Stop>) -> Result<bool, Stop> {
+    for ms in SPINS_MS {
+        if ask(ms)? == RUNNING {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What [`Ev::query`] says of what is not over.
+pub const RUNNING: u32 = 600;
 
 fn text(stop: Stop) -> String {
     match stop {

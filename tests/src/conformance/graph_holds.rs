@@ -153,16 +153,27 @@ fn user_object_through_an_update(t: &mut Checker) -> Done {
 
 /// An exec that is destroyed while it runs keeps the objects until it is done.
 fn user_object_while_running(t: &mut Checker) -> Done {
-    let (before, stream) = (RELEASED.load(SeqCst), Strm::non_blocking()?);
-    let graph = Graph::capture(&stream, || t.gpu.spin(&stream, 150))?;
-    hold(&graph)?;
-    let exec = graph.instantiate()?;
-    drop(graph);
-    exec.launch(&stream)?;
-    drop(exec);
-    t.eq("destructor calls while it runs", not_released(before), 0);
-    stream.sync()?;
-    t.eq("when it is done", released(before + 1) - before, 1);
+    let (stream, end) = (Strm::non_blocking()?, Ev::new()?);
+    let outlasted = outlasted(|ms| {
+        let before = RELEASED.load(SeqCst);
+        let graph = Graph::capture(&stream, || t.gpu.spin(&stream, ms))?;
+        hold(&graph)?;
+        let exec = graph.instantiate()?;
+        drop(graph);
+        exec.launch(&stream)?;
+        end.record(&stream)?;
+        drop(exec);
+        let kept = not_released(before);
+        // Later than the count: where this still runs, so did it then.
+        let then = end.query();
+        if then == RUNNING {
+            t.eq("destructor calls while it runs", kept, 0);
+        }
+        stream.sync()?;
+        t.eq("when it is done", released(before + 1) - before, 1);
+        Ok(then)
+    })?;
+    t.yes("it was seen to run", outlasted);
     Ok(())
 }
 

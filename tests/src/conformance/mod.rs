@@ -7,7 +7,10 @@
 //! [`Source::Documented`] ones are what the driver API's reference says.
 //!
 //! No check judges a time. What concerns time is told by order (was the event
-//! complete when the call returned?) or by a ratio of two times of one run.
+//! complete when the call returned?) or by a ratio to how long a kernel was told
+//! to spin. A machine that others load changes no answer: what it can delay is
+//! tried again with longer work ([`fixtures::outlasted`]), and what another
+//! process allocates meanwhile is told by one clean reading of several.
 
 mod attributes;
 mod barrier;
