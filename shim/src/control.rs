@@ -192,6 +192,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
     match (setting.name, number) {
         ("GPUMEM_GRAPH_CACHE", Some(0)) => Ok(graphs::step_aside().to_owned()),
         ("GPUMEM_GRAPH_CACHE", Some(count)) => {
+            books_are_open()?;
             graph_bound(|bounds| &bounds.count, count).inspect(|_| graphs::step_back_in())
         }
         ("GPUMEM_GRAPH_CACHE_BYTES", Some(bytes)) => graph_bound(|bounds| &bounds.bytes, bytes),
@@ -207,9 +208,19 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
 /// Turns the pool off for what comes from now on, or on again where it was turned off so.
 fn pool_on(shim: &'static Shim, on: bool) -> Result<String, String> {
     match on {
-        true => pool::step_back_in(shim),
+        true => books_are_open().and_then(|()| pool::step_back_in(shim)),
         false => Ok(pool::step_aside(shim)),
     }
+}
+
+/// Whether anything may be opened again: where recording has ended, for want of memory or by a fault of ours, pool and
+/// graph cache stay closed with the books.
+///
+/// # Errors
+/// That they do.
+fn books_are_open() -> Result<(), String> {
+    let ended = "recording has ended in this process: the pool and the graph cache stay off until its end";
+    gate::shim().map(|_| ()).ok_or_else(|| ended.to_owned())
 }
 
 /// Why there is nothing to do.

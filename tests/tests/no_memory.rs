@@ -64,3 +64,22 @@ fn no_more_mappings() {
         runs_on(&program, &format!("{left} mappings"));
     }
 }
+
+/// Once the books are closed nothing is opened again from outside: nobody would know of it, and there is no memory.
+#[test]
+fn what_memory_closed_stays_closed() {
+    let mut running = client("no_memory").args(["wait", "320"]).env("GPUMEM_LEDGER_MAX", "4MiB").waits().start(true);
+    running.says("waits");
+    let state = || running.ledger().snapshot.header.state;
+    assert_eq!(state(), State::Stopped as u32, "the limit was not met");
+    let pid = running.pid().to_string();
+    for change in ["POOL=1", "GRAPH_CACHE=8", "GRAPH_CACHE=default"] {
+        let refused = running.refused(&["set", &pid, change]);
+        assert!(refused.contains("recording has ended"), "{change}: {refused}");
+    }
+    // Stepping aside is no opening.
+    running.gpumem(&["off", &pid]);
+    running.tell("again");
+    let ran = running.finish().ok();
+    assert_eq!(ran.ours().len(), 1, "{:?}", ran.ours());
+}

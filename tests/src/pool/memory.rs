@@ -129,6 +129,10 @@ impl World {
             }
         }
         let right = buffer.live && at == 0;
+        // No other free waits for work that uses stream-ordered memory (NVIDIA's reference of cuMemFree).
+        if right && buffer.how == How::Async && by != By::Async {
+            self.rest(buffer.last)?;
+        }
         let fits = matches!((buffer.how, by), (How::Host, By::Host)) || (buffer.how != How::Host && by != By::Host);
         let barrier = by != By::Async && buffer.how != How::Async;
         let told = right && matches!(buffer.how, How::Driver | How::Runtime | How::Pitch);

@@ -23,6 +23,18 @@ impl World {
         status == 0
     }
 
+    /// Waits for a stream that a buffer was used on last.
+    pub(super) fn rest(&mut self, last: Option<usize>) -> Option<()> {
+        let Some(last) = last else { return Some(()) };
+        (!self.capturing()).then_some(())?;
+        let context = self.of_stream(last)?.clone();
+        let status = context.within(|| cu!(cuStreamSynchronize(context.stream(last))));
+        if status != 0 {
+            self.say("waiting for a stream", status);
+        }
+        (status == 0).then_some(())
+    }
+
     /// A live buffer that work on stream `s` may use.
     pub(super) fn usable(&self, p: Id, s: usize) -> Option<Buffer> {
         let fits = |b: &&Buffer| b.live && b.how != How::Host && b.c == s / STREAMS && b.words() > 0;

@@ -1,6 +1,7 @@
 /* The process gets no more memory from the kernel, while its own malloc has plenty: `no_memory KIB`. KIB more than
  * what it has is what it may still map; -1: no limit; `no_memory maps N`: N mappings are left of those that a
- * process may have. Live allocations, graphs and execs grow in number meanwhile. */
+ * process may have; `no_memory wait KIB`: as with KIB, and then does the same once more for each line on stdin. Live
+ * allocations, graphs and execs grow in number meanwhile. */
 #include "graph.h"
 #include <malloc.h>
 #include <sys/mman.h>
@@ -66,7 +67,8 @@ static void round_of(Stream s, CUdeviceptr buffer, int live, int graphs) {
 }
 
 int main(int argc, char **argv) {
-    long kib = argc > 1 ? atol(argv[1]) : -1;
+    int waits = argc > 2 && !strcmp(argv[1], "wait");
+    long kib = argc > 1 ? atol(argv[waits ? 2 : 1]) : -1;
     stock();
     begin();
     Stream s = stream_new();
@@ -74,8 +76,11 @@ int main(int argc, char **argv) {
     OK(cuMemAlloc_v2(&buffer, WORDS * 4));
     /* The driver has its threads before the limit comes. */
     round_of(s, buffer, 1, 1);
-    if (argc > 2) take_mappings(atoi(argv[2]));
+    if (argc > 2 && !waits) take_mappings(atoi(argv[2]));
     else limit(kib);
     for (int round = 0; round < ROUNDS; round++) round_of(s, buffer, LIVE, GRAPHS);
+    char line[8];
+    while (waits && printf("waits\n") && !fflush(stdout) && fgets(line, sizeof line, stdin))
+        round_of(s, buffer, LIVE, GRAPHS);
     return report("no_memory");
 }

@@ -105,7 +105,7 @@ cu! {
     /// Works without a current context.
     Init cuMemFree [cuMemFree_v2 3020] [] (c, ptr: u64) {
         context::check_current(&mut lock())?;
-        memory::free(ptr)
+        memory::free_ordered_at_once(ptr)
     }
     Ctx cuMemGetInfo [cuMemGetInfo_v2 3020] [] (c, free: Out<usize>, total: Out<usize>) {
         let device = lock().context(c.ctx)?.device;

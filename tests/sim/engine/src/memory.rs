@@ -160,10 +160,19 @@ pub fn alloc_kind(m: &mut Machine, ctx: H, size: u64, kind: Kind) -> Result<u64>
 }
 
 /// cuMemFree: waits for all work of the memory's context first, of non-blocking streams
-/// too, whichever context is current (measured on an H200, for any size). It waits for nothing where the memory is
-/// stream-ordered (NVIDIA's reference: the caller must see to it that nothing uses it). Anything but the start of a
-/// live allocation gives 1.
+/// too, whichever context is current (measured on an H200, for any size). Anything but the start of a live
+/// allocation gives 1.
 pub fn free(ptr: u64) -> Result {
+    free_by(ptr, false)
+}
+
+/// The same, as CUDA does it: stream-ordered memory is freed without waiting for anything (NVIDIA's reference of
+/// cuMemFree: the caller must see to it that nothing uses it).
+pub fn free_ordered_at_once(ptr: u64) -> Result {
+    free_by(ptr, true)
+}
+
+fn free_by(ptr: u64, ordered_at_once: bool) -> Result {
     if ptr == 0 {
         return capture::forbid_unsafe(&mut lock());
     }
@@ -173,7 +182,7 @@ pub fn free(ptr: u64) -> Result {
         capture::forbid_unsafe(&mut m)?;
         let a = m.allocs.get(&ptr).filter(|a| freeable(a.kind)).ok_or(Error::INVALID_VALUE)?;
         let (device, ctx, id) = (a.device, a.ctx, a.id);
-        if matches!(a.kind, Kind::Pool(_)) {
+        if ordered_at_once && matches!(a.kind, Kind::Pool(_)) {
             drop_alloc(&mut m, ptr);
             return Ok(());
         }
