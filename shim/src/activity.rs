@@ -7,7 +7,8 @@
 
 mod counts;
 
-use crate::{gate, threads};
+use crate::gate;
+use crate::process::threads;
 use counts::{Counts, Shard};
 use gpumem_abi::types::Status;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*, fence};

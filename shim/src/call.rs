@@ -1,9 +1,9 @@
 //! One call of the program: whose API, and where it came from.
 
 use crate::gate;
+use crate::process::threads;
 use crate::shim::Shim;
 use crate::stacks::Regs;
-use crate::threads;
 use gpumem_wire::kinds::Vendor;
 
 /// A call that came in at a door.

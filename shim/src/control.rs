@@ -4,14 +4,14 @@
 
 mod socket;
 
-use crate::clock;
 use crate::gate;
 use crate::graphs::{self, cache::Bounds};
 use crate::pool;
+use crate::process::clock;
+use crate::process::spawn::spawn;
+use crate::process::threads;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
-use crate::spawn::spawn;
-use crate::threads;
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};

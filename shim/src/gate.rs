@@ -5,14 +5,14 @@
 //! reads as zeroes, so that the child starts as a process of its own, whatever locks its parent's
 //! threads held. (`vfork` children share the parent's memory and do no GPU calls.)
 
-use crate::cancel::Uncancelled;
 use crate::graphs::{self, cache::Cache};
-use crate::heap;
 use crate::pool::Pool;
 use crate::pool::device::Visits;
+use crate::process::cancel::Uncancelled;
+use crate::process::heap;
+use crate::process::stack;
+use crate::process::threads;
 use crate::shim::Shim;
-use crate::stack;
-use crate::threads;
 use crate::trace::Trace;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
@@ -302,6 +302,7 @@ fn start() -> Option<&'static Shim> {
         Ok(_) => {
             set_busy(true);
             threads::forget();
+            heap::when_refused(out_of_memory);
             // SAFETY: a valid address for as long as the thread lives.
             let errno = unsafe { &mut *libc::__errno_location() };
             let before = *errno;

@@ -1,11 +1,12 @@
 //! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
 
-use crate::cancel::Uncancelled;
 use crate::ledger::Ledger;
 use crate::ledger::table::{NO_SLOT, Table};
+use crate::process::cancel::Uncancelled;
+use crate::process::{clock, elf, threads};
 use crate::registry::Registry;
 use crate::stranded::Stranded;
-use crate::{backend, clock, control, doors, threads, trace};
+use crate::{backend, control, trace};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
 use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
 use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
@@ -113,7 +114,7 @@ impl Shim {
         for line in lines.iter().chain(&self.ledger.passed_over) {
             self.message(Severity::Warning, line);
         }
-        for object in doors::elf::Listing::new().objects() {
+        for object in elf::Listing::new().objects() {
             let name = object.file_name();
             if [&b"libcuda.so"[..], b"libcudart.so", b"libamdhip64.so"].iter().any(|known| name.starts_with(known)) {
                 let path = text(object.path());
@@ -158,7 +159,7 @@ impl Shim {
                 return (Mode::RecordOnly, format!("{variable} is set: a profiler or checker is attached"));
             }
         }
-        let objects = doors::elf::Listing::new();
+        let objects = elf::Listing::new();
         let tool = objects.objects().find(|object| {
             let name = object.file_name();
             [&b"libsanitizer-collection"[..], b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"]
@@ -333,7 +334,7 @@ pub fn say(line: &dyn std::fmt::Display) {
     unsafe {
         // Nor is a full pipe waited for, or a line put into a file that has stderr's number by now.
         let mut poll = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-        if !crate::load::stderr_is_the_same() || libc::poll(&mut poll, 1, 0) != 1 {
+        if !crate::process::load::stderr_is_the_same() || libc::poll(&mut poll, 1, 0) != 1 {
             return;
         }
         let (mut pipe, mut before, mut pending) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());

@@ -8,11 +8,11 @@
 //!
 //! Off, it costs one load where an allocation is recorded.
 
-use crate::clock;
-use crate::descriptor::Descriptor;
 use crate::gate;
 use crate::ledger::file::this_process;
 use crate::ledger::storage::{self, lengthen};
+use crate::process::clock;
+use crate::process::descriptor::Descriptor;
 use crate::shim::{Shim, say};
 use gpumem_wire::kinds::{AllocKind, Severity};
 use gpumem_wire::settings::Log;
@@ -202,7 +202,7 @@ impl Trace {
         if let Some(fd) = self.file.get() {
             let at = std::mem::offset_of!(Header, stopped) as i64;
             let errno = u64::from(errno as u32);
-            let _uncancelled = crate::cancel::Uncancelled::new();
+            let _uncancelled = crate::process::cancel::Uncancelled::new();
             // SAFETY: writes a word into the header page, for which there is storage.
             unsafe { libc::pwrite(fd, (&raw const errno).cast(), size_of::<u64>(), at) };
         }

@@ -3,7 +3,7 @@
 //! The thread that listens has other work. A client is looked at before anything of it is read, has [`PATIENCE`] for
 //! its line and as much to take the reply, and is not waited for beyond that.
 
-use crate::descriptor::Descriptor;
+use crate::process::descriptor::Descriptor;
 use crate::shim::Shim;
 use gpumem_wire::command::MAX_LINE;
 use gpumem_wire::place::SOCKET_SUFFIX;

@@ -4,8 +4,9 @@
 //! caller's return address: glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from it, and a
 //! bystander's `dlsym(RTLD_NEXT, …)` behind an ordinary wrapper finds itself and recurses.
 
-use super::{driver, elf, hip, runtime, spare};
+use super::{driver, hip, runtime, spare};
 use crate::gate;
+use crate::process::elf;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 

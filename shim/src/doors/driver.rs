@@ -1,6 +1,5 @@
 //! The CUDA driver: exported `cu*` functions, the real ones behind them, and the rows by name.
 
-use super::elf::{self, Object};
 use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
@@ -8,6 +7,7 @@ use crate::hooks::{
     array, capture, context, exec, graph, graph_use, green, host, ipc, memory, peer, procaddr, process, stream, submit,
     sync, vmm,
 };
+use crate::process::elf::{self, Object};
 use crate::stacks::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;

@@ -5,14 +5,15 @@
 //! call made inside a call is passed on untouched.
 
 use super::providers::{LastCaller, Providers};
+use super::spare;
 use super::thunk::{self, Words};
-use super::{elf, spare};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
 use crate::hooks::{
     array, capture, context, exec, graph, graph_use, host, ipc, memory, procaddr, process, stream, vmm,
 };
+use crate::process::elf;
 use crate::stacks::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;

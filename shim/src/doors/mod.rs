@@ -6,7 +6,6 @@
 //! * [`hip`]: `hip*`, by export and by `dlsym`.
 //! * [`thunk`], [`spare`]: functions without a hook that may be given a handle of ours; known ones by the
 //!   first two doors and by theirs, unknown ones by a pool.
-//! * [`elf`]: loaded objects and their symbols, without `dlsym`.
 
 /// The name of a row as lookups want it.
 macro_rules! c_name {
@@ -18,7 +17,6 @@ macro_rules! c_name {
 
 pub mod dl;
 pub mod driver;
-pub mod elf;
 pub mod hip;
 pub mod providers;
 pub mod runtime;

@@ -12,7 +12,7 @@
 //! and after.
 
 use super::dl;
-use super::elf;
+use crate::process::elf;
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};

@@ -8,9 +8,10 @@
 //! other device's context and asks the driver for it); with older runtimes, which put that off to the next
 //! call, nothing is short. Neither function touches what `cudaGetLastError` returns when it succeeds.
 
-use super::elf;
 use crate::call::Call;
-use crate::{pool, threads};
+use crate::pool;
+use crate::process::elf;
+use crate::process::threads;
 use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use std::ffi::c_int;

@@ -7,7 +7,7 @@ use super::instantiate::Recipe;
 use super::nodes::KnownNodes;
 use super::records::Records;
 use crate::gate;
-use crate::raised::Raised;
+use crate::process::raised::Raised;
 use gpumem_abi::types::{Graph, GraphNode, Status};
 use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -37,7 +37,8 @@ mod tests;
 pub use refers::{any_live, may_refer_to, refers_to};
 
 use crate::backend::graphs::StreamArg;
-use crate::{gate, stack};
+use crate::gate;
+use crate::process::stack;
 use cache::Cache;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;

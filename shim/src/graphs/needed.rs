@@ -2,7 +2,7 @@
 
 use super::cache::{Bounds, Cache};
 use super::handle::{Body, lock};
-use crate::clock;
+use crate::process::clock;
 use std::ops::{Add, Sub};
 use std::sync::atomic::Ordering::*;
 

@@ -7,7 +7,7 @@ use super::handle::lock;
 use super::needed::Need;
 use super::real::{Lane, Real};
 use crate::activity;
-use crate::clock;
+use crate::process::clock;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::*;
 

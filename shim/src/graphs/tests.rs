@@ -8,7 +8,7 @@ use super::launch::INVALID;
 use super::real::{LOST, Real};
 use super::records::{Packed, Records, Source};
 use crate::backend::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
-use crate::clock;
+use crate::process::clock;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use gpumem_wire::settings::Settings;

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::graphs;
 use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
-use crate::threads;
+use crate::process::threads;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};

@@ -3,8 +3,9 @@
 use super::written;
 use crate::call::Call;
 use crate::doors::driver::{self, Row};
-use crate::doors::{elf, hip, spare};
+use crate::doors::{hip, spare};
 use crate::gate;
+use crate::process::elf;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -5,8 +5,8 @@
 
 use super::directory;
 use super::storage::{self, file_size_limit, free_bytes, lengthen};
-use crate::clock;
-use crate::descriptor::Descriptor;
+use crate::process::clock;
+use crate::process::descriptor::Descriptor;
 use gpumem_wire::layout::*;
 use gpumem_wire::place::{self, ProcessId};
 use std::io;

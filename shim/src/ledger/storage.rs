@@ -6,7 +6,7 @@
 //! * Where a file system writes changed data to a new place, the file is exempt from that, or it is not used.
 //! * A file is new and ours: nothing that lies under its name before is opened.
 
-use crate::cancel::Uncancelled;
+use crate::process::cancel::Uncancelled;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,7 +1,7 @@
 //! Fixed slots in the ledger: taken, written, cleared, without a lock on the way.
 
 use super::file::{Backing, Full, Used};
-use crate::threads;
+use crate::process::threads;
 use gpumem_wire::layout::{Sealed, TableKind};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};

@@ -13,8 +13,9 @@ use super::Pool;
 use super::block::Block;
 use super::owner::Owner;
 use crate::backend::memory::Lane;
+use crate::process::clock;
 use crate::stacks::KeepErrno;
-use crate::{activity, clock, gate};
+use crate::{activity, gate};
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -104,7 +105,7 @@ impl Owner {
             if clock::precise_ns() > end || activity::broken() || super::looks::capturing() {
                 return false;
             }
-            crate::cancel::sleep(Duration::from_micros(100));
+            crate::process::cancel::sleep(Duration::from_micros(100));
         }
     }
 }

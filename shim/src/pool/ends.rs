@@ -5,7 +5,8 @@ use super::device::LONGEST_VISIT;
 use super::owner::Owner;
 use super::thread::LOOKS;
 use super::{Pool, lock};
-use crate::{clock, gate};
+use crate::gate;
+use crate::process::clock;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::Ordering::*;
 

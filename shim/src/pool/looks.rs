@@ -1,8 +1,9 @@
 //! Looks at the work of a whole context, which no capture may meet: an event behind all work of a
 //! context invalidates a capture in any mode (measured on an H200, driver 580).
 
-use crate::raised::Raised;
-use crate::{clock, gate};
+use crate::gate;
+use crate::process::clock;
+use crate::process::raised::Raised;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// Captures that are about to begin.

@@ -35,8 +35,9 @@ pub mod thread;
 mod unhurried;
 
 use crate::backend::memory::{self, MemoryCalls};
+use crate::process::threads;
 use crate::shim::Shim;
-use crate::{activity, backend, gate, threads};
+use crate::{activity, backend, gate};
 use block::{Block, Map};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};

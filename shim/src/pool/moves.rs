@@ -69,7 +69,7 @@ pub fn are_still_at(counts: &[(&Counts, u64)], longest: Duration) -> bool {
         if start.get_or_insert_with(Instant::now).elapsed() > longest {
             return true;
         }
-        crate::cancel::sleep(SLEEP);
+        crate::process::cancel::sleep(SLEEP);
     }
     true
 }

@@ -8,7 +8,7 @@ use super::lock;
 use super::moves::Moves;
 use crate::activity;
 use crate::backend::memory::{Event, MemoryCalls};
-use crate::clock;
+use crate::process::clock;
 use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -182,7 +182,7 @@ impl Owner {
     pub fn wait_for_releases(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         while self.releasing.load(SeqCst) != 0 && clock::precise_ns() < end {
-            crate::cancel::sleep(Duration::from_micros(50));
+            crate::process::cancel::sleep(Duration::from_micros(50));
         }
     }
 
@@ -386,7 +386,7 @@ impl Owner {
         let until = lock(&self.inner).next_batch;
         let waits = || lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
         while waits() && clock::precise_ns() < end && !activity::broken() && !super::looks::capturing() {
-            crate::cancel::sleep(Duration::from_micros(50));
+            crate::process::cancel::sleep(Duration::from_micros(50));
             self.reap(clock::now_ns());
         }
     }

@@ -6,7 +6,7 @@ use super::ladder::Given;
 use super::owner::Owner;
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
-use crate::clock;
+use crate::process::clock;
 use crate::shim::Shim;
 use crate::stranded::{SMALLEST, Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};

@@ -8,7 +8,7 @@
 use super::Pool;
 use super::back::{Most, lanes_are_used};
 use super::owner::Owner;
-use crate::spawn::spawn;
+use crate::process::spawn::spawn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};

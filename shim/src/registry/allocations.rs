@@ -3,8 +3,8 @@
 use super::live::Class;
 use super::sites::Made;
 use crate::call::Call;
-use crate::clock;
 use crate::ledger::table::NO_SLOT;
+use crate::process::clock;
 use crate::shim::Shim;
 use crate::trace;
 use gpumem_abi::types::{OUT_OF_MEMORY, Status};

@@ -1,10 +1,10 @@
 //! Contexts: whose memory it is, how much of it lives, and what the device says.
 
 use crate::backend;
-use crate::clock;
 use crate::pool::lock;
+use crate::process::clock;
+use crate::process::threads::{self, LastContext};
 use crate::shim::Shim;
-use crate::threads::{self, LastContext};
 use dashmap::DashMap;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;

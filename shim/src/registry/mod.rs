@@ -24,8 +24,8 @@ pub mod summary;
 pub mod vmm;
 
 use crate::ledger::Ledger;
+use crate::process::threads::is_known;
 use crate::stacks::KeepErrno;
-use crate::threads::is_known;
 use gpumem_wire::layout::ThreadSlot;
 use gpumem_wire::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -98,6 +98,8 @@ impl Registry {
     pub fn new_thread(&self, ledger: &Ledger, tid: u32) {
         let Some(slot) = ledger.threads.take().or_else(|| self.slot_of_ended_thread(ledger)) else { return };
         let name = ledger.texts.intern(&crate::shim::thread_name());
-        ledger.threads.write(slot, ThreadSlot { tid, name, time_ns: crate::clock::now_ns(), ..Default::default() });
+        ledger
+            .threads
+            .write(slot, ThreadSlot { tid, name, time_ns: crate::process::clock::now_ns(), ..Default::default() });
     }
 }

@@ -3,12 +3,12 @@
 
 use super::sites::Made;
 use crate::call::Call;
-use crate::clock;
 use crate::ledger::table::NO_SLOT;
 use crate::pool::block::{Block, SPILLED};
 use crate::pool::owner::Owner;
+use crate::process::clock;
+use crate::process::threads::{self, Local};
 use crate::shim::Shim;
-use crate::threads::{self, Local};
 use crate::trace;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;

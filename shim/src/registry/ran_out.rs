@@ -4,12 +4,13 @@
 //! are others. Names are those of files and places in them: symbols would take the loader's lock and read
 //! files; the inspector has them.
 
+use crate::backend;
 use crate::call::Call;
 use crate::pool;
+use crate::process::clock;
 use crate::shim::{Shim, say};
 use crate::stacks::modules::{self, Modules};
 use crate::stranded;
-use crate::{backend, clock};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};

@@ -3,8 +3,8 @@
 use super::live::Class;
 use crate::call::Call;
 use crate::ledger::text::Texts;
+use crate::process::threads;
 use crate::stacks::Regs;
-use crate::threads;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::StrRef;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Call stacks: taken, interned, and the modules that their frames lie in published.
 
-use crate::clock;
 use crate::ledger::Ledger;
+use crate::process::clock;
+use crate::process::threads::{self, Local};
 use crate::shim::Shim;
 use crate::stacks::intern::Interner;
 use crate::stacks::{self, Regs, modules};
-use crate::threads::{self, Local};
 use gpumem_wire::counters;
 use gpumem_wire::layout::{ModuleSlot, StackRef, StackSlot};
 use gpumem_wire::settings::Settings;

@@ -2,8 +2,8 @@
 
 use super::sites::Made;
 use crate::call::Call;
-use crate::clock;
 use crate::ledger::table::NO_SLOT;
+use crate::process::clock;
 use crate::shim::Shim;
 use dashmap::DashMap;
 use gpumem_abi::types::Status;

@@ -4,7 +4,7 @@
 //! share a hash with a probability of 10⁻¹⁰). A known stack is found without a lock and without a
 //! write; a new one takes a short spinning lock.
 
-use crate::threads;
+use crate::process::threads;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 struct Entry {
@@ -130,7 +130,7 @@ impl Interner {
                 Ok(_) => return Some(Unlock(self)),
                 Err(owner) if owner == me => return None,
                 Err(_) if attempt < SPINS => std::hint::spin_loop(),
-                Err(_) => crate::cancel::sleep(std::time::Duration::from_micros(50)),
+                Err(_) => crate::process::cancel::sleep(std::time::Duration::from_micros(50)),
             }
         }
         None

@@ -1,7 +1,7 @@
 //! Reading memory that may not be there, and knowing which part of the stack certainly is.
 
-use crate::cancel::Uncancelled;
-use crate::threads;
+use crate::process::cancel::Uncancelled;
+use crate::process::threads;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
 

@@ -26,7 +26,7 @@
 //! unloaded, with every return address equal, could be walked by the old rules; such a stack may be
 //! wrong, never more. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
-use crate::threads;
+use crate::process::threads;
 use std::cell::Cell;
 
 #[cfg(target_arch = "x86_64")]

@@ -52,7 +52,7 @@ pub use uses::{may_matter, used, watching, word};
 pub use watch::{Watch, watched};
 
 use crate::call::Call;
-use crate::clock;
+use crate::process::clock;
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_wire::counters;

@@ -4,7 +4,7 @@
 //! Programs allocate what they will work with before they launch anything, or after they have waited
 //! for what they launched; what is asked for between launches is scratch.
 
-use crate::threads::local;
+use crate::process::threads::local;
 
 /// This thread launches a kernel. Copies do not count: models are loaded by them.
 #[inline(always)]

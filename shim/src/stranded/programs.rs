@@ -72,7 +72,7 @@ impl Default for Programs {
 /// Whether the constants of an ELF file (`.rodata`) hold this text. Device code, which is most of such
 /// files, is in other sections and not read.
 fn holds(path: &Path, text: &[u8]) -> Option<bool> {
-    let _uncancelled = crate::cancel::Uncancelled::new();
+    let _uncancelled = crate::process::cancel::Uncancelled::new();
     let file = File::open(path).ok()?;
     let (mut at, end) = rodata(&file)?;
     let mut piece = vec![0; 256 << 10];

@@ -5,8 +5,8 @@
 //! addresses in a block mark it, under a lock that nobody waits for: what one call misses the next shows.
 //! Launches of graphs show nothing.
 
-use crate::clock;
 use crate::gate;
+use crate::process::clock;
 use crate::stranded::sites::Watched;
 use std::ops::Range;
 use std::sync::Mutex;

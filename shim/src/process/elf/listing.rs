@@ -130,7 +130,7 @@ impl Listing {
                 end: shown.end,
                 symbol: name.map_or(0, |name| shown.symbol(name)),
                 texts: (begins, self.text.len()),
-                is_first: shown.index < crate::load::objects(),
+                is_first: shown.index < super::objects_at_load(),
             });
         }
         wants

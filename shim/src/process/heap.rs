@@ -11,13 +11,12 @@
 //! The kernel may give no more (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the
 //! process where an allocation fails. So some memory is kept that nobody has: [`KEPT`], and beside it a mapping twice
 //! as long as the longest block, since what grows doubles. The first time that the kernel refuses, keeping books ends
-//! for good ([`gate::out_of_memory`]), and what is under way then is finished with the memory that was kept.
+//! for good (see [`when_refused`]), and what is under way then is finished with the memory that was kept.
 
-use crate::gate;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 /// Smallest block, bytes; classes double from here.
 const SMALLEST: usize = 16;
@@ -56,6 +55,8 @@ static SPARE: AtomicUsize = AtomicUsize::new(0);
 static LONGEST: AtomicUsize = AtomicUsize::new(KEPT_BYTES / 4);
 /// The kernel refused.
 static SHORT: AtomicBool = AtomicBool::new(false);
+/// What is called then: a `fn()`.
+static CLOSE: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
 /// Whether the kernel has refused memory: nothing may be begun that needs more.
 pub fn is_short() -> bool {
@@ -78,11 +79,27 @@ fn obtain(bytes: usize) -> *mut u8 {
     at
 }
 
+/// Has `close` called once the kernel refuses memory; at once if it has. It runs inside of the allocator: it takes no
+/// lock, asks for nothing, and may be called twice.
+pub fn when_refused(close: fn()) {
+    CLOSE.store(close as *mut (), SeqCst);
+    if SHORT.load(SeqCst) {
+        close();
+    }
+}
+
 #[cold]
 fn ran_short() {
-    if !SHORT.swap(true, AcqRel) {
-        gate::out_of_memory();
+    if SHORT.swap(true, SeqCst) {
+        return;
     }
+    // After `SHORT`: either this sees the function, or `when_refused` sees that it is to call it. Both may.
+    let close = CLOSE.load(SeqCst);
+    if close.is_null() {
+        return;
+    }
+    // SAFETY: `when_refused` stores nothing but a function of this type.
+    unsafe { std::mem::transmute::<*mut (), fn()>(close)() };
 }
 
 /// Keeps a mapping for what doubles a block of this length.

@@ -2,15 +2,14 @@
 //! global scope from the start, and what the program's stderr is. Reading this is all that happens at
 //! load; a constructor of a library that the program is linked with may run before, and have it read then.
 
-use crate::doors::elf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use super::{descriptor, elf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-static OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static NOTED: AtomicBool = AtomicBool::new(false);
 static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 extern "C" fn at_load() {
-    objects();
+    elf::objects_at_load();
     note_stderr();
 }
 
@@ -19,7 +18,7 @@ fn note_stderr() {
     if NOTED.swap(true, Relaxed) {
         return;
     }
-    if let Some((device, inode)) = crate::descriptor::identity(libc::STDERR_FILENO) {
+    if let Some((device, inode)) = descriptor::identity(libc::STDERR_FILENO) {
         STDERR[0].store(device, Relaxed);
         STDERR[1].store(inode, Relaxed);
     }
@@ -29,19 +28,9 @@ fn note_stderr() {
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
-/// How many objects the program began with: the first ones in the loader's order, all of them in the
-/// global scope, none of them ever unloaded.
-pub fn objects() -> usize {
-    if OBJECTS.load(Relaxed) == 0 {
-        // Whoever comes second finds the same, or what constructors have opened besides.
-        let _ = OBJECTS.compare_exchange(0, elf::count(), Relaxed, Relaxed);
-    }
-    OBJECTS.load(Relaxed)
-}
-
 /// Whether descriptor 2 is what it was at load; a program may have closed it and opened a file.
 pub fn stderr_is_the_same() -> bool {
     note_stderr();
-    let now = crate::descriptor::identity(libc::STDERR_FILENO);
+    let now = descriptor::identity(libc::STDERR_FILENO);
     now == Some((STDERR[0].load(Relaxed), STDERR[1].load(Relaxed)))
 }

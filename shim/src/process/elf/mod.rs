@@ -16,6 +16,7 @@ pub use listing::Listing;
 use shown::each;
 use std::ffi::{CStr, c_char};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tables::{Name, Tables};
 
 /// An object that the loader had mapped when it was asked.
@@ -74,7 +75,7 @@ fn here() -> usize {
 pub fn symbols_in_first_scope<'a>(names: impl IntoIterator<Item = &'a CStr>) -> std::vec::IntoIter<usize> {
     let names: Vec<Name> = names.into_iter().map(Name::new).collect();
     let mut found = vec![0; names.len()];
-    let (here, first, mut behind) = (here(), crate::load::objects(), false);
+    let (here, first, mut behind) = (here(), objects_at_load(), false);
     each(|shown| {
         if behind && shown.index < first {
             shown.symbols(&names, &mut found);
@@ -168,16 +169,22 @@ pub fn symbol_after_us(name: &CStr) -> Option<usize> {
     let ours = &raw const OURS as usize;
     let name = Name::new(name);
     // Later ones may be closed while they are looked at.
-    let mut behind = first_objects().take(crate::load::objects()).skip_while(|&(_, dynamic)| dynamic != ours);
+    let mut behind = first_objects().take(objects_at_load()).skip_while(|&(_, dynamic)| dynamic != ours);
     behind.next()?;
     // SAFETY: objects that the program began with stay.
     let mut found = behind.filter_map(|(bias, dynamic)| unsafe { Some(Tables::of(bias, dynamic)?.find(&name)) });
     found.find(|&address| address != 0)
 }
 
-/// How many objects are loaded.
-pub fn count() -> usize {
-    first_objects().count()
+/// How many objects the program began with: the first ones in the loader's order, all of them in the
+/// global scope, none of them ever unloaded. Counted when this is first called.
+pub fn objects_at_load() -> usize {
+    static OBJECTS: AtomicUsize = AtomicUsize::new(0);
+    if OBJECTS.load(Relaxed) == 0 {
+        // Whoever comes second finds the same, or what constructors have opened besides.
+        let _ = OBJECTS.compare_exchange(0, first_objects().count(), Relaxed, Relaxed);
+    }
+    OBJECTS.load(Relaxed)
 }
 
 /// Objects by the list that the loader keeps for debuggers, in the order of loading: what to add to an ELF

@@ -1,6 +1,6 @@
 //! Threads of our own, beside the program's.
 
-use crate::{doors, threads};
+use super::{elf, threads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Stacks are made of pages, of up to this many bytes.
@@ -28,7 +28,7 @@ pub fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
     }
     let work = Box::into_raw(Box::new(Box::new(f) as Work));
     // Where threads have their thread-local storage on their stacks, a program's may be larger than any stack of ours.
-    let stack = stack + doors::elf::thread_storage();
+    let stack = stack + elf::thread_storage();
     // A new thread inherits the signal mask.
     // SAFETY: fills in what is passed on, sets this thread's mask and puts it back.
     unsafe {
