@@ -1,9 +1,9 @@
 //! One call of the program: whose API, and where it came from.
 
 use crate::gate;
+use crate::process::regs::Regs;
 use crate::process::threads;
 use crate::shim::Shim;
-use crate::stacks::Regs;
 use gpumem_wire::kinds::Vendor;
 
 /// A call that came in at a door.
@@ -22,15 +22,8 @@ impl Call {
     /// Where the program called: the runtime's function if this call comes from inside one.
     #[inline]
     pub fn site(&self) -> Regs {
-        let anchor = threads::local(|local| local.anchor.get());
-        anchor.filter(|anchor| anchor.encloses(self)).map_or(self.regs, |anchor| anchor.regs)
-    }
-
-    /// Whether a call can have been made inside this one: further down the stack. One that cannot
-    /// was left by `longjmp`.
-    #[inline]
-    fn encloses(&self, inner: &Call) -> bool {
-        self.regs.sp > inner.regs.sp
+        let outer = threads::local(|local| local.caller.get());
+        outer.filter(|outer| encloses(outer, &self.regs)).unwrap_or(self.regs)
     }
 
     /// Keeps books after the real call succeeded; starts the shim if need be.
@@ -61,9 +54,16 @@ impl Call {
     }
 }
 
+/// Whether a call can have been made inside that of an outer caller: further down the stack. One that cannot was left
+/// by `longjmp`.
+#[inline]
+fn encloses(outer: &Regs, inner: &Regs) -> bool {
+    outer.sp > inner.sp
+}
+
 /// While it lives, calls of this thread belong to the runtime's call that it was made for.
 pub struct Anchor {
-    outer: Option<Call>,
+    outer: Option<Regs>,
     records: u64,
 }
 
@@ -72,8 +72,8 @@ pub struct Anchor {
 pub fn anchor(call: Call) -> Anchor {
     threads::local(|local| {
         // A runtime's function inside another (a wrapper library): the outer one is the program's.
-        let outer = local.anchor.get().filter(|outer| outer.encloses(&call));
-        local.anchor.set(outer.or(Some(call)));
+        let outer = local.caller.get().filter(|outer| encloses(outer, &call.regs));
+        local.caller.set(outer.or(Some(call.regs)));
         Anchor { outer, records: local.records.get() }
     })
 }
@@ -89,7 +89,7 @@ impl Anchor {
 impl Drop for Anchor {
     #[inline]
     fn drop(&mut self) {
-        threads::local(|local| local.anchor.set(self.outer));
+        threads::local(|local| local.caller.set(self.outer));
     }
 }
 

@@ -5,6 +5,7 @@ use crate::ledger::table::{NO_SLOT, Table};
 use crate::process::cancel::Uncancelled;
 use crate::process::{clock, elf, threads};
 use crate::registry::Registry;
+use crate::registry::reported::Tag;
 use crate::stranded::Stranded;
 use crate::{backend, control, trace};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
@@ -212,7 +213,7 @@ impl Shim {
     /// The tag for what this thread allocates now.
     #[inline]
     pub fn tag(&self) -> StrRef {
-        threads::tag().map_or(self.default_tag, |tag| tag.reference(&self.ledger.texts, self.pid))
+        Tag::in_force().map_or(self.default_tag, |tag| tag.reference(&self.ledger.texts, self.pid))
     }
 
     /// As [`Shim::tag`], of a thread that was looked for.

@@ -8,7 +8,7 @@ use crate::hooks::{
     sync, vmm,
 };
 use crate::process::elf::{self, Object};
-use crate::stacks::Regs;
+use crate::process::regs::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;

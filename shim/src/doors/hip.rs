@@ -14,7 +14,7 @@ use crate::hooks::{
     array, capture, context, exec, graph, graph_use, host, ipc, memory, procaddr, process, stream, vmm,
 };
 use crate::process::elf;
-use crate::stacks::Regs;
+use crate::process::regs::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;

@@ -5,7 +5,7 @@ use super::providers::{LastCaller, Providers};
 use super::short;
 use crate::call::{self, Call};
 use crate::gate;
-use crate::stacks::Regs;
+use crate::process::regs::Regs;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;

@@ -116,7 +116,7 @@ impl Pool {
         if !self.plain || !self.sees_all || trace::on() || self.aside(shim) || !local.is_known() {
             return None;
         }
-        let cache = local.cache.get()?;
+        let cache = ThreadCache::of(local)?;
         // SAFETY: owners are never freed.
         let owner = unsafe { cache.last_owner().as_ref() }?;
         let usual = owner.vendor == self.vendor && !owner.gone.load(Relaxed) && shim.is_the_only_context_of(local);

@@ -291,7 +291,7 @@ impl Pool {
     /// This thread's cache.
     #[inline]
     fn cache(&self) -> &'static ThreadCache {
-        match threads::local(|local| local.cache.get()) {
+        match threads::local(ThreadCache::of) {
             Some(cache) => cache,
             None => self.new_cache(),
         }
@@ -312,7 +312,7 @@ impl Pool {
         });
         drop(caches);
         self.share_out();
-        threads::local(|local| local.cache.set(Some(cache)));
+        threads::local(|local| cache.belongs_to(local));
         cache
     }
 

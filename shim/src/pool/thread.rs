@@ -10,6 +10,7 @@ use super::fences;
 use super::life::Life;
 use super::owner::Owner;
 use super::size::{self, CLASSES};
+use crate::process::threads::Local;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::*};
 
@@ -86,6 +87,18 @@ impl Drop for Taken<'_> {
 }
 
 impl ThreadCache {
+    /// The cache of a thread.
+    #[inline(always)]
+    pub fn of(local: &Local) -> Option<&'static Self> {
+        // SAFETY: nothing but `belongs_to` puts anything in.
+        unsafe { local.cache.get() }
+    }
+
+    /// Makes it the cache that [`ThreadCache::of`] finds.
+    pub fn belongs_to(&'static self, local: &Local) {
+        local.cache.set(Some(self));
+    }
+
     /// Makes it the calling thread's, for as long as that lives, if it is nobody's.
     pub fn begin(&'static self) -> bool {
         if self.has_thread() {

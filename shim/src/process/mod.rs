@@ -8,6 +8,8 @@ pub mod elf;
 pub mod heap;
 pub mod load;
 pub mod raised;
+pub mod regs;
 pub mod spawn;
 pub mod stack;
 pub mod threads;
+pub mod tls;

@@ -1,12 +1,10 @@
-//! What the shim knows of the calling thread: one `const` thread-local without a destructor, so that
-//! a hook looks for it once and thread-local destructors of the program may still call in.
+//! What the shim knows of the calling thread, together, so that a hook looks for it once.
 
-use crate::call::Call;
-use crate::pool::thread::ThreadCache;
-use crate::registry::reported::Tag;
-use crate::stacks;
+use super::regs::Regs;
+use super::tls::thread_state;
 use gpumem_wire::layout::ContextRef;
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The state of a thread. What most calls touch comes first, in one line of the processor's caches.
@@ -26,16 +24,42 @@ pub struct Local {
     /// As `only_context`, once an allocation of a runtime's came to that context's pool.
     pub runtime_context: Cell<u32>,
     /// Idle blocks that this thread keeps.
-    pub cache: Cell<Option<&'static ThreadCache>>,
+    pub cache: Slot,
     /// Serial numbers that are this thread's: the next one, and how many are left.
     serials: Cell<(u64, u64)>,
     /// The context of its last record.
     pub context: Cell<LastContext>,
     /// The call of a runtime's function that this thread is in: its site is the one worth keeping.
-    pub anchor: Cell<Option<Call>>,
-    tags: Tags,
-    /// Its last walk of the stack.
-    pub walks: stacks::Thread,
+    pub caller: Cell<Option<Regs>>,
+    /// What its allocations are labelled with.
+    pub tags: Tags,
+}
+
+/// A place for a reference that only the room it belongs to puts in and takes out.
+pub struct Slot(Cell<*const c_void>);
+
+// SAFETY: a thread's slots are its own; the one that is shared (`Tags::innermost`) is never set.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    const fn empty() -> Self {
+        Self(Cell::new(std::ptr::null()))
+    }
+
+    /// What is in it.
+    ///
+    /// # Safety
+    /// `T` is the type of all that is ever put in.
+    #[inline(always)]
+    pub unsafe fn get<T>(&self) -> Option<&'static T> {
+        // SAFETY: what `set` was given, which lives for ever.
+        unsafe { self.0.get().cast::<T>().as_ref() }
+    }
+
+    #[inline]
+    pub fn set<T>(&self, to: Option<&'static T>) {
+        self.0.set(to.map_or(std::ptr::null(), std::ptr::from_ref).cast());
+    }
 }
 
 /// A context that was looked up, and when it stops being true.
@@ -50,105 +74,29 @@ pub struct LastContext {
 /// Tags nest this deep; deeper ones are counted and ignored.
 const DEPTH: usize = 64;
 
-struct Tags {
-    depth: Cell<u32>,
-    tags: [Cell<Option<&'static Tag>>; DEPTH],
-}
-
-thread_local! {
-    static LOCAL: Local = const {
-        Local {
-            busy: Cell::new(false),
-            launched: Cell::new(false),
-            shard: Cell::new(0),
-            tid: Cell::new(0),
-            only_context: Cell::new(0),
-            records: Cell::new(0),
-            runtime_context: Cell::new(0),
-            cache: Cell::new(None),
-            serials: Cell::new((0, 0)),
-            context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
-            anchor: Cell::new(None),
-            tags: Tags { depth: Cell::new(0), tags: [const { Cell::new(None) }; DEPTH] },
-            walks: stacks::Thread::new(),
-        }
-    };
-}
-
-/// Where a thread's state is, in storage that every thread has from its start: one load, where asking the
-/// loader takes dozens of instructions each time (a hook asks some twenty times). A preloaded library always
-/// has room there, one that is opened later nearly always (glibc keeps some for it); `-Z tls-model`, which
-/// would say the same of all of [`LOCAL`], is not stable.
-#[cfg(target_arch = "x86_64")]
-mod place {
-    use super::{LOCAL, Local};
-    use std::arch::{asm, global_asm};
-
-    global_asm!(
-        ".pushsection .tbss.gpumem_local, \"awT\", @nobits",
-        ".globl gpumem_local",
-        ".hidden gpumem_local",
-        ".type gpumem_local, @tls_object",
-        ".size gpumem_local, 8",
-        ".p2align 3",
-        "gpumem_local:",
-        ".zero 8",
-        ".popsection",
-    );
-
-    /// The state of the calling thread, for as long as it lives.
-    #[inline(always)]
-    pub fn get() -> *const Local {
-        let known: *const Local;
-        // SAFETY: reads eight bytes of this thread's static storage, which is laid out above.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + gpumem_local@GOTTPOFF]",
-                "mov {at}, qword ptr fs:[{at}]",
-                at = out(reg) known,
-                options(pure, readonly, nostack, preserves_flags)
-            );
-        }
-        if known.is_null() { first() } else { known }
+thread_state!(
+    "gpumem_local",
+    Local = Local {
+        busy: Cell::new(false),
+        launched: Cell::new(false),
+        shard: Cell::new(0),
+        tid: Cell::new(0),
+        only_context: Cell::new(0),
+        records: Cell::new(0),
+        runtime_context: Cell::new(0),
+        cache: Slot::empty(),
+        serials: Cell::new((0, 0)),
+        context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
+        caller: Cell::new(None),
+        tags: Tags { depth: Cell::new(0), tags: [const { Slot::empty() }; DEPTH] },
     }
-
-    #[cold]
-    #[inline(never)]
-    fn first() -> *const Local {
-        let local = LOCAL.with(std::ptr::from_ref);
-        // SAFETY: writes the eight bytes that `get` reads.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + gpumem_local@GOTTPOFF]",
-                "mov qword ptr fs:[{at}], {local}",
-                at = out(reg) _,
-                local = in(reg) local,
-                options(nostack, preserves_flags)
-            );
-        }
-        local
-    }
-}
+);
 
 /// Runs `f` with the state of the calling thread.
 #[inline(always)]
 pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
     // SAFETY: the reference ends with `f`.
     f(unsafe { state() })
-}
-
-/// As [`local`], for what is inlined whole, which a closure is not.
-///
-/// # Safety
-/// The reference is not kept beyond the call that the thread is in, nor given to another thread.
-#[inline(always)]
-pub unsafe fn state<'a>() -> &'a Local {
-    #[cfg(target_arch = "x86_64")]
-    let state = place::get();
-    #[cfg(not(target_arch = "x86_64"))]
-    let state = LOCAL.with(std::ptr::from_ref);
-    // SAFETY: `LOCAL` has no destructor: it is there until its thread is gone.
-    unsafe { &*state }
 }
 
 /// The thread's number as the kernel has it, asked for once. The first call also tells `new`.
@@ -184,7 +132,7 @@ fn first_tid(new: impl FnOnce(u32)) -> u32 {
 pub fn forget() {
     local(|local| {
         local.tid.set(0);
-        local.cache.set(None);
+        local.cache.set::<c_void>(None);
     });
 }
 
@@ -263,49 +211,33 @@ fn first_shard() -> usize {
     shard as usize
 }
 
-/// The innermost tag that is in force, if any.
-#[inline]
-pub fn tag() -> Option<&'static Tag> {
-    local(|local| match local.tags.depth.get() as usize {
-        0 => None,
-        depth => local.tags.tags[depth.min(DEPTH) - 1].get(),
-    })
+/// Labels that the program puts in force, innermost last.
+pub struct Tags {
+    depth: Cell<u32>,
+    tags: [Slot; DEPTH],
 }
 
-/// Puts a tag in force; `None` hides the outer ones.
-pub fn push_tag(tag: Option<&'static Tag>) {
-    local(|local| {
-        let depth = local.tags.depth.get();
-        if let Some(place) = local.tags.tags.get(depth as usize) {
-            place.set(tag);
+impl Tags {
+    /// The innermost one: empty if none is in force, or that one hides the outer ones.
+    #[inline]
+    pub fn innermost(&self) -> &Slot {
+        static NONE: Slot = Slot::empty();
+        match self.depth.get() as usize {
+            0 => &NONE,
+            depth => &self.tags[depth.min(DEPTH) - 1],
         }
-        local.tags.depth.set(depth.saturating_add(1));
-    });
-}
+    }
 
-/// Ends the innermost tag; more pops than pushes do nothing.
-pub fn pop_tag() {
-    local(|local| local.tags.depth.set(local.tags.depth.get().saturating_sub(1)));
-}
+    /// Makes room for one more, and gives it; `None`: it is counted, and the deepest one that there is room for stays
+    /// in force.
+    pub fn push(&self) -> Option<&Slot> {
+        let depth = self.depth.get();
+        self.depth.set(depth.saturating_add(1));
+        self.tags.get(depth as usize)
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tags_nest_and_too_many_pops_do_nothing() {
-        pop_tag();
-        assert!(tag().is_none());
-        push_tag(Tag::of(b"outer"));
-        for _ in 0..DEPTH + 3 {
-            push_tag(Tag::of(b"inner"));
-        }
-        assert_eq!(tag().map(Tag::text), Some(&b"inner"[..]));
-        for _ in 0..DEPTH + 3 {
-            pop_tag();
-        }
-        assert_eq!(tag().map(Tag::text), Some(&b"outer"[..]));
-        pop_tag();
-        assert!(tag().is_none());
+    /// Ends the innermost one; more ends than beginnings do nothing.
+    pub fn pop(&self) {
+        self.depth.set(self.depth.get().saturating_sub(1));
     }
 }

@@ -3,8 +3,8 @@
 use super::live::Class;
 use crate::call::Call;
 use crate::ledger::text::Texts;
+use crate::process::regs::Regs;
 use crate::process::threads;
-use crate::stacks::Regs;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::StrRef;
 use std::collections::BTreeMap;
@@ -68,6 +68,22 @@ impl Tag {
         Some(tag)
     }
 
+    /// The innermost tag of the calling thread that is in force, if any.
+    #[inline]
+    pub fn in_force() -> Option<&'static Tag> {
+        // SAFETY: nothing but `push` puts anything in.
+        threads::local(|local| unsafe { local.tags.innermost().get() })
+    }
+
+    /// Puts a tag in force; `None` hides the outer ones.
+    fn push(tag: Option<&'static Tag>) {
+        threads::local(|local| {
+            if let Some(place) = local.tags.push() {
+                place.set(tag);
+            }
+        });
+    }
+
     pub fn text(&self) -> &[u8] {
         &self.text
     }
@@ -88,13 +104,13 @@ impl Tag {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpumem_push_tag(tag: *const c_char) {
     // SAFETY: the program's promise.
-    threads::push_tag(Tag::of(unsafe { text(tag) }));
+    Tag::push(Tag::of(unsafe { text(tag) }));
 }
 
 /// See `gpumem.h`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpumem_pop_tag() {
-    threads::pop_tag();
+    threads::local(|local| local.tags.pop());
 }
 
 /// See `gpumem.h`.
@@ -121,5 +137,31 @@ unsafe extern "C" fn gpumem_report_free(pool: *const c_char, p: *const c_void) {
                 shim.ended(entry);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pop() {
+        threads::local(|local| local.tags.pop());
+    }
+
+    #[test]
+    fn tags_nest_and_too_many_pops_do_nothing() {
+        pop();
+        assert!(Tag::in_force().is_none());
+        Tag::push(Tag::of(b"outer"));
+        for _ in 0..67 {
+            Tag::push(Tag::of(b"inner"));
+        }
+        assert_eq!(Tag::in_force().map(Tag::text), Some(&b"inner"[..]));
+        for _ in 0..67 {
+            pop();
+        }
+        assert_eq!(Tag::in_force().map(Tag::text), Some(&b"outer"[..]));
+        pop();
+        assert!(Tag::in_force().is_none());
     }
 }

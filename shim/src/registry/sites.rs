@@ -2,10 +2,11 @@
 
 use crate::ledger::Ledger;
 use crate::process::clock;
+use crate::process::regs::Regs;
 use crate::process::threads::{self, Local};
 use crate::shim::Shim;
 use crate::stacks::intern::Interner;
-use crate::stacks::{self, Regs, modules};
+use crate::stacks::{self, modules};
 use gpumem_wire::counters;
 use gpumem_wire::layout::{ModuleSlot, StackRef, StackSlot};
 use gpumem_wire::settings::Settings;
@@ -86,7 +87,7 @@ impl Shim {
     /// stack is to be taken. Calls nothing.
     #[inline(always)]
     pub fn known_site(&self, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
-        let (stack, cut) = local.walks.number(regs, self.registry.sites.owner())?;
+        let (stack, cut) = stacks::number(regs, self.registry.sites.owner())?;
         let shard = local.known_shard();
         if cut {
             self.ledger.count(shard, counters::STACKS_CUT, 1);

@@ -8,8 +8,8 @@
 
 use std::mem::MaybeUninit;
 
-use super::Regs;
 use super::memory::StackReader;
+use crate::process::regs::Regs;
 
 /// Frames remembered; 32 bytes each, in the thread's static storage.
 pub(super) const STEPS: usize = 64;

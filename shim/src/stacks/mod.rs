@@ -26,7 +26,8 @@
 //! unloaded, with every return address equal, could be walked by the old rules; such a stack may be
 //! wrong, never more. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
-use crate::process::threads;
+use crate::process::regs::Regs;
+use crate::process::tls::thread_state;
 use std::cell::Cell;
 
 #[cfg(target_arch = "x86_64")]
@@ -49,52 +50,6 @@ use {
     rules::{Kind, Rule},
 };
 
-/// Where a walk begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Regs {
-    /// A return address.
-    pub pc: u64,
-    /// The stack pointer after that return.
-    pub sp: u64,
-    /// The frame pointer register then.
-    pub fp: u64,
-}
-
-impl Regs {
-    /// The caller of the function that this is inlined into.
-    ///
-    /// That function must keep a frame pointer (build with `-C force-frame-pointers=yes`). All
-    /// zeroes, which walks to nothing, if the register cannot be one.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub fn of_caller() -> Regs {
-        let (fp, sp): (u64, u64);
-        // SAFETY: reads two registers.
-        unsafe {
-            std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp, options(nomem, nostack, preserves_flags))
-        };
-        // A frame of ours is small: no hook keeps more than 1 MiB on the stack.
-        if fp.wrapping_sub(sp) > 1 << 20 || fp & 7 != 0 {
-            return Regs::default();
-        }
-        // SAFETY: between sp and the frame's end as far as the check can tell; with frame pointers
-        // on, the saved frame pointer and the return address are there.
-        unsafe { Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) } }
-    }
-
-    /// The caller of the function that this is inlined into.
-    #[cfg(target_arch = "aarch64")]
-    #[inline(always)]
-    pub fn of_caller() -> Regs {
-        let fp: u64;
-        // SAFETY: reads a register; the ABI keeps x29 pointing to a frame record.
-        unsafe {
-            std::arch::asm!("mov {}, x29", out(reg) fp, options(nomem, nostack, preserves_flags));
-            Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) }
-        }
-    }
-}
-
 /// What a walk found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
@@ -116,6 +71,8 @@ pub struct Thread {
     #[cfg(target_arch = "x86_64")]
     memo: std::cell::UnsafeCell<Memo>,
 }
+
+thread_state!("gpumem_walks", Thread = Thread::new());
 
 /// A walk in progress; it ends when this goes.
 struct Walking<'a>(&'a Cell<bool>);
@@ -159,19 +116,27 @@ impl Thread {
     }
 }
 
+/// As [`Thread::number`], of the calling thread.
+#[inline(always)]
+pub fn number(regs: Regs, owner: usize) -> Option<(u32, bool)> {
+    // SAFETY: the reference ends with the call.
+    unsafe { state() }.number(regs, owner)
+}
+
 /// Gives the last walk a number, for [`Thread::number`]. `owner` is whose number that is.
 #[inline]
 pub fn name(regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
     #[cfg(target_arch = "x86_64")]
-    threads::local(|local| {
-        let thread = &local.walks;
+    {
+        // SAFETY: the reference ends with this block.
+        let thread = unsafe { state() };
         if !thread.walking.replace(true) {
             let _walking = Walking(&thread.walking);
             // SAFETY: as in `number`.
             let memo = unsafe { &mut *thread.memo.get() };
             memo.name(rules::generation(), regs, frames, cut, owner, number);
         }
-    });
+    }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (regs, frames, cut, owner, number);
 }
@@ -188,14 +153,13 @@ const HIGHEST_CODE: u64 = 1 << 47;
 /// signal handler) finds nothing. Leaves errno alone.
 #[inline]
 pub fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
-    threads::local(|local| {
-        let thread = &local.walks;
-        if thread.walking.replace(true) {
-            return Walk::default();
-        }
-        let _walking = Walking(&thread.walking);
-        walk_thread(thread, regs, frames)
-    })
+    // SAFETY: the reference ends with the walk.
+    let thread = unsafe { state() };
+    if thread.walking.replace(true) {
+        return Walk::default();
+    }
+    let _walking = Walking(&thread.walking);
+    walk_thread(thread, regs, frames)
 }
 
 fn walk_thread(thread: &Thread, regs: Regs, frames: &mut [u64]) -> Walk {

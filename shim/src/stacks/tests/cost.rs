@@ -50,7 +50,9 @@ unsafe extern "C" fn measure(with: *mut c_void) {
         time(|| {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: no walk is in progress.
-            crate::process::threads::local(|local| unsafe { (*local.walks.memo.get()).clear() });
+            unsafe {
+                (*crate::stacks::state().memo.get()).clear();
+            }
             black_box(walk(black_box(regs), &mut frames));
         }),
     ));

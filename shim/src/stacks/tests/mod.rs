@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Regs, Walk, walk};
+use super::{Walk, walk};
+use crate::process::regs::Regs;
 
 pub(super) type Callback = unsafe extern "C" fn(*mut c_void);
 

@@ -1,0 +1,47 @@
+//! The registers that a walk of a thread's stack begins with.
+
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regs {
+    /// A return address.
+    pub pc: u64,
+    /// The stack pointer after that return.
+    pub sp: u64,
+    /// The frame pointer register then.
+    pub fp: u64,
+}
+
+impl Regs {
+    /// The caller of the function that this is inlined into.
+    ///
+    /// That function must keep a frame pointer (build with `-C force-frame-pointers=yes`). All
+    /// zeroes, which walks to nothing, if the register cannot be one.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn of_caller() -> Regs {
+        let (fp, sp): (u64, u64);
+        // SAFETY: reads two registers.
+        unsafe {
+            std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp, options(nomem, nostack, preserves_flags))
+        };
+        // A frame of ours is small: no hook keeps more than 1 MiB on the stack.
+        if fp.wrapping_sub(sp) > 1 << 20 || fp & 7 != 0 {
+            return Regs::default();
+        }
+        // SAFETY: between sp and the frame's end as far as the check can tell; with frame pointers
+        // on, the saved frame pointer and the return address are there.
+        unsafe { Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) } }
+    }
+
+    /// The caller of the function that this is inlined into.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub fn of_caller() -> Regs {
+        let fp: u64;
+        // SAFETY: reads a register; the ABI keeps x29 pointing to a frame record.
+        unsafe {
+            std::arch::asm!("mov {}, x29", out(reg) fp, options(nomem, nostack, preserves_flags));
+            Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) }
+        }
+    }
+}
