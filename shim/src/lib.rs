@@ -3,7 +3,7 @@
 //!
 //! A call comes in at a door ([`doors`]), meets its hook ([`hooks`]), which calls the real function
 //! and has the outcome recorded ([`registry`]) in the process's ledger ([`ledger`]), which the
-//! inspector reads. [`backend`] asks the real libraries the few questions that recording raises;
+//! inspector reads. [`vendor`] asks the real libraries the few questions that recording raises;
 //! [`stranded`] recognises call sites that strand memory, [`trace`] writes every allocation down where
 //! that is wanted; [`stacks`] says who called; [`gate`] decides whether any of this happens, and contains it.
 //!
@@ -11,7 +11,6 @@
 //! four functions of `gpumem.h`.
 
 pub mod activity;
-pub mod backend;
 pub mod call;
 pub mod control;
 pub mod doors;
@@ -26,3 +25,4 @@ pub mod shim;
 pub mod stacks;
 pub mod stranded;
 pub mod trace;
+pub mod vendor;

@@ -7,7 +7,7 @@ use crate::process::{clock, elf, threads};
 use crate::registry::Registry;
 use crate::registry::reported::Tag;
 use crate::stranded::Stranded;
-use crate::{backend, control, trace};
+use crate::{control, trace, vendor};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
 use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
 use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
@@ -79,7 +79,7 @@ impl Shim {
         shim.start_trace();
         if initialised {
             shim.initialised();
-            if let Some(version) = backend::of(Vendor::Cuda).version() {
+            if let Some(version) = vendor::of(Vendor::Cuda).version() {
                 shim.driver_version(Vendor::Cuda, version);
             }
         }

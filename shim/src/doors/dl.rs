@@ -7,8 +7,9 @@
 use super::{driver, hip, runtime, spare};
 use crate::gate;
 use crate::process::elf;
+use crate::vendor::driver::{bind_at, unbind_if_gone};
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -44,23 +45,13 @@ fn slot(slot: &AtomicUsize, name: &CStr) -> usize {
     real
 }
 
-/// The loader's count of unloaded objects at the last look: whoever unloads one finds it here no lower than it is.
-static UNLOADS: AtomicU64 = AtomicU64::new(0);
-
-/// Changes whenever the program may have unloaded a library.
-#[inline]
-pub fn generation() -> usize {
-    UNLOADS.load(Relaxed) as usize
-}
-
 /// The real `dlclose`, and a note that what was known of loaded libraries may be wrong now.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real_dlclose(handle) };
-    let unloads = elf::unloads();
-    if UNLOADS.fetch_max(unloads, Relaxed) < unloads {
-        driver::unbind_if_gone();
+    if elf::look_for_unloads() {
+        unbind_if_gone();
         // Stacks forget the code that went.
         gate::record_if_started(|_| drop(crate::stacks::modules::refresh()));
     }
@@ -134,9 +125,9 @@ unsafe extern "C" fn decide(
     let ours = if passes {
         None
     } else if let Some(row) = row {
-        (driver::bind_at(found) || driver::is_behind(row, found)).then_some(row.hook())
+        (bind_at(found) || driver::is_behind(row, found)).then_some(row.hook())
     } else if name.to_bytes().starts_with(b"cu") {
-        (unknown && driver::bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
+        (unknown && bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
     } else {
         hip::ours(name.to_bytes(), found)
     };

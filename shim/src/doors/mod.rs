@@ -7,18 +7,9 @@
 //! * [`thunk`], [`spare`]: functions without a hook that may be given a handle of ours; known ones by the
 //!   first two doors and by theirs, unknown ones by a pool.
 
-/// The name of a row as lookups want it.
-macro_rules! c_name {
-    ($name:ident) => {
-        // SAFETY: the literal ends with its only NUL.
-        unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
-    };
-}
-
 pub mod dl;
 pub mod driver;
 pub mod hip;
-pub mod providers;
 pub mod runtime;
 mod short;
 pub mod spare;

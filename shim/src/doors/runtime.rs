@@ -1,11 +1,12 @@
 //! The CUDA runtime: exported `cuda*` functions. They find the real function through the caller,
 //! remember who called, and call; the driver's hooks below do the rest.
 
-use super::providers::{LastCaller, Providers};
 use super::short;
 use crate::call::{self, Call};
 use crate::gate;
 use crate::process::regs::Regs;
+use crate::vendor::c_name;
+use crate::vendor::providers::{LastCaller, Providers};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;

@@ -193,23 +193,6 @@ macro_rules! through {
     };
 }
 
-/// Two lists as one.
-pub const fn join<T: Copy, const A: usize, const B: usize, const N: usize>(first: [T; A], second: [T; B]) -> [T; N] {
-    assert!(A + B == N);
-    let mut all = [first[0]; N];
-    let mut index = A;
-    while index < N {
-        all[index] = second[index - A];
-        index += 1;
-    }
-    index = 0;
-    while index < A {
-        all[index] = first[index];
-        index += 1;
-    }
-    all
-}
-
 pub(super) use {through, thunk};
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::gate;
 use crate::pool;
 use crate::pool::device::Visit;
 use crate::process::clock;
-use crate::{activity, backend};
+use crate::{activity, vendor};
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -353,7 +353,7 @@ impl Cache {
 
     /// Contexts on the device of this thread's; `None` where that is not known.
     fn contexts_here(&self) -> Option<Vec<u64>> {
-        let context = backend::of(self.vendor).current_context()?;
+        let context = vendor::of(self.vendor).current_context()?;
         let shim = gate::shim()?;
         let record = shim.known_context(self.vendor, context)?;
         Some(shim.other_contexts(record).into_iter().chain([context]).collect())

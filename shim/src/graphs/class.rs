@@ -2,7 +2,7 @@
 
 use super::handle::lock;
 use super::records::{Packed, Records, Scratch, Source};
-use crate::backend::graphs::{GraphCalls, Nodes, Reading};
+use crate::vendor::graphs::{GraphCalls, Nodes, Reading};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -23,7 +23,7 @@ pub struct Shape {
     /// Fingerprint, for people.
     pub id: u64,
     pub counts: [u32; 16],
-    /// As [`Reading::branches`](crate::backend::graphs::Reading::branches); `true` where child graphs may.
+    /// As [`Reading::branches`](crate::vendor::graphs::Reading::branches); `true` where child graphs may.
     pub branches: bool,
 }
 

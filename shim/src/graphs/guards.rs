@@ -5,8 +5,8 @@ use super::cache::Cache;
 use super::handle::Body;
 use super::launch::context_of;
 use super::real::Real;
-use crate::backend::graphs::GraphCalls;
 use crate::pool::device::Visit;
+use crate::vendor::graphs::GraphCalls;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// While it lives, this thread may make calls that a capture of it forbids; what the mode was before.

@@ -8,7 +8,7 @@
 //! node, or one more is instantiated. Changes by the program are in [`change`], graph handles of ours
 //! in [`folded`], and what happens when contexts, streams and modules go in [`lives`].
 //!
-//! Nothing here knows a vendor; the calls are those of [`crate::backend::graphs`].
+//! Nothing here knows a vendor; the calls are those of [`crate::vendor::graphs`].
 
 mod anew;
 pub mod cache;
@@ -36,9 +36,9 @@ mod tests;
 
 pub use refers::{any_live, may_refer_to, refers_to};
 
-use crate::backend::graphs::StreamArg;
 use crate::gate;
 use crate::process::stack;
+use crate::vendor::graphs::StreamArg;
 use cache::Cache;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;

@@ -7,8 +7,8 @@
 
 use super::cache::{Cache, capturing};
 use super::real::{self, Lane, Lease, NOWHERE, Real, lane_of};
-use crate::backend::graphs::{Event, StreamArg};
 use crate::process::raised::Raised;
+use crate::vendor::graphs::{Event, StreamArg};
 use std::sync::atomic::Ordering::*;
 
 impl Cache {

@@ -1,10 +1,10 @@
 //! Stream capture.
 
 use super::written;
-use crate::backend;
 use crate::call::Call;
 use crate::graphs::{self, cache::Cache};
 use crate::pool::looks;
+use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
 use std::ffi::c_int;
@@ -76,7 +76,7 @@ pub unsafe fn end(
             return status;
         }
         let library = written(graph).filter(|graph| status == SUCCESS && !graph.is_null());
-        let nodes = library.and_then(|graph| backend::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
+        let nodes = library.and_then(|graph| vendor::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
         let made = library.map(|library| graphs::captured(call.vendor, library));
         if let Some(made) = made {
             *graph = made;

@@ -2,12 +2,12 @@
 
 use super::written;
 use crate::activity;
-use crate::backend;
 use crate::call::Call;
 use crate::graphs;
 use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
+use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};
@@ -158,7 +158,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
 /// The graph cache and the pool let go of what is in a context. The blocks, for [`ended`].
 fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
-    backend::params::forget();
+    vendor::params::forget();
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }
@@ -209,7 +209,7 @@ pub unsafe fn release_primary(
     // SAFETY: the program's own call.
     let status = unsafe { real(device) };
     let is_gone = status == SUCCESS
-        && call.note(|_| backend::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
+        && call.note(|_| vendor::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
     if is_gone {
         primary_gone(&call, device);
     }
@@ -238,7 +238,7 @@ pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device
 
 /// The program resets HIP's current device.
 pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
-    let device = call.note(|_| backend::of(call.vendor).current_device()).flatten();
+    let device = call.note(|_| vendor::of(call.vendor).current_device()).flatten();
     let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
     // SAFETY: the program's own call.
     let status = unsafe { real() };
@@ -260,7 +260,7 @@ pub unsafe fn hip_reset_device(
 }
 
 fn hip_going(call: &Call, device: Device) -> (Option<(u64, ContextRef)>, Option<Leaving<'static>>) {
-    let handle = backend::hip_context(device);
+    let handle = vendor::hip_context(device);
     let leaving = all_goes(call, handle, false);
     let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
     (context.map(|context| (handle, context)), leaving)

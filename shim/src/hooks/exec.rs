@@ -2,13 +2,13 @@
 //! ([`crate::graphs`]), the library's own to the library.
 
 use crate::activity;
-use crate::backend;
-use crate::backend::graphs::{Setter, StreamArg};
 use crate::call::Call;
 use crate::graphs::cache::Cache;
 use crate::graphs::change::{Change, Updated};
 use crate::graphs::{self, launch::Launch};
 use crate::registry::graphs::Update;
+use crate::vendor;
+use crate::vendor::graphs::{Setter, StreamArg};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
@@ -40,7 +40,7 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
     match ours(&call, exec) {
         Ok(Some((cache, index))) => {
             // SAFETY: the program's own call, on a real exec.
-            let launched = unsafe { cache.launch(real, index, backend::named(call.vendor, to)) };
+            let launched = unsafe { cache.launch(real, index, vendor::named(call.vendor, to)) };
             activity::saw(launched.status);
             call.count(|shim| shim.handle_launched(launched));
             launched.status

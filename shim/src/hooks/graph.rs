@@ -3,11 +3,11 @@
 use super::exec::NOT_INITIALIZED;
 use super::written;
 use crate::activity;
-use crate::backend::{self, graphs::StreamArg};
 use crate::call::Call;
 use crate::graphs;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
+use crate::vendor::{self, graphs::StreamArg};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{GraphOrigin, Pinned, Vendor};
 use std::ffi::{c_char, c_uint};
@@ -48,7 +48,7 @@ pub unsafe fn clone(
             if let Some(cache) = graphs::cache(call.vendor) {
                 cache.inherits(original, clone);
             }
-            let nodes = backend::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
+            let nodes = vendor::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
             call.note(|shim| shim.graph_made(&call, clone, nodes, GraphOrigin::Cloned));
         }
         status
@@ -128,7 +128,7 @@ unsafe fn instantiated(
     // SAFETY: as the caller promises.
     match unsafe { written(exec) }.filter(|_| status == SUCCESS) {
         Some(exec) => call.note(|shim| {
-            let nodes = backend::count_nodes(backend::of(call.vendor), library);
+            let nodes = vendor::count_nodes(vendor::of(call.vendor), library);
             shim.instantiated(call, exec as u64, graph, nodes, flags, took);
             shim.native_made(exec as u64, why);
         }),

@@ -1,10 +1,10 @@
 //! What else programs do with graphs, and with the code that they refer to.
 
 use super::written;
-use crate::backend::given;
-use crate::backend::graphs::Code;
 use crate::call::Call;
 use crate::graphs;
+use crate::vendor::given;
+use crate::vendor::graphs::Code;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use std::ffi::{c_int, c_uint};
@@ -256,7 +256,7 @@ type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
 fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
     let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
-    crate::backend::params::forget();
+    crate::vendor::params::forget();
     let status = real();
     if let Some((cache, functions)) = going {
         cache.code_went(&functions, status == SUCCESS);

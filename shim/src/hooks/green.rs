@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::graphs::cache::Cache;
 use crate::pool::{self, lock};
 use crate::process::threads;
-use crate::{backend, graphs};
+use crate::{graphs, vendor};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -162,7 +162,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
             shim.green_ended(known.device, own, going);
         }
     });
-    if call.note(|_| backend::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {
+    if call.note(|_| vendor::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {
         context::primary_gone(&call, known.device);
     }
     status

@@ -1,10 +1,10 @@
 //! Memory of other processes and of other APIs.
 
 use super::{freed, made, written};
-use crate::backend;
 use crate::call::Call;
 use crate::pool::{self, ask};
 use crate::registry::live::Class;
+use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
@@ -34,7 +34,7 @@ unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr,
     // SAFETY: as the caller promises.
     unsafe {
         let addr = written(ptr).filter(|_| status == SUCCESS);
-        let bytes = addr.and_then(|addr| call.record(|_| backend::of(call.vendor).allocation_bytes(addr)).flatten());
+        let bytes = addr.and_then(|addr| call.record(|_| vendor::of(call.vendor).allocation_bytes(addr)).flatten());
         made(call, status, AllocKind::IpcImport, class, ptr, bytes.unwrap_or(0) as usize, 0, extra);
     }
     status

@@ -2,11 +2,11 @@
 //! which memory they use ([`crate::stranded`]).
 
 use crate::activity;
-use crate::backend::{given, params};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::looks;
 use crate::stranded;
+use crate::vendor::{given, params};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 

@@ -4,10 +4,10 @@
 
 pub use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::activity;
-use crate::backend::given;
 use crate::call::Call;
 use crate::pool::looks;
 use crate::stranded;
+use crate::vendor::given;
 use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
 
 macro_rules! work {

@@ -12,9 +12,9 @@
 use super::Pool;
 use super::block::Block;
 use super::owner::Owner;
-use crate::backend::memory::Lane;
 use crate::process::clock;
 use crate::stacks::KeepErrno;
+use crate::vendor::memory::Lane;
 use crate::{activity, gate};
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};

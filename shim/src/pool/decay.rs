@@ -8,7 +8,7 @@ use super::thread::ThreadCache;
 use super::{Pool, all, lock};
 use crate::process::clock;
 use crate::shim::Shim;
-use crate::{backend, gate};
+use crate::{gate, vendor};
 use gpumem_wire::{counters, units};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Pool {
         if !self.chooses_bound() || owner.idle() == 0 {
             return false;
         }
-        let info = owner.within(|| backend::of(self.vendor).memory_info());
+        let info = owner.within(|| vendor::of(self.vendor).memory_info());
         info.is_some_and(|(free, total)| free < total / LOW)
     }
 

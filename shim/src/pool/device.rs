@@ -4,9 +4,9 @@
 use super::lock;
 use super::looks::undisturbed;
 use super::owner::Owner;
-use crate::backend;
-use crate::backend::memory::{self, Event, MemoryCalls};
 use crate::process::clock;
+use crate::vendor;
+use crate::vendor::memory::{self, Event, MemoryCalls};
 use crate::{activity, gate};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
@@ -146,7 +146,7 @@ pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
 /// Whether a context that is left tells of work that went wrong. HIP's are not asked.
 pub fn is_any_broken(vendor: Vendor) -> bool {
     let all = gate::shim().map_or_else(Vec::new, |shim| shim.all_contexts(vendor));
-    let refuses = |context| memory::calls(vendor).within(context, || backend::of(vendor).memory_info().is_none());
+    let refuses = |context| memory::calls(vendor).within(context, || vendor::of(vendor).memory_info().is_none());
     let is_broken = |context| look_in(vendor, context, || refuses(context)) == Some(true);
     vendor == Vendor::Cuda && all.into_iter().any(|(context, _)| is_broken(context))
 }

@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::process::clock;
 use crate::shim::Shim;
 use crate::stacks::KeepErrno;
-use crate::{activity, backend, trace};
+use crate::{activity, trace, vendor};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::settings::Fill;
@@ -81,7 +81,7 @@ impl Pool {
         if self.sees_all && shim.has_the_only_context() {
             return true;
         }
-        let has = backend::of(self.vendor).current_context().is_some();
+        let has = vendor::of(self.vendor).current_context().is_some();
         if has {
             shim.found_context();
         }

@@ -8,7 +8,7 @@ use super::lock;
 use super::moves::{Moves, Moving, are_still_at};
 use super::owner::Owner;
 use crate::call::Call;
-use crate::{backend, gate, graphs};
+use crate::{gate, graphs, vendor};
 use gpumem_abi::types::{Device, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -171,7 +171,7 @@ impl Pool {
 
     /// Whether so many bytes could be had if all that is idle went back, as far as is known.
     fn may_fit(&self, owner: &'static Owner, bytes: u64) -> bool {
-        let info = owner.within(|| backend::of(self.vendor).memory_info());
+        let info = owner.within(|| vendor::of(self.vendor).memory_info());
         info.is_none_or(|(free, _)| free + self.idle_on(owner.device) >= bytes)
     }
 
@@ -241,7 +241,7 @@ fn relieve_graphs(owner: &Owner) -> bool {
 
 /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
 pub fn flush_here(vendor: Vendor) -> u64 {
-    match (super::of(vendor), backend::of(vendor).current_device()) {
+    match (super::of(vendor), vendor::of(vendor).current_device()) {
         (Some(pool), Some(device)) => pool.flush(device),
         _ => flush_all(vendor),
     }

@@ -9,7 +9,7 @@
 //! allocation runs out ([`ladder`]); a context takes its blocks with it ([`ends`]). Questions about
 //! memory are answered as if there were no pool ([`ask`]).
 //!
-//! Nothing here knows a vendor; the calls are those of [`crate::backend::memory`].
+//! Nothing here knows a vendor; the calls are those of [`crate::vendor::memory`].
 //!
 //! The pool steps aside, so that the real functions alone decide, while anything captures, when not all
 //! calls are seen, when a context is broken, and once devices reach into each other's memory.
@@ -34,10 +34,10 @@ pub mod size;
 pub mod thread;
 mod unhurried;
 
-use crate::backend::memory::{self, MemoryCalls};
 use crate::process::threads;
 use crate::shim::Shim;
-use crate::{activity, backend, gate};
+use crate::vendor::memory::{self, MemoryCalls};
+use crate::{activity, gate, vendor};
 use block::{Block, Map};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
@@ -239,7 +239,7 @@ impl Pool {
         if last.is_some() && self.sees_all && shim.has_the_only_context() {
             return last;
         }
-        let context = backend::of(self.vendor).current_context()?;
+        let context = vendor::of(self.vendor).current_context()?;
         shim.found_context();
         last.filter(|last| last.context == context).or_else(|| self.find_owner(shim, context))
     }
@@ -247,7 +247,7 @@ impl Pool {
     #[cold]
     fn find_owner(&self, shim: &'static Shim, context: u64) -> Option<&'static Owner> {
         let record = shim.current_context(self.vendor);
-        let device = backend::of(self.vendor).current_device()?;
+        let device = vendor::of(self.vendor).current_device()?;
         let mut owners = lock(&self.owners);
         let known = owners.iter().find(|owner| owner.context == context && !owner.gone.load(Relaxed));
         if let Some(known) = known {

@@ -7,8 +7,8 @@ use super::device::Visit;
 use super::lock;
 use super::moves::Moves;
 use crate::activity;
-use crate::backend::memory::{Event, MemoryCalls};
 use crate::process::clock;
+use crate::vendor::memory::{Event, MemoryCalls};
 use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -108,7 +108,7 @@ struct Batch {
 impl Owner {
     /// One of a context that no driver knows.
     pub fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
-        use crate::backend::memory;
+        use crate::vendor::memory;
         let (vendor, moves) = (Vendor::Cuda, Box::leak(Box::default()));
         Box::leak(Box::new(Self::new(vendor, context, 0, device, share, memory::calls(vendor), moves)))
     }

@@ -1,13 +1,13 @@
 //! What the graph cache does, for the books.
 
 use super::live::Class;
-use crate::backend;
 use crate::call::Call;
 use crate::graphs::cache::Cache;
 use crate::graphs::instantiate::Made as MadeHandle;
 use crate::graphs::launch::Launched;
 use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
+use crate::vendor;
 use gpumem_abi::types::{Graph, SUCCESS};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned, Vendor};
@@ -28,7 +28,7 @@ impl Shim {
         if self.settings.graph_cache == 0 {
             return Err(Pinned::Off);
         }
-        let calls = backend::graph_calls(vendor, &self.settings);
+        let calls = vendor::graph_calls(vendor, &self.settings);
         Cache::new(vendor, calls, &self.settings, starts).map(Box::new).ok_or(Pinned::Room)
     }
 

@@ -1,10 +1,10 @@
 //! Contexts: whose memory it is, how much of it lives, and what the device says.
 
-use crate::backend;
 use crate::pool::lock;
 use crate::process::clock;
 use crate::process::threads::{self, LastContext};
 use crate::shim::Shim;
+use crate::vendor;
 use dashmap::DashMap;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
@@ -73,7 +73,7 @@ impl Shim {
     /// The calling thread's context; one not seen before is listed. 0 if there is none.
     #[inline]
     pub fn current_context(&'static self, vendor: Vendor) -> ContextRef {
-        let Some(handle) = backend::of(vendor).current_context() else { return 0 };
+        let Some(handle) = vendor::of(vendor).current_context() else { return 0 };
         let generation = self.registry.contexts.generation.load(Relaxed);
         let last = threads::local(|local| local.context.get());
         if (last.vendor, last.handle, last.generation) == (vendor as u8, handle, generation) {
@@ -102,7 +102,7 @@ impl Shim {
         if let Some(known) = contexts.map.get(&(vendor, handle)) {
             return *known;
         }
-        let backend = backend::of(vendor);
+        let backend = vendor::of(vendor);
         let Some(device) = device.or_else(|| backend.current_device()) else { return 0 };
         let info = backend.device_info(device);
         // Threads may meet here; the first one to come lists the context.
@@ -291,7 +291,7 @@ impl Shim {
         if self.registry.streams.capturing() > 0 || self.has_exited() {
             return;
         }
-        let backend = backend::of(vendor);
+        let backend = vendor::of(vendor);
         if let Some((free, total)) = backend.memory_info() {
             self.device_said(context, free, total, now);
         }

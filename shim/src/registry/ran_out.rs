@@ -4,13 +4,13 @@
 //! are others. Names are those of files and places in them: symbols would take the loader's lock and read
 //! files; the inspector has them.
 
-use crate::backend;
 use crate::call::Call;
 use crate::pool;
 use crate::process::clock;
 use crate::shim::{Shim, say};
 use crate::stacks::modules::{self, Modules};
 use crate::stranded;
+use crate::vendor;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
@@ -143,7 +143,7 @@ impl Shim {
             device: slot.device,
             live: self.live_on(vendor, device),
             idle: pool.map_or(0, |pool| pool.idle_on(device)),
-            free: if may_ask { backend::of(vendor).memory_info() } else { None },
+            free: if may_ask { vendor::of(vendor).memory_info() } else { None },
             total: slot.total_bytes,
             limit: pool.map_or(0, |pool| pool.limit.load(std::sync::atomic::Ordering::Relaxed)),
         })

@@ -16,7 +16,7 @@ pub use listing::Listing;
 use shown::each;
 use std::ffi::{CStr, c_char};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tables::{Name, Tables};
 
 /// An object that the loader had mapped when it was asked.
@@ -174,6 +174,21 @@ pub fn symbol_after_us(name: &CStr) -> Option<usize> {
     // SAFETY: objects that the program began with stay.
     let mut found = behind.filter_map(|(bias, dynamic)| unsafe { Some(Tables::of(bias, dynamic)?.find(&name)) });
     found.find(|&address| address != 0)
+}
+
+/// The loader's count of unloaded objects at the last look: whoever unloads one finds it here no lower than it is.
+static UNLOADS: AtomicU64 = AtomicU64::new(0);
+
+/// Changes whenever the program may have unloaded a library.
+#[inline]
+pub fn generation() -> usize {
+    UNLOADS.load(Relaxed) as usize
+}
+
+/// Looks whether an object was unloaded since the last look; what was known of loaded ones may be wrong then.
+pub fn look_for_unloads() -> bool {
+    let unloads = unloads();
+    UNLOADS.fetch_max(unloads, Relaxed) < unloads
 }
 
 /// How many objects the program began with: the first ones in the loader's order, all of them in the

@@ -2,8 +2,8 @@
 
 use super::read::ok;
 use super::shape::{Edge, Shape};
-use crate::backend::graphs::Reading;
-use crate::doors::driver;
+use crate::vendor::driver;
+use crate::vendor::graphs::Reading;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHashMap;

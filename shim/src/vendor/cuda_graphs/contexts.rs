@@ -1,7 +1,7 @@
 //! Numbers for contexts: default streams have one name in all of them, and are others in each.
 
-use crate::backend::graphs::StreamArg;
-use crate::doors::driver;
+use crate::vendor::driver;
+use crate::vendor::graphs::StreamArg;
 use gpumem_abi::types::*;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -3,11 +3,11 @@
 //! A function's address comes back when its module is unloaded and loaded again (JITs do that), so
 //! each load is a *generation*, which is part of every record that names the function.
 
-use crate::backend::cuda;
-use crate::backend::graphs::Code;
-use crate::doors::driver;
 use crate::gate;
 use crate::pool::device::Visit;
+use crate::vendor::cuda;
+use crate::vendor::driver;
+use crate::vendor::graphs::Code;
 use dashmap::DashMap;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;

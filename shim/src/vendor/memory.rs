@@ -4,7 +4,7 @@
 //! mode relaxed, so that none is refused or disturbs a capture (measured on an H200, driver 580).
 
 use super::{cuda, hip as hip_backend};
-use crate::doors::{driver, hip};
+use super::{driver, hip_runtime};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use std::ffi::c_int;
@@ -289,7 +289,7 @@ impl MemoryCalls for Hip {
 
     fn free(&self, addr: u64) -> Status {
         // SAFETY: a block that only the pool has.
-        answer(unsafe { hip::hipFree(addr) })
+        answer(unsafe { hip_runtime::hipFree(addr) })
     }
 
     /// What hipFreeAsync does with memory of hipMalloc is not known.
@@ -312,11 +312,11 @@ impl MemoryCalls for Hip {
         let (mut concurrent, mut addr) = (0, 0);
         // SAFETY: each call writes its out-parameter.
         unsafe {
-            let known = hip::hipDeviceGetAttribute(&mut concurrent, HIP_CONCURRENT, device) == Some(SUCCESS);
+            let known = hip_runtime::hipDeviceGetAttribute(&mut concurrent, HIP_CONCURRENT, device) == Some(SUCCESS);
             if !known || concurrent == 0 || !xnack() {
                 return Err(NOT_SUPPORTED);
             }
-            made(hip::hipMallocManaged(&mut addr, bytes, GLOBAL), addr)
+            made(hip_runtime::hipMallocManaged(&mut addr, bytes, GLOBAL), addr)
         }
     }
 
@@ -324,9 +324,9 @@ impl MemoryCalls for Hip {
         let (mut host, mut addr) = (0, 0);
         // SAFETY: each call writes its out-parameter.
         unsafe {
-            let host = made(hip::hipHostMalloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
-            made(hip::hipHostGetDevicePointer(&mut addr, host, 0), 0).inspect_err(|_| {
-                let _ = hip::hipHostFree(host);
+            let host = made(hip_runtime::hipHostMalloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
+            made(hip_runtime::hipHostGetDevicePointer(&mut addr, host, 0), 0).inspect_err(|_| {
+                let _ = hip_runtime::hipHostFree(host);
             })?;
             if addr == host { Ok(addr) } else { Err(NOT_SUPPORTED) }
         }
@@ -334,17 +334,17 @@ impl MemoryCalls for Hip {
 
     fn free_host(&self, addr: u64) -> Status {
         // SAFETY: host memory that `host` gave.
-        answer(unsafe { hip::hipHostFree(addr) })
+        answer(unsafe { hip_runtime::hipHostFree(addr) })
     }
 
     fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
         // SAFETY: a block of at least so many bytes that nobody else has.
-        answer(unsafe { hip::hipMemset(addr, byte.into(), bytes) })
+        answer(unsafe { hip_runtime::hipMemset(addr, byte.into(), bytes) })
     }
 
     fn synchronize(&self) -> Status {
         // SAFETY: takes nothing.
-        answer(unsafe { hip::hipDeviceSynchronize() })
+        answer(unsafe { hip_runtime::hipDeviceSynchronize() })
     }
 
     fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> {

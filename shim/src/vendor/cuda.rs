@@ -1,7 +1,7 @@
 //! The CUDA driver.
 
+use super::driver::{self, Function};
 use super::{Backend, DeviceInfo};
-use crate::doors::driver::{self, Function};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use std::ptr::null_mut;

@@ -7,8 +7,8 @@
 
 use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Ways};
 use super::hip::{self as runtime, Hip};
+use super::hip_runtime;
 use super::{Backend, buffer};
-use crate::doors::hip;
 use crate::graphs::records::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
@@ -56,7 +56,7 @@ fn devices() -> i32 {
     let mut count = DEVICES.load(Relaxed);
     if count == 0 {
         // SAFETY: writes the number.
-        let _ = unsafe { hip::hipGetDeviceCount(&mut count) };
+        let _ = unsafe { hip_runtime::hipGetDeviceCount(&mut count) };
         DEVICES.store(count, Relaxed);
     }
     count
@@ -78,10 +78,10 @@ fn on<R>(device: Option<Device>, f: impl FnOnce() -> R) -> R {
     let Some(device) = device.filter(|&device| Some(device) != current) else { return f() };
     // SAFETY: a device of this process, and the one that was current before.
     unsafe {
-        let set = hip::hipSetDevice(device) == Some(SUCCESS);
+        let set = hip_runtime::hipSetDevice(device) == Some(SUCCESS);
         let result = f();
         if let Some(current) = current.filter(|_| set) {
-            let _ = hip::hipSetDevice(current);
+            let _ = hip_runtime::hipSetDevice(current);
         }
         result
     }
@@ -97,8 +97,8 @@ fn at<R>(to: StreamArg, f: impl FnOnce(Stream) -> R) -> R {
 fn is_ok(status: Option<Status>) -> bool {
     // SAFETY: both only look at this thread's last error.
     unsafe {
-        if status != Some(SUCCESS) && hip::hipPeekAtLastError() == status {
-            let _ = hip::hipGetLastError();
+        if status != Some(SUCCESS) && hip_runtime::hipPeekAtLastError() == status {
+            let _ = hip_runtime::hipGetLastError();
         }
     }
     status == Some(SUCCESS)
@@ -108,10 +108,10 @@ fn is_ok(status: Option<Status>) -> bool {
 fn new_event(stream: Stream) -> Option<Event> {
     let (mut device, mut event) = (0, null_mut());
     // SAFETY: a live stream; writes the number.
-    let known = is_ok(unsafe { hip::hipStreamGetDevice(stream, &mut device) });
+    let known = is_ok(unsafe { hip_runtime::hipStreamGetDevice(stream, &mut device) });
     on(known.then_some(device), || {
         // SAFETY: writes the handle.
-        is_ok(unsafe { hip::hipEventCreateWithFlags(&mut event, NO_TIMING) }).then_some(event as Event)
+        is_ok(unsafe { hip_runtime::hipEventCreateWithFlags(&mut event, NO_TIMING) }).then_some(event as Event)
     })
 }
 
@@ -160,11 +160,11 @@ fn kinds(nodes: &[GraphNode], out: &mut Vec<u8>, depth: u32) -> Result<(), Pinne
 fn edges(graph: Graph, reading: &mut Reading) -> Option<()> {
     let mut len = 0;
     // SAFETY: without arrays, only the count is written.
-    done(unsafe { hip::hipGraphGetEdges(graph, null_mut(), null_mut(), &mut len) }).ok()?;
+    done(unsafe { hip_runtime::hipGraphGetEdges(graph, null_mut(), null_mut(), &mut len) }).ok()?;
     let (mut from, mut to) = (buffer(len).ok()?, buffer(len).ok()?);
     if len > 0 {
         // SAFETY: writes at most `len` entries of each array.
-        done(unsafe { hip::hipGraphGetEdges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut len) }).ok()?;
+        done(unsafe { hip_runtime::hipGraphGetEdges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut len) }).ok()?;
     }
     for (at, &node) in reading.nodes.iter().enumerate() {
         reading.index.insert(node as usize, at as u32);
@@ -184,7 +184,7 @@ fn edges(graph: Graph, reading: &mut Reading) -> Option<()> {
 impl GraphCalls for HipGraphs {
     fn ready(&self) -> Result<(), Pinned> {
         static READY: OnceBool = OnceBool::new();
-        if READY.get_or_init(hip::has_graph_calls) { Ok(()) } else { Err(Pinned::Lookup) }
+        if READY.get_or_init(hip_runtime::has_graph_calls) { Ok(()) } else { Err(Pinned::Lookup) }
     }
 
     /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by
@@ -214,13 +214,13 @@ impl GraphCalls for HipGraphs {
     fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
         let mut clone = null_mut();
         // SAFETY: a live graph; writes the handle.
-        done(unsafe { hip::hipGraphClone(&mut clone, graph) })?;
+        done(unsafe { hip_runtime::hipGraphClone(&mut clone, graph) })?;
         Ok(clone)
     }
 
     fn destroy_graph(&self, graph: Graph) {
         // SAFETY: a graph that only the cache knows.
-        let _ = unsafe { hip::hipGraphDestroy(graph) };
+        let _ = unsafe { hip_runtime::hipGraphDestroy(graph) };
     }
 
     fn nodes(&self, graph: Graph) -> Option<Vec<GraphNode>> {
@@ -239,27 +239,27 @@ impl GraphCalls for HipGraphs {
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status> {
         let mut exec = null_mut();
         // SAFETY: a live graph; writes the handle.
-        let status = unsafe { hip::hipGraphInstantiateWithFlags(&mut exec, graph, flags) };
+        let status = unsafe { hip_runtime::hipGraphInstantiateWithFlags(&mut exec, graph, flags) };
         // SAFETY: as above; the other out-parameters are optional.
-        let mut old = || unsafe { hip::hipGraphInstantiate(&mut exec, graph, null_mut(), null_mut(), 0) };
+        let mut old = || unsafe { hip_runtime::hipGraphInstantiate(&mut exec, graph, null_mut(), null_mut(), 0) };
         done(if status.is_none() && flags == 0 { old() } else { status })?;
         Ok(exec)
     }
 
     fn destroy_exec(&self, exec: GraphExec) {
         // SAFETY: an exec that only the cache knows; nothing of it runs, or the program destroys it.
-        let _ = unsafe { hip::hipGraphExecDestroy(exec) };
+        let _ = unsafe { hip_runtime::hipGraphExecDestroy(exec) };
     }
 
     fn update(&self, exec: GraphExec, graph: Graph) -> Status {
         let (mut node, mut result) = (null_mut(), 0);
         // SAFETY: a live exec that does not run and a live graph; writes both.
-        unsafe { hip::hipGraphExecUpdate(exec, graph, &mut node, &mut result) }.unwrap_or(SYMBOL_NOT_FOUND)
+        unsafe { hip_runtime::hipGraphExecUpdate(exec, graph, &mut node, &mut result) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status {
         // SAFETY: a live exec, the stream of the program's own call.
-        unsafe { hip::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
+        unsafe { hip_runtime::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<Given, Status> {
@@ -279,7 +279,7 @@ impl GraphCalls for HipGraphs {
         at(to, |stream| {
             let record = |event: Event| {
                 // SAFETY: the event is ours, the stream one that the program uses now.
-                let recorded = is_ok(unsafe { hip::hipEventRecord(event as Opaque, stream) });
+                let recorded = is_ok(unsafe { hip_runtime::hipEventRecord(event as Opaque, stream) });
                 if !recorded {
                     self.drop_event(event);
                 }
@@ -291,29 +291,30 @@ impl GraphCalls for HipGraphs {
 
     fn done(&self, event: Event) -> bool {
         // SAFETY: an event of ours.
-        is_ok(unsafe { hip::hipEventQuery(event as Opaque) })
+        is_ok(unsafe { hip_runtime::hipEventQuery(event as Opaque) })
     }
 
     fn wait(&self, to: StreamArg, event: Event) -> Status {
         // SAFETY: an event of ours, the stream of the program's own call.
-        at(to, |stream| unsafe { hip::hipStreamWaitEvent(stream, event as Opaque, 0) }).unwrap_or(SYMBOL_NOT_FOUND)
+        at(to, |stream| unsafe { hip_runtime::hipStreamWaitEvent(stream, event as Opaque, 0) })
+            .unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn drop_event(&self, event: Event) {
         // SAFETY: an event of ours that nobody uses any more.
-        let _ = unsafe { hip::hipEventDestroy(event as Opaque) };
+        let _ = unsafe { hip_runtime::hipEventDestroy(event as Opaque) };
     }
 
     fn captures(&self, to: StreamArg) -> bool {
         let mut state = 0;
         // SAFETY: the stream of the program's own call; writes the state.
-        let status = at(to, |stream| unsafe { hip::hipStreamIsCapturing(stream, &mut state) });
+        let status = at(to, |stream| unsafe { hip_runtime::hipStreamIsCapturing(stream, &mut state) });
         status != Some(SUCCESS) || state != 0
     }
 
     fn idle(&self, stream: StreamArg) -> bool {
         // SAFETY: a stream that lives and does not capture.
-        at(stream, |stream| is_ok(unsafe { hip::hipStreamQuery(stream) }))
+        at(stream, |stream| is_ok(unsafe { hip_runtime::hipStreamQuery(stream) }))
     }
 
     /// HIP's graphs without memory nodes keep none.

@@ -13,8 +13,8 @@ mod shape;
 
 use super::cuda;
 use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
-use crate::doors::driver;
 use crate::graphs::records::Records;
+use crate::vendor::driver;
 pub use contexts::named;
 
 use contexts::is_here;

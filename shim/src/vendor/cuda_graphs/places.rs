@@ -1,7 +1,7 @@
 //! What no setter can change of copies and memsets: where their memory is.
 
 use super::layout::*;
-use crate::doors::driver;
+use crate::vendor::driver;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Pinned;
 use std::hash::Hasher;

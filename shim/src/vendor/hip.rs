@@ -1,7 +1,7 @@
 //! The HIP runtime.
 
+use super::hip_runtime;
 use super::{Backend, DeviceInfo};
-use crate::doors::hip;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
 use std::cell::Cell;
@@ -44,7 +44,7 @@ pub fn enter(context: u64) -> bool {
     *place = device;
     left.len += 1;
     // SAFETY: a device that the program uses.
-    let entered = unsafe { hip::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) };
+    let entered = unsafe { hip_runtime::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) };
     if entered {
         LEFT.set(left);
     }
@@ -57,7 +57,7 @@ pub fn leave() {
     left.len = len;
     LEFT.set(left);
     // SAFETY: the device that was this thread's before.
-    let _ = unsafe { hip::hipSetDevice(left.devices[len]) };
+    let _ = unsafe { hip_runtime::hipSetDevice(left.devices[len]) };
 }
 
 /// Lets this thread call what a capture of it forbids; the mode before.
@@ -68,7 +68,7 @@ pub fn relax() -> i32 {
 /// Puts a thread's mode back, or another in its place; the one before.
 pub fn exchange(mut mode: i32) -> i32 {
     // SAFETY: exchanges this thread's mode.
-    let _ = unsafe { hip::hipThreadExchangeStreamCaptureMode(&mut mode) };
+    let _ = unsafe { hip_runtime::hipThreadExchangeStreamCaptureMode(&mut mode) };
     mode
 }
 
@@ -80,7 +80,7 @@ impl Backend for Hip {
     fn current_device(&self) -> Option<Device> {
         let mut device = 0;
         // SAFETY: writes the ordinal.
-        let status = unsafe { hip::hipGetDevice(&mut device) };
+        let status = unsafe { hip_runtime::hipGetDevice(&mut device) };
         ok(status, device)
     }
 
@@ -94,11 +94,11 @@ impl Backend for Hip {
         let mut total = 0;
         // SAFETY: each call writes at most what its length argument or type says.
         unsafe {
-            if hip::hipDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
+            if hip_runtime::hipDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
                 info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
             }
-            let _ = hip::hipDeviceGetUuid(&mut info.uuid, device);
-            let _ = hip::hipDeviceTotalMem(&mut total, device);
+            let _ = hip_runtime::hipDeviceGetUuid(&mut info.uuid, device);
+            let _ = hip_runtime::hipDeviceTotalMem(&mut total, device);
         }
         info.total_bytes = total as u64;
         info
@@ -120,28 +120,28 @@ impl Backend for Hip {
     fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64> {
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: writes both.
-        let status = unsafe { hip::hipMemGetAddressRange(&mut base, &mut bytes, ptr) };
+        let status = unsafe { hip_runtime::hipMemGetAddressRange(&mut base, &mut bytes, ptr) };
         ok(status, bytes as u64)
     }
 
     fn version(&self) -> Option<u32> {
         let mut version = 0;
         // SAFETY: writes the number.
-        let status = unsafe { hip::hipRuntimeGetVersion(&mut version) };
+        let status = unsafe { hip_runtime::hipRuntimeGetVersion(&mut version) };
         ok(status, version as u32)
     }
 
     fn node_count(&self, graph: Graph) -> Option<usize> {
         let mut len = 0;
         // SAFETY: without an array, only the count is written.
-        let status = unsafe { hip::hipGraphGetNodes(graph, null_mut(), &mut len) };
+        let status = unsafe { hip_runtime::hipGraphGetNodes(graph, null_mut(), &mut len) };
         ok(status, len)
     }
 
     fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
         let mut len = nodes.len();
         // SAFETY: writes at most `len` handles.
-        let status = unsafe { hip::hipGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
+        let status = unsafe { hip_runtime::hipGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
         ok(status, len.min(nodes.len()))
     }
 
@@ -149,7 +149,7 @@ impl Backend for Hip {
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
         let mut kind = 0;
         // SAFETY: writes the number.
-        ok(unsafe { hip::hipGraphNodeGetType(node, &mut kind) }, ())?;
+        ok(unsafe { hip_runtime::hipGraphNodeGetType(node, &mut kind) }, ())?;
         let kind = match kind {
             number @ 0..=7 => NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other),
             8 => NodeKind::SemaphoreSignal,
@@ -164,7 +164,9 @@ impl Backend for Hip {
         let mut child: Graph = null_mut();
         let inside = match kind {
             // SAFETY: the node is a child graph node; writes the handle.
-            NodeKind::Child => ok(unsafe { hip::hipGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child),
+            NodeKind::Child => {
+                ok(unsafe { hip_runtime::hipGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
+            }
             _ => None,
         };
         Some((kind, inside))

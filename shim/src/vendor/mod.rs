@@ -1,15 +1,29 @@
-//! The few questions that the shim asks the real libraries, behind one trait.
+//! The real libraries: finding them ([`driver`], [`hip_runtime`], [`providers`]), and what the shim asks of them, CUDA
+//! and HIP behind the same traits.
 //!
 //! Every answer may be `None`: the library lacks the function, or refused. None of these calls
 //! touches a stream, so none can disturb a capture (measured on an H200, driver 580, in all modes).
 
+/// The name of a row as lookups want it.
+macro_rules! c_name {
+    ($name:ident) => {
+        // SAFETY: the literal ends with its only NUL.
+        unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
+    };
+}
+
+pub(crate) use c_name;
+
 mod cuda;
 mod cuda_graphs;
+pub mod driver;
 pub mod graphs;
 mod hip;
 mod hip_graphs;
+pub mod hip_runtime;
 pub mod memory;
 pub mod params;
+pub mod providers;
 
 pub use cuda_graphs::given;
 pub use hip::context_of as hip_context;
@@ -107,4 +121,21 @@ fn buffer(len: usize) -> Result<Vec<GraphNode>, TryReserveError> {
     nodes.try_reserve_exact(len)?;
     nodes.resize(len, std::ptr::null_mut());
     Ok(nodes)
+}
+
+/// Two lists as one.
+pub const fn join<T: Copy, const A: usize, const B: usize, const N: usize>(first: [T; A], second: [T; B]) -> [T; N] {
+    assert!(A + B == N);
+    let mut all = [first[0]; N];
+    let mut index = A;
+    while index < N {
+        all[index] = second[index - A];
+        index += 1;
+    }
+    index = 0;
+    while index < A {
+        all[index] = first[index];
+        index += 1;
+    }
+    all
 }

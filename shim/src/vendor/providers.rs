@@ -5,13 +5,12 @@
 //! scope behind us, else what its own dependencies lead to, else the first in the global scope, else
 //! the first library of the right name that is loaded. The loader itself is not asked: a thread in
 //! `dlopen` holds its lock and may wait, in a constructor, for a thread that is here. The answers are kept per
-//! calling object, and the object per thread, until a library is unloaded ([`dl::generation`]).
+//! calling object, and the object per thread, until a library is unloaded ([`elf::generation`]).
 //!
 //! Nobody waits: a child of `fork` must not find a lock held by a thread it does not have. Of the records there are
 //! so many and no more; one that is taken for another object says so by its stamp, which a reader looks at before
 //! and after.
 
-use super::dl;
 use crate::process::elf;
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 
 /// A calling object, and the functions it was found to mean; 0 where it was not asked yet.
 pub struct Caller<const N: usize> {
-    /// The generation ([`dl::generation`]) in the lower half, the count of changes above it, and [`CHANGING`].
+    /// The generation ([`elf::generation`]) in the lower half, the count of changes above it, and [`CHANGING`].
     stamp: AtomicU64,
     start: AtomicUsize,
     end: AtomicUsize,
@@ -44,7 +43,7 @@ impl<const N: usize> Caller<N> {
     #[inline]
     fn function(&self, address: usize, index: usize) -> Option<usize> {
         let stamp = self.stamp.load(Acquire);
-        if !is_of(stamp, dl::generation()) || !self.holds(address) {
+        if !is_of(stamp, elf::generation()) || !self.holds(address) {
             return None;
         }
         let function = self.functions[index].load(Relaxed);
@@ -107,7 +106,7 @@ impl<const N: usize> Providers<N> {
             }
         }
         // What was loaded when this was asked is what the answer is good for.
-        let generation = dl::generation();
+        let generation = elf::generation();
         let function = self.resolve(address, self.names[index]);
         let caller = known.map(|(caller, _)| caller).or_else(|| {
             // A caller in no object is code made at run time: nothing to remember it by.
@@ -192,7 +191,7 @@ mod tests {
     #[test]
     fn callers_that_come_and_go_take_no_more_records_than_there_are() {
         static PROVIDERS: Providers<2> = Providers::new(&NAMES, b"libc.so");
-        let generation = dl::generation();
+        let generation = elf::generation();
         let mut all: Vec<*const Caller<2>> = Vec::new();
         for n in 1..10 * CALLERS {
             let caller = PROVIDERS.remember(n << 20, (n << 20) + 4096, generation).expect("a record");
@@ -211,7 +210,7 @@ mod tests {
     #[test]
     fn a_record_is_changed_by_one_at_a_time_and_believed_by_nobody_meanwhile() {
         static PROVIDERS: Providers<2> = Providers::new(&NAMES, b"libc.so");
-        let generation = dl::generation();
+        let generation = elf::generation();
         let caller = PROVIDERS.remember(4096, 8192, generation).expect("a record");
         let stamp = caller.stamp.load(Relaxed);
         let changed = caller.change(stamp, generation, |caller| {

@@ -1,0 +1,206 @@
+//! The CUDA driver: found among the loaded objects, its functions by their names, and those that the shim calls itself.
+
+use super::join;
+use crate::process::elf::{self, Object};
+use gpumem_abi::types::*;
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+
+macro_rules! emit_hooked {
+    ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+        /// Functions that have a hook: the index of each.
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[derive(Clone, Copy)]
+        #[repr(usize)]
+        pub enum Function { $($name,)* Count }
+
+        const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
+            c_name!($name),
+        )*];
+    };
+}
+gpumem_abi::driver_functions!(emit_hooked);
+
+macro_rules! emit_thunks {
+    ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] ($($arg:ident),*);)*) => {
+        /// Functions that have a thunk: the index of each among these.
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[repr(usize)]
+        pub enum Thunk { $($name,)* Count }
+
+        const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
+            c_name!($name),
+        )*];
+    };
+}
+gpumem_abi::graph_thunks!(emit_thunks);
+
+/// Functions with a hook come first, then those with a thunk.
+pub const HOOKS: usize = Function::Count as usize;
+/// How many there are.
+pub const N: usize = HOOKS + Thunk::Count as usize;
+
+/// What our functions call: the driver's, or another interposer's behind us.
+static REAL: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
+/// The driver's own, to know its answers by.
+static DRIVER: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
+
+/// Names with the NUL that lookups want.
+const NAMES: [&CStr; N] = join(HOOK_NAMES, THUNK_NAMES);
+
+macro_rules! emit_calls {
+    ($($name:ident = $sys:tt ($($arg:ident: $ty:ty),*);)*) => {
+        #[allow(non_snake_case)]
+        struct Calls { $($name: AtomicUsize,)* }
+
+        static CALLS: Calls = Calls { $($name: AtomicUsize::new(0),)* };
+
+        // Driver functions that the shim calls itself; `None` where the driver lacks one.
+        $(
+            #[allow(non_snake_case)]
+            /// # Safety
+            /// As for the driver's function of this name.
+            pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
+                let real = CALLS.$name.load(Relaxed);
+                if real == 0 {
+                    return None;
+                }
+                // SAFETY: the slot holds the driver's function of this name; the rest is the caller's promise.
+                Some(unsafe {
+                    std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(real)($($arg),*)
+                })
+            }
+        )*
+
+        const CALL_NAMES: &[&CStr] = &[$(c_name!($name)),*];
+
+        /// Fills the slots of these functions, in the order of their names.
+        fn bind_calls(mut next: impl FnMut() -> usize) {
+            $(CALLS.$name.store(next(), Relaxed);)*
+        }
+    };
+}
+gpumem_abi::driver_calls!(emit_calls);
+
+/// Whether the driver has events behind all work of a context (12.5 has).
+pub fn has_context_events() -> bool {
+    CALLS.cuCtxRecordEvent.load(Relaxed) != 0
+}
+
+/// Whether the driver frees memory in the order of a stream (11.2 does).
+pub fn frees_in_order() -> bool {
+    let Calls { cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize, .. } = &CALLS;
+    [cuMemFreeAsync, cuStreamCreate, cuStreamSynchronize].into_iter().all(|call| call.load(Relaxed) != 0)
+}
+
+/// Whether the driver has all that the graph cache cannot do without (12.4 has).
+pub fn has_graph_calls() -> bool {
+    let Calls {
+        cuFuncGetParamInfo,
+        cuGraphAddDependencies_v2,
+        cuGraphAddKernelNode_v2,
+        cuGraphExecKernelNodeSetParams_v2,
+        cuGraphInstantiateWithFlags,
+        cuGraphKernelNodeGetParams_v2,
+        cuGraphNodeGetDependencies_v2,
+        cuThreadExchangeStreamCaptureMode,
+        ..
+    } = &CALLS;
+    [
+        cuFuncGetParamInfo,
+        cuGraphAddDependencies_v2,
+        cuGraphAddKernelNode_v2,
+        cuGraphExecKernelNodeSetParams_v2,
+        cuGraphInstantiateWithFlags,
+        cuGraphKernelNodeGetParams_v2,
+        cuGraphNodeGetDependencies_v2,
+        cuThreadExchangeStreamCaptureMode,
+    ]
+    .into_iter()
+    .all(|slot| slot.load(Relaxed) != 0)
+}
+
+static BOUND: AtomicBool = AtomicBool::new(false);
+/// Where the driver that is bound begins.
+static BOUND_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Forgets the driver if it was unloaded: a program may load it once to look and again to use it.
+/// Functions of ours that were handed out stay good; they bind again.
+pub fn unbind_if_gone() {
+    let start = BOUND_AT.load(Relaxed);
+    if start == 0 || elf::object_at(start).is_some_and(|object| object.start == start && is_driver(&object)) {
+        return;
+    }
+    BOUND_AT.store(0, Relaxed);
+    BOUND.store(false, Release);
+    for slot in REAL.iter().chain(&DRIVER) {
+        slot.store(0, Relaxed);
+    }
+    bind_calls(|| 0);
+}
+
+/// Address of a function, 0 if there is no driver or it lacks the function.
+pub fn real(function: Function) -> usize {
+    bind_if_loaded();
+    known(function as usize)
+}
+
+/// Address of the function of this index if the driver is bound and has it, else 0.
+#[inline(always)]
+pub fn known(index: usize) -> usize {
+    REAL[index].load(Relaxed)
+}
+
+/// The index of the driver's own function at an address.
+pub fn index_at(address: usize) -> Option<usize> {
+    DRIVER.iter().position(|slot| slot.load(Relaxed) == address && address != 0)
+}
+
+/// Binds the driver if there is one and none was bound; whether it did.
+pub fn bind_if_loaded() -> bool {
+    if BOUND.load(Acquire) {
+        return false;
+    }
+    let objects = elf::Listing::new();
+    let driver = objects.objects().find(|object| object.file_name().starts_with(FILE));
+    driver.and_then(|driver| elf::object_at(driver.start)).filter(is_driver).inspect(bind).is_some()
+}
+
+/// What the driver's file is called.
+const FILE: &[u8] = b"libcuda.so";
+
+fn is_driver(object: &Object) -> bool {
+    object.file_name().starts_with(FILE)
+}
+
+/// Binds the driver if this address is in it; whether it is.
+pub fn bind_at(address: usize) -> bool {
+    match elf::object_at(address) {
+        Some(object) if is_driver(&object) => {
+            bind(&object);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn bind(driver: &Object) {
+    if BOUND.load(Acquire) {
+        return;
+    }
+    let names = || NAMES.iter().chain(CALL_NAMES).copied();
+    // Another interposer behind us keeps its place, also for the calls that we make ourselves: handles
+    // that it gave out mean nothing to the driver.
+    let mut found = driver.symbols(names()).zip(elf::symbols_in_first_scope(names())).map(|(own, first)| {
+        let real = if first == 0 || driver.holds(first) { own } else { first };
+        (own, real)
+    });
+    for (slots, found) in REAL.iter().zip(&DRIVER).zip(found.by_ref()) {
+        let ((real, driver), (own, first)) = (slots, found);
+        driver.store(own, Relaxed);
+        real.store(first, Relaxed);
+    }
+    bind_calls(|| found.next().map_or(0, |(_, real)| real));
+    BOUND_AT.store(driver.start, Relaxed);
+    BOUND.store(true, Release);
+}

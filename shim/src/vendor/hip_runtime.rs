@@ -1,0 +1,159 @@
+//! The HIP runtime: its functions as each caller means them, and those that the shim calls itself.
+//!
+//! libamdhip64 calls its own exported names through the global scope and so comes back to us: a thread knows which call
+//! it is inside of.
+
+use super::join;
+use super::providers::{LastCaller, Providers};
+use crate::process::elf;
+use gpumem_abi::types::*;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+macro_rules! emit_hooked {
+    ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+        /// Functions that have a hook: the index of each.
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[repr(usize)]
+        pub enum Function { $($name,)* Count }
+
+        const HOOK_NAMES: [&CStr; Function::Count as usize] = [$(
+            c_name!($name),
+        )*];
+    };
+}
+gpumem_abi::hip_functions!(emit_hooked);
+
+macro_rules! emit_thunks {
+    ($($name:ident ($($arg:ident),*);)*) => {
+        /// Functions that have a thunk: the index of each among these.
+        #[allow(non_camel_case_types, clippy::enum_variant_names)]
+        #[repr(usize)]
+        pub enum Thunk { $($name,)* Count }
+
+        const THUNK_NAMES: [&CStr; Thunk::Count as usize] = [$(
+            c_name!($name),
+        )*];
+    };
+}
+gpumem_abi::hip_graph_thunks!(emit_thunks);
+
+/// Functions with a hook come first, then those with a thunk.
+pub const HOOKS: usize = Function::Count as usize;
+const N: usize = HOOKS + Thunk::Count as usize;
+
+/// Their names, as lookups want them.
+pub static NAMES: [&CStr; N] = join(HOOK_NAMES, THUNK_NAMES);
+
+thread_local! {
+    /// Stack pointer of the HIP call of the program that this thread is inside of; 0 if there is none.
+    static INSIDE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The call that it was made in; when that ends, what was there before is.
+pub struct Inside(u64);
+
+impl Inside {
+    /// A call begins at this stack pointer.
+    #[inline(always)]
+    pub fn at(sp: u64) -> Self {
+        let outer = INSIDE.replace(sp);
+        // Further down the stack than this call: it was left by `longjmp`.
+        Self(if outer > sp { outer } else { 0 })
+    }
+}
+
+/// Whether a call at this stack pointer is made inside of another. A call further up the stack than the one remembered
+/// is not: that one was left by `longjmp`.
+#[inline(always)]
+pub fn is_inside(sp: u64) -> bool {
+    INSIDE.get() > sp
+}
+
+impl Drop for Inside {
+    #[inline(always)]
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+macro_rules! emit_calls {
+    ($($name:ident ($($arg:ident: $ty:ty),*);)*) => {
+        #[allow(non_snake_case)]
+        struct Calls { $($name: AtomicUsize,)* }
+
+        static CALLS: Calls = Calls { $($name: AtomicUsize::new(0),)* };
+
+        $(
+            #[allow(non_snake_case)]
+            /// # Safety
+            /// As for HIP's function of this name.
+            pub unsafe fn $name($($arg: $ty),*) -> Option<Status> {
+                let real = resolved(&CALLS.$name, c_name!($name))?;
+                // What HIP calls of itself meanwhile is not the program's.
+                let mark = 0_u8;
+                let here = &raw const mark as u64;
+                let _inside = (INSIDE.get() < here).then(|| Inside::at(here));
+                // SAFETY: the slot holds HIP's function of this name; the rest is the caller's promise.
+                Some(unsafe {
+                    std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(real)($($arg),*)
+                })
+            }
+        )*
+    };
+}
+gpumem_abi::hip_calls!(emit_calls);
+
+/// Address of a function that the shim calls, looked up once.
+fn resolved(slot: &AtomicUsize, name: &CStr) -> Option<usize> {
+    match slot.load(Relaxed) {
+        0 => {
+            let found = own_or_interposer(name)?;
+            slot.store(found, Relaxed);
+            Some(found)
+        }
+        known => Some(known),
+    }
+}
+
+/// Whether HIP has all that the graph cache cannot do without (ROCm 5.2 has).
+pub fn has_graph_calls() -> bool {
+    macro_rules! all {
+        ($($name:ident)*) => { [$((&CALLS.$name, c_name!($name))),*] };
+    }
+    all![hipGetDevice hipSetDevice hipEventCreateWithFlags hipEventRecord hipEventQuery hipEventDestroy
+        hipStreamQuery hipStreamIsCapturing hipThreadExchangeStreamCaptureMode hipGraphClone hipGraphDestroy
+        hipGraphGetNodes hipGraphNodeGetType hipGraphInstantiate hipGraphExecDestroy]
+    .into_iter()
+    .all(|(slot, name)| resolved(slot, name).is_some())
+}
+
+const FILE: &[u8] = b"libamdhip64.so";
+
+/// The HIP runtime's function, or another interposer's behind us.
+fn own_or_interposer(name: &CStr) -> Option<usize> {
+    let interposer = elf::symbol_in_first_scope(name).filter(|&address| !PROVIDERS.is_real(address));
+    interposer.or_else(|| {
+        let objects = elf::Listing::with_symbol(name);
+        let runtime = objects.objects().find(|object| object.file_name().starts_with(FILE))?;
+        Some(runtime.symbol).filter(|&symbol| symbol != 0)
+    })
+}
+
+static PROVIDERS: Providers<N> = Providers::new(&NAMES, FILE);
+
+thread_local! {
+    static LAST: LastCaller<N> = const { Cell::new(None) };
+}
+
+/// Address of the function that this caller means, 0 if there is none.
+#[inline]
+pub fn real(caller: usize, index: usize) -> usize {
+    LAST.with(|last| PROVIDERS.function(caller, last, index))
+}
+
+/// Whether an address is in the HIP runtime.
+pub fn holds(address: usize) -> bool {
+    PROVIDERS.is_real(address)
+}
