@@ -1,12 +1,13 @@
 //! The cache: its bounds and what it counts, and what is known of shapes and classes.
 
 use super::class::{Class, Shape, Template};
-use super::handle::{Handle, Handles, lock};
+use super::handle::{Handle, Handles};
 use super::needed::Needed;
 use super::real::Real;
-use super::records::{Records, Scratch, Source};
 use crate::gate;
+use crate::process::lock::lock;
 use crate::vendor::graphs::{GraphCalls, Reading};
+use crate::vendor::records::{Records, Scratch, Source};
 use gpumem_wire::kinds::{Pinned, Vendor};
 use gpumem_wire::settings::Settings;
 use rustc_hash::FxHashMap;

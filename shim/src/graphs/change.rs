@@ -3,14 +3,15 @@
 use super::cache::{Cache, Work};
 use super::class::{Class, Shape};
 use super::contained;
-use super::handle::{Body, Handle, lock};
+use super::handle::{Body, Handle};
 use super::instantiate::{Recipe, source_bytes};
 use super::launch::INVALID;
 use super::needed::Need;
 use super::real::{LOST, Lease};
-use super::records::Source;
 use crate::gate;
+use crate::process::lock::lock;
 use crate::vendor::graphs::{Read, Setter};
+use crate::vendor::records::Source;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_uint;

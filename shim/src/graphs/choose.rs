@@ -2,12 +2,13 @@
 
 use super::cache::{Cache, Seen, Work, capturing};
 use super::class::Class;
-use super::handle::{Pending, lock};
+use super::handle::Pending;
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
 use crate::gate;
 use crate::pool;
 use crate::pool::device::Visit;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::{activity, vendor};
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;

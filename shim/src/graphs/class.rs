@@ -1,8 +1,8 @@
 //! What execs have in common: the shape of their graphs, and the flags they were instantiated with.
 
-use super::handle::lock;
-use super::records::{Packed, Records, Scratch, Source};
+use crate::process::lock::lock;
 use crate::vendor::graphs::{GraphCalls, Nodes, Reading};
+use crate::vendor::records::{Packed, Records, Scratch, Source};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

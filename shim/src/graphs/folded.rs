@@ -2,12 +2,13 @@
 //! recipe while nobody looks, and built again when somebody does.
 
 use super::cache::{Cache, Work};
-use super::handle::{index_in, lock};
+use super::handle::index_in;
 use super::instantiate::Recipe;
 use super::nodes::KnownNodes;
-use super::records::Records;
 use crate::gate;
+use crate::process::lock::lock;
 use crate::process::raised::Raised;
+use crate::vendor::records::Records;
 use gpumem_abi::types::{Graph, GraphNode, Status};
 use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxHashMap, FxHashSet};

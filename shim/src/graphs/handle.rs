@@ -8,14 +8,15 @@ use super::class::{Class, Template};
 use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::{Lane, Lease, Real};
-use super::records::Source;
 use crate::ledger::table::NO_SLOT;
+use crate::process::lock::lock;
 use crate::vendor::graphs::Event;
+use crate::vendor::records::Source;
 use gpumem_abi::types::Status;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes between two handles.
 const STRIDE: usize = 64;
@@ -45,11 +46,6 @@ pub fn index_in(start: &AtomicUsize, handle: usize) -> Option<u32> {
     let start = start.load(Relaxed);
     let offset = handle.wrapping_sub(start);
     (offset < HANDLES * STRIDE && start != 0).then_some((offset / STRIDE) as u32)
-}
-
-/// Locks, whatever a panic left behind: every holder leaves consistent data.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Default> Handles<T> {

@@ -3,15 +3,16 @@
 use super::cache::{Cache, Work, capturing};
 use super::choose::Found;
 use super::contained;
-use super::handle::{Body, Handle, Pending, lock};
+use super::handle::{Body, Handle, Pending};
 use super::real::{Lane, Lease, lane_of, stream_of};
-use super::records::Records;
 use crate::activity;
 use crate::gate;
 use crate::ledger::table::NO_SLOT;
 use crate::pool;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::vendor::graphs::{Event, Given, StreamArg};
+use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;

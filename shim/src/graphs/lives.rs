@@ -2,14 +2,16 @@
 
 use super::cache::Cache;
 use super::class::Class;
-use super::handle::{Body, Handle, lock};
+use super::handle::{Body, Handle};
 use super::needed::Need;
 use super::real::{LOST, Lease, lane_of, names_stream};
-use super::records::Records;
 use crate::gate;
+use crate::pool::device::look_in;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::vendor::graphs::{Code, StreamArg};
+use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphNode, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::sync::atomic::Ordering::*;
@@ -176,7 +178,8 @@ impl Cache {
     /// Its functions, for [`Cache::code_went`].
     #[must_use = "what is known of code that stays comes back"]
     pub fn code_going(&self, code: Code) -> Vec<u64> {
-        let functions = self.relaxed(|| self.calls.functions_of(code));
+        let functions =
+            self.relaxed(|| self.calls.functions_of(code, &|context, look| _ = look_in(self.vendor, context, look)));
         if functions.is_empty() {
             return functions;
         }

@@ -3,15 +3,15 @@
 use super::cache::{Cache, Work, to_go};
 use super::choose::Rest;
 use super::class::{Class, Shape, Template};
-use super::handle::lock;
 use super::instantiate::Recipe;
 use super::launch::INVALID;
 use super::real::{self, Lease, NOWHERE, Real};
-use super::records::Records;
 use crate::gate;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::vendor::graphs::Given;
+use crate::vendor::records::Records;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};

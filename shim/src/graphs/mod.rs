@@ -1,7 +1,7 @@
 //! The bounded graph cache.
 //!
 //! The program's exec handles are ours ([`handle`]). Behind each is what it means: a class
-//! ([`class`]) and its nodes' parameters, folded ([`records`]), or a private clone of its graph. Real
+//! ([`class`]) and its nodes' parameters, folded ([`crate::vendor::records`]), or a private clone of its graph. Real
 //! execs ([`real`]) are few ([`cache`] bounds them, [`choose`] says which one serves, [`make`] makes
 //! them), and a launch ([`launch`]) makes sure that one
 //! holds what the handle means: that is so already, or an exec of the class is *retargeted*, node by
@@ -29,7 +29,6 @@ pub mod nodes;
 mod over;
 mod parked;
 pub mod real;
-pub mod records;
 mod refers;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! How many execs the program needs at once: natively there would be one for each of its handles.
 
 use super::cache::{Bounds, Cache};
-use super::handle::{Body, lock};
+use super::handle::Body;
 use crate::process::clock;
+use crate::process::lock::lock;
 use std::ops::{Add, Sub};
 use std::sync::atomic::Ordering::*;
 

@@ -3,9 +3,9 @@
 //! A node that the program destroys is no node of its execs' graphs any more, and its address often comes back
 //! at once as another node, which an exec that was made before does not take (measured on an H200, driver 580).
 
-use super::records::{Packed, Scratch};
 use crate::gate;
 use crate::pool::lock;
+use crate::vendor::records::{Packed, Scratch};
 use gpumem_abi::types::GraphNode;
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;

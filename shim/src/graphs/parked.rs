@@ -3,11 +3,11 @@
 
 use super::cache::{Cache, Inner};
 use super::choose::Rest;
-use super::handle::lock;
 use super::needed::Need;
 use super::real::{Lane, Real};
 use crate::activity;
 use crate::process::clock;
+use crate::process::lock::lock;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::*;
 

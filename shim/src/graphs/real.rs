@@ -2,9 +2,9 @@
 
 use super::class::{Class, Template};
 use super::handle::Handle;
-use super::records::Records;
 use crate::process::threads;
 use crate::vendor::graphs::{Event, StreamArg};
+use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphExec, Stream};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};

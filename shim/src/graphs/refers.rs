@@ -4,9 +4,9 @@
 use super::cache::{Cache, Work};
 use super::folded::GraphHandle;
 use super::handle::{Body, Handle};
-use super::records::Records;
 use crate::gate;
 use crate::shim::Shim;
+use crate::vendor::records::Records;
 use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 

@@ -3,12 +3,13 @@
 use super::cache::{Cache, Work};
 use super::choose::Rest;
 use super::class::{Class, Shape, Template};
-use super::handle::{Body, Pending, lock};
+use super::handle::{Body, Pending};
 use super::launch::INVALID;
 use super::real::{LOST, Real};
-use super::records::{Packed, Records, Source};
 use crate::process::clock;
-use crate::vendor::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
+use crate::process::lock::lock;
+use crate::vendor::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Visit};
+use crate::vendor::records::{Packed, Records, Source};
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use gpumem_wire::settings::Settings;
@@ -142,7 +143,7 @@ impl GraphCalls for Library {
     fn trim(&self) {
         unreachable!()
     }
-    fn functions_of(&self, _: Code) -> Vec<u64> {
+    fn functions_of(&self, _: Code, _: Visit<'_>) -> Vec<u64> {
         unreachable!()
     }
     fn forget(&self, _: &[u64]) {

@@ -158,7 +158,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
 /// The graph cache and the pool let go of what is in a context. The blocks, for [`ended`].
 fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
-    vendor::params::forget();
+    call.note(|_| vendor::params::forget());
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }

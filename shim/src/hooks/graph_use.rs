@@ -256,7 +256,7 @@ type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
 fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
     let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
-    crate::vendor::params::forget();
+    call.note(|_| crate::vendor::params::forget());
     let status = real();
     if let Some((cache, functions)) = going {
         cache.code_went(&functions, status == SUCCESS);

@@ -7,41 +7,16 @@
 use super::{context, stream, written};
 use crate::call::Call;
 use crate::graphs::cache::Cache;
-use crate::pool::{self, lock};
+use crate::pool;
+use crate::process::lock::lock;
 use crate::process::threads;
+use crate::vendor::green::{GREENS, Green, stands_for, with};
 use crate::{graphs, vendor};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`
 const DESTROYED: Status = 709;
-
-/// One that the program made.
-struct Green {
-    handle: u64,
-    device: Device,
-    /// What stands for it where a context is asked for, once the program has that.
-    context: Option<u64>,
-    /// Streams that were made for it, by name.
-    streams: Vec<u64>,
-}
-
-static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
-/// There is a context that stands for one.
-static CONTEXTS: AtomicBool = AtomicBool::new(false);
-
-/// Whether a context stands for a green one: its execs live on when it has ended, and no other can be made of their
-/// graphs then.
-pub fn is_one(context: u64) -> bool {
-    CONTEXTS.load(Relaxed) && lock(&GREENS).iter().any(|green| green.context == Some(context))
-}
-
-/// Does something with one that the program has.
-fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
-    lock(&GREENS).iter_mut().find(|green| green.handle == handle as u64).map(f)
-}
 
 /// The program makes one, which holds the device's primary context.
 pub unsafe fn create(
@@ -79,11 +54,7 @@ pub unsafe fn to_context(
         let status = real(ctx, green);
         if let Some(ctx) = written(ctx).filter(|_| status == SUCCESS) {
             pool::reached_into();
-            CONTEXTS.store(true, Relaxed);
-            let device = with(green, |green| {
-                green.context = Some(ctx as u64);
-                green.device
-            });
+            let device = stands_for(ctx as u64, green);
             // It ends when the primary one does, too.
             call.record(|shim| shim.context(call.vendor, ctx as u64, device, true));
         }

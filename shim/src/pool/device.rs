@@ -50,7 +50,7 @@ impl Visit {
 }
 
 /// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
-fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
+pub fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
     let _visit = Visit::begin(context)?;
     gate::shim()?.known_context(vendor, context)?;
     Some(look())

@@ -34,6 +34,7 @@ pub mod size;
 pub mod thread;
 mod unhurried;
 
+pub use crate::process::lock::lock;
 use crate::process::threads;
 use crate::shim::Shim;
 use crate::vendor::memory::{self, MemoryCalls};
@@ -44,8 +45,8 @@ use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
 use moves::Moves;
 use owner::Owner;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use thread::ThreadCache;
 
 /// Live bytes that a thread may keep from its context's total, so that threads do not meet there.
@@ -105,11 +106,6 @@ pub fn reached_into() {
 
 pub fn is_reached_into() -> bool {
     REACHED.load(Relaxed)
-}
-
-/// A lock that a panic elsewhere does not spoil.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The pool of a vendor, once there is one.

@@ -7,6 +7,7 @@ pub mod descriptor;
 pub mod elf;
 pub mod heap;
 pub mod load;
+pub mod lock;
 pub mod raised;
 pub mod regs;
 pub mod spawn;

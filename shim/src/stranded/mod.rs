@@ -53,6 +53,7 @@ pub use watch::{Watch, watched};
 
 use crate::call::Call;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_wire::counters;
@@ -62,8 +63,8 @@ use gpumem_wire::settings::{Settings, Stranded as Mode};
 use gpumem_wire::units;
 use series::Older;
 use sites::{Key, Report, Request, Sites, Watched};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Allocations below this are not looked at, bytes.
 pub const SMALLEST: u64 = 1 << 20;
@@ -142,7 +143,7 @@ impl Stranded {
         !self.is(Mode::Off)
     }
 
-    fn sites(&self) -> MutexGuard<'_, Sites> {
+    fn sites(&self) -> std::sync::MutexGuard<'_, Sites> {
         lock(&self.sites)
     }
 
@@ -403,11 +404,6 @@ impl Shim {
             event.stack = stack;
         });
     }
-}
-
-/// Locks, whatever a panic left behind: every holder leaves consistent data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn asker_of(key: Key, known: &sites::Known) -> Asker {

@@ -9,6 +9,7 @@
 //! what it does ([`super::sites`]), or by `GPUMEM_STRANDED_RETRIES=1`. cuBLAS, llama.cpp up to b8833 and
 //! most programs abort or report an error.
 
+use crate::process::lock::lock;
 use crate::stacks::modules;
 use rustc_hash::FxHashMap;
 use std::ffi::OsStr;
@@ -16,7 +17,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What ggml says before it tries again; of the sentence, the part without numbers.
 const GGML_LINE: &[u8] = b"cached buffers and retrying";
@@ -44,7 +45,7 @@ impl Programs {
     pub fn retries(&self, pc: u64) -> bool {
         let modules = modules::refresh();
         let Some(module) = modules.find(pc) else { return false };
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || lock(&self.known);
         if let Some(&answer) = known().get(&module.serial) {
             return answer;
         }

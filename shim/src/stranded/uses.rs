@@ -7,6 +7,7 @@
 
 use crate::gate;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::stranded::sites::Watched;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -64,7 +65,7 @@ struct Block {
 impl Uses {
     /// Watches one block more or less, or these blocks and no others.
     pub fn watch(&self, changed: Watched) {
-        let mut blocks = super::lock(&self.blocks);
+        let mut blocks = lock(&self.blocks);
         let place = |blocks: &[Block], addr| blocks.partition_point(|block| block.range.start < addr);
         match changed {
             Watched::Came(range) => {
@@ -97,7 +98,7 @@ impl Uses {
         if !self.any.swap(false, Relaxed) {
             return Vec::new();
         }
-        let mut blocks = super::lock(&self.blocks);
+        let mut blocks = lock(&self.blocks);
         let used = blocks.iter_mut().filter(|block| block.used_ns != 0);
         used.map(|block| (block.range.start, std::mem::take(&mut block.used_ns))).collect()
     }

@@ -1,6 +1,6 @@
 //! The real calls that the graph cache needs, behind one trait.
 
-use crate::graphs::records::Records;
+use crate::vendor::records::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use rustc_hash::FxHashMap;
@@ -91,6 +91,10 @@ pub struct Setter {
     /// Kernels: the struct is the one with a kernel handle.
     pub v2: bool,
 }
+
+/// Runs something that is done in a context which may be another thread's: that context does not end meanwhile. Does
+/// nothing for one that ends, or is not known.
+pub type Visit<'a> = &'a dyn Fn(u64, &mut dyn FnMut());
 
 /// Code that is about to be unloaded.
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +238,7 @@ pub trait GraphCalls: Send + Sync {
     fn trim(&self);
 
     /// Handles of the functions that are known to be of this code, as records begin with them.
-    fn functions_of(&self, code: Code) -> Vec<u64>;
+    fn functions_of(&self, code: Code, visit: Visit<'_>) -> Vec<u64>;
     /// What is known of these functions is not true any more, unless [`GraphCalls::unloaded`] says otherwise.
     fn forget(&self, functions: &[u64]);
     /// They are `gone`, or what was known of them is true after all.

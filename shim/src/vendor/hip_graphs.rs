@@ -5,11 +5,11 @@
 //! (`GPUMEM_HIP_RETARGET=1`: by hipGraphExecUpdate). What is said of HIP here is what ROCm 5.2 to 6.3
 //! do by their sources; it was run against a simulation, and not on a device.
 
-use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Ways};
+use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Visit, Ways};
 use super::hip::{self as runtime, Hip};
 use super::hip_runtime;
 use super::{Backend, buffer};
-use crate::graphs::records::Records;
+use crate::vendor::records::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use once_cell::race::OnceBool;
@@ -322,7 +322,7 @@ impl GraphCalls for HipGraphs {
 
     /// A launch of a kernel whose module is gone is the program's own error: nothing is held that could
     /// outlast it.
-    fn functions_of(&self, _: Code) -> Vec<u64> {
+    fn functions_of(&self, _: Code, _: Visit<'_>) -> Vec<u64> {
         Vec::new()
     }
 

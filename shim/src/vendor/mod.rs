@@ -18,12 +18,14 @@ mod cuda;
 mod cuda_graphs;
 pub mod driver;
 pub mod graphs;
+pub mod green;
 mod hip;
 mod hip_graphs;
 pub mod hip_runtime;
 pub mod memory;
 pub mod params;
 pub mod providers;
+pub mod records;
 
 pub use cuda_graphs::given;
 pub use hip::context_of as hip_context;

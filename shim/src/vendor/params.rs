@@ -2,11 +2,11 @@
 
 pub use super::cuda_graphs::functions::MAX_PARAM_BYTES;
 use super::cuda_graphs::functions::params_of;
-use crate::gate;
+use crate::process::lock::lock;
 use gpumem_abi::types::{EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Opaque};
 use rustc_hash::FxHashMap;
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of each parameter, by kernel. Those of code that goes are forgotten with all others: handles come
 /// back.
@@ -58,13 +58,9 @@ pub unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
     (!buffer.is_null()).then_some((buffer, bytes))
 }
 
-/// Code goes, or a context with all of its own.
+/// Code goes, or a context with all of its own. Not for a child of a fork, in which the lock may be held for ever.
 pub fn forget() {
-    // Nor is anything known. In a child of a fork the lock may be held for ever.
-    if gate::shim().is_none() {
-        return;
-    }
-    if let Some(known) = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+    if let Some(known) = lock(&KNOWN).as_mut() {
         known.clear();
     }
 }

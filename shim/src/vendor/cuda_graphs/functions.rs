@@ -3,14 +3,11 @@
 //! A function's address comes back when its module is unloaded and loaded again (JITs do that), so
 //! each load is a *generation*, which is part of every record that names the function.
 
-use crate::gate;
-use crate::pool::device::Visit;
 use crate::vendor::cuda;
 use crate::vendor::driver;
-use crate::vendor::graphs::Code;
+use crate::vendor::graphs::{Code, Visit};
 use dashmap::DashMap;
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::Vendor;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -138,10 +135,10 @@ impl Functions {
     }
 
     /// Handles of the functions of this code, and of those of which it is not known where they are from.
-    pub fn of(&self, code: Code) -> Vec<u64> {
+    pub fn of(&self, code: Code, visit: Visit<'_>) -> Vec<u64> {
         let (home, modules) = match code {
             Code::Module(module) => (module as u64, FxHashMap::default()),
-            Code::Library(library) => (library as u64, self.modules_of(library)),
+            Code::Library(library) => (library as u64, self.modules_of(library, visit)),
         };
         let is_of = |function: &Function| match function.homes {
             [0, 0] => true,
@@ -154,13 +151,13 @@ impl Functions {
 
     /// The module that a library is in each context of functions whose library is not known: the driver tells it
     /// of kernels alone, and programs may name just the function of one. `None` where the driver does not say.
-    fn modules_of(&self, library: Opaque) -> FxHashMap<u64, Option<u64>> {
+    fn modules_of(&self, library: Opaque, visit: Visit<'_>) -> FxHashMap<u64, Option<u64>> {
         let mut modules = FxHashMap::default();
         for entry in self.map.iter().filter(|entry| entry.homes[1] == 0) {
             modules.insert(entry.context, None);
         }
         modules.retain(|&context, its| {
-            let told = module_in(context, library);
+            let told = module_in(context, library, visit);
             *its = told.and_then(Result::ok);
             told != Some(Err(NOT_FOUND))
         });
@@ -192,19 +189,21 @@ impl Functions {
 
 /// The module that a library is in a context, or what the driver says instead. `None` for a context that ends, or
 /// is not known.
-fn module_in(context: u64, library: Opaque) -> Option<Result<u64, Status>> {
+fn module_in(context: u64, library: Opaque, visit: Visit<'_>) -> Option<Result<u64, Status>> {
+    let mut said = None;
     // It is not the program's call that this is about: its other threads may end it.
-    let _visit = Visit::begin(context)?;
-    gate::shim()?.known_context(Vendor::Cuda, context)?;
-    let mut module = null_mut();
-    let entered = cuda::enter(context);
-    // SAFETY: the program's library, which it is about to unload; writes the handle.
-    let status = unsafe { driver::cuLibraryGetModule(&mut module, library) };
-    if entered {
-        cuda::leave();
-    }
-    Some(match status {
-        Some(SUCCESS) => Ok(module as u64),
-        status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
-    })
+    visit(context, &mut || {
+        let mut module = null_mut();
+        let entered = cuda::enter(context);
+        // SAFETY: the program's library, which it is about to unload; writes the handle.
+        let status = unsafe { driver::cuLibraryGetModule(&mut module, library) };
+        if entered {
+            cuda::leave();
+        }
+        said = Some(match status {
+            Some(SUCCESS) => Ok(module as u64),
+            status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
+        });
+    });
+    said
 }

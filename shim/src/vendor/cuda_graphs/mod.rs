@@ -12,9 +12,9 @@ mod setters;
 mod shape;
 
 use super::cuda;
-use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg};
-use crate::graphs::records::Records;
+use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Visit};
 use crate::vendor::driver;
+use crate::vendor::records::Records;
 pub use contexts::named;
 
 use contexts::is_here;
@@ -230,8 +230,8 @@ impl GraphCalls for CudaGraphs {
         }
     }
 
-    fn functions_of(&self, code: Code) -> Vec<u64> {
-        self.functions.of(code)
+    fn functions_of(&self, code: Code, visit: Visit<'_>) -> Vec<u64> {
+        self.functions.of(code, visit)
     }
 
     fn forget(&self, functions: &[u64]) {

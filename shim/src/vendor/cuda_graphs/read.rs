@@ -6,9 +6,9 @@ use super::given;
 use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Node, PACKED, Set, Shape, attribute};
-use crate::hooks::green;
 use crate::vendor::driver;
 use crate::vendor::graphs::{Read, Reading};
+use crate::vendor::green;
 use crate::vendor::params::packed;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
@@ -210,7 +210,7 @@ static UNKNOWN: AtomicU32 = AtomicU32::new(0);
 fn kernel(
     functions: &Functions,
     node: GraphNode,
-    records: &mut crate::graphs::records::Records,
+    records: &mut crate::vendor::records::Records,
     shape: &mut Shape,
     entry: &mut Node,
     called: &mut Called,
@@ -310,7 +310,7 @@ fn child(
     let mut nodes = Vec::new();
     nodes_of(graph, &mut nodes)?;
     let (mut records, mut shape) =
-        (crate::graphs::records::Records::default(), Shape { context: at.0, ..Shape::default() });
+        (crate::vendor::records::Records::default(), Shape { context: at.0, ..Shape::default() });
     for node in nodes {
         let kind = kind_of(node)?;
         counts[kind as usize % 16] += 1;

@@ -1,0 +1,41 @@
+//! Green contexts that the program has.
+
+use crate::process::lock::lock;
+use gpumem_abi::types::{Context, Device};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// One that the program made.
+pub struct Green {
+    pub handle: u64,
+    pub device: Device,
+    /// What stands for it where a context is asked for, once the program has that.
+    pub context: Option<u64>,
+    /// Streams that were made for it, by name.
+    pub streams: Vec<u64>,
+}
+
+/// Those that there are.
+pub static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
+/// There is a context that stands for one.
+static CONTEXTS: AtomicBool = AtomicBool::new(false);
+
+/// A context stands for one from now on; the device.
+pub fn stands_for(context: u64, handle: Context) -> Option<Device> {
+    CONTEXTS.store(true, Relaxed);
+    with(handle, |green| {
+        green.context = Some(context);
+        green.device
+    })
+}
+
+/// Whether a context stands for a green one: its execs live on when it has ended, and no other can be made of their
+/// graphs then.
+pub fn is_one(context: u64) -> bool {
+    CONTEXTS.load(Relaxed) && lock(&GREENS).iter().any(|green| green.context == Some(context))
+}
+
+/// Does something with one that the program has.
+pub fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
+    lock(&GREENS).iter_mut().find(|green| green.handle == handle as u64).map(f)
+}
