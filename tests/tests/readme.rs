@@ -60,16 +60,47 @@ fn the_table_of_variables_is_current() {
     }
 }
 
+/// README.md and every document under docs/.
+fn documents() -> Vec<PathBuf> {
+    let mut documents = vec![root().join("README.md")];
+    let mut folders = vec![root().join("docs")];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                documents.push(path);
+            }
+        }
+    }
+    documents
+}
+
+/// The names by which links lead to the headings of a document, as GitHub makes them.
+fn anchors(text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let outside = text.lines().filter(|line| {
+        is_code ^= line.starts_with("```");
+        !is_code && line.starts_with('#')
+    });
+    let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | ' ');
+    let anchor = |heading: &str| heading.chars().filter(kept).flat_map(char::to_lowercase).collect::<String>();
+    outside.map(|line| anchor(line.trim_start_matches('#').trim()).replace(' ', "-")).collect()
+}
+
 #[test]
 fn links_lead_somewhere() {
-    for file in ["README.md", "docs/architecture.md", "docs/decisions.md", "docs/performance.md", "docs/pool.md"] {
-        let path = root().join(file);
+    let documents = documents();
+    assert!(documents.len() > 10, "{documents:?}");
+    for path in documents {
         let text = std::fs::read_to_string(&path).unwrap();
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let target = target.split('#').next().unwrap_or_default();
-            let leads =
-                target.is_empty() || target.starts_with("https://") || path.parent().unwrap().join(target).exists();
-            assert!(leads, "{file} links to {target}");
+        let local = |target: &&str| !target.starts_with("https://");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(local) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let to = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(to.exists(), "{} links to {target}", path.display());
+            let known = || anchors(&std::fs::read_to_string(&to).unwrap());
+            assert!(heading.is_empty() || known().iter().any(|it| it == heading), "{}: {target}", path.display());
         }
     }
 }
