@@ -1,9 +1,8 @@
-//! What the process gives the device to do: how often, whether something is on its way, and whether the
-//! device still takes it.
+//! What the process gives the device to do: how many submissions there were, whether one is under way, and whether the
+//! device still takes any.
 //!
-//! Counted is each call that submits work, from before the driver gets it until the driver returns. Between
-//! two equal answers of [`quiet`] nothing was submitted, so that a barrier made before the first still
-//! holds at the second.
+//! A submission is counted from before the driver gets the call until the driver returns. Between two equal answers of
+//! [`quiet`] nothing was submitted, so a barrier that was made before the first still holds at the second.
 
 mod counts;
 

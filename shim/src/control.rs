@@ -1,6 +1,7 @@
-//! The control thread: a heartbeat, samples over time, commands of the inspector. It starts with the first
-//! context, ends when no other thread is left, blocks all signals, and calls the driver for one thing only: to
-//! give back what the pool and the graph cache keep and nobody needs.
+//! The control thread: a heartbeat, samples over time, commands of the inspector, memory that goes back in time.
+//!
+//! It starts with the first context, ends when no other thread is left, and blocks all signals. It calls the driver for
+//! one thing only: to give back what the pool and the graph cache keep and nobody needs.
 
 mod socket;
 

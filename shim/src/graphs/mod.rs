@@ -1,14 +1,19 @@
-//! The bounded graph cache.
+//! The graph cache: many handles of the program's, few real execs of the driver's.
 //!
-//! The program's exec handles are ours ([`handle`]). Behind each is what it means: a class
-//! ([`class`]) and its nodes' parameters, folded ([`crate::vendor::records`]), or a private clone of its graph. Real
-//! execs ([`real`]) are few ([`cache`] bounds them, [`choose`] says which one serves, [`make`] makes
-//! them), and a launch ([`launch`]) makes sure that one
-//! holds what the handle means: that is so already, or an exec of the class is *retargeted*, node by
-//! node, or one more is instantiated. Changes by the program are in [`change`], graph handles of ours
-//! in [`folded`], and what happens when contexts, streams and modules go in [`lives`].
+//! The program holds handles of ours ([`handle`]). A handle means a class ([`class`]) and the parameters of its nodes,
+//! packed as its source ([`crate::vendor::records`]), or a private clone of its graph ([`clones`]).
 //!
-//! Nothing here knows a vendor; the calls are those of [`crate::vendor::graphs`].
+//! * A handle comes to be and ends: [`instantiate`]. How many execs the handles need: [`needed`].
+//! * Real execs: what each is ([`real`]), their bounds ([`cache`]), how one is made and destroyed ([`make`]), those
+//!   that no handle has ([`parked`]), whether the last launch of one has completed ([`over`]).
+//! * A launch: [`launch`]. It needs an exec that holds what the handle means, and [`choose`] finds one: the handle's
+//!   own, one that is *retargeted* node by node, or a new one. [`anew`] prefers a new one where that is faster.
+//! * The program changes an exec: [`change`], [`child`], [`nodes`].
+//! * The program's own graphs are packed too, while the program does not use them: [`folded`]. Whether a graph refers
+//!   to memory: [`refers`].
+//! * Contexts, streams and modules end: [`lives`].
+//!
+//! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
 
 mod anew;
 pub mod cache;

@@ -1,14 +1,15 @@
-//! What happens at each call: one file per noun of the API. A hook reads as a sentence: what the
-//! application asked, what the driver answered, what is recorded.
+//! What happens at each call of the program: one file for each noun of the API.
+//!
+//! A hook reads as a sentence: what the program asked, what the driver answered, what is recorded.
 //!
 //! The law:
-//! 1. Decide, call the real function, record. No lock of ours is held across a real call.
+//! 1. Decide, call the real function, record. No lock of ours is held while a real function runs.
 //! 2. Bookkeeping runs inside [`crate::gate`], which contains panics and keeps errno.
-//! 3. What the program sees is what the real function answered, out-parameters included.
-//! 4. No extra GPU call where it could be seen.
+//! 3. The program sees what the real function answered, out-parameters included.
+//! 4. No extra GPU call is made where the program could see it.
 //!
 //! The shim starts with the first call that succeeds and makes or initialises something
-//! ([`Call::record`](crate::call::Call::record)); failures and frees are noted only if it has started.
+//! ([`Call::record`](crate::call::Call::record)). Failures and frees are recorded only if it has started.
 
 pub mod array;
 pub mod capture;

@@ -1,11 +1,13 @@
-//! The process's ledger: a memory-mapped file that is the shim's own bookkeeping, so that anyone
-//! may read it from outside without asking, also after the process is gone.
+//! The ledger: the file in which the shim keeps its records, so that others can read them at any time.
 //!
-//! * [`file`]: making the file and letting its tables grow; [`storage`]: files that no touch of can end the
-//!   program; [`directory`]: where ledgers lie; [`sweep`]: what dead processes left.
-//! * [`table`]: fixed slots, free lists, growth; knows no meaning.
+//! It is memory-mapped. A reader asks nobody, and can come after the process is gone.
+//!
+//! * [`file`](mod@file): making the file and letting its tables grow. [`directory`]: where ledgers lie. [`sweep`]:
+//!   removing what dead processes left.
+//! * [`storage`]: files of which no touch can end the program.
+//! * [`table`]: fixed slots, free lists, growth. It knows no meaning.
 //! * [`text`]: interned strings.
-//! * this file: which tables there are and how large.
+//! * This file: which tables there are and how large they are.
 
 mod directory;
 pub mod file;

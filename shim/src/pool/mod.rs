@@ -1,18 +1,21 @@
-//! The pool under `cuMemAlloc`, `hipMalloc` and their frees.
+//! The pool: device memory that the program freed is kept, and serves its later requests.
 //!
-//! Whole blocks of the driver's ([`block`]) are kept after the program freed them, by context ([`owner`])
-//! and size ([`size`]), some of them by thread ([`thread`]), and serve later requests ([`serve`], and [`hit`]
-//! where the thread has one). A
-//! free ([`give`]) keeps the promise that the driver's own makes: in strict mode it returns when no work
-//! uses the block any more; in deferred mode it returns at once, and the block waits for an event.
-//! Idle blocks go back to the driver in time ([`decay`]) and above bounds ([`bound`]), and all of them when an
-//! allocation runs out ([`ladder`]); a context takes its blocks with it ([`ends`]). Questions about
-//! memory are answered as if there were no pool ([`ask`]).
+//! It stands under `cuMemAlloc`, `hipMalloc` and their frees. Its unit is the block ([`block`]): one allocation of the
+//! driver's, which is never split.
 //!
-//! Nothing here knows a vendor; the calls are those of [`crate::vendor::memory`].
+//! * Idle blocks are kept by context ([`owner`]) and size ([`size`]), and some by thread ([`thread`]).
+//! * A request: [`hit`] if the thread has a block, else [`serve`].
+//! * A free: [`give`]. In strict mode it returns when no work uses the block any more, as the driver's free does
+//!   ([`device`] waits). In deferred mode it returns at once, and the block waits for an event.
+//! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
+//!   ([`ladder`], which also enforces `GPUMEM_LIMIT`). How they go back: [`back`], [`unhurried`].
+//! * A context that ends takes its blocks with it: [`ends`].
+//! * Questions about memory are answered as if there were no pool: [`ask`].
 //!
-//! The pool steps aside, so that the real functions alone decide, while anything captures, when not all
-//! calls are seen, when a context is broken, and once devices reach into each other's memory.
+//! The pool steps aside while anything captures, when not all calls are seen, when a context is broken, and once
+//! devices reach into each other's memory. The real functions alone decide then.
+//!
+//! No vendor is known here: all calls are those of [`crate::vendor::memory`].
 
 pub mod ask;
 mod back;

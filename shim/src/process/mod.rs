@@ -1,5 +1,7 @@
-//! What a process is to the shim: its threads, its clock, its loaded objects, its memory for our own books, and what
-//! was so when it began. Nothing here knows of a GPU.
+//! What the shim knows of the process that it is in, and what it has of its own there.
+//!
+//! That is the threads, the clock, the loaded objects, memory for our own records, and what was so when the process
+//! began. Nothing here knows of a GPU, and nothing here uses another room.
 
 pub mod cancel;
 pub mod clock;

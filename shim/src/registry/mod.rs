@@ -1,12 +1,15 @@
-//! What is live: allocations, graphs, execs, contexts, streams. The ledger's tables are the
-//! records; the maps here find them by pointer or handle.
+//! What is live in the process: allocations, graphs, execs, contexts, streams.
+//!
+//! The ledger's tables are the records. The maps here find a record by its pointer or handle.
 //!
 //! * [`live`]: the maps.
 //! * [`sites`]: call stacks and the modules they lie in.
 //! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
-//! * [`cached`]: what the graph cache does.
-//! * [`in_graph`]: frees of what a live graph refers to.
+//! * [`pooled`]: what the pool does. [`cached`]: what the graph cache does.
+//! * [`in_graph`]: frees of memory that a live graph refers to.
 //! * [`ran_out`]: who holds what when memory runs out.
+//! * [`reported`]: what the program itself says, by `gpumem.h`.
+//! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
 
 pub mod allocations;
 pub mod cached;

@@ -1,4 +1,4 @@
-//! Call stacks, taken inside hooks.
+//! Call stacks, taken inside hooks: the return addresses from the caller outwards.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -10,21 +10,22 @@
 //! | memory.rs | which stack memory may be read directly, and reading what may not be there |
 //! | intern.rs | numbers for stacks |
 //!
-//! 32 frames cost 105 ns where the thread's last walk had most of them, 260 where every rule is
-//! known, 21 by frame pointers alone, 4250 with libgcc (a small VM, release build). A new address
-//! costs some microseconds and up to 20 KiB of the thread's stack.
+//! 32 frames cost 105 ns where the thread's last walk had most of them, 260 where every rule is known, 21 by frame
+//! pointers alone, 4250 with libgcc (a small VM, release build). A new address costs some microseconds and up to 20 KiB
+//! of the thread's stack.
 //!
-//! A walk on known code takes no lock, calls nothing and allocates nothing. It reads the stack only
-//! where that is known to be mapped; anything else, unwind tables included, is read through the
-//! kernel, so that garbage on the stack or a dlclose in another thread ends a walk and not the
-//! program. Rules come from gimli rather than from an unwinder on top of it: those keep references
-//! into the objects' memory, cache per thread, guess by frame pointer where nothing is known, and
-//! evaluate realigned and FFI frames (CPython's ctypes) anew each time.
+//! A walk on known code takes no lock, calls nothing and allocates nothing. It reads the stack only where that is known
+//! to be mapped. Anything else, unwind tables included, is read through the kernel. So garbage on the stack, or a
+//! dlclose in another thread, ends a walk and not the program.
 //!
-//! A rule outlives its code until the next look at the loader's counters: on any address that has
-//! no rule yet, on a walk that ends oddly, and on [`modules::refresh`]. In between, code that was loaded where other code was
-//! unloaded, with every return address equal, could be walked by the old rules; such a stack may be
-//! wrong, never more. Calling [`modules::refresh`] after each dlclose leaves no such time.
+//! Rules come from gimli rather than from an unwinder on top of it. Those keep references into the objects' memory,
+//! cache per thread, guess by frame pointer where nothing is known, and evaluate realigned and FFI frames (CPython's
+//! ctypes) anew each time.
+//!
+//! A rule outlives its code until the next look at the loader's counters: on any address that has no rule yet, on a
+//! walk that ends oddly, and on [`modules::refresh`]. In between, new code may be loaded where other code was unloaded,
+//! with every return address equal. It could be walked by the old rules. Such a stack may be wrong, and no worse than
+//! that. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
 use crate::process::regs::Regs;
 use crate::process::tls::thread_state;

@@ -1,5 +1,4 @@
-//! Stranded growth: a call site that keeps asking for a little more while its older blocks stay
-//! allocated and unused.
+//! Stranded growth: call sites that keep asking for a little more while their older blocks stay allocated and unused.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -12,30 +11,31 @@
 //! | safe.rs | whether a graph still needs what a refusal would have freed |
 //! | watch.rs | one allocation, from the question to the answer |
 //!
-//! No vendor is known here, and no driver is called. A hook that allocates wraps its call in [`watched`], or
-//! asks a [`Watch`] where it has more ways to go. Those call, inside bookkeeping, and so may others:
+//! No vendor is known here, and no driver is called. A hook that allocates wraps its call in [`watched`], or asks a
+//! [`Watch`] where it has more ways to go. These call what follows, inside bookkeeping, and others may call it too:
 //!
-//! * [`Shim::asker`] once, then [`Shim::stranded_asked`] **before** an allocation of at least
-//!   [`SMALLEST`] bytes goes to the driver (a block that the pool already has is no growth);
-//!   on [`Verdict::Refuse`] the hook answers out of memory (2) and calls nothing else, on
-//!   [`Verdict::Spill`] it asks for managed memory;
-//! * [`Shim::stranded_made`] after it succeeded, [`Shim::stranded_failed`] after the program was told
-//!   that memory ran out, by the driver or by a limit;
-//! * [`Shim::stranded_freed`] **before** a free: true if the block has to go back to the driver now and
-//!   must not be kept, because the program was pressed for it; [`Shim::stranded_served`] where a block
-//!   that is kept serves a request while one that failed is [`Stranded::waiting`];
-//! * [`submitted`] at kernel launches, [`synced`] where a thread waits for the device (streams,
-//!   events, contexts, copies that wait); while [`watching`], [`used`] with the arguments of what gives the
-//!   device work (a sample is enough);
-//! * [`Shim::is_pool_growth`] for `GPUMEM_POOL_MANAGED`, [`Shim::press_now`] for `gpumem trim --press`,
-//!   [`Shim::stranded_context_ended`] when a context is gone.
+//! * Before an allocation of at least [`SMALLEST`] bytes goes to the driver: [`Shim::asker`] once, then
+//!   [`Shim::stranded_asked`]. A block that the pool already has is no growth. On [`Verdict::Refuse`] the hook answers
+//!   out of memory (2) and calls nothing else. On [`Verdict::Spill`] it asks for managed memory.
+//! * After it succeeded: [`Shim::stranded_made`]. After the program was told that memory ran out, by the driver or by a
+//!   limit: [`Shim::stranded_failed`].
+//! * **Before** a free: [`Shim::stranded_freed`]. It is true if the program was pressed for the block, which then has
+//!   to go back to the driver and must not be kept.
+//! * Where an idle block serves a request while one that failed is [`Stranded::waiting`]: [`Shim::stranded_served`].
+//! * At kernel launches: [`submitted`]. Where a thread waits for the device (streams, events, contexts, copies that
+//!   wait): [`synced`].
+//! * While [`watching`]: [`used`], with the arguments of what gives the device work. A sample is enough.
+//! * For `GPUMEM_POOL_MANAGED`: [`Shim::is_pool_growth`]. For `gpumem trim --press`: [`Shim::press_now`].
+//! * When a context is gone: [`Shim::stranded_context_ended`].
 //!
-//! **press** answers out of memory to one request, once, and only where the program gives memory back
-//! and asks again. All of this has to hold: the site strands more than it asks for; the program retries
-//! (`GPUMEM_STRANDED_RETRIES=1`, or see [`programs`], or this very site did before); stacks are taken and
-//! the site's blocks are scratch, asked for in the middle of a computation, as this request is; nothing
-//! captures; no live graph may refer to a block of the same allocator ([`safe`]); no earlier refusal
-//! waits for an answer. A refusal that frees nothing was the site's last.
+//! **press** answers out of memory to one request, once, and only where the program gives memory back and asks again.
+//! All of this has to hold:
+//!
+//! * The site strands more than it asks for.
+//! * The program retries: `GPUMEM_STRANDED_RETRIES=1`, or see [`programs`], or this very site did before.
+//! * Stacks are taken, and the site's blocks are scratch: asked for in the middle of a computation, as this request is.
+//! * Nothing captures, and no live graph may refer to a block of the same allocator ([`safe`]).
+//! * No earlier refusal waits for an answer. A refusal that frees nothing was the site's last.
 
 mod phase;
 pub mod programs;

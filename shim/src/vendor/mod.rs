@@ -1,8 +1,11 @@
-//! The real libraries: finding them ([`driver`], [`hip_runtime`], [`providers`]), and what the shim asks of them, CUDA
-//! and HIP behind the same traits.
+//! The real libraries: how they are found, and what the shim asks of them, CUDA and HIP behind the same traits.
 //!
-//! Every answer may be `None`: the library lacks the function, or refused. None of these calls
-//! touches a stream, so none can disturb a capture (measured on an H200, driver 580, in all modes).
+//! * Finding them: [`driver`], [`hip_runtime`], and [`providers`] where there are several.
+//! * This file: questions about contexts, devices and graphs. None of these calls touches a stream, so none can disturb
+//!   a capture (measured on an H200, driver 580, in all modes).
+//! * [`memory`]: what the pool calls. [`graphs`]: what the graph cache calls, and [`records`]: what it gets.
+//!
+//! An answer may be `None`: the library lacks the function, or refused.
 
 /// The name of a row as lookups want it.
 macro_rules! c_name {

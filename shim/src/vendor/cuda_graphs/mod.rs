@@ -1,4 +1,4 @@
-//! CUDA graphs for the cache: read into shape and records, and made of them again.
+//! CUDA graphs for the graph cache: a graph is read into a shape and a record for each node, and built from them again.
 
 mod build;
 mod contexts;
