@@ -105,6 +105,28 @@ fn links_lead_somewhere() {
     }
 }
 
+/// The files of the source that a text names, with a folder, as `pool/give.rs`; `NOUN.rs` stands for several.
+fn source_files(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "/_.-".contains(letter)));
+    let is_one = |word: &&str| word.ends_with(".rs") && word.contains('/') && !word.ends_with("/NOUN.rs");
+    words.map(|word| word.trim_end_matches('.')).filter(is_one)
+}
+
+/// The drawings lead through files of the shim, whose folder they leave out.
+#[test]
+fn documents_name_files_that_exist() {
+    let mut named = 0;
+    for path in documents() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for file in source_files(&text) {
+            let exists = ["", "shim", "shim/src"].iter().any(|folder| root().join(folder).join(file).exists());
+            assert!(exists, "{} names {file}, which there is not", path.display());
+            named += 1;
+        }
+    }
+    assert!(named > 50, "only {named} files are named");
+}
+
 /// A home, a PATH with `llama-server` in it, and the build that is being tested.
 struct Reader {
     home: PathBuf,
