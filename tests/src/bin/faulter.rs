@@ -1,5 +1,5 @@
 //! The command of the campaign of random faults. Exit status: 0 when nothing was found, 1 when something was, 2 for
-//! wrong arguments or when it could not run.
+//! wrong arguments, or when nothing was found and the campaign itself failed for some seeds.
 
 use gpumem_tests::faults::campaign::{Campaign, Failed, Tally};
 use gpumem_tests::faults::judge::Wrong;
@@ -72,7 +72,7 @@ fn found(failed: &Failed) -> String {
 fn numbers(tally: &Tally, took: Duration) -> String {
     format!(
         "{} runs in {:.0} s: {} deaths, {} hangs, {} other answers, {} broken rules, {} ledgers of {} not readable \
-         ({} refused for a reason); {} not judged",
+         ({} refused for a reason); {} not judged; the campaign itself failed for {} more",
         tally.runs,
         took.as_secs_f64(),
         tally.count(Wrong::Death),
@@ -83,6 +83,7 @@ fn numbers(tally: &Tally, took: Duration) -> String {
         tally.ledgers,
         tally.refused,
         tally.ill.values().sum::<u64>(),
+        tally.broken.len(),
     )
 }
 
@@ -107,13 +108,6 @@ fn main() -> ExitCode {
             let _ = std::io::stderr().flush();
         }
     });
-    let tally = match tally {
-        Ok(tally) => tally,
-        Err(why) => {
-            eprintln!("faulter: {why}");
-            return ExitCode::from(2);
-        }
-    };
     if terminal {
         eprint!("\r\x1b[K");
     }
@@ -123,5 +117,12 @@ fn main() -> ExitCode {
     } else {
         println!("{}", numbers(&tally, begin.elapsed()));
     }
-    ExitCode::from(u8::from(!tally.failed.is_empty()))
+    for (seed, why) in &tally.broken {
+        eprintln!("faulter: seed {seed}: {why}");
+    }
+    match (tally.failed.is_empty(), tally.broken.is_empty()) {
+        (false, _) => ExitCode::from(1),
+        (true, false) => ExitCode::from(2),
+        (true, true) => ExitCode::SUCCESS,
+    }
 }

@@ -4,11 +4,14 @@ use super::judge::{Finding, PATIENCE, Verdict, Wrong, judge};
 use super::plan::Plan;
 use super::run::{End, own_mounts};
 use super::trouble::{DISK, Trouble};
+use crate::harness::artifacts;
 use serde_json::{Value, json};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// How often a finding is tried for again, and each smaller plan of it.
@@ -37,9 +40,19 @@ pub struct Failed {
     pub again: bool,
 }
 
+/// What came of a seed.
+struct Done {
+    plan: Plan,
+    verdict: Verdict,
+    failed: Option<Failed>,
+}
+
 #[derive(Default)]
 pub struct Tally {
+    /// Seeds that were judged, or for which there was nothing to judge.
     pub runs: u64,
+    /// Seeds for which the campaign itself failed, and how.
+    pub broken: BTreeMap<u64, String>,
     pub ill: BTreeMap<String, u64>,
     pub failed: Vec<Failed>,
     /// Runs by what went wrong in them.
@@ -63,7 +76,7 @@ impl Tally {
             json!({ "seed": failed.plan.seed, "plan": failed.plan.to_string(), "findings": findings, "again": failed.again })
         }).collect();
         json!({
-            "runs": self.runs, "not_judged": self.ill, "troubles": self.troubles, "native": self.native,
+            "runs": self.runs, "broken": self.broken, "not_judged": self.ill, "troubles": self.troubles, "native": self.native,
             "compared": self.compared, "excused": self.excused, "struck": self.struck,
             "ledgers": self.ledgers, "ledgers_refused": self.refused,
             "deaths": self.count(Wrong::Death), "hangs": self.count(Wrong::Hang), "answers": self.count(Wrong::Answer),
@@ -101,51 +114,86 @@ impl Tally {
 
 impl Campaign {
     /// Runs all of it; `seen` is told of each plan with what it was found to be, as it comes.
-    ///
-    /// # Errors
-    /// When something of the campaign itself cannot be started.
-    pub fn run(&self, mut seen: impl FnMut(&Tally, Option<&Failed>)) -> Result<Tally, String> {
+    pub fn run(&self, seen: impl FnMut(&Tally, Option<&Failed>)) -> Tally {
+        // If they cannot be built, that is told here, before there is anything to lose.
+        artifacts();
+        self.run_each(|seed| self.one(seed), seen)
+    }
+
+    /// Whatever happens to a seed: the others are run, and all are counted.
+    fn run_each(
+        &self,
+        one: impl Fn(u64) -> Result<Done, String> + Sync,
+        mut seen: impl FnMut(&Tally, Option<&Failed>),
+    ) -> Tally {
         let (next, begin) = (AtomicU64::new(self.seeds.start), Instant::now());
         let mut tally = Tally::default();
         let (send, come) = channel();
+        let work = &|send: Sender<(u64, Result<Done, String>)>| {
+            own_mounts();
+            loop {
+                let seed = next.fetch_add(1, Relaxed);
+                if seed >= self.seeds.end || begin.elapsed() > self.time {
+                    break;
+                }
+                if send.send((seed, contained(|| one(seed)))).is_err() {
+                    break;
+                }
+            }
+        };
         std::thread::scope(|scope| {
-            for _ in 0..self.jobs.max(1) {
-                let (send, next) = (send.clone(), &next);
-                scope.spawn(move || {
-                    own_mounts();
-                    loop {
-                        let seed = next.fetch_add(1, Relaxed);
-                        if seed >= self.seeds.end || begin.elapsed() > self.time || send.send(self.one(seed)).is_err() {
-                            break;
-                        }
-                    }
-                });
+            let start = |_: &usize| {
+                let send = send.clone();
+                std::thread::Builder::new().spawn_scoped(scope, move || work(send)).is_ok()
+            };
+            if (0..self.jobs.max(1)).filter(start).count() == 0 {
+                tally.broken.insert(self.seeds.start, "no thread can be started".into());
             }
             drop(send);
-            for done in come {
-                let (plan, verdict, failed) = done?;
-                tally.add(&plan, &verdict);
-                seen(&tally, failed.as_ref());
-                tally.failed.extend(failed);
+            for (seed, done) in come {
+                match done {
+                    Ok(Done { plan, verdict, failed }) => {
+                        tally.add(&plan, &verdict);
+                        seen(&tally, failed.as_ref());
+                        tally.failed.extend(failed);
+                    }
+                    Err(why) => {
+                        tally.broken.insert(seed, why);
+                        seen(&tally, None);
+                    }
+                }
             }
-            Ok(tally)
-        })
+        });
+        tally
     }
 
-    fn one(&self, seed: u64) -> Result<(Plan, Verdict, Option<Failed>), String> {
+    fn one(&self, seed: u64) -> Result<Done, String> {
         let mut plan = Plan::new(seed).without(&self.without);
         plan.troubles.retain(|trouble| !self.leave.iter().any(|kind| kind == trouble.kind()));
         let verdict = judge(&plan, PATIENCE)?;
         if verdict.findings.is_empty() {
-            return Ok((plan, verdict, None));
+            return Ok(Done { plan, verdict, failed: None });
         }
         let mut failed =
             Failed { findings: verdict.findings.clone(), needless: Vec::new(), again: false, plan: plan.clone() };
-        if self.shrink {
-            failed.shrink()?;
+        // What was found is told, whatever becomes of the search for a smaller plan.
+        if self.shrink
+            && let Err(why) = contained(|| failed.shrink())
+        {
+            eprintln!("seed {seed}: it was not tried again to the end: {why}");
         }
-        Ok((plan, verdict, Some(failed)))
+        Ok(Done { plan, verdict, failed: Some(failed) })
     }
+}
+
+/// The answer of `f`; its panic as an error.
+fn contained<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(format!("a panic: {}", text_of(&*panic))))
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
 }
 
 impl Failed {
@@ -176,5 +224,30 @@ impl Failed {
     pub fn command(&self) -> String {
         let without: String = self.needless.iter().map(|number| format!(" --without {number}")).collect();
         format!("make faults ARGS=\"--runs 1 --seed {}{without}\"", self.plan.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn campaign(seeds: Range<u64>, jobs: usize) -> Campaign {
+        Campaign { seeds, jobs, shrink: false, without: Vec::new(), leave: Vec::new(), time: Duration::MAX }
+    }
+
+    #[test]
+    fn a_seed_that_breaks_the_campaign_costs_that_seed_alone() {
+        let one = |seed| match seed {
+            13 => panic!("nobody foresaw {seed}"),
+            17 => Err("it cannot be begun".into()),
+            _ => {
+                Ok(Done { plan: Plan::new(seed), verdict: Verdict { ledgers: 2, ..Verdict::default() }, failed: None })
+            }
+        };
+        let mut told = 0;
+        let tally = campaign(10..30, 3).run_each(one, |_, _| told += 1);
+        assert_eq!((tally.runs, tally.ledgers, told), (18, 36, 20));
+        let broken: Vec<(u64, &str)> = tally.broken.iter().map(|(seed, why)| (*seed, why.as_str())).collect();
+        assert_eq!(broken, [(13, "a panic: nobody foresaw 13"), (17, "it cannot be begun")]);
     }
 }

@@ -60,8 +60,10 @@ pub struct Verdict {
 /// Runs a plan natively and preloaded.
 ///
 /// # Errors
-/// When a program cannot be started.
+/// When a program is not there.
 pub fn judge(plan: &Plan, patience: Duration) -> Result<Verdict, String> {
+    let file = &plan.program.file;
+    std::fs::metadata(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let plan = &need::settled(plan);
     let native = match run(plan, Manner { preload: false, limit: NATIVE }) {
         Ok(native) => native,

@@ -33,15 +33,19 @@ impl Limit {
     /// Smaller limits, at which a native program is asked how it fares with what the shim leaves it.
     pub fn smaller(self, value: u64) -> Vec<u64> {
         const MIB: u64 = 1 << 20;
-        let less: &[u64] = match self {
-            Limit::Space => &[4 * MIB, 16 * MIB, 40 * MIB, 80 * MIB, 140 * MIB, 200 * MIB],
-            Limit::Data => &[MIB, 4 * MIB, 10 * MIB, 20 * MIB, 40 * MIB],
-            Limit::File => &[],
-            Limit::Descriptors => &[1, 2, 3, 4, 6],
-            // What a hook's own frames may take of a caller's stack.
-            Limit::Stack => &[8 << 10, 16 << 10, 24 << 10],
+        // A program that lacks memory ends in another way every few hundred KiB.
+        let by_quarters = |from: u64, to: u64| {
+            std::iter::successors(Some(from), |less| Some(less + less / 4)).take_while(|less| *less <= to).collect()
         };
-        less.iter().filter(|less| **less < value).map(|less| value - less).collect()
+        let less: Vec<u64> = match self {
+            Limit::Space => by_quarters(MIB, 200 * MIB),
+            Limit::Data => by_quarters(128 << 10, 40 * MIB),
+            Limit::File => Vec::new(),
+            Limit::Descriptors => vec![1, 2, 3, 4, 6],
+            // What a hook's own frames may take of a caller's stack.
+            Limit::Stack => (1..=6).map(|pages| pages << 12).collect(),
+        };
+        less.into_iter().filter(|less| *less < value).map(|less| value - less).collect()
     }
 }
 

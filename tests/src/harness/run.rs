@@ -3,8 +3,8 @@
 use super::artifacts;
 use super::ledger::Ledger;
 use serde_json::Value;
-use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -61,6 +61,14 @@ impl Program {
     pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
+    }
+
+    /// Preloaded, the system denies the shim, and nobody else, the Nth call of a function (`NAME:N`, `*` for any), or
+    /// all from it on (`NAME:N-`).
+    pub fn denied(self, what: impl Into<OsString>) -> Self {
+        let libraries =
+            [artifacts().shim.as_os_str(), artifacts().clients.join("libdenied.so").as_os_str()].join(OsStr::new(":"));
+        self.env("LD_PRELOAD", libraries).env("DENIED", what)
     }
 
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
@@ -384,9 +392,16 @@ impl Scratch {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("gm-suite-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let path = loop {
+            let name = format!("gm-suite-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => break path,
+                // A process that was killed left it, and had the same number.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        };
         // Programs run as other users, too.
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(&path, all).expect("its mode");
@@ -403,5 +418,24 @@ impl Drop for Scratch {
         if !self.0.as_os_str().is_empty() {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_others_left_are_passed_over() {
+        let own = Scratch::new();
+        let name = own.path().to_str().expect("UTF-8");
+        let (stem, number) = name.rsplit_once('-').expect("a number");
+        let number: u32 = number.parse().expect("a number");
+        // Other tests of this process take some of these.
+        let all = (1..=8).map(|more| PathBuf::from(format!("{stem}-{}", number + more)));
+        let left: Vec<Scratch> = all.filter(|path| std::fs::create_dir(path).is_ok()).map(Scratch).collect();
+        assert!(!left.is_empty());
+        let new = Scratch::new();
+        assert!(left.iter().all(|left| left.path() != new.path()));
     }
 }
