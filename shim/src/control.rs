@@ -3,6 +3,7 @@
 //! It starts with the first context, ends when no other thread is left, and blocks all signals. It calls the driver for
 //! one thing only: to give back what the pool and the graph cache keep and nobody needs.
 
+mod others;
 mod socket;
 
 use crate::gate;
@@ -17,8 +18,8 @@ use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
-use gpumem_wire::place;
 use gpumem_wire::settings::{self, Setting, Stranded, Value};
+use others::Others;
 use socket::Socket;
 pub use socket::path as socket_path;
 use std::collections::BTreeMap;
@@ -59,6 +60,15 @@ pub fn start(shim: &'static Shim) {
 
 /// Runs until the process ends, or until no other thread is left. `mask`: what the program's threads block.
 fn run(shim: &'static Shim, mask: libc::sigset_t) {
+    // The process could not end while this thread does not know that it is the last.
+    let cannot_tell = |error| {
+        let line = format!("no control thread (/proc/self/stat: {error}): commands do not reach this process");
+        shim.message(Severity::Warning, &line);
+    };
+    let mut others = match Others::new() {
+        Ok(others) => others,
+        Err(error) => return cannot_tell(error),
+    };
     let socket = match Socket::new(shim) {
         Ok(socket) => Some(socket),
         Err(error) => {
@@ -71,8 +81,10 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
-            if is_last() {
-                return end(mask);
+            match others.are_over() {
+                Ok(false) => {}
+                Ok(true) => return end(mask),
+                Err(error) => return cannot_tell(error),
             }
             pool::decay::tick(shim);
             graphs::tick();
@@ -85,15 +97,6 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
             None => std::thread::sleep(wait),
         }
     }
-}
-
-/// Whether this thread is the only one left: main has ended, as a zombie that the kernel keeps, and so have all
-/// others. Those that a driver keeps count.
-fn is_last() -> bool {
-    let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
-    // The state, and 17 fields on the number of threads (proc(5)).
-    let mut fields = place::stat_fields(&stat);
-    fields.next() == Some("Z") && fields.nth(16) == Some("2")
 }
 
 /// Has the process end as it would without this thread: the C library calls `exit(0)` on the last thread that

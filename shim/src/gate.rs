@@ -9,10 +9,11 @@ use crate::graphs::{self, cache::Cache};
 use crate::pool::Pool;
 use crate::pool::device::Visits;
 use crate::process::cancel::Uncancelled;
+use crate::process::errno::KeepErrno;
 use crate::process::heap;
 use crate::process::stack;
 use crate::process::threads;
-use crate::shim::Shim;
+use crate::shim::{self, Shim};
 use crate::trace::Trace;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::Door;
@@ -76,6 +77,7 @@ fn page() -> Option<&'static Page> {
 
 #[cold]
 fn map_page() -> Option<&'static Page> {
+    let _errno = KeepErrno::new();
     let bytes = size_of::<Page>();
     // SAFETY: an anonymous mapping; nothing else refers to it.
     let map = unsafe {
@@ -300,26 +302,23 @@ fn start() -> Option<&'static Shim> {
     let page = page()?;
     match page.stage.compare_exchange(IDLE, STARTING, AcqRel, Acquire) {
         Ok(_) => {
+            let _errno = KeepErrno::new();
             set_busy(true);
             threads::forget();
             heap::when_refused(out_of_memory);
-            // SAFETY: a valid address for as long as the thread lives.
-            let errno = unsafe { &mut *libc::__errno_location() };
-            let before = *errno;
             let (doors, initialised) = (page.doors.load(Relaxed), page.initialised.load(Relaxed) != 0);
             let made = {
                 let _uncancelled = Uncancelled::new();
                 stack::with_room(|| catch_unwind(|| Shim::start(doors, initialised)).ok().flatten())
             };
-            *errno = before;
             set_busy(false);
-            // What could only be made out of the last memory could not be kept up.
-            let short = heap::is_short();
-            if let (Some(shim), true) = (&made, short) {
-                shim.cannot_begin();
-            }
-            if let Some(shim) = made.filter(|_| !short) {
-                page.shim.store(std::ptr::from_ref(Box::leak(shim)).cast_mut(), Release);
+            match made {
+                // What could only be made out of the last memory could not be kept up.
+                Some(Some(shim)) if heap::is_short() => shim.cannot_begin(),
+                Some(Some(shim)) => page.shim.store(std::ptr::from_ref(Box::leak(shim)).cast_mut(), Release),
+                // It has said why.
+                Some(None) => {}
+                None => shim::no_room_to_begin(),
             }
             page.stage.store(if page.shim.load(Relaxed).is_null() { OFF } else { STARTED }, Release);
         }

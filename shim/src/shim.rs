@@ -10,7 +10,7 @@ use crate::stranded::Stranded;
 use crate::{control, trace, vendor};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
 use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
-use gpumem_wire::settings::{Complaint, Log, RecordOnly, Settings};
+use gpumem_wire::settings::{self, Complaint, Log, RecordOnly, Settings, Value};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -49,12 +49,12 @@ impl Shim {
         for complaint in &complaints {
             warn(complaint);
         }
-        let made = Ledger::create(&settings).and_then(|ledger| {
-            let registry = Registry::new(&settings, &ledger).ok_or_else(|| {
-                let _ = std::fs::remove_file(&ledger.path);
-                "no memory for the registry".to_owned()
-            })?;
-            Ok((ledger, registry))
+        let made = Ledger::create(&settings).and_then(|ledger| match Registry::new(&settings, &ledger) {
+            Some(registry) => Ok((ledger, registry)),
+            None => {
+                ledger.discard();
+                Err("no memory for the registry".to_owned())
+            }
         });
         let (ledger, registry) = match made {
             Ok(made) => made,
@@ -280,10 +280,13 @@ impl Shim {
         }
     }
 
-    /// There is too little memory to begin: nothing is recorded.
-    pub fn cannot_begin(&self) {
-        let _ = std::fs::remove_file(&self.ledger.path);
-        if self.settings.log != Log::Quiet {
+    /// There is too little memory to begin: nothing is recorded, and what was taken is given back. Nobody else has
+    /// seen it.
+    pub fn cannot_begin(self: Box<Self>) {
+        let Self { ledger, registry, settings, .. } = *self;
+        drop(registry);
+        ledger.discard();
+        if settings.log != Log::Quiet {
             say(&"no memory for the registry; nothing is recorded, the program runs as without gpumem");
         }
     }
@@ -311,6 +314,15 @@ impl Shim {
         if self.settings.summary {
             say(&self.registry.summary(&self.ledger));
         }
+    }
+}
+
+/// There is no memory to find out in what may begin.
+pub fn no_room_to_begin() {
+    let log = settings::ALL.iter().find(|setting| setting.name == "GPUMEM_LOG");
+    let set = log.and_then(|log| log.parse(&std::env::var_os(log.name)?).ok());
+    if set != Some(Value::Choice(Log::Quiet as usize)) {
+        say(&"no memory for a stack; nothing is recorded, the program runs as without gpumem");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use gpumem_tests::harness::{Program, client};
 use gpumem_wire::kinds::State;
+use std::path::Path;
 
 /// Ends as natively; whether recording had to end.
 #[track_caller]
@@ -82,4 +83,55 @@ fn what_memory_closed_stays_closed() {
     running.tell("again");
     let ran = running.finish().ok();
     assert_eq!(ran.ours().len(), 1, "{:?}", ran.ours());
+}
+
+/// What the shim is refused does not show in errno.
+#[test]
+fn a_refusal_leaves_errno_alone() {
+    let native = client("errno").native().ok();
+    let functions = ["mmap", "munmap", "mprotect", "madvise", "open", "malloc", "socket", "getrandom", "*"];
+    let some = (1..=12).flat_map(|nth| [format!("mmap:{nth}"), format!("*:{}", 5 * nth)]);
+    for what in functions.iter().map(|function| format!("{function}:1-")).chain(some) {
+        let ran = client("errno").denied(&what).preloaded();
+        assert_eq!((ran.code, &ran.out), (0, &native.out), "{what}: {}", ran.err);
+    }
+}
+
+/// Whatever the shim is refused while a thread with little stack makes the first call of its kind.
+#[test]
+fn a_refusal_takes_no_more_stack() {
+    for (what, refusals) in [("memory", 12), ("graphs", 60)] {
+        let native = client("small_stacks").args(["64", what]).native().ok();
+        for nth in 1..=refusals {
+            let ran = client("small_stacks").args(["64", what]).denied(format!("mmap:{nth}")).preloaded();
+            assert_eq!((ran.code, &ran.out), (0, &native.out), "{what}, mmap:{nth}: {}", ran.err);
+        }
+    }
+}
+
+/// A shim that cannot begin leaves the program what it would have without it.
+#[test]
+fn what_cannot_begin_gives_back_what_it_took() {
+    // Private memory, bytes; open files; whether something is recorded.
+    let taken = |program: Program| {
+        let running = program.waits().start(true);
+        running.says("held");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).expect("its memory");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        let count = |dir: &Path| std::fs::read_dir(dir).map_or(0, Iterator::count);
+        (kib << 10, count(Path::new(&format!("/proc/{}/fd", running.pid()))), count(&running.dir) > 0)
+    };
+    let (without, files, _) = taken(client("held").env("GPUMEM_DISABLE", "1"));
+    let mut met = 0;
+    for nth in 1..=30 {
+        let (bytes, open, recorded) = taken(client("held").denied(format!("mmap:{nth}")));
+        if !recorded {
+            met += 1;
+            let more = bytes.saturating_sub(without);
+            assert!(more < 2 << 20, "mmap:{nth}: {more} bytes more than without the shim");
+            assert_eq!(open, files, "mmap:{nth}: open files");
+        }
+    }
+    assert!(met > 10, "it began but {met} times");
 }

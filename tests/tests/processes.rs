@@ -141,10 +141,19 @@ fn cancelled_threads_end_where_they_would() {
     assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
     ran.ledger().sound().complete().balanced();
     // Where a sandbox lets nobody read memory by process_vm_readv, stacks are read from a file.
-    let libraries =
-        [artifacts().shim.clone(), artifacts().clients.join("libdenied.so")].map(|path| path.display().to_string());
-    let denied = client("cancel").env("LD_PRELOAD", libraries.join(":")).env("DENIED", "process_vm_readv:1-");
-    assert_eq!(denied.preloaded().ok().out, native.out);
+    let denied = client("cancel").denied("process_vm_readv:1-").preloaded().ok();
+    assert_eq!(denied.out, native.out);
+}
+
+/// The system may refuse the thread of ours what tells that it is the last one.
+#[test]
+fn main_ends_where_nothing_can_be_opened() {
+    let main_ends = client("main_ends").arg("main");
+    let native = main_ends.native().ok();
+    for nth in 1..=8 {
+        let ran = main_ends.clone().denied(format!("open:{nth}-")).preloaded().ok();
+        assert_eq!(ran.out, native.out, "open:{nth}-");
+    }
 }
 
 /// T25: main has ended by pthread_exit: once the thread of ours is the last, the process ends as natively, with

@@ -7,21 +7,13 @@ use gpumem_tests::faults::programs;
 use gpumem_tests::faults::trouble::Trouble;
 use std::time::Duration;
 
-/// Where memory of the shim's own cannot grow it still ends the process.
-const KNOWN: &[&str] = &["denied by the system", "little address space", "little memory", "small stacks"];
-
 /// Whatever goes wrong, the preloaded program does not die, hang, answer or leave what the native one would not.
 #[test]
 fn random_faults_do_no_harm_that_they_do_not_do_natively() {
-    let campaign = Campaign {
-        seeds: 0..60,
-        jobs: 2,
-        shrink: true,
-        without: Vec::new(),
-        leave: KNOWN.iter().map(ToString::to_string).collect(),
-        time: Duration::MAX,
-    };
-    let tally = campaign.run(|_, _| {}).expect("it runs");
+    let campaign =
+        Campaign { seeds: 0..60, jobs: 2, shrink: true, without: Vec::new(), leave: Vec::new(), time: Duration::MAX };
+    let tally = campaign.run(|_, _| {});
+    assert!(tally.broken.is_empty(), "{:?}", tally.broken);
     let failed: Vec<String> = tally
         .failed
         .iter()
@@ -47,6 +39,15 @@ fn the_programs_are_the_same_without_troubles() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The same one each time.
+#[test]
+fn every_seed_has_a_plan() {
+    for seed in 0..1_000 {
+        let plan = Plan::new(seed);
+        assert!(!plan.to_string().is_empty() && plan == Plan::new(seed));
+    }
 }
 
 /// A death, a hang, another answer and a ledger that nobody can read are found, each as what it is.

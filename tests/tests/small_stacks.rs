@@ -2,6 +2,9 @@
 
 use gpumem_tests::harness::client;
 
+/// What hooks may take of a main thread's stack, KiB. Frames of a debug build are larger.
+const MORE: u64 = if cfg!(debug_assertions) { 16 } else { 8 };
+
 /// Each is the first of its kind in its process: that is when most is done.
 #[test]
 fn threads_with_little_stack_allocate_and_launch_graphs() {
@@ -14,5 +17,17 @@ fn threads_with_little_stack_allocate_and_launch_graphs() {
             assert_eq!((ran.code, &ran.out), (0, &native.out), "{what}, {kib} KiB: {}", ran.err);
             ran.ledger().agrees_with(&ran.json()).complete();
         }
+    }
+}
+
+/// The stack of the main thread grows as far as a limit allows.
+#[test]
+fn a_main_thread_with_little_stack_allocates_and_launches_graphs() {
+    for what in ["memory", "graphs"] {
+        let small = |kib: u64| client("small_stacks").args([&kib.to_string(), what, "again"]);
+        let least = (16..512).step_by(4).find(|&kib| small(kib).native().code == 0).expect("it runs on some stack");
+        let (native, ran) = (small(least).native().ok(), small(least + MORE).preloaded());
+        assert_eq!((ran.code, &ran.out), (0, &native.out), "{what}, {least} + {MORE} KiB: {}", ran.err);
+        ran.ledger().agrees_with(&ran.json()).complete();
     }
 }

@@ -126,12 +126,17 @@ impl Backing {
         Ok((Self { base, bytes, file: file.into(), directory, used, named, growing, refused_until_ns }, path))
     }
 
-    /// Gives the file's storage back: the ledger could not be completed, and nobody refers to it.
-    pub fn discard(&self, path: &Path) {
+    /// Gives back the file, its storage, its memory and its descriptor: nothing will be recorded.
+    ///
+    /// # Safety
+    /// It was leaked out of a box, and nobody refers to it any more: its tables are gone.
+    pub unsafe fn discard(this: *const Self, path: &Path) {
         let _ = std::fs::remove_file(path);
-        // SAFETY: the range of `create`; unfinished tables that knew it are gone.
-        unsafe { libc::munmap(self.base.cast(), self.bytes as usize) };
-        if let Some(fd) = self.file.get() {
+        // SAFETY: as the caller promises.
+        let backing = unsafe { Box::from_raw(this.cast_mut()) };
+        // SAFETY: the range of `create`.
+        unsafe { libc::munmap(backing.base.cast(), backing.bytes as usize) };
+        if let Some(fd) = backing.file.get() {
             // SAFETY: ours, and used no more.
             unsafe { libc::ftruncate(fd, 0) };
         }

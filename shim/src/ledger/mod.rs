@@ -62,6 +62,7 @@ live_fields! {
 
 /// All tables of a process.
 pub struct Ledger {
+    backing: &'static Backing,
     header: LiveHeader,
     pub allocs: Table<AllocSlot>,
     pub stacks: Table<StackSlot>,
@@ -139,7 +140,8 @@ impl Ledger {
         let (backing, path) = Backing::create(plan, dir, named)?;
         let backing: &'static Backing = Box::leak(Box::new(backing));
         Self::lay_out(backing, &path).map_err(|_| {
-            backing.discard(&path);
+            // SAFETY: leaked above; the tables that knew it were dropped.
+            unsafe { Backing::discard(backing, &path) };
             format!("{}: no space for the ledger's tables", path.display())
         })
     }
@@ -149,6 +151,7 @@ impl Ledger {
             backing.table(kind).2.grow(1)?;
         }
         Ok(Self {
+            backing,
             header: LiveHeader(backing.base()),
             allocs: Table::new(backing)?,
             stacks: Table::new(backing)?,
@@ -166,6 +169,14 @@ impl Ledger {
             path: path.to_owned(),
             passed_over: Vec::new(),
         })
+    }
+
+    /// Gives back the file and all that was taken for it: nothing will be recorded.
+    pub fn discard(self) {
+        let (backing, path) = (std::ptr::from_ref(self.backing), self.path.clone());
+        drop(self);
+        // SAFETY: `create_in` leaked it; this ledger, whose tables alone refer to it, is gone.
+        unsafe { Backing::discard(backing, &path) };
     }
 
     /// The header's changing fields.

@@ -51,12 +51,24 @@ unsafe impl<T: Sealed> Send for Table<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sealed> Sync for Table<T> {}
 
+impl<T: Sealed> Drop for Table<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, which nobody can borrow any more.
+        unsafe { libc::munmap(self.links.cast(), links_bytes(self.capacity)) };
+    }
+}
+
+/// Bytes of the links of so many slots.
+fn links_bytes(capacity: u64) -> usize {
+    (capacity as usize * size_of::<AtomicU32>()).max(1)
+}
+
 impl<T: Sealed> Table<T> {
     /// # Errors
     /// [`Full`] if there is no memory for the free lists.
     pub fn new(backing: &'static Backing) -> Result<Self, Full> {
         let (base, capacity, used) = backing.table(T::TABLE);
-        let bytes = (capacity as usize * size_of::<AtomicU32>()).max(1);
+        let bytes = links_bytes(capacity);
         // SAFETY: anonymous memory of our own; untouched pages cost nothing.
         let links = unsafe {
             libc::mmap(

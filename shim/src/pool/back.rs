@@ -13,7 +13,7 @@ use super::Pool;
 use super::block::Block;
 use super::owner::Owner;
 use crate::process::clock;
-use crate::stacks::KeepErrno;
+use crate::process::errno::KeepErrno;
 use crate::vendor::memory::Lane;
 use crate::{activity, gate};
 use gpumem_abi::types::{SUCCESS, Status};

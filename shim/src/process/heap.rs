@@ -13,6 +13,7 @@
 //! as long as the longest block, since what grows doubles. The first time that the kernel refuses, keeping books ends
 //! for good (see [`when_refused`]), and what is under way then is finished with the memory that was kept.
 
+use super::errno::KeepErrno;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
@@ -119,7 +120,7 @@ fn keep_spare(longest: usize) {
     let old = SPARE.swap(spare as usize, AcqRel);
     if old != 0 {
         // SAFETY: taken out of its place, so nobody has it.
-        unsafe { libc::munmap(old as *mut libc::c_void, (old as *const usize).read()) };
+        unsafe { unmap(old as *mut u8, (old as *const usize).read()) };
     }
 }
 
@@ -169,12 +170,23 @@ fn class_of(layout: Layout) -> Option<usize> {
 }
 
 fn map(bytes: usize) -> *mut u8 {
+    let _errno = KeepErrno::new();
     // SAFETY: a new anonymous mapping.
     let at = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     };
     if at == libc::MAP_FAILED { null_mut() } else { at.cast() }
+}
+
+/// The kernel may refuse that, too; the memory is lost then.
+///
+/// # Safety
+/// A mapping of `map`, or the end of one, that nobody refers to.
+unsafe fn unmap(at: *mut u8, bytes: usize) {
+    let _errno = KeepErrno::new();
+    // SAFETY: as the caller promises.
+    unsafe { libc::munmap(at.cast(), bytes) };
 }
 
 /// The link inside a free block.
@@ -252,9 +264,7 @@ unsafe impl GlobalAlloc for Heap {
             Some(class) => put(class, block as u64, block as u64),
             None if is_kept(block) => {}
             // SAFETY: a mapping of this size, made by `alloc`.
-            None => unsafe {
-                libc::munmap(block.cast(), layout.size().next_multiple_of(PAGE));
-            },
+            None => unsafe { unmap(block, layout.size().next_multiple_of(PAGE)) },
         }
     }
 

@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod clock;
 pub mod descriptor;
 pub mod elf;
+pub mod errno;
 pub mod heap;
 pub mod load;
 pub mod lock;

@@ -4,6 +4,7 @@
 //! The work stays on the thread that asked. A thread of ours would have to be waited for, and would wait in turn
 //! for whoever asked: inside a library's constructor that holds the loader's lock, which a new thread needs.
 
+use super::errno::KeepErrno;
 use std::arch::asm;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -16,16 +17,17 @@ const GUARD: usize = 64 << 10;
 /// Signals that a program's own instruction raises: they cannot wait.
 const AT_ONCE: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
-/// Runs `f` on a new stack; on this one if there is no memory for it. `f` does not unwind. Signals wait meanwhile: a
-/// handler of the program's may look where its stack is, or leave by `siglongjmp`.
-pub fn with_room<F: FnOnce() -> R, R>(f: F) -> R {
-    let Some(stack) = Stack::new() else { return f() };
+/// Runs `f` on a new stack; does not run it, and answers `None`, if there is no memory for one: nobody knows how much
+/// there is left of this stack. `f` does not unwind. Signals wait meanwhile: a handler of the program's may look where
+/// its stack is, or leave by `siglongjmp`.
+pub fn with_room<F: FnOnce() -> R, R>(f: F) -> Option<R> {
+    let stack = Stack::new()?;
     let _waiting = Waiting::new();
     let mut work = Work { f: Some(f), result: None };
     // SAFETY: the stack is ours alone, and `work` outlives the call.
     unsafe { call_on(stack.top(), run::<F, R>, (&raw mut work).cast()) };
     match work.result {
-        Some(result) => result,
+        Some(result) => Some(result),
         // `run` ends with a result, or not at all.
         None => std::process::abort(),
     }
@@ -87,6 +89,7 @@ struct Stack(*mut c_void);
 
 impl Stack {
     fn new() -> Option<Self> {
+        let _errno = KeepErrno::new();
         // SAFETY: a new anonymous mapping, and a part of it made untouchable.
         unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -107,6 +110,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
+        let _errno = KeepErrno::new();
         // SAFETY: the mapping that `new` made; nothing runs on it any more.
         unsafe { libc::munmap(self.0, GUARD + BYTES) };
     }
@@ -151,7 +155,7 @@ mod tests {
             })
         };
         let thread = std::thread::Builder::new().stack_size(32 << 10).spawn(small).expect("a thread");
-        assert_eq!(thread.join().expect("it lives"), 0);
+        assert_eq!(thread.join().expect("it lives"), Some(0));
     }
 
     #[test]
@@ -164,6 +168,6 @@ mod tests {
             });
             std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(7))).is_err()
         });
-        assert!(caught && walked > 3, "{walked} frames");
+        assert!(caught == Some(true) && walked > 3, "{walked} frames");
     }
 }

@@ -27,8 +27,8 @@ pub mod summary;
 pub mod vmm;
 
 use crate::ledger::Ledger;
+use crate::process::errno::KeepErrno;
 use crate::process::threads::is_known;
-use crate::stacks::KeepErrno;
 use gpumem_wire::layout::ThreadSlot;
 use gpumem_wire::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

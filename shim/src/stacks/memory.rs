@@ -1,26 +1,10 @@
 //! Reading memory that may not be there, and knowing which part of the stack certainly is.
 
 use crate::process::cancel::Uncancelled;
+use crate::process::errno::KeepErrno;
 use crate::process::threads;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
-
-/// Puts errno back when dropped: slow paths make system calls inside hooks.
-pub struct KeepErrno(i32);
-
-impl KeepErrno {
-    pub fn new() -> Self {
-        // SAFETY: the address of this thread's errno is always valid.
-        KeepErrno(unsafe { *libc::__errno_location() })
-    }
-}
-
-impl Drop for KeepErrno {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = self.0 };
-    }
-}
 
 /// What looking a rule up takes of the stack at most, bytes (20 KiB measured in a release build; a debug build takes
 /// more than 28).
@@ -28,18 +12,37 @@ impl Drop for KeepErrno {
 const ROOM: u64 = if cfg!(debug_assertions) { 48 << 10 } else { 28 << 10 };
 
 /// Whether the calling thread's stack has room to look a rule up: programs have threads of 16 KiB.
-/// The main thread's stack grows on its own; what is below any other's is a guard page, and below that may be
-/// anything: every page of the room is looked at.
+/// The main thread's stack grows on its own up to a limit; what is below any other's is a guard page, and below that
+/// may be anything: every page of the room is looked at.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn has_room_below() -> bool {
-    // SAFETY: a plain query.
-    if threads::os_id() == unsafe { libc::getpid() } {
-        return true;
-    }
     let here = 0_u8;
-    let mut probe = [MaybeUninit::uninit(); 1];
     let here = &raw const here as u64;
+    // SAFETY: a plain query.
+    if threads::os_id() == unsafe { libc::getpid() }
+        && let Some((end, most)) = main_stack()
+        && here <= end
+        && end - here <= most
+    {
+        return end - here + ROOM <= most;
+    }
+    let mut probe = [MaybeUninit::uninit(); 1];
     (1..=ROOM / PAGE).all(|page| read_memory(here.saturating_sub(page * PAGE), &mut probe).len() == 1)
+}
+
+/// Where the main thread's stack ends, and how many bytes long the kernel lets it become at the moment.
+#[cfg(target_arch = "x86_64")]
+fn main_stack() -> Option<(u64, u64)> {
+    // SAFETY: plain queries; the kernel put the program's name at the upper end of the stack, and a word above it.
+    unsafe {
+        let name = libc::getauxval(libc::AT_EXECFN);
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        if name == 0 || libc::getrlimit(libc::RLIMIT_STACK, &mut limit) != 0 {
+            return None;
+        }
+        let above = name + libc::strlen(name as *const libc::c_char) as u64 + 1;
+        Some((above.next_multiple_of(PAGE), limit.rlim_cur))
+    }
 }
 
 /// Copies from `address` and returns how many bytes could be read; an unmapped address is no fault.
@@ -256,6 +259,46 @@ mod tests {
         // SAFETY: initialised.
         assert_eq!(read.map(|byte| unsafe { byte.assume_init() }), value);
         assert!(read_proc_mem(8, &mut read) < 0);
+    }
+
+    /// What `f` takes of this thread's stack, bytes: what it changes below this frame.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(never)]
+    fn taken(f: impl FnOnce()) -> u64 {
+        const PAINTED: u64 = 128 << 10;
+        // For the frames of painting and looking themselves.
+        const OWN: u64 = 1 << 10;
+        const PAINT: u64 = 0xa5a5_a5a5_a5a5_a5a5;
+        let sp: u64;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        let words = (sp - PAINTED..sp - OWN).step_by(8);
+        for word in words.clone() {
+            // SAFETY: below every frame, and within a stack that is much longer.
+            unsafe { (word as *mut u64).write_volatile(PAINT) };
+        }
+        f();
+        // SAFETY: as above.
+        let deepest = words.into_iter().find(|word| unsafe { (*word as *const u64).read_volatile() } != PAINT);
+        sp - deepest.unwrap_or(sp - OWN)
+    }
+
+    /// In a process of its own it is the first look: the loaded objects are listed, too.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn looking_a_rule_up_keeps_within_its_room() {
+        let look = || {
+            let functions = [
+                libc::qsort as *const () as u64,
+                libc::getaddrinfo as *const () as u64,
+                read_value::<u64> as *const () as u64,
+            ];
+            functions.map(|at| taken(|| assert_ne!(super::super::learn(at + 1), super::super::Rule::UNKNOWN)))
+        };
+        let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(look).expect("a thread");
+        let taken = thread.join().expect("it lives");
+        println!("{taken:?} bytes of {ROOM}");
+        assert!(taken.iter().all(|taken| *taken > 4096 && *taken <= ROOM), "{taken:?} bytes of {ROOM}");
     }
 
     #[test]

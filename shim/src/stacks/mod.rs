@@ -27,6 +27,7 @@
 //! with every return address equal. It could be walked by the old rules. Such a stack may be wrong, and no worse than
 //! that. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
+use crate::process::errno::KeepErrno;
 use crate::process::regs::Regs;
 use crate::process::tls::thread_state;
 use std::cell::Cell;
@@ -43,7 +44,6 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use memory::KeepErrno;
 use memory::{KnownStack, StackReader};
 #[cfg(target_arch = "x86_64")]
 use {
@@ -313,7 +313,7 @@ fn special(stack: &mut StackReader, rule: Rule, sp: u64, fp: u64) -> Option<Regs
 #[cold]
 #[inline(never)]
 fn learn(address: u64) -> Rule {
-    let _errno = memory::KeepErrno::new();
+    let _errno = KeepErrno::new();
     if !memory::has_room_below() {
         return Rule::UNKNOWN; // and nothing is remembered: another thread may have the room
     }

@@ -10,8 +10,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use super::memory::{KeepErrno, read_memory, read_value};
+use super::memory::{read_memory, read_value};
 use super::rules;
+use crate::process::errno::KeepErrno;
 
 /// A loaded object.
 #[derive(Clone, Copy)]

@@ -1,0 +1,18 @@
+//! `errno` of the calling thread, which is the program's: hooks leave it as it was.
+
+/// Puts errno back when dropped. What makes system calls outside of bookkeeping, which puts it back too, holds one.
+pub struct KeepErrno(i32);
+
+impl KeepErrno {
+    pub fn new() -> Self {
+        // SAFETY: the address of this thread's errno is always valid.
+        KeepErrno(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for KeepErrno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
