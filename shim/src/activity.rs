@@ -35,8 +35,10 @@ mod atomic {
     }
 }
 
-/// Threads with a line of their own; later ones share.
+/// Threads with a line of their own; others share.
 const OWN: usize = 64;
+// A number that two threads have shares its line.
+const _: () = assert!(OWN <= threads::OWN);
 const LINES: usize = OWN + 16;
 
 /// In a child of a fork these are the parent's counts, perhaps with something open for ever: never quiet

@@ -43,7 +43,9 @@ fn pairs_with_nothing_in_between_are_no_driver_calls() {
 fn blocks_of_ended_threads_are_used_and_given_back() {
     let ran = with(program("pool_threads").args(["ends", PATIENCE]), &[("GPUMEM_POOL_DECAY", "50ms")]);
     assert!(number(&ran, "still used") <= 2 * MIB, "{}", ran.err);
-    let ran = with(program("pool_threads").arg("ends"), &[("GPUMEM_POOL_DECAY", "0")]);
+    // The pool's own thread could be looking through what an ended thread left at the very moment.
+    let alone = [("GPUMEM_POOL_DECAY", "0"), ("GPUMEM_CONTROL", "0")];
+    let ran = with(program("pool_threads").arg("ends"), &alone);
     assert_eq!(number(&ran, "real allocations"), 0, "{}", ran.err);
 }
 

@@ -127,7 +127,7 @@ pub unsafe fn retain_primary(
     device: Device,
 ) -> Status {
     // Another thread may be letting the last one go.
-    let _stay = pool::device::stay(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
+    let _stay = pool::device::stay(primary_of(&call, device));
     // SAFETY: as above.
     unsafe { created(&call, real(ctx, device), ctx, device, true) }
 }
@@ -173,7 +173,15 @@ fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
 
 /// Nobody of ours looks at a device's primary context while this lives.
 pub(super) fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
-    pool::device::close(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default())
+    pool::device::close(primary_of(call, device))
+}
+
+/// A device's primary context by its handle, if it was met, and by its device: who lets it go takes it out of the books
+/// before all that was in it, and another thread may make it live again in between, under the same handle.
+fn primary_of(call: &Call, device: Device) -> Vec<u64> {
+    let mut names = call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default();
+    names.push(pool::device::primary_of(device));
+    names
 }
 
 /// Books the end of contexts that were taken out before it, or its failure.

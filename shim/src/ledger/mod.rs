@@ -184,7 +184,7 @@ impl Ledger {
         &self.header
     }
 
-    /// Adds to a counter, in the shard of the calling thread: its number, which no other thread has, from 1.
+    /// Adds to a counter, in the shard of the calling thread: its number, as `threads::shard` has it.
     #[inline(always)]
     pub fn count(&self, shard: usize, counter: usize, n: u64) {
         self.count_all(shard, &[(counter, n)]);
@@ -196,6 +196,7 @@ impl Ledger {
         // Each of the first threads has a shard of its own, which needs no atomic addition; the others share
         // the rest.
         const OWN: usize = counters::OWN_SHARDS;
+        const { assert!(OWN <= crate::process::threads::OWN) };
         if shard < OWN {
             let first = shard * counters::PER_SHARD;
             for &(counter, n) in counts {

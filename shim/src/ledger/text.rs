@@ -1,8 +1,9 @@
-//! Interned text: each string is in the ledger once.
+//! Interned text: each string is in the ledger once. And places for texts that change.
 
 use super::file::{Backing, Used};
 use gpumem_wire::layout::{StrRef, TableKind};
 use rustc_hash::FxBuildHasher;
+use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -45,21 +46,55 @@ impl Texts {
         if let Some(known) = self.known.get(text) {
             return *known;
         }
+        let Some(at) = self.reserve(text.len()) else { return 0 };
+        // SAFETY: reserved just now.
+        unsafe { self.write(at, text) };
+        let reference = at as StrRef;
+        self.known.insert(text.into(), reference);
+        reference
+    }
+
+    /// Room for so many bytes at the end, backed and nobody else's. To be called with `adding` held.
+    fn reserve(&self, bytes: usize) -> Option<u64> {
         let at = self.next.load(Relaxed);
-        let end = at + 4 + text.len() as u64;
+        let end = at + 4 + bytes as u64;
         // The bound is ours; what the file says of itself anyone may have changed.
         if end > self.capacity || (end > self.used.used() && self.used.grow(end).is_err()) {
-            return 0;
+            return None;
         }
-        // SAFETY: the range is backed, and ours while `adding` is held.
+        self.next.store(end, Relaxed);
+        Some(at)
+    }
+
+    /// # Safety
+    /// Room for as many bytes was reserved there, and nobody else writes to it now.
+    unsafe fn write(&self, at: u64, text: &[u8]) {
+        // SAFETY: the caller's promise; what is reserved is backed.
         unsafe {
             let place = self.base.add(at as usize);
             place.cast::<u32>().write_unaligned((text.len() as u32).to_le());
             std::ptr::copy_nonoverlapping(text.as_ptr(), place.add(4), text.len());
         }
-        self.next.store(end, Relaxed);
-        let reference = at as StrRef;
-        self.known.insert(text.into(), reference);
-        reference
     }
+
+    /// A place for a text that changes; `None` if there is no more room.
+    pub fn place(&self) -> Option<TextPlace> {
+        let _adding = self.adding.lock().ok()?;
+        NonZero::new(self.reserve(TextPlace::BYTES)? as StrRef).map(TextPlace)
+    }
+
+    /// Writes a text to a place, cut to what the place holds; its reference. A reader may see parts of what was there before.
+    pub fn rewrite(&self, place: &mut TextPlace, text: &[u8]) -> StrRef {
+        // SAFETY: reserved for this place, which is borrowed by this alone.
+        unsafe { self.write(place.0.get().into(), &text[..text.len().min(TextPlace::BYTES)]) };
+        place.0.get()
+    }
+}
+
+/// Where a text is that changes.
+pub struct TextPlace(NonZero<StrRef>);
+
+impl TextPlace {
+    /// Bytes that a place holds: as many as a thread's name has at most (PR_SET_NAME).
+    pub const BYTES: usize = 15;
 }

@@ -93,7 +93,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::block::Block;
+    use crate::pool::block::{Block, State};
     use crate::pool::thread::Pushed;
     use gpumem_wire::kinds::Vendor;
     use gpumem_wire::settings::Settings;
@@ -103,6 +103,7 @@ mod tests {
     fn block(bytes: u64) -> &'static Block {
         let block: &'static Block = Box::leak(Box::default());
         block.bytes.store(bytes, Relaxed);
+        block.set(State::Busy);
         block
     }
 

@@ -207,6 +207,7 @@ mod tests {
             let block: &'static Block = Box::leak(Box::default());
             block.bytes.store(bytes, Relaxed);
             block.asked.store(bytes, Relaxed);
+            block.set(State::Idle);
             let mut taken = cache.enter().unwrap();
             assert!(matches!(taken.push(class, block, 1 << 20), Pushed::Kept(None)));
         };

@@ -8,7 +8,7 @@ use crate::process::clock;
 use crate::vendor;
 use crate::vendor::memory::{self, Event, MemoryCalls};
 use crate::{activity, gate};
-use gpumem_abi::types::{SUCCESS, Status};
+use gpumem_abi::types::{Device, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::sync::{Condvar, Mutex};
@@ -47,6 +47,11 @@ impl Visit {
         visits.here.push(context);
         Some(Self(context, all))
     }
+}
+
+/// What a device's primary context is called here whatever its handle is, which may not be known. No handle is this.
+pub fn primary_of(device: Device) -> u64 {
+    u64::MAX - u64::from(device as u32)
 }
 
 /// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
@@ -174,9 +179,10 @@ impl Owner {
     /// As [`behind_all_of`], with an event that is used again.
     fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
         self.within(|| {
+            let life = self.life();
             let event = self.behind_all()?;
             let result = f(event);
-            lock(&self.events).extend(event);
+            self.keep_event(life, event);
             Some(result)
         })
     }
@@ -208,7 +214,7 @@ impl Owner {
         let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
         // The thread that asks may be ours: a context that is looked at stays until it is done.
         let look = || self.with_event(over);
-        let idle = look_in(self.vendor, self.context, look).flatten() == Some(true);
+        let idle = look_in(self.vendor, self.context(), look).flatten() == Some(true);
         if idle {
             self.clean(quiet);
         }
@@ -219,6 +225,21 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever retains it is kept waiting also while the books know of no such context any more.
+    #[test]
+    fn a_primary_context_is_not_made_again_while_it_is_let_go() {
+        const DEVICE: Device = 7;
+        let closed = close([primary_of(DEVICE)]);
+        std::thread::scope(|scope| {
+            let retains = scope.spawn(|| drop(stay(vec![primary_of(DEVICE)])));
+            drop(stay(vec![primary_of(DEVICE + 1)]));
+            assert!(Visit::begin(primary_of(DEVICE)).is_none() && !retains.is_finished());
+            drop(closed);
+            retains.join().unwrap();
+        });
+        assert!(Visit::begin(primary_of(DEVICE)).is_some());
+    }
 
     /// Else who ends a context in the child waits for a thread that is not there.
     #[test]

@@ -7,6 +7,8 @@ use super::thread::LOOKS;
 use super::{Pool, lock};
 use crate::gate;
 use crate::process::clock;
+use gpumem_abi::types::Device;
+use gpumem_wire::layout::ContextRef;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::Ordering::*;
 
@@ -14,6 +16,8 @@ use std::sync::atomic::Ordering::*;
 #[must_use = "the context ends, or it stays"]
 pub struct Leaving<'a> {
     pool: &'a Pool,
+    /// Those that no thread's cache is bound to any more.
+    owners: Vec<&'static Owner>,
     blocks: Vec<(&'static Owner, &'static Block, Was)>,
 }
 
@@ -33,6 +37,7 @@ impl Leaving<'_> {
             gate::record_if_started(|shim| shim.pool_lost(block, owner, was == Was::Live));
             self.pool.forget(block);
         }
+        lock(&self.pool.ended).extend(self.owners);
     }
 
     /// The driver refused: what the program had it has, and what was idle is of use. The pool of the context is a
@@ -42,10 +47,13 @@ impl Leaving<'_> {
         let now = clock::now_ns();
         for (before, block, was) in self.blocks {
             let again = || {
-                let Owner { vendor, context, record, device, share, calls, moves, .. } = *before;
+                let Owner { vendor, device, share, calls, moves, .. } = *before;
+                let (context, record) = (before.context(), before.record());
                 let again = Owner::new(vendor, context, record, device, share, calls, moves);
                 again.lane.store(before.lane.load(Relaxed), Relaxed);
-                self.pool.add(&mut lock(&self.pool.owners), again)
+                let again: &'static Owner = Box::leak(Box::new(again));
+                self.pool.add(&mut lock(&self.pool.owners), again);
+                again
             };
             let owner = *owners.entry(std::ptr::from_ref(before)).or_insert_with(again);
             let addr = block.addr.load(Relaxed);
@@ -63,15 +71,49 @@ impl Leaving<'_> {
             }
             self.pool.map.insert(addr, block);
         }
+        lock(&self.pool.ended).extend(self.owners);
         self.pool.share_out();
     }
 }
 
 impl Pool {
+    /// The owner of the blocks of one more context.
+    pub(super) fn owner_for(
+        &self,
+        owners: &mut Vec<&'static Owner>,
+        context: u64,
+        record: ContextRef,
+        device: Device,
+        share: u64,
+    ) -> &'static Owner {
+        let owner = match self.ended_long_ago(device) {
+            Some(owner) => {
+                owner.begin_again(context, record);
+                owner
+            }
+            None => {
+                let moves = self.moves_of(device);
+                Box::leak(Box::new(Owner::new(self.vendor, context, record, device, share, self.calls, moves)))
+            }
+        };
+        self.add(owners, owner);
+        owner
+    }
+
+    /// An owner of an ended context of a device, to be used again. A thread that was at it when that ended, against the
+    /// program's own order, is given time to be done: so many contexts end before.
+    fn ended_long_ago(&self, device: Device) -> Option<&'static Owner> {
+        const AT_LEAST: usize = 64;
+        let mut ended = lock(&self.ended);
+        let long_ago = ended.len().checked_sub(AT_LEAST)?;
+        let at = ended.iter().take(long_ago).position(|owner| owner.device == device)?;
+        ended.remove(at)
+    }
+
     /// A context is about to end, and all of its blocks with it.
     pub fn context_going(&self, context: u64) -> Leaving<'_> {
-        let mut blocks = Vec::new();
-        for owner in self.owners().into_iter().filter(|owner| owner.context == context) {
+        let (mut blocks, mut owners) = (Vec::new(), Vec::new());
+        for owner in self.owners().into_iter().filter(|owner| owner.context() == context) {
             owner.gone.store(true, SeqCst);
             // Whoever gives blocks back now finishes first.
             owner.wait_for_releases(LONGEST_VISIT);
@@ -79,7 +121,9 @@ impl Pool {
             let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
             let mut ours: FxHashMap<*const Block, Was> = idle.into_iter().map(here(Was::Idle)).collect();
             ours.extend(waiting.into_iter().map(here(Was::Waiting)));
-            ours.extend(self.caches_let_go(owner).into_iter().map(here(Was::Idle)));
+            let (of_threads, all_let_go) = self.caches_let_go(owner);
+            ours.extend(of_threads.into_iter().map(here(Was::Idle)));
+            owners.extend(all_let_go.then_some(owner));
             for block in
                 self.map.all().into_iter().filter(|block| block.owner().is_some_and(|its| std::ptr::eq(its, owner)))
             {
@@ -105,21 +149,24 @@ impl Pool {
         }
         lock(&self.owners).retain(|owner| !owner.gone.load(Relaxed));
         self.share_out();
-        Leaving { pool: self, blocks }
+        Leaving { pool: self, owners, blocks }
     }
 
-    /// What threads have of a context's, taken out.
-    fn caches_let_go(&self, owner: &'static Owner) -> Vec<&'static Block> {
-        let mut blocks = Vec::new();
+    /// What threads have of a context's, taken out; whether all could be.
+    fn caches_let_go(&self, owner: &'static Owner) -> (Vec<&'static Block>, bool) {
+        let (mut blocks, mut all) = (Vec::new(), true);
         for cache in self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner)) {
-            let Some(mut taken) = (0..LOOKS).find_map(|_| cache.take()) else { continue };
+            let Some(mut taken) = (0..LOOKS).find_map(|_| cache.take()) else {
+                all = false;
+                continue;
+            };
             if std::ptr::eq(taken.owner(), owner) {
                 let untold = taken.untold();
                 gate::record_if_started(|shim| shim.pool_told(owner, untold));
                 blocks.extend(taken.rebind(std::ptr::null()));
             }
         }
-        blocks
+        (blocks, all)
     }
 }
 
@@ -130,6 +177,43 @@ mod tests {
     use gpumem_wire::kinds::Vendor;
     use gpumem_wire::settings::Settings;
     use rustc_hash::FxHashSet;
+
+    /// Many contexts of one device have few owners between them, and what a thread does late for one that ended is not
+    /// another's.
+    #[test]
+    fn owners_of_ended_contexts_are_used_again() {
+        let (settings, _) = Settings::read(std::iter::empty());
+        let pool = Pool::new(Vendor::Cuda, &settings);
+        let block = |owner: &'static Owner, addr: u64| {
+            let block = pool.spare();
+            block.addr.store(addr, Relaxed);
+            block.bytes.store(4096, Relaxed);
+            block.set_owner(owner);
+            block.set(State::Busy);
+            pool.map.insert(addr, block);
+            block
+        };
+        let (mut all, mut late) = (FxHashSet::default(), None);
+        for context in 1..=2000_u64 {
+            let owner = pool.owner_for(&mut lock(&pool.owners), context, 1, 0, 0);
+            assert_eq!((owner.context(), owner.gone.load(Relaxed), owner.held()), (context, false, 0));
+            owner.grew(4096);
+            all.insert(std::ptr::from_ref(owner));
+            // A thread has it in hand when its context ends.
+            let in_hand = block(owner, context << 20);
+            if context == 1 {
+                late = Some((owner, owner.life(), in_hand));
+            }
+            pool.context_going(context).gone();
+        }
+        assert!(all.len() < 100, "{} owners", all.len());
+        let (owner, life, block) = late.unwrap();
+        assert!(owner.life() > life);
+        owner.keep(block, 0);
+        owner.keep_event(life, Some(7 as _));
+        assert_eq!((owner.idle(), owner.blocks()), (0, 0));
+        assert!(owner.take(4096, 0).is_none());
+    }
 
     /// Contexts come and go without end, each with blocks that are live, idle, and in a thread's cache.
     #[test]

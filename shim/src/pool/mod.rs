@@ -28,7 +28,6 @@ mod fences;
 pub mod give;
 mod hit;
 pub mod ladder;
-mod life;
 pub mod looks;
 mod moves;
 pub mod owner;
@@ -48,6 +47,7 @@ use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
 use moves::Moves;
 use owner::Owner;
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use thread::ThreadCache;
@@ -87,6 +87,8 @@ pub struct Pool {
     /// The process is ending: nothing is given back any more.
     ending: AtomicBool,
     owners: Mutex<Vec<&'static Owner>>,
+    /// Those of contexts that have ended, in the order of that.
+    ended: Mutex<VecDeque<&'static Owner>>,
     caches: Mutex<Vec<&'static ThreadCache>>,
     /// More than one thread has a cache, or had one.
     has_threads: AtomicBool,
@@ -187,6 +189,7 @@ impl Pool {
             closed: AtomicBool::new(!settings.pool || STEPPED_ASIDE.load(SeqCst)),
             ending: AtomicBool::new(false),
             owners: Mutex::default(),
+            ended: Mutex::default(),
             caches: Mutex::default(),
             has_threads: AtomicBool::new(false),
             looked: AtomicUsize::new(0),
@@ -240,7 +243,7 @@ impl Pool {
         }
         let context = vendor::of(self.vendor).current_context()?;
         shim.found_context();
-        last.filter(|last| last.context == context).or_else(|| self.find_owner(shim, context))
+        last.filter(|last| last.context() == context).or_else(|| self.find_owner(shim, context))
     }
 
     #[cold]
@@ -248,13 +251,12 @@ impl Pool {
         let record = shim.current_context(self.vendor);
         let device = vendor::of(self.vendor).current_device()?;
         let mut owners = lock(&self.owners);
-        let known = owners.iter().find(|owner| owner.context == context && !owner.gone.load(Relaxed));
+        let known = owners.iter().find(|owner| owner.context() == context && !owner.gone.load(Relaxed));
         if let Some(known) = known {
             return Some(known);
         }
         let share = shim.device_share(record);
-        let moves = self.moves_of(device);
-        let owner = self.add(&mut owners, Owner::new(self.vendor, context, record, device, share, self.calls, moves));
+        let owner = self.owner_for(&mut owners, context, record, device, share);
         drop(owners);
         self.share_out();
         shim.pool_limit(record, self.limit.load(Relaxed));
@@ -273,14 +275,12 @@ impl Pool {
     }
 
     /// Blocks of one more context.
-    fn add(&self, owners: &mut Vec<&'static Owner>, owner: Owner) -> &'static Owner {
-        let owner: &'static Owner = Box::leak(Box::new(owner));
+    fn add(&self, owners: &mut Vec<&'static Owner>, owner: &'static Owner) {
         for other in owners.iter().filter(|other| other.device == owner.device && !other.gone.load(Relaxed)) {
             other.has_neighbours.store(true, Relaxed);
             owner.has_neighbours.store(true, Relaxed);
         }
         owners.push(owner);
-        owner
     }
 
     pub fn owners(&self) -> Vec<&'static Owner> {
@@ -366,7 +366,7 @@ impl Pool {
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
         self.owners().into_iter().for_each(|owner| {
-            gate::record_if_started(|shim| shim.pool_limit(owner.record, bytes));
+            gate::record_if_started(|shim| shim.pool_limit(owner.record(), bytes));
         });
     }
 

@@ -1,5 +1,7 @@
 //! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
-//! what all of them take.
+//! what all of them take. Those that wait are in [`pending`].
+
+mod pending;
 
 use super::back::Most;
 use super::block::{Block, State};
@@ -9,34 +11,29 @@ use super::moves::Moves;
 use crate::activity;
 use crate::process::clock;
 use crate::vendor::memory::{Event, MemoryCalls};
-use gpumem_abi::types::{Device, SUCCESS, Status};
+use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Growth that idle blocks need not make way for: this share of the most that was ever live, and these
 /// bytes at least.
 const GROWTH_SHARE: u64 = 6;
 const GROWTH_BYTES: u64 = 32 << 20;
-/// Freed blocks that wait for an event together, and their bytes at most: to record one and to ask for it takes
-/// longer than all else of a free, and whoever needs one of them asks at once.
-const GATHERED: usize = 8;
-const GATHERED_BYTES: u64 = 32 << 20;
-/// Freed blocks that one event covers at most.
-const BATCH: usize = 64;
-/// Events that wait at a time, unless many blocks were freed since the last.
-const MOST_BATCHES: usize = 64;
 /// Never.
 const NEVER: u64 = u64::MAX;
 
-/// The pool of one context.
+/// The pool of one context. Never freed, and used again for another context of its device once many have ended since
+/// ([`Owner::begin_again`]): whoever has one holds no lock on it.
 pub struct Owner {
     pub vendor: Vendor,
-    pub context: u64,
-    pub record: ContextRef,
+    context: AtomicU64,
+    record: AtomicU16,
+    /// How many contexts it was for before: what belongs to another of them is not taken in.
+    life: AtomicU32,
     pub device: Device,
     /// Idle bytes that it may keep where the user sets no bound.
     pub share: u64,
@@ -56,7 +53,7 @@ pub struct Owner {
     live_peak: AtomicU64,
     inner: Mutex<Inner>,
     /// Events of ours that cover nothing now.
-    pub(super) events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<Event>>,
     /// Threads that give blocks back now, or wait for some: the context stays.
     releasing: AtomicUsize,
     /// The stream on which blocks are given back: [`UNKNOWN`], [`NONE`], or what it is.
@@ -126,8 +123,9 @@ impl Owner {
     ) -> Self {
         Self {
             vendor,
-            context,
-            record,
+            context: context.into(),
+            record: record.into(),
+            life: AtomicU32::new(0),
             device,
             share,
             calls,
@@ -145,6 +143,51 @@ impl Owner {
             lane: AtomicUsize::new(super::back::UNKNOWN),
             found_busy: AtomicU64::new(0),
             moves,
+        }
+    }
+
+    #[inline]
+    pub fn context(&self) -> u64 {
+        self.context.load(Relaxed)
+    }
+
+    #[inline]
+    pub fn record(&self) -> ContextRef {
+        self.record.load(Relaxed)
+    }
+
+    /// Which of its contexts it is for now.
+    pub fn life(&self) -> u32 {
+        self.life.load(Acquire)
+    }
+
+    /// It is for another context from now on. Nobody has had a reason to look at it for as long as its last one is gone.
+    pub(super) fn begin_again(&self, context: u64, record: ContextRef) {
+        self.life.fetch_add(1, AcqRel);
+        // What a thread left that was still at it when the last one ended.
+        self.events_now().clear();
+        *lock(&self.inner) = Inner::default();
+        for count in [&self.held, &self.idle, &self.idle_peak, &self.live_peak, &self.found_busy] {
+            count.store(0, Relaxed);
+        }
+        self.clean_at.store(NEVER, Relaxed);
+        self.without_events.store(false, Relaxed);
+        self.has_neighbours.store(false, Relaxed);
+        self.lane.store(super::back::UNKNOWN, Relaxed);
+        self.context.store(context, Relaxed);
+        self.record.store(record, Relaxed);
+        self.gone.store(false, SeqCst);
+    }
+
+    fn events_now(&self) -> MutexGuard<'_, Vec<Event>> {
+        lock(&self.events)
+    }
+
+    /// Keeps an event for later, if it is of the context that this is for now.
+    pub(super) fn keep_event(&self, life: u32, event: Option<Event>) {
+        let mut events = self.events_now();
+        if self.life() == life {
+            events.extend(event);
         }
     }
 
@@ -171,10 +214,11 @@ impl Owner {
     /// Has the context stay while its blocks are given back: whoever ends it waits. `None` if it is gone.
     pub fn staying(&self) -> Option<Staying<'_>> {
         // Of the last release of a primary context it is known afterwards only that it ended it.
-        let _visit = Visit::begin(self.context)?;
+        let context = self.context();
+        let _visit = Visit::begin(context)?;
         self.releasing.fetch_add(1, SeqCst);
         let staying = Staying { owner: self, _visit };
-        (!self.gone.load(SeqCst)).then_some(staying)
+        (!self.gone.load(SeqCst) && self.context() == context).then_some(staying)
     }
 
     /// Waits until nobody gives blocks back any more, for so long at most. Whoever begins after this was called sees
@@ -188,7 +232,7 @@ impl Owner {
 
     /// Runs a call in this context.
     pub fn within<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.calls.within(self.context, f)
+        self.calls.within(self.context(), f)
     }
 
     /// An event behind all work submitted so far, and the count of that. `None` if something captures or
@@ -202,11 +246,11 @@ impl Owner {
     /// As [`MemoryCalls::behind_all`], in the current context, with a spare event if there is one. `None` if something
     /// captures.
     pub(super) fn behind_all(&self) -> Option<Option<Event>> {
-        let spare = lock(&self.events).pop();
-        let event = super::looks::undisturbed(|| self.calls.behind_all(self.context, spare));
+        let (life, spare) = (self.life(), self.events_now().pop());
+        let event = super::looks::undisturbed(|| self.calls.behind_all(self.context(), spare));
         match event {
             Some(event) => self.without_events.store(event.is_none(), Relaxed),
-            None => lock(&self.events).extend(spare),
+            None => self.keep_event(life, spare),
         }
         event
     }
@@ -267,6 +311,11 @@ impl Owner {
 
     /// Its bytes are counted as idle already.
     fn keep_in(&self, inner: &mut Inner, block: &'static Block, now_ns: u64) {
+        // Its context has ended while a thread had it: what is kept is of the one that this is for now.
+        if block.is(State::Gone) {
+            self.idle.fetch_sub(block.bytes.load(Relaxed), Relaxed);
+            return;
+        }
         let (bytes, addr) = (block.bytes.load(Relaxed), block.addr.load(Relaxed));
         block.idle_ns.store(now_ns, Relaxed);
         block.turn.store(inner.turn, Relaxed);
@@ -277,143 +326,12 @@ impl Owner {
         self.idle_peak.fetch_max(self.idle(), Relaxed);
     }
 
-    /// Looks whether the work that may use a block is over by now; if not, the block is kept until it is.
-    pub fn is_over_or_kept(&self, block: &'static Block, now_ns: u64) -> bool {
-        let keep = || {
-            block.idle_ns.store(now_ns, Relaxed);
-            block.set(State::Idle);
-            self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        };
-        let quiet = activity::quiet();
-        {
-            let mut inner = lock(&self.inner);
-            // Nothing was submitted since the last event: it covers this block too.
-            let covers = |batch: &&mut Batch| quiet.is_some() && batch.quiet == quiet && batch.blocks.len() < BATCH;
-            if let Some(batch) = inner.batches.back_mut().filter(covers) {
-                keep();
-                batch.blocks.push(block);
-                return false;
-            }
-            // More events than this tell nothing that fewer do not.
-            let open = inner.open.len();
-            let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes.load(Relaxed)).sum();
-            if open + 1 < GATHERED && bytes <= GATHERED_BYTES || inner.batches.len() >= MOST_BATCHES && open < BATCH {
-                keep();
-                inner.open.push(block);
-                return false;
-            }
-        }
-        // Before the event: what is freed from here on is not covered.
-        let mut blocks = std::mem::take(&mut lock(&self.inner).open);
-        let Some((event, quiet)) = self.within(|| self.event()) else {
-            keep();
-            blocks.push(block);
-            lock(&self.inner).open.extend(blocks);
-            return false;
-        };
-        if self.within(|| self.calls.over(event)) {
-            self.clean(quiet);
-            lock(&self.events).push(event);
-            self.keep_all(&mut lock(&self.inner), blocks, now_ns);
-            return true;
-        }
-        keep();
-        blocks.push(block);
-        self.push_batch(&mut lock(&self.inner), event, quiet, blocks);
-        false
-    }
-
-    /// Keeps blocks that waited and that no work uses any more.
-    fn keep_all(&self, inner: &mut Inner, blocks: impl IntoIterator<Item = &'static Block>, now_ns: u64) {
-        blocks.into_iter().for_each(|block| self.keep_in(inner, block, now_ns));
-    }
-
-    fn push_batch(&self, inner: &mut Inner, event: Event, quiet: Option<u64>, blocks: Vec<&'static Block>) {
-        let number = inner.next_batch;
-        inner.next_batch += 1;
-        inner.batches.push_back(Batch { number, event, quiet, blocks });
-    }
-
-    /// Puts an event behind the work that may use what was freed since the last batch.
-    fn close_batch(&self) {
-        let blocks = std::mem::take(&mut lock(&self.inner).open);
-        if blocks.is_empty() {
-            return;
-        }
-        match self.within(|| self.event()) {
-            Some((event, quiet)) => {
-                self.push_batch(&mut lock(&self.inner), event, quiet, blocks);
-            }
-            None => {
-                lock(&self.inner).open.extend(blocks);
-            }
-        }
-    }
-
-    /// Takes in what no work uses any more, and covers the rest by events.
-    pub fn reap(&self, now_ns: u64) {
-        self.close_batch();
-        loop {
-            let front = lock(&self.inner).batches.front().map(|batch| (batch.number, batch.event));
-            let Some((number, event)) = front else { return };
-            if !self.within(|| self.calls.over(event)) {
-                return;
-            }
-            let mut inner = lock(&self.inner);
-            // Another thread may have been here.
-            if inner.batches.front().is_none_or(|batch| batch.number != number) {
-                continue;
-            }
-            let Some(batch) = inner.batches.pop_front() else { return };
-            self.keep_all(&mut inner, batch.blocks, now_ns);
-            drop(inner);
-            self.clean(batch.quiet);
-            lock(&self.events).push(event);
-        }
-    }
-
-    /// Whether something waits for work to be over.
-    pub fn has_pending(&self) -> bool {
-        let inner = lock(&self.inner);
-        !inner.open.is_empty() || !inner.batches.is_empty()
-    }
-
-    /// Waits until no work uses what was freed so far, for so long at most, and not while something captures.
-    pub fn settle(&self, longest: Duration) {
-        let end = clock::precise_ns() + longest.as_nanos() as u64;
-        self.reap(clock::now_ns());
-        // What is freed from here on is not waited for.
-        let until = lock(&self.inner).next_batch;
-        let waits = || lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
-        while waits() && clock::precise_ns() < end && !activity::broken() && !super::looks::capturing() {
-            crate::process::cancel::sleep(Duration::from_micros(50));
-            self.reap(clock::now_ns());
-        }
-    }
-
-    /// As [`Owner::barrier`], and takes in what was freed before it.
-    pub fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
-        // What is freed from here on is not covered.
-        let (open, batches) = {
-            let mut inner = lock(&self.inner);
-            (std::mem::take(&mut inner.open), std::mem::take(&mut inner.batches))
-        };
-        let status = self.barrier();
-        let events: Vec<Event> = batches.iter().map(|batch| batch.event).collect();
-        let blocks = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks));
-        let mut inner = lock(&self.inner);
-        match status {
-            Some(SUCCESS) => self.keep_all(&mut inner, blocks, now_ns),
-            _ => inner.open.extend(blocks),
-        }
-        drop(inner);
-        lock(&self.events).extend(events);
-        status
-    }
-
     /// Keeps a block from use until so many bytes were freed after it; those whose time is over.
     pub fn quarantine(&self, block: &'static Block, most: u64) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
+        if block.is(State::Gone) {
+            return Vec::new();
+        }
         block.set(State::Idle);
         inner.quarantined += block.bytes.load(Relaxed);
         self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
@@ -468,18 +386,9 @@ impl Owner {
         inner.by_age.values().map(|block| (block.bytes.load(Relaxed), age(block))).collect()
     }
 
-    /// Keeps a block that work may use, until that is over.
-    pub fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
-        let mut inner = lock(&self.inner);
-        block.idle_ns.store(now_ns, Relaxed);
-        block.set(State::Idle);
-        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
-        inner.open.push(block);
-    }
-
     /// The context ends, and with it all that is kept here: blocks that no work uses, and those that wait.
     pub fn let_go(&self) -> (Vec<&'static Block>, Vec<&'static Block>) {
-        drop(std::mem::take(&mut *lock(&self.events)));
+        self.events_now().clear();
         let mut inner = lock(&self.inner);
         let Inner { by_age, open, batches, quarantine, .. } = std::mem::take(&mut *inner);
         let idle: Vec<_> = by_age.into_values().chain(quarantine).collect();

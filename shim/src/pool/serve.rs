@@ -173,6 +173,7 @@ impl Pool {
         bytes: u64,
         rounded: u64,
     ) -> Status {
+        let life = owner.life();
         // What a thread kept that has ended meanwhile.
         if self.collect_ended()
             && let Some(block) = self.take_central(owner, rounded)
@@ -187,7 +188,7 @@ impl Pool {
         if in_the_way > 0 {
             self.make_way(owner, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
         }
-        let watch = Watch::new(call, bytes, Some(owner.record));
+        let watch = Watch::new(call, bytes, Some(owner.record()));
         // SAFETY: the real function, with the program's out-parameter: what it leaves there is native's.
         let mut ask = |bytes: u64| unsafe { real(out, bytes as usize) };
         let got = match watch.verdict {
@@ -203,7 +204,7 @@ impl Pool {
             Ok(given) => {
                 // SAFETY: the program's out-parameter, which is not NULL.
                 let addr = unsafe { given.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
-                self.adopt(call, owner, addr, given, &watch);
+                self.adopt(call, (owner, life), addr, given, &watch);
                 SUCCESS
             }
             Err(status) => {
@@ -214,8 +215,8 @@ impl Pool {
         }
     }
 
-    /// Takes up a block that the driver has just given at `addr`, as the program's.
-    fn adopt(&'static self, call: &Call, owner: &'static Owner, addr: u64, given: Given, watch: &Watch) {
+    /// Takes up a block that the driver has just given at `addr`, as the program's, for what the owner was then.
+    fn adopt(&'static self, call: &Call, (owner, life): (&'static Owner, u32), addr: u64, given: Given, watch: &Watch) {
         let block = self.spare();
         block.addr.store(addr, Relaxed);
         block.bytes.store(given.bytes, Relaxed);
@@ -235,6 +236,10 @@ impl Pool {
         });
         block.set(State::Live);
         self.map.insert(addr, block);
+        // Its context ended meanwhile, and the memory with it.
+        if owner.life() != life && block.turn_to(addr, State::Live, State::Gone) {
+            self.map.remove(addr);
+        }
     }
 
     /// Fills a block that is about to be the program's, if that was asked for.

@@ -7,9 +7,9 @@
 
 use super::block::Block;
 use super::fences;
-use super::life::Life;
 use super::owner::Owner;
 use super::size::{self, CLASSES};
+use crate::process::life::Life;
 use crate::process::threads::Local;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::*};

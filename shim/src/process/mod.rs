@@ -9,6 +9,7 @@ pub mod descriptor;
 pub mod elf;
 pub mod errno;
 pub mod heap;
+pub mod life;
 pub mod load;
 pub mod lock;
 pub mod raised;

@@ -1,8 +1,10 @@
 //! What the shim knows of the calling thread, together, so that a hook looks for it once.
 
+use super::life::Life;
 use super::regs::Regs;
 use super::tls::thread_state;
 use gpumem_wire::layout::ContextRef;
+use once_cell::race::OnceBox;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -203,12 +205,26 @@ pub fn share_counts() {
     local(|local| local.shard.set(OURS));
 }
 
+/// Numbers that one thread has at a time, from 1. All above them several threads may have.
+pub const OWN: usize = 64;
+
 #[cold]
 fn first_shard() -> usize {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    let shard = NEXT.fetch_add(1, Relaxed).max(1);
-    local(|local| local.shard.set(shard));
-    shard as usize
+    const SHARED: u32 = 1 << 20;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let shared = || OWN + 1 + (NEXT.fetch_add(1, Relaxed) % SHARED) as usize;
+    let shard = own_shard().unwrap_or_else(shared);
+    local(|local| local.shard.set(shard as u32));
+    shard
+}
+
+/// The first number that no living thread has: a process that makes threads for ever has a few at a time.
+fn own_shard() -> Option<usize> {
+    static LIVES: [OnceBox<Life>; OWN] = [const { OnceBox::new() }; OWN];
+    LIVES.iter().enumerate().find_map(|(index, life)| {
+        life.get_or_init(Box::default).hold()?.for_life();
+        Some(index + 1)
+    })
 }
 
 /// Labels that the program puts in force, innermost last.
@@ -239,5 +255,30 @@ impl Tags {
     /// Ends the innermost one; more ends than beginnings do nothing.
     pub fn pop(&self) {
         self.depth.set(self.depth.get().saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// However many threads there were, those that are there have numbers of their own, and other ones than each other.
+    #[test]
+    fn numbers_of_ended_threads_are_used_again() {
+        for _ in 0..100 {
+            let all_are_there = std::sync::Barrier::new(OWN / 4);
+            let numbers: BTreeSet<usize> = std::thread::scope(|scope| {
+                let number = || {
+                    let number = shard();
+                    all_are_there.wait();
+                    number
+                };
+                let threads: Vec<_> = (0..OWN / 4).map(|_| scope.spawn(number)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(numbers.len(), OWN / 4);
+            assert!(numbers.iter().all(|&number| (1..=OWN).contains(&number)), "{numbers:?}");
+        }
     }
 }

@@ -27,11 +27,13 @@ pub mod summary;
 pub mod vmm;
 
 use crate::ledger::Ledger;
+use crate::ledger::text::TextPlace;
 use crate::process::errno::KeepErrno;
 use crate::process::threads::is_known;
-use gpumem_wire::layout::ThreadSlot;
+use gpumem_wire::layout::{StrRef, ThreadSlot};
 use gpumem_wire::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// All that is live in the process.
 pub struct Registry {
@@ -48,6 +50,9 @@ pub struct Registry {
     serial: AtomicU64,
     /// Where the next look for the place of an ended thread begins.
     ended_thread: AtomicU64,
+    /// The names of listed threads, by their slots. Not interned: threads come without end, each perhaps with a name of
+    /// its own.
+    names: Mutex<Vec<Option<TextPlace>>>,
 }
 
 impl Registry {
@@ -65,6 +70,7 @@ impl Registry {
             memory_nodes: AtomicBool::new(false),
             serial: AtomicU64::new(1),
             ended_thread: AtomicU64::new(0),
+            names: Mutex::default(),
         })
     }
 
@@ -97,10 +103,23 @@ impl Registry {
         None
     }
 
+    /// Writes the name of the thread that has a slot now; 0 if it has none, or there is no room for it.
+    fn name_at(&self, ledger: &Ledger, slot: u32, name: &[u8]) -> StrRef {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() <= slot as usize {
+            names.resize_with(slot as usize + 1, || None);
+        }
+        let Some(place) = names.get_mut(slot as usize).filter(|_| !name.is_empty()) else { return 0 };
+        if place.is_none() {
+            *place = ledger.texts.place();
+        }
+        place.as_mut().map_or(0, |place| ledger.texts.rewrite(place, name))
+    }
+
     /// Lists a thread that was not seen before.
     pub fn new_thread(&self, ledger: &Ledger, tid: u32) {
         let Some(slot) = ledger.threads.take().or_else(|| self.slot_of_ended_thread(ledger)) else { return };
-        let name = ledger.texts.intern(&crate::shim::thread_name());
+        let name = self.name_at(ledger, slot, &crate::shim::thread_name());
         ledger
             .threads
             .write(slot, ThreadSlot { tid, name, time_ns: crate::process::clock::now_ns(), ..Default::default() });

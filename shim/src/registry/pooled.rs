@@ -92,7 +92,7 @@ impl Shim {
                 addr: block.addr.load(Relaxed),
                 bytes,
                 time_ns: clock::now_ns(),
-                context: owner.record,
+                context: owner.record(),
                 kind: kind_of(block) as u8,
                 stack,
                 serial: local.serial(|count| self.registry.serials(count)),
@@ -154,8 +154,8 @@ impl Shim {
     pub fn pool_told(&'static self, owner: &'static Owner, bytes: i64) {
         match bytes {
             0 => {}
-            1.. => self.charge(owner.vendor, owner.record, bytes as u64, clock::now_ns()),
-            _ => self.discharge(owner.record, bytes.unsigned_abs()),
+            1.. => self.charge(owner.vendor, owner.record(), bytes as u64, clock::now_ns()),
+            _ => self.discharge(owner.record(), bytes.unsigned_abs()),
         }
     }
 
@@ -178,7 +178,7 @@ impl Shim {
     fn ended_bytes(&'static self, block: &Block, owner: &'static Owner) {
         let bytes = -(block.asked.load(Relaxed) as i64);
         if block.has(SPILLED) {
-            self.spilled_bytes(owner.record, bytes);
+            self.spilled_bytes(owner.record(), bytes);
         } else {
             self.pool_told(owner, bytes);
         }
@@ -229,7 +229,7 @@ impl Shim {
     /// What the pool keeps in a context now.
     pub fn pool_idle(&self, owner: &Owner, bytes: u64, blocks: u64) {
         let set = |offset, value| {
-            if let Some(field) = self.context_field(owner.record, offset) {
+            if let Some(field) = self.context_field(owner.record(), offset) {
                 field.store(value, Relaxed);
             }
         };

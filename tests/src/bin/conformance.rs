@@ -48,6 +48,7 @@ fn source(check: &Check) -> &'static str {
     match check.source {
         Source::Measured => "measured",
         Source::Documented => "documented",
+        Source::Assumed => "assumed",
     }
 }
 

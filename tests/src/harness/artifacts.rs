@@ -103,6 +103,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("stubbed", Link::Clients(&["libstub.so"])),
     ("submits", Link::Driver),
     ("table", Link::Plain),
+    ("turnover", Link::Driver),
     ("twins", Link::Plain),
     ("vendor", Link::Plain),
     ("walk", Link::Driver),

@@ -1,0 +1,178 @@
+//! Freed blocks that work may still use, until events tell that it is over.
+
+use super::{Batch, Inner, Owner};
+use crate::activity;
+use crate::pool::block::{Block, State};
+use crate::pool::{lock, looks};
+use crate::process::clock;
+use crate::vendor::memory::Event;
+use gpumem_abi::types::{SUCCESS, Status};
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+/// Freed blocks that wait for an event together, and their bytes at most: to record one and to ask for it takes
+/// longer than all else of a free, and whoever needs one of them asks at once.
+const GATHERED: usize = 8;
+const GATHERED_BYTES: u64 = 32 << 20;
+/// Freed blocks that one event covers at most.
+const BATCH: usize = 64;
+/// Events that wait at a time, unless many blocks were freed since the last.
+const MOST_BATCHES: usize = 64;
+impl Owner {
+    /// Looks whether the work that may use a block is over by now; if not, the block is kept until it is.
+    pub fn is_over_or_kept(&self, block: &'static Block, now_ns: u64) -> bool {
+        let keep = || {
+            block.idle_ns.store(now_ns, Relaxed);
+            block.set(State::Idle);
+            self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+        };
+        let (life, quiet) = (self.life(), activity::quiet());
+        {
+            let mut inner = lock(&self.inner);
+            // As in `keep_in`.
+            if block.is(State::Gone) {
+                return false;
+            }
+            // Nothing was submitted since the last event: it covers this block too.
+            let covers = |batch: &&mut Batch| quiet.is_some() && batch.quiet == quiet && batch.blocks.len() < BATCH;
+            if let Some(batch) = inner.batches.back_mut().filter(covers) {
+                keep();
+                batch.blocks.push(block);
+                return false;
+            }
+            // More events than this tell nothing that fewer do not.
+            let open = inner.open.len();
+            let bytes: u64 = inner.open.iter().chain([&block]).map(|block| block.bytes.load(Relaxed)).sum();
+            if open + 1 < GATHERED && bytes <= GATHERED_BYTES || inner.batches.len() >= MOST_BATCHES && open < BATCH {
+                keep();
+                inner.open.push(block);
+                return false;
+            }
+        }
+        // Before the event: what is freed from here on is not covered.
+        let mut blocks = std::mem::take(&mut lock(&self.inner).open);
+        let Some((event, quiet)) = self.within(|| self.event()) else {
+            keep();
+            blocks.push(block);
+            self.open_again(life, blocks);
+            return false;
+        };
+        if self.within(|| self.calls.over(event)) {
+            self.clean(quiet);
+            self.keep_event(life, Some(event));
+            self.keep_all(&mut lock(&self.inner), blocks, now_ns);
+            return true;
+        }
+        keep();
+        blocks.push(block);
+        self.push_batch(life, event, quiet, blocks);
+        false
+    }
+
+    /// Keeps blocks that waited and that no work uses any more.
+    pub(super) fn keep_all(&self, inner: &mut Inner, blocks: impl IntoIterator<Item = &'static Block>, now_ns: u64) {
+        blocks.into_iter().for_each(|block| self.keep_in(inner, block, now_ns));
+    }
+
+    /// Keeps blocks that wait for an event, if they are of the context that this is for now.
+    fn push_batch(&self, life: u32, event: Event, quiet: Option<u64>, blocks: Vec<&'static Block>) {
+        let mut inner = lock(&self.inner);
+        if self.life() != life {
+            return;
+        }
+        let number = inner.next_batch;
+        inner.next_batch += 1;
+        inner.batches.push_back(Batch { number, event, quiet, blocks });
+    }
+
+    /// Puts an event behind the work that may use what was freed since the last batch.
+    fn close_batch(&self) {
+        let life = self.life();
+        let blocks = std::mem::take(&mut lock(&self.inner).open);
+        if blocks.is_empty() {
+            return;
+        }
+        match self.within(|| self.event()) {
+            Some((event, quiet)) => self.push_batch(life, event, quiet, blocks),
+            None => self.open_again(life, blocks),
+        }
+    }
+
+    /// Blocks wait for an event again that were about to get one.
+    fn open_again(&self, life: u32, blocks: impl IntoIterator<Item = &'static Block>) {
+        let mut inner = lock(&self.inner);
+        if self.life() == life {
+            inner.open.extend(blocks);
+        }
+    }
+
+    /// Takes in what no work uses any more, and covers the rest by events.
+    pub fn reap(&self, now_ns: u64) {
+        self.close_batch();
+        let life = self.life();
+        loop {
+            let front = lock(&self.inner).batches.front().map(|batch| (batch.number, batch.event));
+            let Some((number, event)) = front else { return };
+            if !self.within(|| self.calls.over(event)) {
+                return;
+            }
+            let mut inner = lock(&self.inner);
+            // Another thread may have been here.
+            if self.life() != life || inner.batches.front().is_none_or(|batch| batch.number != number) {
+                continue;
+            }
+            let Some(batch) = inner.batches.pop_front() else { return };
+            self.keep_all(&mut inner, batch.blocks, now_ns);
+            drop(inner);
+            self.clean(batch.quiet);
+            self.keep_event(life, Some(event));
+        }
+    }
+
+    /// Whether something waits for work to be over.
+    pub fn has_pending(&self) -> bool {
+        let inner = lock(&self.inner);
+        !inner.open.is_empty() || !inner.batches.is_empty()
+    }
+
+    /// Waits until no work uses what was freed so far, for so long at most, and not while something captures.
+    pub fn settle(&self, longest: Duration) {
+        let end = clock::precise_ns() + longest.as_nanos() as u64;
+        self.reap(clock::now_ns());
+        // What is freed from here on is not waited for.
+        let until = lock(&self.inner).next_batch;
+        let waits = || lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
+        while waits() && clock::precise_ns() < end && !activity::broken() && !looks::capturing() {
+            crate::process::cancel::sleep(Duration::from_micros(50));
+            self.reap(clock::now_ns());
+        }
+    }
+
+    /// As [`Owner::barrier`], and takes in what was freed before it.
+    pub fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
+        let life = self.life();
+        // What is freed from here on is not covered.
+        let (open, batches) = {
+            let mut inner = lock(&self.inner);
+            (std::mem::take(&mut inner.open), std::mem::take(&mut inner.batches))
+        };
+        let status = self.barrier();
+        let events: Vec<Event> = batches.iter().map(|batch| batch.event).collect();
+        let blocks = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks));
+        match status {
+            Some(SUCCESS) => self.keep_all(&mut lock(&self.inner), blocks, now_ns),
+            _ => self.open_again(life, blocks),
+        }
+        events.into_iter().for_each(|event| self.keep_event(life, Some(event)));
+        status
+    }
+
+    /// Keeps a block that work may use, until that is over.
+    pub fn keep_waiting(&self, block: &'static Block, now_ns: u64) {
+        let mut inner = lock(&self.inner);
+        block.idle_ns.store(now_ns, Relaxed);
+        block.set(State::Idle);
+        self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
+        inner.open.push(block);
+    }
+}
