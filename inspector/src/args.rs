@@ -16,7 +16,7 @@ pub(crate) struct Global {
     /// When to colour
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
-    /// Directory of the ledgers, as GPUMEM_DIR
+    /// Directory of the ledgers, instead of the one that GPUMEM_DIR names
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Say more on stderr; twice for debugging
@@ -33,7 +33,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let span = parse_time(text).map(Duration::from_nanos).or_else(seconds);
     // Beyond, ages in nanoseconds end.
     span.filter(|span| span.as_secs() < 1_000_000_000)
-        .ok_or_else(|| "allowed are seconds from 0 on, or a time, as 500ms, 1s or 2m".into())
+        .ok_or_else(|| "allowed: seconds, or a time such as 500ms, 1s or 2m".into())
 }
 
 /// When to colour.
@@ -48,13 +48,13 @@ pub(crate) enum Color {
 /// Which process or file.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct Target {
-    /// A pid, a process's name, or the path of a dump or a ledger; nothing where there is just one process
+    /// A pid, a process name, or the path of a dump or a ledger; not needed where only one process fits
     #[arg(value_name = "PID|NAME|FILE", value_hint = ValueHint::AnyPath)]
     pub target: Option<OsString>,
-    /// A dump or a ledger
+    /// The path of a dump or a ledger
     #[arg(long, value_name = "FILE", conflicts_with = "target", value_hint = ValueHint::FilePath)]
     pub file: Option<OsString>,
-    /// Open no files for symbols: show modules and offsets
+    /// Do not look up symbols: show modules and offsets
     #[arg(long)]
     pub no_symbols: bool,
 }

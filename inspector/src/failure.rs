@@ -94,7 +94,7 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
 pub(crate) fn as_root() -> String {
     // SAFETY: geteuid has no preconditions and cannot fail.
     if unsafe { libc::geteuid() } == 0 {
-        return "not even root may here: CAP_SYS_PTRACE is missing, or the kernel protects that process".into();
+        return "even root is not allowed to: CAP_SYS_PTRACE is missing, or the kernel protects that process".into();
     }
     let mut words = vec!["sudo".to_owned()];
     words.extend(std::env::args_os().map(|arg| crate::text::os_word(&arg)));

@@ -96,14 +96,13 @@ fn thrashing_names_the_variable_to_raise() {
     let mut ledger = cached(me());
     thrashing(&mut ledger, "GPUMEM_GRAPH_CACHE");
     dir.put(me(), ledger);
-    let warning = "warning: the graph cache thrashed 3 times, last 1 min 40 s ago: raise GPUMEM_GRAPH_CACHE, as GPUMEM_GRAPH_CACHE=8\n";
+    let warning = "warning: the graph cache thrashed 3 times, last 1 min 40 s ago: raise its bound, for example GPUMEM_GRAPH_CACHE=8\n";
     for view in [&["graphs"][..], &["stats"], &["top", "--once"]] {
         let text = dir.ok(view);
         assert!(text.contains(warning), "{view:?}: {text}");
     }
     let events = squeeze(&dir.ok(&["events", "--problems"]));
-    let line =
-        "the graph cache takes execs that are wanted again, at 4 real execs of 28.0 MiB: raise GPUMEM_GRAPH_CACHE";
+    let line = "the graph cache evicts execs that are launched again soon, at 4 real execs of 28.0 MiB: raise GPUMEM_GRAPH_CACHE";
     assert!(events.contains(line), "{events}");
 }
 
@@ -119,8 +118,8 @@ fn what_was_tried_again_after_out_of_memory_is_told() {
     assert_eq!(
         column(&report["events"], "text"),
         [
-            "a graph call ran out of memory, 7.0 MiB were given back, then it succeeded",
-            "a graph call ran out of memory, 7.0 MiB were given back, then it failed with error 2"
+            "a graph call ran out of memory; gpumem gave 7.0 MiB back, then the call succeeded",
+            "a graph call ran out of memory; gpumem gave 7.0 MiB back, then the call failed with error 2"
         ]
     );
 }

@@ -111,7 +111,7 @@ fn the_dead_are_not_offered_to_commands_that_need_the_living() {
     for args in [&["mark", "x"][..], &["trim"]] {
         let answer = dir.gpumem(args);
         assert_eq!(answer.code, 3, "{args:?}: {}", answer.err);
-        assert!(answer.err.contains("no process with libgpumem.so runs"), "{}", answer.err);
+        assert!(answer.err.contains("no process with libgpumem.so is running"), "{}", answer.err);
         assert!(answer.err.contains("2 ledgers"), "{}", answer.err);
     }
     assert!(advice(&dir, &["stats"], dead[0].pid).starts_with("gpumem stats "));
@@ -130,13 +130,13 @@ fn a_dead_one_is_told_by_its_pid() {
     dir.put(dead(999_991), demo(dead(999_991)));
     let answer = dir.gpumem(&["allocs", "--kind", "device", "demo-server"]);
     assert_eq!(answer.code, 3);
-    assert!(answer.err.contains("no process demo-server runs any more; pid 999991 "), "{}", answer.err);
-    assert!(answer.err.ends_with("for what it left: gpumem allocs --kind device 999991\n"), "{}", answer.err);
+    assert!(answer.err.contains("no process demo-server is running; pid 999991 "), "{}", answer.err);
+    assert!(answer.err.ends_with("to see what it left, type: gpumem allocs --kind device 999991\n"), "{}", answer.err);
     let answer = dir.gpumem(&["trim"]);
-    assert!(answer.err.contains("runs; there is 1 ledger of a dead one; only running"), "{}", answer.err);
+    assert!(answer.err.contains("is running; there is 1 ledger of an ended process; only running"), "{}", answer.err);
     dir.put(dead(999_992), demo(dead(999_992)));
     let answer = dir.gpumem(&["trim"]);
-    assert!(answer.err.contains("runs; there are 2 ledgers of dead ones; only running"), "{}", answer.err);
+    assert!(answer.err.contains("is running; there are 2 ledgers of ended processes; only running"), "{}", answer.err);
     let answer = dir.gpumem(&["trim", "demo-server"]);
     assert!(answer.err.contains(", the last of 2; only running processes take commands\n"), "{}", answer.err);
 }

@@ -36,7 +36,7 @@ fn with_nothing_to_look_at_it_says_how_to_begin() {
     }
     assert_eq!(dir.gpumem(&["ps", "--json"]).code, 3);
     assert!(failure(&dir, &["allocs", "4194304"], 3).contains("there is no process 4194304"));
-    assert!(failure(&dir, &["allocs", "neither"], 3).contains("neither a pid, nor a file, nor the name"));
+    assert!(failure(&dir, &["allocs", "neither"], 3).contains("is not a pid, a file or the name"));
     assert!(failure(&dir, &["allocs", "./none.gpumem"], 3).contains("there is no file ./none.gpumem"));
     let pid = std::process::id().to_string();
     assert!(failure(&dir, &["allocs", &pid], 3).contains("runs without libgpumem.so"));
@@ -261,7 +261,7 @@ fn clean_removes_the_long_dead_only() {
     dir.ok(&["clean"]);
     assert!(!old.exists() && recent.exists() && live.exists() && broken.exists());
     let text = dir.ok(&["clean", "--all"]);
-    assert!(text.contains("its process runs"), "{text}");
+    assert!(text.contains("its process is running"), "{text}");
     assert!(!recent.exists() && !broken.exists() && live.exists() && stranger.exists());
 }
 

@@ -118,5 +118,5 @@ fn the_control_socket_is_asked() {
 fn what_is_no_pid_is_no_riddle() {
     let answer = dir().gpumem(&["doctor", "demo"]);
     assert_eq!(answer.code, 2);
-    assert!(answer.err.contains("a pid is wanted, a number: gpumem ps lists them"), "{}", answer.err);
+    assert!(answer.err.contains("a pid is a number: gpumem ps lists them"), "{}", answer.err);
 }

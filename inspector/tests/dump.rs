@@ -122,7 +122,7 @@ fn a_trace_is_not_written_over_what_is_no_file() {
         command
     });
     assert_eq!(answer.code, 125, "{}", answer.err);
-    assert!(answer.err.contains("is no regular file") && answer.err.contains("name another file with -o"));
+    assert!(answer.err.contains("is not a regular file") && answer.err.contains("name another file with -o"));
     assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
@@ -153,7 +153,7 @@ fn a_trace_outlives_a_command_that_makes_none() {
     assert_eq!(answer.code, 0, "{}", answer.err);
     assert_eq!(std::fs::read(&aside).unwrap(), trace);
     let real = dir.path().canonicalize().unwrap();
-    let said = format!("gpumem: the trace goes to {0}/t; the one there is now {0}/t~\n", real.display());
+    let said = format!("gpumem: writing the trace to {0}/t; the trace that was there is now {0}/t~\n", real.display());
     assert!(answer.err.starts_with(&said), "{}", answer.err);
     // What bears the second name and is no trace is somebody's.
     std::fs::write(&old, &trace).unwrap();
@@ -169,10 +169,10 @@ fn where_a_trace_goes_is_told_and_never_stdout() {
     std::fs::write(&lib, "").unwrap();
     let answer = record(&dir, &lib, &["--", "sh", "-c", "echo $GPUMEM_RECORD"]);
     assert!(answer.out.ends_with(".trace\n"), "{}", answer.out);
-    assert!(answer.err.starts_with(&format!("gpumem: the trace goes to {}", answer.out)), "{}", answer.err);
+    assert!(answer.err.starts_with(&format!("gpumem: writing the trace to {}", answer.out)), "{}", answer.err);
     let answer = record(&dir, &lib, &["-o", "-", "--", "true"]);
     assert_eq!(answer.code, 2);
-    assert!(answer.err.contains("does not go to stdout"), "{}", answer.err);
+    assert!(answer.err.contains("cannot be written to stdout"), "{}", answer.err);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_ledger_that_is_not_the_processs_is_left_out() {
     }
     let answer = dir.gpumem(&["ps"]);
     assert_eq!(answer.code, 3, "{}", answer.out);
-    assert!(answer.err.contains("belongs to user 54321: it is left out"), "{}", answer.err);
+    assert!(answer.err.contains("belongs to user 54321: it is ignored"), "{}", answer.err);
     let pid = me().pid.to_string();
     let answer = dir.gpumem(&["allocs", &pid]);
     assert!(answer.err.contains("runs without libgpumem.so"), "{}", answer.err);
@@ -56,7 +56,7 @@ fn a_named_file_of_another_user_claims_no_process() {
     }
     assert_eq!(dir.json(&["allocs", file])["process"]["life"], "killed");
     let answer = dir.gpumem(&["trim", file]);
-    assert!(answer.err.contains("does not run"), "{}", answer.err);
+    assert!(answer.err.contains("is not running"), "{}", answer.err);
 }
 
 #[test]

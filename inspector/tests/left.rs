@@ -41,14 +41,18 @@ fn the_living_are_listed_without_dead_ledgers_of_other_versions() {
     let text = dir.ok(&["ps"]);
     assert!(
         text.ends_with(
-            "2 ledgers of other versions of gpumem, of dead processes: gpumem clean removes them after a day\n"
+            "2 ledgers of ended processes, written by other versions of gpumem: gpumem clean removes them after a day\n"
         ),
         "{text}"
     );
     assert_eq!(text.lines().count(), 1 + 3 + 1 + 1, "heading, rows, the broken one's reason: {text}");
     let none = dir.gpumem(&["ps", "--live"]);
     assert_eq!(none.code, 3);
-    assert!(none.err.contains("no process with libgpumem.so runs") && !none.err.contains("no ledger"), "{}", none.err);
+    assert!(
+        none.err.contains("no process with libgpumem.so is running") && !none.err.contains("no ledger"),
+        "{}",
+        none.err
+    );
     other_version(&dir, me(), Duration::ZERO);
     let report = dir.json(&["ps", "--live"]);
     let rows = report["processes"].as_array().unwrap();
@@ -78,7 +82,13 @@ fn doctor_has_one_line_for_dead_ledgers_of_other_versions() {
     assert_eq!(told.len(), 2, "{told:?}");
     let (other, broken) = (told[0], told[1]);
     assert_eq!((&other["id"], &other["severity"]), (&json!("stale-ledgers"), &json!("info")));
-    assert!(other["finding"].as_str().unwrap().starts_with("4 ledgers of other versions of gpumem"), "{other}");
+    assert!(
+        other["finding"]
+            .as_str()
+            .unwrap()
+            .starts_with("4 ledgers of ended processes, written by other versions of gpumem"),
+        "{other}"
+    );
     assert!(other["fix"].as_str().unwrap().contains("gpumem clean"), "{other}");
     assert_eq!((&broken["severity"], &broken["pid"]), (&json!("warning"), &json!(999_996)));
     // Of a process that runs it is an error: nothing of it can be seen.
@@ -105,7 +115,7 @@ fn clean_removes_dead_ledgers_of_other_versions_after_a_day() {
     let report = dir.json(&["clean", "--dry-run"]);
     assert_eq!(report["removed"].as_array().unwrap().len(), 1, "{report:#}");
     let text = dir.ok(&["clean"]);
-    assert!(text.contains("of layout version 99, its process is gone, written "), "{text}");
+    assert!(text.contains("layout version 99, its process has ended, written "), "{text}");
     assert!(!old.exists() && recent.exists() && live.exists() && elsewhere.exists(), "{text}");
     dir.ok(&["clean", "--all"]);
     assert!(!recent.exists() && live.exists() && elsewhere.exists());
@@ -128,12 +138,15 @@ fn doctor_tells_the_end_of_a_dead_process() {
     };
     let (severity, said) = finding("999991", "recording");
     assert_eq!(severity, "warning");
-    assert!(said.starts_with("demo-server was killed ") && said.ends_with(" ago, without a goodbye"), "{said}");
+    assert!(
+        said.starts_with("demo-server was killed ") && said.ends_with(" ago, without closing its ledger"),
+        "{said}"
+    );
     assert_eq!(finding("999991", "dropped"), ("warning".into(), "7 records did not fit".into()));
     assert_eq!(finding("999991", "stranded").0, "warning");
     let (severity, said) = finding("999991", "left");
     assert_eq!(severity, "info");
-    assert!(said.starts_with("at its end it held ") && said.contains(" allocation"), "{said}");
+    assert!(said.starts_with("when it ended it held ") && said.contains(" allocation"), "{said}");
 
     let id = dead(999_992);
     let mut exited = begin(id);

@@ -32,8 +32,8 @@ fn a_mark_is_one_line_whatever_its_name() {
 fn refusals_and_strangers_are_reported() {
     for (answer, said) in [
         ("error no room\n", "it refused: no room"),
-        ("HTTP/1.1 400\n", "what answered is not a libgpumem.so"),
-        ("", "what answered is not a libgpumem.so"),
+        ("HTTP/1.1 400\n", "the answer did not come from a libgpumem.so"),
+        ("", "the answer did not come from a libgpumem.so"),
         ("error \x1b[31m\n", "it refused: \\x1b[31m"),
     ] {
         let dir = dir();
@@ -63,7 +63,7 @@ fn where_no_command_can_go_it_says_why() {
     dir.put(dead, demo(dead));
     let got = dir.gpumem(&["mark", "x", &dead.pid.to_string()]);
     assert_eq!(got.code, 3);
-    assert!(got.err.contains("does not run: killed"), "{}", got.err);
+    assert!(got.err.contains("is not running: killed"), "{}", got.err);
     assert_eq!(dir.gpumem(&["mark", " "]).code, 2);
 }
 

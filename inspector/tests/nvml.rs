@@ -75,5 +75,5 @@ fn a_look_that_is_older_than_the_records_explains_nothing() {
     dir.put(gone(), ledger);
     let report = dir.json(&["stats"]);
     assert_eq!(report["devices"][0]["unexplained_bytes"], json!(null));
-    assert!(dir.ok(&["stats"]).contains("more was allocated since that look"));
+    assert!(dir.ok(&["stats"]).contains("more was allocated since it was measured"));
 }

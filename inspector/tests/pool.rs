@@ -69,22 +69,22 @@ fn totals_say_what_is_kept_and_what_it_was_good_for() {
     assert_eq!(report["devices"][1]["idle_bytes"], 0, "a context that is gone keeps nothing");
     let text = squeeze(&one().ok(&["stats"]));
     for line in [
-        "48.0 MiB gpumem's pool, idle kept for the next allocations",
-        "16.0 MiB spilled, outside of it gpumem allocs --spilled",
+        "48.0 MiB idle in gpumem's pool kept for the next allocations",
+        "16.0 MiB spilled, outside of the device's memory gpumem allocs --spilled",
         "pool",
-        "on frees wait as the driver's do",
-        "48.0 MiB idle in 3 blocks; at most 256.0 MiB, GPUMEM_POOL_MAX; NVML counts them as used",
-        "10.0 s after which idle memory goes back GPUMEM_POOL_DECAY",
-        "16.0 MiB spilled: live outside of the device's memory 64.0 MiB in 4 allocations ever",
-        "99 % hits 990 of kept blocks, 7 new, 3 past the pool",
-        "996 frees that kept the block",
-        "5 barriers 991 more frees needed none: nothing was submitted since",
-        "2 blocks given back 4.0 MiB",
-        "1 times emptied an allocation ran out",
+        "on frees wait as they do without gpumem",
+        "48.0 MiB idle in 3 blocks; at most 256.0 MiB (GPUMEM_POOL_MAX); NVML counts idle memory as used",
+        "10.0 s until idle memory goes back to the driver GPUMEM_POOL_DECAY",
+        "16.0 MiB live outside of the device's memory (spilled) 64.0 MiB in 4 allocations so far",
+        "99 % hits 990 reused, 7 from the driver, 3 bypassed the pool",
+        "996 frees whose block the pool kept",
+        "5 frees waited for the GPU, 991 did not need to",
+        "2 blocks given back to the driver 4.0 MiB",
+        "1 times everything was given back an allocation had run out of memory",
         "10 times trimmed gpumem trim",
         "6 allocations over the limit GPUMEM_LIMIT",
-        "8 allocations refused once for the program to give back what it strands",
-        "9 allocations freed while a live graph refers to them gpumem events --kind freed-in-graph",
+        "8 allocations refused once so that the program frees what it strands",
+        "9 allocations freed while a live graph still refers to them gpumem events --kind freed-in-graph",
         "1 0 64.0 MiB 112.0 MiB 48.0 MiB 96.0 MiB 16.0 MiB 512.0 MiB on",
         "2 0 0 B 0 B 0 B 0 B 512.0 MiB peer-access: another context may use the memory of this one",
     ] {
@@ -114,10 +114,10 @@ fn without_a_bound_or_a_decay_that_is_said() {
     let pool = &dir.json(&["stats"])["pool"];
     assert_eq!((&pool["idle_max_bytes"], &pool["decay_ns"]), (&Value::Null, &json!(0)));
     let text = squeeze(&dir.ok(&["stats"]));
-    for line in ["on frees never wait", "never idle memory goes back by time alone GPUMEM_POOL_DECAY"] {
+    for line in ["on frees never wait", "- idle memory is not given back with time GPUMEM_POOL_DECAY=0"] {
         assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
     }
-    assert!(text.contains("at most a quarter of each device, GPUMEM_POOL_MAX"), "{text}");
+    assert!(text.contains("at most a quarter of each device (GPUMEM_POOL_MAX)"), "{text}");
 }
 
 #[test]
@@ -255,8 +255,8 @@ fn doctor_explains_what_is_off_ran_out_or_is_stranded() {
     assert!(fix.contains("GPUMEM_STRANDED=press"), "{fix}");
     let (severity, said, fix) = finding(pooled(me()), "aliases");
     assert_eq!(severity, "info");
-    assert_eq!(said, "GGML_CUDA_ALLOC_FALLBACK_MANAGED is set, which stands for GPUMEM_OOM_FALLBACK=managed");
-    assert!(fix.contains("where GPUMEM_OOM_FALLBACK is set"), "{fix}");
+    assert_eq!(said, "GGML_CUDA_ALLOC_FALLBACK_MANAGED is set; gpumem reads it as GPUMEM_OOM_FALLBACK=managed");
+    assert!(fix.contains("GPUMEM_OOM_FALLBACK itself overrides it"), "{fix}");
     let mut freed = pooled(me());
     cache::count(&mut freed, counters::STRANDED_REMOVED, 24 * MIB);
     let (severity, said, _) = finding(freed, "stranded");
@@ -277,7 +277,7 @@ fn doctor_explains_what_is_off_ran_out_or_is_stranded() {
     shard[counters::LIMIT_REFUSALS] = 2;
     limited.words(TableKind::Counters, &shard);
     let (severity, said, _) = finding(limited, "memory");
-    assert_eq!((severity.as_str(), said.as_str()), ("warning", "2 allocations ran out at the limit"));
+    assert_eq!((severity.as_str(), said.as_str()), ("warning", "2 allocations refused at the limit of this process"));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn an_alias_in_this_shell_is_told() {
     command.env("GPUMEM_DIR", dir.path()).env("GGML_CUDA_POOL_USE_MANAGED", "1").args(["doctor"]);
     let answer = answer(command);
     assert!(
-        answer.out.contains("GGML_CUDA_POOL_USE_MANAGED is set, which stands for GPUMEM_POOL_MANAGED=1"),
+        answer.out.contains("GGML_CUDA_POOL_USE_MANAGED is set; gpumem reads it as GPUMEM_POOL_MANAGED=1"),
         "{}",
         answer.out
     );
@@ -302,14 +302,14 @@ fn events_are_sentences() {
     assert_eq!(
         texts,
         [
-            "a call site asks for more and more; 8.0 MiB in 1 older block lie unused",
-            "4.0 MiB of idle memory were given back to the driver",
+            "a call site asks for larger and larger buffers; 8.0 MiB in 1 older block lie unused",
+            "the pool gave 4.0 MiB of idle memory back to the driver",
             "16.0 MiB were placed outside of the device's memory",
-            "600.0 MiB are over the limit of this process",
-            "900.0 MiB could not be had with 80.0 MiB live, all that is idle given back",
-            "32.0 MiB were refused once, for the program to give back 24.0 MiB that it strands",
-            "a call site asks for more and more; 24.0 MiB in 3 older blocks lie unused",
-            "64.0 MiB in 1 block were held by one call site as memory ran out",
+            "600.0 MiB refused: over the limit of this process",
+            "900.0 MiB could not be allocated: 80.0 MiB are live, and all idle memory was given back",
+            "32.0 MiB were refused once, so that the program frees 24.0 MiB that it strands",
+            "a call site asks for larger and larger buffers; 24.0 MiB in 3 older blocks lie unused",
+            "one call site held 64.0 MiB in 1 block when memory ran out",
         ]
     );
     let problems = dir.json(&["events", "--problems"]);
@@ -342,7 +342,7 @@ fn diff_and_exports_hold_the_pool() {
     grown.slots([ContextSlot { idle_bytes: 10 * MIB, spilled_bytes: MIB, vendor: 1, ..Default::default() }]);
     let after = file("after", grown);
     let text = dir.ok(&["diff", &before, &after]);
-    let line = "pool: idle +10.0 MiB (48.0 MiB -> 58.0 MiB), spilled +1.0 MiB; hits +100, misses +2, past it +0, barriers +1, given back +8.0 MiB\n";
+    let line = "pool: idle +10.0 MiB (48.0 MiB -> 58.0 MiB), spilled +1.0 MiB; hits +100, misses +2, bypassed it +0, frees that waited +1, given back +8.0 MiB\n";
     assert!(text.contains(line), "{text}");
     let report = dir.json(&["diff", &before, &after]);
     assert_eq!((&report["before"]["pool"]["hits"], &report["after"]["pool"]["hits"]), (&json!(990), &json!(1090)));
@@ -422,7 +422,7 @@ fn set_is_checked_before_it_is_asked() {
     assert_eq!((answer.code, line.as_str()), (0, "set GPUMEM_POOL default\n"), "{}", answer.err);
     assert_eq!(answer.out, format!("pid {pid}: GPUMEM_POOL=default\n"));
     let dir = one();
-    assert!(dir.gpumem(&["set", &pid, "POOL"]).err.contains("POOL wants a value"));
+    assert!(dir.gpumem(&["set", &pid, "POOL"]).err.contains("POOL needs a value"));
     for (name, value, says) in [
         ("LIMIT", "1KB", "GPUMEM_LIMIT cannot be \"1KB\": allowed is bytes"),
         ("POOL_DECAY", "10", "allowed is a time"),
@@ -450,7 +450,7 @@ fn a_name_is_as_good_as_a_pid() {
     assert_eq!(dir.json(&["stats", "demo-server"])["process"]["pid"], me().pid);
     let answer = dir.gpumem(&["stats", "nobody"]);
     assert_eq!(answer.code, 3);
-    assert!(answer.err.contains("nobody is neither a pid, nor a file, nor the name of a process"), "{}", answer.err);
+    assert!(answer.err.contains("nobody is not a pid, a file or the name of a running process"), "{}", answer.err);
     let other = Sleeper::start();
     dir.put(other.id(), demo(other.id()));
     let answer = dir.gpumem(&["stats", "demo-server"]);

@@ -94,7 +94,7 @@ fn allocs_by_site_leave_the_runtime_out_and_address_space_too() {
         text.contains("\n80.0 MiB 71 % 2 128.0 MiB 3 1 min 30 s demo-server+0x101\n32.0 MiB 29 % 1 32.0 MiB 1 "),
         "{text}"
     );
-    assert!(text.contains("3 allocations live in all: 96.0 MiB device, 16.0 MiB host"), "{text}");
+    assert!(text.contains("3 allocations live: 96.0 MiB device, 16.0 MiB host"), "{text}");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn graphs_and_execs_add_up() {
     let age = total["last_launch_age_ns"].as_u64().unwrap();
     assert!((10_000_000_000..20_000_000_000).contains(&age), "{age}");
     let text = squeeze(&dir.ok(&["graphs", "--all"]));
-    assert!(text.contains("1 graph and 2 execs live, estimated 87.0 KiB host and 2.0 MiB device"), "{text}");
+    assert!(text.contains("1 graph and 2 execs live, about 87.0 KiB of host and 2.0 MiB of device memory"), "{text}");
     assert!(text.contains("#99 (gone)"), "{text}");
     for by in ["stack", "thread", "tag", "context"] {
         assert_eq!(dir.json(&["graphs", "--by", by])["groups_total"], 1, "{by}");
@@ -209,7 +209,7 @@ fn events_are_sentences() {
         "context 1 on device 0: NVIDIA Test",
         "the driver is newer than any tested",
         "999.0 MiB of device refused with error 2 demo-server+0x101",
-        "on stream 0x6 without a graph, error 901",
+        "the capture on stream 0x6 gave no graph, error 901",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
@@ -304,12 +304,12 @@ fn top_shows_rates_from_the_second_look_on() {
 fn a_process_that_holds_nothing_is_no_empty_table() {
     let dir = dir();
     dir.put(me(), begin(me()));
-    assert!(dir.ok(&["allocs"]).ends_with("--freed shows the sites of what was\n"));
+    assert!(dir.ok(&["allocs"]).ends_with("nothing is live; --freed shows the sites of what was freed\n"));
     assert!(dir.ok(&["graphs"]).ends_with("no graph was made so far\n"));
     assert!(dir.ok(&["events"]).ends_with("no events\n"));
     assert!(!dir.ok(&["top", "--once"]).contains("rates"));
     let one = one();
-    assert!(one.ok(&["allocs", "--min-size", "1TiB"]).ends_with("none of them fits what was asked for\n"));
+    assert!(one.ok(&["allocs", "--min-size", "1TiB"]).ends_with("none of them matches the filters\n"));
 }
 
 #[test]

@@ -35,10 +35,13 @@ fn is_root() -> bool {
 
 #[test]
 fn unknown_variable() {
-    let ran = says(&small().env("GPUMEM_STACK", "7"), &[&["GPUMEM_STACK ", "GPUMEM_STACKS was meant"]]);
+    let ran = says(
+        &small().env("GPUMEM_STACK", "7"),
+        &[&["unknown variable GPUMEM_STACK ignored", "did you mean GPUMEM_STACKS?"]],
+    );
     let complaints = ran.ledger().gpumem("stats", &[])["process"]["complaints"].clone();
     assert_eq!(complaints.as_array().map(Vec::len), Some(1), "{complaints}");
-    says(&small().env("GPUMEM_COLOUR_OF_THE_SKY", "7"), &[&["GPUMEM_COLOUR_OF_THE_SKY", "no variable"]]);
+    says(&small().env("GPUMEM_COLOUR_OF_THE_SKY", "7"), &[&["unknown variable GPUMEM_COLOUR_OF_THE_SKY ignored"]]);
 }
 
 #[test]

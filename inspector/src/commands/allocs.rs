@@ -32,22 +32,22 @@ pub(crate) struct Args {
     /// What comes first
     #[arg(long, value_enum, default_value = "bytes")]
     sort: Sort,
-    /// Every allocation on a line of its own
+    /// One row for each allocation, without groups
     #[arg(long)]
     all: bool,
-    /// Also groups of which everything is freed
+    /// Also show groups whose allocations are all freed
     #[arg(long, conflicts_with = "all")]
     freed: bool,
-    /// Only these kinds (repeatable); by default all that take memory of their own
+    /// Only these kinds (repeatable) [default: all that take memory of their own]
     #[arg(long, value_name = "KIND", value_parser = kind_parser())]
     kind: Vec<String>,
-    /// Also addresses, mappings, imports and reported parts
+    /// Also kinds that take no memory of their own: addresses, mappings, imports, reported parts
     #[arg(long)]
     all_kinds: bool,
     /// Only allocations of at least this size
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
     min_size: u64,
-    /// Only allocations at least this old: seconds, or a time, as 500ms or 2m
+    /// Only allocations at least this old: seconds, or a time such as 500ms or 2m
     #[arg(long, value_name = "TIME", value_parser = span)]
     older: Option<Duration>,
     /// Only this tag
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// Only device memory that was spilled to managed or host memory
     #[arg(long)]
     spilled: bool,
-    /// Rows to show; 0: all. 40 by default, in JSON all
+    /// How many rows to show; 0 shows all [default: 40, in JSON all]
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
     /// Show the call stack of each row
@@ -69,7 +69,7 @@ pub(crate) struct Args {
 
 fn size(text: &str) -> std::result::Result<u64, String> {
     parse_size(text).ok_or_else(|| {
-        "allowed are bytes, or a number with K, M, G, T or KiB … TiB (powers of 1024), or kB … TB (of 1000)".into()
+        "allowed: bytes, or a number with K, M, G, T or KiB … TiB (powers of 1024), or kB … TB (powers of 1000)".into()
     })
 }
 
@@ -287,7 +287,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
     writeln!(
         out,
-        "{} live in all: {} device{}{}",
+        "{} live: {} device{}{}",
         text::count(process.count, "allocation"),
         units::bytes(process.device),
         part(process.managed, "managed"),
@@ -295,8 +295,8 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> 
     )?;
     if report.rows.is_empty() {
         return match process.count {
-            0 => writeln!(out, "--freed shows the sites of what was"),
-            _ => writeln!(out, "none of them fits what was asked for"),
+            0 => writeln!(out, "nothing is live; --freed shows the sites of what was freed"),
+            _ => writeln!(out, "none of them matches the filters"),
         };
     }
     writeln!(out)?;

@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 /// Remove the ledgers and sockets of dead processes
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Also those that died less than a day ago
+    /// Also remove what was left less than a day ago
     #[arg(long)]
     all: bool,
-    /// Say what would be removed, and remove nothing
+    /// Only say what would be removed
     #[arg(long)]
     dry_run: bool,
 }
@@ -71,7 +71,7 @@ impl Command for Args {
         if let Ok(folder) = Folder::open(&context.world.own_dir, context.world.narrow) {
             for (name, seen) in stray_sockets(context, &folder) {
                 if self.dry_run || folder.remove(&name, &seen).is_ok() {
-                    let why = "the socket of a process that is gone".into();
+                    let why = "the socket of a process that has ended".into();
                     report.removed.push(row(&folder.path.join(&name), &seen, why));
                 }
             }
@@ -94,9 +94,9 @@ fn verdict(found: &Found, at: &At, all: bool) -> std::result::Result<String, Str
         // Whose it is cannot be told, so it goes by its name: pid and start time.
         What::Unreadable { why, .. } if found.process.is_none() && all => Ok(why.what.clone()),
         What::Unreadable { why, .. } if found.process.is_none() => Err(format!("{}; --all removes it", why.what)),
-        What::Unreadable { .. } => Err("its process runs".into()),
+        What::Unreadable { .. } => Err("its process is running".into()),
         What::Ledger { status, .. } => match status.life {
-            Life::Running | Life::Elsewhere => Err("its process runs".into()),
+            Life::Running | Life::Elsewhere => Err("its process is running".into()),
             Life::Dump => Err("it is a dump".into()),
             Life::Exited | Life::Killed if status.other_boot => Ok(format!("{}, before this boot", status.text())),
             Life::Exited | Life::Killed if all || status.ago_ns >= KEEP_NS => Ok(status.text()),
@@ -109,11 +109,11 @@ fn verdict(found: &Found, at: &At, all: bool) -> std::result::Result<String, Str
 fn of_other_version(at: &At, version: u32, all: bool) -> std::result::Result<String, String> {
     // A process that is out of sight, in a container that shares the directory, may still run.
     if answers(&at.folder, socket_of(&at.name).as_os_str()) {
-        return Err("its process runs".into());
+        return Err("its process is running".into());
     }
     let age = at.seen.written.elapsed().unwrap_or_default();
     let age_text = units::span(age.as_nanos() as u64);
-    let written = format!("of layout version {version}, its process is gone, written {age_text} ago");
+    let written = format!("layout version {version}, its process has ended, written {age_text} ago");
     match all || age.as_nanos() >= u128::from(KEEP_NS) {
         true => Ok(written),
         false => Err(format!("{written}: kept for a day; --all removes it")),

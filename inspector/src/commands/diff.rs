@@ -20,22 +20,22 @@ use std::io::Write;
 /// Compare two snapshots (dumps, ledgers, pids): growth by call site, of allocations and graphs
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The earlier one: a dump, a ledger or a pid
+    /// The earlier snapshot: a dump, a ledger or a pid
     #[arg(value_name = "BEFORE", value_hint = clap::ValueHint::AnyPath)]
     before: OsString,
-    /// The later one
+    /// The later snapshot: a dump, a ledger or a pid
     #[arg(value_name = "AFTER", value_hint = clap::ValueHint::AnyPath)]
     after: OsString,
-    /// When two call sites are the same one
+    /// How to tell that two call sites are the same
     #[arg(long, value_enum, default_value = "address", value_name = "HOW")]
     match_by: Match,
-    /// Also addresses, mappings, imports and reported parts
+    /// Also kinds that take no memory of their own: addresses, mappings, imports, reported parts
     #[arg(long)]
     all_kinds: bool,
-    /// Rows to show of each table; 0: all. 40 by default, in JSON all
+    /// How many rows of each table to show; 0 shows all [default: 40, in JSON all]
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
-    /// Open no files for symbols: show modules and offsets
+    /// Do not look up symbols: show modules and offsets
     #[arg(long)]
     no_symbols: bool,
 }
@@ -174,7 +174,7 @@ fn print_pool(out: &mut dyn Write, before: &Pool, after: &Pool) -> std::io::Resu
     let number = |of| units::signed(change(of));
     writeln!(
         out,
-        "pool: idle {} ({} -> {}), spilled {}; hits {}, misses {}, past it {}, barriers {}, given back {}",
+        "pool: idle {} ({} -> {}), spilled {}; hits {}, misses {}, bypassed it {}, frees that waited {}, given back {}",
         units::signed_bytes(change(|pool| pool.idle_bytes)),
         units::bytes(before.idle_bytes),
         units::bytes(after.idle_bytes),

@@ -20,8 +20,8 @@ use std::rc::Rc;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The file to write; replaced if it exists. What is no regular file (a device, a pipe) is written in
-    /// place; - is stdout, with the report on stderr
+    /// The file to write; an existing file is replaced, and a device or a pipe is written to. With - the
+    /// dump goes to stdout and the report to stderr
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: PathBuf,
 }

@@ -17,7 +17,7 @@ use gpumem_wire::layout::EventSlot;
 use serde::Serialize;
 use std::io::Write;
 
-/// Show the ring of events: failures, contexts, captures, messages
+/// Show the events that the ledger keeps: failures, contexts, captures, messages
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Only what went wrong: failures, warnings, errors
     #[arg(long)]
     problems: bool,
-    /// The newest so many; 0: all. 40 by default, in JSON all
+    /// How many of the newest events to show; 0 shows all [default: 40, in JSON all]
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
 }
@@ -148,39 +148,41 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
             format!("{} of {kind} refused with error {code}", units::bytes(a))
         }
         Some(EventKind::InstantiateFailed) => format!("graph {a:#x} refused with error {code}"),
-        Some(EventKind::CaptureFailed) => format!("on stream {a:#x} without a graph, error {code}"),
+        Some(EventKind::CaptureFailed) => format!("the capture on stream {a:#x} gave no graph, error {code}"),
         Some(EventKind::PeakGrew) => format!("{} of device memory live", units::bytes(a)),
         Some(EventKind::FreeFailed) => format!("free of {a:#x} refused with error {code}"),
+        // The words are the variable to raise.
         Some(EventKind::Thrash) => {
+            let (execs, bytes) = (count(a, "real exec"), units::bytes(b));
             let to_raise = if words.is_empty() { String::new() } else { format!(": raise {words}") };
-            let execs = count(a, "real exec");
             return format!(
-                "the graph cache takes execs that are wanted again, at {execs} of {}{to_raise}",
-                units::bytes(b)
+                "the graph cache evicts execs that are launched again soon, at {execs} of {bytes}{to_raise}"
             );
         }
         Some(EventKind::OomRetry) => {
             let then = if code == 0 { "succeeded".into() } else { format!("failed with error {code}") };
-            format!("a graph call ran out of memory, {} were given back, then it {then}", units::bytes(a))
+            format!("a graph call ran out of memory; gpumem gave {} back, then the call {then}", units::bytes(a))
         }
-        Some(EventKind::PoolReleased) => format!("{} of idle memory were given back to the driver", units::bytes(a)),
+        Some(EventKind::PoolReleased) => format!("the pool gave {} of idle memory back to the driver", units::bytes(a)),
         Some(EventKind::Spilled) => format!("{} were placed outside of the device's memory", units::bytes(a)),
-        Some(EventKind::LimitRefused) => format!("{} are over the limit of this process", units::bytes(a)),
+        Some(EventKind::LimitRefused) => format!("{} refused: over the limit of this process", units::bytes(a)),
         Some(EventKind::OutOfMemory) => {
-            format!("{} could not be had with {} live, all that is idle given back", units::bytes(a), units::bytes(b))
+            let (asked, live) = (units::bytes(a), units::bytes(b));
+            format!("{asked} could not be allocated: {live} are live, and all idle memory was given back")
         }
         Some(EventKind::StrandedSite) => {
-            format!("a call site asks for more and more; {} in {} lie unused", units::bytes(a), count(b, "older block"))
+            let (bytes, blocks) = (units::bytes(a), count(b, "older block"));
+            format!("a call site asks for larger and larger buffers; {bytes} in {blocks} lie unused")
         }
         Some(EventKind::FreedInGraph) => {
-            format!("{} at {a:#x} were freed while a live graph refers to them", units::bytes(b))
+            format!("{} at {a:#x} were freed while a live graph still refers to them", units::bytes(b))
         }
         Some(EventKind::TopHolder) => {
-            format!("{} in {} were held by one call site as memory ran out", units::bytes(a), count(b, "block"))
+            format!("one call site held {} in {} when memory ran out", units::bytes(a), count(b, "block"))
         }
         Some(EventKind::Pressed) => {
             let (asked, older) = (units::bytes(a), units::bytes(b));
-            format!("{asked} were refused once, for the program to give back {older} that it strands")
+            format!("{asked} were refused once, so that the program frees {older} that it strands")
         }
     };
     match (said.is_empty(), words.is_empty()) {

@@ -8,10 +8,10 @@ use crate::text;
 use gpumem_wire::command::Request;
 use serde::Serialize;
 
-/// Put a named moment among the events of a running process
+/// Add a named mark to the events of a running process
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to call the moment
+    /// The name of the mark
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]

@@ -8,10 +8,11 @@ use crate::text;
 use gpumem_wire::command::Request;
 use serde::Serialize;
 
-/// Make gpumem step aside in a running process: pool and graph cache are off from then on
+/// Turn the pool and the graph cache off in a running process
 ///
-/// What comes from then on is the driver's own, and what the pool keeps goes back to it. What was allocated and
-/// instantiated before stays as it is. Recording goes on. The way back: gpumem set PID POOL=1, and GRAPH_CACHE=1.
+/// Later allocations and graphs are the driver's own, and the memory that the pool keeps goes back to the driver.
+/// What was allocated or instantiated before stays as it is. Recording goes on. To turn both on again: gpumem set
+/// PID POOL default, and gpumem set PID GRAPH_CACHE default.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

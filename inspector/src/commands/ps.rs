@@ -13,13 +13,13 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// List processes with libgpumem.so, and the ledgers that dead ones left
+/// List processes with libgpumem.so, and the ledgers of those that have ended
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leave out the dead
+    /// Only list running processes
     #[arg(long)]
     live: bool,
-    /// All columns, on a narrow terminal too
+    /// Show all columns, even on a narrow terminal
     #[arg(long)]
     wide: bool,
 }
@@ -76,7 +76,7 @@ impl Command for Args {
         if none {
             let start = "start one with: gpumem run -- COMMAND";
             if left_out {
-                return Err(Failure::nothing("no process with libgpumem.so runs").fix(start));
+                return Err(Failure::nothing("no process with libgpumem.so is running").fix(start));
             }
             let dir = context.world.own_dir.display();
             return Err(Failure::new(
@@ -204,7 +204,7 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
         0 => Ok(()),
         n => writeln!(
             out,
-            "{} of other versions of gpumem, of dead processes: gpumem clean removes them after a day",
+            "{} of ended processes, written by other versions of gpumem: gpumem clean removes them after a day",
             text::count(n, "ledger")
         ),
     }

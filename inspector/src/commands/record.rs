@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 /// name.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the trace goes; a trace that is there becomes FILE~ [default: gpumem-PID.trace]
+    /// The trace to write; an existing trace is renamed to FILE~ [default: gpumem-PID.trace]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Write the trace that is named as text to stdout instead of running a command
+    /// Run no command: write the named trace to stdout as text
     #[arg(long, value_name = "FORMAT", conflicts_with = "output")]
     export: Option<Format>,
     /// libgpumem.so to preload, instead of the one found beside gpumem
@@ -36,8 +36,8 @@ pub(crate) struct Args {
 /// What a trace is exported as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
-    /// The columns of RMM's log: Thread,Time,Action,Pointer,Size,Stream. Device and managed memory that
-    /// has a pointer
+    /// The columns of RMM's log: Thread,Time,Action,Pointer,Size,Stream; only device and managed memory
+    /// that has a pointer
     Csv,
 }
 
@@ -65,7 +65,7 @@ fn record(args: &Args, context: &Context) -> Result<()> {
             .fix("type: gpumem record -- COMMAND ARGUMENTS, or gpumem record --export csv FILE"));
     }
     if args.output.as_deref() == Some(Path::new("-")) {
-        return Err(Failure::new(Code::Usage, "a trace is a file, and does not go to stdout")
+        return Err(Failure::new(Code::Usage, "a trace cannot be written to stdout")
             .fix("name a file with -o; gpumem record --export csv FILE writes it to stdout as text"));
     }
     let mut environment =
@@ -81,9 +81,12 @@ fn record(args: &Args, context: &Context) -> Result<()> {
     let place = shown(&output);
     match &aside {
         Some(aside) => {
-            anstream::eprintln!("gpumem: the trace goes to {place}; the one there is now {}", shown(aside));
+            anstream::eprintln!(
+                "gpumem: writing the trace to {place}; the trace that was there is now {}",
+                shown(aside)
+            );
         }
-        None if args.output.is_none() => anstream::eprintln!("gpumem: the trace goes to {place}"),
+        None if args.output.is_none() => anstream::eprintln!("gpumem: writing the trace to {place}"),
         None => {}
     }
     environment.push(("GPUMEM_RECORD".into(), output.clone().into()));
@@ -119,7 +122,7 @@ fn is_trace(path: &Path) -> Result<bool> {
     };
     // Opening a pipe would wait for its writer.
     match std::fs::metadata(path) {
-        Ok(meta) if !meta.is_file() => return left_alone("is no regular file"),
+        Ok(meta) if !meta.is_file() => return left_alone("is not a regular file"),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Failure::io(path.display(), &error)),
@@ -128,7 +131,7 @@ fn is_trace(path: &Path) -> Result<bool> {
     let mut magic = [0; 8];
     match file.read_exact(&mut magic).is_ok() && magic == trace::MAGIC {
         true => Ok(true),
-        false => left_alone("is there and no trace"),
+        false => left_alone("exists and is not a trace"),
     }
 }
 

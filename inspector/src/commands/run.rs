@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Run a command with libgpumem.so preloaded; its exit code and signals are its own
+/// Run a command with libgpumem.so preloaded; gpumem becomes the command, with its exit code and signals
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

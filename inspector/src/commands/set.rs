@@ -17,10 +17,10 @@ pub(crate) struct Args {
     /// A pid, a process's name, or the path of its ledger
     #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
     target: OsString,
-    /// The variable, with or without GPUMEM_; VARIABLE=VALUE in one word is taken too
+    /// The variable, with or without GPUMEM_; VARIABLE=VALUE in one word works too
     #[arg(value_name = "VARIABLE", value_parser = Variable::new(), ignore_case = true)]
     name: String,
-    /// Its value as in the environment, or default
+    /// Its value, as in the environment; default goes back to the default
     #[arg(value_name = "VALUE")]
     value: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Args {
             (Some(change), None) => Ok(change),
             (None, Some(value)) => Ok((self.name.as_str(), value)),
             (Some((name, _)), Some(value)) => usage(format!("{name} has two values, the second is {value:?}")),
-            (None, None) => usage(format!("{} wants a value", self.name)),
+            (None, None) => usage(format!("{} needs a value", self.name)),
         }
         .map_err(|failure| failure.fix(format!("type: gpumem set {} VARIABLE=VALUE", text::os_word(&self.target))))
     }

@@ -4,8 +4,9 @@ use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::cache::{self, Cache};
+use crate::model::growth::{self, COLUMNS, Growth};
 use crate::model::pool::{self, Pool};
-use crate::model::totals::{self, COLUMNS, Device, Growth, Host, KindTotal, Live, OfProcess};
+use crate::model::totals::{self, Device, Host, KindTotal, Live, OfProcess};
 use crate::model::{Head, Ledger};
 use crate::report::lines::line;
 use crate::report::{self, head};
@@ -21,10 +22,10 @@ use std::io::Write;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Also every sample
+    /// Also show every sample
     #[arg(long)]
     samples: bool,
-    /// Also counters that are zero, settings, and the call stacks of what is stranded
+    /// Also show counters that are zero, settings, and the call stacks of stranded memory
     #[arg(long)]
     all: bool,
 }
@@ -82,12 +83,12 @@ impl Command for Args {
             cache: cache::of(&ledger),
             pool: pool::of(&ledger),
             counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
-            growth: totals::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
+            growth: growth::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
                 span_ns,
                 samples: snapshot.samples.len() as u64,
                 rows,
             }),
-            samples: if self.samples { totals::samples(&ledger) } else { Vec::new() },
+            samples: if self.samples { growth::samples(&ledger) } else { Vec::new() },
             streams: snapshot.streams.len() as u64,
             captures_in_progress: snapshot.streams.values().filter(|stream| stream.capturing_ns != 0).count() as u64,
             threads: snapshot.threads.len() as u64,
@@ -153,81 +154,81 @@ fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> 
 fn print_devices(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     for device in &report.devices {
         let name = crate::text::clean(&device.name);
-        writeln!(
-            out,
-            "\n{}",
-            paint(HEAD, format!("device {}: {name}, {}", device.device, units::bytes(device.total_bytes)))
-        )?;
-        line(out, &units::bytes(device.tracked_bytes), "recorded allocations", "")?;
-        if device.managed_bytes > 0 {
-            line(out, &units::bytes(device.managed_bytes), "managed, wherever it is", "")?;
-        }
-        if device.spilled_bytes > 0 {
-            line(out, &units::bytes(device.spilled_bytes), "spilled, outside of it", "gpumem allocs --spilled")?;
-        }
-        if device.idle_bytes > 0 {
-            line(out, &units::bytes(device.idle_bytes), "gpumem's pool, idle", "kept for the next allocations")?;
-        }
-        line(out, &units::bytes(device.graph_bytes), "graph execs", "estimated")?;
-        // Most programs use neither.
-        for (bytes, name, remark) in [
-            (device.pool_idle_bytes, "stream-ordered pool, idle", "kept by the driver, reused by cudaMallocAsync"),
-            (device.graph_memory_bytes, "memory nodes of graphs", "kept by the driver until cudaDeviceGraphMemTrim"),
-        ] {
-            if bytes > 0 {
-                line(out, &units::bytes(bytes), name, remark)?;
-            }
-        }
-        if device.used_bytes == 0 {
-            line(out, "?", "used by all processes", "never looked at")?;
-            continue;
-        }
-        let remark = if device.used_age_ns > 1_500_000_000 {
-            format!("{} ago", units::span(device.used_age_ns))
-        } else {
-            String::new()
-        };
-        line(out, &units::bytes(device.used_bytes), "used by all processes", &remark)?;
-        let baseline = match device.baseline_bytes {
-            0 => String::new(),
-            baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
-        };
-        match device.unexplained_bytes {
-            Some(unexplained) => {
-                line(
-                    out,
-                    &units::bytes(unexplained),
-                    "not explained",
-                    &format!("other processes, contexts, modules{baseline}"),
-                )?;
-            }
-            None if device.used_source == "driver" => {
-                line(out, "?", "not explained", "the records and estimates exceed what is used")?;
-            }
-            None => line(out, "?", "not explained", "more was allocated since that look")?,
-        }
-        line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")?;
+        let title = format!("device {}: {name}, {}", device.device, units::bytes(device.total_bytes));
+        writeln!(out, "\n{}", paint(HEAD, title))?;
+        print_explained(out, device)?;
+        print_used(out, device)?;
     }
-    if let Some(of_process) = &report.device_of_process {
-        writeln!(out, "\n{}", paint(HEAD, "device memory of this process, by the driver"))?;
-        line(out, &units::bytes(of_process.used_bytes), "used", "")?;
-        let idle = report.pool.idle_bytes;
-        let remark = match idle {
-            0 => String::new(),
-            idle => format!(
-                "{} of them idle in gpumem's pool: used for the driver, free for the program",
-                units::bytes(idle)
-            ),
-        };
-        line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", &remark)?;
-        line(
-            out,
-            &units::bytes(of_process.unexplained_bytes),
-            "not explained",
-            "contexts, modules, local memory, calls past the shim",
-        )?;
+    match &report.device_of_process {
+        Some(of_process) => print_of_process(out, of_process, report.pool.idle_bytes),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// What the records and estimates explain.
+fn print_explained(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
+    line(out, &units::bytes(device.tracked_bytes), "recorded allocations", "")?;
+    // Most programs have none of these.
+    let print_some = |out: &mut dyn Write, rows: &[(u64, &str, &str)]| {
+        let some = rows.iter().filter(|(bytes, ..)| *bytes > 0);
+        some.clone().try_for_each(|(bytes, name, remark)| line(out, &units::bytes(*bytes), name, remark))
+    };
+    print_some(
+        out,
+        &[
+            (device.managed_bytes, "managed memory, on the device or on the host", ""),
+            (device.spilled_bytes, "spilled, outside of the device's memory", "gpumem allocs --spilled"),
+            (device.idle_bytes, "idle in gpumem's pool", "kept for the next allocations"),
+        ],
+    )?;
+    line(out, &units::bytes(device.graph_bytes), "graph execs", "estimated")?;
+    print_some(
+        out,
+        &[
+            (device.pool_idle_bytes, "idle in the driver's stream-ordered pool", "cudaMallocAsync reuses it"),
+            (device.graph_memory_bytes, "memory nodes of graphs", "the driver keeps it until cudaDeviceGraphMemTrim"),
+        ],
+    )
+}
+
+/// What is used, and what of it is not explained.
+fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
+    if device.used_bytes == 0 {
+        return line(out, "?", "used by all processes", "not measured yet");
+    }
+    let remark = match device.used_age_ns {
+        age if age > 1_500_000_000 => format!("{} ago", units::span(age)),
+        _ => String::new(),
+    };
+    line(out, &units::bytes(device.used_bytes), "used by all processes", &remark)?;
+    let baseline = match device.baseline_bytes {
+        0 => String::new(),
+        baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
+    };
+    let (unexplained, remark) = match device.unexplained_bytes {
+        Some(bytes) => (units::bytes(bytes), format!("other processes, contexts, modules{baseline}")),
+        None if device.used_source == "driver" => {
+            ("?".into(), "records and estimates add up to more than is used".into())
+        }
+        None => ("?".into(), "more was allocated since it was measured".into()),
+    };
+    line(out, &unexplained, "not explained", &remark)?;
+    line(out, &units::bytes(device.peak_bytes), "peak of recorded allocations", "")
+}
+
+/// The same for this process alone, as the driver counts it.
+fn print_of_process(out: &mut dyn Write, of_process: &OfProcess, idle: u64) -> std::io::Result<()> {
+    writeln!(out, "\n{}", paint(HEAD, "device memory of this process, as the driver counts it"))?;
+    line(out, &units::bytes(of_process.used_bytes), "used", "")?;
+    let remark = match idle {
+        0 => String::new(),
+        idle => {
+            format!("{} of it is idle in gpumem's pool: the driver counts it as used", units::bytes(idle))
+        }
+    };
+    line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", &remark)?;
+    let remark = "contexts, modules, local memory, calls that the shim did not see";
+    line(out, &units::bytes(of_process.unexplained_bytes), "not explained", remark)
 }
 
 fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
@@ -243,8 +244,8 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
         (source, _) => source.replace('-', " "),
     };
     line(out, &rss, "resident", &remark)?;
-    line(out, &units::bytes(host.pinned_bytes), "pinned, from the driver", "")?;
-    line(out, &units::bytes(host.registered_bytes), "pinned, the program's own", "")?;
+    line(out, &units::bytes(host.pinned_bytes), "pinned memory from the driver", "")?;
+    line(out, &units::bytes(host.registered_bytes), "the program's own memory, pinned", "")?;
     line(out, &units::bytes(host.graph_bytes), "graphs", "estimated")?;
     line(out, &units::bytes(host.exec_bytes), "graph execs", "estimated")?;
     if host.source_bytes > 0 {
@@ -252,7 +253,7 @@ fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
     }
     if let (Some(unexplained), Some(rss)) = (host.unexplained_bytes, host.rss_bytes) {
         let remark = if host.explained_bytes > rss {
-            "the estimates exceed what is resident"
+            "the estimates add up to more than is resident"
         } else {
             "the program's own memory, the driver's, caches"
         };

@@ -14,6 +14,7 @@ use crate::report::{self, head};
 use crate::text::{self, units};
 use crate::view::table::{DIM, HEAD, Side, Table, paint, terminal_size};
 use gpumem_wire::counters;
+use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::StackRef;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -26,16 +27,16 @@ use std::time::{Duration, Instant};
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Show once and end
+    /// Show once and exit
     #[arg(long)]
     once: bool,
-    /// Between looks: seconds, or a time, as 500ms or 2m
+    /// Time between two looks: seconds, or a time such as 500ms or 2m
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
     interval: Duration,
-    /// End after so many looks
+    /// Exit after this many looks
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Call sites to show; as many as fit by default
+    /// How many call sites to show [default: as many as fit]
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
 }
@@ -45,7 +46,7 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
     let interval = span(text)?;
     match (Duration::from_millis(50)..=Duration::from_secs(86_400)).contains(&interval) {
         true => Ok(interval),
-        false => Err("allowed are 0.05 to 86400 seconds".into()),
+        false => Err("allowed: 0.05 to 86400 seconds".into()),
     }
 }
 
@@ -157,71 +158,17 @@ fn draw(text: &[u8]) -> std::io::Result<()> {
 }
 
 fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Before>) -> (Report, Before) {
-    let snapshot = &ledger.snapshot;
-    let sum = |of: &dyn Fn(gpumem_wire::kinds::AllocKind) -> usize| {
-        gpumem_wire::kinds::AllocKind::ALL.iter().fold(0_u64, |sum, &kind| sum.wrapping_add(snapshot.counter(of(kind))))
-    };
-    let counts = [
-        sum(&counters::allocs),
-        sum(&counters::frees),
-        snapshot.counter(counters::LAUNCHES),
-        snapshot.counter(counters::EXECS_CREATED),
-        snapshot.counter(counters::UPDATES),
-        snapshot.counter(counters::RETARGETS),
-        snapshot.counter(counters::REAL_EXECS_MADE),
-        snapshot.counter(counters::EVICTIONS),
-    ];
-    let now = Instant::now();
-    let rates = before.map(|before| {
-        let seconds = now.duration_since(before.at).as_secs_f64().max(1e-3);
-        let rate = |index: usize| counts[index].saturating_sub(before.counts[index]) as f64 / seconds;
-        Rates {
-            allocs: rate(0),
-            frees: rate(1),
-            launches: rate(2),
-            instantiates: rate(3),
-            updates: rate(4),
-            retargets: rate(5),
-            real_instantiates: rate(6),
-            evictions: rate(7),
-        }
-    });
-    let mut groups = allocs::group(ledger, &Filter::default(), By::Site, false);
-    let names = Sites::of_allocs(ledger);
-    let mut earlier: HashMap<Rc<str>, u64> = HashMap::new();
-    for &(stack, bytes) in before.iter().flat_map(|before| &before.stacks) {
-        *earlier.entry(names.name(stack)).or_default() += bytes;
-    }
-    allocs::sort(&mut groups, Sort::Bytes);
+    let now = Before::of(ledger);
     let (cache, pool) = (cache::of(ledger), pool::of(ledger));
-    let heads = report::cache::height(&cache) + report::pool::height(&pool);
-    let heads = heads + ledger.head().warnings().len();
+    let heads = report::cache::height(&cache) + report::pool::height(&pool) + ledger.head().warnings().len();
     let fit = terminal_size().map_or(20, |(_, rows)| rows.saturating_sub(LINES + heads).max(3));
-    let sites: Vec<Site> = groups
-        .iter()
-        .take(args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit }))
-        .filter_map(|group| {
-            let allocs::Key::Site(site) = &group.key else { return None };
-            let change = || minus(group.bytes, earlier.get(site).copied().unwrap_or(0));
-            Some(Site {
-                bytes_change: before.map(|_| change()),
-                bytes: group.bytes,
-                live: group.live,
-                oldest_age_ns: ledger.age(group.oldest_ns),
-                site: site.to_string(),
-            })
-        })
-        .collect();
+    let limit = args.limit.unwrap_or(if context.global.json { usize::MAX } else { fit });
     let graphs = graphs::total(ledger, &cache);
-    let by_stack = allocs::group(ledger, &Filter::default(), By::Stack, false);
-    let stacks = by_stack.iter().map(|group| (group.stack, group.bytes)).collect();
+    let contexts = ledger.snapshot.contexts.values();
     let report = Report {
         process: ledger.head(),
-        live: totals::live(snapshot),
-        device_peak_bytes: snapshot
-            .contexts
-            .values()
-            .fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
+        live: totals::live(&ledger.snapshot),
+        device_peak_bytes: contexts.fold(0, |sum: u64, context| sum.saturating_add(context.peak_bytes)),
         rss_bytes: totals::host(&context.world, ledger).rss_bytes,
         cache,
         pool,
@@ -229,10 +176,65 @@ fn report(context: &Context, args: &Args, ledger: &Ledger, before: Option<&Befor
         execs: graphs.execs,
         graph_host_bytes_estimated: graphs.host_bytes,
         graph_device_bytes_estimated: graphs.device_bytes,
-        rates,
-        sites,
+        rates: before.map(|before| now.rates(before)),
+        sites: sites(ledger, before, limit),
     };
-    (report, Before { at: now, counts, stacks })
+    (report, now)
+}
+
+impl Before {
+    fn of(ledger: &Ledger) -> Self {
+        let counter = |index| ledger.snapshot.counter(index);
+        let sum = |of: fn(AllocKind) -> usize| {
+            AllocKind::ALL.iter().fold(0_u64, |sum, &kind| sum.wrapping_add(counter(of(kind))))
+        };
+        let by_stack = allocs::group(ledger, &Filter::default(), By::Stack, false);
+        Self {
+            at: Instant::now(),
+            counts: [
+                sum(counters::allocs),
+                sum(counters::frees),
+                counter(counters::LAUNCHES),
+                counter(counters::EXECS_CREATED),
+                counter(counters::UPDATES),
+                counter(counters::RETARGETS),
+                counter(counters::REAL_EXECS_MADE),
+                counter(counters::EVICTIONS),
+            ],
+            stacks: by_stack.iter().map(|group| (group.stack, group.bytes)).collect(),
+        }
+    }
+
+    /// What happened between an earlier look and this one.
+    fn rates(&self, before: &Self) -> Rates {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let [allocs, frees, launches, instantiates, updates, retargets, real_instantiates, evictions] =
+            std::array::from_fn(|index| self.counts[index].saturating_sub(before.counts[index]) as f64 / seconds);
+        Rates { allocs, frees, launches, instantiates, updates, retargets, real_instantiates, evictions }
+    }
+}
+
+/// The call sites that hold most, and how much more or less than at the look before.
+fn sites(ledger: &Ledger, before: Option<&Before>, limit: usize) -> Vec<Site> {
+    let mut groups = allocs::group(ledger, &Filter::default(), By::Site, false);
+    allocs::sort(&mut groups, Sort::Bytes);
+    let names = Sites::of_allocs(ledger);
+    let mut earlier: HashMap<Rc<str>, u64> = HashMap::new();
+    for &(stack, bytes) in before.iter().flat_map(|before| &before.stacks) {
+        *earlier.entry(names.name(stack)).or_default() += bytes;
+    }
+    let row = |group: &allocs::Group| {
+        let allocs::Key::Site(site) = &group.key else { return None };
+        let change = || minus(group.bytes, earlier.get(site).copied().unwrap_or(0));
+        Some(Site {
+            bytes_change: before.map(|_| change()),
+            bytes: group.bytes,
+            live: group.live,
+            oldest_age_ns: ledger.age(group.oldest_ns),
+            site: site.to_string(),
+        })
+    };
+    groups.iter().take(limit).filter_map(row).collect()
 }
 
 fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {

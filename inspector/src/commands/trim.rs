@@ -8,12 +8,12 @@ use crate::text;
 use gpumem_wire::command::Request;
 use serde::Serialize;
 
-/// Make a running process give the memory that gpumem's pool keeps back to the driver
+/// Give the memory that gpumem's pool keeps in a running process back to the driver
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Also refuse the next request of the call site that strands most, once, so that the program frees
     ///
-    /// Only where the program is known to free and ask again when memory runs out: see
+    /// Only for programs that are known to free and retry when memory runs out: see
     /// GPUMEM_STRANDED_RETRIES.
     #[arg(long)]
     press: bool,

@@ -21,7 +21,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let dirs: Vec<_> =
             places.iter().filter_map(|path| path.parent()).map(|dir| dir.display().to_string()).collect();
-        Failure::error(format!("libgpumem.so is in none of {}", dirs.join(", ")))
+        Failure::error(format!("libgpumem.so was not found in {}", dirs.join(", ")))
             .fix("name it with --lib or GPUMEM_LIB")
     })
 }
@@ -53,7 +53,7 @@ pub(crate) fn preload(lib: &Path, program: Option<&Path>) -> Result<OsString> {
         return Err(Failure::error(format!(
             "LD_PRELOAD cannot hold the path {text}: it has a space, a colon or a dollar"
         ))
-        .fix("copy libgpumem.so to a path without and name it with --lib"));
+        .fix("copy libgpumem.so to a path without them, and name that path with --lib"));
     }
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default().to_string_lossy().into_owned();
     let ours = |other: &str| other == text || file_name(other) == "libgpumem.so";

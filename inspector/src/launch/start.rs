@@ -48,7 +48,7 @@ pub(crate) fn look_up(command: &[OsString]) -> Result<()> {
 pub(crate) fn become_command(command: &[OsString], environment: Vec<(OsString, OsString)>) -> Result<()> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
     if let Some(why) = find_program(program).and_then(|path| elf::beyond_reach(&path)) {
-        tracing::warn!("{}: {why}; it runs as if without gpumem", program.to_string_lossy());
+        tracing::warn!("{}: {why}; it runs without gpumem", program.to_string_lossy());
     }
     let error = std::process::Command::new(program).args(arguments).envs(environment).exec();
     Err(not_started(program, &error))
@@ -63,11 +63,11 @@ fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
             Failure::new(Code::NotFound, format!("there is no file {name}"))
         }
         (ErrorKind::NotFound, None) => Failure::new(Code::NotFound, format!("no command {name} was found"))
-            .fix("it is in no directory of PATH: give its path, as ./COMMAND"),
+            .fix("it is in no directory of PATH: give its path, such as ./COMMAND"),
         // The file is there: what is missing is what should read it.
         (ErrorKind::NotFound, Some(path)) => {
             Failure::new(Code::NotFound, format!("cannot run {}: its interpreter is missing", path.display()))
-                .fix("its first line, or the loader that it was linked for, names a file that is not here")
+                .fix("its first line, or its dynamic loader, names a file that does not exist")
         }
         (_, Some(path)) if path.is_dir() => {
             Failure::new(Code::NotExecutable, format!("cannot run {}: it is a directory", path.display()))

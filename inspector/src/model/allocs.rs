@@ -11,11 +11,11 @@ use std::rc::Rc;
 /// What allocations are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
-    /// The innermost frame outside of GPU runtimes, with callers where several share it.
+    /// The innermost function outside of GPU runtimes, with its callers where several sites share it.
     Site,
     /// The whole call stack.
     Stack,
-    /// How the memory came to be.
+    /// How the memory was allocated.
     Kind,
     /// Bytes asked for.
     Size,

@@ -5,6 +5,7 @@ use super::execs::{held, state, why_pinned};
 use gpumem_wire::counters::{self as c};
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned};
 use gpumem_wire::layout::ContextRef;
+use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::Settings;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -125,6 +126,15 @@ pub(crate) fn of(ledger: &Ledger) -> Cache {
         graph_trims: counter(c::GRAPH_TRIMS),
         ..Cache::default()
     };
+    listed(snapshot, &mut cache);
+    parked(ledger, &mut cache);
+    (cache.state, cache.reason) = on(ledger, &settings, &cache);
+    cache.thrash = thrash(ledger, &cache);
+    cache
+}
+
+/// What the tables of execs and graphs list.
+fn listed(snapshot: &Snapshot, cache: &mut Cache) {
     let mut classes = FxHashSet::default();
     for exec in &snapshot.execs {
         match state(exec) {
@@ -145,10 +155,6 @@ pub(crate) fn of(ledger: &Ledger) -> Cache {
         cache.folded_graphs += 1;
         cache.folded_graph_bytes = cache.folded_graph_bytes.saturating_add(graph.folded_bytes);
     }
-    parked(ledger, &mut cache);
-    (cache.state, cache.reason) = on(ledger, &settings, &cache);
-    cache.thrash = thrash(ledger, &cache);
-    cache
 }
 
 /// Real execs of no handle: those that there are, without those that resident handles hold.

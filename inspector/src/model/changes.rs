@@ -15,9 +15,9 @@ use std::rc::Rc;
 /// What has to agree for two call sites to be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Match {
-    /// File and address within it: exact, for one build of the program, whatever run.
+    /// By the file and the address in it: exact, for runs of the same build
     Address,
-    /// The function's name: also across builds.
+    /// By the function's name: also across builds
     Function,
 }
 

@@ -52,7 +52,7 @@ pub(crate) type Nodes = [u64; 16];
 /// What graphs are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
-    /// The innermost frame outside of GPU runtimes, with callers where several share it.
+    /// The innermost function outside of GPU runtimes, with its callers where several sites share it.
     Site,
     /// The whole call stack.
     Stack,

@@ -229,7 +229,7 @@ impl Ledger {
         let whole = self.snapshot.cut?;
         let there = std::fs::metadata(&self.path).map_or(0, |meta| meta.len());
         let path = self.path.display();
-        Some(format!("{path} is cut short: {there} of {whole} bytes are there, and what lay behind them is missing"))
+        Some(format!("{path} is cut short: {there} of {whole} bytes are there, the rest is missing"))
     }
 
     /// Who and how.

@@ -7,7 +7,8 @@
 //! * [`graphs`]: graphs and execs, in groups and one by one.
 //! * [`pool`]: the pool: what it keeps, what it did, what it placed elsewhere, what is stranded.
 //! * [`sites`]: call sites, named so that they can be told apart.
-//! * [`totals`]: sums, the device's and the host's memory explained, growth.
+//! * [`totals`]: sums, the device's and the host's memory explained.
+//! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
 
 pub(crate) mod allocs;
@@ -15,6 +16,7 @@ pub(crate) mod cache;
 pub(crate) mod changes;
 pub(crate) mod execs;
 pub(crate) mod graphs;
+pub(crate) mod growth;
 pub(crate) mod ledger;
 pub(crate) mod pool;
 pub(crate) mod sites;

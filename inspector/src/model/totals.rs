@@ -1,4 +1,4 @@
-//! Sums; what of the device's and the host's memory they explain; growth.
+//! Sums, and what of the device's and the host's memory they explain.
 
 use super::execs::{graph_held, held};
 use super::{Ledger, cache};
@@ -7,7 +7,8 @@ use crate::source::process::Resident;
 use crate::source::world::World;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
-use gpumem_wire::layout::{ALLOC_SPILLED, SampleSlot};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot};
+use gpumem_wire::read::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -153,38 +154,59 @@ pub(crate) fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
     let mut devices: BTreeMap<(u8, u32), (Device, Looks)> = BTreeMap::new();
     let snapshot = &ledger.snapshot;
     for context in snapshot.contexts.values() {
-        let entry = devices.entry((context.vendor, context.device)).or_insert_with(|| {
-            let device = Device {
-                device: context.device,
-                name: snapshot.name(context.name).into_owned(),
-                vendor: Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name),
-                uuid: uuid(&context.uuid),
-                contexts: 0,
-                total_bytes: context.total_bytes,
-                used_bytes: 0,
-                used_age_ns: 0,
-                used_source: "ledger",
-                baseline_bytes: context.baseline_used,
-                tracked_bytes: 0,
-                managed_bytes: 0,
-                spilled_bytes: 0,
-                graph_bytes: 0,
-                idle_bytes: 0,
-                pool_idle_bytes: 0,
-                graph_memory_bytes: 0,
-                unexplained_bytes: None,
-                peak_bytes: 0,
-            };
-            (device, Looks::default())
-        });
-        let (device, looks) = entry;
-        device.contexts += 1;
-        device.peak_bytes = device.peak_bytes.saturating_add(context.peak_bytes);
+        let fresh = || (Device::of(snapshot, context), Looks::default());
+        let (device, looks) = devices.entry((context.vendor, context.device)).or_insert_with(fresh);
+        device.add_context(context, looks);
+    }
+    let of = |context| snapshot.contexts.get(&context).map(|slot| (slot.vendor, slot.device));
+    for alloc in &snapshot.allocs {
+        if let Some((device, looks)) = of(alloc.context).and_then(|key| devices.get_mut(&key)) {
+            device.add_alloc(alloc, looks);
+        }
+    }
+    let execs = snapshot.execs.iter().map(|exec| (exec.context, held(exec).device));
+    for (context, bytes) in execs.chain(cache::parked_device(ledger)) {
+        if let Some((device, _)) = of(context).and_then(|key| devices.get_mut(&key)) {
+            device.graph_bytes = device.graph_bytes.saturating_add(bytes);
+        }
+    }
+    devices.into_values().map(|(device, looks)| device.finish(&looks, ledger, nvml)).collect()
+}
+
+impl Device {
+    /// The device of a context, before anything is added up.
+    fn of(snapshot: &Snapshot, context: &ContextSlot) -> Self {
+        Self {
+            device: context.device,
+            name: snapshot.name(context.name).into_owned(),
+            vendor: Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name),
+            uuid: uuid(&context.uuid),
+            contexts: 0,
+            total_bytes: context.total_bytes,
+            used_bytes: 0,
+            used_age_ns: 0,
+            used_source: "ledger",
+            baseline_bytes: context.baseline_used,
+            tracked_bytes: 0,
+            managed_bytes: 0,
+            spilled_bytes: 0,
+            graph_bytes: 0,
+            idle_bytes: 0,
+            pool_idle_bytes: 0,
+            graph_memory_bytes: 0,
+            unexplained_bytes: None,
+            peak_bytes: 0,
+        }
+    }
+
+    fn add_context(&mut self, context: &ContextSlot, looks: &mut Looks) {
+        self.contexts += 1;
+        self.peak_bytes = self.peak_bytes.saturating_add(context.peak_bytes);
         if context.gone_ns == 0 {
-            device.idle_bytes = device.idle_bytes.saturating_add(context.idle_bytes);
+            self.idle_bytes = self.idle_bytes.saturating_add(context.idle_bytes);
         }
         if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
-            (device.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
+            (self.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
         }
         // Both belong to the device: contexts on it repeat each other, and never add up. A context
         // that was never asked about them has 0.
@@ -194,39 +216,31 @@ pub(crate) fn devices(ledger: &Ledger, nvml: Option<&Nvml>) -> Vec<Device> {
             }
         }
     }
-    let of = |context| snapshot.contexts.get(&context).map(|slot| (slot.vendor, slot.device));
-    for alloc in &snapshot.allocs {
-        let Some((device, looks)) = of(alloc.context).and_then(|key| devices.get_mut(&key)) else { continue };
+
+    fn add_alloc(&mut self, alloc: &AllocSlot, looks: &mut Looks) {
         if alloc.kind == AllocKind::Async as u8 {
             looks.async_bytes = looks.async_bytes.saturating_add(alloc.bytes);
         }
-        match AllocKind::from_u8(alloc.kind).map(AllocKind::space) {
-            _ if alloc.flags & ALLOC_SPILLED != 0 => {
-                device.spilled_bytes = device.spilled_bytes.saturating_add(alloc.bytes);
-            }
-            Some(Space::Device) => device.tracked_bytes = device.tracked_bytes.saturating_add(alloc.bytes),
-            Some(Space::Managed) => device.managed_bytes = device.managed_bytes.saturating_add(alloc.bytes),
-            _ => {}
-        }
+        let sum = match AllocKind::from_u8(alloc.kind).map(AllocKind::space) {
+            _ if alloc.flags & ALLOC_SPILLED != 0 => &mut self.spilled_bytes,
+            Some(Space::Device) => &mut self.tracked_bytes,
+            Some(Space::Managed) => &mut self.managed_bytes,
+            _ => return,
+        };
+        *sum = sum.saturating_add(alloc.bytes);
     }
-    let execs = snapshot.execs.iter().map(|exec| (exec.context, held(exec).device));
-    for (context, bytes) in execs.chain(cache::parked_device(ledger)) {
-        if let Some((device, _)) = of(context).and_then(|key| devices.get_mut(&key)) {
-            device.graph_bytes = device.graph_bytes.saturating_add(bytes);
+
+    fn finish(mut self, looks: &Looks, ledger: &Ledger, nvml: Option<&Nvml>) -> Self {
+        self.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
+        self.graph_memory_bytes = looks.graph_memory.1;
+        let explained = self.explained_bytes();
+        self.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
+        if let Some(used) = nvml.and_then(|nvml| nvml.device_used(&self.uuid)) {
+            (self.used_bytes, self.used_age_ns, self.used_source) = (used, 0, "driver");
         }
+        self.unexplained_bytes = self.used_bytes.checked_sub(explained).filter(|_| self.used_bytes > 0);
+        self
     }
-    let finish = |(mut device, looks): (Device, Looks)| {
-        device.pool_idle_bytes = looks.pool.1.saturating_sub(looks.async_bytes);
-        device.graph_memory_bytes = looks.graph_memory.1;
-        let explained = device.explained_bytes();
-        device.used_age_ns = if looks.used_ns == 0 { 0 } else { ledger.age(looks.used_ns) };
-        if let Some(used) = nvml.and_then(|nvml| nvml.device_used(&device.uuid)) {
-            (device.used_bytes, device.used_age_ns, device.used_source) = (used, 0, "driver");
-        }
-        device.unexplained_bytes = device.used_bytes.checked_sub(explained).filter(|_| device.used_bytes > 0);
-        device
-    };
-    devices.into_values().map(finish).collect()
 }
 
 fn uuid(bytes: &[u8; 16]) -> String {
@@ -320,70 +334,4 @@ pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
         explained_bytes,
         unexplained_bytes,
     }
-}
-
-/// How a number moved over the samples.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Growth {
-    pub what: &'static str,
-    pub first: u64,
-    pub last: u64,
-    pub peak: u64,
-    /// Change per minute between the first and the last sample.
-    pub per_minute: f64,
-    /// Change over the last minute, or since the first sample if that is younger.
-    pub last_minute: i64,
-}
-
-type Column = (&'static str, fn(&SampleSlot) -> u64);
-
-/// What samples hold, by name.
-pub(crate) const COLUMNS: &[Column] = &[
-    ("device_live_bytes", |sample| sample.device_live),
-    ("host_live_bytes", |sample| sample.host_live),
-    ("managed_live_bytes", |sample| sample.managed_live),
-    ("allocs_live", |sample| sample.allocs_live),
-    ("graphs_live", |sample| sample.graphs_live),
-    ("execs_live", |sample| sample.execs_live),
-    ("graph_host_bytes", |sample| sample.graph_host_bytes),
-    ("rss_bytes", |sample| sample.rss),
-    ("device_used_bytes", |sample| sample.device_used),
-    ("device_idle_bytes", |sample| sample.device_idle),
-];
-
-/// Every sample, by the names of its columns.
-pub(crate) fn samples(ledger: &Ledger) -> Vec<BTreeMap<&'static str, u64>> {
-    let row = |sample| {
-        let mut row: BTreeMap<_, _> = COLUMNS.iter().map(|&(name, column)| (name, column(sample))).collect();
-        row.insert("age_ns", ledger.age(sample.time_ns));
-        row
-    };
-    ledger.snapshot.samples.iter().map(row).collect()
-}
-
-/// Columns of what is looked at rather than counted: 0 is "not seen yet", and no value to grow from.
-const LOOKED_AT: [&str; 2] = ["rss_bytes", "device_used_bytes"];
-
-/// Growth of everything that samples hold; `None` with fewer than two samples.
-pub(crate) fn growth(ledger: &Ledger) -> Option<(u64, Vec<Growth>)> {
-    let (first, last) = (ledger.snapshot.samples.first()?, ledger.snapshot.samples.last()?);
-    let span_ns = last.time_ns.checked_sub(first.time_ns).filter(|&span| span > 0)?;
-    let recent = last.time_ns.saturating_sub(60_000_000_000);
-    let minute_ago = ledger.snapshot.samples.iter().rfind(|sample| sample.time_ns <= recent).unwrap_or(first);
-    let rows = COLUMNS.iter().map(|&(what, column)| {
-        let seen = |sample: &&SampleSlot| !LOOKED_AT.contains(&what) || column(sample) > 0;
-        let first = ledger.snapshot.samples.iter().find(seen).unwrap_or(first);
-        let minute_ago = if minute_ago.time_ns < first.time_ns { first } else { minute_ago };
-        let span_ns = last.time_ns.saturating_sub(first.time_ns).max(1);
-        let (from, to) = (column(first), column(last));
-        Growth {
-            what,
-            first: from,
-            last: to,
-            peak: ledger.snapshot.samples.iter().map(column).max().unwrap_or(0),
-            per_minute: (to as f64 - from as f64) * 60e9 / span_ns as f64,
-            last_minute: super::changes::minus(to, column(minute_ago)),
-        }
-    });
-    Some((span_ns, rows.collect()))
 }

@@ -23,7 +23,7 @@ fn real(cache: &Cache) -> String {
     )
 }
 
-/// The share of launches that found their exec ready; empty without launches.
+/// The share of launches whose graph was ready to run; empty without launches.
 pub(crate) fn hit_rate(cache: &Cache) -> String {
     units::percent(cache.hits, cache.launches)
 }
@@ -32,9 +32,8 @@ pub(crate) fn hit_rate(cache: &Cache) -> String {
 pub(crate) fn thrash_words(thrash: &Thrash) -> String {
     let last = thrash.last_age_ns.map(|age| format!(", last {} ago", units::span(age))).unwrap_or_default();
     format!(
-        "the graph cache thrashed {}{last}: raise {}, as {}={}",
+        "the graph cache thrashed {}{last}: raise its bound, for example {}={}",
         count(thrash.times, "time"),
-        thrash.raise,
         thrash.raise,
         thrash.to
     )
@@ -71,7 +70,7 @@ pub(crate) fn lines(cache: &Cache) -> Vec<String> {
     };
     let ready = match hit_rate(cache) {
         rate if rate.is_empty() => String::new(),
-        rate => format!("{rate} of launches found their exec ready, "),
+        rate => format!("{rate} of launches were ready to run, "),
     };
     lines.push(format!(
         "{ready}{}{mean}, {}, {}, {} {}",
@@ -132,73 +131,66 @@ pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
     }
     writeln!(out, "\n{}", paint(HEAD, "graph cache"))?;
     let reason = clean(&cache.reason).into_owned();
-    line(out, cache.state, if cache.state == "on" { "handles are gpumem's own" } else { "" }, &reason)?;
-    let n = units::number;
+    let on = if cache.state == "on" { "the program's exec handles are gpumem's own" } else { "" };
+    line(out, cache.state, on, &reason)?;
     if cache.pinned > 0 {
-        line(out, &n(cache.pinned), "pinned handles", &pinned_words(cache))?;
+        line(out, &units::number(cache.pinned), "pinned handles", &pinned_words(cache))?;
     }
-    if !cache.seen() {
-        return Ok(());
+    if cache.seen() {
+        print_held(out, cache)?;
+        print_done(out, cache)?;
     }
-    let states = format!(
-        "{} resident, {} folded, {} gone, in {}",
-        n(cache.resident),
-        n(cache.folded),
-        n(cache.gone),
-        classes(cache.classes)
-    );
+    print_thrash(out, cache)
+}
+
+/// What it holds, and in which bounds.
+fn print_held(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+    let n = units::number;
+    let (resident, folded, gone) = (n(cache.resident), n(cache.folded), n(cache.gone));
+    let states = format!("{resident} resident, {folded} folded, {gone} gone, in {}", classes(cache.classes));
     line(out, &n(cache.handles), "virtual handles", &states)?;
-    line(out, &n(cache.real_execs), "real execs", &format!("{}, GPUMEM_GRAPH_CACHE", bound(cache.max_execs, n)))?;
+    line(out, &n(cache.real_execs), "real execs", &format!("{} (GPUMEM_GRAPH_CACHE)", bound(cache.max_execs, n)))?;
     if cache.parked_execs > 0 {
         let bytes = units::bytes(cache.parked_host_bytes_estimated.saturating_add(cache.parked_device_bytes_estimated));
-        line(
-            out,
-            &n(cache.parked_execs),
-            "of them parked",
-            &format!("~{bytes}, of no handle, for the next of their class"),
-        )?;
+        let remark = format!("~{bytes}, used by no handle now; the next handle of their class takes one");
+        line(out, &n(cache.parked_execs), "of them parked", &remark)?;
     }
-    let of = format!("{}, GPUMEM_GRAPH_CACHE_BYTES", bound(cache.max_bytes, units::bytes));
-    line(out, &units::bytes(cache.real_bytes_estimated), "real execs, host and device", &format!("estimated, {of}"))?;
-    line(out, &units::bytes(cache.source_bytes), "sources", "what is kept of every graph behind a handle")?;
+    let remark = format!("estimated; {} (GPUMEM_GRAPH_CACHE_BYTES)", bound(cache.max_bytes, units::bytes));
+    line(out, &units::bytes(cache.real_bytes_estimated), "real execs, host and device", &remark)?;
+    let remark = "copies of the graphs behind the handles, to build execs again";
+    line(out, &units::bytes(cache.source_bytes), "sources", remark)?;
     if cache.folded_graphs > 0 || cache.folds > 0 {
-        let remark = format!(
-            "in {}; ever folded {}, built again {}",
-            units::bytes(cache.folded_graph_bytes),
-            n(cache.folds),
-            n(cache.unfolds)
-        );
+        let bytes = units::bytes(cache.folded_graph_bytes);
+        let remark = format!("they take {bytes}; folded so far: {}, built again: {}", n(cache.folds), n(cache.unfolds));
         line(out, &n(cache.folded_graphs), "graphs folded to recipes", &remark)?;
     }
+    Ok(())
+}
+
+/// What it did.
+fn print_done(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+    let n = units::number;
     let rate = hit_rate(cache);
     if !rate.is_empty() {
-        line(out, &rate, "hits", "launches that neither a retarget nor an instantiate came before")?;
+        line(out, &rate, "hits", "launches whose graph was ready to run")?;
     }
-    let mean = if cache.retargets == 0 {
-        String::new()
-    } else {
-        format!("{} each, {} set", units::span(cache.retarget_mean_ns), count(cache.nodes_set, "node"))
+    let mean = match cache.retargets {
+        0 => String::new(),
+        _ => format!("{} each, {} set", units::span(cache.retarget_mean_ns), count(cache.nodes_set, "node")),
     };
     line(out, &n(cache.retargets), "retargets", &mean)?;
-    let mut of = Vec::new();
-    for (times, what) in [
+    let reasons = [
         (cache.over_bound, "above a bound"),
-        (cache.made_anew, "while the device was behind, for an exec that retargets have slowed"),
-        (cache.fallback_instantiates, "after a retarget that was refused"),
-    ] {
-        if times > 0 {
-            of.push(format!("{} {what}", n(times)));
-        }
-    }
-    line(out, &n(cache.instantiations), "instantiates", &of.join(", "))?;
-    line(
-        out,
-        &n(cache.evictions),
-        "evictions",
-        &format!("{} recycled after a destroy", count(cache.recycled, "exec")),
-    )?;
+        (cache.made_anew, "for execs that retargets had slowed"),
+        (cache.fallback_instantiates, "after a refused retarget"),
+    ];
+    let reasons = reasons.iter().filter(|(times, _)| *times > 0);
+    let reasons: Vec<_> = reasons.map(|&(times, what)| format!("{} {what}", n(times))).collect();
+    line(out, &n(cache.instantiations), "instantiates", &reasons.join(", "))?;
+    let reused = format!("{} reused after a destroy", count(cache.recycled, "exec"));
+    line(out, &n(cache.evictions), "evictions", &reused)?;
     for (times, what, remark) in [
-        (cache.one_by_one, "launches node by node", "no real exec could be had"),
+        (cache.one_by_one, "launches node by node", "no real exec could be made"),
         (cache.oom_retries, "retries after out-of-memory", ""),
         (cache.graph_trims, "trims of the driver's graph memory", ""),
     ] {
@@ -207,11 +199,10 @@ pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
         }
     }
     let remark = format!(
-        "time of instantiates that were not needed, estimated, less {} that launches took to get their execs",
+        "estimated: the time of instantiates that were not needed, minus {} that launches spent on getting their execs",
         units::span(cache.miss_ns)
     );
-    line(out, &units::span(cache.saved_ns.unsigned_abs()), saved(cache), &remark)?;
-    print_thrash(out, cache)
+    line(out, &units::span(cache.saved_ns.unsigned_abs()), saved(cache), &remark)
 }
 
 fn classes(n: u64) -> String {

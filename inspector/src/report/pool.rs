@@ -81,7 +81,7 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std:
     let frees = match pool.free {
         _ if pool.state != "on" => "",
         "deferred" => "frees never wait",
-        _ => "frees wait as the driver's do",
+        _ => "frees wait as they do without gpumem",
     };
     line(out, pool.state, frees, &reason)?;
     if pool.seen() {
@@ -94,18 +94,19 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std:
 
 /// What it keeps, and in which bounds.
 fn print_kept(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
-    let remark =
-        format!("in {}; {}, GPUMEM_POOL_MAX; NVML counts them as used", count(pool.idle_blocks, "block"), bound(pool));
+    let remark = format!(
+        "in {}; {} (GPUMEM_POOL_MAX); NVML counts idle memory as used",
+        count(pool.idle_blocks, "block"),
+        bound(pool)
+    );
     line(out, &units::bytes(pool.idle_bytes), "idle", &remark)?;
-    let decay = match pool.decay_ns {
-        0 => ("never", "idle memory goes back by time alone"),
-        _ => ("", "after which idle memory goes back"),
-    };
-    let time = if pool.decay_ns == 0 { decay.0.to_owned() } else { units::span(pool.decay_ns) };
-    line(out, &time, decay.1, "GPUMEM_POOL_DECAY")?;
+    match pool.decay_ns {
+        0 => line(out, "-", "idle memory is not given back with time", "GPUMEM_POOL_DECAY=0")?,
+        ns => line(out, &units::span(ns), "until idle memory goes back to the driver", "GPUMEM_POOL_DECAY")?,
+    }
     if pool.spilled_live_bytes > 0 || pool.spills > 0 {
-        let ever = format!("{} in {} ever", units::bytes(pool.spilled_bytes), count(pool.spills, "allocation"));
-        line(out, &units::bytes(pool.spilled_live_bytes), "spilled: live outside of the device's memory", &ever)?;
+        let ever = format!("{} in {} so far", units::bytes(pool.spilled_bytes), count(pool.spills, "allocation"));
+        line(out, &units::bytes(pool.spilled_live_bytes), "live outside of the device's memory (spilled)", &ever)?;
     }
     Ok(())
 }
@@ -115,24 +116,29 @@ fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     let n = units::number;
     let rate = hit_rate(pool);
     if !rate.is_empty() {
-        let of = format!("{} of kept blocks, {} new, {} past the pool", n(pool.hits), n(pool.misses), n(pool.passed));
+        let of = format!(
+            "{} reused, {} from the driver, {} bypassed the pool",
+            n(pool.hits),
+            n(pool.misses),
+            n(pool.passed)
+        );
         line(out, &rate, "hits", &of)?;
     }
-    line(out, &n(pool.kept), "frees that kept the block", "")?;
+    line(out, &n(pool.kept), "frees whose block the pool kept", "")?;
     let barriers = pool.barriers.saturating_add(pool.barriers_saved);
     if barriers > 0 {
-        let saved = format!("{} more frees needed none: nothing was submitted since", n(pool.barriers_saved));
-        line(out, &n(pool.barriers), "barriers", &saved)?;
+        let waited = format!("frees waited for the GPU, {} did not need to", n(pool.barriers_saved));
+        line(out, &n(pool.barriers), &waited, "")?;
     }
-    line(out, &n(pool.released), "blocks given back", &units::bytes(pool.released_bytes))?;
+    line(out, &n(pool.released), "blocks given back to the driver", &units::bytes(pool.released_bytes))?;
     for (times, what, remark) in [
-        (pool.flushes, "times emptied", "an allocation ran out"),
+        (pool.flushes, "times everything was given back", "an allocation had run out of memory"),
         (pool.trims, "times trimmed", "gpumem trim"),
         (pool.limit_refusals, "allocations over the limit", "GPUMEM_LIMIT"),
-        (pool.press_refusals, "allocations refused once", "for the program to give back what it strands"),
+        (pool.press_refusals, "allocations refused once", "so that the program frees what it strands"),
         (
             pool.freed_in_graph,
-            "allocations freed while a live graph refers to them",
+            "allocations freed while a live graph still refers to them",
             "gpumem events --kind freed-in-graph",
         ),
     ] {

@@ -53,13 +53,13 @@ pub(crate) struct Whom<'a> {
 pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
     let who = format!("pid {} ({})", whom.pid, whom.name);
     let Some(process) = whom.process.filter(|_| whom.status.life == Life::Running) else {
-        return Err(Failure::nothing(format!("{who} does not run: {}", whom.status.text()))
+        return Err(Failure::nothing(format!("{who} is not running: {}", whom.status.text()))
             .fix("only running processes take commands"));
     };
     let path = socket_path(whom.ledger);
     let no_socket = || {
         Failure::error(format!("{who} takes no commands: there is no control socket {}", path.display()))
-            .fix("it was started with GPUMEM_CONTROL=0, or gpumem events says why the socket could not be made")
+            .fix("it was started with GPUMEM_CONTROL=0, or the socket could not be made: gpumem events says why")
     };
     let meta = std::fs::symlink_metadata(&path).map_err(|_| no_socket())?;
     if !meta.file_type().is_socket() || meta.uid() != process.uid {
@@ -80,10 +80,10 @@ pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
         Trouble::Unsent(error) if error.kind() == ErrorKind::ConnectionRefused => no_socket(),
         Trouble::Unsent(error) => Failure::io(format!("cannot ask {who}"), &error),
         // What has not begun once its sender is gone is not carried out.
-        Trouble::Unanswered(error) if late(&error) => {
-            Failure::error(format!("{silent}: what it has begun may still happen, what it has not will not"))
-                .fix(stopped)
-        }
+        Trouble::Unanswered(error) if late(&error) => Failure::error(format!(
+            "{silent}: if it has begun the command, it may still finish it; else nothing will happen"
+        ))
+        .fix(stopped),
         Trouble::Unanswered(error) => Failure::io(format!("{who} was asked and gave no answer"), &error),
     })?
 }
@@ -101,7 +101,7 @@ fn exchange(path: &Path, server: (u32, u32), line: &str) -> std::result::Result<
     Ok(match answer.split_once(' ').unwrap_or((&answer, "")) {
         ("ok", text) => Ok(text.to_owned()),
         ("error", why) => Err(Failure::error(format!("it refused: {why}"))),
-        _ => Err(Failure::error("what answered is not a libgpumem.so")),
+        _ => Err(Failure::error("the answer did not come from a libgpumem.so")),
     })
 }
 

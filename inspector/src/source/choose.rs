@@ -70,7 +70,7 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
     let dead: Vec<&Found> = dead.collect();
     let last = dead.iter().min_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
     let Some(last) = last else {
-        return Failure::nothing(format!("{name} is neither a pid, nor a file, nor the name of a process that runs"))
+        return Failure::nothing(format!("{name} is not a pid, a file or the name of a running process"))
             .fix("gpumem ps lists the processes");
     };
     let others = match dead.len() {
@@ -78,10 +78,10 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
         n => format!(", the last of {n}"),
     };
     let status = last.status().map(super::life::Status::text).unwrap_or_default();
-    let failure = Failure::nothing(format!("no process {name} runs any more; pid {} {status}{others}", last.pid));
+    let failure = Failure::nothing(format!("no process {name} is running; pid {} {status}{others}", last.pid));
     failure.fix(match asked.live {
         true => "only running processes take commands".into(),
-        false => format!("for what it left: {}", (asked.retype)(last.pid)),
+        false => format!("to see what it left, type: {}", (asked.retype)(last.pid)),
     })
 }
 
@@ -130,10 +130,11 @@ pub(crate) fn read(world: &World, found: &Found) -> Result<Opened> {
 fn no_ledger(found: &Found, driver: bool) -> Failure {
     let who = format!("pid {} ({})", found.pid, found.name());
     if driver {
-        Failure::nothing(format!("{who} has libgpumem.so and the driver, and recorded nothing"))
+        Failure::nothing(format!("{who} has loaded libgpumem.so and the driver, and has recorded nothing"))
             .fix(format!("it may not have used the GPU yet; gpumem doctor {} looks for the reason", found.pid))
     } else {
-        Failure::nothing(format!("{who} has libgpumem.so and has made no GPU call yet")).fix("wait until it has")
+        Failure::nothing(format!("{who} has loaded libgpumem.so and has made no GPU call yet"))
+            .fix("try again once it has")
     }
 }
 
@@ -167,8 +168,8 @@ fn of_pid(world: &World, pid: u32, file: &Path) -> Result<Opened> {
     let who = format!("pid {pid} ({})", process.name);
     match process.mapped(world) {
         Ok(_) => Err(Failure::nothing(format!("{who} runs without libgpumem.so"))
-            .fix("it has to be started with it: gpumem run -- COMMAND")),
-        Err(_) => Err(Failure::error(format!("{who} belongs to user {} and cannot be looked at", process.uid))
+            .fix("start it again with: gpumem run -- COMMAND")),
+        Err(_) => Err(Failure::error(format!("{who} belongs to user {} and cannot be inspected", process.uid))
             .fix(crate::failure::as_root())),
     }
 }
@@ -190,14 +191,14 @@ fn only_one(world: &World, asked: &Asked) -> Result<Opened> {
         ([one], _) => read(world, one),
         ([], [_, ..]) if asked.live => {
             let left = match dead.len() as u64 {
-                1 => "there is 1 ledger of a dead one".into(),
-                n => format!("there are {} of dead ones", text::count(n, "ledger")),
+                1 => "there is 1 ledger of an ended process".into(),
+                n => format!("there are {} of ended processes", text::count(n, "ledger")),
             };
-            Err(Failure::nothing(format!("no process with libgpumem.so runs; {left}"))
+            Err(Failure::nothing(format!("no process with libgpumem.so is running; {left}"))
                 .fix("only running processes take commands; start one with: gpumem run -- COMMAND"))
         }
         ([], [one]) => {
-            tracing::info!("no process runs; this is what pid {} left", one.pid);
+            tracing::info!("no process is running; this is what pid {} left", one.pid);
             read(world, one)
         }
         ([], []) => Err(nothing(world, &survey)),

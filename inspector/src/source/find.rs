@@ -106,15 +106,37 @@ fn for_lists(kind: TableKind) -> bool {
     matches!(kind, TableKind::Strings | TableKind::Counters | TableKind::Contexts | TableKind::Samples)
 }
 
+/// Device and inode of every ledger that was looked at.
+type Known = HashSet<(u64, u64)>;
+
 /// Looks through this user's directories and through every process that can be seen.
 pub(crate) fn survey(world: &World) -> Survey {
     let processes = Process::all(world);
-    let by_id: HashMap<ProcessId, &Process> = processes.iter().map(|process| (process.id(), process)).collect();
     let mut survey = Survey::default();
-    let mut known = HashSet::new();
+    let mut known = Known::new();
+    let by_id: HashMap<ProcessId, &Process> = processes.iter().map(|process| (process.id(), process)).collect();
     for dir in std::iter::once(&world.own_dir).chain(&world.more_dirs) {
-        let Some(folder) = survey.open(world, dir) else { continue };
-        for (name, id) in survey.ledgers_in(&folder) {
+        if let Some(folder) = survey.open(world, dir) {
+            survey.look_through(world, &folder, &by_id, &mut known);
+        }
+    }
+    for process in &processes {
+        survey.look_at(world, process, &mut known);
+    }
+    survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), found.pid));
+    survey
+}
+
+impl Survey {
+    /// Adds the ledgers in a directory.
+    fn look_through(
+        &mut self,
+        world: &World,
+        folder: &Rc<Folder>,
+        by_id: &HashMap<ProcessId, &Process>,
+        known: &mut Known,
+    ) {
+        for (name, id) in self.ledgers_in(folder) {
             let process = by_id.get(&id).copied();
             // It went away meanwhile, or lies in a directory that was looked through under another name.
             let Ok(seen) = folder.look(&name) else { continue };
@@ -125,58 +147,57 @@ pub(crate) fn survey(world: &World) -> Survey {
             if let Some(process) = process.filter(|process| seen.owner != process.uid && seen.owner != 0) {
                 let (pid, user, owner) = (process.pid, process.uid, seen.owner);
                 let path = path.display();
-                survey.warnings.push(format!(
-                    "{path} is named after pid {pid} of user {user}, and belongs to user {owner}: it is left out"
+                self.warnings.push(format!(
+                    "{path} is named after pid {pid} of user {user}, but belongs to user {owner}: it is ignored"
                 ));
                 continue;
             }
-            let owner = Owner::Only(owner_of(world, &folder, &seen, process));
+            let owner = Owner::Only(owner_of(world, folder, &seen, process));
             let file = open::file_at(folder.dir(), Path::new(&name), &path, owner);
             // What was opened is what is judged, and maybe removed.
             let seen = file.as_ref().ok().and_then(|file| Seen::of_file(file).ok()).unwrap_or(seen);
-            survey.add(world, path, file, id.pid, process, Some(At { folder: Rc::clone(&folder), name, seen }));
+            self.add(world, path, file, id.pid, process, Some(At { folder: Rc::clone(folder), name, seen }));
         }
     }
-    for process in &processes {
-        let Ok(mapped) = process.mapped(world) else { continue };
+
+    /// Adds a process that has the shim, with its ledger if that was not seen in a directory.
+    fn look_at(&mut self, world: &World, process: &Process, known: &mut Known) {
+        let Ok(mapped) = process.mapped(world) else { return };
         if !mapped.shim {
-            continue;
+            return;
         }
         let expected = match process.ledger_path(world) {
             Ok(path) => path,
             Err(error) => {
-                survey.warnings.push(format!("pid {}: its environment cannot be read: {}", process.pid, plain(&error)));
-                continue;
+                let why = plain(&error);
+                self.warnings.push(format!("pid {}: its environment cannot be read: {why}", process.pid));
+                return;
             }
         };
         if world.narrow && !same_dir(&expected, &world.own_dir) {
-            continue;
+            return;
         }
         // A directory may have been seen already: as this user's own, or through another process.
         match identity(&expected) {
             Some(identity) if !known.insert(identity) => {}
             Some(_) => {
                 let file = open::file(&expected, Owner::Only(process.uid));
-                survey.add(world, expected, file, process.pid, Some(process), None);
+                self.add(world, expected, file, process.pid, Some(process), None);
             }
-            None if survey.found.iter().any(|found| found.process.as_ref() == Some(process)) => {}
+            None if self.found.iter().any(|found| found.process.as_ref() == Some(process)) => {}
             None => {
                 let (pid, process) = (process.pid, Some(process.clone()));
-                survey.found.push(Found { pid, process, what: What::NoLedger { mapped, expected }, at: None });
+                self.found.push(Found { pid, process, what: What::NoLedger { mapped, expected }, at: None });
             }
         }
     }
-    survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), found.pid));
-    survey
-}
 
-impl Survey {
     /// A directory of ledgers that may be looked through. One that the user named may be a link, and anybody's.
     fn open(&mut self, world: &World, dir: &Path) -> Option<Rc<Folder>> {
         match Folder::open(dir, world.narrow) {
             Ok(folder) if world.uid != 0 && !world.narrow && ![0, world.uid].contains(&folder.owner()) => {
                 let owner = folder.owner();
-                self.warnings.push(format!("{} belongs to user {owner} and is left out", dir.display()));
+                self.warnings.push(format!("{} belongs to user {owner} and is ignored", dir.display()));
                 None
             }
             Ok(folder) => Some(Rc::new(folder)),

@@ -144,72 +144,75 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Every hook becomes a jump to the real function; nothing is recorded.
+    /// gpumem does nothing: every call goes straight to the real function, and nothing is recorded.
     disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0";
     /// Directory of the ledgers, instead of $XDG_RUNTIME_DIR/gpumem, /dev/shm/gpumem-UID or /tmp/gpumem-UID.
     dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "";
-    /// Frames of a call stack that are kept; 0 takes no stacks.
+    /// Most frames of a call stack that are recorded; 0 records no stacks.
     stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32";
-    /// Smallest allocation whose stack is taken.
+    /// Smallest allocation whose call stack is recorded.
     stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0";
-    /// Largest size of the ledger; what does not fit is counted and dropped.
+    /// Largest size of the ledger; records that do not fit are dropped and counted.
     ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB";
-    /// Record and change nothing: auto does so under tools and on drivers that were never tested.
+    /// Only record, change nothing; auto does so under GPU tools and on drivers newer than any tested one.
     record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto";
-    /// What goes to stderr.
+    /// What gpumem writes to stderr.
     log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn";
     /// One line of totals on stderr when the program exits.
     summary: bool = "GPUMEM_SUMMARY", Kind::Bool, "0";
-    /// Events that the ledger keeps, the newest ones.
+    /// How many events the ledger keeps: the newest ones.
     events: u64 = "GPUMEM_EVENTS", Kind::Count { min: 64, max: 1 << 20 }, "4096";
-    /// Tag of everything that the program itself does not tag.
+    /// Tag of every allocation and graph that the program itself does not tag.
     tag: Option<String> = "GPUMEM_TAG", Kind::Text, "";
-    /// The control thread: heartbeat, samples over time, commands from gpumem.
+    /// Run the control thread: heartbeat, samples over time, commands from gpumem.
     control: bool = "GPUMEM_CONTROL", Kind::Bool, "1";
-    /// Real graph execs that the graph cache keeps at most; 0 turns the graph cache off.
+    /// Most real graph execs that the graph cache keeps; 0 turns the graph cache off.
     graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512";
-    /// Host and device bytes that those execs may take, estimated; 0 sets no bound of bytes.
+    /// Most host and device bytes that those execs may take, estimated; 0 sets no bound.
     graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB";
-    /// How long an exec is not launched before another graph of its class may take it; 0 waits for a bound.
+    /// An exec that was not launched for so long may be given to another graph of its class; with 0 only when a bound is reached.
     graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s";
-    /// Graphs that the program keeps are folded to a recipe while idle; 0 leaves them with the driver.
+    /// Fold idle graphs of the program to a compact recipe; 0 leaves them with the driver.
     graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1";
-    /// HIP execs are retargeted too, by hipGraphExecUpdate; 0 instantiates them anew instead.
+    /// Retarget HIP execs too, by hipGraphExecUpdate; 0 instantiates them anew.
     hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0";
-    /// Freed device memory is kept for the next allocation of its size; 0 leaves every call to the driver.
+    /// Keep freed device memory for the next allocation of its size; 0 leaves every call to the driver.
     pool: bool = "GPUMEM_POOL", Kind::Bool, "1";
-    /// strict: a free waits as the driver's does; deferred: it never waits, its block comes back later.
+    /// strict: a free waits as it does without gpumem; deferred: a free never waits, and its block is reused later.
     free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict";
-    /// Idle bytes that the pool keeps on each device at most; unset, a quarter of it.
+    /// Most idle bytes that the pool keeps on each device; unset: a quarter of its memory.
     pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "";
-    /// Time over which idle memory goes back to the driver; 0 keeps it up to GPUMEM_POOL_MAX.
+    /// Within this time idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX.
     pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s";
-    /// Device memory that this process may take on each device; what is over it runs out.
+    /// Most memory that this process may take on each device; a request beyond it fails as out of memory.
     limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "";
-    /// Buffers that a pool of the program grows by are placed in managed memory.
+    /// Place the buffers by which the program's own pool grows in managed memory.
     pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0";
-    /// Where an allocation goes that has run out: an error, managed memory or pinned host memory.
+    /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.
     oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none";
-    /// Lines on stderr when device memory runs out: what was asked for, and the call sites that hold most.
+    /// When device memory runs out, name on stderr the request and the call sites that hold most.
     oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1";
-    /// Call sites that keep asking for more while older buffers lie unused: named, pressed to give back, spilled.
+    /// What to do where a call site asks for larger and larger buffers while its older ones lie unused: report it, press (refuse once, so that the program frees) or spill its growth to managed memory.
     stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report";
-    /// This program frees its own caches and retries when an allocation fails, so that press is safe.
+    /// The program frees its own caches and retries when an allocation fails, so GPUMEM_STRANDED=press is safe.
     stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0";
-    /// What reused memory is filled with, to find programs that read it before they write it.
+    /// Fill reused memory, to find programs that read memory before they write it.
     pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none";
-    /// Freed bytes that are held back from reuse, to find programs that use memory after its free.
+    /// Freed bytes that are not reused yet, to find programs that use memory after its free.
     quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0";
-    /// Frees look whether a live graph still refers to the memory: counted, and named in the events.
+    /// Check at each free whether a live graph still refers to the memory; count it, and show it in the events.
     freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0";
-    /// File that a trace of every allocation and free is written to.
+    /// Write a trace of every allocation and free to this file.
     record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "";
 }
 
 /// Variables that the inspector alone reads: name and meaning.
 pub const INSPECTOR: &[(&str, &str)] = &[
-    ("GPUMEM_LIB", "libgpumem.so for gpumem run, instead of the one found beside the gpumem binary"),
-    ("GPUMEM_INSPECTOR_LOG", "what gpumem itself logs on stderr, as a tracing filter: debug, gpumem_inspector=trace"),
+    ("GPUMEM_LIB", "the libgpumem.so that gpumem run preloads, instead of the one beside the gpumem binary"),
+    (
+        "GPUMEM_INSPECTOR_LOG",
+        "what gpumem itself logs on stderr: a tracing filter, for example debug or gpumem_inspector=trace",
+    ),
 ];
 
 impl Settings {
@@ -336,11 +339,11 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "GPUMEM_DIR=\"here\" is refused: allowed is an absolute path; it counts as unset",
+                "GPUMEM_DIR=\"here\" is refused: allowed is an absolute path; the variable counts as unset",
                 "GPUMEM_STACKS=\"129\" is refused: allowed is a number from 0 to 128; 32 is used",
-                "GPUMEM_LEDGER_MAX=\"1KB\" is refused: allowed is bytes from 1MiB to 4GiB, as 256MiB or 1G; 256MiB is used",
-                "GPUMEM_STAKS is no variable of gpumem and does nothing; GPUMEM_STACKS was meant?",
-                "GPUMEM_WHATEVER_THIS_IS is no variable of gpumem and does nothing",
+                "GPUMEM_LEDGER_MAX=\"1KB\" is refused: allowed is bytes from 1MiB to 4GiB, such as 256MiB or 1G; 256MiB is used",
+                "unknown variable GPUMEM_STAKS ignored; did you mean GPUMEM_STACKS?",
+                "unknown variable GPUMEM_WHATEVER_THIS_IS ignored",
             ]
         );
     }
@@ -350,7 +353,7 @@ mod tests {
         let ms = 1_000_000;
         let (settings, complaints) = read(&[("GPUMEM_GRAPH_IDLE", "5")]);
         assert_eq!(settings.graph_idle, 1000 * ms);
-        let line = "GPUMEM_GRAPH_IDLE=\"5\" is refused: allowed is a time, as 500ms, 1s or 2m, or 0; 1s is used";
+        let line = "GPUMEM_GRAPH_IDLE=\"5\" is refused: allowed is a time such as 500ms, 1s or 2m, or 0; 1s is used";
         assert_eq!(complaints, [line]);
     }
 
@@ -372,7 +375,7 @@ mod tests {
         let (settings, complaints) = read(&[("GPUMEM_POOL_MAX", "0"), ("GPUMEM_LIMIT", "4GiB")]);
         assert_eq!((settings.pool_max, settings.limit, complaints.len()), (Some(0), Some(4 << 30), 0));
         let (settings, complaints) = read(&[("GPUMEM_LIMIT", "0")]);
-        let line = "GPUMEM_LIMIT=\"0\" is refused: allowed is bytes, 1MiB or more, as 4096, 64KiB, 256MiB, 1G; it counts as unset";
+        let line = "GPUMEM_LIMIT=\"0\" is refused: allowed is bytes, 1MiB or more, such as 4096, 64KiB, 256MiB, 1G; the variable counts as unset";
         assert_eq!((settings.limit, &complaints[..]), (None, &[line.to_owned()][..]));
     }
 }

@@ -10,6 +10,10 @@ use rules::House;
 use source::Crate;
 use std::path::{Path, PathBuf};
 
+/// Lines of a function, from its signature to the closing brace, and of a file.
+const LONGEST_FUNCTION: usize = 60;
+const LONGEST_FILE: usize = 400;
+
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests have a folder").to_owned()
 }
@@ -32,4 +36,16 @@ fn keeps_its_layers(house: &House) -> Crate {
 #[test]
 fn the_inspector_keeps_its_layers() {
     keeps_its_layers(&inspector::HOUSE);
+}
+
+#[test]
+fn the_inspector_has_no_long_function_and_no_long_file() {
+    let all = inspector::HOUSE.read(&top());
+    let functions = all.functions.iter().filter(|function| function.lines > LONGEST_FUNCTION);
+    let functions =
+        functions.map(|long| format!("{}:{}: fn {}: {}", long.file.display(), long.line, long.name, long.lines));
+    let files = all.lines.iter().filter(|(_, lines)| **lines > LONGEST_FILE);
+    let files = files.map(|(file, lines)| format!("{}: {lines}", file.display()));
+    let long = lines(functions.chain(files));
+    assert!(long.is_empty(), "lines beyond {LONGEST_FUNCTION} a function and {LONGEST_FILE} a file:\n{long}");
 }

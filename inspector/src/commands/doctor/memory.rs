@@ -58,8 +58,11 @@ fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
         });
     }
     if pool.limit_refusals > 0 {
-        return finding(format!("{} ran out at the limit", text::count(pool.limit_refusals, "allocation")))
-            .fix("a higher GPUMEM_LIMIT, by gpumem set too, if the device has that much");
+        return finding(format!(
+            "{} refused at the limit of this process",
+            text::count(pool.limit_refusals, "allocation")
+        ))
+        .fix("raise GPUMEM_LIMIT, with gpumem set if you like, if the device has that much");
     }
     Finding::new("memory", Severity::Ok, "no allocation ran out of memory")
 }

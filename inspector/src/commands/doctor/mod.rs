@@ -28,16 +28,16 @@ use std::io::Write;
 /// Check this machine and the processes with the shim: each finding with what to do about it
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Look at this process too, with or without the shim; by default at every one that has it
+    /// Check this process, with or without the shim [default: every process that has the shim]
     #[arg(value_name = "PID", value_parser = pid)]
     pid: Option<u32>,
-    /// Also what is as it should be
+    /// Also show the checks that are in order
     #[arg(long)]
     all: bool,
 }
 
 fn pid(text: &str) -> std::result::Result<u32, String> {
-    choose::pid(text).ok_or_else(|| "a pid is wanted, a number: gpumem ps lists them".into())
+    choose::pid(text).ok_or_else(|| "a pid is a number: gpumem ps lists them".into())
 }
 
 #[derive(Serialize)]

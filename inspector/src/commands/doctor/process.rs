@@ -30,7 +30,7 @@ pub(super) fn check(world: &World, found: &Found, named: bool) -> Vec<Finding> {
         What::Unreadable { why, .. } => {
             let (severity, fix) = match found.process {
                 Some(_) => (Severity::Error, ""),
-                None => (Severity::Warning, "gpumem clean --all removes what the dead have left"),
+                None => (Severity::Warning, "gpumem clean --all removes what ended processes have left"),
             };
             vec![Finding::new("ledger", severity, why.what.clone()).fix(why.fix.clone().unwrap_or(fix.to_owned()))]
         }
@@ -122,7 +122,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
 
 fn dropped(summary: &Snapshot) -> Finding {
     match summary.counter(counters::DROPPED_RECORDS) {
-        0 => Finding::new("dropped", Severity::Ok, "every record fitted"),
+        0 => Finding::new("dropped", Severity::Ok, "every record fits"),
         n => Finding::new("dropped", Severity::Warning, format!("{} did not fit", text::count(n, "record")))
             .fix("start it with a larger GPUMEM_LEDGER_MAX, and with space where the ledger lies"),
     }
@@ -133,16 +133,15 @@ fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Ve
     let name = text::clean(&found.name()).into_owned();
     let finding = |severity, text: String| Finding::new("recording", severity, text);
     let mut findings = vec![match status.life {
-        Life::Killed => {
-            finding(Severity::Warning, format!("{name} was {}, without a goodbye", status.text())).fix(format!(
+        Life::Killed => finding(Severity::Warning, format!("{name} was {}, without closing its ledger", status.text()))
+            .fix(format!(
                 "SIGKILL, a crash, _exit or the system's out-of-memory killer; gpumem events {} shows its last events",
                 found.pid
-            ))
-        }
+            )),
         _ => finding(Severity::Info, format!("{name} {}", status.text())),
     }];
     if summary.cut.is_some() {
-        findings.push(Finding::new("ledger", Severity::Error, "its ledger is cut short: what lay behind is missing"));
+        findings.push(Finding::new("ledger", Severity::Error, "its ledger is cut short: the rest is missing"));
     }
     findings.push(left(summary, found.pid));
     findings.push(dropped(summary));
@@ -165,20 +164,21 @@ fn left(summary: &Snapshot, pid: u32) -> Finding {
     let parts = [(live.device, "device"), (live.managed, "managed"), (live.host, "host")];
     let parts = parts.iter().filter(|(bytes, _)| *bytes > 0);
     let parts: Vec<_> = parts.map(|&(bytes, what)| format!("{} {what}", units::bytes(bytes))).collect();
-    let held = format!("at its end it held {} in {}", parts.join(", "), text::count(live.count, "allocation"));
-    finding(Severity::Info, format!("{held}, which the driver has taken back"))
-        .fix(format!("nothing, unless it should have freed them: gpumem allocs {pid} shows whose they were"))
+    let held = format!("when it ended it held {} in {}", parts.join(", "), text::count(live.count, "allocation"));
+    finding(Severity::Info, format!("{held}; the driver has taken it back"))
+        .fix(format!("nothing, unless the program should have freed it: gpumem allocs {pid} shows the call sites"))
 }
 
 fn interception(summary: &Snapshot, interception: Option<Interception>) -> Finding {
     let reason = summary.text(summary.header.interception_reason);
-    let reason = if reason.is_empty() { "no reason was written down".into() } else { reason };
+    let reason = if reason.is_empty() { "no reason was recorded".into() } else { reason };
     match interception {
         Some(Interception::Complete) => Finding::new("interception", Severity::Ok, "complete"),
         Some(Interception::Partial) => Finding::new("interception", Severity::Warning, format!("partial: {reason}"))
             .fix("numbers are a lower bound; start the program itself under gpumem run"),
-        Some(Interception::None) => Finding::new("interception", Severity::Warning, format!("none: {reason}"))
-            .fix("calls go past the shim: RTLD_DEEPBIND, a static driver loader, or another preload that comes first"),
+        Some(Interception::None) => Finding::new("interception", Severity::Warning, format!("none: {reason}")).fix(
+            "calls do not reach the shim: RTLD_DEEPBIND, a static driver loader, or another preload that comes first",
+        ),
         None => Finding::new("interception", Severity::Warning, "unknown to this version of gpumem"),
     }
 }
@@ -207,12 +207,13 @@ fn graph_cache(ledger: &Ledger) -> Finding {
         "off" if ledger.settings().graph_cache == 0 => finding(Severity::Info, format!("off: {}", cache.reason))
             .fix("start it without GPUMEM_GRAPH_CACHE=0 to bound what graphs take"),
         "off" => finding(Severity::Info, format!("off: {}", cache.reason)),
-        "pinned" => finding(Severity::Info, format!("{}: {}", cache.reason, report::cache::pinned_words(&cache)))
-            .fix(format!("gpumem graphs --pinned --all {pid} says which and why; they are as without gpumem")),
+        "pinned" => finding(Severity::Info, format!("{}: {}", cache.reason, report::cache::pinned_words(&cache))).fix(
+            format!("gpumem graphs --pinned --all {pid} says which and why; pinned execs behave as without gpumem"),
+        ),
         "unused" => finding(Severity::Ok, cache.reason),
         _ if cache.one_by_one > 0 => {
             let launches = text::count(cache.one_by_one, "launch");
-            finding(Severity::Warning, format!("{launches} ran node by node, since no real exec could be had"))
+            finding(Severity::Warning, format!("{launches} ran node by node, because no real exec could be made"))
                 .fix("the device or the host was out of memory: gpumem stats says who holds it")
         }
         _ => finding(Severity::Ok, crate::report::cache::lines(&cache).join("; ")),
@@ -227,7 +228,7 @@ const THREADS: usize = 4;
 fn stacks(ledger: &Ledger) -> Finding {
     let snapshot = &ledger.snapshot;
     if snapshot.header.stack_depth == 0 {
-        return Finding::new("stacks", Severity::Info, "no call stacks are taken, so no call sites are known")
+        return Finding::new("stacks", Severity::Info, "no call stacks are recorded, so no call sites are known")
             .fix("start it with GPUMEM_STACKS above 0");
     }
     let settings = snapshot.text(snapshot.header.settings);
@@ -293,9 +294,9 @@ fn heartbeat(summary: &Snapshot, status: &Status) -> Finding {
     let late = monotonic_ns().saturating_sub(summary.header.heartbeat_ns);
     match summary.header.heartbeat_ns {
         0 => Finding::new("heartbeat", Severity::Info, "no control thread runs: no samples over time, no commands")
-            .fix("GPUMEM_CONTROL=1, unless it was switched off on purpose"),
+            .fix("start it with GPUMEM_CONTROL=1, unless you turned the thread off on purpose"),
         _ if status.life == Life::Running && late > LATE_NS => {
-            let finding = format!("the control thread has not looked for {}", units::span(late));
+            let finding = format!("the control thread has not reported for {}", units::span(late));
             Finding::new("heartbeat", Severity::Warning, finding)
                 .fix("the process is stopped, frozen or starved of processor time")
         }
@@ -308,7 +309,7 @@ pub(super) fn without_shim(world: &World, process: &Process) -> Finding {
     let who = text::clean(&process.name).into_owned();
     let finding = |severity, text: String| Finding::new("reach", severity, format!("{who} {text}")).of(process.pid);
     if process.mapped(world).is_err() {
-        return finding(Severity::Warning, format!("belongs to user {} and cannot be looked at", process.uid))
+        return finding(Severity::Warning, format!("belongs to user {} and cannot be inspected", process.uid))
             .fix(crate::failure::as_root());
     }
     let exe = world.proc.join(process.pid.to_string()).join("exe");

@@ -45,8 +45,8 @@ fn variables() -> Vec<Finding> {
 
 /// A variable of another project that stands for one of ours.
 pub(super) fn alias(alias: &Alias) -> Finding {
-    let said = format!("{} is set, which stands for {}={}", alias.name, alias.setting, alias.value);
-    Finding::new("variables", Severity::Info, said).fix(format!("where {} is set, that one counts", alias.setting))
+    let said = format!("{} is set; gpumem reads it as {}={}", alias.name, alias.setting, alias.value);
+    Finding::new("variables", Severity::Info, said).fix(format!("{} itself overrides it", alias.setting))
 }
 
 /// Less free space than this may cut a ledger short.
@@ -95,7 +95,7 @@ fn directory(dir: &Path, uid: u32, named: bool) -> Finding {
     let others = match mode & 0o022 {
         0 if uid == 0 || owner == uid || owner == 0 => None,
         0 => Some(format!("it belongs to user {owner}")),
-        0o020 => Some(format!("those of group {} can write there (mode {mode:o})", meta.gid())),
+        0o020 => Some(format!("members of group {} can write there (mode {mode:o})", meta.gid())),
         _ => Some(format!("anyone can write there (mode {mode:o})")),
     };
     if let Some(others) = others {
@@ -103,7 +103,7 @@ fn directory(dir: &Path, uid: u32, named: bool) -> Finding {
             true => format!("chmod go-w {word}, unless it is shared on purpose"),
             false => "set GPUMEM_DIR to a directory of your own, unless this one is shared on purpose".into(),
         };
-        return finding(Severity::Warning, format!("{shown} is of use, but {others}")).fix(fix);
+        return finding(Severity::Warning, format!("{shown} works, but {others}")).fix(fix);
     }
     match free_bytes(dir) {
         Some(free) if free < LITTLE_SPACE => {
@@ -234,7 +234,7 @@ fn nvml() -> Finding {
         true => Finding::new(
             "nvml",
             Severity::Ok,
-            "no libnvidia-ml.so: stats shows no device memory per process by the driver's books",
+            "no libnvidia-ml.so: gpumem stats cannot show what the driver counts for a process",
         ),
         false => Finding::new("nvml", Severity::Ok, "libnvidia-ml.so is installed"),
     }
@@ -250,16 +250,16 @@ fn proc(world: &World, survey: &Survey) -> Finding {
             .fix("run gpumem as the user of that process, or as root"),
         (None, true) => Finding::new("proc", Severity::Info, "/proc hides the processes of other users (hidepid)")
             .fix("run gpumem as the user of the process, or as root"),
-        (None, false) => Finding::new("proc", Severity::Ok, "processes can be looked at"),
+        (None, false) => Finding::new("proc", Severity::Ok, "processes can be inspected"),
     }
 }
 
 fn stale(survey: &Survey) -> Finding {
     let dead: Vec<_> = survey.found.iter().filter(|found| found.status().is_some() && !found.is_live()).collect();
     if dead.is_empty() {
-        return Finding::new("stale-ledgers", Severity::Ok, "no dead process has left a ledger that can be read");
+        return Finding::new("stale-ledgers", Severity::Ok, "no ledger of an ended process was found");
     }
-    let finding = format!("{} of dead processes, {}", text::count(dead.len() as u64, "ledger"), bytes_of(&dead));
+    let finding = format!("{} of ended processes, {}", text::count(dead.len() as u64, "ledger"), bytes_of(&dead));
     Finding::new("stale-ledgers", Severity::Info, finding)
         .fix("look at them with gpumem allocs PID; gpumem clean removes those older than a day")
 }
@@ -268,10 +268,10 @@ fn stale(survey: &Survey) -> Finding {
 fn other_versions(survey: &Survey) -> Option<Finding> {
     let dead: Vec<_> = survey.found.iter().filter(|found| found.is_dead_of_other_version()).collect();
     let ledgers = text::count(dead.len() as u64, "ledger");
-    let finding = format!("{ledgers} of other versions of gpumem, of dead processes, {}", bytes_of(&dead));
+    let finding = format!("{ledgers} of ended processes, written by other versions of gpumem, {}", bytes_of(&dead));
     (!dead.is_empty()).then(|| {
         Finding::new("stale-ledgers", Severity::Info, finding)
-            .fix("gpumem clean removes those older than a day, gpumem clean --all every one")
+            .fix("gpumem clean removes those older than a day, gpumem clean --all removes all")
     })
 }
 

@@ -6,7 +6,7 @@ use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::Result;
 use crate::model::sites::Sites;
-use crate::model::{Ledger, cache, execs, graphs, pool, totals};
+use crate::model::{Ledger, cache, execs, graphs, growth, pool, totals};
 use crate::source::choose;
 use crate::source::find::{self, What};
 use crate::source::life::real_ns;
@@ -24,7 +24,7 @@ use std::io::Write;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// In which form
+    /// The format
     #[arg(long, value_enum)]
     format: Format,
 }
@@ -203,20 +203,6 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
     let snapshot = &ledger.snapshot;
     let mut stacks: Vec<_> = snapshot.stacks.iter().collect();
     stacks.sort_by_key(|(reference, _)| **reference);
-    let alloc = move |alloc: &AllocSlot| Alloc {
-        address: alloc.addr,
-        bytes: alloc.bytes,
-        kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
-        time_unix_ns: real_ns(&snapshot.header, alloc.time_ns),
-        age_ns: ledger.age(alloc.time_ns),
-        serial: alloc.serial,
-        tid: alloc.tid,
-        tag: snapshot.text(alloc.tag).into_owned(),
-        context: alloc.context,
-        stream: alloc.stream,
-        flags: Ledger::flags(alloc),
-        stack: alloc.stack,
-    };
     Everything {
         process: ledger.head(),
         live: totals::live(snapshot),
@@ -226,7 +212,7 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
         cache: cache::of(ledger),
         pool: pool::of(ledger),
         counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
-        samples: totals::samples(ledger),
+        samples: growth::samples(ledger),
         stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| Stack {
             stack,
             frames: ledger.symbols.stack(snapshot.frames(slot)),
@@ -235,8 +221,34 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
             graphs: slot.graphs,
             execs: slot.execs,
         }),
-        allocations: Lazy::of(snapshot.allocs.iter().collect(), alloc),
-        graphs: Lazy::of(snapshot.graphs.iter().collect(), move |graph: &GraphSlot| Graph {
+        allocations: Lazy::of(snapshot.allocs.iter().collect(), |alloc| Alloc::of(ledger, alloc)),
+        graphs: Lazy::of(snapshot.graphs.iter().collect(), |graph| Graph::of(ledger, graph)),
+        execs: Lazy::of(snapshot.execs.iter().collect(), |exec| Exec::of(ledger, exec)),
+    }
+}
+
+impl Alloc {
+    fn of(ledger: &Ledger, alloc: &AllocSlot) -> Self {
+        Self {
+            address: alloc.addr,
+            bytes: alloc.bytes,
+            kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
+            time_unix_ns: real_ns(&ledger.snapshot.header, alloc.time_ns),
+            age_ns: ledger.age(alloc.time_ns),
+            serial: alloc.serial,
+            tid: alloc.tid,
+            tag: ledger.snapshot.text(alloc.tag).into_owned(),
+            context: alloc.context,
+            stream: alloc.stream,
+            flags: Ledger::flags(alloc),
+            stack: alloc.stack,
+        }
+    }
+}
+
+impl Graph {
+    fn of(ledger: &Ledger, graph: &GraphSlot) -> Self {
+        Self {
             handle: graph.handle,
             serial: graph.serial,
             nodes: graph.nodes,
@@ -245,8 +257,13 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
             instantiates: graph.instantiates,
             age_ns: ledger.age(graph.time_ns),
             stack: graph.stack,
-        }),
-        execs: Lazy::of(snapshot.execs.iter().collect(), move |exec: &ExecSlot| Exec {
+        }
+    }
+}
+
+impl Exec {
+    fn of(ledger: &Ledger, exec: &ExecSlot) -> Self {
+        Self {
             handle: exec.handle,
             serial: exec.serial,
             graph_serial: exec.graph_serial,
@@ -267,7 +284,7 @@ fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
             real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
             age_ns: ledger.age(exec.time_ns),
             stack: exec.stack,
-        }),
+        }
     }
 }
 

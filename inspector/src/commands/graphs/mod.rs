@@ -36,13 +36,13 @@ pub(crate) struct Args {
     /// Only execs in this state (repeatable)
     #[arg(long, value_name = "STATE", value_parser = state_parser())]
     state: Vec<ExecState>,
-    /// Rows to show; 0: all. 40 by default, in JSON all
+    /// How many rows to show; 0 shows all [default: 40, in JSON all]
     #[arg(short = 'n', long, value_name = "ROWS")]
     limit: Option<usize>,
     /// Show the call stack of each row
     #[arg(long)]
     stacks: bool,
-    /// All columns, on a narrow terminal too
+    /// Show all columns, even on a narrow terminal
     #[arg(long)]
     wide: bool,
 }

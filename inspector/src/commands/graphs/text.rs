@@ -23,7 +23,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     }
     writeln!(
         out,
-        "{} and {} live, estimated {} host and {} device; ever instantiated: {} in {}",
+        "{} and {} live, about {} of host and {} of device memory; instantiated so far: {} in {}",
         text::count(total.graphs, "graph"),
         text::count(total.execs, "exec"),
         units::bytes(total.host_bytes_estimated),
@@ -43,7 +43,7 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     cache::print_head(out, &report.cache)?;
     if report.groups_total == 0 {
         return match args.pinned || !args.state.is_empty() {
-            true => writeln!(out, "none of them fits what was asked for"),
+            true => writeln!(out, "none of them matches the filters"),
             false => Ok(()),
         };
     }
@@ -214,43 +214,44 @@ fn print_execs(out: &mut dyn Write, execs: &Lazy<ExecRow>, wide: bool) -> std::i
         ("site", Side::Left),
     ])
     .gives_way(OF_EXECS, wide);
-    let line = |exec: ExecRow| {
-        let gone = if exec.graph_live { "" } else { " (gone)" };
-        let state = match exec.pinned {
-            Some(pinned) => format!("{}: {pinned}", exec.state),
-            // Without a reason nobody looked: the process only records.
-            None if exec.state == ExecState::Native.name() => String::new(),
-            None => exec.state.to_owned(),
-        };
-        let under = |n: u64| if exec.hits.is_some() { units::number(n) } else { String::new() };
-        let line = Line::new([
-            format!("{:#x}", exec.handle),
-            state,
-            // Enough to tell classes of one process apart.
-            exec.class.chars().take(8).collect(),
-            if exec.graph_serial == 0 { String::new() } else { format!("#{}{gone}", exec.graph_serial) },
-            units::bytes(exec.host_bytes_estimated),
-            units::bytes(exec.device_bytes_estimated),
-            if exec.source_bytes > 0 { units::bytes(exec.source_bytes) } else { String::new() },
-            units::span(exec.instantiate_ns),
-            units::number(exec.launches),
-            age(exec.last_launch_age_ns),
-            units::number(exec.updates),
-            units::number(exec.failed_updates),
-            units::number(exec.node_sets),
-            exec.hits.map(units::number).unwrap_or_default(),
-            under(exec.retargets),
-            under(exec.instantiations),
-            under(exec.evictions),
-            if exec.saved_ns > 0 { units::span(exec.saved_ns) } else { String::new() },
-            units::span(exec.age_ns),
-            exec.tag.clone(),
-            nodes(&exec.nodes),
-            exec.site.clone(),
-        ]);
-        line.below(lines::stack(&exec.stack))
+    table.print_lines(out, || execs.iter().map(exec_line))
+}
+
+fn exec_line(exec: ExecRow) -> Line {
+    let gone = if exec.graph_live { "" } else { " (gone)" };
+    let state = match exec.pinned {
+        Some(pinned) => format!("{}: {pinned}", exec.state),
+        // Without a reason nobody looked: the process only records.
+        None if exec.state == ExecState::Native.name() => String::new(),
+        None => exec.state.to_owned(),
     };
-    table.print_lines(out, || execs.iter().map(line))
+    let under = |n: u64| if exec.hits.is_some() { units::number(n) } else { String::new() };
+    let line = Line::new([
+        format!("{:#x}", exec.handle),
+        state,
+        // Enough to tell classes of one process apart.
+        exec.class.chars().take(8).collect(),
+        if exec.graph_serial == 0 { String::new() } else { format!("#{}{gone}", exec.graph_serial) },
+        units::bytes(exec.host_bytes_estimated),
+        units::bytes(exec.device_bytes_estimated),
+        if exec.source_bytes > 0 { units::bytes(exec.source_bytes) } else { String::new() },
+        units::span(exec.instantiate_ns),
+        units::number(exec.launches),
+        age(exec.last_launch_age_ns),
+        units::number(exec.updates),
+        units::number(exec.failed_updates),
+        units::number(exec.node_sets),
+        exec.hits.map(units::number).unwrap_or_default(),
+        under(exec.retargets),
+        under(exec.instantiations),
+        under(exec.evictions),
+        if exec.saved_ns > 0 { units::span(exec.saved_ns) } else { String::new() },
+        units::span(exec.age_ns),
+        exec.tag.clone(),
+        nodes(&exec.nodes),
+        exec.site.clone(),
+    ]);
+    line.below(lines::stack(&exec.stack))
 }
 
 fn print_graphs(out: &mut dyn Write, graphs: &Lazy<GraphRow>, wide: bool) -> std::io::Result<()> {

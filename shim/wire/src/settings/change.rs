@@ -28,9 +28,9 @@ pub fn change(name: &str, value: &str) -> Result<(&'static Setting, Option<Value
         let names: Vec<_> = AT_RUN_TIME.iter().map(|name| &name[PREFIX.len()..]).collect();
         let why = match ALL.iter().any(|setting| &setting.name[PREFIX.len()..] == bare) {
             true => format!("{PREFIX}{bare} is read once, when the process starts"),
-            false => format!("{name} is no variable of gpumem"),
+            false => format!("unknown variable {name}"),
         };
-        return Err(format!("{why}; what can be changed is {}", names.join(", ")));
+        return Err(format!("{why}; gpumem set changes {}", names.join(", ")));
     };
     let text = if value.trim().eq_ignore_ascii_case("default") { setting.default } else { value.trim() };
     match setting.parse(OsStr::new(text)) {
@@ -56,8 +56,8 @@ mod tests {
             ("POOL_DECAY", "5", "allowed is a time"),
             ("POOL_DECAY", "", "allowed is a time"),
             ("STACKS", "3", "read once"),
-            ("POOL_MIN", "3", "no variable"),
-            ("", "3", "no variable"),
+            ("POOL_MIN", "3", "unknown variable"),
+            ("", "3", "unknown variable"),
         ] {
             let why = change(name, text).unwrap_err();
             assert!(why.contains(says), "{why}");

@@ -31,10 +31,10 @@ impl fmt::Display for Kind {
             Self::Count { min, max: u64::MAX } => write!(f, "a number, {min} or more"),
             Self::Count { min, max } => write!(f, "a number from {min} to {max}"),
             Self::Size { min, max: u64::MAX } => {
-                write!(f, "bytes, {} or more, as 4096, 64KiB, 256MiB, 1G", Bytes(min))
+                write!(f, "bytes, {} or more, such as 4096, 64KiB, 256MiB, 1G", Bytes(min))
             }
-            Self::Size { min, max } => write!(f, "bytes from {} to {}, as 256MiB or 1G", Bytes(min), Bytes(max)),
-            Self::Time => f.write_str("a time, as 500ms, 1s or 2m, or 0"),
+            Self::Size { min, max } => write!(f, "bytes from {} to {}, such as 256MiB or 1G", Bytes(min), Bytes(max)),
+            Self::Time => f.write_str("a time such as 500ms, 1s or 2m, or 0"),
             Self::Choice(words) => f.write_str(&words.join(", ")),
         }
     }
@@ -75,15 +75,15 @@ impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused { setting, value, allowed, default: "" } => {
-                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; it counts as unset")
+                write!(f, "{setting}={value:?} is refused: allowed is {allowed}; the variable counts as unset")
             }
             Self::Refused { setting, value, allowed, default } => {
                 write!(f, "{setting}={value:?} is refused: allowed is {allowed}; {default} is used")
             }
             Self::Unknown { name, meant: Some(meant) } => {
-                write!(f, "{name} is no variable of gpumem and does nothing; {meant} was meant?")
+                write!(f, "unknown variable {name} ignored; did you mean {meant}?")
             }
-            Self::Unknown { name, meant: None } => write!(f, "{name} is no variable of gpumem and does nothing"),
+            Self::Unknown { name, meant: None } => write!(f, "unknown variable {name} ignored"),
         }
     }
 }
