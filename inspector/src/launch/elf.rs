@@ -2,92 +2,91 @@
 //! before it.
 
 use crate::source::open;
-use std::io::Read;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use object::LittleEndian;
+use object::elf::{DT_NEEDED, DT_NULL, DT_STRTAB, EM_AARCH64, EM_X86_64, FileHeader32, FileHeader64, Machine, PT_LOAD};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::{FileKind, ReadCache, ReadRef, StringTable};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What the start of an ELF file says about its loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    pub bits: u8,
-    pub machine: u16,
+    pub(crate) bits: u8,
+    pub(crate) machine: Machine,
     /// Path of the dynamic loader; `None`: statically linked.
-    pub interpreter: Option<String>,
+    pub(crate) interpreter: Option<String>,
     /// Libraries that it was linked with.
     needed: Vec<String>,
 }
 
-/// Reads an ELF program's headers; `None` for what is none (scripts).
+/// A file that may say anything of itself: no read of it is longer than [`Bounded::MOST`], no name longer than
+/// [`Bounded::LONGEST_NAME`].
+#[derive(Clone, Copy, Debug)]
+struct Bounded<'a>(&'a ReadCache<File>);
+
+impl Bounded<'_> {
+    const MOST: u64 = 4 << 20;
+    const LONGEST_NAME: u64 = 4096;
+}
+
+impl<'a> ReadRef<'a> for Bounded<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > Self::MOST { Err(()) } else { self.0.read_bytes_at(offset, size) }
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        let end = range.end.min(range.start.saturating_add(Self::LONGEST_NAME));
+        self.0.read_bytes_at_until(range.start..end, delimiter)
+    }
+}
+
+/// Reads an ELF program's headers; `None` for what is none (scripts), and for what cannot be read.
 pub(crate) fn program(path: &Path) -> Option<Program> {
-    let mut file = open::any(path).ok()?;
-    let mut head = [0; 64];
-    file.read_exact(&mut head).ok()?;
-    if head[..4] != *b"\x7fELF" || head[5] != 1 {
-        return None;
+    let cache = ReadCache::new(open::any(path).ok()?);
+    let data = Bounded(&cache);
+    match FileKind::parse(data).ok()? {
+        FileKind::Elf32 => {
+            let machine = FileHeader32::<LittleEndian>::parse(data).ok()?.e_machine(LittleEndian);
+            Some(Program { bits: 32, machine, interpreter: Some(String::new()), needed: Vec::new() })
+        }
+        FileKind::Elf64 => {
+            let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
+            let segments = header.program_headers(LittleEndian, data).ok()?;
+            let mut interpreters = segments.iter().filter_map(|one| one.interpreter(LittleEndian, data).ok().flatten());
+            let interpreter = interpreters.next().map(|path| String::from_utf8_lossy(path).into_owned());
+            let needed = needed(segments, data).unwrap_or_default();
+            Some(Program { bits: 64, machine: header.e_machine(LittleEndian), interpreter, needed })
+        }
+        _ => None,
     }
-    let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-    let machine = half(18);
-    if head[4] != 2 {
-        return Some(Program { bits: 32, machine, interpreter: Some(String::new()), needed: Vec::new() });
-    }
-    let (entry_bytes, entries) = (u64::from(half(54)), u64::from(half(56)));
-    let table = u64::from_le_bytes(head[32..40].try_into().ok()?);
-    let segments: Vec<Segment> = (0..entries.min(256))
-        .map_while(|index| {
-            let mut entry = [0; 56];
-            file.read_exact_at(&mut entry, table.checked_add(index * entry_bytes)?).ok()?;
-            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| entry[at + byte]));
-            let kind = u32::from_le_bytes(std::array::from_fn(|byte| entry[byte]));
-            Some(Segment { kind, offset: word(8), address: word(16), bytes: word(32) })
-        })
-        .collect();
-    let interpreter = segments.iter().find(|segment| segment.kind == PT_INTERP).and_then(|segment| {
-        let mut path = vec![0; segment.bytes.min(4096) as usize];
-        file.read_exact_at(&mut path, segment.offset).ok()?;
-        Some(String::from_utf8_lossy(&path).trim_end_matches('\0').to_owned())
-    });
-    let needed = needed(&file, &segments).unwrap_or_default();
-    Some(Program { bits: 64, machine, interpreter, needed })
 }
 
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
-const PT_INTERP: u32 = 3;
-
-/// A part of the file, and where it is mapped.
-struct Segment {
-    kind: u32,
-    offset: u64,
-    address: u64,
-    bytes: u64,
-}
+type Segment = <FileHeader64<LittleEndian> as FileHeader>::ProgramHeader;
 
 /// The names of DT_NEEDED. `None` if the file is not as it should be.
-fn needed(file: &std::fs::File, segments: &[Segment]) -> Option<Vec<String>> {
-    /// More is not read: of the dynamic section, and of a name.
-    const MOST: u64 = 64 << 10;
-    const LONGEST: usize = 256;
-    const DT_NEEDED: u64 = 1;
-    const DT_STRTAB: u64 = 5;
-    let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-    let mut bytes = vec![0; dynamic.bytes.min(MOST) as usize];
-    file.read_exact_at(&mut bytes, dynamic.offset).ok()?;
-    let word = |at: &[u8]| u64::from_le_bytes(std::array::from_fn(|byte| at[byte]));
-    let entries: Vec<(u64, u64)> = bytes.chunks_exact(16).map(|entry| (word(entry), word(&entry[8..]))).collect();
-    let strings = entries.iter().find(|(tag, _)| *tag == DT_STRTAB)?.1;
+fn needed(segments: &[Segment], data: Bounded) -> Option<Vec<String>> {
+    let dynamic = segments.iter().find_map(|one| one.dynamic(LittleEndian, data).ok().flatten())?;
+    let entries = || dynamic.iter().take_while(|entry| entry.d_tag(LittleEndian) != DT_NULL);
+    let value = |entry: &<FileHeader64<LittleEndian> as FileHeader>::Dyn| entry.d_val(LittleEndian);
+    let strings = entries().find(|entry| entry.d_tag(LittleEndian) == DT_STRTAB).map(value)?;
     let mapped = |segment: &&Segment| {
-        segment.kind == PT_LOAD && strings.checked_sub(segment.address).is_some_and(|at| at < segment.bytes)
+        let (start, bytes) = (segment.p_vaddr(LittleEndian), segment.p_filesz(LittleEndian));
+        segment.p_type(LittleEndian) == PT_LOAD && strings.checked_sub(start).is_some_and(|at| at < bytes)
     };
     let segment = segments.iter().find(mapped)?;
-    let strings = segment.offset.checked_add(strings - segment.address)?;
-    let names = entries.iter().take_while(|(tag, _)| *tag != 0).filter(|(tag, _)| *tag == DT_NEEDED);
-    let name = |&(_, at): &(u64, u64)| {
-        let mut name = [0; LONGEST];
-        let read = file.read_at(&mut name, strings.checked_add(at)?).ok()?;
-        let end = name[..read].iter().position(|&byte| byte == 0)?;
-        Some(String::from_utf8_lossy(&name[..end]).into_owned())
-    };
-    Some(names.filter_map(name).collect())
+    let (start, bytes) = segment.file_range(LittleEndian);
+    let begin = start.checked_add(strings - segment.p_vaddr(LittleEndian))?;
+    let table = StringTable::new(data, begin, start.checked_add(bytes)?);
+    let names = entries().filter(|entry| entry.d_tag(LittleEndian) == DT_NEEDED);
+    let name = |entry| table.get(u32::try_from(value(entry)).ok()?).ok();
+    Some(names.filter_map(name).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
 /// Whether a library refuses to start unless it comes before all others: AddressSanitizer's.
@@ -102,7 +101,7 @@ pub(crate) fn first_of(path: &Path) -> Option<String> {
 }
 
 /// The machine that this binary was built for, as ELF numbers it.
-pub(crate) const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+pub(crate) const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
 /// Why a preload does not reach a program; `None`: nothing speaks against it.
 pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
@@ -145,8 +144,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let mut head = vec![0_u8; 64];
-        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        head[18..20].copy_from_slice(&MACHINE.to_le_bytes());
+        head[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        head[18..20].copy_from_slice(&MACHINE.0.to_le_bytes());
         std::fs::write(&path, &head).unwrap();
         assert!(beyond_reach(&path).unwrap().contains("statically"));
         head[4] = 1;

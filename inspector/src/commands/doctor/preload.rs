@@ -94,13 +94,13 @@ mod tests {
         std::fs::write(&lib, "not an ELF file").unwrap();
         check("it is no library");
         let mut head = [0; 64];
-        head[..6].copy_from_slice(b"\x7fELF\x01\x01");
+        head[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
         std::fs::write(&lib, head).unwrap();
         check("it is a 32-bit library");
         head[4] = 2;
         std::fs::write(&lib, head).unwrap();
         check("it is built for another processor");
-        head[18..20].copy_from_slice(&MACHINE.to_le_bytes());
+        head[18..20].copy_from_slice(&MACHINE.0.to_le_bytes());
         std::fs::write(&lib, head).unwrap();
         check("cannot be preloaded");
         let severity = |list: &str| named(list).iter().map(|found| found.severity).collect::<Vec<_>>();
