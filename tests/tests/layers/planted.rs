@@ -129,7 +129,7 @@ fn exceptions_may_only_become_fewer() {
     let both = "# why\nlow_too -> high\n\nlow_too -> left\n";
     assert_eq!(ratchet(&broken, both), Ok(()));
     let fresh = ratchet(&broken, "low_too -> high\n").unwrap_err();
-    assert_eq!(fresh, "src/low_too.rs:2: bottom may not use left: crate::left");
+    assert_eq!(fresh, "src/low_too.rs:2: bottom may not use left: crate::left (low_too -> left)");
     let over = ratchet(&broken, &format!("{both}low -> right\n")).unwrap_err();
     assert_eq!(over, "no longer needed: low -> right");
 }

@@ -106,7 +106,8 @@ pub fn ratchet(broken: &[Broken], exceptions: &str) -> Result<(), String> {
     let lines = exceptions.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let allowed: BTreeSet<&str> = lines.collect();
     let found: BTreeSet<String> = broken.iter().map(Broken::pair).collect();
-    let fresh = broken.iter().filter(|broken| !allowed.contains(broken.pair().as_str())).map(Broken::to_string);
+    let fresh = broken.iter().filter(|broken| !allowed.contains(broken.pair().as_str()));
+    let fresh = fresh.map(|broken| format!("{broken} ({})", broken.pair()));
     let over = allowed.iter().filter(|pair| !found.contains(**pair)).map(|pair| format!("no longer needed: {pair}"));
     let said: Vec<String> = fresh.chain(over).collect();
     if said.is_empty() { Ok(()) } else { Err(said.join("\n")) }
