@@ -17,7 +17,7 @@ pub(crate) struct Program {
     pub(crate) bits: u8,
     pub(crate) machine: Machine,
     /// Path of the dynamic loader; `None`: statically linked.
-    pub(crate) interpreter: Option<String>,
+    pub(super) interpreter: Option<String>,
     /// Libraries that it was linked with.
     needed: Vec<String>,
 }
@@ -90,13 +90,13 @@ fn needed(segments: &[Segment], data: Bounded) -> Option<Vec<String>> {
 }
 
 /// Whether a library refuses to start unless it comes before all others: AddressSanitizer's.
-pub(crate) fn comes_first(library: &str) -> bool {
+pub(super) fn comes_first(library: &str) -> bool {
     let name = library.rsplit('/').next().unwrap_or(library);
     ["libasan.so", "libclang_rt.asan"].iter().any(|first| name.starts_with(first))
 }
 
 /// Which library of this program's has to come before whatever is preloaded.
-pub(crate) fn first_of(path: &Path) -> Option<String> {
+pub(super) fn first_of(path: &Path) -> Option<String> {
     program(path)?.needed.into_iter().find(|library| comes_first(library))
 }
 

@@ -112,14 +112,14 @@ impl Filter {
     }
 
     /// True when everything that takes memory is looked at.
-    pub(crate) fn is_default(&self) -> bool {
+    pub(super) fn is_default(&self) -> bool {
         let Self { kinds, min_bytes, min_age_ns, tag, tid, spilled, all_kinds: _ } = self;
         kinds.is_empty() && *min_bytes == 0 && *min_age_ns == 0 && tag.is_none() && tid.is_none() && !spilled
     }
 }
 
 /// The allocations that a filter lets through.
-pub(crate) fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
+pub(super) fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterator<Item = &'a AllocSlot> {
     ledger.snapshot.allocs.iter().filter(filter.on(ledger))
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Cache {
     /// The bounds in force; 0 bytes: none, 0 ns: no idle time.
     pub max_execs: u64,
     pub max_bytes: u64,
-    pub idle_ns: u64,
+    pub(super) idle_ns: u64,
     /// Live handles of gpumem's own, and those of them that are listed, by state.
     pub handles: u64,
     pub resident: u64,
@@ -171,7 +171,7 @@ fn parked(ledger: &Ledger, cache: &mut Cache) {
 }
 
 /// Device bytes that real execs of no handle take, estimated, by context.
-pub(crate) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
+pub(super) fn parked_device(ledger: &Ledger) -> FxHashMap<ContextRef, u64> {
     let (mut resident, mut residents) = (FxHashMap::default(), 0);
     for exec in ledger.snapshot.execs.iter().filter(|exec| state(exec) == Some(ExecState::Resident)) {
         let sum: &mut u64 = resident.entry(exec.context).or_default();

@@ -28,8 +28,8 @@ pub(crate) struct Change {
     pub bytes_before: u64,
     pub bytes_after: u64,
     pub bytes_change: i64,
-    pub count_before: u64,
-    pub count_after: u64,
+    pub(super) count_before: u64,
+    pub(super) count_after: u64,
     pub count_change: i64,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct GraphChange {
     pub site: String,
-    pub graphs_before: u64,
-    pub graphs_after: u64,
+    pub(super) graphs_before: u64,
+    pub(super) graphs_after: u64,
     pub graphs_change: i64,
-    pub execs_before: u64,
-    pub execs_after: u64,
+    pub(super) execs_before: u64,
+    pub(super) execs_after: u64,
     pub execs_change: i64,
     pub bytes_before: u64,
     pub bytes_after: u64,

@@ -47,7 +47,7 @@ pub(crate) struct Group {
 }
 
 /// Nodes by the number of their kind.
-pub(crate) type Nodes = [u64; 16];
+pub(super) type Nodes = [u64; 16];
 
 /// What graphs are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -44,7 +44,7 @@ pub(crate) struct Head {
     pub pid: u32,
     pub name: String,
     pub exe: String,
-    pub cmdline: String,
+    pub(super) cmdline: String,
     pub uid: u32,
     pub life: Life,
     /// How long it has been gone, or how old the dump is.
@@ -52,7 +52,7 @@ pub(crate) struct Head {
     /// How long the ledger covers.
     pub recorded_ns: u64,
     /// Nanoseconds since 1970 at which recording began.
-    pub started_unix_ns: u64,
+    pub(super) started_unix_ns: u64,
     #[serde(serialize_with = "crate::text::serialize_path")]
     pub ledger: PathBuf,
     pub interception: &'static str,
@@ -60,16 +60,16 @@ pub(crate) struct Head {
     pub mode: &'static str,
     pub mode_reason: String,
     pub state: &'static str,
-    pub doors: Vec<&'static str>,
-    pub driver_version: String,
+    pub(super) doors: Vec<&'static str>,
+    pub(super) driver_version: String,
     pub shim_version: String,
     /// Records that did not fit.
-    pub dropped_records: u64,
+    pub(super) dropped_records: u64,
     /// Slots that were half-written when they were read.
-    pub torn_slots: u64,
+    pub(super) torn_slots: u64,
     /// Bytes that the file should have, where it is cut short.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub whole_bytes: Option<u64>,
+    pub(super) whole_bytes: Option<u64>,
     /// Refused and unknown settings.
     pub complaints: Vec<String>,
 }
@@ -119,7 +119,7 @@ impl Ledger {
     }
 
     /// The return addresses of a stack from its call site outwards.
-    pub(crate) fn addresses_from_site(&self, stack: StackRef) -> &[u64] {
+    pub(super) fn addresses_from_site(&self, stack: StackRef) -> &[u64] {
         let frames = self.addresses(stack);
         let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
         &frames[site.unwrap_or(0)..]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Frames that a site's name has at most.
-pub(crate) const MAX_FRAMES: usize = 4;
+pub(super) const MAX_FRAMES: usize = 4;
 
 /// Between a frame and its caller.
 const CALLED_BY: &str = " ← ";
@@ -75,7 +75,7 @@ impl Sites {
 }
 
 /// The name of what has no stack.
-pub(crate) const NO_STACK: &str = "(no stack)";
+pub(super) const NO_STACK: &str = "(no stack)";
 
 /// Names `items` stacks, given each one's frames from its site outwards (`None`: there is no more).
 pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> Vec<Rc<str>> {

@@ -23,7 +23,7 @@ pub(crate) struct KindTotal {
     pub live_bytes: u64,
     /// Rows in the table of live allocations: fewer than `live` when records were dropped.
     pub listed: u64,
-    pub listed_bytes: u64,
+    pub(super) listed_bytes: u64,
     pub allocs: u64,
     pub frees: u64,
     pub alloc_bytes: u64,

@@ -24,7 +24,7 @@ fn real(cache: &Cache) -> String {
 }
 
 /// The share of launches whose graph was ready to run; empty without launches.
-pub(crate) fn hit_rate(cache: &Cache) -> String {
+pub(super) fn hit_rate(cache: &Cache) -> String {
     units::percent(cache.hits, cache.launches)
 }
 

@@ -16,7 +16,7 @@ fn bound(pool: &Pool) -> String {
 }
 
 /// The share of allocations that a kept block served; empty without any.
-pub(crate) fn hit_rate(pool: &Pool) -> String {
+pub(super) fn hit_rate(pool: &Pool) -> String {
     units::percent(pool.hits, pool.hits.saturating_add(pool.misses).saturating_add(pool.passed))
 }
 

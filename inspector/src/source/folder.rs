@@ -46,7 +46,7 @@ impl Seen {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn of_file(file: &File) -> io::Result<Self> {
+    pub(super) fn of_file(file: &File) -> io::Result<Self> {
         Ok(Self::of(&fstat(file)?))
     }
 
@@ -55,7 +55,7 @@ impl Seen {
     }
 
     /// The file that it is, by device and inode.
-    pub(crate) fn identity(&self) -> (u64, u64) {
+    pub(super) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 

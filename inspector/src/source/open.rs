@@ -31,7 +31,7 @@ pub(crate) fn file(path: &Path, owner: Owner) -> Result<File> {
 ///
 /// # Errors
 /// As [`file`].
-pub(crate) fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
+pub(super) fn file_at(dir: BorrowedFd, name: &Path, shown: &Path, owner: Owner) -> Result<File> {
     let file = regular(dir, name, shown, owner)?;
     let len = file.metadata().map_or(0, |meta| meta.len());
     if len > MAX_FILE_BYTES {

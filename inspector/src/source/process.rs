@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Process {
     pub pid: u32,
     /// Its pid in its own namespace: what the shim inside sees and names its ledger by.
-    pub ns_pid: u32,
+    pub(super) ns_pid: u32,
     pub start_ticks: u64,
     pub uid: u32,
     /// The command's name, at most 15 bytes.
@@ -98,7 +98,7 @@ impl Process {
     ///
     /// # Errors
     /// Permission denied for processes of other users.
-    pub(crate) fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
+    pub(super) fn ledger_path(&self, world: &World) -> io::Result<PathBuf> {
         let environment = self.environment(world)?;
         let get = |name: &str| environment.get(OsStr::new(name)).map(OsString::as_os_str);
         let dirs = directories(get(place::DIR_VARIABLE), get("XDG_RUNTIME_DIR"), self.uid_inside(world));

@@ -15,10 +15,10 @@ pub(crate) struct World {
     /// Where this user's ledgers lie.
     pub own_dir: PathBuf,
     /// Other usual places.
-    pub more_dirs: Vec<PathBuf>,
+    pub(super) more_dirs: Vec<PathBuf>,
     /// True if the user named the directory: what lies elsewhere is not listed.
     pub narrow: bool,
-    pub boot_id: Option<[u8; 16]>,
+    pub(super) boot_id: Option<[u8; 16]>,
 }
 
 impl World {

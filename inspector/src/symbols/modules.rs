@@ -20,7 +20,7 @@ pub(crate) struct Place {
 
 /// A file with code, as it was mapped.
 #[derive(Debug)]
-pub(crate) struct Module {
+pub(super) struct Module {
     pub path: Rc<str>,
     start: u64,
     end: u64,
@@ -40,7 +40,7 @@ impl Module {
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct Modules {
+pub(super) struct Modules {
     modules: Vec<Module>,
     /// Where another module begins to count, in order; `None`: where none does.
     bounds: Vec<(u64, Option<usize>)>,
@@ -78,7 +78,7 @@ impl Modules {
     }
 
     /// Directories with separate debug information.
-    pub(crate) fn debug_dirs(&self) -> Vec<PathBuf> {
+    pub(super) fn debug_dirs(&self) -> Vec<PathBuf> {
         let mut dirs = vec![self.place.root.join("usr/lib/debug")];
         if self.place.root != Path::new("/") {
             dirs.push("/usr/lib/debug".into());

@@ -77,13 +77,13 @@ const DRIVER: &[&str] =
     &["cuMem", "cuArray", "cuMipmappedArray", "cuGraph", "cuStream", "cuImportExternal", "cuIpc", "cuCtx"];
 
 /// True for the path of a library that belongs to a GPU runtime.
-pub(crate) fn is_library(path: &str) -> bool {
+pub(super) fn is_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     LIBRARIES.iter().any(|start| name.starts_with(start))
 }
 
 /// True for the (demangled) name of a function that belongs to a GPU runtime.
-pub(crate) fn is_function(name: &str) -> bool {
+pub(super) fn is_function(name: &str) -> bool {
     // C++ templates in the vendor's headers carry their return type in front.
     let name = name.strip_prefix("cudaError ").or(name.strip_prefix("cudaError_t ")).unwrap_or(name);
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::io::Write;
 
 /// Changes whenever a field is renamed, removed or changes its meaning; new fields do not change it.
-pub(crate) const SCHEMA_VERSION: u32 = 2;
+pub(super) const SCHEMA_VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Envelope<'a, T> {

@@ -194,7 +194,7 @@ impl Table {
 }
 
 /// Columns of the terminal on stdout; `None` if it is none.
-pub(crate) fn terminal_columns() -> Option<usize> {
+pub(super) fn terminal_columns() -> Option<usize> {
     terminal_size().map(|(columns, _)| columns)
 }
 

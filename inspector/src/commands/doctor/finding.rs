@@ -21,7 +21,7 @@ pub(super) struct Finding {
     /// The process, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    pub finding: String,
+    pub(super) finding: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fix: String,
 }

@@ -12,10 +12,10 @@ pub(super) type Status = c_int;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct MemsetParams {
-    pub dst: *mut c_void,
-    pub element_size: c_uint,
+    pub(super) dst: *mut c_void,
+    pub(super) element_size: c_uint,
     pub height: usize,
-    pub pitch: usize,
+    pub(super) pitch: usize,
     pub value: c_uint,
     pub width: usize,
 }

@@ -31,7 +31,7 @@ pub(super) use hip;
 
 /// The runtime, two streams, and a kernel or why there is none.
 pub(super) struct Probe {
-    pub hip: Hip,
+    pub(super) hip: Hip,
     pub streams: [Handle; 2],
     pub kernel: Result<Handle, String>,
 }

@@ -33,7 +33,7 @@ pub(super) struct Check {
     #[serde(rename = "check")]
     pub name: String,
     pub result: Outcome,
-    pub detail: Vec<String>,
+    pub(super) detail: Vec<String>,
 }
 
 /// A process that ended, or was ended.
