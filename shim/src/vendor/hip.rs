@@ -163,8 +163,8 @@ impl Backend for Hip {
         };
         let mut child: Graph = null_mut();
         let inside = match kind {
-            // SAFETY: the node is a child graph node; writes the handle.
             NodeKind::Child => {
+                // SAFETY: the node is a child graph node; writes the handle.
                 ok(unsafe { hip_runtime::hipGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
             }
             _ => None,
