@@ -4,6 +4,7 @@
 mod common;
 use common::selftest::{ONE_DIFFERS, pretend, said};
 use common::*;
+use gpumem_wire::verdict::{Subject, Verdict};
 use serde_json::Value;
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -174,14 +175,14 @@ fn advice(report: &Value) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn on_a_driver_newer_than_any_tested_it_says_that_more_than_recording_is_safe() {
+fn on_a_driver_of_a_new_major_it_says_that_more_than_recording_is_safe() {
     let keep = dir();
     let kept = keep.path().join("kept");
     let args = ["--seconds", "2", "--seed", "64", "--keep", kept.to_str().unwrap()];
-    let (code, report, err) = simulated(&stage().cuda, &args, &[("SIM_DRIVER_VERSION", "13010")]);
+    let (code, report, err) = simulated(&stage().cuda, &args, &[("SIM_DRIVER_VERSION", "14000")]);
     expect(&report, &[("conformance", "native", 0), ("conformance", "preloaded", 0), ("differential", "preloaded", 0)]);
     assert_eq!((code, &report["verdict"]), (0, &Value::from("held")), "{err}");
-    assert_eq!(report["sections"][0]["device"], "Simulated GPU, driver API 13010");
+    assert_eq!(report["sections"][0]["device"], "Simulated GPU, driver API 14000");
     for part in report["sections"][0]["parts"].as_array().unwrap() {
         assert!(part["ok"].as_u64().unwrap() > 0, "{part}");
     }
@@ -189,6 +190,66 @@ fn on_a_driver_newer_than_any_tested_it_says_that_more_than_recording_is_safe() 
     assert_eq!(report["not_run"].as_array().unwrap().len(), 1, "HIP");
     assert!(kept.join("conformance-preloaded.jsonl").is_file());
     assert!(fs::read_dir(kept.join("ledgers-preloaded")).unwrap().next().is_some());
+}
+
+/// `gpumem selftest --rules --json ARGS` with these libraries: its exit code, report and stderr, and the verdicts in the
+/// user's place by their names.
+fn rules(libraries: &Path, variables: &[(&str, &str)]) -> (i32, Value, String, Vec<(String, String)>) {
+    let home = dir();
+    let state = home.path().to_str().unwrap();
+    let args = ["--rules", "--place", "user", "--seconds", "1", "--keep", &format!("{state}/kept")];
+    let variables = [variables, &[("XDG_STATE_HOME", state)]].concat();
+    let (code, report, err) = simulated(libraries, &args, &variables);
+    let place = fs::read_dir(home.path().join("gpumem"));
+    let files = place.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    (code, report, err, files.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect())
+}
+
+fn subject(driver: u32) -> Subject {
+    let release = env!("CARGO_PKG_VERSION").to_owned();
+    Subject { release, driver, gpu: "Simulated GPU".into(), capability: (9, 0) }
+}
+
+/// On a driver of a new major where every rule holds, later processes may do everything.
+#[test]
+fn rules_that_hold_give_a_verdict_with_everything_on() {
+    let (code, report, err, files) = rules(&stage().cuda, &[("SIM_DRIVER_VERSION", "14000")]);
+    expect(&report, &[("conformance", "native", 0), ("conformance", "preloaded", 0), ("differential", "preloaded", 0)]);
+    assert_eq!((code, &report["verdict"]), (0, &Value::from("held")), "{err}");
+    let verdict = Verdict { subject: subject(14000), pool: true, graph_cache: true };
+    assert_eq!(files, [(verdict.subject.file_name(), verdict.to_string())]);
+    assert!(report["written"]["path"].as_str().unwrap().ends_with(&files[0].0), "{report:#}");
+}
+
+/// A driver of a known major that breaks a rule of graphs: the graph cache is off from then on, the pool is not.
+#[test]
+fn a_rule_that_does_not_hold_turns_off_what_is_built_on_it() {
+    let fault = ("SIM_FAULT", "cuGraphExecMemsetNodeSetParams:1=801");
+    let (code, report, err, files) = rules(&stage().cuda, &[fault]);
+    assert_eq!((code, &report["verdict"]), (1, &Value::from("failed")), "{err}");
+    let verdict = Verdict { subject: subject(13000), pool: true, graph_cache: false };
+    assert_eq!(files, [(verdict.subject.file_name(), verdict.to_string())], "{report:#}");
+    let written = &report["written"];
+    assert_eq!((&written["pool"], &written["graph_cache"]), (&true.into(), &false.into()), "{report:#}");
+    // What a broken rule concerns is not tried.
+    assert!(parts(&report).iter().all(|(part, run, _)| part == "conformance" && run != "preloaded"), "{report:#}");
+}
+
+/// Without a driver, without a device: nothing is written, and the exit code says so.
+#[test]
+fn without_a_driver_there_is_no_verdict() {
+    let empty = dir();
+    for (libraries, variables, said) in [
+        (empty.path(), &[][..], "there is no libcuda.so.1"),
+        (stage().cuda.as_path(), &[("SIM_DEVICES", "0")], "cuInit gives 100"),
+        (stage().cuda.as_path(), &[("SIM_FAULT", "cuInit:1=999")], "cuInit gives 999"),
+    ] {
+        let (code, report, err, files) = rules(libraries, variables);
+        assert_eq!((code, &report["verdict"], files), (2, &Value::from("could-not-run"), vec![]), "{err}");
+        assert!(report["not_run"][0].as_str().unwrap().contains(said), "{report:#}");
+        assert!(err.contains("there is no verdict"), "{err}");
+    }
 }
 
 #[test]

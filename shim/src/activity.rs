@@ -6,7 +6,6 @@
 
 mod counts;
 
-use crate::gate;
 use crate::process::threads;
 use counts::{Counts, Shard};
 use gpumem_abi::types::Status;
@@ -129,14 +128,10 @@ pub fn is_still(count: u64) -> bool {
     COUNTS.begun() == count && countable()
 }
 
-/// `what` may give the device work and is not counted: [`quiet`] says no for good. Call it before.
+/// Something may give the device work and is not counted: [`quiet`] says no for good. Call it before.
 #[cold]
-pub fn uncountable(what: &str) {
-    if !UNCOUNTABLE.swap(true, SeqCst) {
-        gate::record_if_started(|shim| {
-            shim.went_past(&format!("{what} is newer than this gpumem and may give the device work uncounted"));
-        });
-    }
+pub fn uncountable() {
+    UNCOUNTABLE.store(true, SeqCst);
     // What the caller does next is not seen by a reader that does not see this.
     fence(SeqCst);
 }

@@ -2,20 +2,19 @@
 
 use crate::ledger::Ledger;
 use crate::ledger::table::{NO_SLOT, Table};
+use crate::newer::Newer;
 use crate::process::cancel::Uncancelled;
 use crate::process::{clock, elf, threads};
 use crate::registry::Registry;
 use crate::registry::reported::Tag;
 use crate::stranded::Stranded;
-use crate::{control, trace, vendor};
-use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State, Vendor};
+use crate::trust::Trust;
+use crate::{control, trace};
+use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State};
 use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
-use gpumem_wire::settings::{self, Complaint, Log, RecordOnly, Settings, Value};
+use gpumem_wire::settings::{self, Complaint, Log, Settings, Value};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-
-/// The newest driver that the tests of this release ran on, as `cuDriverGetVersion` says it.
-pub const NEWEST_TESTED_DRIVER: u32 = 13000;
 
 const NO_MEMORY: &str = "the process gets no more memory: recording ends here; the program runs on";
 
@@ -25,6 +24,9 @@ pub struct Shim {
     pub ledger: Ledger,
     pub registry: Registry,
     pub stranded: Stranded,
+    pub trust: Trust,
+    /// What was met that this release does not know.
+    pub newer: Newer,
     default_tag: StrRef,
     /// What is said when there is no more memory to say it with.
     no_memory: StrRef,
@@ -68,6 +70,8 @@ impl Shim {
         let shim = Box::new(Self {
             no_memory,
             stranded: Stranded::new(&settings),
+            trust: Trust::default(),
+            newer: Newer::default(),
             settings,
             ledger,
             registry,
@@ -79,10 +83,8 @@ impl Shim {
         shim.start_trace();
         if initialised {
             shim.initialised();
-            if let Some(version) = vendor::of(Vendor::Cuda).version() {
-                shim.driver_version(Vendor::Cuda, version);
-            }
         }
+        shim.ask_driver();
         if shim.settings.log == Log::Info {
             say(&format_args!("recording to {}", shim.ledger.path.display()));
         }
@@ -122,9 +124,8 @@ impl Shim {
                 self.event(EventKind::LibraryBound, |event| event.text = path);
             }
         }
-        let (mode, why) = self.mode();
-        header.mode().store_relaxed(mode as u32);
-        header.mode_reason().store_relaxed(text(why.as_bytes()));
+        header.mode().store_relaxed(Mode::Active as u32);
+        self.decide();
         // Unless the initialisation came through a door, calls may have gone past us.
         self.set_interception(
             Interception::Partial,
@@ -146,45 +147,9 @@ impl Shim {
         }
     }
 
-    /// Whether the shim may do more than record, and why not.
-    fn mode(&self) -> (Mode, String) {
-        match self.settings.record_only {
-            RecordOnly::Always => return (Mode::RecordOnly, "GPUMEM_RECORD_ONLY=1".into()),
-            RecordOnly::Never => return (Mode::Active, String::new()),
-            RecordOnly::Auto => {}
-        }
-        for variable in
-            ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY"]
-        {
-            if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
-                return (Mode::RecordOnly, format!("{variable} is set: a profiler or checker is attached"));
-            }
-        }
-        let objects = elf::Listing::new();
-        let tool = objects.objects().find(|object| {
-            let name = object.file_name();
-            [&b"libsanitizer-collection"[..], b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"]
-                .iter()
-                .any(|tool| name.starts_with(tool))
-        });
-        match tool {
-            Some(tool) => (Mode::RecordOnly, format!("{} is loaded", String::from_utf8_lossy(tool.path()))),
-            None => (Mode::Active, String::new()),
-        }
-    }
-
-    /// Notes the driver's version; an untested one means record only.
-    pub fn driver_version(&self, vendor: Vendor, version: u32) {
-        self.ledger.header().driver_version().store_relaxed(version);
-        if vendor == Vendor::Cuda && version > NEWEST_TESTED_DRIVER && self.settings.record_only == RecordOnly::Auto {
-            let why = format!("driver {version} is newer than any that was tested ({NEWEST_TESTED_DRIVER})");
-            self.ledger.header().mode().store_relaxed(Mode::RecordOnly as u32);
-            self.ledger.header().mode_reason().store_relaxed(self.ledger.texts.intern(why.as_bytes()));
-        }
-    }
-
     /// The process's initialisation came through a door: nothing before it can have gone past.
     pub fn initialised(&self) {
+        self.ask_driver();
         if !self.unseen.load(Relaxed) {
             self.set_interception(Interception::Complete, "");
         }

@@ -131,16 +131,6 @@ fn t09_unknown_names_and_versions_fall_through() {
     asked(&questions, &[("SIM_DRIVER_VERSION", "15000")]);
 }
 
-/// T9: a driver newer than any that was tested is recorded only, and the ledger says so.
-#[test]
-fn t09_a_newer_driver_is_recorded_only() {
-    let ran = program("driver").env("SIM_DRIVER_VERSION", "13020").preloaded().ok();
-    ran.ledger().agrees_with(&ran.json()).balanced();
-    let head = ran.ledger().gpumem("stats", &[])["process"].clone();
-    assert_eq!(head["mode"], "record-only");
-    assert!(head["mode_reason"].as_str().expect("a reason").contains("13020"), "{head}");
-}
-
 /// T5: names that only begin as the driver's do pass through dlsym untouched; so do all others.
 #[test]
 fn t05_names_that_only_begin_with_cu() {

@@ -59,6 +59,12 @@ pub(crate) struct Head {
     pub interception_reason: String,
     pub mode: &'static str,
     pub mode_reason: String,
+    /// What decided the mode.
+    pub decided: String,
+    /// Verdicts of the selftest that were not believed, and why.
+    pub refused_verdicts: Vec<String>,
+    /// What of the driver the process met that the shim does not know.
+    pub unknown: Vec<String>,
     pub state: &'static str,
     pub(super) doors: Vec<&'static str>,
     pub(super) driver_version: String,
@@ -253,6 +259,9 @@ impl Ledger {
             interception_reason: text(header.interception_reason),
             mode: small(header.mode).and_then(Mode::from_u8).map_or("unknown", Mode::name),
             mode_reason: text(header.mode_reason),
+            decided: text(header.decided).lines().next().unwrap_or_default().to_owned(),
+            refused_verdicts: text(header.decided).lines().skip(1).map(str::to_owned).collect(),
+            unknown: text(header.unknown).lines().map(str::to_owned).collect(),
             state: small(header.state).and_then(State::from_u8).map_or("unknown", State::name),
             doors: Door::ALL
                 .iter()

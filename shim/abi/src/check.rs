@@ -2,6 +2,7 @@
 //! Arguments of the same size travel in the same way here, since all of them are integers, pointers,
 //! or structs of more than 16 bytes.
 
+use crate::known;
 use crate::types::*;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -126,110 +127,6 @@ fn thunks_have_the_arguments_of_sys() {
     graph_thunks!(emit);
 }
 
-/// Graph functions of cuda.h 11.8 to 13.5, by the names that the driver exports.
-const GRAPH_FUNCTIONS: &str = "
-    cuGraphAddBatchMemOpNode
-    cuGraphAddChildGraphNode
-    cuGraphAddDependencies
-    cuGraphAddDependencies_v2
-    cuGraphAddEmptyNode
-    cuGraphAddEventRecordNode
-    cuGraphAddEventWaitNode
-    cuGraphAddExternalSemaphoresSignalNode
-    cuGraphAddExternalSemaphoresWaitNode
-    cuGraphAddHostNode
-    cuGraphAddKernelNode
-    cuGraphAddKernelNode_v2
-    cuGraphAddMemAllocNode
-    cuGraphAddMemFreeNode
-    cuGraphAddMemcpyNode
-    cuGraphAddMemsetNode
-    cuGraphAddNode
-    cuGraphAddNode_v2
-    cuGraphAddNode_v3
-    cuGraphBatchMemOpNodeGetParams
-    cuGraphBatchMemOpNodeSetParams
-    cuGraphChildGraphNodeGetGraph
-    cuGraphClone
-    cuGraphConditionalHandleCreate
-    cuGraphCreate
-    cuGraphDebugDotPrint
-    cuGraphDestroy
-    cuGraphDestroyNode
-    cuGraphEventRecordNodeGetEvent
-    cuGraphEventRecordNodeSetEvent
-    cuGraphEventWaitNodeGetEvent
-    cuGraphEventWaitNodeSetEvent
-    cuGraphExecBatchMemOpNodeSetParams
-    cuGraphExecChildGraphNodeSetParams
-    cuGraphExecDestroy
-    cuGraphExecEventRecordNodeSetEvent
-    cuGraphExecEventWaitNodeSetEvent
-    cuGraphExecExternalSemaphoresSignalNodeSetParams
-    cuGraphExecExternalSemaphoresWaitNodeSetParams
-    cuGraphExecGetFlags
-    cuGraphExecGetId
-    cuGraphExecHostNodeSetParams
-    cuGraphExecKernelNodeSetParams
-    cuGraphExecKernelNodeSetParams_v2
-    cuGraphExecMemcpyNodeSetParams
-    cuGraphExecMemsetNodeSetParams
-    cuGraphExecNodeSetParams
-    cuGraphExecUpdate
-    cuGraphExecUpdate_v2
-    cuGraphExternalSemaphoresSignalNodeGetParams
-    cuGraphExternalSemaphoresSignalNodeSetParams
-    cuGraphExternalSemaphoresWaitNodeGetParams
-    cuGraphExternalSemaphoresWaitNodeSetParams
-    cuGraphGetEdges
-    cuGraphGetEdges_v2
-    cuGraphGetId
-    cuGraphGetNodes
-    cuGraphGetRootNodes
-    cuGraphHostNodeGetParams
-    cuGraphHostNodeSetParams
-    cuGraphInstantiate
-    cuGraphInstantiateWithFlags
-    cuGraphInstantiateWithParams
-    cuGraphInstantiateWithParams_ptsz
-    cuGraphInstantiate_v2
-    cuGraphKernelNodeCopyAttributes
-    cuGraphKernelNodeGetAttribute
-    cuGraphKernelNodeGetParams
-    cuGraphKernelNodeGetParams_v2
-    cuGraphKernelNodeSetAttribute
-    cuGraphKernelNodeSetParams
-    cuGraphKernelNodeSetParams_v2
-    cuGraphLaunch
-    cuGraphLaunch_ptsz
-    cuGraphMemAllocNodeGetParams
-    cuGraphMemFreeNodeGetParams
-    cuGraphMemcpyNodeGetParams
-    cuGraphMemcpyNodeSetParams
-    cuGraphMemsetNodeGetParams
-    cuGraphMemsetNodeSetParams
-    cuGraphNodeFindInClone
-    cuGraphNodeGetContainingGraph
-    cuGraphNodeGetDependencies
-    cuGraphNodeGetDependencies_v2
-    cuGraphNodeGetDependentNodes
-    cuGraphNodeGetDependentNodes_v2
-    cuGraphNodeGetEnabled
-    cuGraphNodeGetLocalId
-    cuGraphNodeGetParams
-    cuGraphNodeGetToolsId
-    cuGraphNodeGetType
-    cuGraphNodeSetEnabled
-    cuGraphNodeSetParams
-    cuGraphNodeSetParams_v2
-    cuGraphReleaseUserObject
-    cuGraphRemoveDependencies
-    cuGraphRemoveDependencies_v2
-    cuGraphRetainUserObject
-    cuGraphUpload
-    cuGraphUpload_ptsz
-";
-
 /// A handle of ours must not reach a function that does not know it.
 #[test]
 fn every_graph_function_has_a_row() {
@@ -247,9 +144,55 @@ fn every_graph_function_has_a_row() {
     let takes_graphs = |name: &&str| name.starts_with("cuGraph") && !name.starts_with("cuGraphics");
     let mut rows: Vec<&str> = rows.into_iter().filter(takes_graphs).collect();
     rows.sort_unstable();
-    let mut known: Vec<&str> = GRAPH_FUNCTIONS.split_whitespace().collect();
-    known.sort_unstable();
-    assert_eq!(rows, known, "each once, and no other");
+    assert!(rows.is_sorted_by(|one, next| one < next), "each once");
+    for (base, _, forms) in known::FUNCTIONS.iter().filter(|row| takes_graphs(&row.0)) {
+        for form in 1..=*forms {
+            let symbol = if form == 1 { (*base).to_owned() } else { format!("{base}_v{form}") };
+            assert!(rows.contains(&symbol.as_str()), "no row for {symbol}");
+        }
+    }
+}
+
+/// Each row is a function of the headers, and a form that they tell of. (Forms whose default stream is the thread's
+/// own came with 7.0, of functions that were older.)
+#[test]
+fn every_row_is_known() {
+    let check = |name: &str, base: &str, since: u32| {
+        let at = known::FUNCTIONS.binary_search_by(|row| row.0.cmp(base));
+        let (_, versions, _) = known::FUNCTIONS[at.unwrap_or_else(|_| panic!("{name} is in no header"))];
+        assert!(versions.contains(&since), "{name}: {base} has no form of version {since}");
+        assert!(crate::knows(base.as_bytes()) && crate::knows_symbol(name.as_bytes()), "{name}");
+    };
+    macro_rules! hooks {
+        ($($name:ident [$base:literal $since:literal $($key:tt)*] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+            $(check(stringify!($name), $base, $since);)*
+        };
+    }
+    driver_functions!(hooks);
+    macro_rules! thunks {
+        ($($name:ident [$base:literal $since:literal $($key:tt)*] ($($arg:ident),*);)*) => {
+            $(check(stringify!($name), $base, $since);)*
+        };
+    }
+    graph_thunks!(thunks);
+}
+
+/// The functions that give the device work, of the headers as of sys: each has a row.
+#[test]
+fn everything_known_that_submits_has_a_row() {
+    let mut bases = Vec::new();
+    macro_rules! hooks {
+        ($($name:ident [$base:literal $($key:tt)*] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+            bases.extend([$($base),*]);
+        };
+    }
+    driver_functions!(hooks);
+    let missing: Vec<&str> = known::FUNCTIONS
+        .iter()
+        .map(|row| row.0)
+        .filter(|base| crate::may_submit(base.as_bytes()) && !bases.contains(base))
+        .collect();
+    assert!(missing.is_empty(), "no row for {missing:?}");
 }
 
 /// Every function of sys, of whatever version of the API.

@@ -4,8 +4,8 @@
 //!
 //! * *base name, first version, flavour*: `cuGetProcAddress(base, v, …)` gives this symbol for
 //!   `v` from the first version on, up to the next row of the same base name and flavour
-//!   (`legacy` default stream, or `ptds`: per-thread default stream). Source: cuda.h and the tables
-//!   of drivers 12.9 and 13.5.
+//!   (`legacy` default stream, or `ptds`: per-thread default stream). A test holds it to the
+//!   headers ([`crate::known`]).
 //! * *sys*: the function of cudarc's `sys` with the same ABI, or `none` where it has none.
 
 /// Hands all rows to the macro named, as `emit! { row; row; … }`.
@@ -110,6 +110,14 @@ macro_rules! driver_functions {
         cuStreamGetCaptureInfo_v2_ptsz ["cuStreamGetCaptureInfo" 11030 ptds = none] => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
         cuStreamGetCaptureInfo_v3 ["cuStreamGetCaptureInfo" 12030 legacy = cuStreamGetCaptureInfo_v3] => graph_use::capture_info_v3(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, data: *mut Opaque, len: *mut usize);
         cuStreamGetCaptureInfo_v3_ptsz ["cuStreamGetCaptureInfo" 12030 ptds = cuStreamGetCaptureInfo_v3] => graph_use::capture_info_v3(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, data: *mut Opaque, len: *mut usize);
+        cuStreamBeginRecaptureToGraph ["cuStreamBeginRecaptureToGraph" 13030 legacy = none] => capture::begin_anew(stream: Stream, mode: c_int, graph: Graph, callback: Opaque, data: Opaque);
+        cuStreamBeginRecaptureToGraph_ptsz ["cuStreamBeginRecaptureToGraph" 13030 ptds = none] => capture::begin_anew(stream: Stream, mode: c_int, graph: Graph, callback: Opaque, data: Opaque);
+        cuStreamBeginCaptureToCig ["cuStreamBeginCaptureToCig" 13010 legacy = none] => capture::begin_to_cig(stream: Stream, params: Opaque);
+        cuStreamBeginCaptureToCig_ptsz ["cuStreamBeginCaptureToCig" 13010 ptds = none] => capture::begin_to_cig(stream: Stream, params: Opaque);
+        cuStreamEndCaptureToCig ["cuStreamEndCaptureToCig" 13010 legacy = none] => capture::end_to_cig(stream: Stream);
+        cuStreamEndCaptureToCig_ptsz ["cuStreamEndCaptureToCig" 13010 ptds = none] => capture::end_to_cig(stream: Stream);
+        cuStreamSetAttribute ["cuStreamSetAttribute" 11000 legacy = cuStreamSetAttribute] => stream::set_attribute(stream: Stream, attribute: c_int, value: Opaque);
+        cuStreamSetAttribute_ptsz ["cuStreamSetAttribute" 11000 ptds = cuStreamSetAttribute] => stream::set_attribute(stream: Stream, attribute: c_int, value: Opaque);
 
         // Graphs.
         cuGraphCreate ["cuGraphCreate" 10000 legacy = cuGraphCreate] => graph::create(graph: *mut Graph, flags: c_uint);
@@ -127,6 +135,7 @@ macro_rules! driver_functions {
         cuGraphAddNode_v2 ["cuGraphAddNode" 12030 legacy = cuGraphAddNode_v2] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
         cuGraphAddNode_v3 ["cuGraphAddNode" 13040 legacy = none] => graph_use::add_node_v2(node: *mut GraphNode, graph: Graph, deps: *const GraphNode, data: Opaque, len: usize, params: Opaque);
         cuGraphKernelNodeSetAttribute ["cuGraphKernelNodeSetAttribute" 11000 legacy = cuGraphKernelNodeSetAttribute] => graph_use::set_attribute(node: GraphNode, attribute: c_int, value: Opaque);
+        cuGraphKernelNodeCopyAttributes ["cuGraphKernelNodeCopyAttributes" 11000 legacy = cuGraphKernelNodeCopyAttributes] => graph_use::copy_attributes(to: GraphNode, from: GraphNode);
         cuGraphNodeSetParams ["cuGraphNodeSetParams" 12020 legacy = cuGraphNodeSetParams] => graph_use::node_set_params(node: GraphNode, params: Opaque);
         cuGraphNodeSetParams_v2 ["cuGraphNodeSetParams" 13040 legacy = none] => graph_use::node_set_params(node: GraphNode, params: Opaque);
         cuGraphRetainUserObject ["cuGraphRetainUserObject" 11030 legacy = cuGraphRetainUserObject] => graph_use::retain_user_object(graph: Graph, object: Opaque, count: c_uint, flags: c_uint);
@@ -159,6 +168,8 @@ macro_rules! driver_functions {
         // Code that graphs refer to.
         cuModuleUnload ["cuModuleUnload" 2000 legacy = cuModuleUnload] => graph_use::module_unload(module: Opaque);
         cuLibraryUnload ["cuLibraryUnload" 12000 legacy = cuLibraryUnload] => graph_use::library_unload(library: Opaque);
+        cuFuncSetAttribute ["cuFuncSetAttribute" 9000 legacy = cuFuncSetAttribute] => graph_use::set_function_attribute(function: Opaque, attribute: c_int, value: c_int);
+        cuKernelSetAttribute ["cuKernelSetAttribute" 12000 legacy = cuKernelSetAttribute] => graph_use::set_kernel_attribute(attribute: c_int, value: c_int, kernel: Opaque, device: Device);
 
         // Work: kernels and host functions.
         cuLaunch ["cuLaunch" 2000 legacy = cuLaunch] => submit::kernel_1(function: Opaque);
@@ -257,6 +268,8 @@ macro_rules! driver_functions {
         cuMemcpyPeerAsync_ptsz ["cuMemcpyPeerAsync" 7000 ptds = cuMemcpyPeerAsync] => submit::work_6(dst: DevicePtr, dst_ctx: Context, src: DevicePtr, src_ctx: Context, bytes: usize, stream: Stream);
         cuMemcpyWithAttributesAsync ["cuMemcpyWithAttributesAsync" 13020 legacy = none] => submit::work_5(dst: DevicePtr, src: DevicePtr, bytes: usize, attributes: Opaque, stream: Stream);
         cuMemcpyWithAttributesAsync_ptsz ["cuMemcpyWithAttributesAsync" 13020 ptds = none] => submit::work_5(dst: DevicePtr, src: DevicePtr, bytes: usize, attributes: Opaque, stream: Stream);
+        cuFabricCpyBatchAsync ["cuFabricCpyBatchAsync" 13050 legacy = none] => submit::work_4(len: usize, ops: Opaque, flags: u64, stream: Stream);
+        cuFabricCpyBatchAsync_ptsz ["cuFabricCpyBatchAsync" 13050 ptds = none] => submit::work_4(len: usize, ops: Opaque, flags: u64, stream: Stream);
 
         // Work: fills.
         cuMemsetD16 ["cuMemsetD16" 2000 legacy = none] => submit::work_3(dst: c_uint, value: u16, len: c_uint);
@@ -378,6 +391,7 @@ macro_rules! driver_functions {
         cuPointerSetAttribute ["cuPointerSetAttribute" 6000 legacy = cuPointerSetAttribute] => peer::set_attribute(value: Opaque, attribute: c_int, ptr: DevicePtr);
         cuMemGetAddressRange_v2 ["cuMemGetAddressRange" 3020 legacy = cuMemGetAddressRange_v2] => peer::address_range(base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
         cuMemGetHandleForAddressRange ["cuMemGetHandleForAddressRange" 11070 legacy = cuMemGetHandleForAddressRange] => peer::range_handle(handle: Opaque, ptr: DevicePtr, bytes: usize, kind: c_int, flags: u64);
+        cuLogicalEndpointBindAddr ["cuLogicalEndpointBindAddr" 13030 legacy = none] => peer::bind_to_endpoint(endpoint: c_uint, device: Device, offset: u64, ptr: DevicePtr, bytes: u64, flags: u64);
         cuCtxEnablePeerAccess ["cuCtxEnablePeerAccess" 4000 legacy = cuCtxEnablePeerAccess] => peer::enable(ctx: Context, flags: c_uint);
         cuCtxDisablePeerAccess ["cuCtxDisablePeerAccess" 4000 legacy = cuCtxDisablePeerAccess] => peer::disable(ctx: Context);
     } };
@@ -428,7 +442,6 @@ macro_rules! graph_thunks {
         cuGraphGetRootNodes ["cuGraphGetRootNodes" 10000 legacy = cuGraphGetRootNodes] (graph, nodes, len);
         cuGraphHostNodeGetParams ["cuGraphHostNodeGetParams" 10000 legacy = cuGraphHostNodeGetParams] (node, params);
         cuGraphHostNodeSetParams ["cuGraphHostNodeSetParams" 10000 legacy = cuGraphHostNodeSetParams] (node, params);
-        cuGraphKernelNodeCopyAttributes ["cuGraphKernelNodeCopyAttributes" 11000 legacy = cuGraphKernelNodeCopyAttributes] (dst, src);
         cuGraphKernelNodeGetAttribute ["cuGraphKernelNodeGetAttribute" 11000 legacy = cuGraphKernelNodeGetAttribute] (node, attribute, value);
         cuGraphKernelNodeGetParams ["cuGraphKernelNodeGetParams" 10000 legacy = none] (node, params);
         cuGraphKernelNodeGetParams_v2 ["cuGraphKernelNodeGetParams" 12000 legacy = cuGraphKernelNodeGetParams_v2] (node, params);
@@ -451,10 +464,6 @@ macro_rules! graph_thunks {
         cuGraphNodeGetToolsId ["cuGraphNodeGetToolsId" 13010 legacy = none] (node, id);
         cuGraphNodeGetType ["cuGraphNodeGetType" 10000 legacy = cuGraphNodeGetType] (node, kind);
         cuGraphReleaseUserObject ["cuGraphReleaseUserObject" 11030 legacy = cuGraphReleaseUserObject] (graph, object, count);
-
-        // Captures into a graph that exists, in place of what it holds.
-        cuStreamBeginRecaptureToGraph ["cuStreamBeginRecaptureToGraph" 13030 legacy = none] (stream, mode, graph, callback, data);
-        cuStreamBeginRecaptureToGraph_ptsz ["cuStreamBeginRecaptureToGraph" 13030 ptds = none] (stream, mode, graph, callback, data);
     } };
 }
 
@@ -466,6 +475,7 @@ macro_rules! driver_calls {
         cuDriverGetVersion = cuDriverGetVersion (version: *mut c_int);
         cuCtxGetCurrent = cuCtxGetCurrent (ctx: *mut Context);
         cuCtxGetDevice = cuCtxGetDevice (device: *mut Device);
+        cuDeviceGetCount = cuDeviceGetCount (devices: *mut c_int);
         cuDeviceGetName = cuDeviceGetName (name: *mut c_char, len: c_int, device: Device);
         cuDeviceGetUuid_v2 = cuDeviceGetUuid_v2 (uuid: *mut [u8; 16], device: Device);
         cuDeviceTotalMem_v2 = cuDeviceTotalMem_v2 (bytes: *mut usize, device: Device);
@@ -509,6 +519,7 @@ macro_rules! driver_calls {
         cuGraphGetEdges = none (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, len: *mut usize);
         cuGraphNodeGetDependencies_v2 = cuGraphNodeGetDependencies_v2 (node: GraphNode, deps: *mut GraphNode, data: Opaque, len: *mut usize);
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
+        cuGraphNodeGetContainingGraph = none (node: GraphNode, graph: *mut Graph);
         cuGraphChildGraphNodeGetGraph = cuGraphChildGraphNodeGetGraph (node: GraphNode, graph: *mut Graph);
         cuGraphKernelNodeGetParams_v2 = cuGraphKernelNodeGetParams_v2 (node: GraphNode, params: Opaque);
         cuGraphKernelNodeSetParams_v2 = cuGraphKernelNodeSetParams_v2 (node: GraphNode, params: Opaque);

@@ -13,10 +13,13 @@
 //! * [`runtime_functions!`]: `cuda*`, which give the call site and carry no meaning of their own.
 //! * [`hip_functions!`]: `hip*`, hooked themselves, since HIP has no lower boundary.
 //!
-//! Not in the tables, and so passed through untouched: everything else. That includes allocation by the
-//! functions from before CUDA 3.2 (`cuMemAlloc` without `_v2`), whose pointers have 32 bits; the shim
+//! Not in the tables, and so passed through untouched: everything else that is [`known`]. That includes allocation by
+//! the functions from before CUDA 3.2 (`cuMemAlloc` without `_v2`), whose pointers have 32 bits; the shim
 //! notices when a program asks for one of those. Functions that give the device work are there in all their
-//! versions, and [`may_submit`] knows those of the future by their names.
+//! versions.
+//!
+//! [`known`] says what the headers of each release have: functions, node kinds, attributes, flags. `headers.py` makes
+//! it. A newer driver may have more of them; what their names tell is said by [`may_submit`] and its like.
 
 #![allow(non_camel_case_types)]
 
@@ -26,50 +29,11 @@ mod driver;
 mod hip;
 #[macro_use]
 mod runtime;
+pub mod known;
+mod names;
 pub mod types;
 
-/// Whether a driver function of this name gives the device work, as far as a name can tell. A driver that
-/// is newer than the tables may have more of them than there are rows.
-pub fn may_submit(name: &[u8]) -> bool {
-    const BEGINNINGS: &[&str] = &[
-        "cuLaunch",
-        "cuMemcpy",
-        "cuMemset",
-        "cuMemPrefetch",
-        "cuMemDiscard",
-        "cuMemBatch",
-        "cuMemMapArray",
-        "cuStreamAddCallback",
-        "cuStreamAttachMem",
-        "cuStreamBatchMemOp",
-        "cuStreamWait",
-        "cuStreamWrite",
-        "cuEventRecord",
-        "cuCtxRecordEvent",
-        "cuCtxWaitEvent",
-        "cuGreenCtxRecordEvent",
-        "cuGreenCtxWaitEvent",
-        "cuSignalExternal",
-        "cuWaitExternal",
-        "cuGraphicsMap",
-        "cuGraphicsUnmap",
-        "cuGLMap",
-        "cuGLUnmap",
-        "cuEGLStreamConsumerAcquire",
-        "cuEGLStreamConsumerRelease",
-        "cuEGLStreamProducerPresent",
-        "cuEGLStreamProducerReturn",
-    ];
-    // `cuda…`, `cublas…` are not the driver's.
-    let Ok(name) = std::str::from_utf8(name) else { return false };
-    if !name.starts_with("cu") || !name[2..].starts_with(|third: char| third.is_ascii_uppercase()) {
-        return false;
-    }
-    let plain = name.strip_suffix("_ptsz").or(name.strip_suffix("_ptds")).unwrap_or(name);
-    let plain =
-        plain.rsplit_once("_v").filter(|(_, digits)| digits.parse::<u32>().is_ok()).map_or(plain, |split| split.0);
-    BEGINNINGS.iter().any(|start| plain.starts_with(start)) || plain.ends_with("Async")
-}
+pub use names::{NEWEST, is_drivers, is_new_major, knows, knows_symbol, may_submit, only_asks};
 
 #[cfg(test)]
 mod check;

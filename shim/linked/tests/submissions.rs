@@ -156,7 +156,7 @@ fn functions() -> impl Iterator<Item = (usize, &'static Function)> {
 }
 
 /// Unknown functions; all but the last say by their names that they give the device work.
-const FUTURE: [&str; 4] = ["cuLaunchFuture", "cuMemcpyAsync_v9", "cuFutureThingAsync_ptsz", "cuFutureThing"];
+const FUTURE: [&str; 4] = ["cuLaunchFuture", "cuMemcpyAsync_v9", "cuFutureThingAsync_ptsz", "cuFutureGetThing"];
 
 /// The driver: its functions tell [`inside`] of each call.
 fn source() -> String {
@@ -375,7 +375,7 @@ fn threads_are_never_seen_quiet_inside() {
 fn unknown_ones_end_the_counting_when_called() {
     const CHILD: &str = "GPUMEM_TEST_CHILD";
     let Some(which) = std::env::var(CHILD).ok().and_then(|which| which.parse::<usize>().ok()) else {
-        for (which, name) in FUTURE.iter().enumerate().filter(|(_, name)| **name != "cuFutureThing") {
+        for (which, name) in FUTURE.iter().enumerate().filter(|(_, name)| **name != "cuFutureGetThing") {
             let mut child = Command::new(std::env::current_exe().expect("this program"));
             child.args(["--exact", "unknown_ones_end_the_counting_when_called"]).env(CHILD, which.to_string());
             let done = child.output().expect("it runs");
@@ -392,7 +392,7 @@ fn unknown_ones_end_the_counting_when_called() {
     // SAFETY: they have this type.
     let sum = |at| unsafe { std::mem::transmute::<usize, Sum>(at) }(1, 20, 300, 4000, 50000, 600000, 7000000, 80000000);
     let answer = sum(plain);
-    assert!(activity::countable() && activity::quiet().is_some(), "its name says nothing");
+    assert!(activity::countable() && activity::quiet().is_some(), "its name says that it only asks");
     assert_eq!(sum(functions[which]), answer);
     assert!(!activity::countable() && activity::quiet().is_none());
 }

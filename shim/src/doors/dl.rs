@@ -4,7 +4,7 @@
 //! caller's return address: glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from it, and a
 //! bystander's `dlsym(RTLD_NEXT, …)` behind an ordinary wrapper finds itself and recurses.
 
-use super::{driver, hip, runtime, spare};
+use super::{driver, hip, runtime, spare, thunk};
 use crate::gate;
 use crate::process::elf;
 use crate::vendor::driver::{bind_at, unbind_if_gone};
@@ -131,7 +131,9 @@ unsafe extern "C" fn decide(
     } else {
         hip::ours(name.to_bytes(), found)
     };
-    if spare::is_for(name.to_bytes()) && ours.is_none() && !passes {
+    // A name of that kind may lead to the driver by ways of its own; others are any library's.
+    let may_lead = || thunk::is_graph_function(name.to_bytes()) || gpumem_abi::may_submit(name.to_bytes());
+    if ours.is_none() && !passes && may_lead() {
         spare::went_past(name.to_bytes());
     }
     match ours {

@@ -1,35 +1,85 @@
-//! Thunks for functions that no table knows: what newer drivers offer under a name that begins as graph
-//! functions' names do, or says that the function gives the device work, or under a known name for a newer
-//! version of the API.
+//! Thunks for functions of the driver that nobody here knows: what newer drivers offer under a name that is not among
+//! those of the headers ([`gpumem_abi::known`]), or under a known name for a newer version of the API; and graph
+//! functions of HIP's that no table has.
 //!
-//! Each thunk of the pool belongs to one real function, for good; the same function gets the same thunk.
-//! Handles of ours become real ones on the way. That of a function which gives the device work sees the call
-//! begin and not end, so from its first call on nothing is counted any more.
+//! Each thunk of the pool belongs to one real function, for good; the same function gets the same thunk. Nothing is
+//! guessed about what such a function does:
+//!
+//! * Handles of ours become real ones on the way, which stay with their handles.
+//! * Memory of the pool that it is given is really freed from then on, like any that others may use.
+//! * Unless its name says that it only asks, it may give the device work. A thunk sees the call begin and not end, so
+//!   that from its first call on nothing is counted any more.
+//! * One that may change what else is relied on (a newer form of a function that has a hook; captures, code,
+//!   contexts, frees, peers) goes past the shim: from its first call on interception is partial.
 
+use super::driver;
 use super::thunk::{self, Words};
-use crate::{activity, gate, graphs};
+use crate::{activity, gate, graphs, pool};
 use once_cell::race::OnceBox;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-const SPARES: usize = 64;
+const SPARES: usize = 256;
 /// Bytes of code of each, from the start of one to the start of the next.
 const STRIDE: usize = 16;
 
+/// What is known of a function that is not.
+#[derive(Debug)]
+struct About {
+    name: String,
+    /// It may give the device work.
+    works: bool,
+    /// It may change what is relied on.
+    changes: bool,
+    /// That it was called is told, and what follows from that is done.
+    told: AtomicBool,
+}
+
+impl About {
+    fn new(name: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(name).into_owned();
+        let asks = gpumem_abi::only_asks(name) || !gpumem_abi::is_drivers(name);
+        let has_hook = !gpumem_abi::may_submit(name) && driver::rows().iter().any(|row| row.base == text && !row.thunk);
+        let may_change = CHANGES.iter().any(|word| text.contains(word));
+        Self { works: !asks, changes: !asks && (has_hook || may_change), name: text, told: AtomicBool::new(false) }
+    }
+}
+
+/// Parts of names that tell of more than work: what begins or ends where it should be seen.
+const CHANGES: [&str; 7] = ["Capture", "Unload", "CtxDestroy", "CtxRelease", "Reset", "Free", "Peer"];
+
 /// The real function of each.
 static REAL: [AtomicUsize; SPARES] = [const { AtomicUsize::new(0) }; SPARES];
-/// The name of each that gives the device work.
-static SUBMITS: [OnceBox<String>; SPARES] = [const { OnceBox::new() }; SPARES];
+static ABOUT: [OnceBox<About>; SPARES] = [const { OnceBox::new() }; SPARES];
 
 thunk::through!(through, enter);
 
 /// # Safety
 /// Called by a thunk that [`of`] gave out, with the words that it keeps.
 unsafe extern "C" fn enter(index: usize, words: &mut Words, _: usize) -> usize {
-    if let Some(name) = SUBMITS[index].get().filter(|_| !gate::disabled()) {
-        activity::uncountable(name);
+    if let Some(about) = ABOUT[index].get().filter(|_| !gate::disabled()) {
+        called(about, words);
     }
     // How many arguments an unknown function has is unknown.
     thunk::pass(REAL[index].load(Relaxed), words, words.len())
+}
+
+/// The program calls a function that nobody knows.
+fn called(about: &About, words: &Words) {
+    words.iter().for_each(|word| pool::pin(*word as u64));
+    if about.told.load(Relaxed) {
+        return;
+    }
+    if about.works {
+        activity::uncountable();
+    }
+    // Before the process's first GPU call there is nobody to tell.
+    let told = gate::record_if_started(|shim| {
+        shim.met(&format!("the function {}", about.name));
+        if about.changes {
+            shim.went_past(&format!("{} is newer than this gpumem and may change what it relies on", about.name));
+        }
+    });
+    about.told.store(told.is_some(), Relaxed);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -74,19 +124,17 @@ unsafe extern "C" fn pool() {
     )
 }
 
-/// Whether a function of this name, if no table has it, is one to know of.
-pub fn is_for(name: &[u8]) -> bool {
-    thunk::is_graph_function(name) || gpumem_abi::may_submit(name)
+/// Whether a function that is exported by this name, if no table has it, is one to know of.
+pub fn is_for(symbol: &[u8]) -> bool {
+    let known = || gpumem_abi::knows_symbol(symbol) && !thunk::is_graph_function(symbol);
+    (gpumem_abi::is_drivers(symbol) && !known()) || thunk::is_graph_function(symbol) || gpumem_abi::may_submit(symbol)
 }
 
 /// The thunk of this function; `None` when all are taken, which ends what depends on them.
 pub fn of(real: usize, name: &[u8]) -> Option<usize> {
     let index = claim(&REAL, real);
     match index {
-        Some(index) if gpumem_abi::may_submit(name) => {
-            SUBMITS[index].get_or_init(|| Box::new(String::from_utf8_lossy(name).into_owned()));
-        }
-        Some(_) => {}
+        Some(index) => drop(ABOUT[index].get_or_init(|| Box::new(About::new(name)))),
         None => went_past(name),
     }
     index.map(thunk_at)
@@ -94,12 +142,10 @@ pub fn of(real: usize, name: &[u8]) -> Option<usize> {
 
 /// The program was given a function of this name as it is.
 pub fn went_past(name: &[u8]) {
-    let text = String::from_utf8_lossy(name);
-    if thunk::is_graph_function(name) {
-        graphs::unknown_passed(&text);
-    }
-    if gpumem_abi::may_submit(name) {
-        activity::uncountable(&text);
+    let about = About::new(name);
+    graphs::unknown_passed(&about.name);
+    if about.works {
+        activity::uncountable();
     }
 }
 
@@ -140,6 +186,30 @@ mod tests {
             let answer = std::mem::transmute::<usize, Product>(first)(1, 1, 1, 1, 1, 1, 2, 0.5);
             assert_eq!(answer, 17.5);
             assert_eq!(std::mem::transmute::<usize, extern "C" fn(usize, usize) -> usize>(second)(44, 2), 42);
+        }
+    }
+
+    #[test]
+    fn what_a_name_tells_decides_what_is_trusted() {
+        let about = |name: &str| {
+            let About { works, changes, .. } = About::new(name.as_bytes());
+            (works, changes)
+        };
+        assert_eq!(about("cuGraphExecGetFutureId"), (false, false));
+        assert_eq!(about("cuTileSpin"), (true, false));
+        assert_eq!(about("cuMemcpyFuture"), (true, false));
+        // Newer forms of functions with a hook, and of one that is only counted.
+        assert_eq!((about("cuMemAlloc"), about("cuMemcpy")), ((true, true), (true, false)));
+        assert_eq!((about("cuStreamBeginOtherCapture"), about("cuMemFreeBatch")), ((true, true), (true, true)));
+    }
+
+    #[test]
+    fn names_that_no_header_has_are_for_a_thunk() {
+        for name in ["cuFuture", "cuMemAlloc_v9", "cuGraphFuture", "cuInit_v2", "hipGraphFuture"] {
+            assert!(is_for(name.as_bytes()), "{name}");
+        }
+        for name in ["cuInit", "cuMemAlloc_v2", "cuDeviceGetName", "cudaMalloc", "cublasCreate_v2", "hipMalloc", "cu"] {
+            assert!(!is_for(name.as_bytes()), "{name}");
         }
     }
 

@@ -36,7 +36,7 @@ pub fn pass(real: usize, words: &mut Words, args: usize) -> usize {
     let mut seen = [0; 6];
     let args = args.min(seen.len());
     seen[..args].copy_from_slice(&words[..args]);
-    crate::graphs::swap(real, &mut seen);
+    crate::graphs::swap(&mut seen);
     words[..args].copy_from_slice(&seen[..args]);
     real
 }

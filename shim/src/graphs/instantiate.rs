@@ -10,6 +10,7 @@ use super::real::LOST;
 use crate::activity;
 use crate::gate;
 use crate::ledger::table::NO_SLOT;
+use crate::newer;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::vendor::graphs::{Read, Reading};
@@ -24,6 +25,8 @@ use std::sync::{Arc, Weak};
 
 /// `…_DEVICE_LAUNCH`: the handle goes to kernels, which know nothing of ours.
 const DEVICE_LAUNCH: u64 = 4;
+/// All flags that there are: `…_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`, `…_USE_NODE_PRIORITY`.
+const KNOWN_FLAGS: u64 = 15;
 /// Sets of features that are remembered.
 const MOST_FEATURES: usize = 1024;
 /// Entries that are not worth a look whether they are still good for something.
@@ -60,6 +63,10 @@ impl Cache {
     pub fn instantiate_handle(&self, graph: Graph, flags: u64, graph_serial: Option<u64>) -> Result<Made, Pinned> {
         if flags & DEVICE_LAUNCH != 0 {
             return Err(Pinned::DeviceLaunch);
+        }
+        if flags & !KNOWN_FLAGS != 0 {
+            newer::met(&format!("instantiate flags {:#x}", flags & !KNOWN_FLAGS));
+            return Err(Pinned::UnknownFlag);
         }
         if !self.usable() {
             return Err(Pinned::None);
@@ -158,7 +165,11 @@ impl Cache {
             return Err(Pinned::UserObjects);
         }
         work.read = Weak::new();
-        match self.calls.read(real, &mut work.reading)? {
+        let read = self.calls.read(real, &mut work.reading);
+        if !work.reading.unknown.is_empty() {
+            newer::met(&work.reading.unknown);
+        }
+        match read? {
             read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
             // The library pairs the nodes of two graphs from the sinks on, in the order in which they
             // became sinks, which it does not tell and a clone keeps (measured on an H200, driver 580).

@@ -204,21 +204,30 @@ pub fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
     cache(vendor).and_then(|cache| cache.seen(graph)).unwrap_or(std::ptr::null_mut())
 }
 
+/// The library's handle behind a word that may be a handle of ours, for what nobody knows: the word itself, if it
+/// is none.
+pub fn seen_word(vendor: Vendor, word: usize) -> usize {
+    if is_graph(vendor, word as Graph) {
+        return seen_graph(vendor, word as Graph) as usize;
+    }
+    match exec_index(vendor, word as GraphExec) {
+        Some(index) => {
+            // What becomes of it is not known: no other exec may stand in any more.
+            let exec =
+                cache(vendor).map(|cache| cache.with_real(index, Some(Pinned::UnknownCall), |exec| exec as usize));
+            exec.and_then(Result::ok).unwrap_or(0)
+        }
+        None => word,
+    }
+}
+
 /// Puts the real handle in place of each word that is a handle of ours, before a function that has
 /// no hook of its own is called with them.
 #[inline]
-pub fn swap(real: usize, words: &mut [usize; 6]) {
-    let _ = real;
+pub fn swap(words: &mut [usize; 6]) {
     for vendor in [Vendor::Cuda, Vendor::Hip] {
         for word in words.iter_mut() {
-            if is_graph(vendor, *word as Graph) {
-                *word = seen_graph(vendor, *word as Graph) as usize;
-            } else if let Some(index) = exec_index(vendor, *word as GraphExec) {
-                // What the function does with it is not known: no other exec may stand in any more.
-                let exec =
-                    cache(vendor).map(|cache| cache.with_real(index, Some(Pinned::UnknownCall), |exec| exec as usize));
-                *word = exec.and_then(Result::ok).unwrap_or(0);
-            }
+            *word = seen_word(vendor, *word);
         }
     }
 }

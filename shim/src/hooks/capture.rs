@@ -1,6 +1,6 @@
 //! Stream capture.
 
-use super::written;
+use super::{attributes, written};
 use crate::call::Call;
 use crate::graphs::{self, cache::Cache};
 use crate::pool::looks;
@@ -17,9 +17,11 @@ const WRONG_THREAD: Status = 908;
 fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status) -> Status {
     let _beginning = looks::begins();
     let _no_looks = graphs::cache(call.vendor).map(Cache::capture_begins);
+    attributes::capture_begins(stream);
     let status = real();
-    if status == SUCCESS {
-        call.note(|shim| shim.capture_begun(call.vendor, stream as u64, mode));
+    match status {
+        SUCCESS => drop(call.note(|shim| shim.capture_begun(call.vendor, stream as u64, mode))),
+        _ => attributes::capture_over(stream, None),
     }
     status
 }
@@ -62,6 +64,48 @@ pub unsafe fn begin_to_graph(
     status
 }
 
+/// The program begins a capture into a graph of its own, in place of what that holds.
+pub unsafe fn begin_anew(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Stream, c_int, Graph, Opaque, Opaque) -> Status,
+    stream: Stream,
+    mode: c_int,
+    graph: Graph,
+    callback: Opaque,
+    data: Opaque,
+) -> Status {
+    let graph = graphs::seen_graph(call.vendor, graph);
+    // SAFETY: the program's own call.
+    let status = begun(&call, stream, mode, || unsafe { real(stream, mode, graph, callback, data) });
+    if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
+        // It has the graph and its nodes.
+        cache.given_out(graph);
+    }
+    status
+}
+
+/// The program begins a capture that a graphics API gets the work of.
+pub unsafe fn begin_to_cig(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(Stream, Opaque) -> Status,
+    stream: Stream,
+    params: Opaque,
+) -> Status {
+    // SAFETY: the program's own call.
+    begun(&call, stream, GLOBAL, || unsafe { real(stream, params) })
+}
+
+/// The program ends such a capture. There is no graph.
+pub unsafe fn end_to_cig(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(stream) };
+    if status != WRONG_THREAD {
+        attributes::capture_over(stream, None);
+        call.note(|shim| shim.capture_ended(call.vendor, stream as u64, u64::from(status == SUCCESS), status));
+    }
+    status
+}
+
 /// The program ends a capture.
 pub unsafe fn end(
     call: Call,
@@ -77,6 +121,7 @@ pub unsafe fn end(
         }
         let library = written(graph).filter(|graph| status == SUCCESS && !graph.is_null());
         let nodes = library.and_then(|graph| vendor::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
+        attributes::capture_over(stream, library);
         let made = library.map(|library| graphs::captured(call.vendor, library));
         if let Some(made) = made {
             *graph = made;

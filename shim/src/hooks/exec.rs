@@ -1,6 +1,7 @@
 //! Executable graphs: launched, updated, destroyed. Handles of ours go to the cache
 //! ([`crate::graphs`]), the library's own to the library.
 
+use super::graph_use::LibraryParams;
 use crate::activity;
 use crate::call::Call;
 use crate::graphs::cache::Cache;
@@ -282,9 +283,13 @@ pub unsafe fn set_child(call: Call, real: SetParams, exec: GraphExec, node: Grap
 /// The program changes a node of any kind.
 pub unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
     // SAFETY: the program's own parameters.
-    let mut copy = unsafe { super::graph_use::with_library_graph(call.vendor, params) };
-    let params = copy.as_mut().map_or(params, |copy| std::ptr::from_mut(copy).cast());
-    set_kind(call, real, exec, node, params, None)
+    unsafe {
+        let vendor = call.vendor;
+        let mut library = LibraryParams::of(vendor, params);
+        let status = set_kind(call, real, exec, node, library.get(), None);
+        library.told();
+        status
+    }
 }
 
 type SetParamsCtx = unsafe extern "C-unwind" fn(GraphExec, GraphNode, Opaque, Context) -> Status;

@@ -1,7 +1,7 @@
 //! Graphs: made, cloned, destroyed, instantiated.
 
 use super::exec::NOT_INITIALIZED;
-use super::written;
+use super::{attributes, written};
 use crate::activity;
 use crate::call::Call;
 use crate::graphs;
@@ -48,6 +48,7 @@ pub unsafe fn clone(
             if let Some(cache) = graphs::cache(call.vendor) {
                 cache.inherits(original, clone);
             }
+            attributes::inherits(original, clone);
             let nodes = vendor::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
             call.note(|shim| shim.graph_made(&call, clone, nodes, GraphOrigin::Cloned));
         }
@@ -69,8 +70,11 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> St
         (true, None) => Err(NOT_INITIALIZED),
     };
     let status = match library {
-        // SAFETY: the program's own call.
-        Ok(Some(library)) => unsafe { real(library) },
+        Ok(Some(library)) => {
+            attributes::forget(library);
+            // SAFETY: the program's own call.
+            unsafe { real(library) }
+        }
         Ok(None) => SUCCESS,
         Err(status) => status,
     };

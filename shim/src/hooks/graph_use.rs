@@ -1,12 +1,12 @@
 //! What else programs do with graphs, and with the code that they refer to.
 
-use super::written;
+use super::{attributes, written};
 use crate::call::Call;
 use crate::graphs;
 use crate::vendor::given;
 use crate::vendor::graphs::Code;
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::Vendor;
+use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
 use std::ffi::{c_int, c_uint};
 
 /// The program asks for the nodes of a graph.
@@ -59,49 +59,83 @@ pub unsafe fn add_child(
     let status = unsafe { real(node, graph, deps, len, child) };
     if let Some(cache) = graphs::cache(call.vendor).filter(|_| status == SUCCESS) {
         cache.inherits(child, graph);
+        attributes::inherits(child, graph);
     }
     status
 }
 
-/// `CUgraphNodeParams`: its kind, and behind a gap a child graph's handle, for one of those.
-pub(super) type NodeParams = [u64; 32];
+/// `CUgraphNodeParams`: its kind, and behind a gap what belongs to the kind: a child graph's handle, for one of those.
+type NodeParams = [u64; 32];
 const KIND: usize = 0;
 const CHILD: usize = 2;
-/// `CU_GRAPH_NODE_TYPE_GRAPH`.
-const CHILD_GRAPH: u32 = 4;
 
-/// A copy of parameters that name a graph of ours, with the library's graph in its place.
-///
-/// # Safety
-/// `params` is NULL or the program's `CUgraphNodeParams`.
-pub(super) unsafe fn with_library_graph(vendor: Vendor, params: Opaque) -> Option<NodeParams> {
-    let params = params.cast::<NodeParams>();
-    if params.is_null() {
-        return None;
-    }
-    // SAFETY: as the caller promises; the kind says which fields are there.
-    unsafe {
-        if (&raw const (*params)[KIND]).cast::<u32>().read_unaligned() != CHILD_GRAPH {
-            return None;
+/// A node's parameters for the library: with the library's handles in the place of ours.
+pub(super) struct LibraryParams {
+    program: *mut NodeParams,
+    /// What the library is given, and what it was when that began. `None`: the program's own will do.
+    copy: Option<[NodeParams; 2]>,
+}
+
+impl LibraryParams {
+    /// # Safety
+    /// `params` is NULL or the program's `CUgraphNodeParams`, and outlives the answer.
+    pub(super) unsafe fn of(vendor: Vendor, params: Opaque) -> Self {
+        let program = params.cast::<NodeParams>();
+        let plain = Self { program, copy: None };
+        if program.is_null() {
+            return plain;
         }
-        let child = (&raw const (*params)[CHILD]).read_unaligned() as Graph;
-        // A child may be moved: it is the parent's then.
-        let library = graphs::seen_graph(vendor, child);
-        (library != child).then(|| {
-            let mut copy = params.read_unaligned();
-            copy[CHILD] = library as u64;
-            copy
-        })
+        // SAFETY: as the caller promises; the kind says which fields are there.
+        let kind = unsafe { (&raw const (*program)[KIND]).cast::<u32>().read_unaligned() };
+        let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
+        let places = match kind {
+            NodeKind::Child => CHILD..CHILD + 1,
+            // Where a handle is in one of these is not known.
+            NodeKind::Other => CHILD..size_of::<NodeParams>() / 8,
+            _ => return plain,
+        };
+        // SAFETY: as above; the struct is as long as that for every kind.
+        let given = unsafe { program.read_unaligned() };
+        let mut copy = given;
+        for word in &mut copy[places] {
+            // A child may be moved: it is the parent's then.
+            *word = graphs::seen_word(vendor, *word as usize) as u64;
+        }
+        Self { copy: (copy != given).then_some([copy, copy]), ..plain }
+    }
+
+    /// What the library gets.
+    pub(super) fn get(&mut self) -> Opaque {
+        self.copy.as_mut().map_or(self.program.cast(), |[now, _]| std::ptr::from_mut(now).cast())
+    }
+
+    /// The library has answered: what it wrote is the program's.
+    ///
+    /// # Safety
+    /// As for [`LibraryParams::of`].
+    pub(super) unsafe fn told(self) {
+        let [now, before] = self.copy.unwrap_or_default();
+        for (at, (now, before)) in now.iter().zip(before).enumerate() {
+            if *now == before {
+                continue;
+            }
+            // SAFETY: as the caller promises.
+            unsafe { (&raw mut (*self.program)[at]).write_unaligned(*now) };
+        }
     }
 }
 
 /// # Safety
-/// As for [`with_library_graph`].
+/// `params` is NULL or the program's `CUgraphNodeParams`.
 unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnOnce(Graph, Opaque) -> Status) -> Status {
     let graph = graphs::seen_graph(call.vendor, graph);
     // SAFETY: as the caller promises.
-    let mut copy = unsafe { with_library_graph(call.vendor, params) };
-    real(graph, copy.as_mut().map_or(params, |copy| std::ptr::from_mut(copy).cast()))
+    unsafe {
+        let mut library = LibraryParams::of(call.vendor, params);
+        let status = real(graph, library.get());
+        library.told();
+        status
+    }
 }
 
 /// The program adds a node of any kind.
@@ -156,9 +190,65 @@ pub unsafe fn set_attribute(
     // SAFETY: the program's own call.
     let status = unsafe { real(node, attribute, value) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
-        cache.attribute_set(node, attribute as u32);
+        match given::is_known(attribute as u32) {
+            true => cache.attribute_set(node, attribute as u32),
+            false if attributes::to_node(node, attribute as u32) => {}
+            false => cache.close(Pinned::UnknownAttribute),
+        }
     }
     status
+}
+
+/// The program gives a kernel node the attributes of another.
+pub unsafe fn copy_attributes(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(GraphNode, GraphNode) -> Status,
+    to: GraphNode,
+    from: GraphNode,
+) -> Status {
+    // SAFETY: the program's own call.
+    let status = unsafe { real(to, from) };
+    if status == SUCCESS && !attributes::copied(to, from) {
+        graphs::cache_to_be(call.vendor).into_iter().for_each(|cache| cache.close(Pinned::UnknownAttribute));
+    }
+    status
+}
+
+/// The program sets an attribute of a function.
+pub unsafe fn set_function_attribute(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(Opaque, c_int, c_int) -> Status,
+    function: Opaque,
+    attribute: c_int,
+    value: c_int,
+) -> Status {
+    // SAFETY: the program's own call.
+    unsafe {
+        let status = real(function, attribute, value);
+        if status == SUCCESS {
+            attributes::to_function(function, attribute);
+        }
+        status
+    }
+}
+
+/// The program sets an attribute of a kernel on a device.
+pub unsafe fn set_kernel_attribute(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(c_int, c_int, Opaque, Device) -> Status,
+    attribute: c_int,
+    value: c_int,
+    kernel: Opaque,
+    device: Device,
+) -> Status {
+    // SAFETY: the program's own call.
+    unsafe {
+        let status = real(attribute, value, kernel, device);
+        if status == SUCCESS {
+            attributes::to_function(kernel, attribute);
+        }
+        status
+    }
 }
 
 /// The program changes a node of any kind.
@@ -170,8 +260,10 @@ pub unsafe fn node_set_params(
 ) -> Status {
     // SAFETY: the program's own call, and its parameters.
     unsafe {
-        let mut copy = with_library_graph(call.vendor, params);
-        real(node, copy.as_mut().map_or(params, |copy| std::ptr::from_mut(copy).cast()))
+        let mut library = LibraryParams::of(call.vendor, params);
+        let status = real(node, library.get());
+        library.told();
+        status
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kernels: counted as work ([`super::submit`]), and their arguments looked at while somebody wants to know
 //! which memory they use ([`crate::stranded`]).
 
+use super::attributes;
 use crate::activity;
 use crate::call::Call;
 use crate::gate;
@@ -98,7 +99,7 @@ pub unsafe fn kernel_with_attributes(
 ) -> Status {
     // SAFETY: the program's own call.
     unsafe {
-        given::launch(config);
+        attributes::launch(config);
         launched(function, params, extra, || real(config, function, params, extra))
     }
 }

@@ -12,6 +12,7 @@
 //! ([`Call::record`](crate::call::Call::record)). Failures and frees are recorded only if it has started.
 
 pub mod array;
+mod attributes;
 pub mod capture;
 pub mod context;
 pub mod exec;

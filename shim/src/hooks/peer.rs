@@ -2,6 +2,7 @@
 //! it is, changes how it behaves, hands it to other devices and drivers.
 
 use crate::call::Call;
+use crate::newer;
 use crate::pool::{self, ask};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
@@ -47,6 +48,22 @@ pub unsafe fn range_handle(
     unsafe { real(handle, ptr, bytes, kind, flags) }
 }
 
+/// The program binds memory to an endpoint that others reach.
+pub unsafe fn bind_to_endpoint(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(c_uint, Device, u64, DevicePtr, u64, u64) -> Status,
+    endpoint: c_uint,
+    device: Device,
+    offset: u64,
+    ptr: DevicePtr,
+    bytes: u64,
+    flags: u64,
+) -> Status {
+    pool::pin(ptr);
+    // SAFETY: the program's own call.
+    unsafe { real(endpoint, device, offset, ptr, bytes, flags) }
+}
+
 /// The program changes an attribute of a block.
 pub unsafe fn set_attribute(
     _: Call,
@@ -58,6 +75,16 @@ pub unsafe fn set_attribute(
     pool::pin(ptr);
     // SAFETY: the program's own call.
     unsafe { real(value, attribute, ptr) }
+}
+
+/// The last attribute of pointers that is known: `CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL` (HIP's are fewer). What
+/// a later one tells is the driver's own answer, of the block as the driver has it.
+const LAST_ATTRIBUTE: c_int = 22;
+
+fn answered(attribute: c_int) {
+    if attribute > LAST_ATTRIBUTE {
+        newer::met(&format!("pointers with attribute {attribute}"));
+    }
 }
 
 /// The program asks for an attribute of an address.
@@ -73,6 +100,7 @@ pub unsafe fn get_attribute(
     unsafe {
         let status = real(data, attribute, asked.ptr);
         if status == SUCCESS {
+            answered(attribute);
             asked.answered(attribute, data);
         }
         status
@@ -95,6 +123,7 @@ pub unsafe fn get_attributes(
         let status = real(len, attributes, data, asked.ptr);
         if status == SUCCESS && !attributes.is_null() && !data.is_null() {
             for index in 0..len as usize {
+                answered(attributes.add(index).read_unaligned());
                 asked.answered(attributes.add(index).read_unaligned(), data.add(index).read_unaligned());
             }
         }
@@ -118,5 +147,14 @@ pub unsafe fn address_range(
             bytes.write_unaligned(exact);
         }
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_last_attribute_is_the_headers_last() {
+        let last = gpumem_abi::known::POINTER_ATTRIBUTES.iter().map(|row| row.1).max();
+        assert_eq!(last, Some(super::LAST_ATTRIBUTE as u32));
     }
 }

@@ -6,15 +6,13 @@ use crate::doors::driver::{self, Row};
 use crate::doors::{hip, spare};
 use crate::gate;
 use crate::process::elf;
+use gpumem_abi::NEWEST;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
-/// The newest version whose names are in the table. For later ones only what the driver itself
-/// proves to be the same function is ours.
-const NEWEST: u32 = 13000;
 
 /// The form of CUDA 11.3.
 pub unsafe fn v1(
@@ -28,7 +26,11 @@ pub unsafe fn v1(
     // SAFETY: the program's own call; `pfn` is its out-parameter.
     unsafe {
         let status = real(symbol, pfn, version, flags);
-        answer(status, symbol, pfn, version, flags);
+        let before = |version| {
+            let mut other = std::ptr::null_mut();
+            (real(symbol, &mut other, version, flags) == SUCCESS).then_some(other as usize)
+        };
+        answer(status, symbol, pfn, (version, flags), before);
         status
     }
 }
@@ -46,7 +48,11 @@ pub unsafe fn v2(
     // SAFETY: as above.
     unsafe {
         let status = real(symbol, pfn, version, flags, found);
-        answer(status, symbol, pfn, version, flags);
+        let before = |version| {
+            let (mut other, mut found) = (std::ptr::null_mut(), 0);
+            (real(symbol, &mut other, version, flags, &mut found) == SUCCESS).then_some(other as usize)
+        };
+        answer(status, symbol, pfn, (version, flags), before);
         status
     }
 }
@@ -78,11 +84,18 @@ pub unsafe fn hip(
     }
 }
 
-/// Puts ours in place of the driver's answer, if the answer is a function of the table.
+/// Puts ours in place of the driver's answer, if the answer is a function of the table, or one that nobody knows.
+/// `before` asks for the same function as of another version.
 ///
 /// # Safety
 /// The arguments of a call that has just returned `status`.
-unsafe fn answer(status: Status, symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) {
+unsafe fn answer(
+    status: Status,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    (version, flags): (c_int, u64),
+    before: impl FnOnce(c_int) -> Option<usize>,
+) {
     if status != SUCCESS || symbol.is_null() {
         return;
     }
@@ -95,7 +108,7 @@ unsafe fn answer(status: Status, symbol: *const c_char, pfn: *mut *mut c_void, v
     let row = row_of(real, name, version as u32, flags);
     let ours = row.map(Row::hook).or_else(|| {
         // Newer than the table: whatever it does, its handles must be the driver's, and its work be known of.
-        let new = spare::is_for(name) && !elf::is_ours(real);
+        let new = !elf::is_ours(real) && is_new(real, name, version, before);
         new.then(|| spare::of(real, name)).flatten()
     });
     if let Some(ours) = ours {
@@ -103,6 +116,16 @@ unsafe fn answer(status: Status, symbol: *const c_char, pfn: *mut *mut c_void, v
         unsafe { *pfn = ours as *mut c_void };
         gate::door(Door::ProcAddress);
     }
+}
+
+/// Whether a function that no row is for is one that nobody knows: by its name, or since the newest version whose
+/// functions are known gives another one.
+fn is_new(real: usize, base: &[u8], version: c_int, before: impl FnOnce(c_int) -> Option<usize>) -> bool {
+    if !gpumem_abi::is_drivers(base) {
+        return false;
+    }
+    let newest = NEWEST as c_int;
+    !gpumem_abi::knows(base) || spare::is_for(base) || (version > newest && before(newest) != Some(real))
 }
 
 /// The row that the driver's answer is: by its address, else by what the table says of the version.
@@ -113,18 +136,6 @@ fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static
     if !driver::knows_base(base) {
         return None;
     }
-    let row = driver::row_for(base, version, flags & PER_THREAD != 0);
-    // The first version of a name is what the name was made for.
-    let row = row.filter(|row| version <= NEWEST.max(row.since) && driver::real_of(row) != 0);
-    let mut same = driver::rows().iter().filter(|row| row.base.as_bytes() == base);
-    // What gives the device work says so itself when it is called.
-    if row.is_none() && version > NEWEST && !gpumem_abi::may_submit(base) && same.any(|row| !row.thunk) {
-        let name = String::from_utf8_lossy(base).into_owned();
-        gate::record_if_started(|shim| {
-            shim.went_past(&format!(
-                "{name} of version {version} is newer than this gpumem ({NEWEST}) and not intercepted"
-            ));
-        });
-    }
-    row
+    // Of later versions only what the driver itself proves to be the same function is ours.
+    driver::row_for(base, version, flags & PER_THREAD != 0).filter(|row| version <= NEWEST && driver::real_of(row) != 0)
 }

@@ -1,6 +1,6 @@
 //! Streams.
 
-use super::{green, written};
+use super::{attributes, green, written};
 use crate::call::Call;
 use crate::graphs;
 use gpumem_abi::types::*;
@@ -76,4 +76,17 @@ pub unsafe fn create_masked(
 ) -> Status {
     // SAFETY: the program's own call; `stream` is its out-parameter.
     unsafe { created(&call, real(stream, words, mask), stream, 0, 0) }
+}
+
+/// The program sets an attribute of a stream: kernels that are captured from it may have it.
+pub unsafe fn set_attribute(
+    _: Call,
+    real: unsafe extern "C-unwind" fn(Stream, c_int, Opaque) -> Status,
+    stream: Stream,
+    attribute: c_int,
+    value: Opaque,
+) -> Status {
+    attributes::to_stream(attribute as u32);
+    // SAFETY: the program's own call.
+    unsafe { real(stream, attribute, value) }
 }

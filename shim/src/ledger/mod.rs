@@ -58,6 +58,8 @@ live_fields! {
     settings: AtomicU32;
     complaints: AtomicU32;
     changes: AtomicU32;
+    decided: AtomicU32;
+    unknown: AtomicU32;
 }
 
 /// All tables of a process.

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!([1, 8, 16, 64].map(|threads| most_of_each(64 * MIB, threads) >> 10), [4096, 4096, 2048, 512]);
         assert_eq!((most_of_each(AUTO, 1), most_of_each(AUTO, 1000), most_of_each(0, 1)), (64 * MIB, 64 * MIB, 0));
         let (settings, _) = Settings::read(std::iter::once(("GPUMEM_POOL_MAX".into(), "64MiB".into())));
-        let pool = Pool::new(Vendor::Cuda, &settings);
+        let pool = Pool::new(Vendor::Cuda, &settings, true);
         let caches: Vec<&'static ThreadCache> = (0..100).map(|_| &*Box::leak(Box::default())).collect();
         for (n, &cache) in caches.iter().enumerate() {
             let begin = move || cache.begin();
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_threads_keep_counts_as_idle_on_the_device() {
         let (settings, _) = Settings::read(std::iter::empty());
-        let pool = Pool::new(Vendor::Cuda, &settings);
+        let pool = Pool::new(Vendor::Cuda, &settings, true);
         let owners: Vec<&'static Owner> = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
             .map(|(context, device, share)| Owner::made_up(context, device, share))
             .to_vec();

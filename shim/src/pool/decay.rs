@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn what_a_thread_does_not_use_is_everybodys() {
         let (settings, _) = Settings::read(std::iter::empty());
-        let pool = Pool::new(Vendor::Cuda, &settings);
+        let pool = Pool::new(Vendor::Cuda, &settings, true);
         let (owner, cache) = (Owner::made_up(1, 0, 0), ThreadCache::default());
         let push = |class, bytes| {
             let block: &'static Block = Box::leak(Box::default());

@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn owners_of_ended_contexts_are_used_again() {
         let (settings, _) = Settings::read(std::iter::empty());
-        let pool = Pool::new(Vendor::Cuda, &settings);
+        let pool = Pool::new(Vendor::Cuda, &settings, true);
         let block = |owner: &'static Owner, addr: u64| {
             let block = pool.spare();
             block.addr.store(addr, Relaxed);
@@ -220,7 +220,7 @@ mod tests {
     fn blocks_of_ended_contexts_are_used_again() {
         const BLOCKS: u64 = 300;
         let (settings, _) = Settings::read(std::iter::empty());
-        let pool = Pool::new(Vendor::Cuda, &settings);
+        let pool = Pool::new(Vendor::Cuda, &settings, true);
         let cache: &'static ThreadCache = Box::leak(Box::default());
         lock(&pool.caches).push(cache);
         let mut all = FxHashSet::default();

@@ -126,6 +126,7 @@ pub fn state(shim: &Shim, vendor: Vendor) -> PoolState {
         _ if !shim.settings.pool => PoolState::Off,
         _ if header.mode().load(Relaxed) != Mode::Active as u32 => PoolState::RecordOnly,
         _ if header.interception().load(Relaxed) != Interception::Complete as u32 => PoolState::Interception,
+        _ if !shim.trust.pool(vendor) => PoolState::Verdict,
         None => PoolState::Unused,
         Some(pool) if pool.is_closed() => PoolState::Off,
         Some(_) if REACHED.load(Relaxed) => PoolState::Peers,
@@ -159,13 +160,14 @@ pub fn step_back_in(shim: &'static Shim) -> Result<String, String> {
         return Err("GPUMEM_POOL was 0 when the process started: the pool stays off".into());
     }
     STEPPED_ASIDE.store(false, SeqCst);
-    let may_open = |pool: &&Pool| !pool.ending.load(SeqCst);
+    let may_open = |pool: &&Pool| !pool.ending.load(SeqCst) && shim.trust.pool(pool.vendor);
     all().filter(|pool| may_open(pool)).for_each(|pool| pool.closed.store(false, SeqCst));
     Ok("the pool serves what comes from now on".into())
 }
 
 impl Pool {
-    pub fn new(vendor: Vendor, settings: &Settings) -> Self {
+    /// `keeps`: whether it is on; else only the limit holds.
+    pub fn new(vendor: Vendor, settings: &Settings, keeps: bool) -> Self {
         fences::prepare();
         let (calls, exact) = (memory::calls(vendor), vendor == Vendor::Hip);
         let pool = Self {
@@ -186,7 +188,7 @@ impl Pool {
             exact,
             plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0,
             sees_all: calls.sees_all(),
-            closed: AtomicBool::new(!settings.pool || STEPPED_ASIDE.load(SeqCst)),
+            closed: AtomicBool::new(!keeps || STEPPED_ASIDE.load(SeqCst)),
             ending: AtomicBool::new(false),
             owners: Mutex::default(),
             ended: Mutex::default(),
@@ -395,11 +397,13 @@ pub fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
 
 #[cold]
 fn make(vendor: Vendor) -> Option<&'static Pool> {
-    let settings = gate::shim().filter(|shim| shim.may_be_virtual().is_ok()).map(|shim| &shim.settings)?;
-    if !settings.pool && settings.limit.is_none() {
+    let shim = gate::shim().filter(|shim| shim.may_be_virtual().is_ok())?;
+    let settings = &shim.settings;
+    let keeps = settings.pool && shim.trust.pool(vendor);
+    if !keeps && settings.limit.is_none() {
         return None;
     }
-    gate::set_pool(vendor, Box::new(Pool::new(vendor, settings)));
+    gate::set_pool(vendor, Box::new(Pool::new(vendor, settings, keeps)));
     decay::end_before_the_library();
     of(vendor)
 }

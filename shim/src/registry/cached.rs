@@ -19,7 +19,7 @@ impl Shim {
     /// Makes the graph cache of a vendor.
     ///
     /// # Errors
-    /// [`Pinned::Off`] or [`Pinned::Room`].
+    /// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
     pub fn graph_cache(
         &self,
         vendor: Vendor,
@@ -27,6 +27,9 @@ impl Shim {
     ) -> Result<Box<Cache>, Pinned> {
         if self.settings.graph_cache == 0 {
             return Err(Pinned::Off);
+        }
+        if !self.trust.graph_cache(vendor) {
+            return Err(Pinned::Verdict);
         }
         let calls = vendor::graph_calls(vendor, &self.settings);
         Cache::new(vendor, calls, &self.settings, starts).map(Box::new).ok_or(Pinned::Room)

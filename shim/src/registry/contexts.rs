@@ -134,7 +134,7 @@ impl Shim {
                 // HIP needs no initialisation by name; its doors are the only ones there are.
                 self.initialised();
                 if let Some(version) = backend.version() {
-                    self.driver_version(vendor, version);
+                    self.ledger.header().driver_version().store(version, Relaxed);
                 }
             }
             self.event(EventKind::ContextCreated, |event| {

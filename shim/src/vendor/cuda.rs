@@ -44,6 +44,26 @@ pub fn exchange(mut mode: i32) -> i32 {
     mode
 }
 
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
+const CAPABILITY: [i32; 2] = [75, 76];
+
+/// Name and compute capability of each device that the process sees.
+pub fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
+    let mut devices = 0;
+    // SAFETY: writes the number.
+    let asked = ok(unsafe { driver::cuDeviceGetCount(&mut devices) }, ());
+    let gpu = |device| {
+        let number = |attribute| {
+            let mut value = 0;
+            // SAFETY: writes the number.
+            let status = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, device) };
+            ok(status, value as u32).unwrap_or(0)
+        };
+        (Cuda.device_info(device).name, (number(CAPABILITY[0]), number(CAPABILITY[1])))
+    };
+    asked.map_or(Vec::new(), |()| (0..devices).map(gpu).collect())
+}
+
 impl Backend for Cuda {
     #[inline]
     fn current_context(&self) -> Option<u64> {

@@ -27,6 +27,8 @@ pub struct Reading {
     pub branches: bool,
     /// Index by handle.
     pub index: FxHashMap<usize, u32>,
+    /// What kept it from being read to the end, if that is something that is not known: a noun for people.
+    pub unknown: String,
 }
 
 impl Reading {
@@ -36,6 +38,7 @@ impl Reading {
         self.shape.clear();
         self.records.clear();
         self.index.clear();
+        self.unknown.clear();
         self.sinks = 0;
         self.branches = false;
         self.inner = [0; 16];

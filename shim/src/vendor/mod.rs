@@ -30,6 +30,7 @@ pub mod params;
 pub mod providers;
 pub mod records;
 
+pub use cuda::gpus;
 pub use cuda_graphs::given;
 pub use hip::context_of as hip_context;
 

@@ -182,6 +182,10 @@ names! {
         Room = 18, "room";
         Lookup = 19, "lookup";
         CodeGone = 20, "code-gone";
+        UnknownAttribute = 21, "unknown-attribute";
+        UnknownFlag = 22, "unknown-flag";
+        UnknownEdge = 23, "unknown-edge";
+        Verdict = 24, "verdict";
     }
 }
 
@@ -212,6 +216,10 @@ impl Pinned {
             Self::Room => "no handle was left",
             Self::Lookup => "the driver lacks a function that the graph cache needs",
             Self::CodeGone => "the program unloaded code that it runs",
+            Self::UnknownAttribute => "it has an attribute that gpumem does not know",
+            Self::UnknownFlag => "it was instantiated with a flag that gpumem does not know",
+            Self::UnknownEdge => "it has a kind of edge that gpumem does not know",
+            Self::Verdict => "the selftest found a broken rule on this driver: its verdict turns the graph cache off",
         }
     }
 }
@@ -227,6 +235,7 @@ names! {
         Interception = 4, "interception";
         Peers = 5, "peer-access";
         Broken = 6, "broken";
+        Verdict = 7, "verdict";
     }
 }
 
@@ -241,6 +250,7 @@ impl PoolState {
             Self::Interception => "not every call of this process reaches gpumem",
             Self::Peers => "another context may use the memory of this one",
             Self::Broken => "the context is broken: every call of it answers an error",
+            Self::Verdict => "the selftest found a broken rule on this driver: its verdict turns the pool off",
         }
     }
 }
@@ -270,7 +280,7 @@ names! {
     Mode {
         /// Everything that is switched on.
         Active = 1, "active";
-        /// Record only: a tool or an untested driver is present, or the user asked.
+        /// Record only: a tool or a driver that nobody knows is present, a verdict or the user says so.
         RecordOnly = 2, "record-only";
     }
 }

@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -193,7 +193,11 @@ pub struct Header {
     pub changes: StrRef,
     /// Pieces that the list behind the header has (0: every table lies in one part). Raised by the writer only.
     pub pieces_len: u32,
-    pub _reserved: [u64; 27],
+    /// What decided [`Header::mode`], a sentence; then a line for each verdict that was not believed.
+    pub decided: StrRef,
+    /// What of the driver the process met that this release does not know, one a line.
+    pub unknown: StrRef,
+    pub _reserved: [u64; 26],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
 }

@@ -9,6 +9,7 @@
 //! * [`settings`]: every variable, one row each, with its parser.
 //! * [`trace`]: the file of an allocation trace.
 //! * [`units`]: bytes for people.
+//! * [`verdict`]: what the selftest found of a driver and GPU.
 //!
 //! Nothing here touches the GPU, allocates on the writer's side, or knows how either side works.
 //! A change of layout changes [`layout::VERSION`]; the inspector refuses versions it does not know.
@@ -22,3 +23,4 @@ pub mod read;
 pub mod settings;
 pub mod trace;
 pub mod units;
+pub mod verdict;

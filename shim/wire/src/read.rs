@@ -210,6 +210,8 @@ impl Snapshot {
             header.settings,
             header.complaints,
             header.changes,
+            header.decided,
+            header.unknown,
         ];
         // Neighbours are often alike, and there may be a million of them.
         let mut add = |at: StrRef| {

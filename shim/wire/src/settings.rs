@@ -154,7 +154,7 @@ settings! {
     stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0";
     /// Largest size of the ledger; records that do not fit are dropped and counted.
     ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB";
-    /// Only record, change nothing; auto does so under GPU tools and on drivers newer than any tested one.
+    /// Only record, change nothing; auto does so under GPU tools, and on drivers of a new major version without a verdict.
     record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto";
     /// What gpumem writes to stderr.
     log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn";

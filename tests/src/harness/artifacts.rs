@@ -88,6 +88,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("lookup", Link::Plain),
     ("main_ends", Link::Runtime),
     ("many", Link::Runtime),
+    ("newer", Link::Driver),
     ("no_memory", Link::Driver),
     ("nulls", Link::Driver),
     ("partial", Link::Plain),

@@ -38,10 +38,10 @@ int main(int argc, char **argv) {
     call("handle", "cuGraphLaunch_v9", dlsym(lib, "cuGraphLaunch_v9"));
     /* More than there is room for: all work, whosever they are. */
     int ours = 0;
-    for (int i = 0; i < 80; i++) {
+    for (int i = 0; i < 300; i++) {
         char name[32];
-        snprintf(name, sizeof name, "cuGraphMany%02d", i);
-        if (get(name, &f, 13000, 0, NULL) || ((int (*)(int))f)(i) != 100 + 2 * i) return 7;
+        snprintf(name, sizeof name, "cuGraphMany%03d", i);
+        if (get(name, &f, 13000, 0, NULL) || ((int (*)(int))f)(i) != 1000 + 2 * i) return 7;
         ours += !strcmp(file_of(f), "libgpumem.so");
     }
     printf("many %d\n", ours);

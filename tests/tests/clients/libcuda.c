@@ -29,10 +29,14 @@ int cuGraphLaunch(void *exec, void *stream) { return exec == stream ? 0 : 400; }
 #define MANY_1(n) int cuGraphMany##n(int x) { return x + 1##n; }
 #define MANY_10(n) MANY_1(n##0) MANY_1(n##1) MANY_1(n##2) MANY_1(n##3) MANY_1(n##4) MANY_1(n##5) MANY_1(n##6) \
     MANY_1(n##7) MANY_1(n##8) MANY_1(n##9)
-MANY_10(0) MANY_10(1) MANY_10(2) MANY_10(3) MANY_10(4) MANY_10(5) MANY_10(6) MANY_10(7)
+#define MANY_100(n) MANY_10(n##0) MANY_10(n##1) MANY_10(n##2) MANY_10(n##3) MANY_10(n##4) MANY_10(n##5) MANY_10(n##6) \
+    MANY_10(n##7) MANY_10(n##8) MANY_10(n##9)
+MANY_100(0) MANY_100(1) MANY_100(2)
 #define NAME_1(n) {"cuGraphMany" #n, (void *)cuGraphMany##n},
 #define NAME_10(n) NAME_1(n##0) NAME_1(n##1) NAME_1(n##2) NAME_1(n##3) NAME_1(n##4) NAME_1(n##5) NAME_1(n##6) \
     NAME_1(n##7) NAME_1(n##8) NAME_1(n##9)
+#define NAME_100(n) NAME_10(n##0) NAME_10(n##1) NAME_10(n##2) NAME_10(n##3) NAME_10(n##4) NAME_10(n##5) NAME_10(n##6) \
+    NAME_10(n##7) NAME_10(n##8) NAME_10(n##9)
 
 int cuDriverGetVersion(int *v) { *v = 15000; return 0; }
 
@@ -40,7 +44,7 @@ int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags,
     static const struct { const char *name; void *f; } known[] = {
         {"cuGetProcAddress", (void *)cuGetProcAddress_v2}, {"cuGraphFutureThing", (void *)cuGraphFutureThing},
         {"cuGraphicsFutureThing", (void *)cuGraphicsFutureThing}, {"cuFutureThing", (void *)cuFutureThing},
-        NAME_10(0) NAME_10(1) NAME_10(2) NAME_10(3) NAME_10(4) NAME_10(5) NAME_10(6) NAME_10(7)
+        NAME_100(0) NAME_100(1) NAME_100(2)
     };
     (void)flags;
     *f = NULL;

@@ -22,7 +22,7 @@ pub const HOUSE: House = House {
         // The real libraries.
         &[("vendor", &["vendor"])],
         // What a process is to us.
-        &[("process", &["process", "gate", "shim", "call"])],
+        &[("process", &["process", "gate", "shim", "trust", "newer", "call"])],
     ],
 };
 

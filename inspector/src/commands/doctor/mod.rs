@@ -3,6 +3,7 @@
 //! * [`system`]: this machine and this shell: the library, variables, directory, driver.
 //! * [`process`]: one process: is everything recorded, and if not, why.
 //! * [`memory`]: of one process: the pool, what ran out, what is stranded.
+//! * [`trust`]: of one process: what decided whether more is done than to record.
 //! * [`preload`]: whether the loader takes libgpumem.so.
 //! * [`finding`]: the list of checks, and what one finds.
 
@@ -11,6 +12,7 @@ mod memory;
 mod preload;
 mod process;
 mod system;
+mod trust;
 
 pub use finding::CHECKS;
 

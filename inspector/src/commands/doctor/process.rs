@@ -3,6 +3,7 @@
 use super::finding::{Finding, Severity};
 use super::memory;
 use super::system::alias;
+use super::trust;
 use crate::launch::elf::beyond_reach;
 use crate::model::{Ledger, cache, totals};
 use crate::report;
@@ -15,7 +16,7 @@ use crate::source::world::{World, monotonic_ns};
 use crate::text::{self, units};
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{Interception, Mode, State};
+use gpumem_wire::kinds::{Interception, State};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::{Alias, Settings, aliases_in_force, parse_bool, parse_size};
 use std::collections::BTreeMap;
@@ -71,10 +72,8 @@ fn no_ledger(world: &World, found: &Found, mapped: &Mapped, expected: &Path) -> 
 fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Vec<Finding> {
     let header = &summary.header;
     let small = |number: u32| u8::try_from(number).ok();
-    let mut findings = vec![
-        interception(summary, small(header.interception).and_then(Interception::from_u8)),
-        mode(summary, small(header.mode).and_then(Mode::from_u8)),
-    ];
+    let mut findings = vec![interception(summary, small(header.interception).and_then(Interception::from_u8))];
+    findings.extend(trust::check(summary));
     findings.push(match small(header.state).and_then(State::from_u8) {
         Some(State::Recording) => Finding::new("recording", Severity::Ok, "recording"),
         _ => Finding::new("recording", Severity::Error, "recording has stopped")
@@ -143,6 +142,7 @@ fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Ve
     if summary.cut.is_some() {
         findings.push(Finding::new("ledger", Severity::Error, "its ledger is cut short: the rest is missing"));
     }
+    findings.extend(trust::check(summary));
     findings.push(left(summary, found.pid));
     findings.push(dropped(summary));
     if let Ok(whole) = choose::read(world, found).map(|opened| Ledger::of(world, opened)) {
@@ -180,17 +180,6 @@ fn interception(summary: &Snapshot, interception: Option<Interception>) -> Findi
             "calls do not reach the shim: RTLD_DEEPBIND, a static driver loader, or another preload that comes first",
         ),
         None => Finding::new("interception", Severity::Warning, "unknown to this version of gpumem"),
-    }
-}
-
-fn mode(summary: &Snapshot, mode: Option<Mode>) -> Finding {
-    match mode {
-        Some(Mode::RecordOnly) => {
-            let reason = summary.text(summary.header.mode_reason);
-            Finding::new("mode", Severity::Info, format!("record-only: {reason}"))
-                .fix("GPUMEM_RECORD_ONLY=0 overrides it")
-        }
-        _ => Finding::new("mode", Severity::Ok, "active"),
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// The differential tester takes this long after its time is over: it makes failing programs small,
 /// three of them, for a minute and a half each.
 const AFTERWARDS: Duration = Duration::from_secs(330);
-const ACTIVE: (&str, &str) = ("GPUMEM_RECORD_ONLY", "0");
-const CACHE_OFF: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "0");
+pub(super) const ACTIVE: (&str, &str) = ("GPUMEM_RECORD_ONLY", "0");
+pub(super) const CACHE_OFF: (&str, &str) = ("GPUMEM_GRAPH_CACHE", "0");
 
 /// What the differential tester answers.
 #[derive(Deserialize)]
@@ -51,13 +51,23 @@ fn helper(name: &str, lib: &Path) -> std::result::Result<PathBuf, String> {
     })
 }
 
+/// The programs of the selftest.
+pub(super) struct Programs {
+    pub conformance: PathBuf,
+    pub differ: PathBuf,
+}
+
+/// Finds both.
+pub(super) fn programs(lib: &Path) -> std::result::Result<Programs, String> {
+    Ok(Programs { conformance: helper("conformance", lib)?, differ: helper("differ", lib)? })
+}
+
 /// Runs everything; inside, why it cannot run here.
 ///
 /// # Errors
 /// When no directory can be made for a part.
 pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, String>> {
-    let programs = helper("conformance", &setup.lib).and_then(|first| Ok((first, helper("differ", &setup.lib)?)));
-    let (conformance, differ) = match programs {
+    let Programs { conformance, differ } = match programs(&setup.lib) {
         Ok(programs) => programs,
         Err(why) => return Ok(Err(why)),
     };
@@ -71,7 +81,7 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
     eprintln!("selftest: the same under the preload");
     let preloaded = preloaded(&suite, setup, &native.checks, "preloaded", &[ACTIVE])?;
     eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
-    let (differential, files) = differential(&differ, setup);
+    let (differential, files) = differential(&differ, setup, &[ACTIVE]);
     let parts = vec![Part::of("conformance", "native", &native.checks, None), preloaded, differential];
     let mut section =
         Section { vendor: "CUDA", device: native.device.clone(), parts, advice: Vec::new(), notes: Vec::new() };
@@ -82,7 +92,9 @@ pub(super) fn section(setup: &Setup) -> Result<std::result::Result<Section, Stri
                 variable: ACTIVE.0,
                 value: ACTIVE.1,
                 needed: false,
-                why: format!("safe here, and needed for the graph cache: {why}"),
+                why: format!(
+                    "safe here, and needed for the graph cache: {why}; gpumem selftest --rules says so for good"
+                ),
             }),
             Err(why) => section.notes.push(format!("by default gpumem only records here: {why}")),
         }
@@ -110,7 +122,7 @@ fn by_default(conformance: &Path, native: &Told, under: &Under) -> std::result::
 }
 
 /// The suite under the preload. That it was under it is a check of its own.
-fn preloaded(
+pub(super) fn preloaded(
     suite: &Suite,
     setup: &Setup,
     native: &[Check],
@@ -143,10 +155,16 @@ pub(super) fn preload_is_active(under: &Under, pid: u32) -> std::result::Result<
     Ok(())
 }
 
-fn differential(differ: &Path, setup: &Setup) -> (Part, Vec<PathBuf>) {
+/// Random graph programs, natively against preloaded with these variables; and the files of those that differ.
+pub(super) fn differential(
+    differ: &Path,
+    setup: &Setup,
+    variables: &[(&'static str, &'static str)],
+) -> (Part, Vec<PathBuf>) {
     let (name, run) = ("differential", "preloaded");
     let mut hunt = command(differ, None);
-    hunt.args(["hunt", "--json", "--caps", "1,2,8", "--env", "GPUMEM_RECORD_ONLY=0", "--lib"]).arg(&setup.lib);
+    hunt.args(["hunt", "--json", "--caps", "1,2,8", "--lib"]).arg(&setup.lib);
+    hunt.args(variables.iter().flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]));
     hunt.args(["--seeds", &format!("{}..{}", setup.seed, u64::MAX), "--seconds", &setup.seconds.to_string()]);
     hunt.arg("--out").arg(&setup.dir);
     let mut answer: Option<Answer> = None;

@@ -4,6 +4,7 @@
 //! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem's own.
 //! * [`hip`]: graphs through the HIP runtime, by this very program in processes of their own.
 //! * [`checks`]: those checks; [`kinds`]: their graphs; [`probe`]: what both work with; [`hip_api`]: the HIP runtime as they call it.
+//! * [`rules`]: `--rules`, the verdict that later processes follow.
 //! * [`suite`]: how a suite of checks is run, whatever becomes of its process.
 
 mod checks;
@@ -12,6 +13,7 @@ mod hip;
 mod hip_api;
 mod kinds;
 mod probe;
+mod rules;
 mod suite;
 
 use crate::context::{Command, Context};
@@ -30,10 +32,16 @@ use suite::{Check, Outcome};
 /// Runs on the CUDA driver: every rule of the driver that gpumem is built on, natively and preloaded, and
 /// random graph programs natively against preloaded, with graph caches of 1, 2 and 8 execs. On HIP:
 /// graphs of memsets, copies, child graphs and (where libhiprtc is installed) kernels, natively, under
-/// the graph cache, and with GPUMEM_HIP_RETARGET=1. Nothing is changed on this machine. Close what else
+/// the graph cache, and with GPUMEM_HIP_RETARGET=1. But for the verdict of --rules nothing
+/// is changed on this machine. Close what else
 /// uses the GPU: the checks take memory, and other work can make them wait.
 ///
-/// Exit code: 0 all held, 1 something failed, 2 it could not run.
+/// With --rules only the CUDA driver is tried, and a verdict on it is written that every later process follows: what
+/// may be on with this driver, on this kind of GPU, with this release of gpumem. That is how a driver of a new major
+/// version, on which gpumem only records, is let in, and how what a broken rule concerns is turned off.
+///
+/// Exit code: 0 all held, 1 something failed (with --rules: the verdict turns it off), 2 it could not run (with
+/// --rules: no verdict was written), as where no GPU driver is.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// How long random graph programs are run
@@ -48,6 +56,15 @@ pub(crate) struct Args {
     /// libgpumem.so to preload, instead of the one found beside gpumem
     #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
     lib: Option<PathBuf>,
+    /// Try the CUDA driver alone, and write the verdict on it for later processes
+    #[arg(long)]
+    rules: bool,
+    /// Whose processes the verdict is for: by default the system's if this is root, else this user's
+    #[arg(long, value_enum, value_name = "PLACE", requires = "rules")]
+    place: Option<rules::Place>,
+    /// What the CUDA driver tells of itself: one JSON line
+    #[arg(long, hide = true)]
+    ask_driver: bool,
     /// The checks of HIP, in this process: one JSON line each
     #[arg(long, hide = true)]
     hip_probe: bool,
@@ -191,6 +208,9 @@ struct Report {
     /// Where failing programs, answers and ledgers are.
     #[serde(skip_serializing_if = "Option::is_none")]
     put: Option<PathBuf>,
+    /// The verdict that later processes follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<rules::Written>,
 }
 
 impl Command for Args {
@@ -204,6 +224,9 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         if self.hip_probe {
             return checks::main(self.list, self.after.as_deref());
+        }
+        if self.ask_driver {
+            return rules::tell();
         }
         let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
         let lib = library::find(self.lib.as_deref()).map_err(cannot)?;
@@ -219,6 +242,9 @@ impl Command for Args {
         }
         private(&dir).map_err(cannot)?;
         let setup = Setup { lib, dir, seconds: self.seconds, seed: self.seed };
+        if self.rules {
+            return rules::run(&setup, self.place, self.keep.is_some(), context);
+        }
         let (mut sections, mut not_run) = (Vec::new(), Vec::new());
         for section in [cuda::section(&setup)?, hip::section(&setup)?] {
             match section {
@@ -236,7 +262,7 @@ impl Command for Args {
             // Nothing in it that anybody needs; what is left of it is in the way of nobody.
             let _ = std::fs::remove_dir_all(&setup.dir);
         }
-        let report = Report { verdict, sections, not_run, put: put.then_some(setup.dir) };
+        let report = Report { verdict, sections, not_run, put: put.then_some(setup.dir), written: None };
         context.print(&report, print)?;
         match verdict {
             "held" => Ok(()),
@@ -275,6 +301,11 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     }
     if let Some(put) = &report.put {
         writeln!(out, "{} {}", paint(DIM, "answers, ledgers and failing programs are in"), put.display())?;
+    }
+    if let Some(written) = &report.written {
+        let word = |on| if on { "on" } else { "off" };
+        let (pool, cache) = (word(written.pool), word(written.graph_cache));
+        writeln!(out, "{} {}: pool {pool}, graph cache {cache}", paint(HEAD, "verdict"), written.path.display())?;
     }
     let (style, words) = match report.verdict {
         "held" => (GOOD, "everything held"),

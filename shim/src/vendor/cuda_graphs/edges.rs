@@ -14,6 +14,10 @@ const EDGE_DATA: usize = 8;
 /// Dependencies of a node that are asked for at once.
 const FEW_EDGES: usize = 8;
 
+/// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`, `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: the last that there are.
+pub(super) const LAST_PORT: u8 = 2;
+pub(super) const LAST_TYPE: u8 = 1;
+
 /// Where the nodes of a graph are in it.
 struct Places<'a> {
     nodes: &'a [GraphNode],
@@ -62,6 +66,10 @@ pub fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
         branches |= len > 1;
         for (&dep, &data) in deps.iter().zip(&data).take(len) {
             let from = places.of(dep)?;
+            if !is_known(&data) {
+                reading.unknown = format!("an edge of type {} from port {} to port {}", data[2], data[0], data[1]);
+                return Err(Pinned::UnknownEdge);
+            }
             branches |= !std::mem::replace(&mut is_sink[from as usize], false);
             shape.edges.push(Edge { from, to: at as u32, data: u64::from_le_bytes(data) });
         }
@@ -69,6 +77,12 @@ pub fn edges(reading: &mut Reading, shape: &mut Shape) -> Result<(), Pinned> {
     reading.branches = branches || roots > 1;
     reading.sinks = is_sink.into_iter().filter(|&sink| sink).count() as u32;
     Ok(())
+}
+
+/// Whether what an edge carries is known: `CUgraphEdgeData`'s ports, its type, and zeroes.
+fn is_known(data: &[u8; EDGE_DATA]) -> bool {
+    let [from, to, kind, rest @ ..] = *data;
+    from <= LAST_PORT && to == 0 && kind <= LAST_TYPE && rest == [0; 5]
 }
 
 /// Asks for dependencies, as many as there is room for; without room, how many there are.

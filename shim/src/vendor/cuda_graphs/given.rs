@@ -3,16 +3,64 @@
 //! An attribute that nobody has given is, for all nodes of one function, what it is for one of them: it
 //! need not be asked of each, which is most of what reading a graph costs (0.05 µs each, measured on an
 //! H200, driver 580). Handles are ours only where all ways to the driver are known.
+//!
+//! One that is not known may mean anything: the graphs whose nodes have it stay as the driver has them. They are
+//! those that it was set in, those that were captured while a launch had it, or from a stream that may have it, and
+//! those that call a function that has it. What locks here is not for a child of a fork, in which a lock may be held
+//! for ever.
 
 use super::layout::LaunchConfig;
 use super::shape::attribute;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::process::lock::lock;
+use crate::vendor::driver;
+use gpumem_abi::types::{Graph, GraphNode, Opaque, SUCCESS, Stream};
+use rustc_hash::FxHashSet;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 /// A bit for each attribute; those above have the last.
 static GIVEN: AtomicU32 = AtomicU32::new(0);
 
 const fn bit(id: u32) -> u32 {
     1 << if id < 31 { id } else { 31 }
+}
+
+/// A bit for each attribute that is known. None is above 30.
+const KNOWN: u32 = {
+    let lists: [&[u32]; 3] = [&attribute::OF_NODES, &attribute::OF_FUNCTIONS, &attribute::OF_LAUNCHES];
+    let (mut known, mut list) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            assert!(lists[list][at] < 31);
+            known |= bit(lists[list][at]);
+            at += 1;
+        }
+        list += 1;
+    }
+    known
+};
+
+/// Attributes of functions end before this one: `CU_FUNC_ATTRIBUTE_MAX` of 12.4.
+const FUNCTION_ATTRIBUTES: i32 = 16;
+
+/// Graphs, functions and kernels that have an attribute which is not known, by handle. One whose handle comes back
+/// without it is taken for one that has it: it is the driver's own, too.
+static UNKNOWN: Mutex<Option<FxHashSet<usize>>> = Mutex::new(None);
+/// Whether there is any.
+static ANY_UNKNOWN: AtomicBool = AtomicBool::new(false);
+/// A stream may have one: so may whatever is captured from now on.
+static IN_STREAMS: AtomicBool = AtomicBool::new(false);
+/// Launches that had one while something captured.
+static IN_CAPTURES: AtomicU64 = AtomicU64::new(0);
+/// Captures by their streams, and how many there were of those when each began.
+static CAPTURES: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
+
+/// Whether it is known what an attribute does.
+#[inline]
+pub fn is_known(id: u32) -> bool {
+    KNOWN & bit(id) != 0
 }
 
 /// A node or a launch gets an attribute.
@@ -29,18 +77,123 @@ pub fn cooperative() {
     attribute(attribute::COOPERATIVE);
 }
 
-/// A launch that comes with attributes.
+/// A launch that comes with attributes, before it is made: one of those that are not known.
 ///
 /// # Safety
 /// `config` is NULL or a `CUlaunchConfig` of the program's.
 #[inline]
-pub unsafe fn launch(config: *const LaunchConfig) {
+pub unsafe fn launch(config: *const LaunchConfig) -> Option<u32> {
+    let mut unknown = None;
     // SAFETY: as the caller promises; the driver reads the same.
     unsafe {
-        let Some(config) = config.as_ref() else { return };
-        if !config.attributes.is_null() {
-            (0..config.len as usize).for_each(|at| attribute((*config.attributes.add(at)).id));
+        let config = config.as_ref().filter(|config| !config.attributes.is_null())?;
+        for at in 0..config.len as usize {
+            let id = (*config.attributes.add(at)).id;
+            attribute(id);
+            if !is_known(id) {
+                unknown = Some(id);
+            }
         }
+    }
+    unknown
+}
+
+/// While something captures, a launch has an attribute that is not known.
+pub fn unknown_in_capture() {
+    IN_CAPTURES.fetch_add(1, SeqCst);
+}
+
+fn mark(handle: usize) {
+    lock(&UNKNOWN).get_or_insert_default().insert(handle);
+    ANY_UNKNOWN.store(true, SeqCst);
+}
+
+/// Whether a graph, function or kernel of this handle has an attribute that is not known.
+#[inline]
+pub fn has_unknown(handle: usize) -> bool {
+    ANY_UNKNOWN.load(Relaxed) && lock(&UNKNOWN).as_ref().is_some_and(|all| all.contains(&handle))
+}
+
+/// A graph is being destroyed.
+#[inline]
+pub fn forget(graph: Graph) {
+    if ANY_UNKNOWN.load(Relaxed)
+        && let Some(all) = lock(&UNKNOWN).as_mut()
+    {
+        all.remove(&(graph as usize));
+    }
+}
+
+/// One graph came to hold what another holds.
+pub fn inherits(from: Graph, to: Graph) {
+    if has_unknown(from as usize) {
+        mark(to as usize);
+    }
+}
+
+/// A capture is about to begin.
+pub fn capture_begins(stream: Stream) {
+    lock(&CAPTURES).push((stream as usize, IN_CAPTURES.load(SeqCst)));
+}
+
+/// A capture of this stream is over, or was refused; with the library's graph, if there is one.
+pub fn capture_over(stream: Stream, graph: Option<Graph>) {
+    // Of one that nobody saw begin nothing is known.
+    let began = take_capture(stream).unwrap_or(0);
+    let unknown = IN_STREAMS.load(Relaxed) || began != IN_CAPTURES.load(SeqCst);
+    if let Some(graph) = graph.filter(|_| unknown) {
+        mark(graph as usize);
+    }
+}
+
+/// Several may be of streams by one name, the threads' own: the one that began first.
+fn take_capture(stream: Stream) -> Option<u64> {
+    let mut all = lock(&CAPTURES);
+    let at = all.iter().position(|(its, _)| *its == stream as usize)?;
+    Some(all.remove(at).1)
+}
+
+/// The graph that a node is in; `None` if the driver does not say (13.1 does).
+fn graph_of(node: GraphNode) -> Option<Graph> {
+    let mut graph = null_mut();
+    // SAFETY: the program's own node, which it has just used; writes the handle.
+    let status = unsafe { driver::cuGraphNodeGetContainingGraph(node, &mut graph) };
+    (status == Some(SUCCESS)).then_some(graph)
+}
+
+/// A node was given an attribute that is not known: whether its graph is known for it from now on.
+pub fn unknown_in_node(node: GraphNode) -> bool {
+    graph_of(node).map(|graph| mark(graph as usize)).is_some()
+}
+
+/// A node was given another's attributes: whether it is known what graphs have them.
+pub fn copied(to: GraphNode, from: GraphNode) -> bool {
+    if !ANY_UNKNOWN.load(Relaxed) {
+        return true;
+    }
+    graph_of(from).zip(graph_of(to)).map(|(from, to)| inherits(from, to)).is_some()
+}
+
+/// A stream is given an attribute that is not known.
+pub fn unknown_in_stream() {
+    IN_STREAMS.store(true, Relaxed);
+}
+
+/// Whether it is known what an attribute of functions does.
+pub fn is_known_of_functions(id: i32) -> bool {
+    (0..FUNCTION_ATTRIBUTES).contains(&id)
+}
+
+/// A function, or a kernel, is given an attribute that is not known.
+///
+/// # Safety
+/// One of the program's, alive.
+pub unsafe fn unknown_in_function(function: Opaque) {
+    mark(function as usize);
+    let mut of_kernel = null_mut();
+    // SAFETY: as the caller promises; one that is no kernel is refused.
+    if unsafe { driver::cuKernelGetFunction(&mut of_kernel, function) } == Some(SUCCESS) {
+        mark(of_kernel as usize);
     }
 }
 
@@ -70,15 +223,47 @@ mod tests {
         let told = || attribute::OF_NODES.map(may_differ);
         // SAFETY: NULL, then a config of ours.
         unsafe {
-            launch(null());
-            launch(&config);
+            assert_eq!((launch(null()), launch(&config)), (None, None));
             assert_eq!(told(), [false, false, true, false], "a launch without attributes");
             config.len = 2;
-            launch(&config);
+            assert_eq!(launch(&config), Some(40));
         }
         assert_eq!(told(), [false, true, true, false]);
         assert!(may_differ(40) && may_differ(31) && !may_differ(30), "high numbers are taken together");
         cooperative();
         assert_eq!(told(), [true, true, true, false]);
+    }
+
+    /// The numbers of the table are those of the headers, and what is not in it is not known.
+    #[test]
+    fn what_is_known_is_in_the_headers() {
+        use gpumem_abi::known::{EDGE_PORTS, EDGE_TYPES, FUNCTION_ATTRIBUTES as OF_ALL, LAUNCH_ATTRIBUTES};
+        let name = |id: u32| LAUNCH_ATTRIBUTES.iter().find(|row| row.1 == id).map(|row| row.0);
+        for (id, as_named) in [
+            (attribute::ACCESS_POLICY_WINDOW, "ACCESS_POLICY_WINDOW"),
+            (attribute::COOPERATIVE, "COOPERATIVE"),
+            (attribute::CLUSTER_DIMENSION, "CLUSTER_DIMENSION"),
+            (attribute::CLUSTER_SCHEDULING, "CLUSTER_SCHEDULING_POLICY_PREFERENCE"),
+            (attribute::PRIORITY, "PRIORITY"),
+            (attribute::SYNC_DOMAIN_MAP, "MEM_SYNC_DOMAIN_MAP"),
+            (attribute::SYNC_DOMAIN, "MEM_SYNC_DOMAIN"),
+            (attribute::PREFERRED_CLUSTER, "PREFERRED_CLUSTER_DIMENSION"),
+            (attribute::DEVICE_UPDATABLE, "DEVICE_UPDATABLE_KERNEL_NODE"),
+            (attribute::CARVEOUT, "PREFERRED_SHARED_MEMORY_CARVEOUT"),
+            (attribute::NVLINK_SCHEDULING, "NVLINK_UTIL_CENTRIC_SCHEDULING"),
+        ] {
+            assert_eq!((name(id), is_known(id)), (Some(as_named), true));
+        }
+        // What the headers had when the rules were measured (13.0), and no more.
+        let known: Vec<u32> = (0..64).filter(|&id| is_known(id)).collect();
+        let then: Vec<u32> = LAUNCH_ATTRIBUTES.iter().filter(|row| row.2 <= 13000).map(|row| row.1).collect();
+        assert_eq!(known, then);
+        let of_functions = OF_ALL.iter().filter(|row| row.2 <= 13000).map(|row| row.1 as i32);
+        assert_eq!(of_functions.max(), Some(FUNCTION_ATTRIBUTES - 1));
+        let last = |rows: &[(&str, u32, u32)]| rows.iter().map(|row| row.1 as u8).max();
+        assert_eq!(
+            (last(EDGE_PORTS), last(EDGE_TYPES)),
+            (Some(super::super::edges::LAST_PORT), Some(super::super::edges::LAST_TYPE))
+        );
     }
 }

@@ -39,12 +39,15 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
     let mut device = 0;
     // SAFETY: writes the number.
     ok(unsafe { driver::cuCtxGetDevice(&mut device) })?;
+    if given::has_unknown(graph as usize) {
+        return Err(Pinned::UnknownAttribute);
+    }
     nodes_of(graph, &mut reading.nodes)?;
     let mut whole = Read::Whole;
     let mut called = Called::default();
     shape.nodes.reserve(reading.nodes.len());
     for &node in &reading.nodes {
-        let kind = kind_of(node)?;
+        let kind = kind_of(node, &mut reading.unknown)?;
         let mut entry = Node { kind, set: 0, tag: 0 };
         match kind {
             NodeKind::Kernel => kernel(functions, node, &mut reading.records, shape, &mut entry, &mut called)?,
@@ -68,7 +71,7 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
             }
             NodeKind::Empty => reading.records.push(|_| {}),
             NodeKind::Child => {
-                child(functions, node, (shape.context, device), 0, &mut reading.inner)?;
+                child(functions, node, (shape.context, device), 0, (&mut reading.inner, &mut reading.unknown))?;
                 whole = Read::CloneOnly;
                 reading.records.push(|_| {});
             }
@@ -88,7 +91,13 @@ fn pinned_by(kind: NodeKind) -> Pinned {
         NodeKind::EventWait | NodeKind::EventRecord => Pinned::EventNodes,
         NodeKind::Conditional => Pinned::Conditional,
         NodeKind::SemaphoreSignal | NodeKind::SemaphoreWait | NodeKind::BatchMemOp => Pinned::ExternalNodes,
-        _ => Pinned::UnknownNode,
+        NodeKind::Kernel
+        | NodeKind::Memcpy
+        | NodeKind::Memset
+        | NodeKind::Host
+        | NodeKind::Child
+        | NodeKind::Empty
+        | NodeKind::Other => Pinned::UnknownNode,
     }
 }
 
@@ -122,11 +131,16 @@ pub fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), Pinned> 
     Ok(())
 }
 
-fn kind_of(node: GraphNode) -> Result<NodeKind, Pinned> {
+/// `unknown`: gets what is to be said of a kind that is not known.
+fn kind_of(node: GraphNode, unknown: &mut String) -> Result<NodeKind, Pinned> {
     let mut kind = 0;
     // SAFETY: a live node; writes the number.
     ok(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
-    u8::try_from(kind).ok().and_then(NodeKind::from_u8).ok_or(Pinned::UnknownNode)
+    let known = u8::try_from(kind).ok().and_then(NodeKind::from_u8).filter(|kind| *kind != NodeKind::Other);
+    known.ok_or_else(|| {
+        *unknown = format!("nodes of kind {kind}");
+        Pinned::UnknownNode
+    })
 }
 
 /// The functions of a graph's kernels.
@@ -221,6 +235,9 @@ fn kernel(
     if params.context != 0 && params.context != shape.context {
         return Err(Pinned::Contexts);
     }
+    if given::has_unknown(params.function as usize) || given::has_unknown(params.kernel as usize) {
+        return Err(Pinned::UnknownAttribute);
+    }
     let callee = called.get(functions, (params.function, params.kernel), node)?;
     let mut fits = true;
     // SAFETY: the driver's own description of a node of a live graph.
@@ -299,7 +316,7 @@ fn child(
     node: GraphNode,
     at: (u64, Device),
     depth: u32,
-    counts: &mut [u32; 16],
+    (counts, unknown): (&mut [u32; 16], &mut String),
 ) -> Result<(), Pinned> {
     let mut graph = null_mut();
     // SAFETY: a child graph node; writes the handle.
@@ -307,12 +324,15 @@ fn child(
     if depth == MAX_DEPTH {
         return Err(Pinned::UnknownNode);
     }
+    if given::has_unknown(graph as usize) {
+        return Err(Pinned::UnknownAttribute);
+    }
     let mut nodes = Vec::new();
     nodes_of(graph, &mut nodes)?;
     let (mut records, mut shape) =
         (crate::vendor::records::Records::default(), Shape { context: at.0, ..Shape::default() });
     for node in nodes {
-        let kind = kind_of(node)?;
+        let kind = kind_of(node, unknown)?;
         counts[kind as usize % 16] += 1;
         match kind {
             NodeKind::Kernel => {
@@ -323,7 +343,7 @@ fn child(
             NodeKind::Memcpy => drop(tag_of_copy(&copy_params(node)?, at.1)?),
             NodeKind::Memset => drop(tag_of_memset(&memset_params(node)?, at.1)?),
             NodeKind::Host | NodeKind::Empty => {}
-            NodeKind::Child => child(functions, node, at, depth + 1, counts)?,
+            NodeKind::Child => child(functions, node, at, depth + 1, (counts, unknown))?,
             other => return Err(pinned_by(other)),
         }
     }

@@ -39,6 +39,9 @@ pub mod attribute {
         CARVEOUT,
         NVLINK_SCHEDULING,
     ];
+    /// What only a launch or a stream can be given: an entry that says nothing, how to wait for a stream, and edges
+    /// and events that a launch makes.
+    pub const OF_LAUNCHES: [u32; 5] = [0, 3, 6, 7, 12];
 }
 
 /// Attributes of one kernel node: those that the driver told.

@@ -20,6 +20,7 @@ mod ipc;
 mod launches;
 mod memory;
 mod modules;
+mod newer;
 mod nodes;
 mod pools;
 mod proc_address;
@@ -45,6 +46,7 @@ fn tables() -> impl Iterator<Item = &'static abi::Row> {
         launches::ROWS,
         memory::ROWS,
         modules::ROWS,
+        newer::ROWS,
         nodes::ROWS,
         pools::ROWS,
         proc_address::ROWS,

@@ -7,9 +7,10 @@ use crate::structs::{
     AccessDesc, ConditionalNode, HostNode, KernelNode, KernelNodeV1, Location, MemAllocNode, MemOpNode, MemOpParams,
     Memcpy3D, MemcpyNode, MemsetNode, NodeParams, PoolProps,
 };
+use gpumem_sim_engine::config::config;
 use gpumem_sim_engine::exec::{node_attrs, node_kernel};
 use gpumem_sim_engine::graph::{self, add_node};
-use gpumem_sim_engine::node::{HostFn, Kind, Memset};
+use gpumem_sim_engine::node::{HostFn, Kind, Memset, NEWER, NEWER_SINCE};
 use gpumem_sim_engine::{Error, Result, attrs, context, copy, lock, module, pool};
 
 type Edge = [u8; 8];
@@ -165,6 +166,13 @@ pub fn any_kind(p: &mut NodeParams) -> Result<Kind> {
             }
             Out::at(at).set(c)?;
             Ok(kind)
+        }
+        // Its parameters: what to count up by; a graph to look at, or none; and where the nodes of that go.
+        NEWER if config().driver_version >= NEWER_SINCE => {
+            if p.body[1] != 0 {
+                p.body[2] = lock().graph(p.body[1] as H)?.nodes.len() as u64;
+            }
+            Ok(Kind::Newer(p.body[0]))
         }
         _ => Err(Error::NOT_SUPPORTED),
     }

@@ -1,8 +1,9 @@
 //! Attributes of kernel nodes: which can be read and set, and what they are
 //! unless someone set them (H200, driver 580, CUDA 13.0).
 
+use crate::config::config;
 use crate::error::{Error, Result};
-use crate::node::{Attrs, Kernel, attr};
+use crate::node::{Attrs, Kernel, NEWER_SINCE, attr};
 
 /// Bytes of the value that is written to who asks; `None`: cannot be read.
 fn size(id: u32) -> Option<usize> {
@@ -13,6 +14,7 @@ fn size(id: u32) -> Option<usize> {
         9 => 2,              // map of memory domains
         13 => 16,            // updatable from the device
         14 => 4,             // shared memory carveout
+        _ if attr::NEWER.contains(&id) && config().driver_version >= NEWER_SINCE => 4,
         _ => return None,
     })
 }

@@ -7,7 +7,7 @@ use crate::graph;
 use crate::handle::H;
 use crate::inside;
 use crate::machine::{Machine, lock};
-use crate::node::{Attrs, Kernel, Kind};
+use crate::node::{Attrs, Kernel, Kind, NEWER_SINCE};
 use crate::queue::Fence;
 use crate::stream;
 use crate::user_object;
@@ -35,6 +35,8 @@ pub const DEVICE_LAUNCH: u64 = 4;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 pub const UPLOAD: u64 = 2;
 pub const USE_NODE_PRIORITY: u64 = 8;
+/// One that no driver has yet, and that does nothing.
+const NEWER_FLAG: u64 = 64;
 /// Not the program's: HIP's copies are held to their number of rows alone, for
 /// nobody measured what else its runtime asks of them.
 pub const ANY_COPY: u64 = 1 << 32;
@@ -153,7 +155,8 @@ pub fn instantiate(ctx: H, g: H, flags: u64) -> Result<H> {
 
 pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Refused> {
     // AUTO_FREE does not go with DEVICE_LAUNCH.
-    if flags & !0xf != 0 || flags & (AUTO_FREE | DEVICE_LAUNCH) == AUTO_FREE | DEVICE_LAUNCH {
+    let newer = if config().driver_version >= NEWER_SINCE { NEWER_FLAG } else { 0 };
+    if flags & !(0xf | newer) != 0 || flags & (AUTO_FREE | DEVICE_LAUNCH) == AUTO_FREE | DEVICE_LAUNCH {
         return Err(Error::INVALID_VALUE.into());
     }
     let mut m = lock();

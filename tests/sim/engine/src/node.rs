@@ -23,6 +23,8 @@ pub enum Kind {
     MemOps(Vec<MemOp>),
     /// Runs one of its body graphs, or none.
     Conditional(Conditional),
+    /// Of a kind that no driver has yet: counts up by so much (`newer_nodes`).
+    Newer(u64),
     /// Copies bytes taken from pageable memory when the call was made.
     Staged {
         dst: u64,
@@ -48,9 +50,15 @@ impl Kind {
             Kind::MemFree(_) | Kind::FreeAsync(_) => 11,
             Kind::MemOps(_) => 12,
             Kind::Conditional(_) => 13,
+            Kind::Newer(_) => NEWER,
         }
     }
 }
+
+/// The number of a kind of nodes that no driver has yet; this one has it from [`NEWER_SINCE`] on.
+pub const NEWER: u32 = 30;
+/// The version from which the simulated driver has what no real one has: functions, attributes, a kind of nodes.
+pub const NEWER_SINCE: u32 = 13090;
 
 /// Launch attributes: id and the 64 bytes of its value.
 pub type Attrs = BTreeMap<u32, [u8; 64]>;
@@ -62,6 +70,8 @@ pub mod attr {
     pub const PRIORITY: u32 = 8;
     /// NVLink-centric scheduling; can be set and not read.
     pub const NVLINK_CENTRIC: u32 = 16;
+    /// Two that no driver has yet: a kernel that runs with one is counted (`newer_attributes`).
+    pub const NEWER: [u32; 2] = [40, 41];
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use crate::handle::H;
 use crate::kernels;
 use crate::machine::{Machine, lock};
 use crate::memory::Kind as MemoryKind;
-use crate::node::{Copy3D, Kind, MemOp, Memset, Side, space};
+use crate::node::{Copy3D, Kind, MemOp, Memset, Side, attr, space};
 use crate::report;
 use crate::{Error, Result};
 use std::sync::OnceLock;
@@ -152,6 +152,7 @@ pub fn perform(step: &Step, ctx: H) {
         }
         if let Kind::Kernel(k) = &step.kind {
             report::count("kernels", 1);
+            report::count("newer_attributes", attr::NEWER.iter().filter(|&id| k.attrs.contains_key(id)).count() as u64);
             if m.still_loaded(k, "a stream runs").is_err() {
                 return fault(&mut m, ctx);
             }
@@ -203,6 +204,7 @@ fn run(kind: &Kind, native: Option<kernels::Native>) {
         Kind::MemOps(ops) => ops.iter().for_each(mem_op),
         Kind::FreeAsync(ptr) | Kind::MemFree(ptr) => crate::pool::free_now(*ptr),
         Kind::MemAlloc(a) => crate::pool::graph_alloc_now(a),
+        Kind::Newer(count) => report::count("newer_nodes", *count),
         Kind::Child(_) | Kind::Conditional(_) | Kind::Empty | Kind::EventRecord(_) | Kind::EventWait(_) => {}
     }
 }

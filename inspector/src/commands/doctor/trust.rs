@@ -1,0 +1,37 @@
+//! Checks of one process: whether the shim does more than record, what decided that, and what it does not know.
+
+use super::finding::{Finding, Severity};
+use gpumem_wire::kinds::Mode;
+use gpumem_wire::read::Snapshot;
+
+pub(super) fn check(summary: &Snapshot) -> Vec<Finding> {
+    let decided = summary.text(summary.header.decided);
+    let mut lines = decided.lines();
+    let mut findings = vec![mode(summary, lines.next().unwrap_or_default())];
+    let fix = "remove the file; gpumem selftest --rules writes another";
+    let refused = |line: &str| Finding::new("verdict", Severity::Warning, line).fix(fix);
+    findings.extend(lines.map(refused));
+    findings.extend(unknown(summary));
+    findings
+}
+
+fn mode(summary: &Snapshot, decided: &str) -> Finding {
+    let by = if decided.is_empty() { String::new() } else { format!("; decided by {decided}") };
+    if summary.header.mode != Mode::RecordOnly as u32 {
+        return Finding::new("mode", Severity::Ok, format!("active{by}"));
+    }
+    let reason = summary.text(summary.header.mode_reason);
+    let said = if decided.contains(&*reason) { decided } else { &*reason };
+    Finding::new("mode", Severity::Info, format!("record-only: {said}")).fix("GPUMEM_RECORD_ONLY=0 overrides it")
+}
+
+/// What the process met that the shim has no tables for.
+fn unknown(summary: &Snapshot) -> Option<Finding> {
+    let met = summary.text(summary.header.unknown);
+    let met: Vec<&str> = met.lines().collect();
+    let finding = |met: &str| {
+        Finding::new("unknown", Severity::Info, format!("newer than this gpumem, and left to the driver: {met}"))
+            .fix("a newer release of gpumem may know it")
+    };
+    (!met.is_empty()).then(|| finding(&met.join(", ")))
+}

@@ -1,0 +1,383 @@
+//! `gpumem selftest --rules`: the rules of the CUDA driver, natively and preloaded, and a verdict on them that every
+//! later process follows ([`gpumem_wire::verdict`]).
+//!
+//! What a broken rule concerns is off in the verdict: of the ways to run gpumem that leave it out, the first one in
+//! which every check answers as it does natively. Where there is none, gpumem only records.
+
+use super::cuda::{self, Programs};
+use super::suite::{Check, Outcome, Suite, command, watch};
+use super::{Part, Report, Section, Setup};
+use crate::context::Context;
+use crate::failure::{Code, Failure, Result, plain};
+use gpumem_wire::verdict::{self, Subject, Verdict};
+use serde::{Deserialize, Serialize};
+use std::ffi::{c_char, c_int, c_uint};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Whose processes a verdict is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Place {
+    /// Every user's: /var/lib/gpumem, which takes root
+    System,
+    /// This user's: gpumem in $XDG_STATE_HOME or ~/.local/state
+    User,
+}
+
+/// A verdict that was written, and where.
+#[derive(Debug, Serialize)]
+pub(super) struct Written {
+    pub path: PathBuf,
+    pub driver: u32,
+    pub gpu: String,
+    pub pool: bool,
+    pub graph_cache: bool,
+}
+
+/// A device, as the driver tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Gpu {
+    name: String,
+    capability: (u32, u32),
+}
+
+/// What the driver tells of itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct Driver {
+    version: u32,
+    gpus: Vec<Gpu>,
+}
+
+/// Families of checks, the beginnings of their names, and what is built on those rules.
+const FAMILIES: [(&str, On); 16] = [
+    ("async", POOL),
+    ("attributes", GRAPH_CACHE),
+    ("barrier", POOL),
+    ("capture", BOTH),
+    ("context", BOTH),
+    ("copies", GRAPH_CACHE),
+    ("graph", GRAPH_CACHE),
+    ("handles", GRAPH_CACHE),
+    ("memory", POOL),
+    ("nodes", GRAPH_CACHE),
+    ("pairing", GRAPH_CACHE),
+    ("pointers", POOL),
+    ("serial", GRAPH_CACHE),
+    ("setters", GRAPH_CACHE),
+    ("update", GRAPH_CACHE),
+    ("vmm", POOL),
+];
+
+/// What is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct On {
+    pool: bool,
+    graph_cache: bool,
+}
+
+const BOTH: On = On { pool: true, graph_cache: true };
+const POOL: On = On { pool: true, graph_cache: false };
+const GRAPH_CACHE: On = On { pool: false, graph_cache: true };
+const NOTHING: On = On { pool: false, graph_cache: false };
+
+impl On {
+    /// What is left of it without what is built on a rule.
+    fn without(self, check: &str) -> Self {
+        let family = check.split('.').next().unwrap_or_default();
+        // A rule that nothing here knows concerns everything.
+        let of = FAMILIES.iter().find(|(name, _)| *name == family).map_or(BOTH, |(_, of)| *of);
+        Self { pool: self.pool && !of.pool, graph_cache: self.graph_cache && !of.graph_cache }
+    }
+
+    fn is_within(self, most: Self) -> bool {
+        (most.pool || !self.pool) && (most.graph_cache || !self.graph_cache)
+    }
+
+    fn name(self) -> &'static str {
+        match (self.pool, self.graph_cache) {
+            (true, true) => "preloaded",
+            (true, false) => "cache-off",
+            (false, true) => "pool-off",
+            (false, false) => "record-only",
+        }
+    }
+
+    fn variables(self) -> Vec<(&'static str, &'static str)> {
+        let mut variables = vec![cuda::ACTIVE];
+        if !self.graph_cache {
+            variables.push(cuda::CACHE_OFF);
+        }
+        if !self.pool {
+            variables.push(("GPUMEM_POOL", "0"));
+        }
+        variables
+    }
+}
+
+/// Runs the checks and writes the verdict.
+///
+/// # Errors
+/// [`Code::Error`] when something failed: the verdict turns that off. [`Code::Usage`] (2) when nothing could be run or
+/// the verdict could not be written: there is none then.
+pub(super) fn run(setup: &Setup, place: Option<Place>, keep: bool, context: &Context) -> Result<()> {
+    let cannot = |why: String| Failure::new(Code::Usage, why);
+    let dir = directory(place).map_err(cannot)?;
+    let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((asked()?, programs)));
+    let (section, written, not_run) = match tried.and_then(|(driver, programs)| tried_on(setup, &driver, &programs)) {
+        Ok((section, verdict, others)) => {
+            let path = write(&dir, &verdict).map_err(cannot)?;
+            let Verdict { subject: Subject { driver, gpu, .. }, pool, graph_cache } = verdict;
+            (Some(section), Some(Written { path, driver, gpu, pool, graph_cache }), others)
+        }
+        Err(why) => (None, None, vec![why]),
+    };
+    let verdict = match &written {
+        None => "could-not-run",
+        Some(Written { pool: true, graph_cache: true, .. }) => "held",
+        Some(_) => "failed",
+    };
+    let put = keep || verdict == "failed";
+    let report = Report {
+        verdict,
+        sections: section.into_iter().collect(),
+        not_run,
+        put: put.then(|| setup.dir.clone()),
+        written,
+    };
+    if !put {
+        let _ = fs::remove_dir_all(&setup.dir);
+    }
+    context.print(&report, super::print)?;
+    match verdict {
+        "held" => Ok(()),
+        "failed" => Err(Failure::error("a rule does not hold: the verdict turns off what is built on it")),
+        _ => Err(cannot("the selftest could not run, and there is no verdict".into())),
+    }
+}
+
+/// What was found on the first device, the verdict on its kind, and which kinds were not tried.
+type Tried = (Section, Verdict, Vec<String>);
+
+fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result::Result<Tried, String> {
+    let first = driver.gpus.first().ok_or("the CUDA driver: it has no device")?;
+    let suite = Suite { program: &programs.conformance, args: &[], says: "conformance:" };
+    eprintln!("selftest: the rules of the CUDA driver, natively");
+    let native =
+        suite.run(None, Some(&setup.log("conformance-native"))).map_err(|why| format!("the CUDA driver: {why}"))?;
+    let mut parts = vec![Part::of("conformance", "native", &native.checks, None)];
+    let on = decided(&native.checks, |on| {
+        let run = preloaded(setup, &suite, programs, &native.checks, on)?;
+        let holds = run.iter().all(as_natively);
+        parts.extend(run);
+        Ok(holds)
+    })?;
+    let subject = Subject {
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        driver: driver.version,
+        gpu: first.name.clone(),
+        capability: first.capability,
+    };
+    let mut others: Vec<&Gpu> = driver.gpus.iter().filter(|gpu| *gpu != first).collect();
+    others.dedup();
+    let others = others.iter().map(|gpu| {
+        let Gpu { name, capability: (major, minor) } = gpu;
+        format!("{name} ({major}.{minor}): name it in CUDA_VISIBLE_DEVICES to try it")
+    });
+    let section =
+        Section { vendor: "CUDA", device: native.device.clone(), parts, advice: Vec::new(), notes: Vec::new() };
+    Ok((section, Verdict { subject, pool: on.pool, graph_cache: on.graph_cache }, others.collect()))
+}
+
+/// What may be on: as much as possible of what no broken rule concerns, and of that what `holds` when it is tried.
+fn decided(
+    native: &[Check],
+    mut holds: impl FnMut(On) -> std::result::Result<bool, String>,
+) -> std::result::Result<On, String> {
+    let broken = native.iter().filter(|check| check.result == Outcome::Fail);
+    let most = broken.fold(BOTH, |on, check| on.without(&check.name));
+    for on in [BOTH, POOL, GRAPH_CACHE].into_iter().filter(|on| on.is_within(most)) {
+        if holds(on)? {
+            return Ok(on);
+        }
+    }
+    Ok(NOTHING)
+}
+
+/// The checks under the preload, with so much on; random graph programs too where graphs are ours.
+fn preloaded(
+    setup: &Setup,
+    suite: &Suite,
+    programs: &Programs,
+    native: &[Check],
+    on: On,
+) -> std::result::Result<Vec<Part>, String> {
+    eprintln!("selftest: the same under the preload ({})", on.name());
+    let run = cuda::preloaded(suite, setup, native, on.name(), &on.variables());
+    let mut parts = vec![Part { run: on.name(), ..run.map_err(|failure| failure.what)? }];
+    if on.graph_cache {
+        eprintln!("selftest: random graph programs for {} s, from number {} on", setup.seconds, setup.seed);
+        let (part, _) = cuda::differential(&programs.differ, setup, &on.variables());
+        parts.push(Part { run: on.name(), ..part });
+    }
+    Ok(parts)
+}
+
+/// Whether whatever failed did so natively too.
+fn as_natively(part: &Part) -> bool {
+    part.ok > 0 && part.failures.iter().all(|failed| failed.why.starts_with("as natively"))
+}
+
+/// Where the verdict goes.
+fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
+    // SAFETY: a plain query.
+    let root = unsafe { libc::geteuid() } == 0;
+    match place.unwrap_or(if root { Place::System } else { Place::User }) {
+        Place::System => Ok(verdict::SYSTEM.into()),
+        Place::User => {
+            let variable = |name| std::env::var_os(name);
+            let place = verdict::user_place(variable("XDG_STATE_HOME").as_deref(), variable("HOME").as_deref());
+            place.ok_or_else(|| "neither XDG_STATE_HOME nor HOME is an absolute path".into())
+        }
+    }
+}
+
+/// Writes a verdict; where to. Who reads it meanwhile has the one before or this one.
+fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> {
+    let path = dir.join(verdict.subject.file_name());
+    let failed = |error: std::io::Error| format!("cannot write {}: {}", path.display(), plain(&error));
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
+    let new = dir.join(format!(".new-{}", std::process::id()));
+    let _ = fs::remove_file(&new);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new).map_err(failed)?;
+    let written = file
+        .write_all(verdict.to_string().as_bytes())
+        // Whatever the umask is: every process reads it.
+        .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&new, &path));
+    written.inspect_err(|_| drop(fs::remove_file(&new))).map_err(failed)?;
+    Ok(path)
+}
+
+/// Asks the driver what it is, in a process of its own.
+fn asked() -> std::result::Result<Driver, String> {
+    let exe = std::env::current_exe().map_err(|error| plain(&error))?;
+    let mut asking = command(&exe, None);
+    asking.args(["selftest", "--ask-driver"]);
+    let mut answer = None;
+    let ended = watch(asking, None, |line| answer = serde_json::from_str(&line).ok().or(answer.take()))?;
+    answer.ok_or_else(|| {
+        let said = ended.last_words().trim_start_matches("gpumem:").trim();
+        format!("the CUDA driver: {}", if said.is_empty() { ended.words() } else { said.to_owned() })
+    })
+}
+
+/// The hidden form of the command: one JSON line about the driver.
+///
+/// # Errors
+/// Code 2 when there is no driver or no device.
+pub(super) fn tell() -> Result<()> {
+    let driver = ask().map_err(|why| Failure::new(Code::Usage, why))?;
+    let line = serde_json::to_string(&driver).map_err(|error| Failure::error(error.to_string()))?;
+    println!("{line}");
+    Ok(())
+}
+
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
+const CAPABILITY: [c_int; 2] = [75, 76];
+
+fn ask() -> std::result::Result<Driver, String> {
+    // SAFETY: the driver's initialisers have no preconditions.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") };
+    let library = library.map_err(|_| "there is no libcuda.so.1: no driver is installed here")?;
+    let lacks = |name: &str| format!("libcuda.so.1 lacks {name}");
+    macro_rules! function {
+        ($name:literal, fn($($ty:ty),*)) => {
+            // SAFETY: the driver's function of this name has this type since CUDA 2.
+            unsafe { library.get::<unsafe extern "C" fn($($ty),*) -> c_int>($name) }.map_err(|_| lacks($name))?
+        };
+    }
+    let init = function!("cuInit", fn(c_uint));
+    let version_of = function!("cuDriverGetVersion", fn(*mut c_int));
+    let count_of = function!("cuDeviceGetCount", fn(*mut c_int));
+    let name_of = function!("cuDeviceGetName", fn(*mut c_char, c_int, c_int));
+    let attribute_of = function!("cuDeviceGetAttribute", fn(*mut c_int, c_int, c_int));
+    let ok = |name: &str, status: c_int| (status == 0).then_some(()).ok_or_else(|| format!("{name} gives {status}"));
+    let (mut version, mut count) = (0, 0);
+    // SAFETY: each call writes its out-parameter.
+    unsafe {
+        ok("cuInit", init(0))?;
+        ok("cuDriverGetVersion", version_of(&mut version))?;
+        ok("cuDeviceGetCount", count_of(&mut count))?;
+    }
+    let mut gpus = Vec::new();
+    for device in 0..count {
+        let (mut name, mut capability) = ([0_u8; 256], [0; 2]);
+        // SAFETY: as above; the name is at most as long as is said.
+        unsafe {
+            ok("cuDeviceGetName", name_of(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
+            for (value, attribute) in capability.iter_mut().zip(CAPABILITY) {
+                ok("cuDeviceGetAttribute", attribute_of(value, attribute, device))?;
+            }
+        }
+        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        let name = String::from_utf8_lossy(&name[..len]).into_owned();
+        gpus.push(Gpu { name, capability: (capability[0] as u32, capability[1] as u32) });
+    }
+    Ok(Driver { version: version as u32, gpus })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks(failed: &[&str]) -> Vec<Check> {
+        let check = |name: &str, result| Check { name: name.to_owned(), result, detail: Vec::new() };
+        let ok = ["memory.zero", "graph.held"].map(|name| check(name, Outcome::Ok));
+        failed.iter().map(|name| check(name, Outcome::Fail)).chain(ok).collect()
+    }
+
+    /// What is decided where these fail natively and those ways to run it hold; and what was tried.
+    fn on(native: &[&str], held: &[On]) -> (On, Vec<On>) {
+        let mut tried = Vec::new();
+        let on = decided(&checks(native), |on| {
+            tried.push(on);
+            Ok(held.contains(&on))
+        });
+        (on.unwrap(), tried)
+    }
+
+    #[test]
+    fn as_much_is_on_as_holds() {
+        assert_eq!(on(&[], &[BOTH, POOL]), (BOTH, vec![BOTH]));
+        assert_eq!(on(&[], &[POOL, GRAPH_CACHE]), (POOL, vec![BOTH, POOL]));
+        assert_eq!(on(&[], &[GRAPH_CACHE]), (GRAPH_CACHE, vec![BOTH, POOL, GRAPH_CACHE]));
+        assert_eq!(on(&[], &[]), (NOTHING, vec![BOTH, POOL, GRAPH_CACHE]));
+    }
+
+    #[test]
+    fn what_a_broken_rule_concerns_is_not_even_tried() {
+        assert_eq!(on(&["graph.x"], &[BOTH, POOL]), (POOL, vec![POOL]));
+        assert_eq!(on(&["barrier.x"], &[BOTH, GRAPH_CACHE]), (GRAPH_CACHE, vec![GRAPH_CACHE]));
+        assert_eq!(on(&["capture.x"], &[BOTH, POOL]), (NOTHING, vec![]));
+        assert_eq!(on(&["graph.x", "memory.y"], &[BOTH, POOL]), (NOTHING, vec![]));
+        assert_eq!(on(&["somethingnew.x"], &[BOTH, POOL]), (NOTHING, vec![]));
+    }
+
+    #[test]
+    fn a_verdict_is_written_for_every_reader() {
+        let dir = std::env::temp_dir().join(format!("gpumem-rules-{}", std::process::id()));
+        let subject = Subject { release: "1".into(), driver: 14000, gpu: "GPU".into(), capability: (9, 0) };
+        let verdict = Verdict { subject: subject.clone(), pool: true, graph_cache: false };
+        let path = write(&dir, &verdict).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        // SAFETY: a plain query.
+        let uid = unsafe { libc::geteuid() };
+        let (found, refused) = verdict::find(std::slice::from_ref(&dir), &subject, uid);
+        assert_eq!((found.map(|found| found.verdict), refused), (Some(verdict), vec![]));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

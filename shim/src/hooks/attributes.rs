@@ -1,0 +1,95 @@
+//! Attributes that nobody knows: which graphs have them ([`given`]), and that they were met ([`newer`]).
+
+use crate::pool::looks;
+use crate::vendor::given;
+use crate::{gate, newer};
+use gpumem_abi::types::*;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Whether this process keeps such books: a child of a fork does not, and nothing of the driver works there.
+fn kept() -> bool {
+    gate::shim().is_some()
+}
+
+/// A launch that comes with attributes, before it is made.
+///
+/// # Safety
+/// `config` is NULL or a `CUlaunchConfig` of the program's.
+#[inline]
+pub unsafe fn launch(config: *const LaunchConfig) {
+    // SAFETY: as the caller promises.
+    if let Some(id) = unsafe { given::launch(config) } {
+        unknown_launch(id);
+    }
+}
+
+#[cold]
+fn unknown_launch(id: u32) {
+    if looks::capturing() {
+        given::unknown_in_capture();
+    }
+    /// The last one that was told of.
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    if TOLD.swap(id, Relaxed) != id {
+        newer::met(&format!("launches with attribute {id}"));
+    }
+}
+
+/// A capture is about to begin.
+pub fn capture_begins(stream: Stream) {
+    if kept() {
+        given::capture_begins(stream);
+    }
+}
+
+/// A capture of this stream is over, or was refused; with the library's graph, if there is one.
+pub fn capture_over(stream: Stream, graph: Option<Graph>) {
+    if kept() {
+        given::capture_over(stream, graph);
+    }
+}
+
+/// One graph came to hold what another holds.
+pub fn inherits(from: Graph, to: Graph) {
+    if kept() {
+        given::inherits(from, to);
+    }
+}
+
+/// A graph is being destroyed.
+pub fn forget(graph: Graph) {
+    if kept() {
+        given::forget(graph);
+    }
+}
+
+/// A node was given an attribute that is not known: whether its graph is known for it from now on.
+pub fn to_node(node: GraphNode, id: u32) -> bool {
+    newer::met(&format!("nodes with attribute {id}"));
+    kept() && given::unknown_in_node(node)
+}
+
+/// A node was given another's attributes: whether it is known what graphs have them.
+pub fn copied(to: GraphNode, from: GraphNode) -> bool {
+    !kept() || given::copied(to, from)
+}
+
+/// A stream is given an attribute.
+pub fn to_stream(id: u32) {
+    if !given::is_known(id) {
+        newer::met(&format!("streams with attribute {id}"));
+        given::unknown_in_stream();
+    }
+}
+
+/// A function, or a kernel, was given an attribute.
+///
+/// # Safety
+/// The library has just taken it: it is one of the program's, and alive.
+pub unsafe fn to_function(function: Opaque, id: i32) {
+    if !given::is_known_of_functions(id) && kept() {
+        newer::met(&format!("functions with attribute {id}"));
+        // SAFETY: as the caller promises.
+        unsafe { given::unknown_in_function(function) };
+    }
+}

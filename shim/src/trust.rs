@@ -1,0 +1,214 @@
+//! Whether the shim may do more than record on this driver, and what decides that. In this order:
+//!
+//! 1. `GPUMEM_RECORD_ONLY`, if it is 0 or 1.
+//! 2. A profiler or checker that is attached: record only.
+//! 3. A driver whose version cannot be true: record only.
+//! 4. The verdict that `gpumem selftest --rules` left for this driver, GPU and release ([`gpumem_wire::verdict`]): it
+//!    may turn the pool or the graph cache off, and lets a driver in that nobody knows.
+//! 5. What is known: everything is on, unless the driver is of a newer major version than those that were tested
+//!    ([`gpumem_abi::is_new_major`]): there gpumem only records. What a newer minor version adds is left alone where it
+//!    is met ([`crate::newer`]).
+//!
+//! The shim tries nothing out. It reads the verdict once, at the process's first GPU call; never in a program with more
+//! rights than its user, whose environment names a place for verdicts ([`crate::gate::disabled`]).
+
+use crate::process::elf;
+use crate::shim::{Shim, say};
+use crate::vendor;
+use gpumem_wire::kinds::{Mode, Severity, Vendor};
+use gpumem_wire::settings::{Log, RecordOnly};
+use gpumem_wire::verdict::{self, Found, Subject};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+/// What is known of the CUDA driver, and what the verdict on it turned off.
+#[derive(Default)]
+pub struct Trust {
+    /// As `cuDriverGetVersion` says it; 0 while it was not asked.
+    driver: AtomicU32,
+    no_pool: AtomicBool,
+    no_graph_cache: AtomicBool,
+}
+
+impl Trust {
+    /// Whether the pool may be on.
+    pub fn pool(&self, vendor: Vendor) -> bool {
+        vendor != Vendor::Cuda || !self.no_pool.load(Relaxed)
+    }
+
+    /// Whether the graph cache may be on.
+    pub fn graph_cache(&self, vendor: Vendor) -> bool {
+        vendor != Vendor::Cuda || !self.no_graph_cache.load(Relaxed)
+    }
+}
+
+/// Versions that `cuDriverGetVersion` can answer: those of CUDA 5 to 99.
+const VERSIONS: std::ops::Range<u32> = 5000..100_000;
+
+/// Why a version of the driver cannot be true. One that is wrong in another way does no harm: what the driver has
+/// beyond what is known is left alone, whatever its version.
+fn lie(version: u32) -> Option<String> {
+    let is_one = VERSIONS.contains(&version);
+    (!is_one).then(|| format!("the driver says that it is version {}, which there cannot be", version as i32))
+}
+
+/// `13020` as "13.2".
+fn words(version: u32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+impl Shim {
+    /// Decides by what is known without a driver.
+    pub(crate) fn decide(&self) {
+        match self.settings.record_only {
+            RecordOnly::Always => {
+                self.only_record("GPUMEM_RECORD_ONLY=1");
+                self.decided_by("GPUMEM_RECORD_ONLY=1");
+            }
+            RecordOnly::Never => self.decided_by("GPUMEM_RECORD_ONLY=0"),
+            RecordOnly::Auto => {
+                if let Some(tool) = tool() {
+                    self.only_record(&tool);
+                    self.decided_by(&format!("a tool: {tool}"));
+                }
+            }
+        }
+    }
+
+    /// Asks the CUDA driver for its version, unless that is known or no driver is there, and decides by it what is not
+    /// decided.
+    pub fn ask_driver(&self) {
+        if self.trust.driver.load(Relaxed) != 0 {
+            return;
+        }
+        let Some(version) = vendor::of(Vendor::Cuda).version() else { return };
+        self.trust.driver.store(version, Relaxed);
+        let header = self.ledger.header();
+        header.driver_version().store(version, Relaxed);
+        if self.settings.record_only == RecordOnly::Auto && header.mode().load(Relaxed) == Mode::Active as u32 {
+            self.decide_on(version);
+        }
+    }
+
+    fn decide_on(&self, version: u32) {
+        if let Some(lie) = lie(version) {
+            self.only_record(&lie);
+            self.decided_by(&lie);
+            return self.complain(&format!("{lie}: gpumem only records"));
+        }
+        let verdicts = self.verdicts(version);
+        let known = !gpumem_abi::is_new_major(version);
+        let driver = format!("driver {}", words(version));
+        let decided = match verdicts.deciding() {
+            Some(one) if if known { one.turns_off() } else { verdicts.of_all } => {
+                self.follow(&verdicts, &format!("the verdict {}", one.path.display()))
+            }
+            _ if known => {
+                let newest = words(gpumem_abi::NEWEST);
+                format!("knowledge: {driver} is of no untested major version; what there is up to {newest} is known")
+            }
+            _ => {
+                let why = format!("{driver} is of a major version that was never tested");
+                self.only_record(&why);
+                format!("{why}: gpumem selftest --rules, run once on this machine, tries it")
+            }
+        };
+        let lines: Vec<&str> = [&decided].into_iter().chain(&verdicts.refused).map(String::as_str).collect();
+        self.decided_by(&lines.join("\n"));
+    }
+
+    /// What the selftest found of this driver on the devices of this process.
+    fn verdicts(&self, driver: u32) -> Verdicts {
+        let places = verdict::places();
+        let mut all = Verdicts { found: Vec::new(), refused: Vec::new(), of_all: false };
+        if !places.iter().any(|place| Path::exists(place)) {
+            return all;
+        }
+        // SAFETY: a plain query.
+        let uid = unsafe { libc::geteuid() };
+        let mut subjects: Vec<Subject> = Vec::new();
+        for (name, capability) in vendor::gpus() {
+            let gpu = String::from_utf8_lossy(&name).into_owned();
+            let subject = Subject { release: env!("CARGO_PKG_VERSION").to_owned(), driver, gpu, capability };
+            if !subjects.contains(&subject) {
+                subjects.push(subject);
+            }
+        }
+        all.of_all = !subjects.is_empty();
+        for subject in &subjects {
+            let (found, refused) = verdict::find(&places, subject, uid);
+            refused.iter().for_each(|line| self.complain(line));
+            all.of_all &= found.is_some();
+            all.found.extend(found);
+            all.refused.extend(refused);
+        }
+        all
+    }
+
+    /// Does what verdicts say; what that is, in words behind `whose`.
+    fn follow(&self, verdicts: &Verdicts, whose: &str) -> String {
+        let off = |on: fn(&Found) -> bool| !verdicts.found.iter().all(on);
+        let (pool, graph_cache) = (off(|found| found.verdict.pool), off(|found| found.verdict.graph_cache));
+        self.trust.no_pool.store(pool, Relaxed);
+        self.trust.no_graph_cache.store(graph_cache, Relaxed);
+        if pool && graph_cache {
+            self.only_record(whose);
+        }
+        let what = match (pool, graph_cache) {
+            (true, true) => "gpumem only records",
+            (true, false) => "the pool is off",
+            (false, true) => "the graph cache is off",
+            (false, false) => "everything is on",
+        };
+        format!("{whose}: {what}")
+    }
+
+    fn decided_by(&self, what: &str) {
+        self.ledger.header().decided().store(self.ledger.texts.intern(what.as_bytes()), Relaxed);
+    }
+
+    /// From now on the shim only records.
+    fn only_record(&self, why: &str) {
+        let header = self.ledger.header();
+        header.mode_reason().store(self.ledger.texts.intern(why.as_bytes()), Relaxed);
+        header.mode().store(Mode::RecordOnly as u32, Relaxed);
+    }
+
+    /// One line for people, here and in the ledger.
+    fn complain(&self, line: &str) {
+        self.message(Severity::Warning, line);
+        if self.settings.log != Log::Quiet {
+            say(&line);
+        }
+    }
+}
+
+/// The verdicts on the devices of the process.
+struct Verdicts {
+    found: Vec<Found>,
+    /// A line for each that is there and is none.
+    refused: Vec<String>,
+    /// Whether there is one for each kind of GPU.
+    of_all: bool,
+}
+
+impl Verdicts {
+    /// The one to name: the first that turns something off, else the first.
+    fn deciding(&self) -> Option<&Found> {
+        self.found.iter().find(|found| found.turns_off()).or(self.found.first())
+    }
+}
+
+/// The profiler or checker that is attached to this process, in words.
+fn tool() -> Option<String> {
+    let variables = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY"];
+    let set = |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    if let Some(variable) = variables.iter().find(|variable| set(variable)) {
+        return Some(format!("{variable} is set: a profiler or checker is attached"));
+    }
+    const TOOLS: [&[u8]; 5] =
+        [b"libsanitizer-collection", b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"];
+    let objects = elf::Listing::new();
+    let tool = objects.objects().find(|object| TOOLS.iter().any(|tool| object.file_name().starts_with(tool)));
+    tool.map(|tool| format!("{} is loaded", String::from_utf8_lossy(tool.path())))
+}

@@ -1,0 +1,216 @@
+//! What `gpumem selftest --rules` left for later processes: followed where it can be believed, and one line and the safe
+//! side where not.
+
+use gpumem_tests::harness::ledger::gpumem;
+use gpumem_tests::harness::run::Scratch;
+use gpumem_tests::harness::{Program, client};
+use gpumem_wire::counters;
+use gpumem_wire::verdict::{Subject, Verdict};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::PathBuf;
+
+/// The simulated GPU under a driver of a major version that nobody tested.
+fn subject() -> Subject {
+    let release = env!("CARGO_PKG_VERSION").to_owned();
+    Subject { release, driver: 14000, gpu: "Simulated GPU".into(), capability: (9, 0) }
+}
+
+fn verdict(pool: bool, graph_cache: bool) -> Verdict {
+    Verdict { subject: subject(), pool, graph_cache }
+}
+
+/// A user's directory for verdicts.
+struct Place(Scratch);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(Scratch::new());
+        fs::create_dir(place.dir()).expect("a directory");
+        fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).expect("a mode");
+        place
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.path().join("gpumem")
+    }
+
+    fn file(&self, subject: &Subject) -> PathBuf {
+        self.dir().join(subject.file_name())
+    }
+
+    /// Writes a text as the verdict on the simulated GPU.
+    fn put(&self, text: impl AsRef<[u8]>) -> PathBuf {
+        let file = self.file(&subject());
+        let _ = fs::remove_file(&file);
+        fs::write(&file, text).expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("a mode");
+        file
+    }
+
+    fn program(&self, driver: u32) -> Program {
+        let program = client("newer").arg("k").env("SIM_DRIVER_VERSION", driver.to_string());
+        program.env("XDG_STATE_HOME", self.0.path())
+    }
+
+    /// What a program does on the driver that the verdict is on.
+    #[track_caller]
+    fn served(&self) -> Served {
+        served(self.program(subject().driver))
+    }
+}
+
+/// What of a program was served, and what was said.
+#[derive(Debug)]
+struct Served {
+    cache: bool,
+    pool: bool,
+    mode: String,
+    decided: String,
+    /// Lines on stderr.
+    said: Vec<String>,
+    /// What doctor finds, by the name of its check.
+    findings: Vec<(String, String)>,
+}
+
+#[track_caller]
+fn served(program: Program) -> Served {
+    let (native, ran) = (program.native().ok(), program.preloaded().ok());
+    assert_eq!((&ran.out, ran.violations()), (&native.out, vec![]));
+    let ledger = ran.ledger();
+    let head = ledger.gpumem("stats", &[])["process"].clone();
+    let text = |name: &str| head[name].as_str().expect("a text").to_owned();
+    let doctor = gpumem(&ran.dir, &["doctor", "--all", &ran.pid.to_string()]);
+    let findings = doctor["findings"].as_array().expect("a list").iter();
+    Served {
+        findings: findings.map(|one| (one["id"].to_string(), one["finding"].to_string())).collect(),
+        cache: ledger.counter(counters::HANDLES_MADE) > 0,
+        pool: ledger.counter(counters::POOL_HITS) > 0,
+        mode: text("mode"),
+        decided: text("decided"),
+        said: ran.ours().into_iter().map(str::to_owned).collect(),
+    }
+}
+
+impl Served {
+    /// What a check of doctor found.
+    fn findings(&self, id: &str) -> Vec<&str> {
+        let of = self.findings.iter().filter(|(its, _)| its.trim_matches('"') == id);
+        of.map(|(_, finding)| finding.as_str()).collect()
+    }
+}
+
+/// A driver that nobody knows is let in as far as the verdict says; doctor names the file.
+#[test]
+fn a_verdict_lets_a_new_major_in() {
+    let place = Place::new();
+    let none = place.served();
+    assert_eq!((none.cache, none.pool, none.mode.as_str(), none.said.len()), (false, false, "record-only", 0));
+    for (pool, cache, what) in [
+        (true, true, "everything is on"),
+        (true, false, "the graph cache is off"),
+        (false, true, "the pool is off"),
+        (false, false, "gpumem only records"),
+    ] {
+        let file = place.put(verdict(pool, cache).to_string());
+        let of = place.served();
+        assert_eq!((of.pool, of.cache, of.said.len()), (pool, cache, 0), "{of:?}");
+        assert_eq!(of.decided, format!("the verdict {}: {what}", file.display()));
+        assert_eq!(of.mode, if pool || cache { "active" } else { "record-only" });
+        assert!(of.findings("mode")[0].contains(&file.display().to_string()), "{of:?}");
+    }
+}
+
+/// On a driver of a known major a verdict turns off what a broken rule concerns, and nothing else decides otherwise.
+#[test]
+fn a_verdict_turns_off_what_is_known() {
+    let place = Place::new();
+    let known = Subject { driver: 13000, ..subject() };
+    for (pool, cache) in [(true, true), (true, false), (false, true)] {
+        let verdict = Verdict { subject: known.clone(), pool, graph_cache: cache };
+        fs::write(place.file(&known), verdict.to_string()).expect("a file");
+        let of = served(place.program(13000));
+        assert_eq!((of.pool, of.cache, of.mode.as_str(), of.said.len()), (pool, cache, "active", 0), "{of:?}");
+        assert_eq!(of.decided.starts_with("knowledge: "), pool && cache, "{}", of.decided);
+    }
+    // Of this driver nothing is said.
+    let of = served(place.program(13090));
+    assert!(of.pool && of.cache && of.decided.starts_with("knowledge: "), "{of:?}");
+}
+
+/// The variable overrides both.
+#[test]
+fn the_variable_overrides_every_verdict() {
+    let place = Place::new();
+    place.put(verdict(true, true).to_string());
+    let never = served(place.program(14000).env("GPUMEM_RECORD_ONLY", "1"));
+    assert_eq!((never.pool, never.cache, never.decided.as_str()), (false, false, "GPUMEM_RECORD_ONLY=1"));
+    place.put(verdict(false, false).to_string());
+    let always = served(place.program(14000).env("GPUMEM_RECORD_ONLY", "0"));
+    assert_eq!((always.pool, always.cache, always.decided.as_str()), (true, true, "GPUMEM_RECORD_ONLY=0"));
+}
+
+/// Without XDG_STATE_HOME it lies beneath the home directory.
+#[test]
+fn the_home_directory_has_a_place() {
+    let home = Scratch::new();
+    let dir = home.path().join(".local/state/gpumem");
+    fs::create_dir_all(&dir).expect("a directory");
+    fs::write(dir.join(subject().file_name()), verdict(true, true).to_string()).expect("a file");
+    let program = client("newer").arg("k").env("SIM_DRIVER_VERSION", "14000");
+    let of = served(program.without("XDG_STATE_HOME").env("HOME", home.path()));
+    assert!(of.pool && of.cache && of.decided.contains(".local/state/gpumem"), "{of:?}");
+}
+
+/// Whatever is wrong with a verdict: one line that says so, in doctor too, and record only.
+#[test]
+fn a_verdict_that_cannot_be_believed_is_told_and_not_followed() {
+    #[track_caller]
+    fn refused(place: &Place, why: &str) {
+        let of = place.served();
+        assert_eq!((of.pool, of.cache, of.mode.as_str()), (false, false, "record-only"), "{why}: {of:?}");
+        assert!(
+            of.said.len() == 1 && of.said[0].contains("is not believed") && of.said[0].contains(why),
+            "{why}: {of:?}"
+        );
+        let told = of.findings("verdict");
+        assert!(told.len() == 1 && told[0].contains("is not believed"), "{of:?}");
+    }
+    let place = Place::new();
+    let good = verdict(true, true).to_string();
+    place.put(&good[..good.len() - 3]);
+    refused(&place, "it is cut");
+    place.put(good.replace("pool on", "pool on\nlimit off"));
+    refused(&place, "stands where");
+    place.put(good.replace("Simulated", "Simu\0lated"));
+    refused(&place, "NUL");
+    place.put([good.as_bytes(), &vec![b'\n'; 1 << 20]].concat());
+    refused(&place, "longer than");
+    for (other, said) in [
+        (Subject { driver: 14010, ..subject() }, "driver 14010"),
+        (Subject { gpu: "Another GPU".into(), ..subject() }, "Another GPU"),
+        (Subject { capability: (10, 0), ..subject() }, "(10.0)"),
+        (Subject { release: "0.0.9".into(), ..subject() }, "gpumem 0.0.9"),
+    ] {
+        place.put(Verdict { subject: other, pool: true, graph_cache: true }.to_string());
+        refused(&place, said);
+    }
+    let file = place.put(&good);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).expect("a mode");
+    refused(&place, "can be written by others");
+    let real = place.0.path().join("real");
+    fs::rename(&file, &real).expect("a file");
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o644)).expect("a mode");
+    symlink(&real, &file).expect("a link");
+    refused(&place, "it is a link");
+    place.put(&good);
+    fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o777)).expect("a mode");
+    refused(&place, "its directory can be written by others");
+    fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).expect("a mode");
+    // Only root can give a file away.
+    if chown(place.put(&good), Some(12345), None).is_ok() {
+        refused(&place, "it is user 12345's");
+    }
+    place.put(&good);
+    assert!(place.served().cache, "the good one is followed all the same");
+}
