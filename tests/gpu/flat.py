@@ -15,110 +15,21 @@ has. The rules, of host memory and of device memory without the pool's idle bloc
 At the end each program rests for 20 s; after 15 s without a free the device memory as a whole keeps to the first rule.
 """
 import concurrent.futures
-import ctypes
 import os
-import pathlib
-import struct
 import subprocess
 import sys
 import threading
 import time
 
 from done import row
-from harness import BUILD, CLI, HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, allowed, environment, host_mib, ledger_of, record, verdict
-from stats import Ledger
+from harness import BUILD, HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, allowed, environment, record, verdict
+from memory import Watch, above, grown
 
 GROUP = "flat"
 SECONDS = float(os.environ.get("FLAT_SECONDS", "480"))
 REST = 20
 LATER_MIB = 1.0
 MODES = {"native": False, "preloaded": True}
-
-
-class _Process(ctypes.Structure):
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu", ctypes.c_uint), ("compute", ctypes.c_uint)]
-
-
-class Devices:
-    """Device memory of each process, as NVML says."""
-
-    def __init__(self):
-        self.library, self.device, self.lock = None, ctypes.c_void_p(), threading.Lock()
-        try:
-            library = ctypes.CDLL("libnvidia-ml.so.1")
-            if library.nvmlInit_v2() == 0 and library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)) == 0:
-                self.library = library
-        except OSError:
-            pass
-
-    def mib(self, pid):
-        """None where NVML does not tell."""
-        if not self.library:
-            return None
-        count, processes = ctypes.c_uint(64), (_Process * 64)()
-        with self.lock:
-            if self.library.nvmlDeviceGetComputeRunningProcesses_v3(self.device, ctypes.byref(count), processes):
-                return None
-        used = next((p.used for p in processes[: count.value] if p.pid == pid), None)
-        return None if used is None or used >= 2**63 else used / 2**20
-
-
-DEVICES = Devices()
-
-
-def idle_mib(ledger):
-    """What the pool keeps, as the ledger says."""
-    try:
-        return Ledger(ledger).pool()["idle_mib"]
-    except (OSError, ValueError, KeyError, struct.error):
-        return 0.0  # it begins just now
-
-
-class Watch:
-    """Memory of one process each second: (seconds, host MiB, device MiB or None, idle MiB)."""
-
-    def __init__(self, name, mode, pid, folder):
-        self.name, self.mode, self.pid, self.folder = name, mode, pid, folder
-        self.samples, self.over, self.start = [], threading.Event(), time.monotonic()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        while not self.over.wait(1.0):
-            host = host_mib(self.pid)
-            if host is None:
-                return
-            ledger = ledger_of(self.folder, self.pid) if MODES[self.mode] else None
-            self.samples.append((round(time.monotonic() - self.start, 1), host, DEVICES.mib(self.pid), idle_mib(ledger) if ledger else 0.0))
-
-    def end(self):
-        self.over.set()
-        self.thread.join()
-        try:
-            maps = pathlib.Path(f"/proc/{self.pid}/smaps").read_text()
-            (OUT / f"flat-{self.name}-{self.mode}.smaps").write_text(maps)
-        except OSError:
-            pass
-        if MODES[self.mode] and (ledger := ledger_of(self.folder, self.pid)):
-            said = subprocess.run([CLI, "stats", "--all", "--file", str(ledger)], capture_output=True, text=True, timeout=60)
-            (OUT / f"flat-{self.name}-stats.txt").write_text(said.stdout + said.stderr)
-
-
-def grown(values):
-    """By how much a series grows in its later half: the median of its last tenth less that of the tenth after its middle."""
-    tenth = max(1, len(values) // 10)
-    middle = len(values) // 2
-    return sorted(values[-tenth:])[tenth // 2] - sorted(values[middle:middle + tenth])[tenth // 2]
-
-
-def above(native, preloaded):
-    """The most that the preloaded series is above what is allowed, each as it was at most until then; negative: within."""
-    most_native = most_preloaded = 0.0
-    worst = float("-inf")
-    for a, b in zip(native, preloaded):
-        most_native, most_preloaded = max(most_native, a), max(most_preloaded, b)
-        worst = max(worst, most_preloaded - allowed(most_native))
-    return worst
 
 
 def judge(name, watches, seconds, more=()):
@@ -159,7 +70,7 @@ def started(name, mode, argv):
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
         process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                    env=environment(folder, MODES[mode], False), start_new_session=True)
-    return process, Watch(name, mode, process.pid, folder)
+    return process, Watch(f"flat-{name}", mode, process.pid, folder, MODES[mode])
 
 
 def timed(name, argv, seconds, rest=REST):
@@ -195,7 +106,7 @@ def llama():
     try:
         for server in servers.values():
             server.ready()
-        watches = {mode: Watch("llama", mode, server.process.pid, server.folder) for mode, server in servers.items()}
+        watches = {mode: Watch("flat-llama", mode, server.process.pid, server.folder, MODES[mode]) for mode, server in servers.items()}
         end = time.monotonic() + SECONDS
 
         def client(number):

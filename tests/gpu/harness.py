@@ -68,6 +68,11 @@ def environment(folder, preload, count, extra=None):
     return env
 
 
+def beside(program):
+    """What a program's environment must say for it to find the libraries that lie in its own folder."""
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (str(pathlib.Path(program).parent), os.environ.get("LD_LIBRARY_PATH"))))}
+
+
 def ledger_of(folder, pid):
     """The ledger that process `pid` left in `folder`, or None."""
     return next((folder / "ledgers").glob(f"{pid}-*.ledger"), None)
@@ -155,6 +160,14 @@ class Held:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             return None
+
+
+def gpus():
+    """How many the driver tells of."""
+    try:
+        return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30).stdout.splitlines())
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
 
 
 class _Nvml(ctypes.Structure):

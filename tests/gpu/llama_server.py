@@ -1,6 +1,7 @@
 """A llama-server and the requests that its clients send: llama.py times servers, flat.py watches their memory.
 
-LLAMA_SERVER and LLAMA_MODEL name the program and a model, LLAMA_ARGS more options.
+LLAMA_SERVER and LLAMA_MODEL name the program and a model, LLAMA_ARGS more options. ik_llama.cpp's server takes the
+same options and requests.
 """
 import hashlib
 import json
@@ -15,9 +16,16 @@ import threading
 import time
 import urllib.request
 
-from harness import WORK, device_used, environment, ledger_of
+from harness import WORK, beside, device_used, environment, ledger_of
 
-SERVER, MODEL = (pathlib.Path(os.environ[name]).resolve() for name in ("LLAMA_SERVER", "LLAMA_MODEL"))
+
+def path_of(*names):
+    """The file that the first of these variables names that is set; None where none is."""
+    named = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    return pathlib.Path(named).resolve() if named else None
+
+
+SERVER, MODEL = path_of("LLAMA_SERVER"), path_of("LLAMA_MODEL")
 ARGUMENTS = shlex.split(os.environ.get("LLAMA_ARGS", "-fa off -t 4"))
 CLIENTS = 4
 WORDS = "a river of small stones ran under the old bridge where children came to count the slow green boats".split()
@@ -40,19 +48,20 @@ def requests(client, count):
 
 
 class Server:
-    """A running llama-server."""
+    """A running llama-server; `more` are options of its own."""
 
-    def __init__(self, name, preload, env=None, count=False):
+    def __init__(self, name, preload, env=None, count=False, program=None, model=None, more=()):
         self.folder = WORK / f"llama-{name}"
         self.folder.mkdir(parents=True, exist_ok=True)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.log = open(self.folder / "log", "wb")
+        program = program or SERVER
         self.process = subprocess.Popen(
-            [SERVER, "-m", MODEL, "--port", str(self.port), "-ngl", "99", "-np", str(CLIENTS), "-c", "16384",
-             "--cache-ram", "0", "--seed", "1", *ARGUMENTS],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.folder, preload, count, env))
+            [program, "-m", model or MODEL, "--port", str(self.port), "-ngl", "99", "-np", str(CLIENTS), "-c", "16384",
+             "--cache-ram", "0", "--seed", "1", *ARGUMENTS, *more],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.folder, preload, count, {**beside(program), **(env or {})}))
         self.host, self.device, self.ending = 0.0, 0.0, False
 
     def ready(self):

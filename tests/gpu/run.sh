@@ -8,11 +8,14 @@
 # memory over eight minutes, native and preloaded side by side. Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
-# stands for all that measures.
+# stands for all that measures. Programs that people run, from builds of theirs: sd servers llama-today torch-train
+# torch-compile torch-ddp torch-infer models (`published` stands for these; docs/tested-programs.md says what each needs).
 #
 #   KIT=dir         holds libgpumem.so, gpumem and, if wanted, conformance, differ, pooler, poolbench
 #                                                                            (default: target/release)
 #   OUT=dir         results.jsonl, logs, what people would see               (default: target/gpu-results)
+#   WORK=dir        scratch, emptied at the start: its own for each of several run.sh at once  (default: BUILD/work)
+#   AT_ONCE=1       all stages at the same time
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama and flat
@@ -31,7 +34,7 @@ root=$PWD
 KIT=${KIT:-$root/target/release}
 export OUT=${OUT:-$root/target/gpu-results} BUILD=${BUILD:-$root/target/gpu-build}
 export GPUMEM_SO=${GPUMEM_SO:-$KIT/libgpumem.so} GPUMEM_CLI=${GPUMEM_CLI:-$KIT/gpumem}
-export WORK=$BUILD/work
+export WORK=${WORK:-$BUILD/work}
 PYTHON=${PYTHON:-python3}
 here=tests/gpu
 pool="pool-pair pool-swap pool-back pool-torch pool-random pool-stranded pool-oom"
@@ -40,6 +43,7 @@ for name in ${*:-programs observe conformance differ pooler cost llama}; do
     case $name in
     bench) stages="$stages cost graphs manygraphs never-evicts churn replay compile two-gpus llama llama-own $pool pool-peer" ;;
     pool) stages="$stages $pool" ;;
+    published) stages="$stages sd servers llama-today torch-train torch-compile torch-ddp torch-infer models" ;;
     *) stages="$stages $name" ;;
     esac
 done
@@ -126,12 +130,23 @@ of_pool pool_static -DRUNTIME "$lib/libcudart_static.a"
 for pid in $waits; do wait "$pid" || failed=1; done
 
 # ---- the stages; output of each is kept
+running=
 stage() { # name command...
+    if [ -n "${AT_ONCE:-}" ]; then
+        one_stage "$@" & running="$running $!"
+    else
+        one_stage "$@" || failed=1
+    fi
+}
+one_stage() { # name command...
     local name=$1
     shift
     echo "== $name"
     "$@" 2>&1 | tee "$OUT/$name.log"
-    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    return "${PIPESTATUS[0]}"
+}
+with_cuda() { # command...: it finds the toolkit's libraries
+    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
 }
 conformance() {
     [ -x "$KIT/conformance" ] || { echo "skip conformance $KIT/conformance is not there"; return 0; }
@@ -222,10 +237,16 @@ for name in $stages; do
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;
     pool-torch) stage "$name" "$PYTHON" $here/pool_torch.py ;;
     pool-random) stage "$name" env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/pool_random.py ;;
+    sd) stage sd with_cuda "$PYTHON" $here/sd.py ${SD_PROGRAMS:-} ;;
+    servers) stage servers with_cuda "$PYTHON" $here/servers.py ${SERVERS:-} ;;
+    llama-today) stage llama-today with_cuda "$PYTHON" $here/today.py ${TODAY:-} ;;
+    torch-train | torch-compile | torch-ddp | torch-infer) stage "$name" "$PYTHON" $here/torch_programs.py "${name#torch-}" ;;
+    models) stage models "$PYTHON" $here/models.py ;;
     pool-stranded | pool-oom) stage "$name" stranded "${name#pool-}" ;;
     *) fail "setup no stage $name" ;;
     esac
 done
+for pid in $running; do wait "$pid" || failed=1; done
 if grep -q '"group": "done"' "$OUT/results.jsonl"; then
     "$PYTHON" $here/done.py "$OUT/results.jsonl" >"$OUT/done.md"
     echo "== what graph cache and pool are held to"

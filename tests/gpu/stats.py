@@ -28,7 +28,7 @@ COMPARED = tuple(s for s in SCALARS[:16] if s not in ("instantiate_ns", "node_se
 PER_KIND, PER_SHARD = 24, 256
 TABLES_AT, TABLE_BYTES, TABLES = 392, 40, 24
 PIECES_LEN_AT, PIECES_AT, PIECE_BYTES = 172, 4096, 16
-VERSION = 5
+VERSION = 6
 STATES = {1: "recording", 2: "stopped", 3: "exited"}
 MODES = {1: "active", 2: "record-only"}
 INTERCEPTION = {1: "none", 2: "partial", 3: "complete"}
@@ -37,7 +37,8 @@ STRINGS, EXECS, CONTEXTS, COUNTERS, EXEC_BYTES, CONTEXT_BYTES = 4, 7, 8, 11, 256
 EXEC_STATES = {0: "native", 1: "resident", 2: "folded", 3: "gone"}
 PINNED = ("none", "off", "record-only", "interception", "device-launch", "memory-nodes", "event-nodes", "conditional",
           "external-nodes", "user-objects", "device-updatable", "contexts", "parameters", "unknown-node", "driver-update",
-          "node-set", "unknown-call", "id-asked", "room", "lookup")
+          "node-set", "unknown-call", "id-asked", "room", "lookup", "code-gone", "unknown-attribute", "unknown-flag",
+          "unknown-edge", "verdict")
 
 
 def exec_of(slot):

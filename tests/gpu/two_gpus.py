@@ -5,23 +5,15 @@
 For each way that py/two_gpus.py knows: it ends in time, with the same results; how many handles are
 pinned, and why. A way that fails natively is skipped with what it said.
 """
-import subprocess
 import sys
 
 from done import row
-from harness import HERE, WORK, record, run, verdict
+from harness import HERE, WORK, gpus, record, run, verdict
 from stats import Ledger
 
 GROUP = "two-gpus"
 CAP = 8
 WAYS = ("processes", "devices", "contexts")
-
-
-def gpus():
-    try:
-        return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30).stdout.splitlines())
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
 
 
 def one(way):
