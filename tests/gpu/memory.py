@@ -156,8 +156,12 @@ class Marked:
         return text[-200:].replace("\n", " ")
 
     def ledgers(self):
-        """A ledger for each process that left one."""
-        return [Ledger(path) for path in sorted((self.folder / "ledgers").glob("*.ledger"))]
+        return ledgers_in(self.folder)
+
+
+def ledgers_in(folder):
+    """A ledger for each process that left one in the folder of a run."""
+    return [Ledger(path) for path in sorted((folder / "ledgers").glob("*.ledger"))]
 
 
 def trouble_of(ledgers, graphs=False):

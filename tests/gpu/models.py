@@ -13,9 +13,8 @@ import time
 
 from done import row
 from harness import HERE, OUT, Held, allowed, record, verdict
-from memory import memory_of, quartiles, quartiles_text, trouble_of
+from memory import ledgers_in, memory_of, quartiles, quartiles_text, trouble_of
 from programs import installed
-from stats import Ledger
 
 GROUP = "models"
 ROUNDS = int(os.environ.get("MODELS_ROUNDS", "5"))
@@ -55,8 +54,8 @@ def swapped(held):
     return seen
 
 
-def judge(seen, ledger):
-    problems, notes = trouble_of([ledger]), []
+def judge(seen, ledgers):
+    problems, notes = trouble_of(ledgers), []
     native, preloaded = seen["native"], seen["preloaded"]
     if native["digests"] != preloaded["digests"]:
         problems.append("other results than natively")
@@ -83,7 +82,7 @@ def judge(seen, ledger):
     texts["preloaded"].append(f"{ratio:.3f} ×")
     record({"group": GROUP, "name": "samples", **seen})
     row("models", "; ".join(texts["native"]), "; ".join(texts["preloaded"]), not problems)
-    return verdict(GROUP, "swap", problems, f"{len(native['seconds'])} loads of {SIZES} MiB; {'; '.join(notes)} {ledger.pool()}")
+    return verdict(GROUP, "swap", problems, f"{len(native['seconds'])} loads of {SIZES} MiB; {'; '.join(notes)} {[ledger.pool() for ledger in ledgers]}")
 
 
 def main():
@@ -99,7 +98,7 @@ def main():
         for process in held.values():
             process.answer(180)
         seen = swapped(held)
-        ok = judge(seen, Ledger(held["preloaded"].ledger()))
+        ok = judge(seen, ledgers_in(held["preloaded"].folder))
     except (RuntimeError, OSError, ValueError, KeyError) as error:
         ok = verdict(GROUP, "swap", [f"{type(error).__name__}: {error}"[:300]])
     finally:

@@ -24,8 +24,7 @@ import time
 from done import row
 from harness import OUT, SLACK_MIB, SLACK_SHARE, inspect, record, verdict
 from llama_server import ARGUMENTS, CLIENTS, Server, path_of, prompt
-from memory import Watch, above, grown, quartiles_text, series, trouble_of
-from stats import Ledger
+from memory import Watch, above, grown, ledgers_in, quartiles_text, series, trouble_of
 
 GROUP = "servers"
 SECONDS = float(os.environ.get("SERVERS_SECONDS", "480"))
@@ -109,7 +108,7 @@ def judge(name, watches, load, problems):
         worst, later = above(native, preloaded), {mode: grown(found[mode][kind]) for mode in MODES}
         for mode in MODES:
             values = found[mode][kind]
-            told[mode].append(f"{kind} {values[0]:.0f} to {values[-1]:.0f} MiB, at most {max(values):.0f}, later half {later[mode]:+.1f}")
+            told[mode].append(f"{kind} {values[0]:.1f} to {values[-1]:.1f} MiB, at most {max(values):.1f}, later half {later[mode]:+.1f}")
         if worst > 0:
             problems.append(f"{kind}: {worst:.1f} MiB above native + {SLACK_MIB:.0f} MiB + {SLACK_SHARE:.0%}")
         if later["preloaded"] > LATER_MIB[kind] + LATER_SHARE[kind] * max(later["native"], 0.0):
@@ -124,7 +123,7 @@ def judge(name, watches, load, problems):
 def one(name):
     program, model, more = SERVERS[name]
     servers = {mode: Server(f"{GROUP}-{name}-{mode}", preload, program=program, model=model, more=more) for mode, preload in MODES.items()}
-    load, watches, problems, cache = Load(servers), {}, [], {}
+    load, watches, problems, cache = Load(servers), {}, [], []
     try:
         for server in servers.values():
             server.ready()
@@ -140,11 +139,11 @@ def one(name):
             after = texts_of(servers)
             if after["native"] == before["native"] != after["preloaded"]:
                 problems.append("other texts after the load, natively the same")
-        path = servers["preloaded"].ledger()
-        ledger = Ledger(path)
-        cache = ledger.cache()
-        problems += trouble_of([ledger], graphs=True)
-        (OUT / f"{GROUP}-{name}-graphs.txt").write_text(inspect("graphs", path, text=True))
+        ledgers = ledgers_in(servers["preloaded"].folder)
+        problems += trouble_of(ledgers, graphs=True)
+        cache = [ledger.cache() for ledger in ledgers]
+        if ledgers:
+            (OUT / f"{GROUP}-{name}-graphs.txt").write_text(inspect("graphs", servers["preloaded"].ledger(), text=True))
     finally:
         for server in servers.values():
             server.end()

@@ -21,7 +21,7 @@ import sys
 from done import row
 from harness import OUT, WORK, beside, run, verdict
 from llama_server import Server, path_of, prompt
-from memory import quartiles, quartiles_text, trouble_of
+from memory import ledgers_in, quartiles, quartiles_text, trouble_of
 from stats import Ledger
 
 GROUP = "llama-today"
@@ -132,7 +132,7 @@ def saved(mode, preload):
         post(server, "/slots/0?action=erase", {"unused": True})
         restore = post(server, "/slots/0?action=restore", {"filename": "state.bin"})
         second = answer()
-        problems = trouble_of([Ledger(server.ledger())]) if preload else []
+        problems = trouble_of(ledgers_in(server.folder)) if preload else []
     finally:
         server.stop()
     digest = hashlib.sha256((folder / "state.bin").read_bytes()).hexdigest()

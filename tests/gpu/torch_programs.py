@@ -21,9 +21,8 @@ import time
 
 from done import row
 from harness import HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, Held, gpus, record, verdict
-from memory import Marked, above, memory_of, quartiles, quartiles_text, series, trouble_of
+from memory import Marked, above, ledgers_in, memory_of, quartiles, quartiles_text, series, trouble_of
 from programs import installed
-from stats import Ledger
 
 GROUP = "torch-programs"
 MODES = {"native": False, "preloaded": True}
@@ -159,7 +158,7 @@ def infer():
                 take(mode)
         for mode, process in held.items():
             digests[mode] = process.ask("end")["digest"]
-        ledgers = [Ledger(held["preloaded"].ledger())]
+        ledgers = ledgers_in(held["preloaded"].folder)
         problems += trouble_of(ledgers, graphs=True)
     finally:
         for process in held.values():
@@ -168,7 +167,7 @@ def infer():
         problems.append("other results than natively")
     wrong, texts = compared(samples, 0)
     return finish("infer", "torch-infer", held, problems + wrong, texts, times, "ms a request",
-                  f"{captures}; {ROUNDS} rounds of {REQUESTS} requests by turns; {ledgers[0].cache()}", samples)
+                  f"{captures}; {ROUNDS} rounds of {REQUESTS} requests by turns; {[ledger.cache() for ledger in ledgers]}", samples)
 
 
 def main():
