@@ -36,6 +36,17 @@ fn hold(file: &str, part: &str, expected: &str) {
     std::fs::write(&path, format!("{}{expected}{}", &text[..start], &text[stop..])).unwrap();
 }
 
+/// tests/gpu/stats.py reads ledgers by itself: its version of the layout, and the names of its numbers, are the shim's.
+#[test]
+fn the_gpu_scripts_read_this_layout() {
+    let text = std::fs::read_to_string(doc("../tests/gpu/stats.py")).unwrap();
+    let version = text.lines().find_map(|line| line.strip_prefix("VERSION = ")).expect("a version");
+    assert_eq!(version, VERSION.to_string());
+    let pinned = text.split("PINNED = (").nth(1).and_then(|rest| rest.split(')').next()).expect("reasons for a pin");
+    let names: Vec<&str> = pinned.split('"').skip(1).step_by(2).collect();
+    assert_eq!(names, Pinned::ALL.iter().map(|reason| reason.name()).collect::<Vec<_>>());
+}
+
 /// All documents in one test: blessing rewrites files, one part after another.
 #[test]
 fn generated_parts_are_up_to_date() {

@@ -1,7 +1,8 @@
 """What the graph cache and the pool are to reach, and what was measured: one row a figure.
 
-    done.py [--pool | --graphs] RESULTS.jsonl...     the tables of docs/performance.md, from what stages recorded;
-                                                     of several results of one row the last
+    done.py [--pool | --graphs | --published] RESULTS.jsonl...     the tables of docs/performance.md and, of programs that
+                                                                   people run, docs/tested-programs.md, from what stages
+                                                                   recorded; of several results of one row the last
 
 A stage calls `row` with what it measured; it prints the row as Markdown and records it.
 """
@@ -69,6 +70,15 @@ TABLE = {
 }
 
 
+PUBLISHED = ("sd", "sd-old", "servers-today", "servers-old", "servers-ik", "today-perplexity", "today-bench", "today-state",
+             "torch-train", "torch-shapes", "torch-ddp", "torch-infer", "models")
+
+
+def table_of(key):
+    """The table that a row belongs to."""
+    return "--pool" if key.startswith("pool-") else "--published" if key in PUBLISHED else "--graphs"
+
+
 def line(key, native, reached, ok):
     what, target = TABLE[key]
     return f"| {what} | {native} | {reached} | {target} | {'yes' if ok else '**no**'} |"
@@ -83,7 +93,9 @@ def row(key, native, reached, ok):
 
 
 def main():
-    found, (only, paths) = {}, (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] in (["--pool"], ["--graphs"]) else ("", sys.argv[1:])
+    found, only, paths = {}, "", sys.argv[1:]
+    if paths and paths[0].startswith("--"):
+        only, *paths = paths
     for path in paths:
         with open(path, encoding="utf-8") as file:
             for text in file:
@@ -92,7 +104,7 @@ def main():
                     found[result["name"]] = result
     print("| | native | with gpumem | to reach | reached |\n|---|---|---|---|---|")
     for key, (what, target) in TABLE.items():
-        if only and (only == "--pool") != key.startswith("pool-"):
+        if only and only != table_of(key):
             continue
         seen = found.get(key)
         print(line(key, seen["native"], seen["reached"], seen["ok"]) if seen else f"| {what} | | not measured | {target} | |")

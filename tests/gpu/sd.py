@@ -106,7 +106,7 @@ def one(name, checkpoint):
     if digests["native"] != digests["preloaded"]:
         unlike = [image for image in digests["native"] if digests["preloaded"].get(image) != digests["native"][image]]
         problems.append(f"{len(unlike)} images differ from native")
-    problems += trouble_of(runs["preloaded"].ledgers(), graphs=True)
+    problems += trouble_of(runs["preloaded"].ledgers())
     memory, seconds = {}, {}
     for mode, run in runs.items():
         memory[mode], seconds[mode] = phases(run)
@@ -129,12 +129,14 @@ def one(name, checkpoint):
     ratio = quartiles(took["preloaded"])[1] / quartiles(took["native"])[1] if took["native"] and took["preloaded"] else float("nan")
     if ratio > SLOWEST:
         problems.append(f"an image takes {ratio:.3f} of its native time")
-    launches = [ledger.counts.get("launches", 0) for ledger in runs["preloaded"].ledgers()]
+    launches = sum(ledger.counts.get("launches", 0) for ledger in runs["preloaded"].ledgers())
+    made = sum(ledger.counts.get("execs_created", 0) for ledger in runs["preloaded"].ledgers())
     cache = [ledger.cache() for ledger in runs["preloaded"].ledgers()]
     record({"group": GROUP, "name": f"{name}-samples", **{mode: run.samples for mode, run in runs.items()}})
     row(KEYS[name], f"MiB an image, host / device: {', '.join(texts['native'])}; {quartiles_text(took['native'])} s",
-        f"{', '.join(texts['preloaded'])}; {quartiles_text(took['preloaded'])} s, {ratio:.3f} ×", not problems)
-    return verdict(GROUP, name, problems, f"{IMAGES} images of {SIZE}, {STEPS} steps; {'; '.join(notes)}; {launches} launches; {cache}",
+        f"{', '.join(texts['preloaded'])}; {quartiles_text(took['preloaded'])} s, {ratio:.3f} ×; "
+        f"{made} graphs made, {launches} launches of them", not problems)
+    return verdict(GROUP, name, problems, f"{IMAGES} images of {SIZE}, {STEPS} steps; {'; '.join(notes)}; {cache}",
                    images=len(digests["native"]), seconds=took)
 
 
