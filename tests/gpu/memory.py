@@ -65,11 +65,11 @@ def family(pid):
     while waiting:
         parent = waiting.pop()
         found.append(parent)
-        for path in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
+        try:
+            for path in list(pathlib.Path(f"/proc/{parent}/task").glob("*/children")):
                 waiting += [int(child) for child in path.read_text().split()]
-            except OSError:
-                pass  # it ended just now
+        except OSError:
+            pass  # it ended just now
     return found
 
 
