@@ -23,7 +23,7 @@ import time
 
 from done import row
 from harness import BUILD, HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, allowed, environment, record, verdict
-from memory import Watch, above, grown
+from memory import Watch, above, grown, series
 
 GROUP = "flat"
 SECONDS = float(os.environ.get("FLAT_SECONDS", "480"))
@@ -34,15 +34,13 @@ MODES = {"native": False, "preloaded": True}
 
 def judge(name, watches, seconds, more=()):
     """The rules, of one program's two series."""
-    busy = {mode: [s for s in watch.samples if s[0] <= seconds] for mode, watch in watches.items()}
+    busy = {mode: series([s for s in watch.samples if s[0] <= seconds]) for mode, watch in watches.items()}
     problems, notes = list(more), []
-    kinds = {"host": lambda s: s[1]}
-    if all(s[2] is not None for samples in busy.values() for s in samples):
-        kinds["device"] = lambda s: s[2] - s[3]
-    else:
+    kinds = [kind for kind in ("host", "device") if all(kind in found for found in busy.values())]
+    if "device" not in kinds:
         notes.append("NVML does not tell device memory by process")
-    for kind, of in kinds.items():
-        native, preloaded = ([of(s) for s in busy[mode]] for mode in ("native", "preloaded"))
+    for kind in kinds:
+        native, preloaded = (busy[mode][kind] for mode in ("native", "preloaded"))
         if min(len(native), len(preloaded)) < 10:
             problems.append(f"only {len(native)} and {len(preloaded)} samples")
             continue

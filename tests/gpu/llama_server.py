@@ -14,6 +14,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 
 from harness import WORK, beside, device_used, environment, ledger_of
@@ -85,8 +86,16 @@ class Server:
             f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}), timeout=120)
 
     def complete(self, text, tokens):
-        return json.load(self.get("/completion", {
-            "prompt": text, "n_predict": tokens, "ignore_eos": True, "cache_prompt": False, "temperature": 0, "seed": 1}))
+        """The server's answer. A model of random weights may say bytes that are no UTF-8: older servers then answer 500 and say
+        which byte it was, after all tokens were predicted, and that is the text."""
+        asked = {"prompt": text, "n_predict": tokens, "ignore_eos": True, "cache_prompt": False, "temperature": 0, "seed": 1}
+        try:
+            return json.load(self.get("/completion", asked))
+        except urllib.error.HTTPError as error:
+            said = error.read().decode(errors="replace")
+            if error.code == 500 and "UTF-8" in said:
+                return {"content": said, "tokens_predicted": tokens}
+            raise OSError(f"HTTP {error.code}: {said[:200]}") from error
 
     def rss(self):
         """MiB of its resident set."""

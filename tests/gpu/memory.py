@@ -208,9 +208,10 @@ def above(native, preloaded):
 
 
 def series(samples, at=1):
-    """{kind: values} of samples whose host memory stands at index `at`; device memory is without what the pool keeps idle, and
-    left out where NVML does not tell."""
+    """{kind: values} of samples whose host memory stands at index `at`; device memory is without what the pool keeps idle, 0
+    until the process has a context, and left out where NVML does not tell."""
     found = {"host": [s[at] for s in samples]}
-    if samples and all(s[at + 1] is not None for s in samples):
-        found["device"] = [s[at + 1] - s[at + 2] for s in samples]
+    first = next((i for i, s in enumerate(samples) if s[at + 1] is not None), None)
+    if first is not None and all(s[at + 1] is not None for s in samples[first:]):
+        found["device"] = [0.0] * first + [s[at + 1] - s[at + 2] for s in samples[first:]]
     return found

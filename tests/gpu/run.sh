@@ -194,7 +194,7 @@ stranded() { # stage
 devices() { # whose memory an allocation is, whichever way a program changes the device
     local cudart mode bad=0 said
     for cudart in shared static; do
-        compile "devices_$cudart" nvcc -O1 -x c -cudart $cudart -o "$BUILD/devices_$cudart" $here/devices.c -lcuda -Xlinker -rpath="$lib"
+        nvcc -O1 -x c -cudart $cudart -o "$BUILD/devices_$cudart" $here/devices.c -lcuda -Xlinker -rpath="$lib" || { bad=1; continue; }
         for mode in strict deferred; do
             mkdir -p -m 700 "$WORK/devices"
             if said=$(GPUMEM_FREE=$mode GPUMEM_DIR="$WORK/devices" LD_PRELOAD="$GPUMEM_SO" timeout 60 "$BUILD/devices_$cudart" 2>&1); then
