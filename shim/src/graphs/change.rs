@@ -248,7 +248,10 @@ impl Cache {
         let template = lease.body().template.clone().ok_or(INVALID)?;
         let there = alive.then(|| {
             let place_of = |node| self.place_of(&body, node);
-            let inside = || super::child::node_inside(self, body.graph.0 as Graph, node, template.graph, place_of);
+            let inside = || {
+                let _alone = template.alone();
+                super::child::node_inside(self, body.graph.0 as Graph, node, template.graph, place_of)
+            };
             let there = at.and_then(|at| template.nodes.get(at as usize).copied());
             there.or_else(|| class.alone.then(inside).flatten()).map(|there| (at, there))
         });
@@ -257,7 +260,7 @@ impl Cache {
             return Err(INVALID);
         };
         let status = {
-            let _read = template.nodes_read();
+            let _alone = template.alone();
             real(lease.real().exec(), there)
         };
         if status != SUCCESS || !change.changes() {

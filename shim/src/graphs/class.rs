@@ -6,7 +6,7 @@ use crate::vendor::records::{Packed, Records, Scratch, Source};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Graphs that differ in nothing but what setters can change.
 pub struct Shape {
@@ -97,9 +97,8 @@ pub struct Template {
     pub nodes: Box<[GraphNode]>,
     /// What its nodes hold, if that is known. Locked from then on until an exec of it is there.
     pub content: Mutex<Option<Records>>,
-    /// Setters of execs read its nodes, from any thread, and no graph may be written meanwhile (CUDA's
-    /// documentation: graphs are not synchronised).
-    written: RwLock<()>,
+    /// Held by the thread that is in a call of the library with the graph. [`Template::alone`] says which calls those are.
+    used: Mutex<()>,
     /// Keeps the shape's base unfolded, and its key.
     _shape: (Arc<Records>, Arc<[u8]>),
     calls: &'static dyn GraphCalls,
@@ -108,7 +107,7 @@ pub struct Template {
 }
 
 // SAFETY: handles are numbers; the library's functions may be called with them from any thread, one
-// at a time for one object, which the leases, and `content` and `written` for the graph, see to.
+// at a time for one object, which the leases see to for execs, and `used` for the graph.
 unsafe impl Send for Template {}
 // SAFETY: as above.
 unsafe impl Sync for Template {}
@@ -125,7 +124,7 @@ impl Template {
             graph,
             nodes: nodes.into(),
             content: Mutex::new(Some(content)),
-            written: RwLock::default(),
+            used: Mutex::default(),
             _shape: shape,
             calls,
             gone: AtomicBool::new(false),
@@ -137,14 +136,18 @@ impl Template {
         self.gone.store(true, Relaxed);
     }
 
-    /// While it lives, nobody sets the nodes themselves.
-    pub fn nodes_read(&self) -> RwLockReadGuard<'_, ()> {
-        self.written.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// While it lives, no setter of an exec reads the nodes.
-    pub fn nodes_alone(&self) -> RwLockWriteGuard<'_, ()> {
-        self.written.write().unwrap_or_else(PoisonError::into_inner)
+    /// While it lives, no other thread is in a call of the library with the graph: one that instantiates it, sets its
+    /// nodes, sets or updates an exec by them, or destroys an exec that was instantiated from it.
+    ///
+    /// The library asks for that: "graph objects are not internally synchronized", and "no API or pair of APIs is
+    /// guaranteed to be safe to call on the same graph object from two different threads without serialization" (CUDA
+    /// Driver API, graphs; HIP says no more). The end of an exec is among them, although it names no graph: four
+    /// threads that ended and made execs of one graph crashed in cuGraphExecDestroy (H200, driver 580, one run of 199).
+    ///
+    /// It is held over one call. No thread waits for longer than the library itself would have it wait: a call that
+    /// waits for the device holds up the graph calls of all threads.
+    pub fn alone(&self) -> MutexGuard<'_, ()> {
+        lock(&self.used)
     }
 
     /// Its nodes, for setters.

@@ -33,7 +33,11 @@ impl Cache {
             return Ok(lease);
         }
         let start = clock::precise_ns();
-        if self.calls.update(lease.real().exec(), clone.graph) != SUCCESS {
+        let status = {
+            let _alone = clone.alone();
+            self.calls.update(lease.real().exec(), clone.graph)
+        };
+        if status != SUCCESS {
             // It may be half of each now: one of the clone takes its place.
             self.discard(lease);
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));

@@ -297,7 +297,7 @@ impl Cache {
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
         let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
-        let _read = template.nodes_read();
+        let _alone = template.alone();
         let Given { nodes, mut reshaped } = self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
         let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
         for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
@@ -322,7 +322,7 @@ impl Cache {
         let (context, exec) = (lease.real().context.load(Relaxed), lease.real().exec());
         let body = lease.body();
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
-        let _read = template.nodes_read();
+        let _alone = template.alone();
         let set = || self.calls.set(Some(exec), template.nodes(class), target, &body.content);
         self.in_context(context, set).map(drop)
     }
@@ -333,7 +333,7 @@ impl Cache {
             return Err(INVALID);
         }
         let template = self.build_template(class, work)?;
-        let exec = self.calls.instantiate(template.graph, class.flags)?;
+        let exec = self.exec_from(&template, class)?;
         let bytes = self.estimate(&class.shape);
         self.reserve(bytes, true);
         let mut target = lock(&template.content).clone().unwrap_or_default();

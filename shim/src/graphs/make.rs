@@ -60,7 +60,7 @@ impl Cache {
         if !class.alone {
             let Some(held) = content.as_mut() else { return Ok(None) };
             let set = {
-                let _alone = template.nodes_alone();
+                let _alone = template.alone();
                 self.calls.set(None, template.nodes(class), held, &work.target)
             };
             match set {
@@ -73,15 +73,24 @@ impl Cache {
             }
         }
         let start = clock::precise_ns();
-        let exec = match self.calls.instantiate(template.graph, class.flags) {
+        let exec = match self.exec_from(template, class) {
             Err(OUT_OF_MEMORY) => {
                 self.relieve();
-                self.calls.instantiate(template.graph, class.flags)?
+                self.exec_from(template, class)?
             }
             other => other?,
         };
         class.took(clock::precise_ns() - start);
         Ok(Some((exec, content.clone().unwrap_or_default())))
+    }
+
+    /// Instantiates a template as it is.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(super) fn exec_from(&self, template: &Template, class: &Class) -> Result<GraphExec, Status> {
+        let _alone = template.alone();
+        self.calls.instantiate(template.graph, class.flags)
     }
 
     /// Puts an exec just instantiated among the others; its room is reserved.
@@ -198,7 +207,10 @@ impl Cache {
             // Its events and its template's graph went with the context.
             body.template.iter().for_each(|template| template.is_gone());
         } else {
-            self.calls.destroy_exec(real.exec());
+            {
+                let _alone = body.template.as_ref().map(|template| template.alone());
+                self.calls.destroy_exec(real.exec());
+            }
             body.event.into_iter().chain(body.earlier).for_each(|event| self.calls.drop_event(event));
             drop(body.template);
         }

@@ -28,7 +28,7 @@ pub struct Config {
     pub report: Option<String>,
     /// `SIM_STATS`: file that gets all numbers at exit, one JSON line per process.
     pub stats: Option<String>,
-    /// `SIM_THREADS=strict`: two threads in calls with one exec are a violation.
+    /// `SIM_THREADS=strict`: two threads in calls with one exec or one graph are a violation.
     pub strict_threads: bool,
     /// `SIM_SLOW_US`: how long such a call takes at least, microseconds. Default 0.
     pub slow_us: u64,

@@ -159,6 +159,7 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
     if flags & !(0xf | newer) != 0 || flags & (AUTO_FREE | DEVICE_LAUNCH) == AUTO_FREE | DEVICE_LAUNCH {
         return Err(Error::INVALID_VALUE.into());
     }
+    let _inside = inside::graph(g);
     let mut m = lock();
     capture::forbid_unsafe(&mut m)?;
     if let Some(node) = graph::in_cycle(&mut m, g)? {
@@ -225,7 +226,8 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
 /// Safe while it runs: what was launched keeps running. With `SIM_DESTROY_WAITS` it may wait for all of the
 /// device's work.
 pub fn destroy(h: H) -> Result {
-    let _inside = inside::exec(h);
+    let source = lock().exec(h)?.source;
+    let _inside = inside::exec_and_graph(h, source);
     let mut m = lock();
     m.exec(h)?;
     capture::forbid_unsafe(&mut m)?;
@@ -351,9 +353,15 @@ fn slot(m: &mut Machine, h: H, node: H) -> Result<&mut ExecNode> {
     body.nodes.get_mut(*last).ok_or(Error::INVALID_VALUE)
 }
 
+/// A setter is a call with the exec and with the graph whose node it names.
+fn inside_setter(h: H, node: H) -> inside::Inside {
+    let graph = lock().nodes.get(&node).map_or(0, |n| n.graph);
+    inside::exec_and_graph(h, graph)
+}
+
 /// Sets the parameters of one node of an exec; attributes of kernels stay.
 pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
-    let _inside = inside::exec(h);
+    let _inside = inside_setter(h, node);
     let mut m = lock();
     let refs = work::refs(&m, &kind);
     let old = slot(&mut m, h, node)?.step.kind.clone();
@@ -382,7 +390,7 @@ pub fn set_node(h: H, node: H, mut kind: Kind) -> Result {
 /// cuGraphExecChildGraphNodeSetParams: the child's parameters from a graph of
 /// the same topology; another gives 910.
 pub fn set_child(h: H, node: H, g: H) -> Result {
-    let _inside = inside::exec(h);
+    let _inside = inside_setter(h, node);
     let mut m = lock();
     let (new, _) = flatten(&mut m, g)?;
     let flags = m.exec(h)?.flags;
@@ -405,7 +413,7 @@ fn switch(m: &mut Machine, h: H, node: H) -> Result<&mut bool> {
 }
 
 pub fn set_enabled(h: H, node: H, enabled: bool) -> Result {
-    let _inside = inside::exec(h);
+    let _inside = inside_setter(h, node);
     *switch(&mut lock(), h, node)? = enabled;
     Ok(())
 }

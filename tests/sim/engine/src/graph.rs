@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::handle::H;
+use crate::inside;
 use crate::machine::{Machine, lock};
 use crate::node::{Conditional, Edge, Kind, Node, Views};
 use crate::user_object;
@@ -43,6 +44,7 @@ pub fn create(m: &mut Machine) -> H {
 }
 
 pub fn destroy(h: H) -> Result {
+    let _inside = inside::graph(h);
     let mut m = lock();
     if m.graph(h)?.owner != 0 {
         return Err(Error::INVALID_VALUE);
@@ -135,6 +137,8 @@ pub fn add_node(m: &mut Machine, graph: H, deps: &[Edge], kind: Kind) -> Result<
 
 /// Replaces a node's parameters; its kind must stay.
 pub fn set_node(h: H, kind: Kind) -> Result {
+    let graph = lock().nodes.get(&h).map_or(0, |n| n.graph);
+    let _inside = inside::graph(graph);
     let mut m = lock();
     if node(&mut m, h)?.kind.number() != kind.number() {
         return Err(Error::INVALID_VALUE);

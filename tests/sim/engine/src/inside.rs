@@ -1,6 +1,9 @@
-//! Who is inside a call with an exec. Two threads at a time are a violation with
+//! Who is inside a call with a graph or an exec. Two threads at a time are a violation with
 //! `SIM_THREADS=strict`: the driver's reference asks that calls on one graph
 //! object be serialised by the program, and what it does otherwise nobody states.
+//! An exec's destruction and its setters are calls with the graph that it was instantiated from, too:
+//! four threads that destroyed and instantiated execs of one graph crashed in cuGraphExecDestroy
+//! (one of 199 runs of a second each, H200, driver 580).
 
 use crate::config::config;
 use crate::handle::H;
@@ -12,35 +15,54 @@ use std::time::Duration;
 
 static INSIDE: Mutex<BTreeMap<H, Vec<u64>>> = Mutex::new(BTreeMap::new());
 
-/// Until dropped, this thread is in a call with the exec.
-pub struct Inside(Option<H>);
+/// Until dropped, this thread is in a call with these.
+pub struct Inside([Option<H>; 2]);
 
 /// Stays inside for `SIM_SLOW_US`, so that others have time to come in.
 pub fn exec(h: H) -> Inside {
+    enter([Some(("graph exec", h)), None])
+}
+
+/// The same, with a graph.
+pub fn graph(h: H) -> Inside {
+    enter([Some(("graph", h)), None])
+}
+
+/// The same, with an exec and a graph: the one that it was instantiated from, or that it is updated from. 0 is none.
+pub fn exec_and_graph(h: H, graph: H) -> Inside {
+    enter([Some(("graph exec", h)), (graph != 0).then_some(("graph", graph))])
+}
+
+fn enter(objects: [Option<(&str, H)>; 2]) -> Inside {
     if !config().strict_threads {
-        return Inside(None);
+        return Inside([None; 2]);
     }
-    let others = {
-        let mut all = INSIDE.lock().unwrap_or_else(|e| e.into_inner());
-        let here = all.entry(h).or_default();
-        let others = here.iter().any(|t| *t != thread_id());
-        here.push(thread_id());
-        others
-    };
-    if others {
-        report::violation("concurrent_use", &format!("graph exec {h:#x} is used by two threads at a time"));
+    for (what, h) in objects.into_iter().flatten() {
+        let others = {
+            let mut all = INSIDE.lock().unwrap_or_else(|e| e.into_inner());
+            let here = all.entry(h).or_default();
+            let others = here.iter().any(|t| *t != thread_id());
+            here.push(thread_id());
+            others
+        };
+        if others {
+            report::violation("concurrent_use", &format!("{what} {h:#x} is used by two threads at a time"));
+        }
     }
     if config().slow_us > 0 {
         std::thread::sleep(Duration::from_micros(config().slow_us));
     }
-    Inside(Some(h))
+    Inside(objects.map(|object| object.map(|(_, h)| h)))
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let Some(h) = self.0 else { return };
+        if self.0 == [None; 2] {
+            return;
+        }
         let mut all = INSIDE.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(here) = all.get_mut(&h) {
+        for h in self.0.into_iter().flatten() {
+            let Some(here) = all.get_mut(&h) else { continue };
             if let Some(i) = here.iter().rposition(|t| *t == thread_id()) {
                 here.remove(i);
             }
