@@ -13,6 +13,7 @@ use crate::ledger::file::this_process;
 use crate::ledger::storage::{self, lengthen};
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
+use crate::process::wiped::{Place, Word};
 use crate::shim::{Shim, say};
 use gpumem_wire::kinds::{AllocKind, Severity};
 use gpumem_wire::settings::Log;
@@ -35,6 +36,9 @@ const PIECES: usize = 16384;
 /// Names that are tried.
 const NAMES: u32 = 64;
 
+// SAFETY: no other place has this word.
+const TRACE: Place<Trace> = unsafe { Place::new(Word::Trace) };
+
 /// Whether this process or the one that it was forked from writes a trace.
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -49,7 +53,7 @@ pub fn on() -> bool {
 /// A free is to be noted before the real one, so that no allocation of the same address comes first.
 #[inline]
 pub fn note(action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u64, tid: u32, stack: u32) {
-    if let Some(trace) = gate::trace() {
+    if let Some(trace) = TRACE.get() {
         let time_ns = clock::precise_ns();
         trace.append(Record { time_ns, addr, bytes, stream, tid, stack, action, kind });
     }
@@ -80,7 +84,7 @@ struct Piece {
 /// A sentence for people.
 pub fn start(path: &OsStr) -> Result<&'static Trace, String> {
     let trace = Box::leak(Box::new(Trace::create(Path::new(path))?));
-    gate::set_trace(trace);
+    TRACE.set(trace);
     ON.store(true, Relaxed);
     Ok(trace)
 }

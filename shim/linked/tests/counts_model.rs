@@ -16,7 +16,7 @@ mod atomic {
     }
 }
 
-#[path = "../../src/activity/counts.rs"]
+#[path = "../../src/progress/activity/counts.rs"]
 mod counts;
 
 use atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};

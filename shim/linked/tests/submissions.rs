@@ -4,7 +4,8 @@
 
 use gpumem_abi::types::*;
 use gpumem_linked::doors::driver::row_named;
-use gpumem_linked::{activity, pool};
+use gpumem_linked::pool;
+use gpumem_linked::progress::activity;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

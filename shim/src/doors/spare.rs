@@ -14,7 +14,8 @@
 
 use super::driver;
 use super::thunk::{self, Words};
-use crate::{activity, gate, graphs, pool};
+use crate::progress::activity;
+use crate::{gate, graphs, pool};
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 

@@ -6,10 +6,11 @@ use super::handle::Pending;
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
 use crate::gate;
 use crate::pool;
-use crate::pool::device::Visit;
 use crate::process::clock;
 use crate::process::lock::lock;
-use crate::{activity, vendor};
+use crate::progress::device::Visit;
+use crate::progress::{activity, device};
+use crate::vendor;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
@@ -63,7 +64,7 @@ impl Rest {
         if let Some((_, heard)) = self.0.iter().find(|(of, _)| *of == context) {
             return *heard;
         }
-        let heard = pool::device::rests(vendor, context);
+        let heard = device::rests(vendor, context);
         if heard != Some(true) {
             self.0.push((context, heard));
         }

@@ -5,7 +5,7 @@ use super::cache::Cache;
 use super::handle::Body;
 use super::launch::context_of;
 use super::real::Real;
-use crate::pool::device::Visit;
+use crate::progress::device::Visit;
 use crate::vendor::graphs::GraphCalls;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -5,12 +5,11 @@ use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, Pending};
 use super::real::{Lane, Lease, lane_of, stream_of};
-use crate::activity;
 use crate::gate;
 use crate::ledger::table::NO_SLOT;
-use crate::pool;
 use crate::process::clock;
 use crate::process::lock::lock;
+use crate::progress::{activity, device};
 use crate::vendor::graphs::{Event, Given, StreamArg};
 use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
@@ -387,7 +386,7 @@ impl Cache {
             // driver 580): now, as the program expects, and not when room is needed.
             let never = !lease.body().uploaded;
             // One of which nothing will ever tell that it is over could never be taken.
-            let lost = self.nothing_tells(real, real.lane.load(Relaxed)) && !pool::device::can_tell(self.vendor);
+            let lost = self.nothing_tells(real, real.lane.load(Relaxed)) && !device::can_tell(self.vendor);
             let at_once = body.owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;
             let goes = at_once || touched || alone || self.over_bound() || too_many();

@@ -41,7 +41,8 @@ mod tests;
 pub use refers::{any_live, may_refer_to, refers_to};
 
 use crate::gate;
-use crate::process::stack;
+use crate::process::wiped::{self, Place, Word};
+use crate::process::{heap, stack};
 use crate::vendor::graphs::StreamArg;
 use cache::Cache;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
@@ -102,19 +103,25 @@ extern "C" fn at_exit() {
 /// Index of an exec handle of ours.
 #[inline(always)]
 pub fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
-    handle::index_in(gate::exec_handles(vendor), exec as usize)
+    handle::index_in(wiped::exec_handles(vendor), exec as usize)
 }
 
 /// Whether a graph handle is ours.
 #[inline(always)]
 pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
-    handle::index_in(gate::graph_handles(vendor), graph as usize).is_some()
+    handle::index_in(wiped::graph_handles(vendor), graph as usize).is_some()
+}
+
+#[inline(always)]
+const fn place(vendor: Vendor) -> Place<Cache> {
+    // SAFETY: no other place has this word.
+    unsafe { Place::new(Word::Cache(vendor)) }
 }
 
 /// The cache of a vendor, once there is one. A child of a fork has none.
 #[inline(always)]
 pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
-    gate::cache(vendor)
+    place(vendor).get()
 }
 
 /// The cache of a vendor, made if the shim may do more than record.
@@ -138,9 +145,10 @@ pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 #[inline(never)]
 fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     let made = gate::record_if_started(|shim| {
-        shim.graph_cache(vendor, (gate::exec_handles(vendor), gate::graph_handles(vendor)))
+        shim.graph_cache(vendor, (wiped::exec_handles(vendor), wiped::graph_handles(vendor)))
     });
-    let made = gate::set_cache(vendor, made.unwrap_or(Err(Pinned::Off))?);
+    let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
+    heap::when_refused(|| OFF.store(true, Relaxed));
     // Before the library's own end: handlers run in the opposite order of this.
     // SAFETY: a function of this library, which is never unloaded.
     unsafe { libc::atexit(at_exit) };

@@ -4,7 +4,7 @@
 //! at once as another node, which an exec that was made before does not take (measured on an H200, driver 580).
 
 use crate::gate;
-use crate::pool::lock;
+use crate::process::lock::lock;
 use crate::vendor::records::{Packed, Scratch};
 use gpumem_abi::types::GraphNode;
 use rustc_hash::FxHashMap;

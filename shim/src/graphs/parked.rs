@@ -5,9 +5,9 @@ use super::cache::{Cache, Inner};
 use super::choose::Rest;
 use super::needed::Need;
 use super::real::{Lane, Real};
-use crate::activity;
 use crate::process::clock;
 use crate::process::lock::lock;
+use crate::progress::activity;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::*;
 

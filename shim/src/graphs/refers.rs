@@ -4,10 +4,8 @@
 use super::cache::{Cache, Work};
 use super::folded::GraphHandle;
 use super::handle::{Body, Handle};
-use crate::gate;
 use crate::shim::Shim;
 use crate::vendor::records::Records;
-use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 
 /// Whether the process has any graph or executable graph.
@@ -19,7 +17,7 @@ pub fn any_live(shim: &Shim) -> bool {
 /// lock: what another thread has in its hands may refer to anything.
 pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     let (mut execs, mut graphs) = (0, 0);
-    for cache in [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(gate::cache) {
+    for cache in super::caches() {
         let ours = |counted: &mut usize, found: Found| {
             *counted += usize::from(found != Found::Unused);
             matches!(found, Found::Refers | Found::MayRefer)
@@ -39,7 +37,7 @@ pub fn refers_to(memory: &Range<u64>) -> bool {
     // Its end is where the next may begin.
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
-    [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(gate::cache).any(|cache| {
+    super::caches().any(|cache| {
         cache.execs.all().any(|(_, handle)| cache.exec_refers(handle, range) == Found::Refers)
             || cache.graphs.all().any(|(_, handle)| cache.graph_refers(handle, range) == Found::Refers)
     })

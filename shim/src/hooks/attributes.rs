@@ -1,6 +1,6 @@
 //! Attributes that nobody knows: which graphs have them ([`given`]), and that they were met ([`newer`]).
 
-use crate::pool::looks;
+use crate::progress::looks;
 use crate::vendor::given;
 use crate::{gate, newer};
 use gpumem_abi::types::*;

@@ -3,7 +3,7 @@
 use super::{attributes, written};
 use crate::call::Call;
 use crate::graphs::{self, cache::Cache};
-use crate::pool::looks;
+use crate::progress::looks;
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;

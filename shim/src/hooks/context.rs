@@ -1,12 +1,12 @@
 //! Contexts: made, and gone with all that belongs to them.
 
 use super::written;
-use crate::activity;
 use crate::call::Call;
 use crate::graphs;
 use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
+use crate::progress::{activity, device};
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
@@ -127,7 +127,7 @@ pub unsafe fn retain_primary(
     device: Device,
 ) -> Status {
     // Another thread may be letting the last one go.
-    let _stay = pool::device::stay(primary_of(&call, device));
+    let _stay = device::stay(primary_of(&call, device));
     // SAFETY: as above.
     unsafe { created(&call, real(ctx, device), ctx, device, true) }
 }
@@ -136,7 +136,7 @@ pub unsafe fn retain_primary(
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     let handle = ctx as u64;
     threads::context_changes();
-    let _closed = pool::device::close([handle]);
+    let _closed = device::close([handle]);
     let going = || call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
     // The driver refuses to destroy a primary one: all that is in it stays.
     if call.note(|shim| shim.is_primary(call.vendor, handle)) == Some(true) {
@@ -172,15 +172,15 @@ fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
 }
 
 /// Nobody of ours looks at a device's primary context while this lives.
-pub(super) fn close_primary(call: &Call, device: Device) -> pool::device::Closed {
-    pool::device::close(primary_of(call, device))
+pub(super) fn close_primary(call: &Call, device: Device) -> device::Closed {
+    device::close(primary_of(call, device))
 }
 
 /// A device's primary context by its handle, if it was met, and by its device: who lets it go takes it out of the books
 /// before all that was in it, and another thread may make it live again in between, under the same handle.
 fn primary_of(call: &Call, device: Device) -> Vec<u64> {
     let mut names = call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default();
-    names.push(pool::device::primary_of(device));
+    names.push(device::primary_of(device));
     names
 }
 
@@ -202,7 +202,7 @@ fn ended(
         });
     }
     // Whose error it was is not known: others say so still.
-    if status == SUCCESS && activity::broken() && !pool::device::is_any_broken(call.vendor) {
+    if status == SUCCESS && activity::broken() && !device::is_any_broken(call.vendor) {
         activity::context_ended();
     }
 }

@@ -2,11 +2,11 @@
 //! ([`crate::graphs`]), the library's own to the library.
 
 use super::graph_use::LibraryParams;
-use crate::activity;
 use crate::call::Call;
 use crate::graphs::cache::Cache;
 use crate::graphs::change::{Change, Updated};
 use crate::graphs::{self, launch::Launch};
+use crate::progress::activity;
 use crate::registry::graphs::Update;
 use crate::vendor;
 use crate::vendor::graphs::{Setter, StreamArg};

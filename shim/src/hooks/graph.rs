@@ -2,11 +2,11 @@
 
 use super::exec::NOT_INITIALIZED;
 use super::{attributes, written};
-use crate::activity;
 use crate::call::Call;
 use crate::graphs;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
+use crate::progress::activity;
 use crate::vendor::{self, graphs::StreamArg};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{GraphOrigin, Pinned, Vendor};

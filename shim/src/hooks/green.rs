@@ -10,6 +10,7 @@ use crate::graphs::cache::Cache;
 use crate::pool;
 use crate::process::lock::lock;
 use crate::process::threads;
+use crate::progress::device;
 use crate::vendor::green::{GREENS, Green, stands_for, with};
 use crate::{graphs, vendor};
 use gpumem_abi::types::*;
@@ -28,7 +29,7 @@ pub unsafe fn create(
     flags: c_uint,
 ) -> Status {
     // Another thread may be letting the last holder go.
-    let _stay = pool::device::stay(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
+    let _stay = device::stay(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
     // SAFETY: the program's own call; `green` is its out-parameter, written if the call succeeded.
     unsafe {
         let status = real(green, desc, device, flags);

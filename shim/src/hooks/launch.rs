@@ -2,10 +2,10 @@
 //! which memory they use ([`crate::stranded`]).
 
 use super::attributes;
-use crate::activity;
 use crate::call::Call;
 use crate::gate;
-use crate::pool::looks;
+use crate::progress::activity;
+use crate::progress::looks;
 use crate::stranded;
 use crate::vendor::{given, params};
 use gpumem_abi::types::*;

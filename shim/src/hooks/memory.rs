@@ -1,10 +1,11 @@
 //! Device memory: plain, pitched, managed, stream-ordered.
 
 use super::{freed, made, written};
-use crate::activity;
 use crate::call::Call;
+use crate::pool;
 use crate::pool::ladder::{Reserved, again, bounded, room_for};
-use crate::pool::{self, looks};
+use crate::progress::activity;
+use crate::progress::looks;
 use crate::registry::live::Class;
 use crate::stranded;
 use gpumem_abi::types::*;

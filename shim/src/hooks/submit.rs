@@ -1,11 +1,11 @@
 //! Work for the device: copies, fills, host functions, events, waits. Each call is counted and its answer
-//! looked at ([`crate::activity`]); its arguments are, while somebody wants to know which memory they use
+//! looked at ([`crate::progress::activity`]); its arguments are, while somebody wants to know which memory they use
 //! ([`crate::stranded`]). Nothing else is done about it.
 
 pub use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
-use crate::activity;
 use crate::call::Call;
-use crate::pool::looks;
+use crate::progress::activity;
+use crate::progress::looks;
 use crate::stranded;
 use crate::vendor::given;
 use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};

@@ -1,8 +1,8 @@
 //! Waiting for the device, and asking whether it is done: where errors of earlier work come to light.
 
-use crate::activity;
 use crate::call::Call;
 use crate::graphs::{cache, folded};
+use crate::progress::activity;
 use crate::stranded;
 use gpumem_abi::types::*;
 

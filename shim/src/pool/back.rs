@@ -12,10 +12,11 @@
 use super::Pool;
 use super::block::Block;
 use super::owner::Owner;
+use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
+use crate::progress::activity;
 use crate::vendor::memory::Lane;
-use crate::{activity, gate};
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -102,7 +103,7 @@ impl Owner {
             if self.is_idle() {
                 return true;
             }
-            if clock::precise_ns() > end || activity::broken() || super::looks::capturing() {
+            if clock::precise_ns() > end || activity::broken() || crate::progress::looks::capturing() {
                 return false;
             }
             crate::process::cancel::sleep(Duration::from_micros(100));

@@ -1,12 +1,12 @@
 //! A context ends, and all of its blocks with it; or it was to end, and the driver refused.
 
 use super::block::{Block, SPILLED, State};
-use super::device::LONGEST_VISIT;
 use super::owner::Owner;
 use super::thread::LOOKS;
 use super::{Pool, lock};
 use crate::gate;
 use crate::process::clock;
+use crate::progress::device::LONGEST_VISIT;
 use gpumem_abi::types::Device;
 use gpumem_wire::layout::ContextRef;
 use rustc_hash::FxHashMap;

@@ -166,7 +166,7 @@ impl Pool {
 
     /// Whether idle blocks can go back now: a real free is refused while something captures.
     fn may_flush(&self, owner: &Owner) -> bool {
-        !super::looks::capturing() || owner.gives_back_at_once()
+        !crate::progress::looks::capturing() || owner.gives_back_at_once()
     }
 
     /// Whether so many bytes could be had if all that is idle went back, as far as is known.
@@ -297,7 +297,7 @@ pub fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Sta
             // As in `climb`.
             if status == OUT_OF_MEMORY && call.vendor == Vendor::Hip { real() } else { status }
         }
-        None if !super::looks::capturing() && flush_all(call.vendor) > 0 => real(),
+        None if !crate::progress::looks::capturing() && flush_all(call.vendor) > 0 => real(),
         None => status,
     }
 }

@@ -6,7 +6,7 @@
 //! * Idle blocks are kept by context ([`owner`]) and size ([`size`]), and some by thread ([`thread`]).
 //! * A request: [`hit`] if the thread has a block, else [`serve`].
 //! * A free: [`give`]. In strict mode it returns when no work uses the block any more, as the driver's free does
-//!   ([`device`] waits). In deferred mode it returns at once, and the block waits for an event.
+//!   ([`barrier`] waits). In deferred mode it returns at once, and the block waits for an event.
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
 //!   ([`ladder`], which also enforces `GPUMEM_LIMIT`). How they go back: [`back`], [`unhurried`].
 //! * A context that ends takes its blocks with it: [`ends`].
@@ -19,16 +19,14 @@
 
 pub mod ask;
 mod back;
+mod barrier;
 pub mod block;
 mod bound;
 pub mod decay;
-pub mod device;
 pub mod ends;
-mod fences;
 pub mod give;
 mod hit;
 pub mod ladder;
-pub mod looks;
 mod moves;
 pub mod owner;
 pub mod serve;
@@ -37,10 +35,12 @@ pub mod thread;
 mod unhurried;
 
 pub use crate::process::lock::lock;
-use crate::process::threads;
+use crate::process::wiped::{Place, Word};
+use crate::process::{fences, heap, threads};
+use crate::progress::activity;
 use crate::shim::Shim;
 use crate::vendor::memory::{self, MemoryCalls};
-use crate::{activity, gate, vendor};
+use crate::{gate, vendor};
 use block::{Block, Map};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
@@ -113,10 +113,16 @@ pub fn is_reached_into() -> bool {
     REACHED.load(Relaxed)
 }
 
+#[inline(always)]
+const fn place(vendor: Vendor) -> Place<Pool> {
+    // SAFETY: no other place has this word.
+    unsafe { Place::new(Word::Pool(vendor)) }
+}
+
 /// The pool of a vendor, once there is one.
 #[inline(always)]
 pub fn of(vendor: Vendor) -> Option<&'static Pool> {
-    gate::pool(vendor)
+    place(vendor).get()
 }
 
 /// Whether the pool serves a vendor's contexts, and why not.
@@ -403,7 +409,8 @@ fn make(vendor: Vendor) -> Option<&'static Pool> {
     if !keeps && settings.limit.is_none() {
         return None;
     }
-    gate::set_pool(vendor, Box::new(Pool::new(vendor, settings, keeps)));
+    place(vendor).set_if_empty(Box::new(Pool::new(vendor, settings, keeps)));
+    heap::when_refused(|| all().for_each(Pool::shut));
     decay::end_before_the_library();
     of(vendor)
 }

@@ -5,11 +5,11 @@ mod pending;
 
 use super::back::Most;
 use super::block::{Block, State};
-use super::device::Visit;
 use super::lock;
 use super::moves::Moves;
-use crate::activity;
 use crate::process::clock;
+use crate::progress::activity;
+use crate::progress::device::Visit;
 use crate::vendor::memory::{Event, MemoryCalls};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
@@ -247,7 +247,7 @@ impl Owner {
     /// captures.
     pub(super) fn behind_all(&self) -> Option<Option<Event>> {
         let (life, spare) = (self.life(), self.events_now().pop());
-        let event = super::looks::undisturbed(|| self.calls.behind_all(self.context(), spare));
+        let event = crate::progress::looks::undisturbed(|| self.calls.behind_all(self.context(), spare));
         match event {
             Some(event) => self.without_events.store(event.is_none(), Relaxed),
             None => self.keep_event(life, spare),

@@ -6,9 +6,9 @@
 //! again.
 
 use super::block::Block;
-use super::fences;
 use super::owner::Owner;
 use super::size::{self, CLASSES};
+use crate::process::fences;
 use crate::process::life::Life;
 use crate::process::threads::Local;
 use std::cell::UnsafeCell;

@@ -56,8 +56,9 @@ static SPARE: AtomicUsize = AtomicUsize::new(0);
 static LONGEST: AtomicUsize = AtomicUsize::new(KEPT_BYTES / 4);
 /// The kernel refused.
 static SHORT: AtomicBool = AtomicBool::new(false);
-/// What is called then: a `fn()`.
-static CLOSE: AtomicPtr<()> = AtomicPtr::new(null_mut());
+/// What is called then, each a `fn()`: one of each room that has something to close.
+static CLOSE: [AtomicPtr<()>; CLOSES] = [const { AtomicPtr::new(null_mut()) }; CLOSES];
+const CLOSES: usize = 4;
 
 /// Whether the kernel has refused memory: nothing may be begun that needs more.
 pub fn is_short() -> bool {
@@ -83,7 +84,12 @@ fn obtain(bytes: usize) -> *mut u8 {
 /// Has `close` called once the kernel refuses memory; at once if it has. It runs inside of the allocator: it takes no
 /// lock, asks for nothing, and may be called twice.
 pub fn when_refused(close: fn()) {
-    CLOSE.store(close as *mut (), SeqCst);
+    let close_at = close as *mut ();
+    let has_place = CLOSE.iter().any(|place| match place.compare_exchange(null_mut(), close_at, SeqCst, SeqCst) {
+        Ok(_) => true,
+        Err(other) => other == close_at,
+    });
+    debug_assert!(has_place, "more rooms have something to close than there are places");
     if SHORT.load(SeqCst) {
         close();
     }
@@ -94,13 +100,11 @@ fn ran_short() {
     if SHORT.swap(true, SeqCst) {
         return;
     }
-    // After `SHORT`: either this sees the function, or `when_refused` sees that it is to call it. Both may.
-    let close = CLOSE.load(SeqCst);
-    if close.is_null() {
-        return;
+    // After `SHORT`: either this sees a function, or `when_refused` sees that it is to call it. Both may.
+    for close in CLOSE.iter().map(|place| place.load(SeqCst)).filter(|close| !close.is_null()) {
+        // SAFETY: `when_refused` stores nothing but functions of this type.
+        unsafe { std::mem::transmute::<*mut (), fn()>(close)() };
     }
-    // SAFETY: `when_refused` stores nothing but a function of this type.
-    unsafe { std::mem::transmute::<*mut (), fn()>(close)() };
 }
 
 /// Keeps a mapping for what doubles a block of this length.

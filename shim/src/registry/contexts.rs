@@ -1,7 +1,7 @@
 //! Contexts: whose memory it is, how much of it lives, and what the device says.
 
-use crate::pool::lock;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::process::threads::{self, LastContext};
 use crate::shim::Shim;
 use crate::vendor;

@@ -12,17 +12,17 @@ pub const HOUSE: House = House {
         // One file per noun of the API, and what is asked from outside.
         &[("hooks", &["hooks"]), ("control", &["control"])],
         // The only place where pool and graphs meet.
-        &[("reclaim", &["stranded", "pool::ladder", "pool::bound", "registry::ran_out", "registry::in_graph"])],
+        &[("reclaim", &["pool::ladder", "registry::ran_out", "registry::in_graph"])],
         &[("pool", &["pool", "registry::pooled"]), ("graphs", &["graphs", "registry::cached"])],
-        // Tables of what is live.
-        &[("registry", &["registry"])],
         // What the device has done.
-        &[("progress", &["activity", "pool::looks", "pool::device", "pool::fences"])],
-        &[("ledger", &["ledger"]), ("stacks", &["stacks"]), ("trace", &["trace"])],
+        &[("progress", &["progress"])],
+        // What is live, who asked for it, and whether anything is recorded.
+        &[("records", &["registry", "stranded", "trace", "shim", "gate", "call", "trust", "newer"])],
+        &[("ledger", &["ledger"]), ("stacks", &["stacks"])],
         // The real libraries.
         &[("vendor", &["vendor"])],
         // What a process is to us.
-        &[("process", &["process", "gate", "shim", "trust", "newer", "call"])],
+        &[("process", &["process"])],
     ],
 };
 

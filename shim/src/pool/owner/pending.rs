@@ -1,10 +1,11 @@
 //! Freed blocks that work may still use, until events tell that it is over.
 
 use super::{Batch, Inner, Owner};
-use crate::activity;
 use crate::pool::block::{Block, State};
-use crate::pool::{lock, looks};
+use crate::pool::lock;
 use crate::process::clock;
+use crate::progress::activity;
+use crate::progress::looks;
 use crate::vendor::memory::Event;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::Ordering::*;

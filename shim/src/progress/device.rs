@@ -1,21 +1,22 @@
 //! Whether a context has work left, or all contexts of its device: waited for, or asked. No event of one context
 //! covers the work of another; a free waits for that of its own alone, to destroy an exec may wait for all.
 
-use super::lock;
+use super::activity;
 use super::looks::undisturbed;
-use super::owner::Owner;
+use crate::gate;
 use crate::process::clock;
+use crate::process::lock::lock;
+use crate::process::wiped::{Place, Word};
 use crate::vendor;
 use crate::vendor::memory::{self, Event, MemoryCalls};
-use crate::{activity, gate};
-use gpumem_abi::types::{Device, SUCCESS, Status};
+use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// Contexts that are looked at, and contexts that end: an event in one that has ended is the driver's no more. Each
-/// process has its own ([`gate::visits`]): in a child of a fork nobody looks, whatever its parent did then.
+/// process has its own ([`visits`]): in a child of a fork nobody looks, whatever its parent did then.
 #[derive(Default)]
 pub struct Visits {
     now: Mutex<Now>,
@@ -28,9 +29,18 @@ struct Now {
     closed: Vec<u64>,
 }
 
+// SAFETY: no other place has this word.
+const VISITS: Place<Visits> = unsafe { Place::new(Word::Visits) };
+
+/// Who looks at contexts in this process, made when that is first asked. It outlives a stop of the books: so does the
+/// thread that looks. `None` if there is no memory for it.
+fn visits() -> Option<&'static Visits> {
+    VISITS.get_or_default()
+}
+
 /// Whoever ends a context waits this long for those that look at it; they may wait for its work, and so does the
 /// driver when it ends one.
-pub(super) const LONGEST_VISIT: Duration = Duration::from_secs(30);
+pub const LONGEST_VISIT: Duration = Duration::from_secs(30);
 
 /// While it lives, a context does not end.
 pub struct Visit(u64, &'static Visits);
@@ -39,7 +49,7 @@ impl Visit {
     /// `None` while it ends. Who ends one takes it, and all that is in it, out of the books before it opens that
     /// again: whether it is still there is to be asked next.
     pub fn begin(context: u64) -> Option<Self> {
-        let all = gate::visits()?;
+        let all = visits()?;
         let mut visits = lock(&all.now);
         if visits.closed.contains(&context) {
             return None;
@@ -64,7 +74,7 @@ pub fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Opt
 /// Whoever makes contexts live, or live on, waits for those that end them: what was in one is out of the books before
 /// there is another in its place.
 pub fn stay(contexts: Vec<u64>) -> Vec<Visit> {
-    let Some(all) = gate::visits().filter(|_| !contexts.is_empty()) else { return Vec::new() };
+    let Some(all) = visits().filter(|_| !contexts.is_empty()) else { return Vec::new() };
     let visits = lock(&all.now);
     let closed = |visits: &mut Now| contexts.iter().any(|context| visits.closed.contains(context));
     let (mut visits, _) =
@@ -88,7 +98,7 @@ pub struct Closed(Vec<u64>, Option<&'static Visits>);
 
 /// Waits until nobody looks at contexts that are about to end.
 pub fn close(contexts: impl IntoIterator<Item = u64>) -> Closed {
-    let closed = Closed(contexts.into_iter().collect(), gate::visits());
+    let closed = Closed(contexts.into_iter().collect(), visits());
     if let Some(all) = closed.1 {
         let mut visits = lock(&all.now);
         visits.closed.extend(&closed.0);
@@ -175,53 +185,6 @@ fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnc
     })
 }
 
-impl Owner {
-    /// As [`behind_all_of`], with an event that is used again.
-    fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
-        self.within(|| {
-            let life = self.life();
-            let event = self.behind_all()?;
-            let result = f(event);
-            self.keep_event(life, event);
-            Some(result)
-        })
-    }
-
-    /// Waits for all work of the context, as the driver's own free does, and for no other's. `None` if that
-    /// cannot be now without disturbing a capture.
-    pub fn barrier(&self) -> Option<Status> {
-        let quiet = activity::quiet();
-        let wait = |event| match event {
-            Some(event) => Some(self.calls.wait(event)),
-            None => undisturbed(|| self.calls.synchronize()),
-        };
-        let status = self.with_event(wait)??;
-        if status == SUCCESS {
-            self.clean(quiet);
-        }
-        Some(status)
-    }
-
-    /// Whether the context is known to do nothing, asked without waiting.
-    pub fn is_idle(&self) -> bool {
-        if self.is_clean() {
-            return true;
-        }
-        let quiet = activity::quiet();
-        if quiet.is_none() {
-            return false;
-        }
-        let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
-        // The thread that asks may be ours: a context that is looked at stays until it is done.
-        let look = || self.with_event(over);
-        let idle = look_in(self.vendor, self.context(), look).flatten() == Some(true);
-        if idle {
-            self.clean(quiet);
-        }
-        idle && activity::quiet() == quiet
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,7 +208,7 @@ mod tests {
     #[test]
     fn a_child_has_no_visits_of_its_parents() {
         const CONTEXT: u64 = 7;
-        let is_visited = || lock(&gate::visits().unwrap().now).here.contains(&CONTEXT);
+        let is_visited = || lock(&visits().unwrap().now).here.contains(&CONTEXT);
         let visit = Visit::begin(CONTEXT).unwrap();
         // SAFETY: the child calls what a child of a program's fork may, and ends.
         let child = unsafe { libc::fork() };

@@ -1,0 +1,56 @@
+//! Whether a context has work left: waited for, or asked.
+
+use super::owner::Owner;
+use crate::progress::activity;
+use crate::progress::device::look_in;
+use crate::progress::looks::undisturbed;
+use crate::vendor::memory::Event;
+use gpumem_abi::types::{SUCCESS, Status};
+
+impl Owner {
+    /// Runs `f` in the context, with an event behind all its work, or without one where there are no such events. The
+    /// event is used again. `None` if something captures.
+    fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
+        self.within(|| {
+            let life = self.life();
+            let event = self.behind_all()?;
+            let result = f(event);
+            self.keep_event(life, event);
+            Some(result)
+        })
+    }
+
+    /// Waits for all work of the context, as the driver's own free does, and for no other's. `None` if that
+    /// cannot be now without disturbing a capture.
+    pub fn barrier(&self) -> Option<Status> {
+        let quiet = activity::quiet();
+        let wait = |event| match event {
+            Some(event) => Some(self.calls.wait(event)),
+            None => undisturbed(|| self.calls.synchronize()),
+        };
+        let status = self.with_event(wait)??;
+        if status == SUCCESS {
+            self.clean(quiet);
+        }
+        Some(status)
+    }
+
+    /// Whether the context is known to do nothing, asked without waiting.
+    pub fn is_idle(&self) -> bool {
+        if self.is_clean() {
+            return true;
+        }
+        let quiet = activity::quiet();
+        if quiet.is_none() {
+            return false;
+        }
+        let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
+        // The thread that asks may be ours: a context that is looked at stays until it is done.
+        let look = || self.with_event(over);
+        let idle = look_in(self.vendor, self.context(), look).flatten() == Some(true);
+        if idle {
+            self.clean(quiet);
+        }
+        idle && activity::quiet() == quiet
+    }
+}

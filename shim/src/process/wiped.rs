@@ -1,0 +1,262 @@
+//! What belongs to this process and not to a child of its fork: one page that a fork wipes, with a word for each thing
+//! that there is once in a process.
+//!
+//! The page is mapped with `MADV_WIPEONFORK`: in a child made by `fork` or by a bare `clone` it reads as zeroes, so
+//! that the child starts as a process of its own, whatever locks its parent's threads held. (`vfork` children share the
+//! parent's memory and do no GPU calls.)
+//!
+//! Each room keeps its own things in a [`Place`]. Here only the words are shared out, no type of a room is known.
+
+use super::errno::KeepErrno;
+use gpumem_wire::kinds::Vendor;
+use std::marker::PhantomData;
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+
+/// What has a word on the page.
+#[derive(Clone, Copy)]
+pub enum Word {
+    /// The records of the process: [`crate::gate`].
+    Shim,
+    /// The allocation trace: [`crate::trace`].
+    Trace,
+    /// Who looks at contexts: [`crate::progress::device`].
+    Visits,
+    /// Graph caches: [`crate::graphs`].
+    Cache(Vendor),
+    /// Pools: [`crate::pool`].
+    Pool(Vendor),
+}
+
+const WORDS: usize = 7;
+
+impl Word {
+    /// What nearly every call reads comes first.
+    #[inline(always)]
+    const fn index(self) -> usize {
+        match self {
+            Self::Shim => 0,
+            Self::Cache(vendor) => vendor as usize,
+            Self::Pool(vendor) => 2 + vendor as usize,
+            Self::Trace => 5,
+            Self::Visits => 6,
+        }
+    }
+}
+
+#[repr(C, align(4096))]
+struct Page {
+    numbers: Numbers,
+    words: [AtomicPtr<()>; WORDS],
+}
+
+/// Numbers of the process that a fork sets to 0. What they mean: [`crate::gate`].
+#[repr(C)]
+pub struct Numbers {
+    pub stage: AtomicU32,
+    pub doors: AtomicU32,
+    pub initialised: AtomicU32,
+}
+
+/// What nearly every call reads, in one line of the processor's caches. It outlives a fork.
+#[repr(C, align(64))]
+struct Known {
+    page: AtomicPtr<Page>,
+    /// Where the ranges of exec and graph handles begin, by vendor: a child of a fork still has to know its
+    /// parent's handles from the library's.
+    execs: [AtomicUsize; 2],
+    graphs: [AtomicUsize; 2],
+    /// [`disabled`], once asked: 1 for no, 2 for yes.
+    disabled: AtomicU32,
+}
+
+static KNOWN: Known = Known {
+    page: AtomicPtr::new(null_mut()),
+    execs: [const { AtomicUsize::new(0) }; 2],
+    graphs: [const { AtomicUsize::new(0) }; 2],
+    disabled: AtomicU32::new(0),
+};
+
+/// The page, made now if need be; `None` if there is no memory for it.
+fn page() -> Option<&'static Page> {
+    known_page().or_else(map_page)
+}
+
+/// The page, if there is one.
+#[inline(always)]
+fn known_page() -> Option<&'static Page> {
+    // SAFETY: once set, the pointer is that of a page that is never unmapped.
+    unsafe { KNOWN.page.load(Acquire).as_ref() }
+}
+
+#[cold]
+fn map_page() -> Option<&'static Page> {
+    let _errno = KeepErrno::new();
+    let bytes = size_of::<Page>();
+    // SAFETY: an anonymous mapping; nothing else refers to it.
+    let map = unsafe {
+        libc::mmap(
+            null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if map == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping just made. Before Linux 4.14 this fails, and the handler does the same
+    // for children of `fork`.
+    unsafe {
+        if libc::madvise(map, bytes, libc::MADV_WIPEONFORK) != 0 {
+            libc::pthread_atfork(None, None, Some(wipe));
+        }
+    }
+    if let Err(first) = KNOWN.page.compare_exchange(null_mut(), map.cast(), AcqRel, Acquire) {
+        // SAFETY: another thread was faster; ours was never seen. The page of that thread is never unmapped.
+        unsafe {
+            libc::munmap(map, bytes);
+            return Some(&*first);
+        }
+    }
+    // SAFETY: the mapping just made, which is never unmapped; zeroes are a valid Page.
+    Some(unsafe { &*map.cast::<Page>() })
+}
+
+unsafe extern "C" fn wipe() {
+    if let Some(Page { numbers, words }) = known_page() {
+        [&numbers.stage, &numbers.doors, &numbers.initialised].into_iter().for_each(|number| number.store(0, Relaxed));
+        words.iter().for_each(|word| word.store(null_mut(), Relaxed));
+    }
+}
+
+/// The numbers of this process, if the page is there.
+#[inline(always)]
+pub fn known_numbers() -> Option<&'static Numbers> {
+    known_page().map(|page| &page.numbers)
+}
+
+/// The numbers of this process; `None` if there is no memory for the page.
+pub fn numbers() -> Option<&'static Numbers> {
+    page().map(|page| &page.numbers)
+}
+
+/// Where a thing lies that there is once in a process. What is put there is never freed.
+pub struct Place<T: 'static> {
+    word: Word,
+    holds: PhantomData<fn() -> &'static T>,
+}
+
+impl<T> Place<T> {
+    /// The place behind a word.
+    ///
+    /// # Safety
+    /// All places of one word hold one type.
+    #[inline(always)]
+    pub const unsafe fn new(word: Word) -> Self {
+        Self { word, holds: PhantomData }
+    }
+
+    #[inline(always)]
+    fn of(&self, page: &'static Page) -> &'static AtomicPtr<()> {
+        &page.words[self.word.index()]
+    }
+
+    /// What lies there, if anything.
+    #[inline(always)]
+    pub fn get(&self) -> Option<&'static T> {
+        let word = self.of(known_page()?);
+        // SAFETY: what is there is a `T`, by the promise of `new`, and is never freed.
+        unsafe { word.load(Acquire).cast::<T>().as_ref() }
+    }
+
+    /// Puts something there, in place of what there was. It stays away where there is no memory for the page.
+    pub fn set(&self, thing: &'static T) {
+        if let Some(page) = page() {
+            self.of(page).store(from_ref(thing).cast_mut().cast(), Release);
+        }
+    }
+
+    /// Puts something there, unless there is something; what is there then. Where there is no memory for the page
+    /// nobody else will find it.
+    pub fn set_if_empty(&self, made: Box<T>) -> &'static T {
+        let made: &'static T = Box::leak(made);
+        let Some(page) = page() else { return made };
+        match self.of(page).compare_exchange(null_mut(), from_ref(made).cast_mut().cast(), AcqRel, Acquire) {
+            Ok(_) => made,
+            // SAFETY: as in `get`; it is not null, since the exchange failed.
+            Err(first) => unsafe { &*first.cast::<T>() },
+        }
+    }
+
+    /// What lies there, made now if there is nothing; `None` where there is no memory for the page.
+    pub fn get_or_default(&self) -> Option<&'static T>
+    where
+        T: Default,
+    {
+        self.get().or_else(|| page().map(|_| self.set_if_empty(Box::default())))
+    }
+
+    /// Takes out what lies there. No lock is taken, and no memory.
+    pub fn take(&self) -> Option<&'static T> {
+        let word = self.of(known_page()?);
+        // SAFETY: as in `get`.
+        unsafe { word.swap(null_mut(), AcqRel).cast::<T>().as_ref() }
+    }
+}
+
+/// `GPUMEM_DISABLE`, read once per process image: no hook is handed out, all others are a jump.
+///
+/// So it is in a program with more rights than whoever started it (setuid, file capabilities), which the library
+/// can come into by /etc/ld.so.preload: its environment is not to be believed, and what it allocates is not for
+/// others to read.
+pub fn disabled() -> bool {
+    match KNOWN.disabled.load(Relaxed) {
+        // SAFETY: a plain query.
+        0 if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 => {
+            KNOWN.disabled.store(2, Relaxed);
+            true
+        }
+        0 => {
+            // SAFETY: getenv of a constant name; the value is read at once.
+            let value = unsafe {
+                let value = libc::getenv(c"GPUMEM_DISABLE".as_ptr());
+                if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() }
+            };
+            let yes = std::str::from_utf8(value).ok().and_then(gpumem_wire::settings::parse_bool) == Some(true);
+            KNOWN.disabled.store(if yes { 2 } else { 1 }, Relaxed);
+            yes
+        }
+        answer => answer == 2,
+    }
+}
+
+/// Where the range of a vendor's exec handles begins; 0 while there is none.
+#[inline(always)]
+pub fn exec_handles(vendor: Vendor) -> &'static AtomicUsize {
+    &KNOWN.execs[vendor as usize - 1]
+}
+
+/// The same of graph handles.
+#[inline(always)]
+pub fn graph_handles(vendor: Vendor) -> &'static AtomicUsize {
+    &KNOWN.graphs[vendor as usize - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two words at one place would be one thing with two types.
+    #[test]
+    fn each_word_has_a_place_of_its_own() {
+        let vendors = [Vendor::Cuda, Vendor::Hip];
+        let of_vendors = vendors.into_iter().flat_map(|vendor| [Word::Cache(vendor), Word::Pool(vendor)]);
+        let mut places: Vec<usize> =
+            [Word::Shim, Word::Trace, Word::Visits].into_iter().chain(of_vendors).map(Word::index).collect();
+        places.sort_unstable();
+        assert_eq!(places, (0..WORDS).collect::<Vec<_>>());
+    }
+}
