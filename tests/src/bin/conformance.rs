@@ -48,7 +48,6 @@ fn source(check: &Check) -> &'static str {
     match check.source {
         Source::Measured => "measured",
         Source::Documented => "documented",
-        Source::Assumed => "assumed",
     }
 }
 

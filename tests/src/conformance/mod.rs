@@ -4,8 +4,7 @@
 //! driver, or the simulator's; bare, or under the preload. The same answers are
 //! expected from all of them. Where a rule comes from is part of the check:
 //! [`Source::Measured`] ones were seen on an H200 (driver 580, CUDA 13.0),
-//! [`Source::Documented`] ones are what the driver API's reference says,
-//! [`Source::Assumed`] ones wait for somebody with a GPU.
+//! [`Source::Documented`] ones are what the driver API's reference says.
 //!
 //! No check judges a time. What concerns time is told by order (was the event
 //! complete when the call returned?) or by a ratio to how long a kernel was told
@@ -61,8 +60,6 @@ pub enum Source {
     Measured,
     /// Stated by the driver API's reference.
     Documented,
-    /// Taken for granted, and neither seen on a device nor stated anywhere: whoever has one may find it wrong.
-    Assumed,
 }
 
 /// One rule.
@@ -85,10 +82,6 @@ impl Check {
 
     const fn documented(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
         Check { name, source: Source::Documented, alone: false, run }
-    }
-
-    const fn assumed(name: &'static str, run: fn(&mut Checker) -> Done) -> Check {
-        Check { name, source: Source::Assumed, alone: false, run }
     }
 
     const fn alone(self) -> Check {
