@@ -13,9 +13,10 @@ use crate::newer;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
+use crate::registry::cached::MadeHandle;
 use crate::vendor::graphs::{Read, Reading};
 use crate::vendor::records::{Packed, Records, Source};
-use gpumem_abi::types::{Graph, GraphExec, SUCCESS, Status};
+use gpumem_abi::types::{Graph, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::Pinned;
 use rustc_hash::FxHasher;
@@ -34,19 +35,6 @@ const FEW_ENTRIES: usize = 32;
 /// `…_UPLOAD`: what is done once, and is no property of the exec.
 const UPLOAD: u64 = 2;
 
-/// A handle that was made.
-pub struct Made {
-    pub index: u32,
-    pub handle: GraphExec,
-    pub class: u64,
-    pub counts: [u32; 16],
-    pub source_bytes: u64,
-    /// Whether it has a real exec already: the first of its class.
-    pub resident: bool,
-    /// Estimated instantiate time saved, ns.
-    pub saved_ns: u64,
-}
-
 /// What a graph holds, apart from flags: what execs and folded graphs are made of.
 #[derive(Clone)]
 pub struct Recipe {
@@ -60,7 +48,12 @@ impl Cache {
     /// # Errors
     /// Why the handle has to be the library's own. An instantiate that failed is [`Pinned::None`]:
     /// the library gives its own error for it.
-    pub fn instantiate_handle(&self, graph: Graph, flags: u64, graph_serial: Option<u64>) -> Result<Made, Pinned> {
+    pub fn instantiate_handle(
+        &self,
+        graph: Graph,
+        flags: u64,
+        graph_serial: Option<u64>,
+    ) -> Result<MadeHandle, Pinned> {
         if flags & DEVICE_LAUNCH != 0 {
             return Err(Pinned::DeviceLaunch);
         }
@@ -77,7 +70,7 @@ impl Cache {
         self.relaxed(|| contained(self, made)).unwrap_or(Err(Pinned::None))
     }
 
-    fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<Made, Pinned> {
+    fn made(&self, graph: Graph, flags: u64, graph_serial: Option<u64>, work: &mut Work) -> Result<MadeHandle, Pinned> {
         let start = clock::precise_ns();
         let folded = self.folded(graph);
         let is_read = folded.is_none();
@@ -136,7 +129,7 @@ impl Cache {
         // From here on its exec keeps it.
         drop(of_class);
         let saved_ns = class.instantiate_ns.load(Relaxed).saturating_sub(took);
-        Ok(Made {
+        Ok(MadeHandle {
             index,
             handle: self.execs.address(index),
             class: class.number(),

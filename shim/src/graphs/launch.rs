@@ -10,6 +10,7 @@ use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::{activity, device};
+use crate::registry::cached::Launched;
 use crate::vendor::graphs::{Event, Given, StreamArg};
 use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
@@ -26,16 +27,6 @@ const CAPTURE_UNSUPPORTED: Status = 900;
 
 /// The library's launch.
 pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
-
-/// A launch that returned.
-#[derive(Clone, Copy)]
-pub struct Launched {
-    pub status: Status,
-    /// The handle's slot in the ledger.
-    pub slot: u32,
-    /// When it returned.
-    pub at_ns: u64,
-}
 
 impl Cache {
     /// Launches a handle; counts that as work given to the device.

@@ -43,6 +43,8 @@ pub use refers::{any_live, may_refer_to, refers_to};
 use crate::gate;
 use crate::process::wiped::{self, Place, Word};
 use crate::process::{heap, stack};
+use crate::shim::Shim;
+use crate::vendor;
 use crate::vendor::graphs::StreamArg;
 use cache::Cache;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
@@ -144,15 +146,27 @@ pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 #[cold]
 #[inline(never)]
 fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
-    let made = gate::record_if_started(|shim| {
-        shim.graph_cache(vendor, (wiped::exec_handles(vendor), wiped::graph_handles(vendor)))
-    });
+    let made = gate::record_if_started(|shim| new_cache(shim, vendor));
     let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
     heap::when_refused(|| OFF.store(true, Relaxed));
     // Before the library's own end: handlers run in the opposite order of this.
     // SAFETY: a function of this library, which is never unloaded.
     unsafe { libc::atexit(at_exit) };
     Ok(made)
+}
+
+/// # Errors
+/// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
+fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
+    let settings = &shim.settings;
+    if settings.graph_cache == 0 {
+        return Err(Pinned::Off);
+    }
+    if !shim.trust.graph_cache(vendor) {
+        return Err(Pinned::Verdict);
+    }
+    let starts = (wiped::exec_handles(vendor), wiped::graph_handles(vendor));
+    Cache::new(vendor, vendor::graph_calls(vendor, settings), settings, starts).map(Box::new).ok_or(Pinned::Room)
 }
 
 /// The cache of a vendor, made if handles may be ours.

@@ -12,6 +12,7 @@
 use super::Pool;
 use super::block::Block;
 use super::owner::Owner;
+use super::records;
 use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
@@ -193,7 +194,7 @@ impl Pool {
         owner.shrank(bytes);
         // Also inside a note of the program's own free.
         if let Some(shim) = gate::shim() {
-            shim.pool_released(block, bytes);
+            records::released(shim, block, bytes);
         }
         self.forget(block);
         bytes

@@ -4,6 +4,7 @@
 
 use super::back::Most;
 use super::owner::Owner;
+use super::records;
 use super::thread::ThreadCache;
 use super::{Pool, all, lock};
 use crate::process::clock;
@@ -66,7 +67,7 @@ impl Pool {
             if due > 0 {
                 self.release_unhurried(owner, Most::Within(due));
             }
-            shim.pool_idle(owner, self.idle(owner), owner.blocks());
+            records::idle(shim, owner, self.idle(owner), owner.blocks());
             drop(staying);
         }
     }
@@ -148,7 +149,7 @@ impl Pool {
             }
             back += self.release_for_user(owner);
             stays += self.idle(owner);
-            shim.pool_idle(owner, self.idle(owner), owner.blocks());
+            records::idle(shim, owner, self.idle(owner), owner.blocks());
         }
         (back, stays)
     }

@@ -5,6 +5,7 @@ use super::ask::NOWHERE;
 use super::back::Most;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::owner::Owner;
+use super::records;
 use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
 use crate::process::clock;
@@ -93,7 +94,7 @@ impl Pool {
     #[inline]
     fn finish(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner) {
         let bytes = block.asked.load(Relaxed) as i64;
-        shim.pool_free(block);
+        records::kept(shim, block);
         self.put(shim, block, owner, bytes);
     }
 
@@ -112,11 +113,11 @@ impl Pool {
                 if let Some(leaves) = leaves {
                     owner.keep(leaves, clock::now_ns());
                 }
-                return shim.pool_told(owner, told);
+                return records::add_live(shim, owner, told);
             }
         }
         owner.keep(block, clock::now_ns());
-        shim.pool_told(owner, -bytes);
+        records::add_live(shim, owner, -bytes);
         if self.over_most_idle(owner) > 0 {
             self.over_the_bound(owner);
         }
@@ -137,12 +138,12 @@ impl Pool {
             let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;
             // Before: another thread may get the block at once.
-            call.note(|shim| shim.pool_free(block));
+            call.note(|shim| records::kept(shim, block));
             // Nobody else finds the blocks that are looked at.
             let _moving = owner.moves.blocks.begin();
             match owner.is_over_or_kept(block, clock::now_ns()) {
                 true => call.note(|shim| self.put(shim, block, owner, bytes)),
-                false => call.note(|shim| shim.pool_told(owner, -bytes)),
+                false => call.note(|shim| records::add_live(shim, owner, -bytes)),
             };
             return SUCCESS;
         }
@@ -168,8 +169,8 @@ impl Pool {
         if self.quarantine != 0 {
             // Its bytes leave the program now; the pool gets what has been there for long enough.
             call.note(|shim| {
-                shim.pool_told(owner, -(block.asked.load(Relaxed) as i64));
-                shim.pool_free(block);
+                records::add_live(shim, owner, -(block.asked.load(Relaxed) as i64));
+                records::kept(shim, block);
             });
             done = None;
             let now = clock::now_ns();
@@ -202,7 +203,7 @@ impl Pool {
         let addr = block.addr.load(Relaxed);
         self.map.remove(addr);
         if trace::on() {
-            call.note(|shim| shim.trace_block(Action::Free, block));
+            call.note(|shim| records::trace_block(shim, Action::Free, block));
         }
         let owner = block.owner();
         let status = match (owner, block.has(super::block::HOST)) {
@@ -219,7 +220,7 @@ impl Pool {
             self.map.insert(addr, block);
             call.note(|shim| {
                 if trace::on() {
-                    shim.trace_block(Action::Unfreed, block);
+                    records::trace_block(shim, Action::Unfreed, block);
                 }
                 shim.pool_free_failed(addr, status);
             });
@@ -230,7 +231,7 @@ impl Pool {
             if !block.has(SPILLED) {
                 owner.shrank(block.bytes.load(Relaxed));
             }
-            call.note(|shim| shim.pool_given_up(block, owner));
+            call.note(|shim| records::given_up(shim, block, owner));
         }
         self.forget(block);
         status

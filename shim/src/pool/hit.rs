@@ -7,6 +7,7 @@
 
 use super::block::{Block, State};
 use super::owner::Owner;
+use super::records;
 use super::thread::ThreadCache;
 use super::{Pool, size};
 use crate::call::Call;
@@ -45,7 +46,7 @@ impl Pool {
             false => 0,
         };
         block.asked.store(bytes, Relaxed);
-        shim.write_live(slot, block, owner, bytes, (local, local.known_tid()), stack);
+        records::write_live(shim, slot, block, owner, bytes, (local, local.known_tid()), stack);
         shim.ledger.count_all(
             local.known_shard(),
             &[(counters::POOL_HITS, 1), (counters::allocs(Device), 1), (counters::alloc_bytes(Device), bytes)],
@@ -126,7 +127,7 @@ impl Pool {
 
 #[cold]
 fn tell(call: &Call, owner: &'static Owner, told: i64) {
-    call.note(|shim| shim.pool_told(owner, told));
+    call.note(|shim| records::add_live(shim, owner, told));
 }
 
 /// The stack of a call.

@@ -29,6 +29,7 @@ mod hit;
 pub mod ladder;
 mod moves;
 pub mod owner;
+mod records;
 pub mod serve;
 pub mod size;
 pub mod thread;
@@ -335,7 +336,7 @@ impl Pool {
             drop(taken);
             // SAFETY: owners are never freed.
             if let Some(owner) = unsafe { owner.as_ref() } {
-                shim.pool_told(owner, untold);
+                records::add_live(shim, owner, untold);
             }
         }
     }

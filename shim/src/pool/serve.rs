@@ -4,6 +4,7 @@ use super::back::Most;
 use super::block::{Block, NO_CLASS, SPILLED, State};
 use super::ladder::Given;
 use super::owner::Owner;
+use super::records;
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
 use crate::process::clock;
@@ -100,7 +101,7 @@ impl Pool {
         if bytes >= SMALLEST && shim.stranded.waiting() {
             shim.stranded_served(call, bytes);
         }
-        shim.pool_hit(call, block, owner, bytes, told);
+        records::hit(shim, call, block, owner, bytes, told);
         block.set(State::Live);
     }
 
@@ -144,7 +145,7 @@ impl Pool {
         // SAFETY: owners are never freed.
         if let Some(before) = unsafe { before.cast::<Owner>().as_ref() } {
             let before: &'static Owner = before;
-            shim.pool_told(before, untold);
+            records::add_live(shim, before, untold);
             if !before.gone.load(Relaxed) {
                 blocks.into_iter().for_each(|block| before.keep(block, now));
             }
@@ -231,7 +232,7 @@ impl Pool {
             owner.grew(given.bytes);
         }
         call.note(|shim| {
-            shim.pool_miss(call, block, owner, watch.bytes, watch.stack());
+            records::miss(shim, call, block, owner, watch.bytes, watch.stack());
             watch.made(shim, addr);
         });
         block.set(State::Live);

@@ -99,7 +99,7 @@ impl Shim {
     /// Notes an allocation or a free in the trace, unless it takes no memory of its own. `stream` is a
     /// reference to the stream's record.
     #[cold]
-    pub(super) fn trace(&self, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u32, stack: StackRef) {
+    pub fn trace(&self, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u32, stack: StackRef) {
         if kind.space() != Space::None {
             let stream = stream.checked_sub(1).and_then(|slot| self.ledger.streams.read(slot));
             trace::note(action, kind, addr, bytes, stream.map_or(0, |stream| stream.handle), self.tid(), stack);

@@ -2,39 +2,39 @@
 
 use super::live::Class;
 use crate::call::Call;
-use crate::graphs::cache::Cache;
-use crate::graphs::instantiate::Made as MadeHandle;
-use crate::graphs::launch::Launched;
 use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
-use crate::vendor;
-use gpumem_abi::types::{Graph, SUCCESS};
+use gpumem_abi::types::{Graph, GraphExec, SUCCESS, Status};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned, Vendor};
 use gpumem_wire::layout::*;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A handle that was made.
+pub struct MadeHandle {
+    pub index: u32,
+    pub handle: GraphExec,
+    pub class: u64,
+    pub counts: [u32; 16],
+    pub source_bytes: u64,
+    /// Whether it has a real exec already: the first of its class.
+    pub resident: bool,
+    /// Estimated instantiate time saved, ns.
+    pub saved_ns: u64,
+}
+
+/// A launch that returned.
+#[derive(Clone, Copy)]
+pub struct Launched {
+    pub status: Status,
+    /// The handle's slot in the ledger.
+    pub slot: u32,
+    /// When it returned.
+    pub at_ns: u64,
+}
 
 impl Shim {
-    /// Makes the graph cache of a vendor.
-    ///
-    /// # Errors
-    /// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
-    pub fn graph_cache(
-        &self,
-        vendor: Vendor,
-        starts: (&'static AtomicUsize, &'static AtomicUsize),
-    ) -> Result<Box<Cache>, Pinned> {
-        if self.settings.graph_cache == 0 {
-            return Err(Pinned::Off);
-        }
-        if !self.trust.graph_cache(vendor) {
-            return Err(Pinned::Verdict);
-        }
-        let calls = vendor::graph_calls(vendor, &self.settings);
-        Cache::new(vendor, calls, &self.settings, starts).map(Box::new).ok_or(Pinned::Room)
-    }
-
     /// Whether handles may be ours now.
     ///
     /// # Errors

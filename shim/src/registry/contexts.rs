@@ -253,7 +253,7 @@ impl Shim {
         primary.filter_map(|handle| Some((handle, self.context_going(vendor, handle)?))).collect()
     }
 
-    pub(super) fn context_field(&self, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
+    pub fn context_field(&self, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
         Some(self.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
     }
 

@@ -5,7 +5,7 @@
 //! * [`live`]: the maps.
 //! * [`sites`]: call stacks and the modules they lie in.
 //! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
-//! * [`pooled`]: what the pool does. [`cached`]: what the graph cache does.
+//! * [`pooled`]: memory under the pool. [`cached`]: handles under the graph cache.
 //! * [`in_graph`]: frees of memory that a live graph refers to.
 //! * [`ran_out`]: who holds what when memory runs out.
 //! * [`reported`]: what the program itself says, by `gpumem.h`.

@@ -13,7 +13,7 @@ pub const HOUSE: House = House {
         &[("hooks", &["hooks"]), ("control", &["control"])],
         // The only place where pool and graphs meet.
         &[("reclaim", &["pool::ladder", "registry::ran_out", "registry::in_graph"])],
-        &[("pool", &["pool", "registry::pooled"]), ("graphs", &["graphs", "registry::cached"])],
+        &[("pool", &["pool"]), ("graphs", &["graphs"])],
         // What the device has done.
         &[("progress", &["progress"])],
         // What is live, who asked for it, and whether anything is recorded.

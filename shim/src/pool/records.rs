@@ -1,0 +1,218 @@
+//! What the pool does, in the records. A block keeps its place in the ledger for as long as it is the pool's, so that a
+//! request that an idle block serves takes no list of places.
+
+use super::block::{Block, SPILLED};
+use super::owner::Owner;
+use crate::call::Call;
+use crate::ledger::table::NO_SLOT;
+use crate::process::clock;
+use crate::process::threads::{self, Local};
+use crate::registry::sites::Made;
+use crate::shim::Shim;
+use crate::trace;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{ALLOC_POOLED, ALLOC_SPILLED, AllocSlot, ContextSlot, StackRef};
+use gpumem_wire::trace::Action;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::*;
+
+fn kind_of(block: &Block) -> AllocKind {
+    if block.has(SPILLED) { AllocKind::Managed } else { AllocKind::Device }
+}
+
+/// An idle block serves a request. `told`: live bytes that the context is to be told of now.
+#[inline]
+pub(super) fn hit(shim: &'static Shim, call: &Call, block: &Block, owner: &'static Owner, bytes: u64, told: i64) {
+    shim.count(counters::POOL_HITS, 1);
+    let stack = shim.site(call.site(), Made::Memory(bytes));
+    listed(shim, block, owner, bytes, stack);
+    add_live(shim, owner, told);
+}
+
+/// A new block serves a request. `taken`: the stack of the call, if that was taken before.
+pub(super) fn miss(
+    shim: &'static Shim,
+    call: &Call,
+    block: &Block,
+    owner: &'static Owner,
+    bytes: u64,
+    taken: Option<StackRef>,
+) {
+    shim.count(counters::POOL_MISSES, 1);
+    block.slot.store(NO_SLOT, Relaxed);
+    let made = Made::Memory(bytes);
+    let stack = match taken.filter(|_| shim.takes_stack(bytes)) {
+        Some(stack) => {
+            shim.led_to(stack, made);
+            stack
+        }
+        None => shim.site(call.site(), made),
+    };
+    listed(shim, block, owner, bytes, stack);
+    if !block.has(SPILLED) {
+        add_live(shim, owner, bytes as i64);
+    }
+}
+
+/// Writes a block's record.
+#[inline]
+fn listed(shim: &'static Shim, block: &Block, owner: &Owner, bytes: u64, stack: StackRef) {
+    let kind = kind_of(block);
+    if let Some(slot) = slot_of(shim, block) {
+        let tid = shim.tid();
+        threads::local(|local| write_live(shim, slot, block, owner, bytes, (local, tid), stack));
+    }
+    shim.count(counters::allocs(kind), 1);
+    shim.count(counters::alloc_bytes(kind), bytes);
+    if trace::on() {
+        shim.trace(Action::Alloc, kind, block.addr.load(Relaxed), bytes, 0, stack);
+    }
+}
+
+/// Writes the record of a block that is the program's, by this thread.
+#[inline(always)]
+pub(super) fn write_live(
+    shim: &Shim,
+    slot: u32,
+    block: &Block,
+    owner: &Owner,
+    bytes: u64,
+    (local, tid): (&Local, u32),
+    stack: StackRef,
+) {
+    shim.ledger.allocs.write(
+        slot,
+        AllocSlot {
+            addr: block.addr.load(Relaxed),
+            bytes,
+            time_ns: clock::now_ns(),
+            context: owner.record(),
+            kind: kind_of(block) as u8,
+            stack,
+            serial: local.serial(|count| shim.registry.serials(count)),
+            tid,
+            tag: shim.tag_of(local),
+            flags: if block.has(SPILLED) { ALLOC_SPILLED } else { ALLOC_POOLED },
+            ..Default::default()
+        },
+    );
+}
+
+/// The place of a block in the ledger, if there is room for it.
+#[inline]
+fn slot_of(shim: &Shim, block: &Block) -> Option<u32> {
+    match block.slot.load(Relaxed) {
+        NO_SLOT => new_slot(shim, block),
+        slot => Some(slot),
+    }
+}
+
+#[cold]
+fn new_slot(shim: &Shim, block: &Block) -> Option<u32> {
+    let slot = shim.ledger.allocs.take();
+    if slot.is_none() {
+        shim.count(counters::DROPPED_RECORDS, 1);
+    }
+    block.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
+    slot
+}
+
+/// A block is not the program's any more.
+#[inline]
+fn unlisted(shim: &Shim, block: &Block) {
+    let kind = kind_of(block);
+    shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
+    shim.count(counters::frees(kind), 1);
+    shim.count(counters::free_bytes(kind), block.asked.load(Relaxed));
+}
+
+/// Notes in the trace that a block is about to be freed: another thread may get its address at once;
+/// or that it was not.
+#[cold]
+pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
+    shim.trace(action, kind_of(block), block.addr.load(Relaxed), block.asked.load(Relaxed), 0, 0);
+}
+
+/// The pool keeps a block that the program freed.
+#[inline]
+pub(super) fn kept(shim: &Shim, block: &Block) {
+    if trace::on() {
+        trace_block(shim, Action::Free, block);
+    }
+    unlisted(shim, block);
+    shim.count(counters::POOL_KEPT, 1);
+}
+
+/// Live bytes came to a context, or went.
+#[inline]
+pub(super) fn add_live(shim: &'static Shim, owner: &'static Owner, bytes: i64) {
+    match bytes {
+        0 => {}
+        1.. => shim.charge(owner.vendor, owner.record(), bytes as u64, clock::now_ns()),
+        _ => shim.discharge(owner.record(), bytes.unsigned_abs()),
+    }
+}
+
+/// A block that was the program's is the driver's again.
+pub(super) fn given_up(shim: &'static Shim, block: &Block, owner: &'static Owner) {
+    unlisted(shim, block);
+    delist(shim, block);
+    ended_bytes(shim, block, owner);
+}
+
+fn ended_bytes(shim: &'static Shim, block: &Block, owner: &'static Owner) {
+    let bytes = -(block.asked.load(Relaxed) as i64);
+    if block.has(SPILLED) {
+        shim.spilled_bytes(owner.record(), bytes);
+    } else {
+        add_live(shim, owner, bytes);
+    }
+}
+
+fn delist(shim: &Shim, block: &Block) {
+    shim.ledger.allocs.clear_if_any(block.slot.swap(NO_SLOT, Relaxed));
+}
+
+/// An idle block is the driver's again.
+pub(super) fn released(shim: &Shim, block: &Block, bytes: u64) {
+    delist(shim, block);
+    shim.count(counters::POOL_RELEASED, 1);
+    shim.count(counters::POOL_RELEASED_BYTES, bytes);
+}
+
+/// A block that is the program's is about to go with its context: another thread may get its address at once.
+pub(super) fn leaves(shim: &Shim, block: &Block) {
+    if trace::on() {
+        trace_block(shim, Action::Free, block);
+    }
+}
+
+/// The context did not end: the block is the program's as before.
+pub(super) fn stays(shim: &Shim, block: &Block) {
+    if trace::on() {
+        trace_block(shim, Action::Unfreed, block);
+    }
+}
+
+/// A block went with its context.
+pub(super) fn lost(shim: &'static Shim, block: &Block, owner: &'static Owner, live: bool) {
+    if live {
+        shim.count(counters::ENDED_WITH_CONTEXT, 1);
+        unlisted(shim, block);
+        ended_bytes(shim, block, owner);
+    }
+    delist(shim, block);
+}
+
+/// What the pool keeps in a context now.
+pub(super) fn idle(shim: &Shim, owner: &Owner, bytes: u64, blocks: u64) {
+    let set = |offset, value| {
+        if let Some(field) = shim.context_field(owner.record(), offset) {
+            field.store(value, Relaxed);
+        }
+    };
+    set(offset_of!(ContextSlot, idle_bytes), bytes);
+    set(offset_of!(ContextSlot, idle_peak_bytes), owner.idle_peak.load(Relaxed).max(bytes));
+    set(offset_of!(ContextSlot, idle_blocks), blocks);
+}
