@@ -1,11 +1,11 @@
 //! The CUDA driver's door: exported `cu*` functions, and the rows by name.
 
+use super::procaddr;
 use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::hooks::{
-    array, capture, context, exec, graph, graph_use, green, host, ipc, memory, peer, procaddr, process, stream, submit,
-    sync, vmm,
+    array, capture, context, exec, graph, graph_use, green, host, ipc, memory, peer, process, stream, submit, sync, vmm,
 };
 use crate::process::regs::Regs;
 use crate::vendor::driver::{Function, HOOKS, N, Thunk, bind_if_loaded, index_at, known};

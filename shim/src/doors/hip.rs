@@ -4,14 +4,13 @@
 //! libamdhip64 calls its own exported names through the global scope and so comes back to us: a
 //! call made inside a call is passed on untouched.
 
+use super::procaddr;
 use super::spare;
 use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::hooks::{
-    array, capture, context, exec, graph, graph_use, host, ipc, memory, procaddr, process, stream, vmm,
-};
+use crate::hooks::{array, capture, context, exec, graph, graph_use, host, ipc, memory, process, stream, vmm};
 use crate::process::regs::Regs;
 pub use crate::vendor::hip_runtime::holds;
 use crate::vendor::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_inside, real};

@@ -24,7 +24,6 @@ pub mod ipc;
 mod launch;
 pub mod memory;
 pub mod peer;
-pub mod procaddr;
 pub mod process;
 pub mod stream;
 pub mod submit;
@@ -40,7 +39,7 @@ use gpumem_wire::kinds::AllocKind;
 ///
 /// # Safety
 /// `out` is the program's out-parameter, which the real function has just written.
-unsafe fn written<T: Copy>(out: *const T) -> Option<T> {
+pub(crate) unsafe fn written<T: Copy>(out: *const T) -> Option<T> {
     // SAFETY: as the caller promises; a driver that accepts NULL leaves nothing to read.
     unsafe { out.as_ref().copied() }
 }

@@ -1,10 +1,10 @@
 //! `cuGetProcAddress`: how every cudart gets the driver's functions, by name, version and flags.
 
-use super::written;
+use super::driver::{self, Row};
+use super::{hip, spare};
 use crate::call::Call;
-use crate::doors::driver::{self, Row};
-use crate::doors::{hip, spare};
 use crate::gate;
+use crate::hooks::written;
 use crate::process::elf;
 use gpumem_abi::NEWEST;
 use gpumem_abi::types::*;
