@@ -26,14 +26,8 @@ impl Call {
         outer.filter(|outer| encloses(outer, &self.regs)).unwrap_or(self.regs)
     }
 
-    /// Keeps books after the real call succeeded; starts the shim if need be.
-    #[inline]
-    pub fn record<R>(&self, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
-        threads::local(|local| local.recorded());
-        gate::record(f)
-    }
-
-    /// Keeps books of something that does not start the shim: failures, frees, attributes.
+    /// Keeps books of something that does not start the shim, as [`crate::start::record`] does: failures, frees,
+    /// attributes.
     #[inline]
     pub fn note<R>(&self, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
         threads::local(|local| local.recorded());
@@ -91,10 +85,4 @@ impl Drop for Anchor {
     fn drop(&mut self) {
         threads::local(|local| local.caller.set(self.outer));
     }
-}
-
-/// A runtime's function made something and the driver's hooks saw nothing of it: calls go past.
-#[cold]
-pub fn unseen(name: &str) {
-    gate::record(|shim| shim.went_past(&format!("{name} reached a driver past the shim")));
 }

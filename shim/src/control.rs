@@ -21,7 +21,6 @@ use gpumem_wire::layout::{ContextSlot, SampleSlot};
 use gpumem_wire::settings::{self, Setting, Stranded, Value};
 use others::Others;
 use socket::Socket;
-pub use socket::path as socket_path;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};

@@ -2,6 +2,7 @@
 //!
 //! What a child of a fork must not have from its parent is on the page that a fork wipes ([`crate::process::wiped`]).
 
+use crate::above::Above;
 use crate::process::cancel::Uncancelled;
 use crate::process::errno::KeepErrno;
 use crate::process::heap;
@@ -33,14 +34,15 @@ pub fn shim() -> Option<&'static Shim> {
 }
 
 /// Keeps books: runs `f` with the shim, starting it if this is the process's first GPU call.
+/// `above`: the rooms that the shim may ask things of.
 ///
 /// `None` if there is no shim, or this thread is keeping books already. A panic in `f` stops the
 /// shim; `errno` stays as it was.
 #[inline]
-pub fn record<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+pub fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     let shim = match shim() {
         Some(shim) => shim,
-        None => start()?,
+        None => start(above)?,
     };
     guarded(shim, f)
 }
@@ -79,7 +81,7 @@ fn set_busy(busy: bool) {
 }
 
 #[cold]
-fn start() -> Option<&'static Shim> {
+fn start(above: &'static dyn Above) -> Option<&'static Shim> {
     if threads::local(|local| local.busy.get()) || disabled() {
         return None;
     }
@@ -93,7 +95,9 @@ fn start() -> Option<&'static Shim> {
             let (doors, initialised) = (process.doors.load(Relaxed), process.initialised.load(Relaxed) != 0);
             let made = {
                 let _uncancelled = Uncancelled::new();
-                stack::with_room(|| catch_unwind(|| Shim::start(doors, initialised)).ok().flatten())
+                stack::with_room(|| {
+                    catch_unwind(AssertUnwindSafe(|| Shim::start(doors, initialised, above))).ok().flatten()
+                })
             };
             set_busy(false);
             match made {

@@ -10,6 +10,7 @@
 //! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the
 //! four functions of `gpumem.h`.
 
+mod above;
 pub mod call;
 pub mod control;
 pub mod doors;
@@ -21,9 +22,11 @@ mod newer;
 pub mod pool;
 pub mod process;
 pub mod progress;
+mod reclaim;
 pub mod registry;
 pub mod shim;
 pub mod stacks;
+mod start;
 pub mod stranded;
 pub mod trace;
 mod trust;

@@ -1,5 +1,6 @@
 //! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
 
+use crate::above::Above;
 use crate::ledger::Ledger;
 use crate::ledger::table::{NO_SLOT, Table};
 use crate::newer::Newer;
@@ -8,12 +9,14 @@ use crate::process::{clock, elf, threads};
 use crate::registry::Registry;
 use crate::registry::reported::Tag;
 use crate::stranded::Stranded;
+use crate::trace;
 use crate::trust::Trust;
-use crate::{control, trace};
 use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State};
 use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
+use gpumem_wire::place::SOCKET_SUFFIX;
 use gpumem_wire::settings::{self, Complaint, Log, Settings, Value};
 use std::ffi::CStr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 const NO_MEMORY: &str = "the process gets no more memory: recording ends here; the program runs on";
@@ -27,6 +30,7 @@ pub struct Shim {
     pub trust: Trust,
     /// What was met that this release does not know.
     pub newer: Newer,
+    pub above: &'static dyn Above,
     default_tag: StrRef,
     /// What is said when there is no more memory to say it with.
     no_memory: StrRef,
@@ -37,8 +41,9 @@ pub struct Shim {
 impl Shim {
     /// Makes the shim; `None`, with one line on stderr, if it cannot keep a ledger.
     ///
-    /// `doors`: those that calls came through so far. `initialised`: the driver's initialisation did.
-    pub fn start(doors: u32, initialised: bool) -> Option<Box<Self>> {
+    /// `doors`: those that calls came through so far. `initialised`: the driver's initialisation did. `above`: whom the
+    /// records may ask.
+    pub fn start(doors: u32, initialised: bool, above: &'static dyn Above) -> Option<Box<Self>> {
         // A panic of ours is contained and reported in the ledger, not printed into the program's
         // stderr by the default hook. This is our copy of std; a Rust program's is not touched.
         std::panic::set_hook(Box::new(|_| {}));
@@ -72,6 +77,7 @@ impl Shim {
             stranded: Stranded::new(&settings),
             trust: Trust::default(),
             newer: Newer::default(),
+            above,
             settings,
             ledger,
             registry,
@@ -259,22 +265,30 @@ impl Shim {
     /// The first context exists: from now on a control thread is no surprise to anyone.
     pub fn context_exists(&'static self) {
         if self.settings.control {
-            control::start(self);
+            self.above.context_exists(self);
         }
+    }
+
+    /// Where the control socket of this process is.
+    pub fn socket_path(&self) -> PathBuf {
+        // A directory's name need not be UTF-8.
+        self.ledger.path.with_extension(SOCKET_SUFFIX.trim_start_matches('.'))
     }
 
     pub fn has_exited(&self) -> bool {
         self.ledger.header().state().load(Relaxed) == State::Exited as u32
     }
 
-    /// The process says goodbye.
-    pub fn exiting(&'static self) {
+    /// The process ends: from here on the driver is not asked what it has.
+    pub fn exiting(&self) {
         self.ledger.header().exited_ns().store(clock::precise_ns(), Relaxed);
         self.ledger.header().state().store_relaxed(State::Exited as u32);
-        // From here on the driver is not asked what it has.
-        crate::pool::all().for_each(|pool| pool.tell_all(self));
+    }
+
+    /// The process says goodbye: nothing is recorded after this.
+    pub fn exited(&self) {
         if self.settings.control {
-            let _ = std::fs::remove_file(control::socket_path(self));
+            let _ = std::fs::remove_file(self.socket_path());
         }
         if self.settings.summary {
             say(&self.registry.summary(&self.ledger));

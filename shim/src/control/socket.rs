@@ -6,29 +6,21 @@
 use crate::process::descriptor::Descriptor;
 use crate::shim::Shim;
 use gpumem_wire::command::MAX_LINE;
-use gpumem_wire::place::SOCKET_SUFFIX;
 use std::io::{self, ErrorKind, Read};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a client may take to say what it wants, all of it.
 const PATIENCE: Duration = Duration::from_millis(200);
-
-/// Where the control socket of this process is.
-pub fn path(shim: &Shim) -> PathBuf {
-    // A directory's name need not be UTF-8.
-    shim.ledger.path.with_extension(SOCKET_SUFFIX.trim_start_matches('.'))
-}
 
 /// The listening socket.
 pub struct Socket(Descriptor);
 
 impl Socket {
     pub fn new(shim: &Shim) -> io::Result<Self> {
-        let path = path(shim);
+        let path = shim.socket_path();
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         // The directory keeps others out; where the user named one that does not, the mode does.

@@ -5,6 +5,7 @@ use super::short;
 use crate::call::{self, Call};
 use crate::gate;
 use crate::process::regs::Regs;
+use crate::start;
 use crate::vendor::c_name;
 use crate::vendor::providers::{LastCaller, Providers};
 use gpumem_abi::types::*;
@@ -59,7 +60,7 @@ macro_rules! emit {
                     if status == SUCCESS && anchor.saw_nothing() {
                         // SAFETY: the out-parameters of a call that succeeded.
                         if unsafe { made_something(stringify!($name), &words) } {
-                            call::unseen(stringify!($name));
+                            start::unseen(stringify!($name));
                         }
                     }
                     status

@@ -5,7 +5,6 @@ use super::class::Class;
 use super::handle::Pending;
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
 use crate::gate;
-use crate::pool;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::device::Visit;
@@ -333,7 +332,7 @@ impl Cache {
     /// Memory of this device is short: what nobody needs now goes, here and in the pool. Whether that was anything.
     pub fn relieve(&self) -> bool {
         self.short_ns.store(clock::now_ns(), Relaxed);
-        let mut anything = pool::ladder::flush_here(self.vendor) > 0;
+        let mut anything = gate::shim().is_some_and(|shim| shim.above.flush_here(self.vendor) > 0);
         let mut rest = Rest::default();
         let here = self.contexts_here();
         let is_here = |real: &Real| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));

@@ -38,7 +38,7 @@ mod refers;
 #[cfg(test)]
 mod tests;
 
-pub use refers::{any_live, may_refer_to, refers_to};
+pub use refers::{may_refer_to, refers_to};
 
 use crate::gate;
 use crate::process::wiped::{self, Place, Word};

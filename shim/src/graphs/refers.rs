@@ -8,11 +8,6 @@ use crate::shim::Shim;
 use crate::vendor::records::Records;
 use std::ops::Range;
 
-/// Whether the process has any graph or executable graph.
-pub fn any_live(shim: &Shim) -> bool {
-    shim.registry.graphs.len() + shim.registry.execs.len() > 0
-}
-
 /// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no
 /// lock: what another thread has in its hands may refer to anything.
 pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {

@@ -3,7 +3,7 @@
 
 use super::{freed, made, written};
 use crate::call::Call;
-use crate::pool::ladder::{self, bounded};
+use crate::reclaim::{self, bounded};
 use crate::registry::live::Class;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
@@ -38,7 +38,7 @@ fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels:
 /// Runs a call that makes an array, if the limit of this process has room for it. What it takes is read from
 /// the program's description only then: without a limit the library reads it first, if at all.
 fn limited(call: &Call, bytes: impl FnOnce() -> usize, real: impl FnMut() -> Status) -> Status {
-    let bytes = if ladder::has_limit(call.vendor) { bytes() } else { 0 };
+    let bytes = if reclaim::has_limit(call.vendor) { bytes() } else { 0 };
     bounded(call, bytes, real)
 }
 

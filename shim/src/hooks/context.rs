@@ -7,6 +7,7 @@ use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
+use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::ContextRef;
@@ -17,7 +18,7 @@ unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device
     threads::context_changes();
     // SAFETY: the program's out-parameter, written if the call succeeded.
     if let Some(ctx) = unsafe { written(ctx) }.filter(|_| status == SUCCESS) {
-        call.record(|shim| shim.context(call.vendor, ctx as u64, Some(device), primary));
+        start::record(|shim| shim.context(call.vendor, ctx as u64, Some(device), primary));
     }
     status
 }

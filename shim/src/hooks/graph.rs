@@ -7,6 +7,7 @@ use crate::graphs;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::progress::activity;
+use crate::start;
 use crate::vendor::{self, graphs::StreamArg};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{GraphOrigin, Pinned, Vendor};
@@ -26,7 +27,7 @@ pub unsafe fn create(
     unsafe {
         let status = real(graph, flags);
         if let Some(graph) = written(graph).filter(|_| status == SUCCESS) {
-            call.record(|shim| shim.graph_made(&call, graph, 0, GraphOrigin::Created));
+            start::record(|shim| shim.graph_made(&call, graph, 0, GraphOrigin::Created));
         }
         status
     }

@@ -11,6 +11,7 @@ use crate::pool;
 use crate::process::lock::lock;
 use crate::process::threads;
 use crate::progress::device;
+use crate::start;
 use crate::vendor::green::{GREENS, Green, stands_for, with};
 use crate::{graphs, vendor};
 use gpumem_abi::types::*;
@@ -35,7 +36,7 @@ pub unsafe fn create(
         let status = real(green, desc, device, flags);
         if let Some(green) = written(green).filter(|_| status == SUCCESS) {
             let made = Green { handle: green as u64, device, context: None, streams: Vec::new() };
-            call.record(|_| lock(&GREENS).push(made));
+            start::record(|_| lock(&GREENS).push(made));
         }
         status
     }
@@ -57,7 +58,7 @@ pub unsafe fn to_context(
             pool::reached_into();
             let device = stands_for(ctx as u64, green);
             // It ends when the primary one does, too.
-            call.record(|shim| shim.context(call.vendor, ctx as u64, device, true));
+            start::record(|shim| shim.context(call.vendor, ctx as u64, device, true));
         }
         status
     }

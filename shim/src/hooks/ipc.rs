@@ -4,6 +4,7 @@ use super::{freed, made, written};
 use crate::call::Call;
 use crate::pool::{self, ask};
 use crate::registry::live::Class;
+use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
@@ -34,7 +35,7 @@ unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr,
     // SAFETY: as the caller promises.
     unsafe {
         let addr = written(ptr).filter(|_| status == SUCCESS);
-        let bytes = addr.and_then(|addr| call.record(|_| vendor::of(call.vendor).allocation_bytes(addr)).flatten());
+        let bytes = addr.and_then(|addr| start::record(|_| vendor::of(call.vendor).allocation_bytes(addr)).flatten());
         made(call, status, AllocKind::IpcImport, class, ptr, bytes.unwrap_or(0) as usize, 0, extra);
     }
     status

@@ -3,9 +3,10 @@
 use super::{freed, made, written};
 use crate::call::Call;
 use crate::pool;
-use crate::pool::ladder::{Reserved, again, bounded, room_for};
+use crate::pool::quota::Reserved;
 use crate::progress::activity;
 use crate::progress::looks;
+use crate::reclaim::{self, again, bounded, room_for};
 use crate::registry::live::Class;
 use crate::stranded;
 use gpumem_abi::types::*;
@@ -42,7 +43,7 @@ unsafe fn alloc_the_long_way(
 ) -> Status {
     // SAFETY: as the caller's.
     unsafe {
-        if let Some(status) = pool::open(call.vendor).and_then(|pool| pool.alloc(&call, real, ptr, bytes)) {
+        if let Some(status) = pool::open(call.vendor).and_then(|pool| reclaim::alloc(pool, &call, real, ptr, bytes)) {
             return status;
         }
         // The pool steps aside; the quota does not, and what is kept is not in the way.

@@ -9,7 +9,7 @@
 //! 4. No extra GPU call is made where the program could see it.
 //!
 //! The shim starts with the first call that succeeds and makes or initialises something
-//! ([`Call::record`](crate::call::Call::record)). Failures and frees are recorded only if it has started.
+//! ([`crate::start::record`]). Failures and frees are recorded only if it has started.
 
 pub mod array;
 mod attributes;
@@ -32,6 +32,7 @@ pub mod vmm;
 
 use crate::call::Call;
 use crate::registry::live::Class;
+use crate::start;
 use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
 use gpumem_wire::kinds::AllocKind;
 
@@ -62,7 +63,7 @@ unsafe fn made(
     if status == SUCCESS {
         // SAFETY: as the caller promises.
         if let Some(addr) = unsafe { written(ptr) } {
-            call.record(|shim| {
+            start::record(|shim| {
                 let stream = if stream == 0 { 0 } else { shim.registry.streams.reference(call.vendor, stream) };
                 shim.allocated(call, class, kind, addr, bytes as u64, stream, extra);
             });

@@ -2,6 +2,7 @@
 
 use crate::call::Call;
 use crate::gate;
+use crate::pool;
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
@@ -17,7 +18,11 @@ pub unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> Status,
 
 /// Says goodbye in the ledger. No driver call: the driver may be gone by now.
 extern "C" fn at_exit() {
-    gate::record_if_started(|shim| shim.exiting());
+    gate::record_if_started(|shim| {
+        shim.exiting();
+        pool::all().for_each(|pool| pool.tell_all(shim));
+        shim.exited();
+    });
 }
 
 #[used]

@@ -2,8 +2,9 @@
 
 use super::{freed, made, written};
 use crate::call::Call;
-use crate::pool::ladder::bounded;
+use crate::reclaim::bounded;
 use crate::registry::live::Class;
+use crate::start;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_int;
@@ -76,7 +77,7 @@ unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut Vm
     }
     // SAFETY: the real function has written it.
     if let Some(handle) = unsafe { written(handle) } {
-        call.record(|shim| shim.vmm_created(call, kind, handle, bytes));
+        start::record(|shim| shim.vmm_created(call, kind, handle, bytes));
     }
 }
 
@@ -150,7 +151,7 @@ pub unsafe fn map(
     // SAFETY: the program's own call.
     let status = unsafe { real(ptr, bytes, offset, handle, flags) };
     if status == SUCCESS {
-        call.record(|shim| shim.vmm_mapped(&call, ptr, bytes as u64, handle));
+        start::record(|shim| shim.vmm_mapped(&call, ptr, bytes as u64, handle));
     }
     status
 }

@@ -8,7 +8,7 @@
 //! * A free: [`give`]. In strict mode it returns when no work uses the block any more, as the driver's free does
 //!   ([`barrier`] waits). In deferred mode it returns at once, and the block waits for an event.
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
-//!   ([`ladder`], which also enforces `GPUMEM_LIMIT`). How they go back: [`back`], [`unhurried`].
+//!   ([`crate::reclaim`]). What may be taken at all (`GPUMEM_LIMIT`): [`quota`]. How they go back: [`back`], [`unhurried`].
 //! * A context that ends takes its blocks with it: [`ends`].
 //! * Questions about memory are answered as if there were no pool: [`ask`].
 //!
@@ -26,9 +26,9 @@ pub mod decay;
 pub mod ends;
 pub mod give;
 mod hit;
-pub mod ladder;
-mod moves;
+pub mod moves;
 pub mod owner;
+pub mod quota;
 mod records;
 pub mod serve;
 pub mod size;

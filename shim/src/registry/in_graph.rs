@@ -1,13 +1,10 @@
 //! `GPUMEM_FREED_IN_GRAPH`: memory that is freed while a live graph refers to it. Launched again, that graph
 //! works on what may be anyone's by then.
 
-use crate::graphs;
 use crate::ledger::table::NO_SLOT;
-use crate::pool;
 use crate::shim::Shim;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Events of one process; the counter counts on.
 const MOST_EVENTS: u64 = 256;
@@ -16,7 +13,7 @@ impl Shim {
     /// A free looks in all live graphs for the memory that goes, whose record is in this slot.
     #[cold]
     pub fn looked_for_in_graphs(&self, addr: u64, bytes: u64, slot: u32) {
-        if !graphs::refers_to(&(addr..addr.saturating_add(bytes))) {
+        if !self.above.graph_refers_to(&(addr..addr.saturating_add(bytes))) {
             return;
         }
         self.count(counters::FREED_IN_GRAPH, 1);
@@ -35,8 +32,8 @@ impl Shim {
     /// The same of a block of the pool, if one begins at this address.
     #[cold]
     pub fn pooled_freed(&self, addr: u64) {
-        if let Some(block) = pool::all().find_map(|pool| pool.map.get(addr)) {
-            self.looked_for_in_graphs(addr, block.asked.load(Relaxed), block.slot.load(Relaxed));
+        if let Some(block) = self.above.block_at(addr) {
+            self.looked_for_in_graphs(addr, block.bytes, block.slot);
         }
     }
 }

@@ -5,7 +5,6 @@
 //! files; the inspector has them.
 
 use crate::call::Call;
-use crate::pool;
 use crate::process::clock;
 use crate::shim::{Shim, say};
 use crate::stacks::modules::{self, Modules};
@@ -132,20 +131,18 @@ impl Shim {
     fn full(&'static self, vendor: Vendor, context: ContextRef) -> Option<Full> {
         let slot = self.context_slot(context)?;
         let device = slot.device as i32;
-        let pool = pool::of(vendor);
         // What threads have not told of yet may make the books ask the device, too.
-        if let Some(pool) = pool.filter(|_| vendor == Vendor::Cuda) {
-            pool.tell_all(self);
-        }
+        let of_pool = self.above.idle_and_limit(self, vendor, device, vendor == Vendor::Cuda);
+        let (idle, limit) = of_pool.unwrap_or((0, 0));
         let may_ask = vendor == Vendor::Cuda && self.registry.streams.capturing() == 0;
         Some(Full {
             context,
             device: slot.device,
             live: self.live_on(vendor, device),
-            idle: pool.map_or(0, |pool| pool.idle_on(device)),
+            idle,
             free: if may_ask { vendor::of(vendor).memory_info() } else { None },
             total: slot.total_bytes,
-            limit: pool.map_or(0, |pool| pool.limit.load(std::sync::atomic::Ordering::Relaxed)),
+            limit,
         })
     }
 

@@ -5,7 +5,6 @@
 //! sites that are known to be no scratch: what the program works with is not in a cache.
 
 use super::sites::Asker;
-use crate::graphs;
 use crate::shim::Shim;
 use crate::stacks::modules;
 use gpumem_wire::counters;
@@ -42,11 +41,11 @@ impl Shim {
 
     /// Whether a live graph may refer to a block that the site's allocator holds.
     pub(super) fn graph_needs(&self, site: &Asker) -> bool {
-        if !graphs::any_live(self) {
+        if self.registry.graphs.len() + self.registry.execs.len() == 0 {
             return false;
         }
         match self.blocks_beside(site) {
-            Some(ranges) => graphs::may_refer_to(self, &ranges),
+            Some(ranges) => self.above.graph_may_refer_to(self, &ranges),
             None => true,
         }
     }

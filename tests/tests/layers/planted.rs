@@ -1,6 +1,6 @@
 //! The check itself: what is planted in a small crate is found, and nothing else is.
 
-use crate::rules::{House, ratchet};
+use crate::rules::House;
 use crate::source::Crate;
 use std::path::Path;
 
@@ -120,18 +120,6 @@ fn the_table_names_every_module_and_no_other() {
     assert_eq!(HOUSE.broken(&all).unwrap_err(), "the table of layers says nothing of: new");
     let (_dir, all) = crate_with(&[("lib.rs", "mod high;\nmod left;\nmod low;\nmod right;\n")]);
     assert_eq!(HOUSE.broken(&all).unwrap_err(), "the table of layers names modules that are not there: {\"low_too\"}");
-}
-
-#[test]
-fn exceptions_may_only_become_fewer() {
-    let (_dir, all) = crate_with(&[("low_too.rs", "use crate::high::high;\nuse crate::left;\n")]);
-    let broken = HOUSE.broken(&all).unwrap();
-    let both = "# why\nlow_too -> high\n\nlow_too -> left\n";
-    assert_eq!(ratchet(&broken, both), Ok(()));
-    let fresh = ratchet(&broken, "low_too -> high\n").unwrap_err();
-    assert_eq!(fresh, "src/low_too.rs:2: bottom may not use left: crate::left (low_too -> left)");
-    let over = ratchet(&broken, &format!("{both}low -> right\n")).unwrap_err();
-    assert_eq!(over, "no longer needed: low -> right");
 }
 
 #[test]

@@ -25,13 +25,6 @@ pub struct Broken {
     other: &'static str,
 }
 
-impl Broken {
-    /// Which file uses which module, without the line: what a list of exceptions is made of.
-    pub fn pair(&self) -> String {
-        format!("{} -> {}", name(&self.used.from), name(&self.used.to))
-    }
-}
-
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Use { file, line, path, .. } = &self.used;
@@ -96,19 +89,4 @@ impl House {
             _ => Err(format!("the table of layers says nothing of: {}", homeless.join(", "))),
         }
     }
-}
-
-/// Holds what is broken against a list of exceptions that may only shrink, one `from -> to` a line.
-///
-/// # Errors
-/// Uses that the list does not have, each with its place; lines of the list that are no longer needed.
-pub fn ratchet(broken: &[Broken], exceptions: &str) -> Result<(), String> {
-    let lines = exceptions.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let allowed: BTreeSet<&str> = lines.collect();
-    let found: BTreeSet<String> = broken.iter().map(Broken::pair).collect();
-    let fresh = broken.iter().filter(|broken| !allowed.contains(broken.pair().as_str()));
-    let fresh = fresh.map(|broken| format!("{broken} ({})", broken.pair()));
-    let over = allowed.iter().filter(|pair| !found.contains(**pair)).map(|pair| format!("no longer needed: {pair}"));
-    let said: Vec<String> = fresh.chain(over).collect();
-    if said.is_empty() { Ok(()) } else { Err(said.join("\n")) }
 }

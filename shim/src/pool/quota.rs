@@ -1,0 +1,116 @@
+//! What this process may take of a device (`GPUMEM_LIMIT`), what it takes, and what of that is idle.
+
+use super::back::LONGEST_WAIT;
+use super::moves::{Moves, Moving, are_still_at};
+use super::owner::Owner;
+use super::{Pool, lock};
+use crate::gate;
+use crate::progress::looks;
+use gpumem_abi::types::Device;
+use gpumem_wire::counters;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+/// Times that idle blocks go back for one request at most.
+pub const FLUSHES: usize = 64;
+
+/// Bytes that the quota has room for, until they are counted.
+pub struct Reserved(Option<(&'static Pool, (Device, u64), Moving<'static>)>);
+
+impl Reserved {
+    /// Where nothing has to be reserved.
+    pub fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let Some((pool, what, _moving)) = &self.0 else { return };
+        let mut reserved = lock(&pool.reserved);
+        if let Some(at) = reserved.iter().position(|reserved| reserved == what) {
+            reserved.swap_remove(at);
+        }
+    }
+}
+
+impl Pool {
+    /// Room that the quota has for so many bytes more, after idle blocks went back if need be: held until these are
+    /// counted.
+    pub fn admits(&'static self, owner: &'static Owner, bytes: u64) -> Option<Reserved> {
+        let limit = self.limit.load(Relaxed);
+        if limit == 0 {
+            return Some(Reserved::none());
+        }
+        for _ in 0..FLUSHES {
+            let Moves { blocks, requests } = owner.moves;
+            let before = [(blocks, blocks.ended()), (requests, requests.ended())];
+            if let Some(reserved) = self.reserve(owner, bytes, limit) {
+                return Some(reserved);
+            }
+            // The bytes of another thread's request stand in `reserved` until that request is recorded, and among the
+            // live bytes from then on. In between they count twice: that refuses too much and never too little, so
+            // the question is asked again once that thread is done.
+            if !self.may_flush(owner)
+                || self.flush(owner.device) == 0 && are_still_at(&before, self.longest_move(owner))
+            {
+                break;
+            }
+        }
+        self.reserve(owner, bytes, limit)
+    }
+
+    fn reserve(&'static self, owner: &'static Owner, bytes: u64, limit: u64) -> Option<Reserved> {
+        let mut reserved = lock(&self.reserved);
+        let of_device: u64 =
+            reserved.iter().filter(|(device, _)| *device == owner.device).map(|(_, bytes)| bytes).sum();
+        let room = limit.checked_sub(self.used(owner).saturating_add(of_device))?;
+        if room < bytes {
+            return None;
+        }
+        reserved.push((owner.device, bytes));
+        Some(Reserved(Some((self, (owner.device, bytes), owner.moves.requests.begin()))))
+    }
+
+    /// Whether idle blocks can go back now: a real free is refused while something captures.
+    pub fn may_flush(&self, owner: &Owner) -> bool {
+        !looks::capturing() || owner.gives_back_at_once()
+    }
+
+    /// How long something may be on its way.
+    pub fn longest_move(&self, owner: &Owner) -> Duration {
+        /// A thread that has to wait for a processor.
+        const DESCHEDULED: Duration = Duration::from_secs(2);
+        if self.deferred || !owner.gives_back_at_once() { LONGEST_WAIT } else { DESCHEDULED }
+    }
+
+    /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
+    #[inline(always)]
+    pub(super) fn moving(&self, owner: &Owner) -> Option<Moving<'static>> {
+        if self.limit.load(Relaxed) == 0 { None } else { Some(owner.moves.blocks.begin()) }
+    }
+
+    /// Device bytes that this process takes of an owner's device, idle ones among them.
+    pub fn used(&self, owner: &'static Owner) -> u64 {
+        let live = gate::shim().map_or(0, |shim| shim.live_on(self.vendor, owner.device));
+        live + self.idle_on(owner.device)
+    }
+
+    /// Idle bytes of a device.
+    pub fn idle_on(&self, device: i32) -> u64 {
+        self.owners().into_iter().filter(|owner| owner.device == device).map(|owner| self.idle(owner)).sum()
+    }
+
+    /// Gives back all idle blocks of a device; how many bytes. What work uses, where a free does not wait for it, stays if
+    /// that work does not end soon.
+    pub fn flush(&'static self, device: i32) -> u64 {
+        let Some(shim) = gate::shim() else { return 0 };
+        self.gather(shim);
+        let of_device = self.owners().into_iter().filter(|owner| owner.device == device);
+        // The context may be another thread's, which ends it: that waits until this is done.
+        let give_back = |owner: &'static Owner| owner.staying().map_or(0, |_staying| self.release_all(owner));
+        let released = of_device.map(give_back).sum();
+        shim.count(counters::POOL_FLUSHES, 1);
+        released
+    }
+}

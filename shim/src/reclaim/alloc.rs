@@ -1,0 +1,92 @@
+//! A request for memory: the pool's idle block, or one more from the driver.
+
+use super::out_of_memory::{obtain, spill};
+use crate::call::Call;
+use crate::pool::Pool;
+use crate::pool::owner::Owner;
+use crate::pool::serve::Found;
+use crate::stranded::{Verdict, Watch};
+use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::settings::{Fill, OomFallback};
+use std::sync::atomic::Ordering::*;
+
+/// Serves a request, by `real` if it has to. `None` if the pool has nothing to do with it.
+///
+/// # Safety
+/// `out` is the program's out-parameter, `real` the real function.
+#[inline]
+pub unsafe fn alloc(
+    pool: &'static Pool,
+    call: &Call,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
+    out: *mut DevicePtr,
+    bytes: usize,
+) -> Option<Status> {
+    if out.is_null() || bytes == 0 {
+        return None;
+    }
+    match call.note(|shim| pool.find(shim, call, bytes as u64))? {
+        Found::Block(block) => {
+            if pool.fill != Fill::None {
+                pool.filled(block);
+            }
+            // SAFETY: the program's out-parameter, which is not NULL.
+            unsafe { out.write(block.addr.load(Relaxed)) };
+            Some(SUCCESS)
+        }
+        // SAFETY: the caller's promise.
+        Found::None(owner, rounded) => Some(unsafe { grow(pool, call, owner, real, out, bytes as u64, rounded) }),
+        Found::Aside => None,
+    }
+}
+
+/// A request that no idle block fits: one more block.
+///
+/// # Safety
+/// As for [`alloc`].
+#[cold]
+unsafe fn grow(
+    pool: &'static Pool,
+    call: &Call,
+    owner: &'static Owner,
+    real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
+    out: *mut DevicePtr,
+    bytes: u64,
+    rounded: u64,
+) -> Status {
+    let life = owner.life();
+    // What a thread kept that has ended meanwhile.
+    if let Some(block) = pool.take_of_ended_threads(owner, rounded) {
+        call.note(|shim| pool.handed_out(shim, call, block, owner, bytes, bytes as i64));
+        // SAFETY: the program's out-parameter, which is not NULL.
+        unsafe { out.write(block.addr.load(Relaxed)) };
+        return SUCCESS;
+    }
+    pool.make_way_for(owner, rounded);
+    let watch = Watch::new(call, bytes, Some(owner.record()));
+    // SAFETY: the real function, with the program's out-parameter: what it leaves there is native's.
+    let mut ask = |bytes: u64| unsafe { real(out, bytes as usize) };
+    let got = match watch.verdict {
+        Verdict::Refuse => return NO_MEMORY,
+        Verdict::Spill => spill(call, owner, bytes, OomFallback::Managed),
+        Verdict::Nothing if pool.managed && watch.is_pool_growth(call) => {
+            spill(call, owner, bytes, OomFallback::Managed)
+        }
+        Verdict::Nothing => Err(NO_MEMORY),
+    };
+    let mut room = None;
+    match got.or_else(|_| obtain(pool, call, owner, rounded, bytes, &mut ask, &mut room)) {
+        Ok(obtained) => {
+            // SAFETY: the program's out-parameter, which is not NULL.
+            let addr = unsafe { obtained.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
+            pool.adopt(call, (owner, life), addr, obtained, &watch);
+            SUCCESS
+        }
+        Err(status) => {
+            watch.answered(call, status, 0);
+            call.note(|shim| shim.allocation_failed(call, AllocKind::Device, bytes, status));
+            status
+        }
+    }
+}

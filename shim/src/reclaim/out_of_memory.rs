@@ -1,0 +1,185 @@
+//! What is done before an allocation runs out: everything idle goes back, then memory of graphs, then, where the user
+//! allows it, the allocation is placed outside of the device's memory.
+
+use crate::call::Call;
+use crate::pool::block::{HOST, MANAGED};
+use crate::pool::moves::are_still_at;
+use crate::pool::owner::Owner;
+use crate::pool::quota::{FLUSHES, Reserved};
+use crate::pool::serve::Obtained;
+use crate::pool::{self, Pool};
+use crate::progress::looks;
+use crate::{graphs, vendor};
+use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::settings::OomFallback;
+use std::sync::atomic::Ordering::*;
+
+/// Asks for a block of `rounded` bytes until there is nothing more to try, then for one of `asked`. `room`: to be held
+/// until they are counted.
+///
+/// # Errors
+/// The driver's, or its code for no memory at the quota.
+pub(super) fn obtain(
+    pool: &'static Pool,
+    call: &Call,
+    owner: &'static Owner,
+    rounded: u64,
+    asked: u64,
+    real: &mut dyn FnMut(u64) -> Status,
+    room: &mut Option<Reserved>,
+) -> Result<Obtained, Status> {
+    let mut status = OUT_OF_MEMORY;
+    let mut bytes = rounded;
+    *room = pool.admits(owner, bytes);
+    if room.is_none() && asked < rounded {
+        bytes = asked;
+        *room = pool.admits(owner, bytes);
+    }
+    if room.is_some() {
+        status = until_there_is_room(pool, owner, bytes, None, &mut || real(bytes));
+        // A few more than were asked for are what does not fit.
+        if status == OUT_OF_MEMORY && asked < bytes {
+            bytes = asked;
+            status = real(bytes);
+        }
+        // HIP has the answer of the last call as the thread's last error: that has to be this one's.
+        if status == OUT_OF_MEMORY && (relieve_graphs(owner) || pool.vendor == Vendor::Hip) {
+            status = real(bytes);
+        }
+        if status != OUT_OF_MEMORY {
+            return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
+        }
+    } else {
+        call.note(|shim| shim.limit_refused(asked));
+    }
+    if let Ok(obtained) = spill(call, owner, asked, pool.fallback) {
+        return Ok(obtained);
+    }
+    Err(status)
+}
+
+/// Asks for so many bytes until there are some, or nothing more to give back. `first`: what the driver said just now.
+fn until_there_is_room(
+    pool: &'static Pool,
+    owner: &'static Owner,
+    bytes: u64,
+    mut first: Option<Status>,
+    real: &mut dyn FnMut() -> Status,
+) -> Status {
+    let mut status = OUT_OF_MEMORY;
+    // Other threads take what one gives back, and give back what another one looks for.
+    for _ in 0..FLUSHES {
+        let blocks = &owner.moves.blocks;
+        let before = blocks.ended();
+        status = first.take().unwrap_or_else(&mut *real);
+        // Without anything to give back, or enough of it, what the driver said is the answer.
+        if status != OUT_OF_MEMORY
+            || !make_room(pool, owner, bytes) && are_still_at(&[(blocks, before)], pool.longest_move(owner))
+        {
+            break;
+        }
+    }
+    status
+}
+
+/// Gives back all that is idle, where so many bytes may fit then. Whether that was anything.
+fn make_room(pool: &'static Pool, owner: &'static Owner, bytes: u64) -> bool {
+    pool.may_flush(owner) && may_fit(pool, owner, bytes) && pool.flush(owner.device) > 0
+}
+
+/// Whether so many bytes could be had if all that is idle went back, as far as is known.
+fn may_fit(pool: &'static Pool, owner: &'static Owner, bytes: u64) -> bool {
+    let info = owner.within(|| vendor::of(pool.vendor).memory_info());
+    info.is_none_or(|(free, _)| free + pool.idle_on(owner.device) >= bytes)
+}
+
+/// Places an allocation outside of the device's memory.
+///
+/// # Errors
+/// The driver's; its code for no memory where that is not allowed.
+pub(super) fn spill(call: &Call, owner: &'static Owner, bytes: u64, to: OomFallback) -> Result<Obtained, Status> {
+    if to == OomFallback::None {
+        return Err(OUT_OF_MEMORY);
+    }
+    let place = || match to {
+        OomFallback::None => Err(OUT_OF_MEMORY),
+        OomFallback::Managed => match owner.calls.managed(owner.device, bytes as usize) {
+            Ok(addr) => Ok((addr, MANAGED)),
+            // Devices that cannot share managed memory with a running host use host memory.
+            Err(_) => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
+        },
+        OomFallback::Host => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
+    };
+    let (addr, flags) = owner.within(place)?;
+    call.note(|shim| shim.spilled(call, bytes));
+    Ok(Obtained { addr: Some(addr), bytes, flags })
+}
+
+/// Gives back what graphs hold that nobody needs now; whether that was anything.
+fn relieve_graphs(owner: &Owner) -> bool {
+    graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.relieve()))
+}
+
+/// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
+pub fn flush_here(vendor: Vendor) -> u64 {
+    match (pool::of(vendor), vendor::of(vendor).current_device()) {
+        (Some(pool), Some(device)) => pool.flush(device),
+        _ => flush_all(vendor),
+    }
+}
+
+/// Gives back all idle blocks of a vendor's devices; how many bytes.
+fn flush_all(vendor: Vendor) -> u64 {
+    let Some(pool) = pool::of(vendor) else { return 0 };
+    let mut devices: Vec<i32> = pool.owners().iter().map(|owner| owner.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices.into_iter().map(|device| pool.flush(device)).sum()
+}
+
+/// Whether a vendor's devices have a limit for this process.
+pub fn has_limit(vendor: Vendor) -> bool {
+    pool::of_limited(vendor).is_some_and(|pool| pool.limit.load(Relaxed) != 0)
+}
+
+/// A pool, and the owner of this thread's context there.
+fn of_thread(call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Owner)> {
+    let pool = pool?;
+    Some((pool, call.note(|shim| pool.owner_of_thread(shim)).flatten()?))
+}
+
+/// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
+pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
+    let limited = pool::of_limited(call.vendor).filter(|pool| pool.limit.load(Relaxed) != 0);
+    let Some((pool, owner)) = of_thread(call, limited) else { return Some(Reserved::none()) };
+    let room = pool.admits(owner, bytes);
+    if room.is_none() {
+        call.note(|shim| shim.limit_refused(bytes));
+    }
+    room
+}
+
+/// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
+/// all that is idle went back, if there is no memory.
+pub fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> Status {
+    let Some(_room) = room_for(call, bytes as u64) else { return OUT_OF_MEMORY };
+    again(call, bytes, real)
+}
+
+/// Runs a call that takes so many bytes of the device; again, after all that is idle went back, if there is no memory.
+pub fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
+    let status = real();
+    if status != OUT_OF_MEMORY {
+        return status;
+    }
+    match of_thread(call, pool::of(call.vendor)) {
+        Some((pool, owner)) => {
+            let status = until_there_is_room(pool, owner, bytes as u64, Some(status), &mut real);
+            // As in `obtain`.
+            if status == OUT_OF_MEMORY && call.vendor == Vendor::Hip { real() } else { status }
+        }
+        None if !looks::capturing() && flush_all(call.vendor) > 0 => real(),
+        None => status,
+    }
+}
