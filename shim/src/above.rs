@@ -1,8 +1,8 @@
-//! What the records ask of the rooms above them. Those rooms answer by a trait that is theirs to keep
-//! ([`crate::start`]); the records know none of their types.
+//! What the records ask of the rooms above them. The records define the trait, and [`crate::start`] implements it: no
+//! type of those rooms is known here.
 //!
-//! Nothing of this is asked on the way of a call that is served at once: memory ran out, is looked for in graphs, or
-//! the first context exists.
+//! A call that is served at once asks nothing of this. It is asked when memory ran out, when freed memory is looked for
+//! in graphs, and when the first context exists.
 
 use crate::shim::Shim;
 use gpumem_abi::types::Device;

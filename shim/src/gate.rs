@@ -137,7 +137,7 @@ pub fn stop(shim: &'static Shim, why: &str) {
 ///
 /// It is called inside of the allocator: no lock is taken, and whatever is under way on this thread goes on.
 #[cold]
-pub fn out_of_memory() {
+fn out_of_memory() {
     let Some(process) = wiped::known_numbers() else { return };
     process.stage.store(OFF, Release);
     if let Some(shim) = SHIM.take() {

@@ -53,13 +53,13 @@ fn open_is_never_quiet(threads: [usize; 2]) {
         let before = open.load(Relaxed) as u64;
         // As a reader that has looked at anything else of the program's.
         fence(SeqCst);
-        if let Some(total) = counts.quiet() {
+        if let Some(total) = counts.if_none_open() {
             assert!(total >= before, "{total} where {before} were seen to have begun");
         }
         for worker in workers {
             worker.join().unwrap();
         }
-        assert_eq!((counts.quiet(), counts.quiet_within(0)), (Some(2), Some(2)));
+        assert_eq!((counts.if_none_open(), counts.if_none_open_but_of(0)), (Some(2), Some(2)));
     });
 }
 
@@ -88,7 +88,7 @@ fn one_sees_the_other() {
         };
         said.store(1, Relaxed);
         // The reader's own fence comes between this and its look at what has begun.
-        let quiet = counts.quiet();
+        let quiet = counts.if_none_open();
         let seen = worker.join().unwrap();
         assert!(seen == 1 || quiet != Some(0), "submitted unseen, and did not see");
     });
@@ -110,9 +110,9 @@ fn what_came_before_is_counted() {
         if flag.load(Acquire) == 1 {
             // Without a fence of the reader's.
             assert!(counts.begun() >= 1);
-            assert_ne!(counts.quiet(), Some(0));
+            assert_ne!(counts.if_none_open(), Some(0));
         }
         worker.join().unwrap();
-        assert_eq!(counts.quiet(), Some(2));
+        assert_eq!(counts.if_none_open(), Some(2));
     });
 }

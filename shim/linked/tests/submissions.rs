@@ -91,10 +91,10 @@ unsafe extern "C-unwind" fn inside(row: c_int, words: *const u64, len: c_int) ->
     if row < 0 {
         // From many threads: only counts.
         INSIDE.fetch_add(1, SeqCst);
-        QUIET_INSIDE.fetch_add(activity::quiet().is_some().into(), SeqCst);
+        QUIET_INSIDE.fetch_add(activity::submissions_if_none_open().is_some().into(), SeqCst);
         return SUCCESS;
     }
-    QUIET_INSIDE.store(activity::quiet().is_some().into(), SeqCst);
+    QUIET_INSIDE.store(activity::submissions_if_none_open().is_some().into(), SeqCst);
     // SAFETY: the generated function's array.
     let words = unsafe { std::slice::from_raw_parts(words, len as usize) };
     *CALLED.lock().unwrap() = (row as usize, words.to_vec());
@@ -249,7 +249,7 @@ fn named(name: &str) -> usize {
 }
 
 fn quiet() -> u64 {
-    activity::quiet().expect("nothing is under way")
+    activity::submissions_if_none_open().expect("nothing is under way")
 }
 
 /// What `cuGetProcAddress` answers.
@@ -393,9 +393,9 @@ fn unknown_ones_end_the_counting_when_called() {
     // SAFETY: they have this type.
     let sum = |at| unsafe { std::mem::transmute::<usize, Sum>(at) }(1, 20, 300, 4000, 50000, 600000, 7000000, 80000000);
     let answer = sum(plain);
-    assert!(activity::countable() && activity::quiet().is_some(), "its name says that it only asks");
+    assert!(activity::countable() && activity::submissions_if_none_open().is_some(), "its name says that it only asks");
     assert_eq!(sum(functions[which]), answer);
-    assert!(!activity::countable() && activity::quiet().is_none());
+    assert!(!activity::countable() && activity::submissions_if_none_open().is_none());
 }
 
 /// The types of the table whose size is another machine's business are as C has them here.

@@ -36,7 +36,7 @@ macro_rules! emit {
                     let regs = Regs::of_caller();
                     let words = [$($arg.word()),*];
                     // SAFETY: the program's own call, with its arguments.
-                    if unsafe { is_short(Function::$name, regs, &words) } {
+                    if unsafe { serve_short(Function::$name, regs, &words) } {
                         return SUCCESS;
                     }
                     let real = real(regs.pc as usize, Function::$name as usize);
@@ -130,9 +130,9 @@ unsafe fn made_something(name: &str, words: &[usize]) -> bool {
     out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
 }
 
-/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`short`]).
+/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`short`]); whether it did.
 #[inline(always)]
-unsafe fn is_short(function: Function, regs: Regs, words: &[usize]) -> bool {
+unsafe fn serve_short(function: Function, regs: Regs, words: &[usize]) -> bool {
     let call = Call::new(Vendor::Cuda, regs);
     match (function, words) {
         // SAFETY: the program's out-parameter.

@@ -6,7 +6,7 @@
 //! has no such nodes, but takes the host four times as long as a retarget.
 
 use super::cache::{Cache, Work};
-use super::choose::{MAX_TRIES, Rest};
+use super::choose::{IdleDevices, MAX_TRIES};
 use super::class::Class;
 use super::real::{Lane, Lease, Real};
 use crate::gate;
@@ -43,7 +43,7 @@ impl Cache {
         (lane, counts): (Lane, bool),
         bytes: (u64, u64),
         work: &mut Work,
-        rest: &mut Rest,
+        idle_devices: &mut IdleDevices,
     ) -> Option<Lease> {
         let oldest = *ours.first()?;
         let takes = BEHIND * class.instantiate_ns.load(Relaxed);
@@ -59,7 +59,7 @@ impl Cache {
         let goes = |real: &&'static Real| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
         let mut others: Vec<_> = all.into_iter().filter(goes).collect();
         others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.worn.load(Relaxed)));
-        let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, rest))?;
+        let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, idle_devices))?;
         self.end_idle(idle, true);
         if !self.reserve(bytes, false) {
             return None;

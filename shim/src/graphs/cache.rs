@@ -55,9 +55,9 @@ pub struct Cache {
     pub fold: bool,
     /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
     closed: AtomicU8,
-    /// Captures that are about to begin, and looks at streams that none may meet.
+    /// Captures that are about to begin, and queries of streams that no capture may meet.
     pub beginning: AtomicU32,
-    pub looking: AtomicU32,
+    pub querying: AtomicU32,
     /// Threads that destroy graphs which nothing refers to any more.
     pub ending: AtomicU32,
     /// Execs that no handle can use and that may still run.
@@ -176,7 +176,7 @@ impl Cache {
             doomed: AtomicU32::new(0),
             going: AtomicU32::new(0),
             making: AtomicU32::new(0),
-            looking: AtomicU32::new(0),
+            querying: AtomicU32::new(0),
             pressed: AtomicBool::new(false),
             inner: Mutex::default(),
             tending: Mutex::default(),

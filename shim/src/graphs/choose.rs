@@ -53,17 +53,18 @@ pub struct Idle {
     _visit: Visit,
 }
 
-/// Whether devices rest, while execs are chosen: of one that does not, or cannot be asked, it is not asked again.
+/// Whether devices are idle, asked while an exec is chosen. One that is not, or that cannot be asked, is not asked
+/// again.
 #[derive(Default)]
-pub struct Rest(Vec<(u64, Option<bool>)>);
+pub struct IdleDevices(Vec<(u64, Option<bool>)>);
 
-impl Rest {
+impl IdleDevices {
     /// `None` where nothing tells.
     fn of(&mut self, vendor: Vendor, context: u64) -> Option<bool> {
         if let Some((_, heard)) = self.0.iter().find(|(of, _)| *of == context) {
             return *heard;
         }
-        let heard = device::rests(vendor, context);
+        let heard = device::is_idle(vendor, context);
         if heard != Some(true) {
             self.0.push((context, heard));
         }
@@ -104,7 +105,7 @@ impl Cache {
     /// this same lane.
     ///
     /// The handle that had it remembers the launch that may still run.
-    fn take(&self, real: &'static Real, class: usize, lane: Lane, rest: &mut Rest) -> Option<Lease> {
+    fn take(&self, real: &'static Real, class: usize, lane: Lane, idle_devices: &mut IdleDevices) -> Option<Lease> {
         let mut lease = real.lease()?;
         // Since it was chosen it may have gone, and another been made in its place.
         let its = real.class.load(Relaxed);
@@ -126,7 +127,9 @@ impl Cache {
             NOWHERE => false,
             _ if self.is_over(&mut lease, last) => false,
             // On a stream that is gone, or is another thread's: if the device does nothing, nor does it.
-            _ if self.nothing_tells(real, last) && rest.of(self.vendor, real.context.load(Relaxed)) == Some(true) => {
+            _ if self.nothing_tells(real, last)
+                && idle_devices.of(self.vendor, real.context.load(Relaxed)) == Some(true) =>
+            {
                 false
             }
             _ if last != lane || last == LOST || !self.calls.ways().outlived => return None,
@@ -157,15 +160,15 @@ impl Cache {
     /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
     /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
     /// wait for the program.
-    pub fn take_idle(&self, real: &'static Real, rest: &mut Rest) -> Option<Idle> {
+    pub fn take_idle(&self, real: &'static Real, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let visit = Visit::begin(context)?;
         // Where nothing tells, it is as with all others.
-        if may_wait(real) && !rest.of(self.vendor, context).unwrap_or(true) {
+        if may_wait(real) && !idle_devices.of(self.vendor, context).unwrap_or(true) {
             return None;
         }
         // Meanwhile another may have been made in its place.
-        let lease = self.take(real, 0, LOST, rest).filter(|_| real.is_in(context))?;
+        let lease = self.take(real, 0, LOST, idle_devices).filter(|_| real.is_in(context))?;
         Some(Idle { lease, _visit: visit })
     }
 
@@ -229,14 +232,14 @@ impl Cache {
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
         let cold = |real: &&'static Real| idle_ns != 0 && age(real) > idle_ns;
         let ours = if class.shared { self.first_candidates(key) } else { Vec::new() };
-        let (mut tries, mut rest) = (MAX_TRIES, Rest::default());
-        let mut attempt = |real: &'static Real, rest: &mut Rest| {
+        let (mut tries, mut idle_devices) = (MAX_TRIES, IdleDevices::default());
+        let mut attempt = |real: &'static Real, idle_devices: &mut IdleDevices| {
             tries = tries.checked_sub(1)?;
             let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
-            self.take(real, key, lane, rest).map(|lease| (lease, found))
+            self.take(real, key, lane, idle_devices).map(|lease| (lease, found))
         };
         let parked = self.parked_first(&ours, lane);
-        if let Some(lease) = parked.into_iter().find_map(|real| attempt(real, &mut rest)) {
+        if let Some(lease) = parked.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
             return Ok(lease);
         }
         let bytes = self.estimate(&class.shape);
@@ -248,7 +251,7 @@ impl Cache {
                 return Ok((lease, Found::New));
             }
         }
-        if let Some(lease) = ours.iter().copied().filter(cold).find_map(|real| attempt(real, &mut rest)) {
+        if let Some(lease) = ours.iter().copied().filter(cold).find_map(|real| attempt(real, &mut idle_devices)) {
             return Ok(lease);
         }
         if self.reserve(bytes, false) {
@@ -261,23 +264,23 @@ impl Cache {
         // pause; then our own oldest; then anyone's.
         let goes = |real: &Real| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
         let cold_other = self.first_of_all(|real| of_others(real) && goes(real));
-        if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut rest)) {
+        if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut idle_devices)) {
             self.end_idle(idle, true);
             if self.reserve(bytes, false) {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
         }
-        if let Some(lease) = self.make_anew(class, &ours, (lane, counts), bytes, work, &mut rest) {
+        if let Some(lease) = self.make_anew(class, &ours, (lane, counts), bytes, work, &mut idle_devices) {
             return Ok((lease, Found::New));
         }
-        if let Some((mut lease, found)) = ours.iter().copied().find_map(|real| attempt(real, &mut rest)) {
+        if let Some((mut lease, found)) = ours.iter().copied().find_map(|real| attempt(real, &mut idle_devices)) {
             // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a
             // few more than there are execs would else all lose theirs before they come again.
             lease.body().stays = !counts;
             return Ok((lease, found));
         }
         for real in self.candidates(0).into_iter().filter(|real| of_others(real)).take(MAX_TRIES) {
-            if let Some(idle) = self.take_idle(real, &mut rest) {
+            if let Some(idle) = self.take_idle(real, &mut idle_devices) {
                 self.end_idle(idle, true);
                 if self.reserve(bytes, false) {
                     return self.make(class, bytes, work).map(|lease| (lease, Found::New));
@@ -300,13 +303,13 @@ impl Cache {
             return;
         }
         let old = self.first_of_all(|real| real.class.load(Relaxed) != key && unwanted(real, age(real), idle_ns));
-        if let Some(idle) = old.and_then(|real| self.take_idle(real, &mut Rest::default())) {
+        if let Some(idle) = old.and_then(|real| self.take_idle(real, &mut IdleDevices::default())) {
             self.end_idle(idle, true);
         }
         self.parked_go();
     }
 
-    /// Back under the bounds after they were exceeded, right after a launch: by what needs no rest.
+    /// Back under the bounds after they were exceeded, right after a launch: by what needs no idle device.
     pub fn settle_busy(&self) {
         self.settle_with(|real| !may_wait(real));
     }
@@ -318,12 +321,12 @@ impl Cache {
     }
 
     fn settle_with(&self, may_go: fn(&Real) -> bool) {
-        let mut rest = Rest::default();
+        let mut idle_devices = IdleDevices::default();
         for real in self.candidates(0).into_iter().filter(|real| may_go(real)) {
             if !self.over_bound() {
                 return;
             }
-            if let Some(idle) = self.take_idle(real, &mut rest) {
+            if let Some(idle) = self.take_idle(real, &mut idle_devices) {
                 self.end_idle(idle, true);
             }
         }
@@ -333,11 +336,11 @@ impl Cache {
     pub fn relieve(&self) -> bool {
         self.short_ns.store(clock::now_ns(), Relaxed);
         let mut anything = gate::shim().is_some_and(|shim| shim.above.flush_here(self.vendor) > 0);
-        let mut rest = Rest::default();
+        let mut idle_devices = IdleDevices::default();
         let here = self.contexts_here();
         let is_here = |real: &Real| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
         for real in self.candidates(0).into_iter().filter(|real| is_here(real)) {
-            if let Some(idle) = self.take_idle(real, &mut rest) {
+            if let Some(idle) = self.take_idle(real, &mut idle_devices) {
                 self.end_idle(idle, true);
                 anything = true;
             }

@@ -144,7 +144,7 @@ impl Cache {
     fn mark(&self, lease: &mut Lease, to: StreamArg, context: u64) -> bool {
         let body = lease.body();
         let event = body.event.take();
-        match self.undisturbed(to, || true, || self.mark_in(context, event, to)) {
+        match self.unless_capturing(to, || true, || self.mark_in(context, event, to)) {
             Some(marked) => {
                 body.event = marked;
                 marked.is_some()
@@ -359,7 +359,7 @@ impl Cache {
             // Its next launch has to wait for this one, whatever exec it gets.
             // That matters more than whose the event is.
             let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
-            if let Some(event) = self.undisturbed(to, || true, mark).flatten() {
+            if let Some(event) = self.unless_capturing(to, || true, mark).flatten() {
                 self.has_to_wait(handle, Pending { event, lane });
             }
         }

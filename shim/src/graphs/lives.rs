@@ -140,9 +140,9 @@ impl Cache {
     /// since another stream may get the handle. While the answer lives, no stream is looked at.
     #[must_use = "until the stream is destroyed nobody may look at it"]
     pub fn stream_going(&self, stream: Stream) -> Raised<'_> {
-        let no_looks = self.no_more_looks();
+        let no_queries = self.no_more_queries();
         self.relaxed(|| self.leave_stream(StreamArg::new(stream, false)));
-        no_looks
+        no_queries
     }
 
     fn leave_stream(&self, to: StreamArg) {
@@ -246,13 +246,13 @@ impl Cache {
     /// capture has begun and is counted, or was refused.
     #[must_use = "until the capture is counted nobody may look at its stream"]
     pub fn capture_begins(&self) -> Raised<'_> {
-        self.no_more_looks()
+        self.no_more_queries()
     }
 
-    /// Keeps threads from looking at streams, and waits for those that do.
-    fn no_more_looks(&self) -> Raised<'_> {
+    /// Keeps threads from querying streams, and waits for those that do.
+    fn no_more_queries(&self) -> Raised<'_> {
         let beginning = Raised::new(&self.beginning);
-        wait_for(|| (self.looking.load(SeqCst) == 0).then_some(()));
+        wait_for(|| (self.querying.load(SeqCst) == 0).then_some(()));
         beginning
     }
 }

@@ -1,7 +1,7 @@
 //! A real exec is made, and destroyed.
 
 use super::cache::{Cache, Work, to_go};
-use super::choose::Rest;
+use super::choose::IdleDevices;
 use super::class::{Class, Shape, Template};
 use super::instantiate::Recipe;
 use super::launch::INVALID;
@@ -173,10 +173,10 @@ impl Cache {
         if self.doomed.load(Relaxed) == 0 {
             return;
         }
-        let mut rest = Rest::default();
+        let mut idle_devices = IdleDevices::default();
         for real in self.reals().into_iter().filter(|real| real.doomed.load(Relaxed)) {
             self.in_context_of(real, || {
-                if let Some(idle) = self.take_idle(real, &mut rest).filter(|_| real.doomed.load(Relaxed)) {
+                if let Some(idle) = self.take_idle(real, &mut idle_devices).filter(|_| real.doomed.load(Relaxed)) {
                     self.end_idle(idle, false);
                 }
             });

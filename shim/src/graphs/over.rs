@@ -25,7 +25,7 @@ impl Cache {
         }
         let stream = real::stream_of(last)?;
         let context = real.context.load(Relaxed);
-        self.undisturbed(stream, || is_on(real, last), || self.mark_in(context, None, stream)).flatten()
+        self.unless_capturing(stream, || is_on(real, last), || self.mark_in(context, None, stream)).flatten()
     }
 
     /// Leaves an event behind the last launch of an exec that its handle leaves, so that it can be told when that is
@@ -57,18 +57,18 @@ impl Cache {
         }
         let Some(stream) = real::stream_of(lane) else { return false };
         let real = lease.real();
-        self.undisturbed(stream, || is_on(real, lane), || self.calls.idle(stream)).unwrap_or(false)
+        self.unless_capturing(stream, || is_on(real, lane), || self.calls.idle(stream)).unwrap_or(false)
     }
 
     /// Runs a look at a stream, or leaves an event on it, if the stream is `there` and that disturbs no capture.
     /// Captures that begin, and whoever destroys the stream, wait for it.
-    pub(super) fn undisturbed<R>(
+    pub(super) fn unless_capturing<R>(
         &self,
         stream: StreamArg,
         there: impl FnOnce() -> bool,
         look: impl FnOnce() -> R,
     ) -> Option<R> {
-        let _looking = Raised::new(&self.looking);
+        let _querying = Raised::new(&self.querying);
         let free = self.beginning.load(SeqCst) == 0 && there() && self.may_ask(stream);
         free.then(look)
     }

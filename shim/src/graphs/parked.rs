@@ -2,7 +2,7 @@
 //! that nobody wants. Those used last serve first, so that others go cold.
 
 use super::cache::{Cache, Inner};
-use super::choose::Rest;
+use super::choose::IdleDevices;
 use super::needed::Need;
 use super::real::{Lane, Real};
 use crate::process::clock;
@@ -60,14 +60,14 @@ impl Cache {
         if !self.has_too_many() {
             return 0;
         }
-        let mut rest = Rest::default();
+        let mut idle_devices = IdleDevices::default();
         let oldest = self.candidates(0).into_iter().take_while(|real| real.owner.load(Relaxed) == 0);
-        let goes = |real: &&'static Real| self.has_too_many() && self.goes(real, &mut rest);
+        let goes = |real: &&'static Real| self.has_too_many() && self.goes(real, &mut idle_devices);
         oldest.take(ASKED).filter(goes).take(AT_A_TIME).count()
     }
 
-    fn goes(&self, real: &'static Real, rest: &mut Rest) -> bool {
-        let idle = self.take_idle(real, rest);
+    fn goes(&self, real: &'static Real, idle_devices: &mut IdleDevices) -> bool {
+        let idle = self.take_idle(real, idle_devices);
         let goes = idle.is_some();
         if let Some(idle) = idle {
             self.end_idle(idle, true);
@@ -92,10 +92,10 @@ impl Cache {
         let _ = self.relaxed(|| {
             super::contained(self, || {
                 self.sweep();
-                let mut rest = Rest::default();
+                let mut idle_devices = IdleDevices::default();
                 for real in self.candidates(0) {
                     // Somebody else's context is left alone as soon as it ends.
-                    let goes = || due(real) && self.goes(real, &mut rest);
+                    let goes = || due(real) && self.goes(real, &mut idle_devices);
                     gone += usize::from(self.in_context_of(real, goes) == Some(true));
                 }
             })

@@ -1,7 +1,7 @@
 //! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
 
 use super::cache::{Cache, Work};
-use super::choose::Rest;
+use super::choose::IdleDevices;
 use super::class::{Class, Shape, Template};
 use super::handle::{Body, Pending};
 use super::launch::INVALID;
@@ -202,7 +202,7 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static Real)
 
 /// As a thread that wants room: whether it got the exec and destroyed it.
 fn evict(cache: &Cache, real: &'static Real) -> bool {
-    cache.take_idle(real, &mut Rest::default()).map(|idle| cache.end_idle(idle, true)).is_some()
+    cache.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.end_idle(idle, true)).is_some()
 }
 
 /// As a thread that destroys the context.
@@ -238,17 +238,17 @@ fn what_a_call_was_made_within_is_put_back_when_the_call_unwinds() {
     let stream = StreamArg::new(0x70 as Stream, false);
     unwinds(&|| {
         let there = || resume_unwind(Box::new(7));
-        cache.undisturbed(stream, there, || ());
+        cache.unless_capturing(stream, there, || ());
     });
     unwinds(&|| {
-        let _no_looks = cache.capture_begins();
+        let _no_queries = cache.capture_begins();
         throws();
     });
     unwinds(&|| {
-        let _no_looks = cache.stream_going(stream.stream);
+        let _no_queries = cache.stream_going(stream.stream);
         throws();
     });
-    assert_eq!((cache.looking.load(SeqCst), cache.beginning.load(SeqCst)), (0, 0));
+    assert_eq!((cache.querying.load(SeqCst), cache.beginning.load(SeqCst)), (0, 0));
 }
 
 #[test]

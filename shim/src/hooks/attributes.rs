@@ -1,6 +1,6 @@
 //! Attributes that nobody knows: which graphs have them ([`given`]), and that they were met ([`newer`]).
 
-use crate::progress::looks;
+use crate::progress::queries;
 use crate::vendor::given;
 use crate::{gate, newer};
 use gpumem_abi::types::*;
@@ -25,7 +25,7 @@ pub unsafe fn launch(config: *const LaunchConfig) {
 
 #[cold]
 fn unknown_launch(id: u32) {
-    if looks::capturing() {
+    if queries::capturing() {
         given::unknown_in_capture();
     }
     /// The last one that was told of.

@@ -3,7 +3,7 @@
 use super::{attributes, written};
 use crate::call::Call;
 use crate::graphs::{self, cache::Cache};
-use crate::progress::looks;
+use crate::progress::queries;
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
@@ -15,7 +15,7 @@ const GLOBAL: c_int = 0;
 const WRONG_THREAD: Status = 908;
 
 fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status) -> Status {
-    let _beginning = looks::begins();
+    let _beginning = queries::capture_begins();
     let _no_looks = graphs::cache(call.vendor).map(Cache::capture_begins);
     attributes::capture_begins(stream);
     let status = real();

@@ -5,7 +5,7 @@ use super::attributes;
 use crate::call::Call;
 use crate::gate;
 use crate::progress::activity;
-use crate::progress::looks;
+use crate::progress::queries;
 use crate::stranded;
 use crate::vendor::{given, params};
 use gpumem_abi::types::*;
@@ -132,7 +132,7 @@ unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usiz
         unsafe {
             if !params.is_null() {
                 for (index, &bytes) in
-                    params::sizes(function, !looks::capturing()).iter().flat_map(|s| s.iter()).enumerate()
+                    params::sizes(function, !queries::capturing()).iter().flat_map(|s| s.iter()).enumerate()
                 {
                     seen.bytes(*params.add(index), bytes as usize);
                 }

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::pool;
 use crate::pool::quota::Reserved;
 use crate::progress::activity;
-use crate::progress::looks;
+use crate::progress::queries;
 use crate::reclaim::{self, again, bounded, room_for};
 use crate::registry::live::Class;
 use crate::stranded;
@@ -61,7 +61,7 @@ unsafe fn alloc_the_long_way(
 /// Room in the quota for a request, to be held until it is counted; `None` if there is none. Where the driver may refuse
 /// it for what it is, while something captures among others, the driver does.
 fn room_in_limit(call: &Call, ptr: *const DevicePtr, bytes: usize) -> Option<Reserved> {
-    let asks = !ptr.is_null() && bytes != 0 && !looks::capturing();
+    let asks = !ptr.is_null() && bytes != 0 && !queries::capturing();
     if asks { room_for(call, bytes as u64) } else { Some(Reserved::none()) }
 }
 

@@ -5,7 +5,7 @@
 pub use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::call::Call;
 use crate::progress::activity;
-use crate::progress::looks;
+use crate::progress::queries;
 use crate::stranded;
 use crate::vendor::given;
 use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
@@ -51,8 +51,8 @@ work! {
     kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
     cooperative_3(a: A, b: B, c: C) { stranded::submitted(); given::cooperative() }
     // What something outside of the device ends: a host function, a value in memory, another library's semaphore.
-    outside_3(a: A, b: B, c: C) {} { activity::outside(looks::capturing()) }
-    outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(looks::capturing()) }
+    outside_3(a: A, b: B, c: C) {} { activity::outside(queries::capturing()) }
+    outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(queries::capturing()) }
 }
 
 /// Bytes of `CUDA_MEMCPY2D_v2`, and of `CUDA_MEMCPY3D_v2` and `CUDA_MEMCPY3D_PEER`.

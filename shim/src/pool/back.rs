@@ -104,7 +104,7 @@ impl Owner {
             if self.is_idle() {
                 return true;
             }
-            if clock::precise_ns() > end || activity::broken() || crate::progress::looks::capturing() {
+            if clock::precise_ns() > end || activity::broken() || crate::progress::queries::capturing() {
                 return false;
             }
             crate::process::cancel::sleep(Duration::from_micros(100));

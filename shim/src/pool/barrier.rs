@@ -3,7 +3,7 @@
 use super::owner::Owner;
 use crate::progress::activity;
 use crate::progress::device::look_in;
-use crate::progress::looks::undisturbed;
+use crate::progress::queries::unless_capturing;
 use crate::vendor::memory::Event;
 use gpumem_abi::types::{SUCCESS, Status};
 
@@ -23,25 +23,25 @@ impl Owner {
     /// Waits for all work of the context, as the driver's own free does, and for no other's. `None` if that
     /// cannot be now without disturbing a capture.
     pub fn barrier(&self) -> Option<Status> {
-        let quiet = activity::quiet();
+        let submissions = activity::submissions_if_none_open();
         let wait = |event| match event {
             Some(event) => Some(self.calls.wait(event)),
-            None => undisturbed(|| self.calls.synchronize()),
+            None => unless_capturing(|| self.calls.synchronize()),
         };
         let status = self.with_event(wait)??;
         if status == SUCCESS {
-            self.clean(quiet);
+            self.found_idle(submissions);
         }
         Some(status)
     }
 
     /// Whether the context is known to do nothing, asked without waiting.
     pub fn is_idle(&self) -> bool {
-        if self.is_clean() {
+        if self.known_idle() {
             return true;
         }
-        let quiet = activity::quiet();
-        if quiet.is_none() {
+        let submissions = activity::submissions_if_none_open();
+        if submissions.is_none() {
             return false;
         }
         let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
@@ -49,8 +49,8 @@ impl Owner {
         let look = || self.with_event(over);
         let idle = look_in(self.vendor, self.context(), look).flatten() == Some(true);
         if idle {
-            self.clean(quiet);
+            self.found_idle(submissions);
         }
-        idle && activity::quiet() == quiet
+        idle && activity::submissions_if_none_open() == submissions
     }
 }

@@ -90,9 +90,9 @@ impl Block {
     }
 
     /// As [`Block::turn_to`] from live to idle, at half the price: a block that two threads free at once may be in
-    /// either's state afterwards, and is taken by one of them all the same.
+    /// either's state afterwards, and one of the threads takes it all the same.
     #[inline(always)]
-    pub fn is_freed_here(&self, addr: u64) -> bool {
+    pub fn turn_idle(&self, addr: u64) -> bool {
         if !self.is(State::Live) || self.addr.load(Relaxed) != addr {
             return false;
         }

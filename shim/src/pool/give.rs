@@ -69,7 +69,7 @@ impl Pool {
         if block.has(PINNED | SPILLED) || self.aside(shim) || !self.has_context(shim) {
             return Gone::Real(block);
         }
-        if self.quarantine != 0 || self.fill == Fill::Poison || !owner.is_clean() {
+        if self.quarantine != 0 || self.fill == Fill::Poison || !owner.known_idle() {
             return Gone::Wait(block, owner);
         }
         self.finish(shim, block, owner);
@@ -141,7 +141,7 @@ impl Pool {
             call.note(|shim| records::kept(shim, block));
             // Nobody else finds the blocks that are looked at.
             let _moving = owner.moves.blocks.begin();
-            match owner.is_over_or_kept(block, clock::now_ns()) {
+            match owner.keep_unless_over(block, clock::now_ns()) {
                 true => call.note(|shim| self.put(shim, block, owner, bytes)),
                 false => call.note(|shim| records::add_live(shim, owner, -bytes)),
             };
@@ -195,7 +195,9 @@ impl Pool {
     /// time for it.
     #[cold]
     fn over_the_bound(&'static self, owner: &'static Owner) {
-        self.release_where_waited(owner, Most::AtLeast(self.over_most_idle(owner), MOST_RELEASED), || owner.is_clean());
+        self.release_where_waited(owner, Most::AtLeast(self.over_most_idle(owner), MOST_RELEASED), || {
+            owner.known_idle()
+        });
     }
 
     /// The driver frees it. It is taken out before: another thread may get the address at once.

@@ -64,13 +64,13 @@ impl Pool {
         let local = unsafe { threads::state() };
         let Some((cache, owner)) = self.usual(shim, local) else { return false };
         let Some(block) = self.map.get(addr) else { return false };
-        if !block.is_usual_of(owner) || shim.stranded.may_know(addr) || !owner.is_still() {
+        if !block.is_usual_of(owner) || shim.stranded.may_know(addr) || !owner.unchanged_since_idle() {
             return false;
         }
         let Some(mut taken) = cache.enter() else { return false };
         let (class, most) = (block.class.load(Relaxed) as usize, self.most_of_a_thread());
         let room = taken.has_room(class, block.bytes.load(Relaxed), most);
-        if !room || !block.is_freed_here(addr) {
+        if !room || !block.turn_idle(addr) {
             return false;
         }
         // It is this thread's now.

@@ -8,7 +8,8 @@
 //! * A free: [`give`]. In strict mode it returns when no work uses the block any more, as the driver's free does
 //!   ([`barrier`] waits). In deferred mode it returns at once, and the block waits for an event.
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
-//!   ([`crate::reclaim`]). What may be taken at all (`GPUMEM_LIMIT`): [`quota`]. How they go back: [`back`], [`unhurried`].
+//!   ([`crate::reclaim`]). How they go back: [`back`], [`unhurried`].
+//! * What may be taken at all, `GPUMEM_LIMIT`: [`quota`].
 //! * A context that ends takes its blocks with it: [`ends`].
 //! * Questions about memory are answered as if there were no pool: [`ask`].
 //!

@@ -40,8 +40,8 @@ pub struct Owner {
     pub calls: &'static dyn MemoryCalls,
     /// The context is gone, and all blocks with it.
     pub gone: AtomicBool,
-    /// Submissions that are known to be over, as [`activity::quiet`] counts them.
-    clean_at: AtomicU64,
+    /// Submissions that are known to be over, as [`activity::submissions_if_none_open`] counts them.
+    idle_at: AtomicU64,
     without_events: AtomicBool,
     /// The pool has, or had, blocks of other contexts on the device.
     pub has_neighbours: AtomicBool,
@@ -96,8 +96,8 @@ struct Batch {
     /// Events are used again; this is not.
     number: u64,
     event: Event,
-    /// What [`activity::quiet`] said before the event was recorded.
-    quiet: Option<u64>,
+    /// What [`activity::submissions_if_none_open`] said before the event was recorded.
+    submissions: Option<u64>,
     blocks: Vec<&'static Block>,
 }
 
@@ -130,7 +130,7 @@ impl Owner {
             share,
             calls,
             gone: AtomicBool::new(false),
-            clean_at: AtomicU64::new(NEVER),
+            idle_at: AtomicU64::new(NEVER),
             without_events: AtomicBool::new(false),
             has_neighbours: AtomicBool::new(false),
             held: AtomicU64::new(0),
@@ -170,7 +170,7 @@ impl Owner {
         for count in [&self.held, &self.idle, &self.idle_peak, &self.live_peak, &self.found_busy] {
             count.store(0, Relaxed);
         }
-        self.clean_at.store(NEVER, Relaxed);
+        self.idle_at.store(NEVER, Relaxed);
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
         self.lane.store(super::back::UNKNOWN, Relaxed);
@@ -193,21 +193,21 @@ impl Owner {
 
     /// Whether no work was submitted since the last that is known to be over.
     #[inline]
-    pub fn is_clean(&self) -> bool {
-        self.calls.sees_all() && self.is_still()
+    pub fn known_idle(&self) -> bool {
+        self.calls.sees_all() && self.unchanged_since_idle()
     }
 
-    /// As [`Owner::is_clean`], where all that submits work is seen.
+    /// As [`Owner::known_idle`], where all that submits work is seen.
     #[inline(always)]
-    pub fn is_still(&self) -> bool {
-        activity::is_still(self.clean_at.load(Acquire))
+    pub fn unchanged_since_idle(&self) -> bool {
+        activity::unchanged_since(self.idle_at.load(Acquire))
     }
 
     /// Work that was submitted before this count is over.
-    pub(super) fn clean(&self, at: Option<u64>) {
+    pub(super) fn found_idle(&self, at: Option<u64>) {
         if let Some(at) = at {
             // Counts only grow; NEVER is the one above them all.
-            let _ = self.clean_at.fetch_update(AcqRel, Acquire, |known| (known == NEVER || known < at).then_some(at));
+            let _ = self.idle_at.fetch_update(AcqRel, Acquire, |known| (known == NEVER || known < at).then_some(at));
         }
     }
 
@@ -238,16 +238,16 @@ impl Owner {
     /// An event behind all work submitted so far, and the count of that. `None` if something captures or
     /// there are no such events.
     fn event(&self) -> Option<(Event, Option<u64>)> {
-        let quiet = activity::quiet();
+        let submissions = activity::submissions_if_none_open();
         let event = self.behind_all()?;
-        Some((event?, quiet))
+        Some((event?, submissions))
     }
 
     /// As [`MemoryCalls::behind_all`], in the current context, with a spare event if there is one. `None` if something
     /// captures.
     pub(super) fn behind_all(&self) -> Option<Option<Event>> {
         let (life, spare) = (self.life(), self.events_now().pop());
-        let event = crate::progress::looks::undisturbed(|| self.calls.behind_all(self.context(), spare));
+        let event = crate::progress::queries::unless_capturing(|| self.calls.behind_all(self.context(), spare));
         match event {
             Some(event) => self.without_events.store(event.is_none(), Relaxed),
             None => self.keep_event(life, spare),

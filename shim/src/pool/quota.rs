@@ -5,7 +5,7 @@ use super::moves::{Moves, Moving, are_still_at};
 use super::owner::Owner;
 use super::{Pool, lock};
 use crate::gate;
-use crate::progress::looks;
+use crate::progress::queries;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
@@ -74,7 +74,7 @@ impl Pool {
 
     /// Whether idle blocks can go back now: a real free is refused while something captures.
     pub fn may_flush(&self, owner: &Owner) -> bool {
-        !looks::capturing() || owner.gives_back_at_once()
+        !queries::capturing() || owner.gives_back_at_once()
     }
 
     /// How long something may be on its way.

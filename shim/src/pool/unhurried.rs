@@ -58,7 +58,7 @@ impl Pool {
     pub(super) fn make_way(&'static self, owner: &'static Owner, most: Most) {
         let little = || most.bytes() < WORTH_A_LANE && owner.gives_back_at_once();
         if lanes_are_used() || !little() {
-            self.release(owner, most, || owner.is_clean());
+            self.release(owner, most, || owner.known_idle());
         }
     }
 

@@ -20,11 +20,12 @@ pub enum Word {
     Shim,
     /// The allocation trace: [`crate::trace`].
     Trace,
-    /// Who looks at contexts: [`crate::progress::device`].
+    /// Who looks at contexts: [`crate::progress::device`]. It outlives a stop of the books, as does the thread that
+    /// looks.
     Visits,
-    /// Graph caches: [`crate::graphs`].
+    /// Graph caches: [`crate::graphs`]. They outlive a stop of the books: handles are in the program's hands.
     Cache(Vendor),
-    /// Pools: [`crate::pool`].
+    /// Pools: [`crate::pool`]. Their blocks are in the program's hands.
     Pool(Vendor),
 }
 
@@ -55,6 +56,7 @@ struct Page {
 pub struct Numbers {
     pub stage: AtomicU32,
     pub doors: AtomicU32,
+    /// 1 once the driver's initialisation came through a door.
     pub initialised: AtomicU32,
 }
 

@@ -2,7 +2,8 @@
 //! device still takes any.
 //!
 //! A submission is counted from before the driver gets the call until the driver returns. Between two equal answers of
-//! [`quiet`] nothing was submitted, so a barrier that was made before the first still holds at the second.
+//! [`submissions_if_none_open`] nothing was submitted, so a barrier that was made before the first still holds at the
+//! second.
 
 mod counts;
 
@@ -112,23 +113,23 @@ pub fn begin() -> impl Drop {
 /// How many submissions there were so far; `None` while one is under way, and for good once something
 /// went by uncounted.
 #[inline]
-pub fn quiet() -> Option<u64> {
-    COUNTS.quiet().filter(|_| countable())
+pub fn submissions_if_none_open() -> Option<u64> {
+    COUNTS.if_none_open().filter(|_| countable())
 }
 
-/// As [`quiet`], for a thread that may be about to submit something itself.
-pub fn quiet_but_here() -> Option<u64> {
-    COUNTS.quiet_within(threads::shard() - 1).filter(|_| countable())
+/// As [`submissions_if_none_open`], for a thread that may be about to submit something itself.
+pub fn submissions_if_none_open_elsewhere() -> Option<u64> {
+    COUNTS.if_none_open_but_of(threads::shard() - 1).filter(|_| countable())
 }
 
-/// Whether nothing was submitted since [`quiet`] said `count`, as far as the calling thread can know: work of
-/// another thread that is not ordered with it may be beginning.
+/// Whether nothing was submitted since [`submissions_if_none_open`] said `count`, as far as the calling thread can know:
+/// work of another thread that is not ordered with it may be beginning.
 #[inline(always)]
-pub fn is_still(count: u64) -> bool {
+pub fn unchanged_since(count: u64) -> bool {
     COUNTS.begun() == count && countable()
 }
 
-/// Something may give the device work and is not counted: [`quiet`] says no for good. Call it before.
+/// Something may give the device work and is not counted: [`submissions_if_none_open`] says no for good. Call it before.
 #[cold]
 pub fn uncountable() {
     UNCOUNTABLE.store(true, SeqCst);
@@ -224,13 +225,16 @@ mod tests {
     #[test]
     fn a_thread_within_a_submission_knows_whether_it_is_alone() {
         let counts = counts();
-        assert_eq!((counts.quiet_within(0), counts.quiet_within(OWN + 3)), (Some(0), Some(0)));
+        assert_eq!((counts.if_none_open_but_of(0), counts.if_none_open_but_of(OWN + 3)), (Some(0), Some(0)));
         let own = counts.open(0);
-        assert_eq!((counts.quiet(), counts.quiet_within(0), counts.quiet_within(1)), (None, Some(0), None));
+        assert_eq!(
+            (counts.if_none_open(), counts.if_none_open_but_of(0), counts.if_none_open_but_of(1)),
+            (None, Some(0), None)
+        );
         let other = counts.open(1);
-        assert_eq!(counts.quiet_within(0), None);
+        assert_eq!(counts.if_none_open_but_of(0), None);
         drop((own, other));
-        assert_eq!(counts.quiet_within(0), Some(2));
+        assert_eq!(counts.if_none_open_but_of(0), Some(2));
     }
 
     fn counts() -> Counts<LINES, OWN> {
@@ -243,16 +247,16 @@ mod tests {
     #[test]
     fn nothing_is_quiet_while_something_is_open() {
         let counts = counts();
-        assert_eq!(counts.quiet(), Some(0));
+        assert_eq!(counts.if_none_open(), Some(0));
         for thread in [0, OWN - 1, OWN, LINES - 1, LINES, LINES + 7] {
-            let before = counts.quiet().expect("nothing is open");
+            let before = counts.if_none_open().expect("nothing is open");
             let open = counts.open(thread);
-            assert_eq!(counts.quiet(), None);
+            assert_eq!(counts.if_none_open(), None);
             let inner = counts.open(thread);
             drop(inner);
-            assert_eq!(counts.quiet(), None);
+            assert_eq!(counts.if_none_open(), None);
             drop(open);
-            assert_eq!(counts.quiet(), Some(before + 2));
+            assert_eq!(counts.if_none_open(), Some(before + 2));
         }
     }
 
@@ -273,7 +277,7 @@ mod tests {
             resume_unwind(Box::new(7));
         }));
         assert_eq!(thrown.expect_err("it throws").downcast_ref(), Some(&7));
-        assert_eq!(counts.quiet(), Some(1));
+        assert_eq!(counts.if_none_open(), Some(1));
     }
 
     /// More threads than lines, and a reader that knows what had begun when it asked.
@@ -295,13 +299,13 @@ mod tests {
             let mut last = 0;
             while last < THREADS as u64 * EACH {
                 let before = inside.load(SeqCst);
-                if let Some(total) = counts.quiet() {
+                if let Some(total) = counts.if_none_open() {
                     assert!(total >= before.max(last), "{total} of {before} that had begun, after {last}");
                     last = total;
                 }
             }
         });
-        assert_eq!(counts.quiet(), Some(THREADS as u64 * EACH));
+        assert_eq!(counts.if_none_open(), Some(THREADS as u64 * EACH));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! covers the work of another; a free waits for that of its own alone, to destroy an exec may wait for all.
 
 use super::activity;
-use super::looks::undisturbed;
+use super::queries::unless_capturing;
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -125,7 +125,7 @@ impl Drop for Closed {
 /// on an H200, driver 580), ns.
 const SOON_NS: u64 = 5_000;
 
-/// Whether [`rests`] has an answer.
+/// Whether [`is_idle`] has an answer.
 pub fn can_tell(vendor: Vendor) -> bool {
     let calls = memory::calls(vendor);
     calls.sees_all() && calls.tells_all()
@@ -133,13 +133,13 @@ pub fn can_tell(vendor: Vendor) -> bool {
 
 /// Whether the device of a context is known to do nothing, and to be given nothing but what the calling thread
 /// is about to: asked without waiting for work. `None` where the library cannot be asked.
-pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
+pub fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     if !can_tell(vendor) {
         return None;
     }
-    let (calls, quiet) = (memory::calls(vendor), activity::quiet_but_here());
+    let (calls, submissions) = (memory::calls(vendor), activity::submissions_if_none_open_elsewhere());
     let known = gate::shim().and_then(|shim| Some((shim, shim.known_context(vendor, context)?)));
-    let Some((shim, record)) = known.filter(|_| quiet.is_some()) else { return Some(false) };
+    let Some((shim, record)) = known.filter(|_| submissions.is_some()) else { return Some(false) };
     let over = |event: Option<Event>| {
         event.is_some_and(|event| {
             let end = clock::precise_ns() + SOON_NS;
@@ -154,7 +154,7 @@ pub fn rests(vendor: Vendor, context: u64) -> Option<bool> {
     let are_all = shim.are_all_contexts(contexts.len());
     let is_over = |context| look_in(vendor, context, || behind_all_of(calls, context, over));
     let all_over = || contexts.into_iter().all(|context| is_over(context).flatten() == Some(true));
-    let rest = || all_over() && activity::quiet_but_here() == quiet;
+    let rest = || all_over() && activity::submissions_if_none_open_elsewhere() == submissions;
     Some(if are_all { activity::no_outside_if(rest) } else { rest() })
 }
 
@@ -176,7 +176,7 @@ fn contexts_beside(record: ContextRef, context: u64) -> impl Iterator<Item = u64
 /// something captures.
 fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
     calls.within(context, || {
-        let event = undisturbed(|| calls.behind_all(context, None))?;
+        let event = unless_capturing(|| calls.behind_all(context, None))?;
         let result = f(event);
         if let Some(event) = event {
             calls.drop_event(event);

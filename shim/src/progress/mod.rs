@@ -1,7 +1,7 @@
 //! What the device has done, and what it is doing.
 //!
 //! * [`activity`]: which submissions there were, and whether one is under way.
-//! * [`looks`]: questions to the driver that no capture may meet.
+//! * [`queries`]: questions to the driver that no capture may meet.
 //! * [`device`]: whether contexts and devices are idle; contexts that are looked at do not end meanwhile.
 //!
 //! Which contexts there are, and whether anything captures, is asked of the records. No block and no graph is known
@@ -9,4 +9,4 @@
 
 pub mod activity;
 pub mod device;
-pub mod looks;
+pub mod queries;

@@ -8,7 +8,7 @@ use crate::pool::owner::Owner;
 use crate::pool::quota::{FLUSHES, Reserved};
 use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
-use crate::progress::looks;
+use crate::progress::queries;
 use crate::{graphs, vendor};
 use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
@@ -179,7 +179,7 @@ pub fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Sta
             // As in `obtain`.
             if status == OUT_OF_MEMORY && call.vendor == Vendor::Hip { real() } else { status }
         }
-        None if !looks::capturing() && flush_all(call.vendor) > 0 => real(),
+        None if !queries::capturing() && flush_all(call.vendor) > 0 => real(),
         None => status,
     }
 }

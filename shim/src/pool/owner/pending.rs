@@ -5,7 +5,7 @@ use crate::pool::block::{Block, State};
 use crate::pool::lock;
 use crate::process::clock;
 use crate::progress::activity;
-use crate::progress::looks;
+use crate::progress::queries;
 use crate::vendor::memory::Event;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::Ordering::*;
@@ -20,14 +20,15 @@ const BATCH: usize = 64;
 /// Events that wait at a time, unless many blocks were freed since the last.
 const MOST_BATCHES: usize = 64;
 impl Owner {
-    /// Looks whether the work that may use a block is over by now; if not, the block is kept until it is.
-    pub fn is_over_or_kept(&self, block: &'static Block, now_ns: u64) -> bool {
+    /// Keeps a block until the work that may use it is over. True if that work is over by now: the block is not kept
+    /// then.
+    pub fn keep_unless_over(&self, block: &'static Block, now_ns: u64) -> bool {
         let keep = || {
             block.idle_ns.store(now_ns, Relaxed);
             block.set(State::Idle);
             self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
         };
-        let (life, quiet) = (self.life(), activity::quiet());
+        let (life, submissions) = (self.life(), activity::submissions_if_none_open());
         {
             let mut inner = lock(&self.inner);
             // As in `keep_in`.
@@ -35,7 +36,9 @@ impl Owner {
                 return false;
             }
             // Nothing was submitted since the last event: it covers this block too.
-            let covers = |batch: &&mut Batch| quiet.is_some() && batch.quiet == quiet && batch.blocks.len() < BATCH;
+            let covers = |batch: &&mut Batch| {
+                submissions.is_some() && batch.submissions == submissions && batch.blocks.len() < BATCH
+            };
             if let Some(batch) = inner.batches.back_mut().filter(covers) {
                 keep();
                 batch.blocks.push(block);
@@ -52,21 +55,21 @@ impl Owner {
         }
         // Before the event: what is freed from here on is not covered.
         let mut blocks = std::mem::take(&mut lock(&self.inner).open);
-        let Some((event, quiet)) = self.within(|| self.event()) else {
+        let Some((event, submissions)) = self.within(|| self.event()) else {
             keep();
             blocks.push(block);
             self.open_again(life, blocks);
             return false;
         };
         if self.within(|| self.calls.over(event)) {
-            self.clean(quiet);
+            self.found_idle(submissions);
             self.keep_event(life, Some(event));
             self.keep_all(&mut lock(&self.inner), blocks, now_ns);
             return true;
         }
         keep();
         blocks.push(block);
-        self.push_batch(life, event, quiet, blocks);
+        self.push_batch(life, event, submissions, blocks);
         false
     }
 
@@ -76,14 +79,14 @@ impl Owner {
     }
 
     /// Keeps blocks that wait for an event, if they are of the context that this is for now.
-    fn push_batch(&self, life: u32, event: Event, quiet: Option<u64>, blocks: Vec<&'static Block>) {
+    fn push_batch(&self, life: u32, event: Event, submissions: Option<u64>, blocks: Vec<&'static Block>) {
         let mut inner = lock(&self.inner);
         if self.life() != life {
             return;
         }
         let number = inner.next_batch;
         inner.next_batch += 1;
-        inner.batches.push_back(Batch { number, event, quiet, blocks });
+        inner.batches.push_back(Batch { number, event, submissions, blocks });
     }
 
     /// Puts an event behind the work that may use what was freed since the last batch.
@@ -94,7 +97,7 @@ impl Owner {
             return;
         }
         match self.within(|| self.event()) {
-            Some((event, quiet)) => self.push_batch(life, event, quiet, blocks),
+            Some((event, submissions)) => self.push_batch(life, event, submissions, blocks),
             None => self.open_again(life, blocks),
         }
     }
@@ -125,7 +128,7 @@ impl Owner {
             let Some(batch) = inner.batches.pop_front() else { return };
             self.keep_all(&mut inner, batch.blocks, now_ns);
             drop(inner);
-            self.clean(batch.quiet);
+            self.found_idle(batch.submissions);
             self.keep_event(life, Some(event));
         }
     }
@@ -143,7 +146,7 @@ impl Owner {
         // What is freed from here on is not waited for.
         let until = lock(&self.inner).next_batch;
         let waits = || lock(&self.inner).batches.front().is_some_and(|batch| batch.number < until);
-        while waits() && clock::precise_ns() < end && !activity::broken() && !looks::capturing() {
+        while waits() && clock::precise_ns() < end && !activity::broken() && !queries::capturing() {
             crate::process::cancel::sleep(Duration::from_micros(50));
             self.reap(clock::now_ns());
         }

@@ -49,7 +49,7 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
         fence(SeqCst);
     }
 
-    /// How many have begun, as far as the calling thread knows of them. Where that is what [`Counts::quiet`] said
+    /// How many have begun, as far as the calling thread knows of them. Where that is what [`Counts::if_none_open`] said
     /// before, each of them is done, since no line ever goes back.
     #[inline(always)]
     pub fn begun(&self) -> u64 {
@@ -59,12 +59,12 @@ impl<const N: usize, const OWN: usize> Counts<N, OWN> {
 
     /// How many are done, if that is all that have begun.
     #[inline]
-    pub fn quiet(&self) -> Option<u64> {
+    pub fn if_none_open(&self) -> Option<u64> {
         self.quiet_but(0)
     }
 
-    /// As [`Counts::quiet`], from within something that thread `thread` has begun itself.
-    pub fn quiet_within(&self, thread: usize) -> Option<u64> {
+    /// As [`Counts::if_none_open`], from within something that thread `thread` has begun itself.
+    pub fn if_none_open_but_of(&self, thread: usize) -> Option<u64> {
         // A line that others write, too, does not tell whose is open.
         let own = self.shards[..OWN].get(thread);
         self.quiet_but(own.map_or(0, |own| own.begun.load(Relaxed) - own.done.load(Relaxed)))
