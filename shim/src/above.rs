@@ -4,37 +4,28 @@
 //! A call that is served at once asks nothing of this. It is asked when memory ran out, when freed memory is looked for
 //! in graphs, and when the first context exists.
 
+use crate::call::Call;
 use crate::shim::Shim;
-use gpumem_abi::types::Device;
-use gpumem_wire::kinds::Vendor;
+use gpumem_wire::kinds::{AllocKind, Vendor};
+use gpumem_wire::layout::StackRef;
 use std::ops::Range;
-
-/// A block of the pool's, as the records have it.
-#[derive(Clone, Copy)]
-pub struct PoolBlock {
-    /// What the program asked for.
-    pub bytes: u64,
-    /// Its place in the ledger.
-    pub slot: u32,
-}
 
 /// The rooms above the records.
 pub trait Above: Sync {
     /// The first context exists: from now on a control thread is no surprise to anyone.
     fn context_exists(&self, shim: &'static Shim);
 
-    /// Whether a live graph refers to this memory, for certain.
-    fn graph_refers_to(&self, memory: &Range<u64>) -> bool;
+    /// The program is told that there is no device memory for its request.
+    fn ran_out(&self, shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef);
+
+    /// Memory is about to be freed, whose record is in this slot, and graphs are to be looked through for it.
+    fn look_for_memory_in_graphs(&self, shim: &Shim, addr: u64, bytes: u64, slot: u32);
+
+    /// The same of a block of the pool, if one begins at this address.
+    fn look_for_block_in_graphs(&self, shim: &Shim, addr: u64);
 
     /// Whether a live graph may refer to one of these ranges of addresses, which are sorted.
     fn graph_may_refer_to(&self, shim: &Shim, ranges: &[Range<u64>]) -> bool;
-
-    /// The block of a pool that begins at an address.
-    fn block_at(&self, addr: u64) -> Option<PoolBlock>;
-
-    /// What the pool keeps idle on a device, and the most that this process may take of it (0: all), in bytes; `None`
-    /// where there is no pool. Live bytes that threads have not added to their contexts are added before, if `adds`.
-    fn idle_and_limit(&self, shim: &'static Shim, vendor: Vendor, device: Device, adds: bool) -> Option<(u64, u64)>;
 
     /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many
     /// bytes.

@@ -1,14 +1,14 @@
 //! How the shim starts: with the first call of the program that makes or initialises something. It is told then of the
 //! rooms that stand above its records ([`Above`]).
 
-use crate::above::{Above, PoolBlock};
+use crate::above::Above;
+use crate::call::Call;
 use crate::process::threads;
 use crate::shim::Shim;
-use crate::{control, gate, graphs, pool, reclaim};
-use gpumem_abi::types::Device;
-use gpumem_wire::kinds::Vendor;
+use crate::{control, gate, graphs, reclaim};
+use gpumem_wire::kinds::{AllocKind, Vendor};
+use gpumem_wire::layout::StackRef;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Keeps books after the real call succeeded; starts the shim if need be.
 #[inline]
@@ -30,25 +30,20 @@ impl Above for Rooms {
         control::start(shim);
     }
 
-    fn graph_refers_to(&self, memory: &Range<u64>) -> bool {
-        graphs::refers_to(memory)
+    fn ran_out(&self, shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
+        reclaim::ran_out(shim, call, kind, bytes, stack);
+    }
+
+    fn look_for_memory_in_graphs(&self, shim: &Shim, addr: u64, bytes: u64, slot: u32) {
+        reclaim::look_for_memory_in_graphs(shim, addr, bytes, slot);
+    }
+
+    fn look_for_block_in_graphs(&self, shim: &Shim, addr: u64) {
+        reclaim::look_for_block_in_graphs(shim, addr);
     }
 
     fn graph_may_refer_to(&self, shim: &Shim, ranges: &[Range<u64>]) -> bool {
         graphs::may_refer_to(shim, ranges)
-    }
-
-    fn block_at(&self, addr: u64) -> Option<PoolBlock> {
-        let block = pool::all().find_map(|pool| pool.map.get(addr))?;
-        Some(PoolBlock { bytes: block.asked.load(Relaxed), slot: block.slot.load(Relaxed) })
-    }
-
-    fn idle_and_limit(&self, shim: &'static Shim, vendor: Vendor, device: Device, adds: bool) -> Option<(u64, u64)> {
-        let pool = pool::of(vendor)?;
-        if adds {
-            pool.tell_all(shim);
-        }
-        Some((pool.idle_on(device), pool.limit.load(Relaxed)))
     }
 
     fn flush_here(&self, vendor: Vendor) -> u64 {

@@ -25,11 +25,13 @@ pub enum Word {
     Visits,
     /// Graph caches: [`crate::graphs`]. They outlive a stop of the books: handles are in the program's hands.
     Cache(Vendor),
+    /// What was said when memory ran out: [`crate::reclaim`].
+    OutOfMemory,
     /// Pools: [`crate::pool`]. Their blocks are in the program's hands.
     Pool(Vendor),
 }
 
-const WORDS: usize = 7;
+const WORDS: usize = 8;
 
 impl Word {
     /// What nearly every call reads comes first.
@@ -41,6 +43,7 @@ impl Word {
             Self::Pool(vendor) => 2 + vendor as usize,
             Self::Trace => 5,
             Self::Visits => 6,
+            Self::OutOfMemory => 7,
         }
     }
 }
@@ -256,8 +259,11 @@ mod tests {
     fn each_word_has_a_place_of_its_own() {
         let vendors = [Vendor::Cuda, Vendor::Hip];
         let of_vendors = vendors.into_iter().flat_map(|vendor| [Word::Cache(vendor), Word::Pool(vendor)]);
-        let mut places: Vec<usize> =
-            [Word::Shim, Word::Trace, Word::Visits].into_iter().chain(of_vendors).map(Word::index).collect();
+        let mut places: Vec<usize> = [Word::Shim, Word::Trace, Word::Visits, Word::OutOfMemory]
+            .into_iter()
+            .chain(of_vendors)
+            .map(Word::index)
+            .collect();
         places.sort_unstable();
         assert_eq!(places, (0..WORDS).collect::<Vec<_>>());
     }

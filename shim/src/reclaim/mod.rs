@@ -3,9 +3,15 @@
 //!
 //! * [`alloc`]: a request of the program's, by the pool.
 //! * [`out_of_memory`]: what is tried, in which order; also for requests that are none of the pool's.
+//! * [`ran_out`]: there is nothing left to try: who holds what.
+//! * [`freed_in_graph`]: frees of memory that a live graph refers to.
 
 mod alloc;
+mod freed_in_graph;
 mod out_of_memory;
+mod ran_out;
 
 pub use alloc::alloc;
+pub use freed_in_graph::{look_for_block_in_graphs, look_for_memory_in_graphs};
 pub use out_of_memory::{again, bounded, flush_here, has_limit, room_for};
+pub use ran_out::ran_out;

@@ -120,7 +120,7 @@ impl Shim {
             event.stack = stack;
         });
         if status == OUT_OF_MEMORY && kind.space() == Space::Device {
-            self.ran_out(call, kind, bytes, stack);
+            self.above.ran_out(self, call, kind, bytes, stack);
         }
     }
 
@@ -134,7 +134,7 @@ impl Shim {
             if self.settings.freed_in_graph
                 && let Some(entry) = entry
             {
-                self.looked_for_in_graphs(addr, entry.bytes, entry.slot);
+                self.above.look_for_memory_in_graphs(self, addr, entry.bytes, entry.slot);
             }
         }
         if trace::on()

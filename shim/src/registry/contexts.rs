@@ -243,7 +243,7 @@ impl Shim {
     }
 
     /// A context's record; `None` if it found no room.
-    pub(super) fn context_slot(&self, context: ContextRef) -> Option<ContextSlot> {
+    pub fn context_slot(&self, context: ContextRef) -> Option<ContextSlot> {
         self.ledger.contexts.read(u32::from(context).checked_sub(1)?)
     }
 
@@ -358,7 +358,7 @@ impl Shim {
     }
 
     /// Contexts on a device.
-    pub(super) fn contexts_on(&self, vendor: Vendor, device: Device) -> Vec<ContextRef> {
+    pub fn contexts_on(&self, vendor: Vendor, device: Device) -> Vec<ContextRef> {
         let on = |context: &ContextRef| self.context_slot(*context).is_some_and(|slot| slot.device == device as u32);
         self.all_contexts(vendor).into_iter().map(|(_, context)| context).filter(on).collect()
     }

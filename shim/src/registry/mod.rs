@@ -6,8 +6,6 @@
 //! * [`sites`]: call stacks and the modules they lie in.
 //! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
 //! * [`pooled`]: memory under the pool. [`cached`]: handles under the graph cache.
-//! * [`in_graph`]: frees of memory that a live graph refers to.
-//! * [`ran_out`]: who holds what when memory runs out.
 //! * [`reported`]: what the program itself says, by `gpumem.h`.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
 
@@ -16,10 +14,8 @@ pub mod cached;
 pub mod contexts;
 pub mod estimate;
 pub mod graphs;
-pub mod in_graph;
 pub mod live;
 pub mod pooled;
-pub mod ran_out;
 pub mod reported;
 pub mod sites;
 pub mod streams;
@@ -44,7 +40,6 @@ pub struct Registry {
     pub streams: streams::Streams,
     pub vmm: vmm::Vmm,
     pub sites: sites::Sites,
-    pub said: ran_out::Said,
     /// A graph with memory nodes was instantiated: the driver keeps memory that no call shows.
     pub memory_nodes: AtomicBool,
     serial: AtomicU64,
@@ -66,7 +61,6 @@ impl Registry {
             streams: streams::Streams::new(),
             vmm: vmm::Vmm::default(),
             sites: sites::Sites::new(settings, ledger)?,
-            said: ran_out::Said::default(),
             memory_nodes: AtomicBool::new(false),
             serial: AtomicU64::new(1),
             ended_thread: AtomicU64::new(0),

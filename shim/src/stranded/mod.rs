@@ -253,7 +253,7 @@ impl Shim {
     #[cold]
     fn known_freed(&self, addr: u64) -> bool {
         if self.settings.freed_in_graph {
-            self.pooled_freed(addr);
+            self.above.look_for_block_in_graphs(self, addr);
         }
         let tid = self.tid();
         self.with_sites(|sites| {

@@ -1,0 +1,40 @@
+//! `GPUMEM_FREED_IN_GRAPH`: memory that is freed while a live graph refers to it. Launched again, that graph
+//! works on what may be anyone's by then.
+
+use crate::graphs;
+use crate::ledger::table::NO_SLOT;
+use crate::pool;
+use crate::shim::Shim;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::EventKind;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Events of one process; the counter counts on.
+const MOST_EVENTS: u64 = 256;
+
+/// A free looks in all live graphs for the memory that goes, whose record is in this slot.
+#[cold]
+pub fn look_for_memory_in_graphs(shim: &Shim, addr: u64, bytes: u64, slot: u32) {
+    if !graphs::refers_to(&(addr..addr.saturating_add(bytes))) {
+        return;
+    }
+    shim.count(counters::FREED_IN_GRAPH, 1);
+    if shim.ledger.counter(counters::FREED_IN_GRAPH) > MOST_EVENTS {
+        return;
+    }
+    let record = if slot == NO_SLOT { None } else { shim.ledger.allocs.read(slot) };
+    shim.event(EventKind::FreedInGraph, |event| {
+        event.a = addr;
+        event.b = bytes;
+        event.stack = record.map_or(0, |record| record.stack);
+        event.context = record.map_or(0, |record| record.context);
+    });
+}
+
+/// The same of a block of the pool, if one begins at this address.
+#[cold]
+pub fn look_for_block_in_graphs(shim: &Shim, addr: u64) {
+    if let Some(block) = pool::all().find_map(|pool| pool.map.get(addr)) {
+        look_for_memory_in_graphs(shim, addr, block.asked.load(Relaxed), block.slot.load(Relaxed));
+    }
+}

@@ -1,0 +1,219 @@
+//! Memory ran out, with nothing left to try: an event, and who holds the most, in the ledger and on stderr.
+//!
+//! A program may ask in a loop, so holders are looked for once in a while only, and said again only if they
+//! are others. Names are those of files and places in them: symbols would take the loader's lock and read
+//! files; the inspector has them.
+
+use crate::call::Call;
+use crate::pool;
+use crate::process::clock;
+use crate::process::wiped::{Place, Word};
+use crate::shim::{Shim, say};
+use crate::stacks::modules::{self, Modules};
+use crate::stranded;
+use crate::vendor;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
+use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
+use gpumem_wire::settings::Log;
+use gpumem_wire::units;
+use rustc_hash::FxHashMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Between two looks for holders, ns.
+const EVERY_NS: u64 = 10_000_000_000;
+/// A program that retries asks again within this time, ns; PyTorch waits for the device in between.
+const RETRY_NS: u64 = 2_000_000_000;
+/// Call sites that are named.
+const NAMED: usize = 5;
+/// Frames that name a call site, from the program's innermost outwards.
+const FRAMES: usize = 3;
+
+// SAFETY: no other place has this word.
+const SAID: Place<Said> = unsafe { Place::new(Word::OutOfMemory) };
+
+/// What was said last, and of which failure nothing was said because a second try was to come.
+#[derive(Default)]
+struct Said {
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    looked_ns: u64,
+    holders: Option<Vec<Holder>>,
+    /// Thread, bytes and time.
+    first_try: Option<(u32, u64, u64)>,
+}
+
+/// What a call site holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Holder {
+    stack: StackRef,
+    bytes: u64,
+    blocks: u64,
+}
+
+/// A device when memory ran out there.
+struct Full {
+    context: ContextRef,
+    device: u32,
+    live: u64,
+    idle: u64,
+    /// Free and total bytes, as far as the device could be asked.
+    free: Option<(u64, u64)>,
+    total: u64,
+    limit: u64,
+}
+
+/// The program is told that there is no device memory for its request.
+#[cold]
+pub fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
+    // Refused so that it frees and asks again: there is memory.
+    if shim.stranded_pressed() {
+        return;
+    }
+    let context = context_unasked(shim, call.vendor);
+    let Some(full) = full(shim, call.vendor, context) else { return };
+    shim.event(EventKind::OutOfMemory, |event| {
+        event.a = bytes;
+        event.b = full.live;
+        event.context = context;
+        event.stack = stack;
+    });
+    // Whoever holds what: there is no such device.
+    if bytes > full.total {
+        return;
+    }
+    let Some(Ok(mut last)) = SAID.get_or_default().map(|said| said.last.try_lock()) else { return };
+    if is_first_try(shim, &mut last, bytes, stack) {
+        return;
+    }
+    let now = clock::now_ns();
+    if last.looked_ns != 0 && now.saturating_sub(last.looked_ns) < EVERY_NS {
+        return;
+    }
+    last.looked_ns = now;
+    let holders = top_holders(shim, call.vendor, full.device);
+    if last.holders.as_ref() == Some(&holders) {
+        return;
+    }
+    for holder in &holders {
+        shim.event(EventKind::TopHolder, |event| {
+            event.a = holder.bytes;
+            event.b = holder.blocks;
+            event.context = full.context;
+            event.stack = holder.stack;
+        });
+    }
+    if shim.settings.oom_report && shim.settings.log != Log::Quiet {
+        say(&report(shim, kind, bytes, &full, &holders));
+    }
+    last.holders = Some(holders);
+}
+
+/// Whether the program is known to free what it caches and ask again, and has not done so yet.
+fn is_first_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bool {
+    let (tid, now) = (shim.tid(), clock::now_ns());
+    let before = last.first_try.replace((tid, bytes, now));
+    let again = before.is_some_and(|(who, what, at)| (who, what) == (tid, bytes) && now.saturating_sub(at) < RETRY_NS);
+    !again && shim.stranded_retries(stack)
+}
+
+/// This thread's context. HIP is not asked: the answer to any call becomes the thread's last error, which
+/// the program asks for now.
+fn context_unasked(shim: &'static Shim, vendor: Vendor) -> ContextRef {
+    match vendor {
+        Vendor::Cuda => shim.current_context(vendor),
+        Vendor::Hip => shim.last_context(vendor),
+    }
+}
+
+/// What a device says of itself, and what of it is this process's.
+fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full> {
+    let slot = shim.context_slot(context)?;
+    let device = slot.device as i32;
+    let pool = pool::of(vendor);
+    // What threads have not told of yet may make the books ask the device, too.
+    if let Some(pool) = pool.filter(|_| vendor == Vendor::Cuda) {
+        pool.tell_all(shim);
+    }
+    let may_ask = vendor == Vendor::Cuda && shim.registry.streams.capturing() == 0;
+    Some(Full {
+        context,
+        device: slot.device,
+        live: shim.live_on(vendor, device),
+        idle: pool.map_or(0, |pool| pool.idle_on(device)),
+        free: if may_ask { vendor::of(vendor).memory_info() } else { None },
+        total: slot.total_bytes,
+        limit: pool.map_or(0, |pool| pool.limit.load(Relaxed)),
+    })
+}
+
+/// The call sites that hold most of a device's memory, the largest first.
+fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
+    let contexts = shim.contexts_on(vendor, device as i32);
+    let mut held: FxHashMap<StackRef, Holder> = FxHashMap::default();
+    let table = &shim.ledger.allocs;
+    let of_device = |slot: &AllocSlot| {
+        stranded::is_live(slot)
+            && contexts.contains(&slot.context)
+            && AllocKind::from_u8(slot.kind).is_some_and(|kind| kind.space() == Space::Device)
+    };
+    for slot in (0..table.handed_out()).filter_map(|index| table.read(index as u32)).filter(of_device) {
+        let holder = held.entry(slot.stack).or_insert(Holder { stack: slot.stack, ..Default::default() });
+        holder.bytes = holder.bytes.saturating_add(slot.bytes);
+        holder.blocks += 1;
+    }
+    let mut holders: Vec<Holder> = held.into_values().collect();
+    holders.sort_unstable_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
+    holders.truncate(NAMED);
+    holders
+}
+
+/// The report, but for what every line of ours begins with.
+fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Holder]) -> String {
+    let free = match full.free {
+        Some((free, total)) => format!("{} of {} free", units::bytes(free), units::bytes(total)),
+        None => format!("of {}", units::bytes(full.total)),
+    };
+    let limit = if full.limit == 0 { String::new() } else { format!(", GPUMEM_LIMIT is {}", units::bytes(full.limit)) };
+    let mut text = format!(
+        "out of memory: {} ({kind}) asked for on device {}: {} live, {} idle, {free}{limit}",
+        units::bytes(bytes),
+        full.device,
+        units::bytes(full.live),
+        units::bytes(full.idle),
+    );
+    let modules = modules::refresh();
+    for holder in holders {
+        let blocks = if holder.blocks == 1 { "block" } else { "blocks" };
+        let (held, count) = (units::bytes(holder.bytes), holder.blocks);
+        let _ = write!(text, "\ngpumem:   {held} in {count} {blocks}: {}", place_of(shim, &modules, holder.stack));
+    }
+    let more = if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 { " (some records were dropped)" } else { "" };
+    let (pid, path) = (std::process::id(), shim.ledger.path.display());
+    let _ = write!(text, "\ngpumem: for names: gpumem allocs {pid}, gpumem top {pid}; ledger {path}{more}");
+    text
+}
+
+/// A call site by files and places in them, the program's innermost first.
+fn place_of(shim: &Shim, modules: &Modules, stack: StackRef) -> String {
+    let frames = shim.frames_of(stack);
+    let first = frames.iter().position(|&pc| modules.find(pc).is_some_and(|m| !stranded::is_runtime(m.path())));
+    let mut text = String::new();
+    for &pc in frames.iter().skip(first.unwrap_or(0)).take(FRAMES) {
+        let between = if text.is_empty() { "" } else { " < " };
+        let _ = match modules.find(pc) {
+            Some(module) => {
+                let name = module.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+                let name = if name.is_empty() { "[vdso]".into() } else { String::from_utf8_lossy(name) };
+                write!(text, "{between}{name}+{:#x}", pc.wrapping_sub(module.bias))
+            }
+            None => write!(text, "{between}{pc:#x}"),
+        };
+    }
+    if text.is_empty() { "a call site without a stack".into() } else { text }
+}
