@@ -3,6 +3,7 @@
 //! come back as a file or a socket of theirs.
 
 use std::fs::File;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Where our descriptors begin, if the process may have so many.
@@ -10,28 +11,38 @@ const FIRST: RawFd = 512;
 
 /// A descriptor and what it stood for when it was opened.
 pub struct Descriptor {
-    fd: OwnedFd,
+    fd: ManuallyDrop<OwnedFd>,
     identity: Option<(u64, u64)>,
 }
 
 impl Descriptor {
     /// Moves a descriptor out of the program's way.
     pub fn new(fd: OwnedFd) -> Self {
-        // SAFETY: duplicates a descriptor that is open; a new one is ours to own.
+        // SAFETY: F_DUPFD_CLOEXEC takes numbers, and `fd` is open because this owns it.
         let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) };
         let fd = if high < 0 {
             fd
         } else {
-            // SAFETY: fcntl has just made it.
+            // SAFETY: fcntl has just made `high` and no one else has its number, so the OwnedFd is
+            // its only owner.
             unsafe { OwnedFd::from_raw_fd(high) }
         };
-        Self { identity: identity(fd.as_raw_fd()), fd }
+        Self { identity: identity(fd.as_raw_fd()), fd: ManuallyDrop::new(fd) }
     }
 
     /// The descriptor, if it still stands for what it did.
     pub fn get(&self) -> Option<RawFd> {
         let fd = self.fd.as_raw_fd();
         (self.identity.is_some() && identity(fd) == self.identity).then_some(fd)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.get().is_some() {
+            // SAFETY: the descriptor still is ours, and `self.fd` is not used again: it is being dropped.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
     }
 }
 
@@ -43,7 +54,8 @@ impl From<File> for Descriptor {
 
 /// Device and inode behind a descriptor.
 pub fn identity(fd: RawFd) -> Option<(u64, u64)> {
-    // SAFETY: fstat fills the struct; zeroes are valid for it.
+    // SAFETY: zeroes are a valid stat, and fstat fills it. A descriptor that is not open gives an
+    // error.
     unsafe {
         let mut what: libc::stat = std::mem::zeroed();
         (libc::fstat(fd, &mut what) == 0).then_some((what.st_dev, what.st_ino))
@@ -60,8 +72,23 @@ mod tests {
         let fd = ours.get().expect("it is open");
         assert!(fd >= FIRST);
         let other = File::open("/proc/self/stat").unwrap();
-        // SAFETY: what a program does that closes and opens without knowing of us.
+        // SAFETY: dup2 takes two numbers. The test closes and opens under our number on purpose, as
+        // a program may that knows nothing of us.
         unsafe { libc::dup2(other.as_raw_fd(), fd) };
         assert_eq!(ours.get(), None);
+    }
+
+    #[test]
+    fn a_descriptor_that_became_another_file_is_not_closed() {
+        let ours = Descriptor::from(File::open("/dev/null").unwrap());
+        let fd = ours.get().expect("it is open");
+        let other = File::open("/proc/self/stat").unwrap();
+        // SAFETY: dup2 takes two numbers. The test closes and opens under our number on purpose, as
+        // a program may that knows nothing of us.
+        unsafe { libc::dup2(other.as_raw_fd(), fd) };
+        drop(ours);
+        assert_eq!(identity(fd), identity(other.as_raw_fd()), "it is the program's, and stays open");
+        // SAFETY: dup2 has made this descriptor for the test, and no one else closes it.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
 }
