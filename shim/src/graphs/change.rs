@@ -297,10 +297,12 @@ impl Cache {
         let has_switch =
             matches!(class.shape.kind(at as usize), NodeKind::Kernel | NodeKind::Memcpy | NodeKind::Memset);
         match change {
+            Change::Set(_, setter) if setter.params.is_null() => return Some(INVALID),
             Change::Set(kind, setter) => {
                 let refuses = self.with_work(|work| {
                     let shape = class.shape.key.unpacked(&mut work.scratch);
-                    // SAFETY: the program's own parameters for a setter of this kind.
+                    // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
+                    // They are valid during its call, which this is part of.
                     shape.is_some_and(|shape| unsafe { self.calls.refuses(shape, at, kind, setter) })
                 });
                 if refuses {
@@ -308,7 +310,8 @@ impl Cache {
                 }
                 let mut record = Vec::new();
                 let takes = self.alone_with_driver(body, || {
-                    // SAFETY: the program's own parameters for a setter of this kind.
+                    // SAFETY: not NULL, and the program's own parameters for a setter of this kind.
+                    // They are valid during its call, which this is part of.
                     let held = unsafe { self.calls.record(kind, setter, &mut record) };
                     held && self.with_work(|work| {
                         let shape = class.shape.key.unpacked(&mut work.scratch);
@@ -325,7 +328,8 @@ impl Cache {
                 }
             }
             Change::IsEnabled(out) if !out.is_null() && has_switch => {
-                // SAFETY: the program's out-parameter.
+                // SAFETY: not NULL, and the program's own out-parameter. It takes a number during
+                // the program's call, which this is part of.
                 unsafe { *out = u32::from(!body.disabled.contains(&at)) };
             }
             _ => return None,
@@ -337,7 +341,8 @@ impl Cache {
     /// Keeps what a setter did; whether a source can hold it.
     fn remember(&self, lease: &mut Lease, body: &mut Body, at: u32, kind: NodeKind, setter: Setter) -> bool {
         let mut record = Vec::new();
-        // SAFETY: the library has just accepted these parameters for a node of this kind.
+        // SAFETY: the library has just accepted these parameters for a node of this kind, in the
+        // program's call that this is part of.
         if !unsafe { self.calls.record(kind, setter, &mut record) } {
             return false;
         }

@@ -161,7 +161,7 @@ pub trait GraphCalls: Send + Sync {
     /// The record that a setter's parameters make, in `out`; whether the node can be held as a record.
     ///
     /// # Safety
-    /// `params` are those of a node setter for this kind that the library has accepted.
+    /// `params` are the program's own for a node setter of this kind, in the call that this is in. They are not NULL.
     unsafe fn record(&self, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool;
 
     /// Whether the library would take this record for a node of a shape's execs.
@@ -172,7 +172,7 @@ pub trait GraphCalls: Send + Sync {
     /// Whether the library refuses what a setter is given, with 1, for a node of a shape's execs.
     ///
     /// # Safety
-    /// `params` are those of a node setter for this kind.
+    /// As for [`GraphCalls::record`].
     unsafe fn refuses(&self, _shape: &[u8], _node: u32, _kind: NodeKind, _params: Setter) -> bool {
         false
     }

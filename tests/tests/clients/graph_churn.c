@@ -273,6 +273,9 @@ static void starved(void) {
         pairs.width = 0;
         printf(", to nothing %d", cuGraphExecMemsetNodeSetParams(e, set, &pairs, context) != 0);
         printf(", host %d", cuGraphExecHostNodeSetParams(e, host, &ten));
+        printf(", to NULL %d", cuGraphExecKernelNodeSetParams_v2(e, fills[1], NULL));
+        printf(" %d", cuGraphExecMemsetNodeSetParams(e, set, NULL, context));
+        printf(" %d", cuGraphExecHostNodeSetParams(e, host, NULL));
         struct { CUdeviceptr p; uint64_t n; unsigned value; } in_one = {buffer[3], WORDS, 50};
         size_t bytes = 20;
         KernelNode block = *fill_node(buffer[3], 50);

@@ -18,7 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
     let Setter { params, context, v2 } = params;
     out.clear();
-    // SAFETY: the driver has accepted the struct, so it is there and as long as its version says.
+    // SAFETY: our caller vouches for the program's parameters of this kind, which are not NULL. So
+    // the struct is there, as long as its version says, and its pointers are as the driver wants.
     unsafe {
         match kind {
             NodeKind::Kernel => {
@@ -55,7 +56,8 @@ pub unsafe fn record(functions: &Functions, kind: NodeKind, params: Setter, out:
 /// As for `GraphCalls::refuses`.
 pub unsafe fn is_packed(params: Setter) -> bool {
     let mut copy = KernelParams::default();
-    // SAFETY: the struct of the program's own call, which is as long as this in its oldest form.
+    // SAFETY: our caller vouches for the struct of a kernel node's setter. In its oldest form it
+    // has KERNEL_PARAMS_V1 bytes, which is what is read.
     let given = unsafe { std::slice::from_raw_parts(params.params.cast(), KERNEL_PARAMS_V1) };
     copy.as_mut_bytes()[..KERNEL_PARAMS_V1].copy_from_slice(given);
     copy.params == 0 && copy.extra != 0
@@ -65,7 +67,7 @@ pub unsafe fn is_packed(params: Setter) -> bool {
 /// setter, these change nothing that an exec cannot change.
 pub fn takes(functions: &Functions, tag: u64, kind: NodeKind, record: &[u8]) -> bool {
     let mut device = 0;
-    // SAFETY: writes the number.
+    // SAFETY: rule of answers: `device` takes the ordinal.
     let here = unsafe { driver::cuCtxGetDevice(&mut device) } == Some(SUCCESS);
     // Of copies and memsets with this bit a setter changes nothing.
     let free = here && tag & 1 == 0;
