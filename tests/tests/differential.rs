@@ -161,6 +161,17 @@ fn t04_null_out_parameters() {
     preloaded.ledger().sound().balanced();
 }
 
+/// T4: an out-parameter is the program's to read and write once a call has succeeded, and not before: one that leads
+/// nowhere does no harm to a call that fails.
+#[test]
+fn t04_wild_out_parameters_of_calls_that_fail() {
+    let program = client("wild");
+    let (native, preloaded) = (program.native(), program.preloaded());
+    assert_eq!(native.code, 0, "{}{}", native.out, native.err);
+    assert_eq!((preloaded.code, &preloaded.out, &preloaded.err), (0, &native.out, &native.err));
+    preloaded.ledger().sound().balanced();
+}
+
 /// T17: what cudaMalloc returned can be exported; the importer's ledger lists it as an import.
 #[test]
 fn t17_ipc_between_two_processes() {

@@ -23,7 +23,8 @@ pub unsafe fn v1(
     version: c_int,
     flags: u64,
 ) -> Status {
-    // SAFETY: the program's own call; `pfn` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. It is asked again with an
+    // out-parameter of ours. `answer` gets the call's arguments and status.
     unsafe {
         let status = real(symbol, pfn, version, flags);
         let before = |version| {
@@ -45,7 +46,8 @@ pub unsafe fn v2(
     flags: u64,
     found: *mut c_int,
 ) -> Status {
-    // SAFETY: as above.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. It is asked again with
+    // out-parameters of ours. `answer` gets the call's arguments and status.
     unsafe {
         let status = real(symbol, pfn, version, flags, found);
         let before = |version| {
@@ -67,13 +69,14 @@ pub unsafe fn hip(
     flags: u64,
     found: *mut c_int,
 ) -> Status {
-    // SAFETY: the program's own call; `pfn` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. After success `pfn` is
+    // written, and `symbol`, which is not NULL, is a C string.
     unsafe {
         let status = real(symbol, pfn, version, flags, found);
         if status != SUCCESS || symbol.is_null() {
             return status;
         }
-        let (Some(answer), name) = (written(pfn), CStr::from_ptr(symbol).to_bytes()) else { return status };
+        let (Some(answer), name) = (written(status, pfn), CStr::from_ptr(symbol).to_bytes()) else { return status };
         let twin = (flags & PER_THREAD != 0).then(|| hip::export_named(&[name, b"_spt"].concat())).flatten();
         let twin = twin.filter(|_| hip::holds(answer as usize));
         if let Some(ours) = twin.or_else(|| hip::ours(name, answer as usize)) {
@@ -99,8 +102,9 @@ unsafe fn answer(
     if status != SUCCESS || symbol.is_null() {
         return;
     }
-    // SAFETY: the driver accepted both.
-    let (Some(real), name) = (unsafe { written(pfn) }, unsafe { CStr::from_ptr(symbol) }) else { return };
+    // SAFETY: our caller vouches for the arguments, and the call has succeeded. So `pfn` is
+    // written, and `symbol`, which is not NULL, is a C string.
+    let (Some(real), name) = (unsafe { written(status, pfn) }, unsafe { CStr::from_ptr(symbol) }) else { return };
     if real.is_null() {
         return;
     }
@@ -112,7 +116,7 @@ unsafe fn answer(
         new.then(|| spare::of(real, name)).flatten()
     });
     if let Some(ours) = ours {
-        // SAFETY: the program's out-parameter, which the driver has just written.
+        // SAFETY: the driver has just written `pfn`, so it is not NULL and may be written.
         unsafe { *pfn = ours as *mut c_void };
         gate::door(Door::ProcAddress);
     }

@@ -1,7 +1,7 @@
 //! Arrays: memory in the device's own layout, known by handles. Bytes are those of the elements, for
 //! `GPUMEM_LIMIT` too; the device's padding is not told.
 
-use super::{freed, made, written};
+use super::{freed, made, parameter};
 use crate::call::Call;
 use crate::reclaim::{self, bounded};
 use crate::registry::live::Class;
@@ -42,8 +42,11 @@ fn limited(call: &Call, bytes: impl FnOnce() -> usize, real: impl FnMut() -> Sta
     bounded(call, bytes, real)
 }
 
+/// # Safety
+/// `array` is the program's out-parameter of a call that answered `status`.
 unsafe fn array_made(call: &Call, status: Status, kind: AllocKind, array: *mut Array, bytes: usize) -> Status {
-    // SAFETY: an out-parameter of a handle's size that the real function has written if it succeeded.
+    // SAFETY: rule of out-parameters: our caller passes the program's `array` and the status of its
+    // call. An Array has the size of an address.
     unsafe { made(call, status, kind, Class::Array, array.cast(), bytes, 0, 0) };
     status
 }
@@ -55,10 +58,11 @@ pub unsafe fn create(
     array: *mut Array,
     desc: *const ArrayDescriptor,
 ) -> Status {
-    // SAFETY: the program's own call; `array` is its out-parameter, `desc` its parameter.
+    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. Rule of parameters:
+    // `desc` is NULL or valid.
     unsafe {
         let bytes = || {
-            written(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
+            parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
         };
         let status = limited(&call, bytes, || real(array, desc));
         array_made(&call, status, AllocKind::Array, array, bytes())
@@ -72,11 +76,12 @@ pub unsafe fn create_3d(
     array: *mut Array,
     desc: *const Array3dDescriptor,
 ) -> Status {
-    // SAFETY: as in `create`.
+    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. Rule of parameters:
+    // `desc` is NULL or valid.
     unsafe {
         let bytes = || {
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
-            written(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, element(&d)))
+            parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, element(&d)))
         };
         let status = limited(&call, bytes, || real(array, desc));
         array_made(&call, status, AllocKind::Array, array, bytes())
@@ -91,11 +96,12 @@ pub unsafe fn create_mipmapped(
     desc: *const Array3dDescriptor,
     levels: c_uint,
 ) -> Status {
-    // SAFETY: as in `create`.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
+    // is NULL or valid.
     unsafe {
         let bytes = || {
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
-            written(desc).map_or(0, |d| all_levels(d.width, d.height, d.depth, element(&d), levels))
+            parameter(desc).map_or(0, |d| all_levels(d.width, d.height, d.depth, element(&d), levels))
         };
         let status = limited(&call, bytes, || real(array, desc, levels));
         array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
@@ -112,9 +118,10 @@ pub unsafe fn create_channels(
     height: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: as in `create`.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
+    // is NULL or valid.
     unsafe {
-        let bytes = || written(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
+        let bytes = || parameter(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
         let status = limited(&call, bytes, || real(array, desc, width, height, flags));
         array_made(&call, status, AllocKind::Array, array, bytes())
     }
@@ -129,9 +136,10 @@ pub unsafe fn create_channels_3d(
     extent: Extent,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: as in `create`.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
+    // is NULL or valid.
     unsafe {
-        let bytes = || written(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
+        let bytes = || parameter(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
         let status = limited(&call, bytes, || real(array, desc, extent, flags));
         array_made(&call, status, AllocKind::Array, array, bytes())
     }
@@ -147,10 +155,12 @@ pub unsafe fn create_channels_mipmapped(
     levels: c_uint,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: as in `create`.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
+    // is NULL or valid.
     unsafe {
-        let bytes =
-            || written(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels));
+        let bytes = || {
+            parameter(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels))
+        };
         let status = limited(&call, bytes, || real(array, desc, extent, levels, flags));
         array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
     }
@@ -158,7 +168,7 @@ pub unsafe fn create_channels_mipmapped(
 
 /// The program destroys an array.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the array that the program destroys.
     freed(&call, Class::Array, array as u64, || unsafe { real(array) })
 }
 
@@ -168,7 +178,7 @@ pub unsafe fn destroy_mipmapped(
     real: unsafe extern "C-unwind" fn(Array) -> Status,
     array: Array,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the mipmapped array that the program destroys.
     freed(&call, Class::Array, array as u64, || unsafe { real(array) })
 }
 

@@ -17,7 +17,7 @@ fn kept() -> bool {
 /// `config` is NULL or a `CUlaunchConfig` of the program's.
 #[inline]
 pub unsafe fn launch(config: *const LaunchConfig) {
-    // SAFETY: as the caller promises.
+    // SAFETY: our caller vouches that `config` is NULL or the program's CUlaunchConfig.
     if let Some(id) = unsafe { given::launch(config) } {
         unknown_launch(id);
     }
@@ -89,7 +89,8 @@ pub fn to_stream(id: u32) {
 pub unsafe fn to_function(function: Opaque, id: i32) {
     if !given::is_known_of_functions(id) && kept() {
         newer::met(&format!("functions with attribute {id}"));
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches that the library has just accepted the function, so it is
+        // alive.
         unsafe { given::unknown_in_function(function) };
     }
 }

@@ -28,7 +28,7 @@ fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status
 
 /// The program begins a capture, in the form from before CUDA 10.1.
 pub unsafe fn begin_v1(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the stream as it came.
     begun(&call, stream, GLOBAL, || unsafe { real(stream) })
 }
 
@@ -39,7 +39,7 @@ pub unsafe fn begin(
     stream: Stream,
     mode: c_int,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the stream and the mode as they came.
     begun(&call, stream, mode, || unsafe { real(stream, mode) })
 }
 
@@ -55,7 +55,8 @@ pub unsafe fn begin_to_graph(
     mode: c_int,
 ) -> Status {
     let graph = graphs::seen_graph(call.vendor, graph);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of handles: the graph
+    // is the library's.
     let status = begun(&call, stream, mode, || unsafe { real(stream, graph, deps, data, len, mode) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         // It has the graph, and may have its nodes.
@@ -75,7 +76,8 @@ pub unsafe fn begin_anew(
     data: Opaque,
 ) -> Status {
     let graph = graphs::seen_graph(call.vendor, graph);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of handles: the graph
+    // is the library's.
     let status = begun(&call, stream, mode, || unsafe { real(stream, mode, graph, callback, data) });
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         // It has the graph and its nodes.
@@ -91,13 +93,13 @@ pub unsafe fn begin_to_cig(
     stream: Stream,
     params: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the stream and its parameters as they came.
     begun(&call, stream, GLOBAL, || unsafe { real(stream, params) })
 }
 
 /// The program ends such a capture. There is no graph.
 pub unsafe fn end_to_cig(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the stream as it came.
     let status = unsafe { real(stream) };
     if status != WRONG_THREAD {
         attributes::capture_over(stream, None);
@@ -113,13 +115,14 @@ pub unsafe fn end(
     stream: Stream,
     graph: *mut Graph,
 ) -> Status {
-    // SAFETY: the program's own call; `graph` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
+    // `graph` is looked at only after success.
     unsafe {
         let status = real(stream, graph);
         if status == WRONG_THREAD {
             return status;
         }
-        let library = written(graph).filter(|graph| status == SUCCESS && !graph.is_null());
+        let library = written(status, graph).filter(|graph| !graph.is_null());
         let nodes = library.and_then(|graph| vendor::of(call.vendor).node_count(graph)).unwrap_or(0) as u64;
         attributes::capture_over(stream, library);
         let made = library.map(|library| graphs::captured(call.vendor, library));

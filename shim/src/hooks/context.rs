@@ -14,10 +14,13 @@ use gpumem_wire::layout::ContextRef;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
 
+/// # Safety
+/// `ctx` is the program's out-parameter of a call that answered `status`.
 unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device, primary: bool) -> Status {
     threads::context_changes();
-    // SAFETY: the program's out-parameter, written if the call succeeded.
-    if let Some(ctx) = unsafe { written(ctx) }.filter(|_| status == SUCCESS) {
+    // SAFETY: rule of out-parameters: our caller passes the program's `ctx` and the status of its
+    // call.
+    if let Some(ctx) = unsafe { written(status, ctx) } {
         start::record(|shim| shim.context(call.vendor, ctx as u64, Some(device), primary));
     }
     status
@@ -26,7 +29,7 @@ unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device
 /// The program makes another context current, or ends its use of one.
 pub unsafe fn set_current(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
     threads::context_changes();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the context as it came.
     unsafe { real(ctx) }
 }
 
@@ -37,7 +40,7 @@ pub unsafe fn pop_current(
     ctx: *mut Context,
 ) -> Status {
     threads::context_changes();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the program's out-parameter, which we do not read.
     unsafe { real(ctx) }
 }
 
@@ -52,10 +55,10 @@ pub unsafe fn attach(
     flags: c_uint,
 ) -> Status {
     threads::context_changes();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets both arguments as they came.
     let status = unsafe { real(ctx, flags) };
-    // SAFETY: the program's out-parameter, written if the call succeeded.
-    if let Some(ctx) = unsafe { written(ctx) }.filter(|_| status == SUCCESS) {
+    // SAFETY: rule of out-parameters: `ctx` is the program's, and `status` its call's.
+    if let Some(ctx) = unsafe { written(status, ctx) } {
         call.note(|_| lock(&ATTACHED).push(ctx as u64));
     }
     status
@@ -69,11 +72,12 @@ pub unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> S
         Some(attached.swap_remove(at))
     });
     let Some(used_more) = used_more.flatten() else {
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: we are still in it. `destroy` takes the same argument, and
+        // cuCtxDestroy has the same signature as cuCtxDetach.
         return unsafe { destroy(call, real, ctx) };
     };
     threads::context_changes();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the context as it came.
     let status = unsafe { real(ctx) };
     if status != SUCCESS {
         call.note(|_| lock(&ATTACHED).push(used_more));
@@ -89,7 +93,8 @@ pub unsafe fn create_v2(
     flags: c_uint,
     device: Device,
 ) -> Status {
-    // SAFETY: the program's own call; `ctx` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
+    // the out-parameter.
     unsafe { created(&call, real(ctx, flags, device), ctx, device, false) }
 }
 
@@ -103,7 +108,8 @@ pub unsafe fn create_v3(
     flags: c_uint,
     device: Device,
 ) -> Status {
-    // SAFETY: as above.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
+    // the out-parameter.
     unsafe { created(&call, real(ctx, params, len, flags, device), ctx, device, false) }
 }
 
@@ -116,7 +122,8 @@ pub unsafe fn create_v4(
     flags: c_uint,
     device: Device,
 ) -> Status {
-    // SAFETY: as above.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
+    // the out-parameter.
     unsafe { created(&call, real(ctx, params, flags, device), ctx, device, false) }
 }
 
@@ -129,7 +136,8 @@ pub unsafe fn retain_primary(
 ) -> Status {
     // Another thread may be letting the last one go.
     let _stay = device::stay(primary_of(&call, device));
-    // SAFETY: as above.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
+    // the out-parameter.
     unsafe { created(&call, real(ctx, device), ctx, device, true) }
 }
 
@@ -141,7 +149,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     let going = || call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
     // The driver refuses to destroy a primary one: all that is in it stays.
     if call.note(|shim| shim.is_primary(call.vendor, handle)) == Some(true) {
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: `real` gets the context that the program destroys.
         let status = unsafe { real(ctx) };
         if status == SUCCESS {
             gone(&call, going().map(|context| (handle, context)).into_iter().collect());
@@ -150,7 +158,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     }
     let going = going();
     let leaving = all_goes(&call, handle, false);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the context that the program destroys.
     let status = unsafe { real(ctx) };
     ended(&call, status, going.map(|context| (handle, context)), leaving);
     status
@@ -215,7 +223,7 @@ pub unsafe fn release_primary(
     device: Device,
 ) -> Status {
     let _closed = close_primary(&call, device);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the device as it came.
     let status = unsafe { real(device) };
     let is_gone = status == SUCCESS
         && call.note(|_| vendor::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
@@ -236,7 +244,7 @@ pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device
     let _closed = close_primary(&call, device);
     let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
     let leaving: Vec<_> = going.iter().filter_map(|&(context, _)| all_goes(&call, context, false)).collect();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the device as it came.
     let status = unsafe { real(device) };
     ended(&call, status, going, leaving);
     if status == SUCCESS {
@@ -249,7 +257,7 @@ pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device
 pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
     let device = call.note(|_| vendor::of(call.vendor).current_device()).flatten();
     let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` takes no arguments.
     let status = unsafe { real() };
     ended(&call, status, going, leaving);
     status
@@ -262,7 +270,7 @@ pub unsafe fn hip_reset_device(
     device: Device,
 ) -> Status {
     let (going, leaving) = hip_going(&call, device);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the device as it came.
     let status = unsafe { real(device) };
     ended(&call, status, going, leaving);
     status

@@ -40,14 +40,16 @@ fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, S
 unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
     match ours(&call, exec) {
         Ok(Some((cache, index))) => {
-            // SAFETY: the program's own call, on a real exec.
+            // SAFETY: rule of the call: `real` is the launch that the program called. Rule of
+            // handles: the cache gives it a real exec. The stream is the program's.
             let launched = unsafe { cache.launch(real, index, vendor::named(call.vendor, to)) };
             activity::saw(launched.status);
             call.count(|shim| shim.handle_launched(launched));
             launched.status
         }
         Ok(None) => {
-            // SAFETY: the program's own call.
+            // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours,
+            // and its stream.
             let status = activity::submit(|| unsafe { real(exec, to.stream) });
             activity::saw(status);
             call.note(|shim| shim.launched(exec as u64, status));
@@ -60,21 +62,24 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
 /// The program launches a graph.
 #[inline]
 pub unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
+    // legacy one.
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, false)) }
 }
 
 /// As [`launch`], where the default stream is the thread's own.
 #[inline]
 pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
+    // thread's own.
     unsafe { launch_on(call, real, exec, StreamArg::new(stream, true)) }
 }
 
 /// The program uploads an exec. Its launches neither wait for that nor are they waited for.
 pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     let status = on_real(&call, exec, None, |exec| {
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: `real` gets the program's stream. Rule of handles: `on_real`
+        // gives the exec.
         activity::submit(|| unsafe { real(exec, stream) })
     });
     activity::saw(status);
@@ -90,7 +95,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -
     let entry = call.note(|shim| shim.exec_going(exec as u64)).flatten();
     let status = match ours(&call, exec) {
         Ok(Some((cache, index))) => cache.end_handle(index).err().unwrap_or(SUCCESS),
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours.
         Ok(None) => unsafe { real(exec) },
         Err(status) => status,
     };
@@ -143,7 +148,9 @@ pub unsafe fn update_v1(
 ) -> Status {
     // This form says so, of CUDA's (measured on an H200, driver 580).
     let refused = if call.vendor == Vendor::Cuda { NOT_SUPPORTED } else { TOPOLOGY_CHANGED };
-    // SAFETY: the program's own call, and its out-parameters where they are not NULL.
+    // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles:
+    // `whole` gives exec and graph. Rule of out-parameters: what we write, we write if the pointer
+    // is not NULL.
     unsafe {
         whole(
             &call,
@@ -172,8 +179,9 @@ pub unsafe fn update(
     info: Opaque,
 ) -> Status {
     let out = info.cast::<GraphExecUpdateInfo>();
-    // SAFETY: the program's own call, and its out-parameter; the driver leaves the padding alone
-    // (measured on an H200, driver 580).
+    // SAFETY: rule of the call: `real` gets `info` as it came. Rule of handles: `whole` gives exec
+    // and graph. Rule of out-parameters: `info` is NULL or takes the struct; the driver leaves its
+    // padding alone as well (measured on an H200, driver 580).
     unsafe {
         whole(
             &call,
@@ -220,7 +228,8 @@ pub unsafe fn set_enabled(
     graph_node: GraphNode,
     enabled: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets `enabled` as it came. Rule of handles: `node` gives
+    // exec and node.
     node(&call, exec, graph_node, Change::Enabled(enabled != 0), |exec, node| unsafe { real(exec, node, enabled) })
 }
 
@@ -232,7 +241,8 @@ pub unsafe fn get_enabled(
     graph_node: GraphNode,
     enabled: *mut c_uint,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles: `node`
+    // gives exec and node.
     node(&call, exec, graph_node, Change::IsEnabled(enabled), |exec, node| unsafe { real(exec, node, enabled) })
 }
 
@@ -251,7 +261,8 @@ fn set_kind(
         Some((kind, v2)) if call.vendor == Vendor::Cuda => Change::Set(kind, Setter { params, context: 0, v2 }),
         _ => Change::Other,
     };
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params`. Rule of
+    // handles: `node` gives exec and node.
     node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params) })
 }
 
@@ -282,7 +293,8 @@ pub unsafe fn set_child(call: Call, real: SetParams, exec: GraphExec, node: Grap
 
 /// The program changes a node of any kind.
 pub unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphNode, params: Opaque) -> Status {
-    // SAFETY: the program's own parameters.
+    // SAFETY: rule of parameters: `params` is NULL or the program's CUgraphNodeParams. It outlives
+    // `library`, which ends with this block.
     unsafe {
         let vendor = call.vendor;
         let mut library = LibraryParams::of(vendor, params);
@@ -305,7 +317,8 @@ fn set_in_context(
 ) -> Status {
     let setter = Setter { params, context: ctx as u64, v2: false };
     let change = kind.map_or(Change::Other, |kind| Change::Set(kind, setter));
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: our callers are hooks, and `real` gets their `params` and `ctx`.
+    // Rule of handles: `node` gives exec and node.
     node(&call, exec, graph_node, change, |exec, node| unsafe { real(exec, node, params, ctx) })
 }
 
@@ -356,7 +369,8 @@ pub unsafe fn set_copy(
     bytes: usize,
     kind: c_int,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
+    // `node` gives exec and node.
     node(&call, exec, graph_node, Change::Other, |exec, node| unsafe { real(exec, node, dst, src, bytes, kind) })
 }
 
@@ -373,7 +387,8 @@ pub unsafe fn set_symbol_copy(
     kind: c_int,
 ) -> Status {
     node(&call, exec, graph_node, Change::Other, |exec, node| {
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles:
+        // `node` gives exec and node.
         unsafe { real(exec, node, first, second, bytes, offset, kind) }
     })
 }
@@ -386,7 +401,8 @@ pub unsafe fn get_flags(
     flags: *mut u64,
 ) -> Status {
     on_real(&call, exec, None, |exec| {
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles:
+        // `on_real` gives the exec.
         unsafe { real(exec, flags) }
     })
 }
@@ -399,7 +415,8 @@ pub unsafe fn get_id(
     id: *mut c_uint,
 ) -> Status {
     on_real(&call, exec, Some(Pinned::IdAsked), |exec| {
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: `real` gets the out-parameter as it came. Rule of handles:
+        // `on_real` gives the exec.
         unsafe { real(exec, id) }
     })
 }

@@ -23,10 +23,11 @@ pub unsafe fn create(
     graph: *mut Graph,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `graph` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came, `graph` among them, which
+    // is the out-parameter.
     unsafe {
         let status = real(graph, flags);
-        if let Some(graph) = written(graph).filter(|_| status == SUCCESS) {
+        if let Some(graph) = written(status, graph) {
             start::record(|shim| shim.graph_made(&call, graph, 0, GraphOrigin::Created));
         }
         status
@@ -42,10 +43,11 @@ pub unsafe fn clone(
 ) -> Status {
     // With the clone the program can look for nodes of the original, and the other way round.
     let original = graphs::seen_graph(call.vendor, original);
-    // SAFETY: the program's own call; `clone` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the out-parameter `clone` as it came. Rule of handles:
+    // `original` is the library's.
     unsafe {
         let status = real(clone, original);
-        if let Some(clone) = written(clone).filter(|_| status == SUCCESS) {
+        if let Some(clone) = written(status, clone) {
             if let Some(cache) = graphs::cache(call.vendor) {
                 cache.inherits(original, clone);
             }
@@ -73,7 +75,8 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> St
     let status = match library {
         Ok(Some(library)) => {
             attributes::forget(library);
-            // SAFETY: the program's own call.
+            // SAFETY: rule of the call: we are in the program's destruction of the graph. Rule of
+            // handles: `library` is the library's graph, and nothing else of ours refers to it.
             unsafe { real(library) }
         }
         Ok(None) => SUCCESS,
@@ -113,7 +116,9 @@ unsafe fn instantiated(
                     let took = clock::precise_ns() - start;
                     let slot = call.note(|shim| shim.handle_made(call, &made, graph, flags, took));
                     cache.listed(made.index, slot.unwrap_or(NO_SLOT));
-                    // SAFETY: as the caller promises.
+                    // SAFETY: our caller vouches for the program's out-parameter, which is not NULL
+                    // here. The program gets the handle in place of what the driver would have
+                    // written.
                     unsafe { *exec = made.handle };
                     return Ok(made.handle);
                 }
@@ -130,8 +135,9 @@ unsafe fn instantiated(
     let library = graphs::library_graph(call.vendor, graph);
     let status = real(library);
     let took = clock::precise_ns() - start;
-    // SAFETY: as the caller promises.
-    match unsafe { written(exec) }.filter(|_| status == SUCCESS) {
+    // SAFETY: rule of out-parameters: our caller vouches for `exec`, and `status` is that of its
+    // call.
+    match unsafe { written(status, exec) } {
         Some(exec) => call.note(|shim| {
             let nodes = vendor::count_nodes(vendor::of(call.vendor), library);
             shim.instantiated(call, exec as u64, graph, nodes, flags, took);
@@ -152,7 +158,9 @@ pub unsafe fn instantiate_log(
     log: *mut c_char,
     log_bytes: usize,
 ) -> Status {
-    // SAFETY: the program's own call, and its out-parameters where they are not NULL.
+    // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles:
+    // `instantiated` gives the graph. Rule of out-parameters: what we write, we write if the
+    // pointer is not NULL.
     unsafe {
         let made = instantiated(&call, exec, graph, 0, |graph| real(exec, graph, error_node, log, log_bytes));
         // HIP leaves both alone.
@@ -178,7 +186,8 @@ pub unsafe fn instantiate(
 ) -> Status {
     // What the driver refuses here, it has to refuse itself.
     let upload = flags & UPLOAD != 0;
-    // SAFETY: the program's own call; `exec` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the out-parameter `exec` and the flags as they came.
+    // Rule of handles: the graph is the library's.
     unsafe {
         let real = |graph| real(exec, graph, flags);
         if upload {
@@ -199,7 +208,9 @@ macro_rules! instantiate_with_params {
             graph: Graph,
             params: *mut $params,
         ) -> Status {
-            // SAFETY: the program's own call; `exec` is its out-parameter, `params` its parameter.
+            // SAFETY: rule of the call: `real` gets `exec` and `params` as they came. Rule of
+            // handles: the graph is the library's. `params` is NULL or the program's struct, which
+            // no one else uses during the call.
             unsafe {
                 let Some(given) = params.as_mut() else {
                     return real(exec, graphs::library_graph(call.vendor, graph), params);

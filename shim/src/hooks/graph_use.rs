@@ -22,7 +22,8 @@ pub unsafe fn get_nodes(
         true => graphs::library_graph(call.vendor, graph),
         false => graphs::seen_graph(call.vendor, graph),
     };
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the out-parameters as they came. Rule of handles: the
+    // graph is the library's.
     unsafe { real(graph, nodes, len) }
 }
 
@@ -36,7 +37,8 @@ pub unsafe fn retain_user_object(
     flags: c_uint,
 ) -> Status {
     let graph = graphs::seen_graph(call.vendor, graph);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: the
+    // graph is the library's.
     let status = unsafe { real(graph, object, count, flags) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         cache.has_user_objects(graph);
@@ -55,7 +57,8 @@ pub unsafe fn add_child(
     child: Graph,
 ) -> Status {
     let (graph, child) = (graphs::seen_graph(call.vendor, graph), graphs::seen_graph(call.vendor, child));
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of handles: both
+    // graphs are the library's.
     let status = unsafe { real(node, graph, deps, len, child) };
     if let Some(cache) = graphs::cache(call.vendor).filter(|_| status == SUCCESS) {
         cache.inherits(child, graph);
@@ -85,7 +88,8 @@ impl LibraryParams {
         if program.is_null() {
             return plain;
         }
-        // SAFETY: as the caller promises; the kind says which fields are there.
+        // SAFETY: not null, and our caller vouches for a CUgraphNodeParams: every kind of it begins
+        // with the u32 that is read.
         let kind = unsafe { (&raw const (*program)[KIND]).cast::<u32>().read_unaligned() };
         let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
         let places = match kind {
@@ -94,7 +98,8 @@ impl LibraryParams {
             NodeKind::Other => CHILD..size_of::<NodeParams>() / 8,
             _ => return plain,
         };
-        // SAFETY: as above; the struct is as long as that for every kind.
+        // SAFETY: not null, and our caller vouches for a CUgraphNodeParams, which has the same
+        // length for every kind.
         let given = unsafe { program.read_unaligned() };
         let mut copy = given;
         for word in &mut copy[places] {
@@ -119,7 +124,8 @@ impl LibraryParams {
             if *now == before {
                 continue;
             }
-            // SAFETY: as the caller promises.
+            // SAFETY: our caller vouches that the struct of `of` is still there and may be written.
+            // `at` is below its number of words.
             unsafe { (&raw mut (*self.program)[at]).write_unaligned(*now) };
         }
     }
@@ -129,7 +135,7 @@ impl LibraryParams {
 /// `params` is NULL or the program's `CUgraphNodeParams`.
 unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnOnce(Graph, Opaque) -> Status) -> Status {
     let graph = graphs::seen_graph(call.vendor, graph);
-    // SAFETY: as the caller promises.
+    // SAFETY: our caller vouches for `params`, which outlives `library`: that ends with this block.
     unsafe {
         let mut library = LibraryParams::of(call.vendor, params);
         let status = real(graph, library.get());
@@ -148,7 +154,8 @@ pub unsafe fn add_node(
     len: usize,
     params: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of parameters:
+    // `params` is NULL or the program's CUgraphNodeParams.
     unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, len, params)) }
 }
 
@@ -163,14 +170,16 @@ pub unsafe fn add_node_v2(
     len: usize,
     params: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of parameters:
+    // `params` is NULL or the program's CUgraphNodeParams.
     unsafe { added(&call, graph, params, |graph, params| real(node, graph, deps, data, len, params)) }
 }
 
 /// The program destroys a node.
 pub unsafe fn destroy_node(_: Call, real: unsafe extern "C-unwind" fn(GraphNode) -> Status, node: GraphNode) -> Status {
     graphs::nodes::destroyed(node);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the node that the program destroys. Nodes are always
+    // the library's.
     let status = unsafe { real(node) };
     if status != SUCCESS {
         graphs::nodes::stays(node);
@@ -187,7 +196,8 @@ pub unsafe fn set_attribute(
     value: Opaque,
 ) -> Status {
     given::attribute(attribute as u32);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. Nodes are always the
+    // library's.
     let status = unsafe { real(node, attribute, value) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
         match given::is_known(attribute as u32) {
@@ -206,7 +216,8 @@ pub unsafe fn copy_attributes(
     to: GraphNode,
     from: GraphNode,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets both nodes as they came. Nodes are always the
+    // library's.
     let status = unsafe { real(to, from) };
     if status == SUCCESS && !attributes::copied(to, from) {
         graphs::cache_to_be(call.vendor).into_iter().for_each(|cache| cache.close(Pinned::UnknownAttribute));
@@ -222,7 +233,8 @@ pub unsafe fn set_function_attribute(
     attribute: c_int,
     value: c_int,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. If it succeeds, `function`
+    // is alive.
     unsafe {
         let status = real(function, attribute, value);
         if status == SUCCESS {
@@ -241,7 +253,8 @@ pub unsafe fn set_kernel_attribute(
     kernel: Opaque,
     device: Device,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. If it succeeds, `kernel` is
+    // alive.
     unsafe {
         let status = real(attribute, value, kernel, device);
         if status == SUCCESS {
@@ -258,7 +271,8 @@ pub unsafe fn node_set_params(
     node: GraphNode,
     params: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call, and its parameters.
+    // SAFETY: rule of the call: `real` gets the node as it came. Rule of parameters: `params` is
+    // NULL or the program's CUgraphNodeParams, which outlives `library`.
     unsafe {
         let mut library = LibraryParams::of(call.vendor, params);
         let status = real(node, library.get());
@@ -275,7 +289,8 @@ pub unsafe fn capture_info(
     status: *mut c_int,
     id: *mut u64,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came, and we read no
+    // out-parameter.
     unsafe { real(stream, status, id) }
 }
 
@@ -287,12 +302,14 @@ unsafe fn told(call: &Call, graph: *mut Graph, real: impl FnOnce(*mut Graph) -> 
     let mut ours = std::ptr::null_mut();
     let graph = if graph.is_null() { &mut ours } else { graph };
     let status = real(graph);
-    // SAFETY: as the caller promises; nothing is written if nothing captures.
-    let captured = (unsafe { written(graph) }).filter(|graph| status == SUCCESS && !graph.is_null());
+    // SAFETY: rule of out-parameters: `graph` is the program's, or ours if that is NULL, and
+    // `status` is the call's.
+    let captured = unsafe { written(status, graph) }.filter(|graph| !graph.is_null());
     if let (Some(captured), Some(cache)) = (captured, graphs::cache_to_be(call.vendor)) {
         cache.given_out(captured);
         // The program's own handle, if it captures into a graph of ours.
-        // SAFETY: as above.
+        // SAFETY: the call has just written `graph`, so it may be written. The program gets its own
+        // handle there.
         unsafe { *graph = cache.handle_of(captured) };
     }
     status
@@ -316,7 +333,8 @@ pub unsafe fn capture_info_v2(
     deps: *mut *const GraphNode,
     len: *mut usize,
 ) -> Status {
-    // SAFETY: the program's own call, and its out-parameters.
+    // SAFETY: rule of the call: `real` gets the other out-parameters as they came. Rule of
+    // out-parameters: `graph` is NULL or the program's.
     unsafe { told(&call, graph, |graph| real(stream, status, id, graph, deps, len)) }
 }
 
@@ -340,7 +358,8 @@ pub unsafe fn capture_info_v3(
     data: *mut Opaque,
     len: *mut usize,
 ) -> Status {
-    // SAFETY: the program's own call, and its out-parameters.
+    // SAFETY: rule of the call: `real` gets the other out-parameters as they came. Rule of
+    // out-parameters: `graph` is NULL or the program's.
     unsafe { told(&call, graph, |graph| real(stream, status, id, graph, deps, data, len)) }
 }
 
@@ -358,12 +377,12 @@ fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
 
 /// The program unloads a module.
 pub unsafe fn module_unload(call: Call, real: Unload, module: Opaque) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the module that the program unloads.
     unload(&call, Code::Module(module), || unsafe { real(module) })
 }
 
 /// The program unloads a library.
 pub unsafe fn library_unload(call: Call, real: Unload, library: Opaque) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the library that the program unloads.
     unload(&call, Code::Library(library), || unsafe { real(library) })
 }

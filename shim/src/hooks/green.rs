@@ -31,10 +31,11 @@ pub unsafe fn create(
 ) -> Status {
     // Another thread may be letting the last holder go.
     let _stay = device::stay(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
-    // SAFETY: the program's own call; `green` is its out-parameter, written if the call succeeded.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `green` is read only after success.
     unsafe {
         let status = real(green, desc, device, flags);
-        if let Some(green) = written(green).filter(|_| status == SUCCESS) {
+        if let Some(green) = written(status, green) {
             let made = Green { handle: green as u64, device, context: None, streams: Vec::new() };
             start::record(|_| lock(&GREENS).push(made));
         }
@@ -51,10 +52,11 @@ pub unsafe fn to_context(
     ctx: *mut Context,
     green: Context,
 ) -> Status {
-    // SAFETY: the program's own call; `ctx` is its out-parameter, written if the call succeeded.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `ctx` is read only after success.
     unsafe {
         let status = real(ctx, green);
-        if let Some(ctx) = written(ctx).filter(|_| status == SUCCESS) {
+        if let Some(ctx) = written(status, ctx) {
             pool::reached_into();
             let device = stands_for(ctx as u64, green);
             // It ends when the primary one does, too.
@@ -73,10 +75,11 @@ pub unsafe fn create_stream(
     flags: c_uint,
     priority: c_int,
 ) -> Status {
-    // SAFETY: the program's own call; `out` is its out-parameter, written if the call succeeded.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `out` is read only after success.
     unsafe {
         let status = stream::created(&call, real(out, green, flags, priority), out, flags, priority);
-        if let Some(made) = written(out).filter(|_| status == SUCCESS) {
+        if let Some(made) = written(status, out) {
             with(green, |green| green.streams.push(made as u64));
         }
         status
@@ -98,7 +101,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
         Some(greens.swap_remove(at))
     });
     let Some(known) = known.flatten() else {
-        // SAFETY: the program's own call.
+        // SAFETY: rule of the call: `real` gets the green context that the program destroys.
         return unsafe { real(green) };
     };
     threads::context_changes();
@@ -117,7 +120,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     // What was launched there is known by events from now on.
     let left = |cache: &'static Cache| streams.iter().map(|&its| cache.stream_going(its as Stream)).collect::<Vec<_>>();
     let no_looks = cache.map(left);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the green context that the program destroys.
     let status = unsafe { real(green) };
     drop(no_looks);
     if status != SUCCESS {

@@ -14,7 +14,8 @@ pub unsafe fn alloc(
     ptr: *mut DevicePtr,
     bytes: usize,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
+    // `made` reads `ptr` only after success.
     unsafe {
         let status = real(ptr, bytes);
         made(&call, status, AllocKind::HostPinned, Class::Address, ptr, bytes, 0, 0);
@@ -30,7 +31,8 @@ pub unsafe fn alloc_flags(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `made` reads `ptr` only after success.
     unsafe {
         let status = real(ptr, bytes, flags);
         made(&call, status, AllocKind::HostPinned, Class::Address, ptr, bytes, 0, u64::from(flags));
@@ -40,7 +42,7 @@ pub unsafe fn alloc_flags(
 
 /// The program frees pinned host memory.
 pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the address that the program frees.
     freed(&call, Class::Address, ptr, || unsafe { real(ptr) })
 }
 
@@ -52,7 +54,8 @@ pub unsafe fn register(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `made` reads the address of our copy.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. `made` reads `ptr` itself,
+    // which is a number in a local of ours.
     unsafe {
         let status = real(ptr, bytes, flags);
         made(&call, status, AllocKind::HostRegistered, Class::Registered, &ptr, bytes, 0, u64::from(flags));
@@ -62,6 +65,6 @@ pub unsafe fn register(
 
 /// The program unpins memory of its own.
 pub unsafe fn unregister(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the address that the program unpins.
     freed(&call, Class::Registered, ptr, || unsafe { real(ptr) })
 }

@@ -1,6 +1,6 @@
 //! Memory of other processes and of other APIs.
 
-use super::{freed, made, written};
+use super::{freed, made, parameter, written};
 use crate::call::Call;
 use crate::pool::{self, ask};
 use crate::registry::live::Class;
@@ -18,7 +18,8 @@ pub unsafe fn export(
     ptr: DevicePtr,
 ) -> Status {
     let asked = ask::about(call.vendor, ptr);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the out-parameter as it came, and the address of the
+    // block in place of the program's.
     let status = unsafe { real(handle, asked.ptr) };
     if status == SUCCESS {
         pool::pin(ptr);
@@ -32,9 +33,10 @@ pub unsafe fn export(
 /// # Safety
 /// As for [`made`].
 unsafe fn opened(call: &Call, status: Status, class: Class, ptr: *mut DevicePtr, extra: u64) -> Status {
-    // SAFETY: as the caller promises.
+    // SAFETY: rule of out-parameters: our caller vouches for `ptr`, and `status` is that of its
+    // call.
     unsafe {
-        let addr = written(ptr).filter(|_| status == SUCCESS);
+        let addr = written(status, ptr);
         let bytes = addr.and_then(|addr| start::record(|_| vendor::of(call.vendor).allocation_bytes(addr)).flatten());
         made(call, status, AllocKind::IpcImport, class, ptr, bytes.unwrap_or(0) as usize, 0, extra);
     }
@@ -49,13 +51,14 @@ pub unsafe fn open(
     handle: IpcMemHandle,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
+    // the out-parameter.
     unsafe { opened(&call, real(ptr, handle, flags), Class::Import, ptr, 0) }
 }
 
 /// The program closes memory of another process.
 pub unsafe fn close(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the address that the program closes.
     freed(&call, Class::Import, ptr, || unsafe { real(ptr) })
 }
 
@@ -67,7 +70,8 @@ pub unsafe fn import_pool_pointer(
     pool: MemPool,
     data: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
+    // the out-parameter.
     unsafe { opened(&call, real(ptr, pool, data), Class::Address, ptr, pool as u64) }
 }
 
@@ -78,10 +82,11 @@ pub unsafe fn import_external(
     memory: *mut ExternalMemory,
     desc: *const ExternalMemoryDesc,
 ) -> Status {
-    // SAFETY: the program's own call; `memory` is its out-parameter, `desc` its parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of parameters: `desc`
+    // is NULL or valid. An ExternalMemory has the size of an address.
     unsafe {
         let status = real(memory, desc);
-        let bytes = written(desc).map_or(0, |desc| desc.size as usize);
+        let bytes = parameter(desc).map_or(0, |desc| desc.size as usize);
         made(&call, status, AllocKind::ExternalMemory, Class::External, memory.cast(), bytes, 0, 0);
         status
     }
@@ -93,7 +98,7 @@ pub unsafe fn destroy_external(
     real: unsafe extern "C-unwind" fn(ExternalMemory) -> Status,
     memory: ExternalMemory,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the memory that the program lets go of.
     freed(&call, Class::External, memory as u64, || unsafe { real(memory) })
 }
 
@@ -105,10 +110,11 @@ pub unsafe fn map_external(
     memory: ExternalMemory,
     desc: *const ExternalBufferDesc,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter, `desc` its parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
+    // the out-parameter. Rule of parameters: `desc` is NULL or valid.
     unsafe {
         let status = real(ptr, memory, desc);
-        let bytes = written(desc).map_or(0, |desc| desc.size as usize);
+        let bytes = parameter(desc).map_or(0, |desc| desc.size as usize);
         made(&call, status, AllocKind::ExternalMapping, Class::Address, ptr, bytes, 0, memory as u64);
         status
     }

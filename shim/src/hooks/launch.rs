@@ -43,7 +43,8 @@ pub unsafe fn kernel(
     params: Opaque,
     extra: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. `params` and `extra` are
+    // this launch's.
     unsafe {
         launched(function, params, extra, || {
             real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra)
@@ -79,7 +80,7 @@ pub unsafe fn cooperative_kernel(
     params: Opaque,
 ) -> Status {
     given::cooperative();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. `params` is this launch's.
     unsafe {
         launched(function, params, std::ptr::null_mut(), || {
             real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params)
@@ -97,7 +98,8 @@ pub unsafe fn kernel_with_attributes(
     params: Opaque,
     extra: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. `config`, `params` and
+    // `extra` are this launch's.
     unsafe {
         attributes::launch(config);
         launched(function, params, extra, || real(config, function, params, extra))
@@ -114,7 +116,8 @@ unsafe fn launched(function: Opaque, params: Opaque, extra: Opaque, real: impl F
     let status = activity::submit(real);
     activity::saw(status);
     if stranded::watching() && status == SUCCESS {
-        // SAFETY: the caller's promise; the driver has just read them.
+        // SAFETY: our caller vouches that the arguments are the launch's. The driver has accepted
+        // them, and the program's call is not over yet.
         unsafe { look_at(function, params.cast(), extra.cast()) };
     }
     status
@@ -128,7 +131,8 @@ unsafe fn launched(function: Opaque, params: Opaque, extra: Opaque, real: impl F
 unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usize) {
     gate::record_if_started(|shim| {
         let mut seen = Seen { words: [0; WORDS], len: 0, mark: |words| shim.stranded.uses.mark(words) };
-        // SAFETY: the program's arguments, which the driver has just read in the same way.
+        // SAFETY: our caller vouches for the launch's arguments. The driver has just read as many
+        // parameters of these sizes.
         unsafe {
             if !params.is_null() {
                 for (index, &bytes) in
@@ -150,7 +154,7 @@ unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usiz
 /// # Safety
 /// A list as `cuLaunchKernel` takes it.
 unsafe fn packed(extra: *const usize) -> (*const u8, usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: our caller vouches for a list as cuLaunchKernel takes it.
     let (buffer, bytes) = unsafe { params::packed(extra) }.unwrap_or((std::ptr::null(), 0));
     (buffer, bytes.min(params::MAX_PARAM_BYTES))
 }
@@ -172,7 +176,8 @@ impl<F: Fn(&[u64])> Seen<F> {
             return;
         }
         for offset in (0..bytes / 8).map(|word| word * 8) {
-            // SAFETY: the caller's promise.
+            // SAFETY: not null, and our caller vouches for `bytes` bytes from `at`. Each word lies
+            // whole within them.
             let word = unsafe { at.add(offset).cast::<u64>().read_unaligned() };
             if !stranded::may_matter(word) {
                 continue;
@@ -202,9 +207,10 @@ mod tests {
         let (buffer, bytes) = ([1_u64, 2, 3], 24_usize);
         let at = |pointer: *const usize| pointer as usize;
         let list = [EXTRA_BYTES, at(&bytes), EXTRA_BUFFER, buffer.as_ptr() as usize, EXTRA_END];
-        // SAFETY: a list as it has to be.
+        // SAFETY: the list is pairs of a name and a value and ends with EXTRA_END. `buffer` and
+        // `bytes` are locals that outlive the call.
         assert_eq!(unsafe { packed(list.as_ptr()) }, (buffer.as_ptr().cast(), 24));
-        // SAFETY: as above.
+        // SAFETY: the list has nothing but the end, so nothing behind it is read.
         assert_eq!(unsafe { packed([EXTRA_END].as_ptr()) }, (std::ptr::null(), 0));
     }
 }

@@ -21,7 +21,8 @@ pub unsafe fn alloc(
     ptr: *mut DevicePtr,
     bytes: usize,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: the arguments go on as they came. Rule of out-parameters: `ptr` is
+    // NULL or takes an address, also from the pool.
     unsafe {
         if let (Some(pool), Some(out)) = (pool::of(call.vendor), ptr.as_mut())
             && let Some(addr) = pool.hit(&call, bytes as u64)
@@ -41,7 +42,8 @@ unsafe fn alloc_the_long_way(
     ptr: *mut DevicePtr,
     bytes: usize,
 ) -> Status {
-    // SAFETY: as the caller's.
+    // SAFETY: rule of the call: our caller is the hook and passes the program's arguments. Rule of
+    // out-parameters: `ptr` is NULL or takes an address.
     unsafe {
         if let Some(status) = pool::open(call.vendor).and_then(|pool| reclaim::alloc(pool, &call, real, ptr, bytes)) {
             return status;
@@ -73,7 +75,8 @@ pub unsafe fn alloc_with_flags(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `made` reads `ptr` only after success.
     unsafe {
         let status = bounded(&call, bytes, || real(ptr, bytes, flags));
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, u64::from(flags));
@@ -91,7 +94,8 @@ pub unsafe fn alloc_pitch(
     height: usize,
     element: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
+    // them, which are the out-parameters.
     unsafe {
         pitched(
             &call,
@@ -113,7 +117,8 @@ pub unsafe fn alloc_pitch_4(
     width: usize,
     height: usize,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` and `pitch` are its out-parameters.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
+    // them, which are the out-parameters.
     unsafe {
         pitched(
             &call,
@@ -126,6 +131,8 @@ pub unsafe fn alloc_pitch_4(
     }
 }
 
+/// # Safety
+/// `ptr` and `pitch` are the program's out-parameters of a call that answered `status`.
 unsafe fn pitched(
     call: &Call,
     status: Status,
@@ -134,9 +141,10 @@ unsafe fn pitched(
     width: usize,
     height: usize,
 ) -> Status {
-    // SAFETY: out-parameters that the real function has written if it succeeded.
+    // SAFETY: rule of out-parameters: our caller passes the program's `ptr` and `pitch` and the
+    // status of its call.
     unsafe {
-        let pitch = if status == SUCCESS { written(pitch).unwrap_or(width) } else { width };
+        let pitch = written(status, pitch).unwrap_or(width);
         made(call, status, AllocKind::Pitch, Class::Address, ptr, pitch.saturating_mul(height), 0, pitch as u64);
     }
     status
@@ -149,12 +157,13 @@ pub unsafe fn alloc_3d(
     ptr: *mut PitchedPtr,
     extent: Extent,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
+    // `ptr` is read only after success.
     unsafe {
         let bytes = extent.width.saturating_mul(extent.height).saturating_mul(extent.depth);
         let status = bounded(&call, bytes, || real(ptr, extent));
         let rows = extent.height.saturating_mul(extent.depth);
-        match written(ptr).filter(|_| status == SUCCESS) {
+        match written(status, ptr) {
             Some(made_at) => {
                 let bytes = made_at.pitch.saturating_mul(rows);
                 made(&call, status, AllocKind::Pitch, Class::Address, &made_at.ptr, bytes, 0, made_at.pitch as u64);
@@ -182,7 +191,8 @@ pub unsafe fn alloc_managed(
     bytes: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `made` reads `ptr` only after success.
     unsafe {
         let status = real(ptr, bytes, flags);
         made(&call, status, AllocKind::Managed, Class::Address, ptr, bytes, 0, u64::from(flags));
@@ -198,7 +208,8 @@ pub unsafe fn alloc_async(
     bytes: usize,
     stream: Stream,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `made` reads `ptr` only after success.
     unsafe {
         let status = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, stream)));
         made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, 0);
@@ -215,7 +226,8 @@ pub unsafe fn alloc_from_pool(
     pool: MemPool,
     stream: Stream,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `made` reads `ptr` only after success.
     unsafe {
         let status = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, pool, stream)));
         made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, pool as u64);
@@ -232,7 +244,7 @@ pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> S
     {
         return SUCCESS;
     }
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` and `ptr` go on as they came.
     unsafe { free_the_long_way(call, real, ptr) }
 }
 
@@ -243,7 +255,8 @@ unsafe fn free_the_long_way(
     real: unsafe extern "C-unwind" fn(DevicePtr) -> Status,
     ptr: DevicePtr,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
+    // that stands behind it.
     let real = |ptr| unsafe { real(ptr) };
     let pooled = pool::of(call.vendor).and_then(|pool| pool.free(&call, ptr, real));
     pooled.unwrap_or_else(|| freed(&call, Class::Address, ptr, || real(ptr)))
@@ -256,7 +269,8 @@ pub unsafe fn free_async(
     ptr: DevicePtr,
     stream: Stream,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
+    // that stands behind it, and the program's stream.
     let real = |ptr| activity::submit(|| unsafe { real(ptr, stream) });
     let pooled = pool::of(call.vendor).and_then(|pool| pool.free_async(&call, ptr, real));
     pooled.unwrap_or_else(|| freed(&call, Class::Address, ptr, || real(ptr)))
@@ -269,7 +283,8 @@ pub unsafe fn get_info(
     free: *mut usize,
     total: *mut usize,
 ) -> Status {
-    // SAFETY: the program's own call; both are its out-parameters.
+    // SAFETY: rule of the call: `real` gets both out-parameters as they came. Rule of
+    // out-parameters: they are read and written only after success.
     unsafe {
         let status = real(free, total);
         if let (SUCCESS, Some(free), Some(total)) = (status, free.as_mut(), total.as_mut()) {

@@ -8,6 +8,18 @@
 //! 3. The program sees what the real function answered, out-parameters included.
 //! 4. No extra GPU call is made where the program could see it.
 //!
+//! # Safety rules
+//! SAFETY comments of hooks name these rules:
+//! - **The call.** A door enters each hook on the program's thread, inside the program's call. `real` is the function
+//!   that the program called, with the signature that the row of `abi` gives it. The arguments are the program's, and
+//!   the program vouches for them to the vendor's reference. So `real` may be called with them until the hook returns.
+//!   This is the `# Safety` section of every `unsafe fn` here that begins with a [`Call`](crate::call::Call).
+//! - **Parameters.** A pointer to what the program describes is NULL or valid during the call, as the reference says.
+//! - **Out-parameters.** A pointer for what the driver answers is NULL or valid for writes. Only a call that has
+//!   succeeded has written it, so it is read only then ([`written`]).
+//! - **Handles.** Where a handle of ours may come, the graph cache puts the library's own in its place. So the library
+//!   gets only handles that it knows, or that the program made up.
+//!
 //! The shim starts with the first call that succeeds and makes or initialises something
 //! ([`crate::start::record`]). Failures and frees are recorded only if it has started.
 
@@ -36,19 +48,33 @@ use crate::start;
 use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
 use gpumem_wire::kinds::AllocKind;
 
-/// An out-parameter after a call that succeeded.
+/// What an out-parameter holds after a call that answered `status`. `None` unless the call has succeeded: before, the
+/// pointer may lead anywhere.
 ///
 /// # Safety
-/// `out` is the program's out-parameter, which the real function has just written.
-pub(crate) unsafe fn written<T: Copy>(out: *const T) -> Option<T> {
-    // SAFETY: as the caller promises; a driver that accepts NULL leaves nothing to read.
+/// `out` is the program's out-parameter of that call.
+pub(crate) unsafe fn written<T: Copy>(status: Status, out: *const T) -> Option<T> {
+    if status != SUCCESS {
+        return None;
+    }
+    // SAFETY: our caller vouches for `out`, and the call has succeeded, so it is written. A driver
+    // that accepts NULL leaves nothing to read.
     unsafe { out.as_ref().copied() }
+}
+
+/// What the program describes, if it does.
+///
+/// # Safety
+/// `at` is the program's parameter of the call that this is in.
+unsafe fn parameter<T: Copy>(at: *const T) -> Option<T> {
+    // SAFETY: our caller vouches for a parameter. Rule of parameters: it is NULL or valid.
+    unsafe { at.as_ref().copied() }
 }
 
 /// Records what an allocating call answered.
 ///
 /// # Safety
-/// As for [`written`].
+/// `ptr` is the program's out-parameter of a call that answered `status`.
 #[inline]
 unsafe fn made(
     call: &Call,
@@ -61,8 +87,8 @@ unsafe fn made(
     extra: u64,
 ) {
     if status == SUCCESS {
-        // SAFETY: as the caller promises.
-        if let Some(addr) = unsafe { written(ptr) } {
+        // SAFETY: our caller vouches for `ptr`, and `status` is that of the call.
+        if let Some(addr) = unsafe { written(status, ptr) } {
             start::record(|shim| {
                 let stream = if stream == 0 { 0 } else { shim.registry.streams.reference(call.vendor, stream) };
                 shim.allocated(call, class, kind, addr, bytes as u64, stream, extra);

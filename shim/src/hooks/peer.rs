@@ -17,7 +17,7 @@ pub unsafe fn enable(
     ctx: Context,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets both arguments as they came.
     let status = unsafe { real(ctx, flags) };
     // From when the program is told, by this call or another thread's, kernels of one device may use memory of the
     // other. Any other answer opens nothing.
@@ -29,7 +29,7 @@ pub unsafe fn enable(
 
 /// The program closes it again. What was opened may still be in use: that it was is kept.
 pub unsafe fn disable(_: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the context as it came.
     unsafe { real(ctx) }
 }
 
@@ -44,7 +44,8 @@ pub unsafe fn range_handle(
     flags: u64,
 ) -> Status {
     pool::pin(ptr);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
+    // stays the driver's.
     unsafe { real(handle, ptr, bytes, kind, flags) }
 }
 
@@ -60,7 +61,8 @@ pub unsafe fn bind_to_endpoint(
     flags: u64,
 ) -> Status {
     pool::pin(ptr);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
+    // stays the driver's.
     unsafe { real(endpoint, device, offset, ptr, bytes, flags) }
 }
 
@@ -73,7 +75,8 @@ pub unsafe fn set_attribute(
     ptr: DevicePtr,
 ) -> Status {
     pool::pin(ptr);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. The block is pinned, so it
+    // stays the driver's.
     unsafe { real(value, attribute, ptr) }
 }
 
@@ -96,7 +99,8 @@ pub unsafe fn get_attribute(
     ptr: DevicePtr,
 ) -> Status {
     let asked = ask::about(call.vendor, ptr);
-    // SAFETY: the program's own call; its out-parameter is filled if it succeeded.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of
+    // out-parameters: after success `data` holds what the attribute's type says.
     unsafe {
         let status = real(data, attribute, asked.ptr);
         if status == SUCCESS {
@@ -117,8 +121,9 @@ pub unsafe fn get_attributes(
     ptr: DevicePtr,
 ) -> Status {
     let asked = ask::about(call.vendor, ptr);
-    // SAFETY: the program's own call; both arrays are as long as it says, and what they name is filled if it
-    // succeeded.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of parameters:
+    // both arrays have `len` elements. Rule of out-parameters: after success each element of `data`
+    // leads to a value of its attribute's type.
     unsafe {
         let status = real(len, attributes, data, asked.ptr);
         if status == SUCCESS && !attributes.is_null() && !data.is_null() {
@@ -140,7 +145,8 @@ pub unsafe fn address_range(
     ptr: DevicePtr,
 ) -> Status {
     let asked = ask::about(call.vendor, ptr);
-    // SAFETY: the program's own call; its out-parameters are filled if it succeeded.
+    // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of
+    // out-parameters: `bytes` is written only after success, and only if it is not NULL.
     unsafe {
         let status = real(base, bytes, asked.ptr);
         if let (SUCCESS, Some(exact), false) = (status, asked.bytes(), bytes.is_null()) {

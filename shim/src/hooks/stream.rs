@@ -9,8 +9,9 @@ use std::ffi::{c_int, c_uint};
 /// # Safety
 /// `stream` is the program's out-parameter of a call that answered `status`.
 pub(super) unsafe fn created(call: &Call, status: Status, stream: *mut Stream, flags: u32, priority: i32) -> Status {
-    // SAFETY: the program's out-parameter, written if the call succeeded.
-    if let Some(stream) = unsafe { written(stream) }.filter(|_| status == SUCCESS) {
+    // SAFETY: rule of out-parameters: our caller passes the program's `stream` and the status of
+    // its call.
+    if let Some(stream) = unsafe { written(status, stream) } {
         call.note(|shim| shim.stream_created(call, stream as u64, flags, priority));
     }
     status
@@ -22,7 +23,7 @@ pub unsafe fn create_plain(
     real: unsafe extern "C-unwind" fn(*mut Stream) -> Status,
     stream: *mut Stream,
 ) -> Status {
-    // SAFETY: the program's own call; `stream` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the out-parameter `stream` as it came.
     unsafe { created(&call, real(stream), stream, 0, 0) }
 }
 
@@ -33,7 +34,8 @@ pub unsafe fn create(
     stream: *mut Stream,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: as above.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
+    // is the out-parameter.
     unsafe { created(&call, real(stream, flags), stream, flags, 0) }
 }
 
@@ -45,7 +47,8 @@ pub unsafe fn create_with_priority(
     flags: c_uint,
     priority: c_int,
 ) -> Status {
-    // SAFETY: as above.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
+    // is the out-parameter.
     unsafe { created(&call, real(stream, flags, priority), stream, flags, priority) }
 }
 
@@ -54,7 +57,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> S
     let entry = call.note(|shim| shim.stream_going(call.vendor, stream as u64)).flatten();
     let cache = graphs::cache(call.vendor).filter(|_| !stream.is_null());
     let no_looks = cache.map(|cache| cache.stream_going(stream));
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the stream that the program destroys.
     let status = unsafe { real(stream) };
     drop(no_looks);
     if status == SUCCESS {
@@ -74,7 +77,8 @@ pub unsafe fn create_masked(
     words: c_uint,
     mask: *const c_uint,
 ) -> Status {
-    // SAFETY: the program's own call; `stream` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `stream` among them, which
+    // is the out-parameter.
     unsafe { created(&call, real(stream, words, mask), stream, 0, 0) }
 }
 
@@ -87,6 +91,6 @@ pub unsafe fn set_attribute(
     value: Opaque,
 ) -> Status {
     attributes::to_stream(attribute as u32);
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came.
     unsafe { real(stream, attribute, value) }
 }

@@ -25,7 +25,7 @@ macro_rules! work {
             }
             let status = activity::submit(|| {
                 $($within)?
-                // SAFETY: the program's own call.
+                // SAFETY: rule of the call: `real` gets all arguments as they came.
                 unsafe { real($($arg),+) }
             });
             activity::saw(status);
@@ -66,7 +66,8 @@ const COPY_3D: usize = 200;
 #[inline(always)]
 unsafe fn described<const BYTES: usize>(status: Status, copy: Opaque) {
     if stranded::watching() && status == SUCCESS {
-        // SAFETY: the caller's promise.
+        // SAFETY: our caller vouches for a description of BYTES bytes, which the driver has just
+        // read. Each word lies whole within them.
         let words = (0..BYTES / 8).map(|word| unsafe { copy.cast::<u64>().add(word).read_unaligned() });
         let mut seen = [0; COPY_3D / 8];
         seen.iter_mut().zip(words).for_each(|(seen, word)| *seen = word);
@@ -79,7 +80,8 @@ macro_rules! copies {
         $(#[$doc])+
         #[inline]
         pub unsafe fn $name(call: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, copy: Opaque) -> Status {
-            // SAFETY: the program's own call, and its description.
+            // SAFETY: rule of the call: `real` gets the description as it came. Rule of parameters:
+            // after success it has the bytes of its type.
             unsafe {
                 let status = work_1(call, real, copy);
                 described::<$bytes>(status, copy);
@@ -96,7 +98,8 @@ macro_rules! copies {
             copy: Opaque,
             stream: Stream,
         ) -> Status {
-            // SAFETY: the program's own call, and its description.
+            // SAFETY: rule of the call: `real` gets the description and the stream as they came.
+            // Rule of parameters: after success the description has the bytes of its type.
             unsafe {
                 let status = work_2(call, real, copy, stream);
                 described::<$bytes>(status, copy);

@@ -10,7 +10,7 @@ use gpumem_abi::types::*;
 #[inline]
 pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
     folded::spare_time();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` takes no arguments.
     let status = unsafe { real() };
     waited(status);
     status
@@ -20,7 +20,7 @@ pub unsafe fn waited_0(_: Call, real: unsafe extern "C-unwind" fn() -> Status) -
 #[inline]
 pub unsafe fn waited_1(_: Call, real: unsafe extern "C-unwind" fn(Opaque) -> Status, what: Opaque) -> Status {
     folded::spare_time();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the context, stream or event as it came.
     let status = unsafe { real(what) };
     waited(status);
     status

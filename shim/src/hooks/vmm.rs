@@ -1,6 +1,6 @@
 //! Virtual memory management: physical memory, reservations, mappings.
 
-use super::{freed, made, written};
+use super::{freed, made, parameter, written};
 use crate::call::Call;
 use crate::reclaim::bounded;
 use crate::registry::live::Class;
@@ -18,7 +18,8 @@ pub unsafe fn create(
     prop: Opaque,
     flags: u64,
 ) -> Status {
-    // SAFETY: the program's own call; `handle` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which
+    // is the out-parameter. Rule of parameters: `prop` is NULL or valid.
     unsafe {
         let call_real = || real(handle, bytes, prop, flags);
         let status = if on_device(prop) { bounded(&call, bytes, call_real) } else { call_real() };
@@ -34,7 +35,8 @@ pub unsafe fn create(
 unsafe fn on_device(prop: Opaque) -> bool {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`; `location.type` is the third word.
     const DEVICE: c_int = 1;
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, and our caller vouches for a CUmemAllocationProp, whose first three words
+    // are ints.
     !prop.is_null() && unsafe { prop.cast::<c_int>().add(2).read_unaligned() } == DEVICE
 }
 
@@ -46,7 +48,8 @@ pub unsafe fn import(
     os_handle: Opaque,
     kind: c_int,
 ) -> Status {
-    // SAFETY: the program's own call; `handle` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which
+    // is the out-parameter.
     unsafe {
         let status = real(handle, os_handle, kind);
         physical(&call, status, AllocKind::VmmImport, handle, 0);
@@ -61,22 +64,26 @@ pub unsafe fn multicast(
     handle: *mut VmmHandle,
     prop: *const MulticastProp,
 ) -> Status {
-    // SAFETY: the program's own call; `handle` is its out-parameter, `prop` its parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of parameters: `prop`
+    // is NULL or valid.
     unsafe {
         let status = real(handle, prop);
-        let bytes = written(prop).map_or(0, |prop| prop.size as u64);
+        let bytes = parameter(prop).map_or(0, |prop| prop.size as u64);
         physical(&call, status, AllocKind::Multicast, handle, bytes);
         status
     }
 }
 
+/// # Safety
+/// `handle` is the program's out-parameter of a call that answered `status`.
 unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut VmmHandle, bytes: u64) {
     if status != SUCCESS {
         call.note(|shim| shim.allocation_failed(call, kind, bytes, status));
         return;
     }
-    // SAFETY: the real function has written it.
-    if let Some(handle) = unsafe { written(handle) } {
+    // SAFETY: rule of out-parameters: our caller passes the program's `handle`, and its call has
+    // succeeded.
+    if let Some(handle) = unsafe { written(status, handle) } {
         start::record(|shim| shim.vmm_created(call, kind, handle, bytes));
     }
 }
@@ -88,10 +95,11 @@ pub unsafe fn retain(
     handle: *mut VmmHandle,
     addr: Opaque,
 ) -> Status {
-    // SAFETY: the program's own call; `handle` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
+    // `handle` is read only after success.
     unsafe {
         let status = real(handle, addr);
-        if let Some(handle) = written(handle).filter(|_| status == SUCCESS) {
+        if let Some(handle) = written(status, handle) {
             call.note(|shim| shim.vmm_retained(handle));
         }
         status
@@ -101,7 +109,7 @@ pub unsafe fn retain(
 /// The program lets go of physical memory; what is mapped stays until it is unmapped.
 pub unsafe fn release(call: Call, real: unsafe extern "C-unwind" fn(VmmHandle) -> Status, handle: VmmHandle) -> Status {
     let releasing = call.note(|shim| shim.vmm_releasing(handle)).flatten();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the handle as it came.
     let status = unsafe { real(handle) };
     if let Some(release) = releasing {
         call.note(|shim| shim.vmm_released(release, status == SUCCESS));
@@ -119,7 +127,8 @@ pub unsafe fn reserve(
     addr: DevicePtr,
     flags: u64,
 ) -> Status {
-    // SAFETY: the program's own call; `ptr` is its out-parameter.
+    // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
+    // `made` reads `ptr` only after success.
     unsafe {
         let status = real(ptr, bytes, alignment, addr, flags);
         made(&call, status, AllocKind::VmmReservation, Class::Reservation, ptr, bytes, 0, 0);
@@ -134,7 +143,7 @@ pub unsafe fn unreserve(
     ptr: DevicePtr,
     bytes: usize,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the range that the program gives back.
     freed(&call, Class::Reservation, ptr, || unsafe { real(ptr, bytes) })
 }
 
@@ -148,7 +157,7 @@ pub unsafe fn map(
     handle: VmmHandle,
     flags: u64,
 ) -> Status {
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets all arguments as they came.
     let status = unsafe { real(ptr, bytes, offset, handle, flags) };
     if status == SUCCESS {
         start::record(|shim| shim.vmm_mapped(&call, ptr, bytes as u64, handle));
@@ -164,7 +173,7 @@ pub unsafe fn unmap(
     bytes: usize,
 ) -> Status {
     let unmapping = call.note(|shim| shim.vmm_unmapping(ptr, bytes as u64)).unwrap_or_default();
-    // SAFETY: the program's own call.
+    // SAFETY: rule of the call: `real` gets the range that the program unmaps.
     let status = unsafe { real(ptr, bytes) };
     if !unmapping.is_empty() {
         call.note(|shim| shim.vmm_unmapped(unmapping, status == SUCCESS));

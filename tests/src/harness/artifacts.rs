@@ -108,6 +108,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("twins", Link::Plain),
     ("vendor", Link::Plain),
     ("walk", Link::Driver),
+    ("wild", Link::Driver),
 ];
 
 /// Everything, built if it was not.
@@ -125,7 +126,8 @@ pub fn artifacts() -> &'static Artifacts {
         let suite = profile.join("suite");
         fs::create_dir_all(&suite).expect("a folder beside the test");
         let lock = File::create(suite.join("lock")).expect("a lock beside the test");
-        // SAFETY: a plain system call on an open file; closing it, at the latest on exit, unlocks it.
+        // SAFETY: flock takes two numbers, and `lock` keeps the descriptor open. Closing it, at the
+        // latest on exit, gives the lock back.
         assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0, "the lock");
         libraries(&profile);
         programs(&profile, &suite);
