@@ -30,8 +30,8 @@ pub struct Args {
 
 /// Parses the command line, runs the command, prints its failure.
 pub fn main() -> ExitCode {
-    // SAFETY: SIG_DFL is a valid disposition; nothing else runs yet. A reader that goes away
-    // (`gpumem allocs | head`) ends us quietly, as it does any other tool.
+    // SAFETY: SIG_DFL is a valid disposition, and no other thread runs yet that could set another.
+    // A reader that goes away (`gpumem allocs | head`) ends us quietly, as it does any other tool.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let args = Args::parse();
     start_log(args.global.verbose);

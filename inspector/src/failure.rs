@@ -92,7 +92,7 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
 
 /// The command at hand, with sudo before it: what to type when permission is missing.
 pub(crate) fn as_root() -> String {
-    // SAFETY: geteuid has no preconditions and cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } == 0 {
         return "even root is not allowed to: CAP_SYS_PTRACE is missing, or the kernel protects that process".into();
     }

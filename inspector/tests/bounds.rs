@@ -26,7 +26,8 @@ fn within(args: &[&str], stored: u64) -> (i32, String) {
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     let mut command: Command = gpumem();
     command.args(args).stdout(Stdio::null());
-    // SAFETY: setrlimit may be called between fork and exec; it gets one rlimit.
+    // SAFETY: between fork and exec only async-signal-safe functions may run. setrlimit is a bare
+    // system call, and the closure owns the rlimit that is read.
     unsafe {
         command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &limit) {
             0 => Ok(()),

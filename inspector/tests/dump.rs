@@ -23,7 +23,7 @@ fn dump(dir: &Dir, to: &Path) -> Answer {
 fn pipe(dir: &Dir) -> PathBuf {
     let path = dir.path().join("pipe");
     let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: `name` is a terminated string that outlives the call.
+    // SAFETY: `name` is a CString: it ends in NUL and lives until mkfifo returns.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     path
 }

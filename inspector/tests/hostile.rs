@@ -227,7 +227,7 @@ fn what_is_no_file_of_ours_is_left_alone() {
     let dir = dir();
     let name = |pid: u32| dir.path().join(format!("{pid}-1.ledger"));
     let pipe = std::ffi::CString::new(name(1).as_os_str().as_bytes()).unwrap();
-    // SAFETY: `pipe` is a terminated string that outlives the call.
+    // SAFETY: `pipe` is a CString: it ends in NUL and lives until mkfifo returns.
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
     std::os::unix::fs::symlink("/dev/zero", name(2)).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", name(3)).unwrap();

@@ -19,7 +19,7 @@ fn run(program: &str, args: &[&std::ffi::OsStr]) {
 
 fn fifo(path: &Path) {
     let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: `name` is a terminated string that outlives the call.
+    // SAFETY: `name` is a CString: it ends in NUL and lives until mkfifo returns.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
@@ -132,7 +132,7 @@ fn a_full_queue_of_connections_is_not_waited_for() {
     dir.put(me(), demo(me()));
     let path = dir.path().join(me().socket_name());
     let listener = UnixListener::bind(&path).unwrap();
-    // SAFETY: listen takes numbers, and the descriptor is open.
+    // SAFETY: listen takes two numbers, and `listener` keeps the descriptor open.
     assert_eq!(unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 0) }, 0);
     let mut waiting = Vec::new();
     loop {

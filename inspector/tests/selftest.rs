@@ -50,7 +50,8 @@ fn stage() -> &'static Stage {
         let [cuda, hip, rtc, lies] = ["cuda", "hip", "rtc", "lies"].map(|name| own.join(name));
         [&cuda, &hip, &rtc, &lies].iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
         let lock = fs::File::create(own.join("lock")).unwrap();
-        // SAFETY: flock reads nothing but this open descriptor, which gives it back when it is closed.
+        // SAFETY: flock takes two numbers, and `lock` keeps the descriptor open. Closing the
+        // descriptor gives the lock back.
         assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0, "the lock");
         let changed = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
         let (archive, library) = (profile.join("libamdhip64.a"), hip.join("libamdhip64.so.6"));

@@ -48,10 +48,11 @@ fn growth_between_two_looks_is_shown_at_its_site() {
 fn terminal(columns: u16, rows: u16) -> (File, File) {
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let (mut master, mut slave) = (-1, -1);
-    // SAFETY: two ints and a winsize that outlive the call; name and termios may be null.
+    // SAFETY: openpty writes two ints and reads one winsize, all of them locals. It accepts null
+    // for name and termios.
     let answer = unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size) };
     assert_eq!(answer, 0);
-    // SAFETY: both are open and nobody else's.
+    // SAFETY: openpty has just opened both descriptors, and no one else has their numbers.
     unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) }
 }
 

@@ -99,10 +99,10 @@ pub struct Kernels {
     functions: [sys::CUfunction; 4],
 }
 
-// SAFETY: module and function handles may be used from any thread on which
-// their context is current; the driver does its own locking.
+// SAFETY: CUDA lets any thread on which the context is current use module and function handles, and
+// the driver locks them itself.
 unsafe impl Send for Kernels {}
-// SAFETY: as above; no method changes the handles.
+// SAFETY: no method changes the handles, and CUDA lets several threads use them at once.
 unsafe impl Sync for Kernels {}
 
 impl Kernels {
@@ -112,11 +112,11 @@ impl Kernels {
     /// What `cuModuleLoadData` and `cuModuleGetFunction` say, such as
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
     pub fn load() -> Result<Kernels, DriverError> {
-        // SAFETY: PTX ends in a zero byte, as the driver asks.
+        // SAFETY: the driver reads PTX up to a NUL byte, and PTX is a constant that ends in one.
         let module = unsafe { result::module::load_data(PTX.as_ptr().cast()) }?;
         let mut functions = [std::ptr::null_mut(); 4];
         for (slot, kernel) in functions.iter_mut().zip(Kernel::ALL) {
-            // SAFETY: the module was loaded just now.
+            // SAFETY: the call above loaded `module`, and only `unload` ends it.
             *slot = unsafe { result::module::get_function(module, kernel.name().to_owned()) }?;
         }
         Ok(Kernels { module, functions })
@@ -131,7 +131,8 @@ impl Kernels {
     /// No kernel of it may still run, nor be launched afterwards, through a
     /// copy of this or through a graph.
     pub unsafe fn unload(self) -> Result<(), DriverError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: our caller vouches that no kernel of the module runs or is launched later. `self`
+        // is consumed, so the module is unloaded once.
         unsafe { result::module::unload(self.module) }
     }
 
@@ -201,7 +202,8 @@ impl Kernels {
         let (mut ns, mut p) = (time.as_nanos() as u64, done.map_or(0, Words::address));
         let mut params = [arg(&mut ns), arg(&mut p)];
         // One thread: a spin must not keep other kernels off the device.
-        // SAFETY: two parameters of 8 bytes, as the kernel declares.
+        // SAFETY: the kernel declares two parameters of 8 bytes. `params` points to two locals of 8
+        // bytes.
         unsafe { self.launch_raw(Kernel::Spin, stream, (1, 1), &mut params) }
     }
 
@@ -214,7 +216,8 @@ impl Kernels {
     ) -> Result<(), LaunchError> {
         // An empty grid is an error to the driver; one idle block is not.
         let grid = words.div_ceil(u64::from(BLOCK)).clamp(1, MAX_GRID) as u32;
-        // SAFETY: the callers above pass the parameters that `kernel` declares.
+        // SAFETY: `launch` is private, and each of its callers passes the parameters that `kernel`
+        // declares.
         unsafe { self.launch_raw(kernel, stream, (grid, BLOCK), params) }
     }
 
@@ -229,9 +232,8 @@ impl Kernels {
     ) -> Result<(), LaunchError> {
         debug_assert_eq!(params.len(), kernel.parameter_sizes().len());
         let function = self.functions[kernel as usize];
-        // SAFETY: the function is of our module, the stream is live
-        // (Stream::from_raw), the buffers are live (Words::from_raw), and the
-        // parameters are right by the caller's promise.
+        // SAFETY: the function is one of our module. `Stream::from_raw` promises a live stream,
+        // `Words::from_raw` live buffers, and our caller vouches for the parameters.
         unsafe { result::launch_kernel(function, (grid, 1, 1), (block, 1, 1), 0, stream.0, params) }?;
         Ok(())
     }
@@ -246,7 +248,8 @@ mod tests {
     use super::*;
 
     fn words(address: u64, len: u64) -> Result<Words, LaunchError> {
-        // SAFETY: never given to a device in these tests.
+        // SAFETY: from_raw asks for memory that a device may use. These tests give the address to
+        // no device.
         unsafe { Words::from_raw(address, len) }
     }
 

@@ -293,7 +293,7 @@ impl Lock {
     fn take(path: &Path) -> Result<Self, String> {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
-        // SAFETY: flock reads nothing but this open descriptor.
+        // SAFETY: flock takes two numbers, and `file` keeps the descriptor open.
         match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } {
             0 => Ok(Self(file)),
             _ => Err(format!("{}: {}", path.display(), std::io::Error::last_os_error())),

@@ -29,7 +29,7 @@ fn small() -> Program {
 }
 
 fn is_root() -> bool {
-    // SAFETY: it has no failure.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
@@ -120,7 +120,7 @@ fn directory_without_permission() {
 
 /// The directory of a user who named none, where nothing else is set.
 fn own_directory() -> std::path::PathBuf {
-    // SAFETY: it has no failure.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     gpumem_wire::place::directory(None, None, unsafe { libc::geteuid() })
 }
 

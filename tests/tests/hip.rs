@@ -64,13 +64,15 @@ gpumem_abi::hip_calls!(asked);
 fn the_simulator_has_every_function_at_its_version() {
     let path = hip().stage.join("libamdhip64.so.6").into_os_string().into_encoded_bytes();
     let path = CString::new(path).expect("a path");
-    // SAFETY: a library whose constructors do nothing; it stays loaded.
+    // SAFETY: `path` is a CString. The simulator has no constructors that expect anything, and the
+    // library stays loaded.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!library.is_null(), "{path:?} can be loaded");
     let find = |name: &str, version: Option<&str>| -> *mut c_void {
         let name = CString::new(name).expect("a name");
         let version = version.map(|version| CString::new(version).expect("a version"));
-        // SAFETY: an open library and C strings.
+        // SAFETY: `library` is open and is never closed. `name` and `version` are CStrings that
+        // live until the call returns.
         unsafe {
             match version {
                 Some(version) => libc::dlvsym(library, name.as_ptr(), version.as_ptr()),

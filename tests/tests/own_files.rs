@@ -4,7 +4,9 @@
 use gpumem_tests::harness::run::Scratch;
 use gpumem_tests::harness::{Ledger, artifacts, client, command};
 use gpumem_wire::place::ProcessId;
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -12,7 +14,7 @@ use std::path::Path;
 const OWN_NAME: &str = "$$-$(sed \"s/.*) //\" /proc/$$/stat | cut -d\" \" -f20)";
 
 fn is_root() -> bool {
-    // SAFETY: it has no failure.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
@@ -86,10 +88,9 @@ fn a_name_that_is_not_utf8() {
     let scratch = Scratch::new();
     let odd = "printf \"\\346\\274\" > /proc/$$/comm; exec \"$@\"";
     // The name must outlive the exec, so the program's file bears it.
-    let mut bytes = scratch.path().as_os_str().as_encoded_bytes().to_vec();
+    let mut bytes = scratch.path().as_os_str().as_bytes().to_vec();
     bytes.extend_from_slice(b"/\xe6\xbc");
-    // SAFETY: any bytes but zero are a path.
-    let file = unsafe { std::ffi::OsString::from_encoded_bytes_unchecked(bytes) };
+    let file = OsString::from_vec(bytes);
     fs::copy(artifacts().clients.join("held"), &file).expect("a copy of the program");
     let dir = scratch.path().join("ledgers");
     let running = command(&file).dir(&dir).waits().start(true);

@@ -210,7 +210,8 @@ impl Clock {
     fn time(&mut self, real_ns: u64) -> String {
         let (second, micros) = ((real_ns / 1_000_000_000) as i64, real_ns / 1000 % 1_000_000);
         if self.text.is_empty() || self.second != second {
-            // SAFETY: localtime_r fills the struct; zeroes are valid for it.
+            // SAFETY: tm holds numbers and a pointer that may be null, so zeroes are valid.
+            // localtime_r reads `second` and writes `tm`, and both are locals.
             let tm = unsafe {
                 let mut tm: libc::tm = std::mem::zeroed();
                 libc::localtime_r(&second, &mut tm);

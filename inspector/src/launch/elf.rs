@@ -106,7 +106,7 @@ pub(crate) const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH6
 /// Why a preload does not reach a program; `None`: nothing speaks against it.
 pub(crate) fn beyond_reach(path: &Path) -> Option<String> {
     let meta = std::fs::metadata(path).ok()?;
-    // SAFETY: geteuid and getegid have no preconditions and cannot fail.
+    // SAFETY: geteuid and getegid take no arguments and cannot fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
     if meta.mode() & 0o4000 != 0 && meta.uid() != uid || meta.mode() & 0o2000 != 0 && meta.gid() != gid {
         return Some("it is setuid or setgid, and the loader ignores LD_PRELOAD with a path then".into());

@@ -134,7 +134,8 @@ fn connect_in(dir: BorrowedFd, name: &OsStr, until: Instant) -> io::Result<UnixS
 fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: SO_PEERCRED writes one ucred, which `peer` is, and `len` says so.
+    // SAFETY: SO_PEERCRED writes one ucred. `peer` is one, `len` says its size, and `stream` keeps
+    // the descriptor open.
     let answer = unsafe {
         let into = (&raw mut peer).cast();
         libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, into, &mut len)

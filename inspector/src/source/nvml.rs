@@ -44,9 +44,10 @@ pub(crate) struct Nvml {
 impl Nvml {
     /// Opens it; `None` where there is no NVIDIA driver.
     pub(crate) fn open() -> Option<Self> {
-        // SAFETY: loading runs the initialisers of the vendor's library, which has none that matter here.
+        // SAFETY: loading runs the initialisers of NVIDIA's library, which NVIDIA makes fit for any
+        // program.
         let library = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;
-        // SAFETY: nvml.h: nvmlReturn_t nvmlInit_v2(void).
+        // SAFETY: nvml.h declares `nvmlReturn_t nvmlInit_v2(void)`, and `library` is open.
         let answer = unsafe { library.get::<NoArguments>(b"nvmlInit_v2\0").ok()?() };
         (answer == OK).then_some(Self { library })
     }
@@ -68,45 +69,50 @@ impl Nvml {
     pub(crate) fn device_used(&self, uuid: &str) -> Option<u64> {
         let name = CString::new(format!("GPU-{uuid}")).ok()?;
         let mut device = std::ptr::null_mut();
-        // SAFETY: nvml.h: a terminated string in, one handle out.
+        // SAFETY: the type is nvml.h's. `name` is a CString that lives until the call returns, and
+        // `device` is a local that takes the handle.
         let answer =
             unsafe { self.library.get::<ByUuid>(b"nvmlDeviceGetHandleByUUID\0").ok()?(name.as_ptr(), &mut device) };
         if answer != OK {
             return None;
         }
         let mut memory = Memory::default();
-        // SAFETY: nvml.h: a handle from above, one nvmlMemory_t out.
+        // SAFETY: the type is nvml.h's. The call above wrote `device`, and `memory` is a local with
+        // room for one nvmlMemory_t.
         let answer = unsafe { self.library.get::<GetMemory>(b"nvmlDeviceGetMemoryInfo\0").ok()?(device, &mut memory) };
         (answer == OK).then_some(memory.used)
     }
 
     fn devices(&self) -> Option<Vec<Device>> {
         let mut count = 0;
-        // SAFETY: nvml.h: one unsigned int out.
+        // SAFETY: the type is nvml.h's, and `count` is a local that takes the number.
         if unsafe { self.library.get::<GetCount>(b"nvmlDeviceGetCount_v2\0").ok()?(&mut count) } != OK {
             return None;
         }
-        // SAFETY: the type is nvml.h's.
+        // SAFETY: ByIndex is the type that nvml.h declares for this name.
         let by_index = unsafe { self.library.get::<ByIndex>(b"nvmlDeviceGetHandleByIndex_v2\0") }.ok()?;
         let device = |index| {
             let mut device = std::ptr::null_mut();
-            // SAFETY: an index in, one handle out.
+            // SAFETY: the library is open, NVML checks the index, and `device` is a local that
+            // takes the handle.
             (unsafe { by_index(index, &mut device) } == OK).then_some(device)
         };
         Some((0..count.min(64)).filter_map(device).collect())
     }
 
     fn processes(&self, device: Device) -> Option<Vec<ProcessInfo>> {
-        // SAFETY: the type is nvml.h's.
+        // SAFETY: GetProcesses is the type that nvml.h declares for this name.
         let list = unsafe { self.library.get::<GetProcesses>(b"nvmlDeviceGetComputeRunningProcesses_v3\0") }.ok()?;
         let none = ProcessInfo { pid: 0, used: 0, _gpu_instance: 0, _compute_instance: 0 };
         let mut entries = vec![none; 256];
         let mut len = entries.len() as c_uint;
-        // SAFETY: `entries` holds `len` entries.
+        // SAFETY: NVML gave `device`. `entries` has room for `len` entries, and NVML writes at most
+        // `len`.
         let mut answer = unsafe { list(device, &mut len, entries.as_mut_ptr()) };
         if answer == INSUFFICIENT_SIZE && len < 1 << 16 {
             entries.resize(len as usize, none);
-            // SAFETY: `entries` was grown to the `len` that the first call asked for.
+            // SAFETY: the line above made `entries` as long as the first call wants, and `len`
+            // still says that length.
             answer = unsafe { list(device, &mut len, entries.as_mut_ptr()) };
         }
         entries.truncate(len as usize);
@@ -116,9 +122,10 @@ impl Nvml {
 
 impl Drop for Nvml {
     fn drop(&mut self) {
-        // SAFETY: nvml.h: nvmlReturn_t nvmlShutdown(void), once for each init.
+        // SAFETY: nvml.h declares `nvmlReturn_t nvmlShutdown(void)`, and `self.library` is open.
         if let Ok(shutdown) = unsafe { self.library.get::<NoArguments>(b"nvmlShutdown\0") } {
-            // SAFETY: as above.
+            // SAFETY: `open` called nvmlInit once, and this is the one shutdown that ends it:
+            // `drop` runs once.
             unsafe { shutdown() };
         }
     }

@@ -129,7 +129,7 @@ mod tests {
 
         let pipe = dir.path().join("pipe");
         let name = std::ffi::CString::new(pipe.as_os_str().as_bytes()).unwrap();
-        // SAFETY: `name` is a terminated string that outlives the call.
+        // SAFETY: `name` is a CString: it ends in NUL and lives until mkfifo returns.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         assert!(why(&pipe, Owner::Anyone).contains("not a regular file"));
         assert!(why(dir.path(), Owner::Anyone).contains("not a regular file"));

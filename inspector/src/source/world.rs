@@ -24,7 +24,7 @@ pub(crate) struct World {
 impl World {
     /// The real one; `dir` overrides the directory that the environment names.
     pub(crate) fn here(dir: Option<PathBuf>) -> Self {
-        // SAFETY: geteuid has no preconditions and cannot fail.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let gpumem = std::env::var_os(place::DIR_VARIABLE);
         let runtime = place::runtime_dir(uid);
@@ -90,7 +90,7 @@ fn is_dir_of(path: &Path, uid: u32) -> bool {
 /// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime writes one timespec, which `time` is.
+    // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -107,7 +107,7 @@ mod tests {
             std::fs::create_dir_all(&path).unwrap();
             path
         };
-        // SAFETY: geteuid has no preconditions and cannot fail.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let (run, tmp) = (make(format!("run/user/{uid}/gpumem")), make(format!("tmp/gpumem-{uid}")));
         let shm = make(format!("dev/shm/gpumem-{uid}"));

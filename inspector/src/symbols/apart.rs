@@ -145,16 +145,17 @@ struct Child {
 impl Child {
     fn start(debug_dirs: &[PathBuf]) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        // SAFETY: fork has no preconditions. The child uses what was its parent's memory at that moment; where
-        // other threads ran (tests alone have any), glibc keeps the heap usable, and no lock of theirs is taken:
-        // the child neither prints nor logs.
+        // SAFETY: the child may run our code only if no lock that the child needs is held by
+        // another thread at the fork. The inspector has one thread here. Where others run (in
+        // tests), glibc keeps the heap usable, and the child neither prints nor logs.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
                 // Nothing may unwind into what the parent was about to do.
                 let _ = catch_unwind(AssertUnwindSafe(|| serve(theirs, debug_dirs)));
-                // SAFETY: ends this process at once: what its parent has to do at its end is not done twice.
+                // SAFETY: _exit takes a number and ends this process at once. It runs none of what
+                // the parent registered for its own end.
                 unsafe { libc::_exit(0) }
             }
             pid => Ok(Self { pid, stream: BufReader::new(ours) }),
@@ -207,7 +208,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: our own child, which nobody else waits for: its number is not another's.
+        // SAFETY: `pid` is our child and only this drop waits for it, so no other process can have
+        // its number. waitpid accepts a null status.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);
@@ -217,7 +219,8 @@ impl Drop for Child {
 
 fn readable(stream: &UnixStream, most: Duration) -> io::Result<bool> {
     let mut fd = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one pollfd, which `fd` is; its descriptor is open.
+    // SAFETY: `fd` is a local, the one pollfd that poll is told of, and `stream` keeps its
+    // descriptor open.
     match unsafe { libc::poll(&mut fd, 1, most.as_millis() as libc::c_int) } {
         -1 => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -242,8 +245,8 @@ fn send_all(stream: BorrowedFd, mut bytes: &[u8]) -> io::Result<()> {
 /// The child: answers until its parent is gone.
 fn serve(stream: UnixStream, debug_dirs: &[PathBuf]) {
     std::panic::set_hook(Box::new(|_| {}));
-    // SAFETY: plain system calls with numbers; limits are structs that live during the call. Closing 0 to 2 takes
-    // the parent's terminal and pipes from the child: nothing here uses them.
+    // SAFETY: all arguments are numbers, or limits that are alive during the call. Closing 0 to 2
+    // takes the parent's terminal and pipes from the child, and nothing in the child uses them.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let limit = |most| libc::rlimit { rlim_cur: most, rlim_max: most };
@@ -346,7 +349,8 @@ mod tests {
         let apart = Apart::new(Vec::new());
         let exe = std::env::current_exe().unwrap();
         assert!(apart.build_id(&exe).is_some());
-        // SAFETY: our own child.
+        // SAFETY: `apart` has not waited for its child yet, so no other process can have its
+        // number.
         unsafe { libc::kill(apart.child.borrow().as_ref().unwrap().pid, libc::SIGKILL) };
         assert!(apart.build_id(&exe).is_none(), "lost, and not asked about again");
         assert!(apart.build_id(&exe).is_none());

@@ -201,7 +201,8 @@ pub(super) fn terminal_columns() -> Option<usize> {
 /// Columns and rows of the terminal on stdout.
 pub(crate) fn terminal_size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes one winsize, which `size` is; a stdout that is no terminal gives an error.
+    // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one. A stdout that is no terminal gives
+    // an error.
     let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
     (answer == 0 && size.ws_col > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }

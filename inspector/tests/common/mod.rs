@@ -24,7 +24,7 @@ pub const CUDA: u64 = 0x7f00_0000_0000;
 /// CLOCK_MONOTONIC, nanoseconds: the clock of every ledger.
 pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime writes one timespec, which `time` is.
+    // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * SECOND + time.tv_nsec as u64
 }

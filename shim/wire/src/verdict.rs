@@ -210,7 +210,8 @@ fn trusted(meta: &std::fs::Metadata, uid: u32) -> Result<(), String> {
 fn open(dir: i32, name: &OsStr, flags: i32) -> io::Result<File> {
     let name = CString::new(name.as_bytes())?;
     let flags = flags | libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: a terminated name; the descriptor that comes back is nobody else's.
+    // SAFETY: `name` is a CString that lives until openat returns. A descriptor that comes back is
+    // new, so the File is its only owner.
     unsafe {
         match libc::openat(dir, name.as_ptr(), flags) {
             -1 => Err(io::Error::last_os_error()),
@@ -274,7 +275,7 @@ mod tests {
     }
 
     fn uid() -> u32 {
-        // SAFETY: a plain query.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         unsafe { libc::geteuid() }
     }
 
@@ -360,7 +361,7 @@ mod tests {
         assert!(place.refused().ends_with("it is no file"));
         fs::remove_dir(place.file()).unwrap();
         let fifo = CString::new(place.file().as_os_str().as_bytes()).unwrap();
-        // SAFETY: a terminated path.
+        // SAFETY: `fifo` is a CString: it ends in NUL and lives until mkfifo returns.
         assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
         assert!(place.refused().ends_with("it is no file"), "and nobody waits for a writer");
     }

@@ -144,7 +144,8 @@ pub fn read<T: Copy>(p: P) -> Result<T> {
     if p == 0 {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the API's contract: the pointer leads to a valid `T`.
+    // SAFETY: not null. The runtime's API has the caller pass a pointer to a valid `T`, aligned or
+    // not.
     Ok(unsafe { (p as *const T).read_unaligned() })
 }
 
@@ -153,7 +154,8 @@ pub fn write<T>(p: P, value: T) -> Result {
     if p == 0 {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the API's contract: the pointer takes a `T`.
+    // SAFETY: not null. The runtime's API has the caller pass a pointer that takes one `T`, aligned
+    // or not.
     unsafe { (p as *mut T).write_unaligned(value) };
     Ok(())
 }

@@ -31,7 +31,8 @@ struct Loader {
 
 impl Loader {
     fn open() -> Result<Loader> {
-        // SAFETY: constant NUL-terminated names; the library stays loaded.
+        // SAFETY: both names are literals that end in NUL. GetProcAddress is the type of the
+        // function with that name, and the library is never closed.
         unsafe {
             let lib = libc_dlopen(c"libcuda.so.1".as_ptr(), 1);
             if lib.is_null() {
@@ -51,7 +52,8 @@ impl Loader {
             return 0;
         };
         let (mut out, mut status) = (0, 0);
-        // SAFETY: the driver's own function, with locals.
+        // SAFETY: `open` found the driver's own function, of this type. `name` is a CString, and
+        // `out` and `status` are locals.
         let r = unsafe { (self.get)(name.as_ptr().cast(), &mut out, version, flags, &mut status) };
         if r == 0 && status == 0 { out } else { 0 }
     }
@@ -99,8 +101,9 @@ macro_rules! driver {
                 if f == 0 {
                     return Err(NOT_SUPPORTED);
                 }
-                // SAFETY: the driver's function of that name and version has
-                // this signature; pointers are the program's own.
+                // SAFETY: `load` asked for the function by this name and version, and the row gives
+                // it the type that cuda.h has for them. The pointers come from our caller, who
+                // keeps the API's contract.
                 let r = unsafe {
                     std::mem::transmute::<usize, unsafe extern "C" fn($($t),*) -> u32>(f)($($a),*)
                 };

@@ -69,7 +69,7 @@ struct Props {
 const _: () = assert!(size_of::<Props>() == 1032, "cudaDeviceProp has 1032 bytes in runtime 12");
 
 fn properties(rt: Rt, out: P, n: i32) -> Result {
-    // SAFETY: all fields are numbers, for which zero is a value.
+    // SAFETY: the struct holds numbers only, so all zeroes is a valid value.
     let mut p: Props = unsafe { std::mem::zeroed() };
     rt.cuDeviceGetName(p.name.as_mut_ptr() as P, 256, n)?;
     rt.cuDeviceGetUuid(p.uuid.as_mut_ptr() as P, n)?;

@@ -7,7 +7,7 @@ use super::graphs::with_params;
 use cudarc::runtime::sys::cudaDeviceProp;
 
 fn properties(rt: Rt, out: P, n: i32) -> Result {
-    // SAFETY: all fields are numbers, for which zero is a value.
+    // SAFETY: the struct holds numbers only, so all zeroes is a valid value.
     let mut p: cudaDeviceProp = unsafe { std::mem::zeroed() };
     rt.cuDeviceGetName(p.name.as_mut_ptr() as P, 256, n)?;
     rt.cuDeviceGetUuid(&raw mut p.uuid as P, n)?;

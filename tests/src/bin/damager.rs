@@ -40,12 +40,13 @@ fn main() -> ExitCode {
 fn work(words: &[String]) -> Result<(), String> {
     let [corpus, dir, from, to] = words else { return Err(USAGE.into()) };
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text}: not a number"));
-    // SAFETY: dup makes a new descriptor of an open one.
+    // SAFETY: F_DUPFD_CLOEXEC takes numbers and makes a new descriptor. stdout is open.
     let fd = unsafe { libc::fcntl(std::io::stdout().as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error().to_string());
     }
-    // SAFETY: the descriptor was made above and given to nobody.
+    // SAFETY: fcntl made `fd` just above and no one else has its number, so the File is its only
+    // owner.
     let said = unsafe { worker::pipe(fd) };
     worker::run(Path::new(corpus), Path::new(dir), number(from)?..number(to)?, said)
 }

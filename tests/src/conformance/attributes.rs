@@ -36,7 +36,8 @@ fn read(node: sys::CUgraphNode, id: Id) -> (u32, [u32; 3]) {
 
 /// An attribute whose value begins with these words.
 fn attribute(id: Id, words: [u32; 3]) -> sys::CUlaunchAttribute {
-    // SAFETY: plain numbers; the first id is 0.
+    // SAFETY: the struct holds numbers, a union of numbers, and an enum that has a member 0, so all
+    // zeroes is a valid value.
     let mut a: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
     a.id = id;
     a.value.clusterDim.x = words[0];

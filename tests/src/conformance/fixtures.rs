@@ -110,7 +110,8 @@ impl Mem {
     }
 
     pub fn words(&self) -> Words {
-        // SAFETY: live until dropped, which is a device barrier.
+        // SAFETY: Words need memory that is allocated while kernels use it. `self` frees it by
+        // cuMemFree, which waits for all kernels first.
         unsafe { Words::from_raw(self.p, self.bytes as u64 / 4) }.expect("aligned by the driver")
     }
 
@@ -160,7 +161,8 @@ impl Strm {
 
     /// As the kernel launcher takes it.
     pub fn k(&self) -> Stream {
-        // SAFETY: live until dropped.
+        // SAFETY: `self` owns the stream and destroys it when dropped, after the last use of the
+        // copy that this gives.
         unsafe { Stream::from_raw(self.s) }
     }
 
@@ -291,14 +293,16 @@ impl Exec {
             *mut sys::CUgraphNode,
             *mut sys::CUgraphExecUpdateResult,
         ) -> u32;
-        // SAFETY: the signature of cuGraphExecUpdate from 10.2 to 11.8.
+        // SAFETY: cuda.h gives cuGraphExecUpdate this type from 10.2 to 11.8, and version 10020 was
+        // asked for.
         let update: Update = unsafe { std::mem::transmute(older(c"cuGraphExecUpdate", 10020)?) };
         let mut info = sys::CUgraphExecUpdateResultInfo {
             result: sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR,
             errorNode: std::ptr::dangling_mut(),
             errorFromNode: null_mut(),
         };
-        // SAFETY: as above; both pointers are to locals.
+        // SAFETY: `update` has the type that the driver gives it. Exec and graph are alive, and
+        // both pointers are to locals.
         let status = unsafe { update(self.e, graph.g, &mut info.errorNode, &mut info.result) };
         Ok((status, info))
     }
@@ -351,10 +355,11 @@ pub fn make_current(context: sys::CUcontext) -> Done {
 /// A new context, made current, from the three-argument cuCtxCreate.
 pub fn create_context(device: sys::CUdevice) -> Result<sys::CUcontext, Stop> {
     type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
-    // SAFETY: the signature of cuCtxCreate from 3.2 to 11.3.
+    // SAFETY: cuda.h gives cuCtxCreate this type from 3.2 to 11.3, and version 3020 was asked for.
     let create: Create = unsafe { std::mem::transmute(older(c"cuCtxCreate", 3020)?) };
     let mut context = null_mut();
-    // SAFETY: as above; the device exists.
+    // SAFETY: `create` has the type that the driver gives it. The caller names a device that
+    // exists, and `context` is a local.
     ok("cuCtxCreate", unsafe { create(&mut context, 0, device) })?;
     Ok(context)
 }
@@ -370,10 +375,12 @@ impl Graph {
             usize,
         ) -> u32;
         let f = older(c"cuGraphInstantiate", 11000)?;
-        // SAFETY: the signature of cuGraphInstantiate from 10.0 to 11.8.
+        // SAFETY: cuda.h gives cuGraphInstantiate this type from 10.0 to 11.8, and version 11000
+        // was asked for.
         let instantiate: Instantiate = unsafe { std::mem::transmute(f) };
         let (mut e, mut node, mut log) = (null_mut(), null_mut(), [0; 64]);
-        // SAFETY: as above; all pointers are to locals, the log's size is right.
+        // SAFETY: `instantiate` has the type that the driver gives it. The graph is alive, all
+        // pointers are to locals, and the log has the 64 bytes that are named.
         let made = unsafe { instantiate(&mut e, self.g, &mut node, log.as_mut_ptr(), 64) };
         ok("cuGraphInstantiate of five arguments", made)?;
         Ok(Exec { e })

@@ -102,7 +102,8 @@ fn captured_parameters_can_be_read(t: &mut Checker) -> Done {
     if params.kernelParams.is_null() {
         return Err(Stop::Fail("kernelParams is NULL".into()));
     }
-    // SAFETY: the kernel has three parameters: u64, u64, u32.
+    // SAFETY: the kernel declares three parameters, u64, u64 and u32. The driver's list has one
+    // valid pointer for each while the node lives, and the graph is alive.
     let (p, n, v) = unsafe {
         let list = std::slice::from_raw_parts(params.kernelParams, 3);
         (*list[0].cast::<u64>(), *list[1].cast::<u64>(), *list[2].cast::<u32>())
@@ -189,7 +190,8 @@ fn changes_do_not_reach_execs(t: &mut Checker) -> Done {
 }
 
 extern "C" fn count_call(counter: *mut c_void) {
-    // SAFETY: the check passes a counter that outlives the launches.
+    // SAFETY: `counter` is the u32 that `host_node` passes with this function. It outlives the
+    // launches, and the stream runs one call at a time.
     unsafe { *counter.cast::<u32>() += 1 };
 }
 
@@ -203,7 +205,8 @@ fn host_node(t: &mut Checker) -> Done {
     exec.launch(&stream)?;
     exec.launch(&stream)?;
     stream.sync()?;
-    // SAFETY: written by the callbacks, which are over.
+    // SAFETY: `calls` is a local u32. The synchronise above means that both callbacks have
+    // returned.
     t.eq("calls of the host function", unsafe { std::ptr::read_volatile(&raw const calls) }, 2);
     Ok(())
 }

@@ -28,7 +28,8 @@ fn captured_memory(t: &Checker, stream: &Strm, out: &Mem) -> Result<Graph, Stop>
     Graph::capture(stream, || {
         let mut p = 0;
         ok("cuMemAllocAsync", cu!(cuMemAllocAsync(&mut p, N as usize * 4, stream.s)))?;
-        // SAFETY: allocated for the kernels captured after it and before its free.
+        // SAFETY: the memory is allocated in stream order before the kernels captured here, and
+        // freed in stream order behind them.
         let scratch = unsafe { gpumem_kernels::Words::from_raw(p, N) }?;
         t.gpu.kernels.fill(stream.k(), scratch, 17)?;
         t.gpu.kernels.scale(stream.k(), out.words(), scratch, 2)?;
@@ -189,7 +190,8 @@ fn conditional_node(t: &mut Checker) -> Done {
             return super::skip("the device has no conditional nodes");
         }
         ok("cuGraphConditionalHandleCreate", made)?;
-        // SAFETY: plain numbers and pointers; the kind is set next.
+        // SAFETY: the struct holds numbers, pointers, and an enum that has a member 0, so all
+        // zeroes is a valid value.
         let mut params: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
         params.type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
         let form = sys::CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF;
@@ -198,7 +200,8 @@ fn conditional_node(t: &mut Checker) -> Done {
         params.__bindgen_anon_1.conditional = conditional;
         let none = std::ptr::null();
         ok("cuGraphAddNode", cu!(cuGraphAddNode_v2(&mut node, graph.g, none, none.cast(), 0, &mut params)))?;
-        // SAFETY: written by the call above: a list of one graph.
+        // SAFETY: the driver accepted the node, so `phGraph_out` leads to a list of `size` graphs,
+        // which is one.
         let body = unsafe { *params.__bindgen_anon_1.conditional.phGraph_out };
         // Not ours to destroy.
         let body = std::mem::ManuallyDrop::new(Graph { g: body });

@@ -170,7 +170,8 @@ fn managed(t: &mut Checker) -> Done {
     ok("cuMemAllocManaged", status)?;
     ok("cuMemsetD32", cu!(cuMemsetD32_v2(p, 31, MIB / 4)))?;
     ok("cuCtxSynchronize", cu!(cuCtxSynchronize()))?;
-    // SAFETY: managed memory may be read by the host while no kernel runs.
+    // SAFETY: managed memory is mapped on the host too. The host may read it here because the
+    // context has no work left, and the word is the last of the MIB bytes.
     let last = unsafe { std::ptr::read_volatile((p as usize + MIB - 4) as *const u32) };
     t.eq("the host reads what the device wrote", last, 31);
     t.eq("cuMemFree", cu!(cuMemFree_v2(p)), 0);

@@ -44,9 +44,9 @@ pub(crate) use update_kernel::CLUSTER_PTX;
 /// Calls a driver function and gives its status as a number.
 macro_rules! cu {
     ($f:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: the handles are live, or wrong in a way for which the driver
-        // answers with an error; that answer is what the suite is about. All
-        // pointers are to locals that outlive the call.
+        // SAFETY: users of this macro pass handles that are alive, or wrong in a way for which the
+        // driver answers with an error: that answer is what the suite is about. All pointers are to
+        // locals that outlive the call.
         let status = unsafe { cudarc::driver::sys::$f($($arg),*) };
         status as u32
     }};
@@ -191,7 +191,7 @@ impl From<gpumem_kernels::LaunchError> for Stop {
 /// # Errors
 /// The library is not found, `cuInit` fails, or there is no device.
 pub fn available() -> Result<(), String> {
-    // SAFETY: opens and closes a library; its initialisers are the driver's own.
+    // SAFETY: the call opens and closes libcuda. NVIDIA makes its initialisers fit for any program.
     if !unsafe { cudarc::driver::sys::is_culib_present() } {
         return Err("libcuda.so.1 is not found by the dynamic loader".into());
     }
@@ -211,7 +211,8 @@ pub fn device_line() -> String {
     let (mut name, mut version) = ([0 as std::ffi::c_char; 128], 0);
     cu!(cuDeviceGetName(name.as_mut_ptr(), 127, 0));
     cu!(cuDriverGetVersion(&mut version));
-    // SAFETY: the buffer was zeroed and at most 127 bytes of it were written.
+    // SAFETY: the buffer was all zeroes and the driver wrote at most 127 of its 128 bytes, so a NUL
+    // remains.
     let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) };
     format!("{}, driver API {version}", name.to_string_lossy())
 }

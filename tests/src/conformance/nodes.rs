@@ -136,7 +136,8 @@ fn parameters_in_one_block(t: &mut Checker) -> Done {
     }
     let (mut at, mut len) = (null_mut::<u8>(), 0usize);
     for pair in 0.. {
-        // SAFETY: pairs of name and value, ended by a NULL name.
+        // SAFETY: `extra` is not null, and the driver's list is pairs of name and value up to a
+        // name of 0. The loop ends there. Value 2 is the address of a size.
         unsafe {
             let name = *read.extra.add(2 * pair);
             match name as usize {
@@ -148,7 +149,8 @@ fn parameters_in_one_block(t: &mut Checker) -> Done {
     }
     t.eq("bytes of the block", len, 20);
     if !at.is_null() && len == 20 {
-        // SAFETY: the driver's own copy, of that size.
+        // SAFETY: the driver gave `at` and says that 20 bytes are there. They are the node's copy,
+        // and the graph is alive.
         t.eq("the block", unsafe { std::slice::from_raw_parts(at, 20) }, &block[..20]);
         t.yes("the block is the driver's own", at != block.as_mut_ptr());
     }
@@ -226,8 +228,8 @@ fn kernel_of_a_library(t: &mut Checker) -> Done {
 
 /// A copy without sides.
 pub(super) fn no_copy() -> sys::CUDA_MEMCPY3D {
-    // SAFETY: plain numbers, pointers, and enums: the first memory type is 1, so
-    // those are set before anyone looks.
+    // SAFETY: CUDA_MEMCPY3D holds numbers and pointers, for which zero is valid, and two enums that
+    // have no member 0. Both enums are set before `assume_init`.
     unsafe {
         let mut p = std::mem::MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
         (*p.as_mut_ptr()).srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;

@@ -208,7 +208,7 @@ fn sinks_come_first(t: &mut Checker) -> Done {
     one.fill(&[root])?;
     let root = two.set(&[])?;
     let last = two.fill(&[root])?;
-    // SAFETY: a union of plain numbers.
+    // SAFETY: the union holds numbers only, so all zeroes is a valid value.
     let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
     value.cooperative = 1;
     let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;

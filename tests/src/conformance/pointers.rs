@@ -112,7 +112,7 @@ fn attributes(t: &mut Checker) -> Done {
 /// ones cannot.
 fn legacy_ipc(t: &mut Checker) -> Done {
     let capable = |p| get::<u32>(Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p);
-    // SAFETY: plain bytes.
+    // SAFETY: CUipcMemHandle is an array of bytes, so all zeroes is a valid value.
     let mut handle = unsafe { std::mem::zeroed() };
     let mem = Mem::new(3 << 20)?;
     t.eq("capable: cuMemAlloc", capable(mem.p), (0, 1));

@@ -69,15 +69,17 @@ fn functions_work(t: &mut Checker) -> Done {
     for version in [3020, 11000, 12000] {
         let alloc = get(c"cuMemAlloc", version, DEFAULT)?;
         let free = get(c"cuMemFree", version, DEFAULT)?;
-        // SAFETY: cuMemAlloc_v2 and cuMemFree_v2 have had these signatures since 3.2.
+        // SAFETY: cuda.h gives cuMemAlloc this type since 3.2, and no older version is asked for.
         let alloc: Alloc = unsafe { std::mem::transmute(alloc) };
-        // SAFETY: as above.
+        // SAFETY: cuda.h gives cuMemFree this type since 3.2, and no older version is asked for.
         let free: Free = unsafe { std::mem::transmute(free) };
         let mut p = 0;
-        // SAFETY: as above; the context is current.
+        // SAFETY: both functions have the types that the driver gives them. A context is current,
+        // and `p` is a local.
         let (made, freed) = unsafe { (alloc(&mut p, 5000), free(p)) };
         t.eq(&format!("alloc and free of version {version}"), (made, freed), (0, 0));
-        // SAFETY: as above; the pointer is no longer allocated, which is an error.
+        // SAFETY: cuMemFree takes a number, and for an address that is not allocated it answers
+        // with an error.
         t.eq("a second free", unsafe { free(p) }, 1);
     }
     Ok(())
@@ -90,20 +92,21 @@ fn per_thread_functions_work(t: &mut Checker) -> Done {
     type Set = unsafe extern "C" fn(CUdeviceptr, u32, usize, *mut c_void) -> u32;
     type Sync = unsafe extern "C" fn(*mut c_void) -> u32;
     let get = |name| get(name, 12000, PER_THREAD_STREAM);
-    // SAFETY: the signatures of these four functions since they exist.
+    // SAFETY: cuda.h gives cuMemAllocAsync this type in every version that has it.
     let alloc: Alloc = unsafe { std::mem::transmute(get(c"cuMemAllocAsync")?) };
-    // SAFETY: as above.
+    // SAFETY: cuda.h gives cuMemFreeAsync this type in every version that has it.
     let free: Free = unsafe { std::mem::transmute(get(c"cuMemFreeAsync")?) };
-    // SAFETY: as above.
+    // SAFETY: cuda.h gives cuMemsetD32Async this type in every version that has it.
     let set: Set = unsafe { std::mem::transmute(get(c"cuMemsetD32Async")?) };
-    // SAFETY: as above.
+    // SAFETY: cuda.h gives cuStreamSynchronize this type in every version that has it.
     let sync: Sync = unsafe { std::mem::transmute(get(c"cuStreamSynchronize")?) };
     let (mut p, mut word) = (0, 0u32);
-    // SAFETY: the context is current; stream 0 is this thread's own here.
+    // SAFETY: a context is current, and the null stream is this thread's own here. `p` takes 4096
+    // bytes, which is 1024 words.
     let used = unsafe { [alloc(&mut p, 4096, null_mut()), set(p, 78, 1024, null_mut()), sync(null_mut())] };
     t.eq("cuMemAllocAsync, cuMemsetD32Async, cuStreamSynchronize", used, [0; 3]);
     t.eq("cuMemcpyDtoH", cu!(cuMemcpyDtoH_v2((&raw mut word).cast(), p, 4)), 0);
-    // SAFETY: as above; freed on the stream on which it was used.
+    // SAFETY: `p` was allocated above, and all its uses are on the stream on which it is freed.
     let freed = unsafe { [free(p, null_mut()), sync(null_mut())] };
     t.eq("cuMemFreeAsync, cuStreamSynchronize", freed, [0; 2]);
     t.eq("the word", word, 78);
@@ -147,10 +150,11 @@ fn finds_itself(t: &mut Checker) -> Done {
     let v2 = get(c"cuGetProcAddress", 12000, DEFAULT)?;
     t.yes("four and five arguments are two functions", v1 != v2);
     type Lookup = unsafe extern "C" fn(*const i8, *mut *mut c_void, i32, u64, *mut u32) -> u32;
-    // SAFETY: the signature of cuGetProcAddress since 12.0.
+    // SAFETY: cuda.h gives cuGetProcAddress this type since 12.0, which is the version asked for.
     let v2: Lookup = unsafe { std::mem::transmute(v2) };
     let (mut f, mut found) = (null_mut(), 9);
-    // SAFETY: as above; all pointers are to locals.
+    // SAFETY: `v2` has the type that the driver gives it. The name is a literal that ends in NUL,
+    // and `f` and `found` are locals.
     let status = unsafe { v2(c"cuMemAlloc".as_ptr().cast(), &mut f, 12000, 0, &mut found) };
     t.eq("looking up through it", (status, found), (0, 0));
     t.eq("the same function", f, get(c"cuMemAlloc", 12000, DEFAULT)?);

@@ -11,8 +11,8 @@ fn every_call_gives_700(t: &mut Checker) -> Done {
     let (mem, stream) = (Mem::new(4096)?, Strm::non_blocking()?);
     let graph = Graph::capture(&stream, || Ok(t.gpu.kernels.fill(stream.k(), mem.words(), 1)?))?;
     let exec = graph.instantiate()?;
-    // SAFETY: not a promise that holds: the kernel's fault is the point. It ends
-    // this context and touches nothing else.
+    // SAFETY: this breaks the promise on purpose: no memory is at 0x100. The kernel's fault ends
+    // this context and touches no memory of the host.
     let nowhere = unsafe { Words::from_raw(0x100, 1) }?;
     t.gpu.kernels.fill(stream.k(), nowhere, 1)?;
     t.eq("cuStreamSynchronize", cu!(cuStreamSynchronize(stream.s)), ILLEGAL_ADDRESS);

@@ -26,7 +26,8 @@ fn alloc(stream: &Strm, bytes: usize) -> Result<sys::CUdeviceptr, Stop> {
 }
 
 fn words(p: sys::CUdeviceptr) -> Result<Words, Stop> {
-    // SAFETY: allocated in stream order before, freed in stream order after use.
+    // SAFETY: callers allocate `p` in stream order before the kernels that use it, and free it in
+    // stream order behind them. It has BYTES bytes.
     Ok(unsafe { Words::from_raw(p, BYTES as u64 / 4) }?)
 }
 
@@ -121,7 +122,8 @@ fn used_bytes(t: &mut Checker) -> Done {
 }
 
 fn create_pool(t: &Checker) -> Result<sys::CUmemoryPool, Stop> {
-    // SAFETY: plain numbers, where zero means none; the enums are set below.
+    // SAFETY: the struct holds numbers, pointers, and enums that have a member 0, so all zeroes is
+    // a valid value.
     let mut props: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
     props.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     props.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;

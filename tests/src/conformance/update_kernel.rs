@@ -101,7 +101,7 @@ fn another_kernel(t: &mut Checker) -> Done {
 
 /// Sets one attribute of the only node.
 fn set(graph: &Graph, id: Attribute, fill_in: impl FnOnce(&mut sys::CUlaunchAttributeValue)) -> Result<u32, Stop> {
-    // SAFETY: a union of plain numbers.
+    // SAFETY: the union holds numbers only, so all zeroes is a valid value.
     let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
     fill_in(&mut value);
     Ok(cu!(cuGraphKernelNodeSetAttribute(graph.nodes()?[0], id, &value)))
@@ -158,7 +158,8 @@ fn priority_refused(t: &mut Checker) -> Done {
 fn pair(t: &Checker, stream: &Strm, mem: &Mem, programmatic: bool) -> Result<Graph, Stop> {
     Graph::capture(stream, || {
         t.gpu.kernels.fill(stream.k(), mem.words(), 1)?;
-        // SAFETY: plain numbers; `id` is set below.
+        // SAFETY: the struct holds numbers, a union of numbers, and an enum that has a member 0, so
+        // all zeroes is a valid value.
         let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
         attribute.id = Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         attribute.value.programmaticStreamSerializationAllowed = 1;
@@ -227,7 +228,8 @@ impl Clusters {
     /// One launch with this cluster size (0: none given), captured.
     fn captured(&self, size: u32) -> Result<Graph, Stop> {
         Graph::capture(&self.stream, || {
-            // SAFETY: plain numbers; `id` is set below.
+            // SAFETY: the struct holds numbers, a union of numbers, and an enum that has a member
+            // 0, so all zeroes is a valid value.
             let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
             attribute.id = Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
             attribute.value.clusterDim.x = size;

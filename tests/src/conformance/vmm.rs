@@ -17,7 +17,8 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn properties(t: &Checker) -> sys::CUmemAllocationProp {
-    // SAFETY: plain numbers, where zero means none; the enums are set below.
+    // SAFETY: the struct holds numbers, pointers, and enums that have a member 0, so all zeroes is
+    // a valid value.
     let mut p: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
     p.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     p.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -62,7 +63,8 @@ impl Range {
     }
 
     fn words(&self, i: usize) -> Result<Words, Stop> {
-        // SAFETY: mapped by the check while kernels use it.
+        // SAFETY: each check maps part `i` before it launches kernels on these words, and unmaps it
+        // only when they have completed.
         Ok(unsafe { Words::from_raw(self.at(i), self.grain as u64 / 4) }?)
     }
 }

@@ -9,18 +9,21 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 /// Set as a program's allocator, it knows the most bytes that were live at once.
 pub struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: both methods pass their arguments on to System, which keeps the contract. Counting does
+// not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
         MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller keeps what is promised of `layout`.
+        // SAFETY: our caller keeps GlobalAlloc's contract for `layout`, and System asks for the
+        // same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above, of both.
+        // SAFETY: our caller gives a block that `alloc` gave for this layout. That block is
+        // System's.
         unsafe { System.dealloc(block, layout) }
     }
 }

@@ -80,7 +80,8 @@ pub fn run(corpus: &Path, dir: &Path, seeds: std::ops::Range<u64>, said: File) -
 fn silence() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     for fd in 0..=2 {
-        // SAFETY: dup2 takes numbers, and both descriptors are open.
+        // SAFETY: dup2 takes two numbers. `null` is open, and what 0 to 2 stood for is closed on
+        // purpose.
         if unsafe { libc::dup2(null.as_raw_fd(), fd) } == -1 {
             return Err(io::Error::last_os_error());
         }
@@ -150,7 +151,8 @@ impl Case {
         let mut command = Command::new(&artifacts().gpumem);
         command.args(&self.words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let limit = libc::rlimit { rlim_cur: PROGRAM_BYTES + most, rlim_max: PROGRAM_BYTES + most };
-        // SAFETY: setrlimit may be called between fork and exec; it gets one rlimit.
+        // SAFETY: between fork and exec only async-signal-safe functions may run. setrlimit is a
+        // bare system call, and the closure owns the rlimit that is read.
         unsafe {
             command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &limit) {
                 0 => Ok(()),
@@ -172,6 +174,6 @@ impl Case {
 /// # Safety
 /// Nobody else owns the descriptor.
 pub unsafe fn pipe(fd: i32) -> File {
-    // SAFETY: the caller says so.
+    // SAFETY: the File becomes the only owner of `fd`: our caller vouches that it has no other.
     unsafe { File::from_raw_fd(fd) }
 }

@@ -99,7 +99,8 @@ fn copy(real: &Real, work: &Work) -> Option<sys::CUDA_MEMCPY3D> {
 pub fn no_copy() -> sys::CUDA_MEMCPY3D {
     let mut params = std::mem::MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
     let at = params.as_mut_ptr();
-    // SAFETY: plain numbers and pointers, for which zero is a value; but for the two types, set here.
+    // SAFETY: the struct holds numbers and pointers, for which zero is valid, and two enums that
+    // have no member 0. Both enums are set here. `at` points to the local `params`.
     unsafe {
         (&raw mut (*at).srcMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
         (&raw mut (*at).dstMemoryType).write(CUmemorytype::CU_MEMORYTYPE_DEVICE);
@@ -161,7 +162,7 @@ pub fn add(real: &Real, graph: sys::CUgraph, after: &[sys::CUgraphNode], work: &
 /// Sets a node's attributes; `all`: those that are 0, too.
 pub fn attributes(node: sys::CUgraphNode, k: &Kernel, all: bool) -> Status {
     let set = |id: Attribute, fill: &dyn Fn(&mut sys::CUlaunchAttributeValue)| {
-        // SAFETY: a union of plain numbers.
+        // SAFETY: the union holds numbers only, so all zeroes is a valid value.
         let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
         fill(&mut value);
         cu!(cuGraphKernelNodeSetAttribute(node, id, &value))
@@ -224,7 +225,8 @@ pub fn set_exec(real: &Real, exec: sys::CUgraphExec, node: sys::CUgraphNode, to:
 
 /// By the function that takes nodes of all kinds.
 fn set_any(real: &Real, exec: sys::CUgraphExec, node: sys::CUgraphNode, to: &Work) -> Status {
-    // SAFETY: plain numbers and pointers; the members that count are set below.
+    // SAFETY: the struct holds numbers, pointers, and an enum that has a member 0, so all zeroes is
+    // a valid value.
     let mut any: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
     let union = &mut any.__bindgen_anon_1;
     match to {
@@ -338,7 +340,8 @@ fn temporary(to: u64, v: u32, n: usize, stream: sys::CUstream) -> Status {
 fn launch(p: &sys::CUDA_KERNEL_NODE_PARAMS, k: Option<&Kernel>, stream: sys::CUstream) -> Status {
     let mut attributes = Vec::new();
     let mut attribute = |id: Attribute, fill: &dyn Fn(&mut sys::CUlaunchAttributeValue)| {
-        // SAFETY: plain numbers; `id` is set below.
+        // SAFETY: the struct holds numbers, a union of numbers, and an enum that has a member 0, so
+        // all zeroes is a valid value.
         let mut one: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
         one.id = id;
         fill(&mut one.value);

@@ -62,7 +62,7 @@ pub fn query(real: &mut Real, g: Id, numbers: &[usize]) -> Vec<String> {
     lines
 }
 
-// SAFETY: plain numbers.
+// SAFETY: CUgraphEdgeData holds numbers only, so all zeroes is a valid value.
 const NO_EDGE: sys::CUgraphEdgeData = unsafe { std::mem::zeroed() };
 
 fn sorted(names: impl Iterator<Item = String>) -> String {
@@ -105,7 +105,8 @@ fn ok(status: u32) -> Result<(), u32> {
 }
 
 fn kernel(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
-    // SAFETY: plain numbers and pointers.
+    // SAFETY: the struct holds numbers and pointers that may be null, so all zeroes is a valid
+    // value.
     let mut p: sys::CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
     ok(cu!(cuGraphKernelNodeGetParams_v2(node, &mut p)))?;
     let form = if p.kernelParams.is_null() { " packed" } else { "" };
@@ -122,15 +123,18 @@ fn kernel(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
     let buffer = packed(&p);
     for (n, (pointer, size)) in pointers.iter().zip(sizes).enumerate() {
         let at = if !p.kernelParams.is_null() {
-            // SAFETY: the driver's list has a pointer for each parameter.
+            // SAFETY: not null, and the driver's list has one pointer for each parameter of the
+            // kernel. `sizes` has as many elements as the kernel has parameters.
             unsafe { *p.kernelParams.add(n) }
         } else if let Some(buffer) = buffer {
-            // SAFETY: the driver's buffer holds all parameters, each at a multiple of its size.
+            // SAFETY: the driver's buffer holds all parameters of the kernel, each at a multiple of
+            // its size. `offset_of` computes the places in the same way.
             unsafe { buffer.byte_add(offset_of(sizes, n)) }
         } else {
             break;
         };
-        // SAFETY: as many bytes as the parameter has.
+        // SAFETY: the driver keeps a value of `size` bytes at `at` while the node lives, and sizes
+        // are 8 or 4 bytes.
         let value = unsafe {
             if *size == 8 { at.cast::<u64>().read_unaligned() } else { at.cast::<u32>().read_unaligned().into() }
         };
@@ -138,18 +142,21 @@ fn kernel(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
     }
     let mut attributes = String::new();
     use sys::CUlaunchAttributeID as Id;
-    // SAFETY: a union of plain numbers.
+    // SAFETY: the union holds numbers only, so all zeroes is a valid value.
     let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
     if cu!(cuGraphKernelNodeGetAttribute(node, Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &mut value)) == 0 {
-        // SAFETY: the member that was asked for.
+        // SAFETY: the driver has just written this member: COOPERATIVE was asked for. All members
+        // are numbers.
         attributes += &format!(" cooperative {}", unsafe { value.cooperative });
     }
     if cu!(cuGraphKernelNodeGetAttribute(node, Id::CU_LAUNCH_ATTRIBUTE_PRIORITY, &mut value)) == 0 {
-        // SAFETY: the member that was asked for.
+        // SAFETY: the driver has just written this member: PRIORITY was asked for. All members are
+        // numbers.
         attributes += &format!(" priority {}", unsafe { value.priority });
     }
     if cu!(cuGraphKernelNodeGetAttribute(node, Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &mut value)) == 0 {
-        // SAFETY: the member that was asked for.
+        // SAFETY: the driver has just written this member: CLUSTER_DIMENSION was asked for. All
+        // members are numbers.
         attributes += &format!(" cluster {}", unsafe { value.clusterDim.x });
     }
     let name = KERNELS[i].to_string_lossy();
@@ -165,7 +172,8 @@ fn packed(p: &sys::CUDA_KERNEL_NODE_PARAMS) -> Option<*mut std::ffi::c_void> {
     if p.extra.is_null() {
         return None;
     }
-    // SAFETY: pairs of a number and a pointer, at most two, up to a zero; 1 is the buffer's.
+    // SAFETY: not null. The driver's list is pairs of a number and a pointer up to a zero, and has
+    // two pairs for packed parameters: the buffer (1) and its size.
     unsafe {
         let pairs = [(*p.extra, *p.extra.add(1)), (*p.extra.add(2), *p.extra.add(3))];
         pairs.into_iter().find(|(what, _)| *what as usize == 1).map(|(_, buffer)| buffer)
@@ -186,7 +194,7 @@ fn memcpy(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
 }
 
 fn memset(real: &Real, node: sys::CUgraphNode) -> Result<String, u32> {
-    // SAFETY: plain numbers.
+    // SAFETY: the struct holds numbers only, so all zeroes is a valid value.
     let mut p: sys::CUDA_MEMSET_NODE_PARAMS = unsafe { std::mem::zeroed() };
     ok(cu!(cuGraphMemsetNodeGetParams(node, &mut p)))?;
     let pitch = if p.height > 1 { format!(" pitch {}", p.pitch) } else { String::new() };

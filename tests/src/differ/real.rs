@@ -17,8 +17,9 @@ macro_rules! cu {
     ($f:ident($($arg:expr),* $(,)?)) => {{
         static THERE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
         if *THERE.get_or_init(|| $crate::differ::real::has(stringify!($f))) {
-            // SAFETY: the handles are live (the model leaves out what would use others), or of another
-            // graph, which the driver answers with an error; pointers are to what outlives the call.
+            // SAFETY: the handles are alive, because the model leaves out what would use others. Or
+            // they belong to another graph, which the driver answers with an error. Pointers are to
+            // what outlives the call.
             unsafe { cudarc::driver::sys::$f($($arg),*) as u32 }
         } else {
             $crate::differ::api::NO_FUNCTION
@@ -31,7 +32,8 @@ pub(super) use cu;
 macro_rules! by_door {
     ($real:ident, $name:ident($($arg:expr),*), $else:expr) => {
         match $real.fixed.runtime {
-            // SAFETY: as for the driver's function; the same handles.
+            // SAFETY: the runtime's function gets the same handles as the driver's does in `cu!`:
+            // alive, or answered with an error. Pointers are to what outlives the call.
             Some(runtime) => unsafe { (runtime.$name)($($arg),*) },
             None => $else,
         }
@@ -40,7 +42,7 @@ macro_rules! by_door {
 
 pub(super) fn has(name: &str) -> bool {
     let name = std::ffi::CString::new(name).unwrap_or_default();
-    // SAFETY: only looked up, and as a plain address.
+    // SAFETY: the address is looked up as a plain pointer and never called. The name ends in NUL.
     unsafe { sys::culib().get::<*const ()>(name.as_bytes_with_nul()) }.is_ok()
 }
 

@@ -29,15 +29,16 @@ impl Runtime {
     /// The runtime, if it is asked for and there is one.
     pub fn open() -> Option<Self> {
         std::env::var_os(VARIABLE)?;
-        // SAFETY: opens a library; its initialisers are the vendor's own.
+        // SAFETY: `name` is a C string. Loading runs the initialisers of NVIDIA's runtime, which
+        // NVIDIA makes fit for any program.
         let open = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
         let library = LIBRARIES.into_iter().map(open).find(|library| !library.is_null())?;
-        // SAFETY: the library is open; names end in a zero.
+        // SAFETY: `library` is open and is never closed, and `name` is a C string.
         let find = |name: &CStr| Some(unsafe { libc::dlsym(library, name.as_ptr()) }).filter(|found| !found.is_null());
         macro_rules! function {
             ($name:literal as $type:ty) => {
-                // SAFETY: the signature that the runtime's headers since 12.0 give for the name; handles and
-                // enumerations as pointers and numbers of their size.
+                // SAFETY: the runtime's headers since 12.0 give the name this type, with handles as
+                // pointers and enumerations as numbers of their size.
                 unsafe { std::mem::transmute::<*mut c_void, $type>(find($name)?) }
             };
         }

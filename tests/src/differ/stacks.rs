@@ -28,7 +28,8 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// From now on a thread of this process that gets SIGUSR1 writes its call stack.
 pub fn answer_signals() {
-    // SAFETY: a handler for a signal that nothing else here uses; calls that it interrupts go on.
+    // SAFETY: zeroes are a valid sigaction. `write_own` has the type of a handler, and nothing else
+    // in these programs uses SIGUSR1. SA_RESTART lets interrupted calls go on.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = write_own as extern "C" fn(c_int) as usize;
@@ -46,13 +47,14 @@ fn threads_of(process: u32) -> Vec<i32> {
 }
 
 fn tell(process: u32, thread: i32) {
-    // SAFETY: a signal to a thread that is gone does nothing.
+    // SAFETY: tgkill takes numbers. If the thread is gone it answers with an error and sends
+    // nothing.
     unsafe { libc::syscall(libc::SYS_tgkill, process as c_int, thread, libc::SIGUSR1) };
 }
 
 /// This thread's number. (The C library has a function for it since 2.30 alone.)
 fn own_id() -> libc::pid_t {
-    // SAFETY: asks for a number.
+    // SAFETY: gettid takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
@@ -90,7 +92,8 @@ impl Text {
         let _ = text.write_str(MARK).and_then(|()| fill(&mut text));
         let len = text.len.min(text.bytes.len() - 1);
         text.bytes[len] = b'\n';
-        // SAFETY: the bytes are there; a line that is lost is lost.
+        // SAFETY: `len` is at most 511 and the text has 512 bytes, so all `len + 1` bytes are
+        // there.
         unsafe { libc::write(INTO.load(Relaxed), text.bytes.as_ptr().cast(), len + 1) };
     }
 }
@@ -117,7 +120,8 @@ extern "C" fn write_own(_: c_int) {
     };
     let mut frames = [0_usize; MOST_FRAMES];
     let mut len = 0;
-    // SAFETY: another thread that unwinds at the same time does so for itself alone.
+    // SAFETY: `_unsynchronized` asks that no other thread uses the unwinder's shared state at the
+    // same time. Walking uses none on Linux: each thread unwinds its own stack.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             frames[len] = frame.ip() as usize;
@@ -126,7 +130,7 @@ extern "C" fn write_own(_: c_int) {
         });
     }
     let mut name = [0_u8; 32];
-    // SAFETY: writes at most 16 bytes.
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, and `name` has 32.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     let name = CStr::from_bytes_until_nul(&name).ok().and_then(|name| name.to_str().ok()).unwrap_or("?");
     Text::line(|text| write!(text, "thread {} {name}", own_id()));
@@ -144,21 +148,26 @@ extern "C" fn write_own(_: c_int) {
 
 fn place(address: usize) -> Option<libc::Dl_info> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: writes the struct, if the address is in a module.
+    // SAFETY: `info` has room for the one Dl_info that dladdr writes.
     (unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } != 0)
-        // SAFETY: zeroes are a struct without names.
+        // SAFETY: dladdr has succeeded and filled the struct. What it leaves out stays zero, which
+        // is valid: numbers and null pointers.
         .then(|| unsafe { info.assume_init() })
 }
 
-/// SAFETY: `text` is NULL or a string of the loader's.
+/// The text at an address; `None` if there is none, or it is not UTF-8.
+///
+/// # Safety
+/// `text` is NULL or a string of the loader's.
 unsafe fn text_of<'a>(text: *const libc::c_char) -> Option<&'a str> {
-    // SAFETY: as the caller promises.
+    // SAFETY: not null, and our caller vouches for a string of the loader's that ends in NUL.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }).and_then(|text| text.to_str().ok())
 }
 
 fn write_place(text: &mut Text, at: usize, address: usize) -> std::fmt::Result {
     let Some(info) = place(address) else { return write!(text, "  #{at} {address:#x}") };
-    // SAFETY: strings of a module that is loaded.
+    // SAFETY: dladdr gave both strings. They belong to a module that is loaded, because one of this
+    // thread's frames is in it.
     let (file, symbol) = unsafe { (text_of(info.dli_fname), text_of(info.dli_sname)) };
     let module = file.and_then(|file| file.rsplit('/').next()).unwrap_or("?");
     write!(text, "  #{at} {module}+{:#x}", address - info.dli_fbase as usize)?;
@@ -173,7 +182,8 @@ fn write_names(at: usize, address: usize) {
     if place(address).is_none_or(|info| !info.dli_sname.is_null()) {
         return;
     }
-    // SAFETY: one thread at a time.
+    // SAFETY: `_unsynchronized` asks that one thread resolves names at a time. Only the thread that
+    // set BUSY in `write_own` comes here.
     unsafe {
         // A return address lies behind its call.
         backtrace::resolve_unsynchronized((address - 1) as *mut c_void, |symbol| {
@@ -211,7 +221,8 @@ mod tests {
         write_others();
         gate.wait();
         thread.join().expect("its end");
-        // SAFETY: the end of the pipe that was taken out above.
+        // SAFETY: INTO holds the pipe's end, whose owner this test took out by `into_raw_fd`. The
+        // swap takes it out, so the File is its only owner.
         drop(unsafe { std::fs::File::from_raw_fd(INTO.swap(libc::STDERR_FILENO, Relaxed)) });
         let text = reader.join().expect("its end").expect("text");
         let held = text.split(&format!("{MARK}thread ")).find(|part| part.contains(" held\n")).expect("the thread");

@@ -97,7 +97,8 @@ fn ask(dir: &Path, args: &[&str]) -> Answer {
         output
     });
     if over.recv_timeout(LIMIT).is_err() {
-        // SAFETY: a plain system call; the process is waited for by the thread that is joined below.
+        // SAFETY: kill takes two numbers. The child has not been reported as ended, so `pid` is
+        // still the child's number.
         unsafe { libc::kill(pid as i32, libc::SIGKILL) };
     }
     let output = match waiter.join() {

@@ -76,7 +76,7 @@ impl Place {
         }
         made(fs::write(at.join("file"), ""))?;
         let fifo = CString::new(at.join("fifo").into_os_string().into_vec()).map_err(|error| error.to_string())?;
-        // SAFETY: a plain system call on a text that ends in NUL.
+        // SAFETY: `fifo` is a CString: it ends in NUL and lives until mkfifo returns.
         unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) };
         if let Some(text) = &plan.program.generated {
             made(fs::write(at.join("program"), text))?;
@@ -123,7 +123,7 @@ impl Drop for Place {
         if self.mounted
             && let Ok(at) = CString::new(self.ledgers().into_os_string().into_vec())
         {
-            // SAFETY: a plain system call on a text that ends in NUL.
+            // SAFETY: `at` is a CString: it ends in NUL and lives until umount2 returns.
             unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
         }
     }
@@ -131,7 +131,8 @@ impl Drop for Place {
 
 /// Mounts of this thread and its children are its own from now on; who may not make any goes on without.
 pub fn own_mounts() {
-    // SAFETY: plain system calls; the thread alone is concerned.
+    // SAFETY: unshare takes a number and concerns this thread's mounts alone. The texts are
+    // literals that end in NUL, and mount accepts null data here.
     unsafe {
         if libc::unshare(libc::CLONE_NEWNS) == 0 {
             let none = c"none".as_ptr();
@@ -148,7 +149,7 @@ fn mount_tmpfs(at: &Path, kib: u64) -> bool {
         return false;
     };
     let kind = c"tmpfs".as_ptr();
-    // SAFETY: a plain system call on texts that end in NUL.
+    // SAFETY: all texts are literals or CStrings: they end in NUL and live until mount returns.
     unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options.as_ptr().cast()) == 0 }
 }
 
@@ -252,7 +253,8 @@ fn command(plan: &Plan, place: &Place, preload: bool) -> Command {
     if !libraries.is_empty() {
         command.env("LD_PRELOAD", libraries.join(OsStr::new(":")));
     }
-    // SAFETY: only system calls between fork and exec, on numbers that were read before.
+    // SAFETY: between fork and exec only async-signal-safe functions may run. The closure makes
+    // system calls only, on values that were read before the fork.
     unsafe {
         command.pre_exec(move || {
             let core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -293,14 +295,15 @@ impl Watched {
     fn new(child: Child) -> Self {
         let pipes = [child.stdout.as_ref().map(AsRawFd::as_raw_fd), child.stderr.as_ref().map(AsRawFd::as_raw_fd)];
         for pipe in pipes.into_iter().flatten() {
-            // SAFETY: plain system calls on descriptors that the child's handle keeps open.
+            // SAFETY: fcntl takes numbers, and the child's handle keeps both descriptors open.
             unsafe { libc::fcntl(pipe, libc::F_SETFL, libc::fcntl(pipe, libc::F_GETFL) | libc::O_NONBLOCK) };
         }
         Self { child, out: Vec::new(), err: Vec::new(), begin: Instant::now(), commands: Vec::new() }
     }
 
     fn signal_all(&self, signal: i32) {
-        // SAFETY: a plain system call; the group was made for this child, which may still be in it.
+        // SAFETY: kill takes two numbers. This runner made the group for this child and has not
+        // waited for the child yet.
         unsafe { libc::kill(-(self.child.id() as i32), signal) };
     }
 
@@ -428,7 +431,8 @@ fn wait_for_output(child: &Child, most: Duration) {
     let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let fds = [child.stdout.as_ref().map(AsRawFd::as_raw_fd), child.stderr.as_ref().map(AsRawFd::as_raw_fd)];
     let mut fds = fds.map(|fd| poll(fd.unwrap_or(-1)));
-    // SAFETY: an array of this length; the descriptors are open while the child's handle is.
+    // SAFETY: `fds` is a local array and its own length is passed. The child's handle keeps the
+    // descriptors open, and poll passes over -1.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, most.as_millis() as i32) };
     if ready > 0 {
         // A closed pipe is ready for ever.
@@ -447,7 +451,7 @@ fn threads(group: u32) -> String {
     let mut text = String::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // SAFETY: a plain system call that asks for a number.
+    // SAFETY: getpgid takes a number, and answers with an error for a process that is gone.
     for pid in pids.filter(|pid| unsafe { libc::getpgid(*pid as i32) } == group as i32) {
         for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok) {
             let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();

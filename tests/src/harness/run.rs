@@ -228,7 +228,8 @@ impl Running {
 
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: a plain system call; the child is ours and not yet waited for.
+        // SAFETY: kill takes two numbers. The child is ours and is not waited for yet, so no other
+        // process has its number.
         assert_eq!(unsafe { libc::kill(self.pid() as i32, signal) }, 0, "kill {signal}");
     }
 
@@ -292,7 +293,8 @@ impl Running {
     }
 
     fn kill_group(&mut self) {
-        // SAFETY: the group was made for this child; it is not waited for yet, or empty.
+        // SAFETY: kill takes two numbers. This runner made the group for this child and waits for
+        // the child only below.
         unsafe { libc::kill(-(self.pid() as i32), libc::SIGKILL) };
         let _ = self.child.wait();
     }

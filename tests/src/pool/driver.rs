@@ -21,20 +21,22 @@ pub const STRICT: &str = "POOLER_STRICT";
 
 /// The function of that name among those of an open library.
 fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the handle is open; the name ends in a zero.
+    // SAFETY: callers pass a handle of dlopen that is never closed, and `name` is a C string.
     Some(unsafe { libc::dlsym(library, name.as_ptr()) }).filter(|found| !found.is_null())
 }
 
 impl Notes {
     pub fn open() -> Option<Self> {
-        // SAFETY: the driver is loaded; this looks at it.
+        // SAFETY: RTLD_NOLOAD loads nothing and runs no initialisers. The name is a literal that
+        // ends in NUL.
         let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if library.is_null() {
             return None;
         }
         let (alloc, free) = (symbol(library, c"sim_note_alloc")?, symbol(library, c"sim_note_free")?);
         let freed = symbol(library, c"sim_note_freed")?;
-        // SAFETY: the simulator's own functions by their own names, with these signatures.
+        // SAFETY: only the simulator has functions of these names, and it defines them with these
+        // types.
         unsafe {
             Some(Self {
                 alloc: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64, u64)>(alloc),
@@ -46,16 +48,16 @@ impl Notes {
     }
 
     pub fn alloc(&self, ptr: u64, bytes: u64) {
-        // SAFETY: takes any numbers.
+        // SAFETY: the simulator's function takes any two numbers and follows no pointer.
         unsafe { (self.alloc)(ptr, bytes) }
     }
 
     /// Frees by a call that has the barrier of cuMemFree, or not.
     pub fn around(&self, ptr: u64, barrier: bool, free: impl FnOnce() -> u32) -> u32 {
-        // SAFETY: takes any number.
+        // SAFETY: the simulator's function takes any number and follows no pointer.
         unsafe { (self.free)(ptr) };
         let status = free();
-        // SAFETY: as above.
+        // SAFETY: the simulator's function takes any three numbers and follows no pointer.
         unsafe { (self.freed)(ptr, status, i32::from(barrier && self.strict)) };
         status
     }
@@ -73,14 +75,16 @@ pub struct Runtime {
 impl Runtime {
     pub fn open() -> Option<Self> {
         let open = |name: &CStr| {
-            // SAFETY: opens a library; its initialisers are the vendor's own.
+            // SAFETY: `name` is a C string. Loading runs the initialisers of NVIDIA's runtime,
+            // which NVIDIA makes fit for any program.
             unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }
         };
         let names = [c"libcudart.so.13", c"libcudart.so.12", c"libcudart.so"];
         let library = names.into_iter().map(open).find(|library| !library.is_null())?;
         let (malloc, free) = (symbol(library, c"cudaMalloc")?, symbol(library, c"cudaFree")?);
         let last = symbol(library, c"cudaGetLastError")?;
-        // SAFETY: the signatures of the runtime's headers, pointers and enumerations as numbers.
+        // SAFETY: the runtime's headers give the three names these types, with pointers and
+        // enumerations as numbers of their size.
         unsafe {
             Some(Self {
                 malloc: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u64, usize) -> u32>(malloc),

@@ -40,7 +40,7 @@ impl World {
             How::Driver => cu!(cuMemAlloc_v2(&mut out, bytes as usize)),
             How::Runtime => {
                 c?;
-                // SAFETY: the pointer is to a local.
+                // SAFETY: cudaMalloc writes one address, and `out` is a local with room for it.
                 unsafe { (self.runtime?.malloc)(&mut out, bytes as usize) }
             }
             How::Pitch => {
@@ -64,7 +64,8 @@ impl World {
         let bytes = if pitched { pitch as u64 * ROWS } else { bytes };
         self.say(format!("allocate {bytes} bytes ({how:?}) as {p}"), status);
         if how == How::Runtime {
-            // SAFETY: takes nothing.
+            // SAFETY: cudaGetLastError takes no arguments and touches this thread's last error
+            // only.
             let last = unsafe { (self.runtime?.last)() };
             self.tell(format!("  last error {last}"));
         }
@@ -102,7 +103,8 @@ impl World {
     fn call(&self, by: By, ptr: u64, s: usize) -> Option<u32> {
         Some(match by {
             By::Driver => cu!(cuMemFree_v2(ptr)),
-            // SAFETY: takes any number.
+            // SAFETY: cudaFree takes an address as a number, and answers with an error for one that
+            // is not allocated.
             By::Runtime => unsafe { (self.runtime?.free)(ptr) },
             By::Async => {
                 let stream = self.of_stream(s)?.stream(s);
@@ -149,7 +151,8 @@ impl World {
         };
         self.say(format!("free {p} + {at} ({by:?})"), status);
         if by == By::Runtime {
-            // SAFETY: takes nothing.
+            // SAFETY: cudaGetLastError takes no arguments and touches this thread's last error
+            // only.
             let last = unsafe { (self.runtime?.last)() };
             self.tell(format!("  last error {last}"));
         }
@@ -179,7 +182,8 @@ impl World {
         let status = self.call(by, ptr, 0)?;
         self.say(format!("free what never was ({what}, {by:?})"), status);
         if by == By::Runtime {
-            // SAFETY: takes nothing.
+            // SAFETY: cudaGetLastError takes no arguments and touches this thread's last error
+            // only.
             let last = unsafe { (self.runtime?.last)() };
             self.tell(format!("  last error {last}"));
         }
@@ -214,7 +218,7 @@ impl World {
             }
             Op::Export { p } => {
                 let buffer = self.live_device(p)?;
-                // SAFETY: plain bytes.
+                // SAFETY: CUipcMemHandle is an array of bytes, so all zeroes is a valid value.
                 let mut handle: sys::CUipcMemHandle = unsafe { std::mem::zeroed() };
                 let status = cu!(cuIpcGetMemHandle(&mut handle, buffer.ptr));
                 self.say(format!("export {p}"), status);

@@ -39,14 +39,15 @@ fn need(what: &str, code: c_int) -> Result<(), String> {
 /// The function `name` of the loaded `library`, as type `F`.
 ///
 /// # Safety
-/// `F` is the function's type.
+/// `library` is a handle of dlopen that is open, and `F` is the function's type.
 unsafe fn symbol<F>(library: *mut c_void, name: &CStr) -> Result<F, String> {
-    // SAFETY: the handle is open and the name ends with a NUL.
+    // SAFETY: our caller vouches that the library is open, and `name` is a C string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     if found.is_null() {
         return Err(format!("the driver has no {}", name.to_string_lossy()));
     }
-    // SAFETY: as the caller says, and a function pointer has a pointer's size.
+    // SAFETY: our caller vouches that `F` is the function's type. A function pointer has the size
+    // of `found`.
     Ok(unsafe { transmute_copy(&found) })
 }
 
@@ -56,7 +57,8 @@ fn keep_everything(library: *mut c_void, device: c_int) -> Result<(), String> {
     type Pool = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
     type Set = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
     let (mut pool, mut all) = (null_mut(), u64::MAX);
-    // SAFETY: the types are those of the driver's documentation; pool and value are ours.
+    // SAFETY: the types are those of cuda.h for these names. `pool` and `all` are locals, and the
+    // attribute takes a u64.
     unsafe {
         need("cuDeviceGetDefaultMemPool", symbol::<Pool>(library, c"cuDeviceGetDefaultMemPool")?(&mut pool, device))?;
         let set = symbol::<Set>(library, c"cuMemPoolSetAttribute")?;
@@ -70,7 +72,8 @@ impl Driver {
     /// # Errors
     /// Says what is missing, or which call gave what.
     pub fn open(way: Way) -> Result<Self, String> {
-        // SAFETY: libcuda's initialisers expect nothing of who loads it.
+        // SAFETY: the name is a literal that ends in NUL. NVIDIA makes libcuda's initialisers fit
+        // for any program.
         let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if library.is_null() {
             return Err("libcuda.so.1 cannot be opened".into());
@@ -80,7 +83,8 @@ impl Driver {
         type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
         type Current = unsafe extern "C" fn(*mut c_void) -> c_int;
         type Stream = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_int;
-        // SAFETY: the types are those of the driver's documentation, and the outputs are ours.
+        // SAFETY: the types are those of cuda.h for these names, and outputs are locals. `own`
+        // finds a function's address, which has a function pointer's size.
         unsafe {
             let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
             need("cuInit", symbol::<Init>(library, c"cuInit")?(0))?;
@@ -134,7 +138,8 @@ impl Driver {
     /// Says which call gave what.
     pub fn take(&self, bytes: u64) -> Result<Address, String> {
         let mut address = 0;
-        // SAFETY: `address` is ours; the stream lives as long as the process.
+        // SAFETY: `open` gave the functions the types that cuda.h has. `address` is a local, and
+        // the stream is never destroyed.
         let code = unsafe {
             match self.in_order {
                 None => (self.alloc)(&mut address, bytes as usize),
@@ -149,7 +154,8 @@ impl Driver {
     /// # Errors
     /// Says which call gave what.
     pub fn give(&self, address: Address) -> Result<(), String> {
-        // SAFETY: the driver answers for addresses that it does not know.
+        // SAFETY: the functions take an address as a number, and answer with an error for one that
+        // is not allocated. The stream is never destroyed.
         let code = unsafe {
             match self.in_order {
                 None => (self.free)(address),
@@ -164,7 +170,7 @@ impl Driver {
     /// # Errors
     /// Says what the call gave.
     pub fn synchronize(&self) -> Result<(), String> {
-        // SAFETY: takes nothing.
+        // SAFETY: cuCtxSynchronize takes no arguments, and `open` gave it the type that cuda.h has.
         need("cuCtxSynchronize", unsafe { (self.synchronize)() })
     }
 
@@ -178,7 +184,8 @@ impl Driver {
 
     fn used(&self) -> Result<u64, String> {
         let (mut left, mut total) = (0, 0);
-        // SAFETY: both outputs are ours.
+        // SAFETY: cuMemGetInfo writes two sizes, and `left` and `total` are locals with room for
+        // them.
         need("cuMemGetInfo", unsafe { (self.info)(&mut left, &mut total) })?;
         Ok((total - left) as u64)
     }

@@ -14,23 +14,28 @@ struct Wanted<'a> {
 #[must_use]
 pub fn own_entry(library: &str, symbol: &CStr) -> Option<usize> {
     let mut wanted = Wanted { library, symbol, found: None };
-    // SAFETY: `each` only reads what the loader describes, and `wanted` outlives the call.
+    // SAFETY: `each` has the type that the loader asks for. `wanted` is a local that outlives the
+    // call, and no one else borrows it meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut wanted).cast()) };
     wanted.found
 }
 
+/// # Safety
+/// The loader calls it, with the address of a [`Wanted`] as `data`.
 unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes what `own_entry` gave it, and a description that is valid for this call.
+    // SAFETY: the loader passes an `info` that is valid for this call, and the `data` that
+    // `own_entry` gave it: the only pointer to a Wanted.
     let (wanted, info) = unsafe { (&mut *data.cast::<Wanted<'_>>(), &*info) };
     if info.dlpi_name.is_null() {
         return 0;
     }
-    // SAFETY: a name of the loader's ends with a NUL.
+    // SAFETY: not null, and the loader's names end in NUL and live while their library is loaded.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy();
     if !name.rsplit('/').next().is_some_and(|file| file.starts_with(wanted.library)) {
         return 0;
     }
-    // SAFETY: the library is loaded, and stays so while the loader holds its lock for us.
+    // SAFETY: the library that `info` describes is loaded. It stays so during this call, because
+    // the loader holds its lock.
     wanted.found = unsafe { lookup(info, wanted.symbol) };
     c_int::from(wanted.found.is_some())
 }
@@ -39,7 +44,8 @@ unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
 /// `info` describes a library that is loaded.
 unsafe fn lookup(info: &libc::dl_phdr_info, symbol: &CStr) -> Option<usize> {
     let base = info.dlpi_addr as usize;
-    // SAFETY: the loader's program headers, its dynamic section and the tables that this names are mapped.
+    // SAFETY: our caller vouches that the library is loaded. So its program headers, its dynamic
+    // section and the tables that this names are mapped.
     unsafe {
         let headers = slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
         let dynamic = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
@@ -86,7 +92,8 @@ mod tests {
     #[test]
     fn finds_what_dlsym_finds() {
         let found = own_entry("libc.so", c"getpid").expect("libc has getpid");
-        // SAFETY: `getpid` takes nothing and cannot fail.
+        // SAFETY: `found` is the C library's getpid, which has this type, takes no arguments and
+        // cannot fail.
         let pid = unsafe { std::mem::transmute::<usize, extern "C" fn() -> i32>(found)() };
         assert_eq!(pid as u32, std::process::id());
         assert_eq!(own_entry("libc.so", c"no_such_function"), None);

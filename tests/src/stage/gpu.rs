@@ -40,19 +40,20 @@ impl Gpu {
 }
 
 fn first_device() -> Result<(String, u32, PathBuf), String> {
-    // SAFETY: the name ends in NUL; the driver's initialisers are trusted as any CUDA program does.
+    // SAFETY: the name is a literal that ends in NUL. NVIDIA makes libcuda's initialisers fit for
+    // any program.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if driver.is_null() {
         return Err("no NVIDIA driver: libcuda.so.1 cannot be loaded".into());
     }
     let symbol = |name: &CStr| -> Result<*mut c_void, String> {
-        // SAFETY: `driver` is a handle of dlopen that is never closed.
+        // SAFETY: `driver` is a handle of dlopen that is never closed, and `name` is a C string.
         let address = unsafe { libc::dlsym(driver, name.as_ptr()) };
         if address.is_null() { Err(format!("libcuda.so.1 has no {}", name.to_string_lossy())) } else { Ok(address) }
     };
     let (init, count) = (symbol(c"cuInit")?, symbol(c"cuDeviceGetCount")?);
     let (version, name) = (symbol(c"cuDriverGetVersion")?, symbol(c"cuDeviceGetName")?);
-    // SAFETY: these are the signatures that cuda.h declares for those names.
+    // SAFETY: cuda.h declares these types for the four names that were looked up.
     let (init, count, version, get_name) = unsafe {
         (
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u32) -> c_int>(init),
@@ -63,7 +64,8 @@ fn first_device() -> Result<(String, u32, PathBuf), String> {
     };
     let (mut devices, mut driver_version) = (0, 0);
     let mut text = [0_u8; 128];
-    // SAFETY: every pointer is to a local of the type and length that is declared.
+    // SAFETY: outputs are locals of the declared types, and the driver writes at most 127 of the
+    // 128 bytes of `text`.
     let codes = unsafe {
         [init(0), count(&raw mut devices), version(&raw mut driver_version), get_name(text.as_mut_ptr().cast(), 127, 0)]
     };

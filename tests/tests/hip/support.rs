@@ -29,7 +29,8 @@ pub fn hip() -> &'static Hip {
         let own = profile.join("suite").join("hip");
         fs::create_dir_all(&own).expect("a folder beside the test");
         let lock = File::create(own.join("lock")).expect("a lock beside the test");
-        // SAFETY: flock reads nothing but this open descriptor, which gives it back when it is closed.
+        // SAFETY: flock takes two numbers, and `lock` keeps the descriptor open. Closing the
+        // descriptor gives the lock back.
         assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0, "the lock");
         let archive = profile.join("libamdhip64.a");
         if !archive.exists() {

@@ -121,15 +121,16 @@ fn nearest(dir: &Path) -> Option<&Path> {
 
 fn writable(dir: &Path) -> bool {
     let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
-    // SAFETY: `path` is a terminated string that outlives the call.
+    // SAFETY: `path` is a CString: it ends in NUL and lives until access returns.
     unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
 }
 
 fn free_bytes(dir: &Path) -> Option<u64> {
     let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
-    // SAFETY: statvfs is a plain C struct for which all zeroes is a value.
+    // SAFETY: statvfs is a C struct of numbers, so all zeroes is a valid value.
     let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` is a terminated string, `stat` one statvfs.
+    // SAFETY: `path` is a CString, and `stat` is a local that has room for the one statvfs that is
+    // written.
     let answer = unsafe { libc::statvfs(path.as_ptr(), &mut stat) };
     #[allow(clippy::unnecessary_cast)] // Their width differs between targets.
     (answer == 0).then_some(stat.f_bavail as u64 * stat.f_frsize as u64)
@@ -215,7 +216,7 @@ fn devices() -> Vec<Finding> {
         .filter(|node| Path::new(node).exists())
         .filter(|node| {
             let Ok(path) = CString::new(**node) else { return false };
-            // SAFETY: `path` is a terminated string that outlives the call.
+            // SAFETY: `path` is a CString: it ends in NUL and lives until access returns.
             unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) != 0 }
         })
         .collect();

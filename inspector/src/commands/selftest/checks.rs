@@ -82,11 +82,13 @@ fn in_turn(p: &Probe, make: Make, update: bool) -> Outcome {
         for (i, one) in all.iter_mut().enumerate().filter(|_| update) {
             let next = make(p, one.block, number(100 + 20 * round + i))?;
             let (mut node, mut result) = (null_mut(), -1);
-            // SAFETY: a live exec that does not run, a live graph; writes both.
+            // SAFETY: the probe made both handles: the exec does not run, and the graph lives until
+            // the next line destroys it. `node` and `result` are locals that take the answers.
             let status = unsafe { (p.hip.hipGraphExecUpdate)(one.exec, next.graph, &mut node, &mut result) };
             hip!(p, hipGraphDestroy(next.graph));
             if status != 0 {
-                // SAFETY: takes this thread's last error back.
+                // SAFETY: hipGetLastError takes no arguments and changes only this thread's last
+                // error.
                 unsafe { (p.hip.hipGetLastError)() };
                 return Err(Stop::Fail(format!(
                     "hipGraphExecUpdate gives {status}, result {result}, for a like graph"
@@ -120,7 +122,8 @@ fn refused(p: &Probe) -> Outcome {
     for one in &all {
         let other = forks(p, one.block, number(200))?;
         let (mut node, mut result) = (null_mut(), -1);
-        // SAFETY: a live exec that does not run, a live graph; writes both. Then takes the last error back.
+        // SAFETY: the probe made both handles, and the exec does not run. `node` and `result` are
+        // locals that take the answers. hipGetLastError takes no arguments.
         let status = unsafe {
             let status = (p.hip.hipGraphExecUpdate)(one.exec, other.graph, &mut node, &mut result);
             (p.hip.hipGetLastError)();
@@ -208,11 +211,13 @@ fn host_copies(p: &Probe) -> Outcome {
     for round in 0..3 {
         for (i, &(exec, _)) in blocks.iter().enumerate() {
             let number = number(30 * round + i);
-            // SAFETY: inside the leaked memory; nothing runs that uses it.
+            // SAFETY: `part(i, 0)` has WORDS words of memory that is leaked above, so it lives on.
+            // The synchronise below ends each round, so no graph uses the memory now.
             (0..WORDS).for_each(|at| unsafe { part(i, 0).add(at).write(number) });
             hip!(p, hipGraphLaunch(exec, p.streams[i % 2]));
             hip!(p, hipStreamSynchronize(p.streams[i % 2]));
-            // SAFETY: as above; the graph has run.
+            // SAFETY: `part(i, 1)` has WORDS words of the same leaked memory, and the graph that
+            // writes them has completed.
             if let Some(at) = (0..WORDS).find(|&at| unsafe { part(i, 1).add(at).read_volatile() } != number) {
                 return Err(Stop::Fail(format!("word {at} did not come back from the device in round {round}")));
             }

@@ -42,7 +42,8 @@ macro_rules! functions {
         impl Hip {
             fn of(library: Library) -> Result<Self, String> {
                 Ok(Self {
-                    // SAFETY: the types are those of hip_runtime_api.h; the library stays open in `self`.
+                    // SAFETY: the rows below give each function the type that hip_runtime_api.h
+                    // gives it. `self` keeps the library open for as long as it has the pointers.
                     $($name: unsafe {
                         *library
                             .get::<unsafe extern "C" fn($($arg),*) -> Status>(concat!(stringify!($name), "\0").as_bytes())
@@ -98,7 +99,8 @@ functions! {
 fn open(name: &str) -> Option<Library> {
     let places = ["", "/opt/rocm/lib/"];
     let versions = ["", ".7", ".6", ".5"];
-    // SAFETY: loading runs the initialisers of the vendor's library, as in any program that uses it.
+    // SAFETY: loading runs the initialisers of the vendor's library, which the vendor makes fit for
+    // any program.
     places
         .iter()
         .flat_map(|place| versions.map(|version| format!("{place}{name}{version}")))
@@ -113,7 +115,8 @@ impl Hip {
     pub(super) fn open() -> Result<Self, String> {
         let hip = Self::of(open("libamdhip64.so").ok_or("libamdhip64.so is not installed")?)?;
         let mut count = 0;
-        // SAFETY: writes the number.
+        // SAFETY: the type is hip_runtime_api.h's (rows above), and `count` is a local that takes
+        // the number.
         match (unsafe { (hip.hipGetDeviceCount)(&mut count) }, count) {
             (0, 1..) => Ok(hip),
             (code, n) => Err(format!("hipGetDeviceCount gives {code} and {n} devices")),
@@ -123,7 +126,8 @@ impl Hip {
     /// The first device and the runtime's version.
     pub(super) fn device_line(&self) -> String {
         let (mut name, mut version) = ([0; 256], 0);
-        // SAFETY: writes at most the 255 bytes of a zeroed buffer, and the number.
+        // SAFETY: `name` has 256 zero bytes and the call writes at most 255, so a NUL remains.
+        // `version` is a local that takes the number.
         let name = unsafe {
             (self.hipDeviceGetName)(name.as_mut_ptr(), 255, 0);
             (self.hipRuntimeGetVersion)(&mut version);
@@ -166,7 +170,8 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
         code => Err(format!("{what} gives {code}")),
     };
     let missing = |_| "no kernel can be compiled here: libhiprtc.so is not installed".to_owned();
-    // SAFETY: the types are hiprtc.h's; strings are terminated, the buffer has the size asked for.
+    // SAFETY: the types are hiprtc.h's. All strings are literals that end in NUL, and the buffer
+    // has the size that hiprtcGetCodeSize gave.
     unsafe {
         let create = library.get::<Create>(b"hiprtcCreateProgram\0").map_err(missing)?;
         let compile = library.get::<Compile>(b"hiprtcCompileProgram\0").map_err(missing)?;
@@ -192,12 +197,14 @@ fn code(hip: &Hip) -> Result<&'static [u8], String> {
 pub(super) fn kernel(hip: &Hip) -> Result<Handle, String> {
     let image = code(hip)?;
     let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: an image that lives as long as the process; writes the handles.
+    // SAFETY: `code` gives an image that lives as long as the process. `module` is a local that
+    // takes the handle.
     let status = unsafe { (hip.hipModuleLoadData)(&mut module, image.as_ptr().cast()) };
     if status != 0 {
         return Err(format!("hipModuleLoadData gives {status} for a kernel that hiprtc compiled"));
     }
-    // SAFETY: a live module, a terminated name.
+    // SAFETY: the call above made `module`. The name is a literal that ends in NUL, and `function`
+    // takes the handle.
     match unsafe { (hip.hipModuleGetFunction)(&mut function, module, c"gpumem_fill".as_ptr()) } {
         0 => Ok(function),
         status => Err(format!("hipModuleGetFunction gives {status} for a kernel that hiprtc compiled")),

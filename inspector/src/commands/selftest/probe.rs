@@ -20,7 +20,8 @@ pub(super) enum Stop {
 /// Calls a function of HIP; anything but success ends the check.
 macro_rules! hip {
     ($probe:expr, $name:ident($($arg:expr),*)) => {{
-        // SAFETY: handles are live, pointers are to locals or blocks that outlive the call.
+        // SAFETY: users of this macro pass handles that the probe made and has not destroyed, and
+        // pointers to locals or to blocks that outlive the work.
         match unsafe { ($probe.hip.$name)($($arg),*) } {
             0 => {}
             status => return Err(Stop::Fail(format!("{} gives {status}", stringify!($name)))),
@@ -58,7 +59,7 @@ impl Probe {
         let hip = Hip::open()?;
         let mut streams = [null_mut(); 2];
         for stream in &mut streams {
-            // SAFETY: writes the handle.
+            // SAFETY: `stream` points into the array above, which takes the handle.
             match unsafe { (hip.hipStreamCreateWithFlags)(stream, NON_BLOCKING) } {
                 0 => {}
                 status => return Err(format!("hipStreamCreateWithFlags gives {status}")),
@@ -91,7 +92,7 @@ impl Probe {
 
     pub(super) fn launch(&self, one: &One, stream: Handle) -> Outcome {
         hip!(self, hipGraphLaunch(one.exec, stream));
-        // SAFETY: only looks at this thread's last error.
+        // SAFETY: hipGetLastError takes no arguments and looks at this thread's last error only.
         match unsafe { (self.hip.hipGetLastError)() } {
             0 => Ok(()),
             status => Err(Stop::Fail(format!("after a launch the last error is {status}"))),

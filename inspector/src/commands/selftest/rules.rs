@@ -231,7 +231,7 @@ fn as_natively(part: &Part) -> bool {
 
 /// Where the verdict goes.
 fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
-    // SAFETY: a plain query.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
     match place.unwrap_or(if root { Place::System } else { Place::User }) {
         Place::System => Ok(verdict::SYSTEM.into()),
@@ -289,13 +289,15 @@ pub(super) fn tell() -> Result<()> {
 const CAPABILITY: [c_int; 2] = [75, 76];
 
 fn ask() -> std::result::Result<Driver, String> {
-    // SAFETY: the driver's initialisers have no preconditions.
+    // SAFETY: loading runs the initialisers of NVIDIA's driver, which NVIDIA makes fit for any
+    // program.
     let library = unsafe { libloading::Library::new("libcuda.so.1") };
     let library = library.map_err(|_| "there is no libcuda.so.1: no driver is installed here")?;
     let lacks = |name: &str| format!("libcuda.so.1 lacks {name}");
     macro_rules! function {
         ($name:literal, fn($($ty:ty),*)) => {
-            // SAFETY: the driver's function of this name has this type since CUDA 2.
+            // SAFETY: since CUDA 2 cuda.h has given each function that is asked for below the type
+            // that is named with it.
             unsafe { library.get::<unsafe extern "C" fn($($ty),*) -> c_int>($name) }.map_err(|_| lacks($name))?
         };
     }
@@ -306,7 +308,8 @@ fn ask() -> std::result::Result<Driver, String> {
     let attribute_of = function!("cuDeviceGetAttribute", fn(*mut c_int, c_int, c_int));
     let ok = |name: &str, status: c_int| (status == 0).then_some(()).ok_or_else(|| format!("{name} gives {status}"));
     let (mut version, mut count) = (0, 0);
-    // SAFETY: each call writes its out-parameter.
+    // SAFETY: the types are cuda.h's, the library stays open, and the out-parameters are locals of
+    // those types.
     unsafe {
         ok("cuInit", init(0))?;
         ok("cuDriverGetVersion", version_of(&mut version))?;
@@ -315,7 +318,8 @@ fn ask() -> std::result::Result<Driver, String> {
     let mut gpus = Vec::new();
     for device in 0..count {
         let (mut name, mut capability) = ([0_u8; 256], [0; 2]);
-        // SAFETY: as above; the name is at most as long as is said.
+        // SAFETY: the types are cuda.h's, and cuInit succeeded. The driver writes at most
+        // `name.len()` bytes of the name, and each value is one element of `capability`.
         unsafe {
             ok("cuDeviceGetName", name_of(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
             for (value, attribute) in capability.iter_mut().zip(CAPABILITY) {
@@ -373,7 +377,7 @@ mod tests {
         let verdict = Verdict { subject: subject.clone(), pool: true, graph_cache: false };
         let path = write(&dir, &verdict).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
-        // SAFETY: a plain query.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let (found, refused) = verdict::find(std::slice::from_ref(&dir), &subject, uid);
         assert_eq!((found.map(|found| found.verdict), refused), (Some(verdict), vec![]));

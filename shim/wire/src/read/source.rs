@@ -66,8 +66,8 @@ impl Source for std::fs::File {
 fn seek(file: &std::fs::File, offset: u64, what: libc::c_int) -> io::Result<Option<u64>> {
     use std::os::fd::AsRawFd;
     let Ok(offset) = libc::off_t::try_from(offset) else { return Ok(None) };
-    // SAFETY: lseek takes numbers; the descriptor is open while `file` lives. Its position is used by nobody: all
-    // else reads at offsets.
+    // SAFETY: lseek takes numbers, and `file` keeps the descriptor open. No one relies on the
+    // position that lseek moves: all other reads name an offset.
     match u64::try_from(unsafe { libc::lseek(file.as_raw_fd(), offset, what) }) {
         Ok(at) => Ok(Some(at)),
         Err(_) => match io::Error::last_os_error() {

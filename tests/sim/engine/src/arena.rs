@@ -39,7 +39,8 @@ pub struct Range {
 }
 
 fn map(at: u64, len: u64, prot: i32, flags: i32, fd: i32, off: u64) -> Result<u64> {
-    // SAFETY: `at` is 0 or inside a range that this arena reserved itself.
+    // SAFETY: MAP_FIXED is passed only with an `at` inside a range that this arena reserved, so no
+    // other mapping is replaced. An `at` of 0 leaves the choice to the kernel.
     let p = unsafe { libc::mmap(at as *mut _, len as usize, prot, flags, fd, off as i64) };
     if p == libc::MAP_FAILED { Err(Error::OPERATING_SYSTEM) } else { Ok(p as u64) }
 }
@@ -51,7 +52,7 @@ const FILE: i32 = libc::MAP_SHARED | libc::MAP_NORESERVE;
 /// Makes the file so long. A device's memory is no file of the process's: its limit for those does not count.
 fn grown(fd: i32, size: u64) -> bool {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: plain system calls on a descriptor of ours, and on locals.
+    // SAFETY: `fd` is the arena's own memfd, and the two limits are locals.
     unsafe {
         libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit);
         let none = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
@@ -65,7 +66,8 @@ fn grown(fd: i32, size: u64) -> bool {
 impl Arena {
     /// Reserves `size` bytes of addresses, a multiple of [`BLOCK`].
     pub fn new(size: u64) -> Result<Arena> {
-        // SAFETY: a constant NUL-terminated name; the descriptor is ours.
+        // SAFETY: the name is a literal that ends in NUL. The descriptor that comes back is the
+        // arena's alone.
         let fd = unsafe { libc::memfd_create(c"sim-device".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 || !grown(fd, size) {
             return Err(Error::OPERATING_SYSTEM);
@@ -181,7 +183,8 @@ impl Arena {
         let (from, to) = (self.offset(addr), self.offset(addr) + len);
         let (first, last) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
         let wipe = |a: u64, b: u64| {
-            // SAFETY: [a, b) lies inside the shadow mapping, which is writable.
+            // SAFETY: a and b are offsets of the arena, so [a, b) lies inside the shadow mapping,
+            // which `new` made writable and never unmaps. The caller holds the machine's lock.
             unsafe { std::ptr::write_bytes((self.shadow + a) as *mut u8, 0, (b - a) as usize) }
         };
         if first >= last {
@@ -190,7 +193,8 @@ impl Arena {
         wipe(from, first);
         wipe(last, to);
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: our own descriptor; a failure only means the pages stay.
+        // SAFETY: fallocate takes numbers, and `fd` is the arena's own memfd. If it fails the pages
+        // stay, and are wiped below.
         let r = unsafe { libc::fallocate(self.fd, mode, first as i64, (last - first) as i64) };
         if r != 0 {
             wipe(first, last);

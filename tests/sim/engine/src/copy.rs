@@ -44,7 +44,9 @@ pub fn copy_async(s: H, c: Copy3D) -> Result {
         let linear = c.height == 1 && c.depth == 1 && c.dst.space != space::ARRAY;
         let kind = if !capturing && linear && pageable(&m, &c.src) {
             let from = (c.src.at + c.src.x) as *const u8;
-            // SAFETY: the caller promises that the source is readable.
+            // SAFETY: `check` found no device range at fault, and the source is host memory. The
+            // program vouches that `width` bytes of it are readable during this call, as for a real
+            // copy.
             let bytes = unsafe { std::slice::from_raw_parts(from, c.width as usize) };
             Kind::Staged { dst: c.dst.at + c.dst.x, bytes: Arc::from(bytes) }
         } else {

@@ -9,25 +9,30 @@ pub const EXHAUSTED: i32 = 97;
 /// The allocator of a simulated library.
 pub struct Heap;
 
-// SAFETY: every call is the system allocator's, with its answer; the process ends instead of answering null.
+// SAFETY: every method passes its arguments on to System, which keeps the contract. `some` ends the
+// process instead of answering null, which is allowed as well.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller of this one vouches.
+        // SAFETY: our caller keeps GlobalAlloc's contract for `layout`, and System asks for the
+        // same.
         some(unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller of this one vouches.
+        // SAFETY: our caller keeps GlobalAlloc's contract for `layout`, and System asks for the
+        // same.
         some(unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as the caller of this one vouches.
+        // SAFETY: our caller keeps GlobalAlloc's contract. `ptr` is System's, because every block
+        // of ours is.
         some(unsafe { System.realloc(ptr, layout, size) })
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as the caller of this one vouches.
+        // SAFETY: our caller keeps GlobalAlloc's contract. `ptr` is System's, because every block
+        // of ours is.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -39,7 +44,7 @@ fn some(ptr: *mut u8) -> *mut u8 {
 /// Ends the process, since the simulator cannot go on for want of memory or threads.
 pub fn exhausted() -> ! {
     let said = b"sim: no host memory or thread\n";
-    // SAFETY: plain system calls, on a text of this length; nothing of the process runs after them.
+    // SAFETY: `said` is a literal of `said.len()` bytes. _exit takes a number and never returns.
     unsafe {
         libc::write(2, said.as_ptr().cast(), said.len());
         libc::_exit(EXHAUSTED);

@@ -51,7 +51,7 @@ pub fn export(ptr: u64) -> Result<[u8; 64]> {
 
 fn open_file(pid: u64, fd: u64) -> Result<i32> {
     let path = std::ffi::CString::new(format!("/proc/{pid}/fd/{fd}")).map_err(|_| Error::INVALID_VALUE)?;
-    // SAFETY: a NUL-terminated path.
+    // SAFETY: `path` is a CString: it ends in NUL and lives until open returns.
     let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     if file < 0 { Err(Error::INVALID_VALUE) } else { Ok(file) }
 }
@@ -78,7 +78,8 @@ pub fn open(ctx: H, key: [u8; 64]) -> Result<u64> {
         .arena
         .take_blocks(span.next_multiple_of(BLOCK), BLOCK)
         .and_then(|map| m.arena.back(map, span, file, first).map(|()| map));
-    // SAFETY: the mapping keeps the file; the descriptor is ours.
+    // SAFETY: `open_file` opened `file` and no one else has its number. The mapping lives on
+    // without the descriptor.
     unsafe { libc::close(file) };
     let map = mapped?;
     let ptr = map + (off - first);
@@ -108,7 +109,8 @@ pub fn unmap(m: &mut Machine, ptr: u64, _size: u64) {
 /// A descriptor whose content says where memory lies.
 pub fn describe_fd(fd: i32, off: u64, size: u64) -> Result<i32> {
     let text = pack([MAGIC, std::process::id() as u64, fd as u64, off, size, 0]);
-    // SAFETY: a constant name, and a buffer of 64 bytes.
+    // SAFETY: the name is a literal that ends in NUL. `pack` gives 64 bytes, which is what is
+    // written of `text`.
     unsafe {
         let out = libc::memfd_create(c"sim-handle".as_ptr(), libc::MFD_CLOEXEC);
         if out < 0 || libc::pwrite(out, text.as_ptr().cast(), 64, 0) != 64 {
@@ -121,7 +123,7 @@ pub fn describe_fd(fd: i32, off: u64, size: u64) -> Result<i32> {
 /// `(file, offset, size)` of what such a descriptor describes.
 pub fn open_described(fd: i32) -> Result<(i32, u64, u64)> {
     let mut text = [0u8; 64];
-    // SAFETY: a buffer of 64 bytes.
+    // SAFETY: `text` is a local of 64 bytes, and at most 64 are written.
     if unsafe { libc::pread(fd, text.as_mut_ptr().cast(), 64, 0) } != 64 {
         return Err(Error::INVALID_VALUE);
     }

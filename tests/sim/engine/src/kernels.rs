@@ -1,6 +1,10 @@
 //! Host versions of the kernels in `kernels/`, and of the one with which the
 //! conformance suite asks for its cluster, by name. A kernel with another name
 //! runs as a no-op in its place in the order.
+//!
+//! # Safety rule
+//! - **The kernels' ranges**: a kernel touches what [`ranges`] lists for it and nothing else. `work::perform` has
+//!   found all of that mapped just before it runs the kernel.
 
 use crate::node::{Kernel, attr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -47,7 +51,8 @@ fn fill(k: &Kernel, host: fn(u64) -> u64) {
     let p = &k.params;
     let (at, n, value) = (host(u64_at(p, 0)) as *mut u32, u64_at(p, 8), u32_at(p, 16));
     for i in 0..n as usize {
-        // SAFETY: the caller checked `ranges`.
+        // SAFETY: by the rule of the kernels' ranges all `n` words from `at` are mapped. A real
+        // kernel writes through the same plain addresses.
         unsafe { at.add(i).write_volatile(value) }
     }
 }
@@ -55,10 +60,11 @@ fn fill(k: &Kernel, host: fn(u64) -> u64) {
 fn verify(k: &Kernel, host: fn(u64) -> u64) {
     let p = &k.params;
     let (at, n, value) = (host(u64_at(p, 0)) as *const u32, u64_at(p, 8), u32_at(p, 16));
-    // SAFETY: the caller checked `ranges`.
+    // SAFETY: by the rule of the kernels' ranges all `n` words from `at` are mapped.
     let wrong = (0..n as usize).filter(|i| unsafe { at.add(*i).read_volatile() } != value).count();
     let counter = host(u64_at(p, 24)) as *const AtomicU64;
-    // SAFETY: as above; the kernel demands alignment too.
+    // SAFETY: by the rule of the kernels' ranges the counter is mapped. Kernels of the device get
+    // it aligned to 8 bytes, and the simulator's programs keep to that.
     unsafe { (*counter).fetch_add(wrong as u64, Relaxed) };
 }
 
@@ -67,7 +73,8 @@ fn scale(k: &Kernel, host: fn(u64) -> u64) {
     let (dst, src) = (host(u64_at(p, 0)) as *mut u32, host(u64_at(p, 8)) as *const u32);
     let (n, factor) = (u64_at(p, 16), u32_at(p, 24));
     for i in 0..n as usize {
-        // SAFETY: the caller checked `ranges`.
+        // SAFETY: by the rule of the kernels' ranges `n` words are mapped from `dst` and from
+        // `src`.
         unsafe { dst.add(i).write_volatile(src.add(i).read_volatile().wrapping_mul(factor)) }
     }
 }
@@ -77,7 +84,7 @@ fn spin(k: &Kernel, host: fn(u64) -> u64) {
     // Sleeping keeps the two cores of a test machine for others.
     std::thread::sleep(Duration::from_nanos(u64_at(p, 0).min(2_000_000_000)));
     if u64_at(p, 8) != 0 {
-        // SAFETY: the caller checked `ranges`.
+        // SAFETY: not 0, and by the rule of the kernels' ranges the word there is mapped.
         unsafe { (host(u64_at(p, 8)) as *mut u32).write_volatile(1) }
     }
 }
@@ -85,6 +92,6 @@ fn spin(k: &Kernel, host: fn(u64) -> u64) {
 /// Writes how many blocks wide the cluster is; 1 without clusters.
 fn cluster_size(k: &Kernel, host: fn(u64) -> u64) {
     let size = k.attrs.get(&attr::CLUSTER).map_or(0, |v| u32_at(v, 0)).max(1);
-    // SAFETY: the caller checked `ranges`.
+    // SAFETY: by the rule of the kernels' ranges the one word that this kernel writes is mapped.
     unsafe { (host(u64_at(&k.params, 0)) as *mut u32).write_volatile(size) }
 }

@@ -38,8 +38,8 @@ pub fn init() -> Result {
         return Err(Error::NO_DEVICE);
     }
     ONCE.call_once(|| {
-        // SAFETY: both handlers are plain functions that live as long as the
-        // library, which is linked `-z nodelete`.
+        // SAFETY: both handlers have the types that are asked for. They stay mapped until the
+        // process ends, because the library is linked `-z nodelete`.
         unsafe {
             libc::atexit(at_exit);
             libc::pthread_atfork(None, None, Some(in_child));

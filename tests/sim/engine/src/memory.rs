@@ -226,8 +226,8 @@ pub fn drop_alloc(m: &mut Machine, ptr: u64) {
         }
         Kind::Pool(pool) => crate::pool::give(m, pool, ptr, a.size),
         Kind::Host => {
-            // SAFETY: mapped by `alloc_host` with this rounded size, and no
-            // longer in the table.
+            // SAFETY: `alloc_host` mapped this range with this rounded size. The entry was taken
+            // out of the table above, so it is unmapped once.
             unsafe { libc::munmap(ptr as *mut _, a.size.next_multiple_of(4096) as usize) };
         }
         Kind::Imported => crate::ipc::unmap(m, ptr, a.size),
@@ -257,7 +257,8 @@ pub fn alloc_host(ctx: H, size: u64, flags: u32) -> Result<u64> {
         return Ok(0);
     }
     let len = size.checked_next_multiple_of(4096).ok_or(Error::OUT_OF_MEMORY)?;
-    // SAFETY: a fresh anonymous mapping.
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
+    // touched.
     let p = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

@@ -89,7 +89,8 @@ const IDLE: Duration = Duration::from_millis(500);
 
 fn start_worker(queue: Arc<Queue>) {
     // Signals belong to the program's own threads.
-    // SAFETY: both sets are locals; the mask is restored below.
+    // SAFETY: both sets are locals, for which all zeroes is a valid value. The mask is this
+    // thread's alone and is restored below.
     let old = unsafe {
         let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
@@ -98,7 +99,7 @@ fn start_worker(queue: Arc<Queue>) {
     };
     let spawned =
         std::thread::Builder::new().name("sim-stream".into()).stack_size(1 << 20).spawn(move || worker(queue));
-    // SAFETY: `old` is the mask that this thread had above.
+    // SAFETY: the call above filled `old` with this thread's mask. The third argument may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
     if spawned.is_err() {
         // No work may run here: the caller holds the machine.

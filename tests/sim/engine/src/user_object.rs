@@ -50,7 +50,8 @@ pub fn release(m: &mut Machine, h: H, count: u32, after: Option<Fence>) {
     let (destroy, data) = (o.destroy, o.data);
     m.user_objects.remove(&h);
     let run = move || {
-        // SAFETY: the program gave this pointer as a CUhostFn.
+        // SAFETY: the program gave `destroy` as a CUhostFn and `data` as its argument. It keeps
+        // both valid until the call, as the API asks.
         let call: extern "C" fn(usize) = unsafe { std::mem::transmute(destroy) };
         call(data)
     };

@@ -112,7 +112,8 @@ fn collect(m: &mut Machine, h: H) {
     }
     if let Some(p) = m.physical.remove(&h) {
         match p.foreign {
-            // SAFETY: the descriptor was opened by `import` and is ours.
+            // SAFETY: `import` opened the descriptor. It left the table above with its entry, so it
+            // is closed once.
             Some((fd, _)) => unsafe {
                 libc::close(fd);
             },

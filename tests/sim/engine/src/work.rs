@@ -197,7 +197,8 @@ fn run(kind: &Kind, native: Option<kernels::Native>) {
         Kind::Memcpy(c) => copy(c),
         Kind::Memset(s) => set(s),
         Kind::Staged { dst, bytes } => {
-            // SAFETY: `perform` checked that the range is live.
+            // SAFETY: `perform` checked before that `bytes.len()` bytes at `dst` are live device
+            // memory. `bytes` is a buffer of the step's own.
             unsafe { std::ptr::copy(bytes.as_ptr(), host(*dst) as *mut u8, bytes.len()) }
         }
         Kind::Host(f) => call_host(f),
@@ -211,12 +212,14 @@ fn run(kind: &Kind, native: Option<kernels::Native>) {
 
 fn call_host(f: &crate::node::HostFn) {
     match f.stream {
-        // SAFETY: the program gave this pointer as a CUhostFn.
+        // SAFETY: the program gave `f.f` as a CUhostFn and `f.data` as its argument, and keeps both
+        // valid until the call.
         None => unsafe {
             let call: extern "C" fn(usize) = std::mem::transmute(f.f);
             call(f.data)
         },
-        // SAFETY: the program gave this pointer as a CUstreamCallback.
+        // SAFETY: the program gave `f.f` as a CUstreamCallback and `f.data` as its argument, and
+        // keeps both valid until the call.
         Some(s) => unsafe {
             let call: extern "C" fn(usize, u32, usize) = std::mem::transmute(f.f);
             call(s, 0, f.data)
@@ -246,8 +249,8 @@ fn copy(c: &Copy3D) {
     for z in 0..c.depth.max(1) {
         for y in 0..c.height.max(1) {
             let (s, d) = (src + z * splane + y * spitch, dst + z * dplane + y * dpitch);
-            // SAFETY: device ranges were checked by `perform`; host ranges are
-            // the program's promise, as with a real copy.
+            // SAFETY: `perform` checked the ranges on the device. The program vouches for ranges on
+            // the host until the copy is over, as for a real copy.
             unsafe { std::ptr::copy(s as *const u8, d as *mut u8, c.width as usize) }
         }
     }
@@ -258,7 +261,8 @@ fn set(s: &Memset) {
     for y in 0..s.height {
         let row = host(s.dst + y * s.pitch) as *mut u8;
         let n = s.width as usize;
-        // SAFETY: `perform` checked the range; unaligned writes are meant.
+        // SAFETY: `perform` checked that all rows of the range are live device memory. Writes need
+        // no alignment here: they are of bytes, or unaligned.
         unsafe {
             match s.elem {
                 1 => std::ptr::write_bytes(row, value[0], n),
@@ -276,7 +280,8 @@ fn mem_op(op: &MemOp) {
     match *op {
         MemOp::Write { addr, wide, value } => {
             let p = host(addr);
-            // SAFETY: `perform` checked the range; the driver demands alignment.
+            // SAFETY: `perform` checked that the word is live. The driver demands its alignment,
+            // and programs on the simulator keep to that.
             unsafe {
                 if wide {
                     (*(p as *const AtomicU64)).store(value, SeqCst);
@@ -289,7 +294,8 @@ fn mem_op(op: &MemOp) {
             let p = host(addr);
             let start = Instant::now();
             loop {
-                // SAFETY: as above.
+                // SAFETY: `perform` checked that the word is live. The program keeps it aligned and
+                // mapped until the wait is over.
                 let now = unsafe {
                     if wide {
                         (*(p as *const AtomicU64)).load(SeqCst)

@@ -3,6 +3,11 @@
 //!
 //! A row reads `need name [twin] (call, arguments) { body }`; the twin is the
 //! same function with the calling thread's own default stream (`..._spt`).
+//!
+//! # Safety rule
+//! - **The API's pointers**: whoever calls a function of the API passes pointers that the reference of the real
+//!   library allows: NULL, or valid for the call, with as many elements as an argument says. The types [`Out`],
+//!   [`In`] and [`Text`] hold such a pointer: an argument, or one that an argument leads to.
 
 use gpumem_sim_engine::{Error, Result, context, fault, lifecycle, lock, stream};
 use std::cell::Cell;
@@ -195,7 +200,8 @@ impl<T> Out<T> {
     /// For optional results: NULL is passed over.
     pub fn put(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: the API's contract: the caller's pointer takes a `T`.
+            // SAFETY: not null. By the rule of the API's pointers the caller's pointer takes one
+            // `T`, aligned or not.
             unsafe { self.0.write_unaligned(value) }
         }
     }
@@ -216,7 +222,8 @@ impl<T> Out<T> {
     /// Writes as many as there are, up to `n`.
     pub fn fill(self, n: usize, values: impl IntoIterator<Item = T>) {
         for (i, v) in values.into_iter().take(n).enumerate() {
-            // SAFETY: the API's contract: the array has `n` elements.
+            // SAFETY: by the rule of the API's pointers the caller's array takes `n` elements, and
+            // `take` writes no more.
             unsafe { self.0.add(i).write_unaligned(v) }
         }
     }
@@ -247,7 +254,8 @@ impl<T> In<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: the API's contract: the pointer leads to a valid `T`.
+        // SAFETY: not null. By the rule of the API's pointers it leads to one valid `T`, aligned or
+        // not.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
@@ -262,7 +270,7 @@ impl<T> In<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: the API's contract: an array of `n`.
+        // SAFETY: not null. By the rule of the API's pointers the array has `n` valid elements.
         Ok((0..n).map(|i| unsafe { self.0.add(i).read_unaligned() }).collect())
     }
 
@@ -286,7 +294,8 @@ impl Text {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: the API's contract: a NUL-terminated string.
+        // SAFETY: not null. By the rule of the API's pointers the string ends in NUL and lives
+        // during the call.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
     }
 }
@@ -294,8 +303,8 @@ impl Text {
 /// `n` bytes at an address that the caller gave.
 pub fn bytes_at(address: usize, n: usize) -> Vec<u8> {
     let mut out = vec![0; n];
-    // SAFETY: the API's contract: parameter values are as large as the kernel
-    // says.
+    // SAFETY: by the rule of the API's pointers a parameter's value has the `n` bytes that the
+    // kernel declares. `out` is a new buffer of `n` bytes.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, out.as_mut_ptr(), n) };
     out
 }

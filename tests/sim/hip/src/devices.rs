@@ -64,8 +64,9 @@ pub extern "C" fn hipGetErrorString(code: u32) -> *const c_char {
 /// 6.1 and later do; NULL if it has none.
 fn own_symbol(name: &str) -> *mut c_void {
     let Ok(name) = CString::new(name) else { return std::ptr::null_mut() };
-    // SAFETY: `info` is written if dladdr succeeds; RTLD_NOLOAD takes one more
-    // reference to this library, which is never unloaded.
+    // SAFETY: zeroes are a valid Dl_info, and dladdr fills it if it succeeds. RTLD_NOLOAD loads
+    // nothing and takes one more reference to this library, which is never unloaded. `name` is a
+    // CString.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(own_symbol as *const () as *const c_void, &mut info) == 0 {

@@ -189,7 +189,8 @@ fn packed_parameters_are_shown_packed() {
     let n = &m.nodes[&m.graphs[&g].nodes[0]];
     assert_eq!(n.views.params(), 0, "the rig launches with one block");
     let list = n.views.extra() as *const usize;
-    // SAFETY: five words that live as long as the node, two of them addresses.
+    // SAFETY: `extra` gives five words that the node owns, and the node is alive. Words 1 and 3 are
+    // addresses of a length and of the packed parameters, which the node owns too.
     unsafe {
         let words = std::slice::from_raw_parts(list, 5);
         assert_eq!((words[0], words[2], words[4]), (2, 1, 0));
