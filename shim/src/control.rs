@@ -41,7 +41,8 @@ pub fn start(shim: &'static Shim) {
     if STARTED_FOR.swap(pid, Relaxed) == pid {
         return;
     }
-    // SAFETY: fills in this thread's mask.
+    // SAFETY: zeroes are a valid sigset. The call only reads this thread's mask, because the new
+    // mask is null.
     let mask = unsafe {
         let mut mask = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
@@ -106,7 +107,8 @@ fn end(mask: libc::sigset_t) {
         while threads::is_known(ours) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // SAFETY: sets this thread's mask, to one that the C library has filled in.
+        // SAFETY: `mask` is one that the C library filled in for `start`. The call changes this
+        // thread's mask alone.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
     };
     // Without it this thread is the last.
@@ -312,6 +314,6 @@ fn idle(shim: &Shim) -> u64 {
 fn rss() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    // SAFETY: a plain query.
+    // SAFETY: sysconf takes a number and follows no pointer.
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }

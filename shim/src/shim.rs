@@ -321,8 +321,8 @@ impl StoreRelaxed for std::sync::atomic::AtomicU32 {
 pub fn say(line: &dyn std::fmt::Display) {
     let line = format!("gpumem: {line}\n");
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the mask of this thread is changed and put back; a SIGPIPE is taken only if it was not
-    // pending before, so it is the one that this write raised.
+    // SAFETY: all pointers are to locals. The mask is this thread's and is put back. A SIGPIPE is
+    // taken only if none was pending before, so it is the one that this write raised.
     unsafe {
         // Nor is a full pipe waited for, or a line put into a file that has stderr's number by now.
         let mut poll = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
@@ -348,7 +348,7 @@ pub fn say(line: &dyn std::fmt::Display) {
 /// The program's name for messages, as the kernel has it.
 pub fn thread_name() -> Vec<u8> {
     let mut name = [0_u8; 17];
-    // SAFETY: PR_GET_NAME writes at most 16 bytes, the last of them NUL.
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, the last of them NUL, and `name` has 17.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     CStr::from_bytes_until_nul(&name).map_or(Vec::new(), |name| name.to_bytes().to_vec())
 }

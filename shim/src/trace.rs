@@ -114,7 +114,7 @@ impl Trace {
             })
             .ok_or_else(|| fail(wanted, &"this name and all that begin with it are taken"))?;
         let file = file.map_err(|error| fail(&path, &error))?;
-        // SAFETY: geteuid has no failure.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let header = Header {
             magic: MAGIC,
@@ -163,15 +163,16 @@ impl Trace {
             };
         }
         let words = record.words();
-        // SAFETY: the piece is mapped and backed until all of its records are written, of which this is
-        // one; records are whole, aligned u64s.
+        // SAFETY: a piece stays mapped and backed until all of its records are written. This record
+        // is one of them and not written yet. Records are whole, aligned u64s.
         let place =
             unsafe { std::slice::from_raw_parts(at.add((index % PER_PIECE) as usize * words.len()), words.len()) };
         let (last, others) = words.split_last().unwrap_or((&0, &[]));
         place.iter().zip(others).for_each(|(place, &word)| place.store(word, Relaxed));
         place[others.len()].store(*last, Release);
         if piece.written.fetch_add(1, AcqRel) + 1 == PER_PIECE as u32 {
-            // SAFETY: nobody has a record left to write here, and no number leads here again.
+            // SAFETY: the count says that every record of this piece is written, and no number
+            // leads to it again. So no one uses the mapping any more.
             unsafe { libc::munmap(at.cast(), PIECE as usize) };
         }
     }
@@ -207,7 +208,8 @@ impl Trace {
             let at = std::mem::offset_of!(Header, stopped) as i64;
             let errno = u64::from(errno as u32);
             let _uncancelled = crate::process::cancel::Uncancelled::new();
-            // SAFETY: writes a word into the header page, for which there is storage.
+            // SAFETY: pwrite reads one u64, which `errno` is. `get` has checked that the descriptor
+            // still is ours.
             unsafe { libc::pwrite(fd, (&raw const errno).cast(), size_of::<u64>(), at) };
         }
         if let Some(shim) = gate::shim() {
@@ -226,7 +228,8 @@ impl Trace {
 }
 
 fn map_shared(fd: RawFd, offset: u64) -> io::Result<*mut AtomicU64> {
-    // SAFETY: a new shared mapping of an open file.
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The caller has an open
+    // descriptor, with storage for the whole piece.
     let at = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(null_mut(), PIECE as usize, access, libc::MAP_SHARED, fd, offset as i64)
@@ -235,7 +238,7 @@ fn map_shared(fd: RawFd, offset: u64) -> io::Result<*mut AtomicU64> {
         return Err(io::Error::last_os_error());
     }
     // A child must not write into its parent's trace.
-    // SAFETY: the mapping just made.
+    // SAFETY: mmap has just given this range of PIECE bytes.
     unsafe { libc::madvise(at, PIECE as usize, libc::MADV_DONTFORK) };
     Ok(at.cast())
 }

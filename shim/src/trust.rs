@@ -124,7 +124,7 @@ impl Shim {
         if !places.iter().any(|place| Path::exists(place)) {
             return all;
         }
-        // SAFETY: a plain query.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let mut subjects: Vec<Subject> = Vec::new();
         for (name, capability) in vendor::gpus() {

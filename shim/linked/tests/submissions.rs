@@ -87,6 +87,8 @@ static THROW: AtomicU32 = AtomicU32::new(0);
 static QUIET_INSIDE: AtomicU32 = AtomicU32::new(0);
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 
+/// # Safety
+/// `words` has `len` words, if `row` is one: the generated driver calls it so.
 unsafe extern "C-unwind" fn inside(row: c_int, words: *const u64, len: c_int) -> Status {
     if row < 0 {
         // From many threads: only counts.
@@ -95,7 +97,8 @@ unsafe extern "C-unwind" fn inside(row: c_int, words: *const u64, len: c_int) ->
         return SUCCESS;
     }
     QUIET_INSIDE.store(activity::submissions_if_none_open().is_some().into(), SeqCst);
-    // SAFETY: the generated function's array.
+    // SAFETY: the generated function passes an array of its own and its length, and waits until
+    // this returns.
     let words = unsafe { std::slice::from_raw_parts(words, len as usize) };
     *CALLED.lock().unwrap() = (row as usize, words.to_vec());
     if THROW.load(SeqCst) != 0 {
@@ -142,7 +145,8 @@ macro_rules! functions {
             #[allow(unused_mut, unused_variables)]
             let mut seeds = (1u64..).map(|i| (seed + i).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             $(let $arg = <$ty as Argument>::some(seeds.next().expect("one more"));)*
-            // SAFETY: the address is that of the row's function; the driver behind it takes any value.
+            // SAFETY: the address is that of the row's function, and the row has its types. The
+            // driver behind it is this test's, which takes any value and follows no pointer.
             let status = unsafe {
                 std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(address)($($arg),*)
             };
@@ -219,7 +223,8 @@ fn driver() -> usize {
         cc.args(["-O1", "-fexceptions", "-fPIC", "-shared", "-o"]).arg(&library).arg(&source_file);
         assert!(cc.status().expect("a C compiler").success());
         let path = CString::new(library.to_str().expect("UTF-8")).expect("no NUL");
-        // SAFETY: a library without constructors; its variable has the type that is stored.
+        // SAFETY: `path` is a CString, and the library has no constructors. Its variable `inside`
+        // is a function pointer, which has the size of a usize.
         unsafe {
             let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
             assert!(!handle.is_null());
@@ -244,7 +249,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn named(name: &str) -> usize {
     let name = CString::new(name).expect("no NUL");
-    // SAFETY: a lookup, by the door that this program has as one that is preloaded.
+    // SAFETY: `driver` gives an open handle that is never closed, and `name` is a CString.
     unsafe { libc::dlsym(driver() as *mut c_void, name.as_ptr()) as usize }
 }
 
@@ -256,7 +261,8 @@ fn quiet() -> u64 {
 fn asked(base: &str, version: u32, flags: u64) -> usize {
     type Get = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status;
     let (base, mut found) = (CString::new(base).expect("no NUL"), std::ptr::null_mut());
-    // SAFETY: our function of this name, called as the driver wants it.
+    // SAFETY: the address is that of our cuGetProcAddress_v2, which has this type. `base` is a
+    // CString, `found` is a local, and the driver's function accepts null for the last.
     unsafe {
         let get = std::mem::transmute::<usize, Get>(named("cuGetProcAddress_v2"));
         let status = get(base.as_ptr(), &mut found, version as c_int, flags, std::ptr::null_mut());
@@ -331,11 +337,13 @@ fn a_thread_that_ends_inside_a_call_is_counted() {
         fn pthread_exit(value: *mut c_void) -> !;
     }
     extern "C-unwind" fn run(_: *mut c_void) -> *mut c_void {
-        // SAFETY: frames in between have nothing to drop but what submit keeps.
+        // SAFETY: pthread_exit unwinds this thread's frames. Only `submit` keeps something there,
+        // which unwinding drops.
         activity::submit(|| unsafe { pthread_exit(7 as *mut c_void) })
     }
     let before = quiet();
-    // SAFETY: a thread that is waited for.
+    // SAFETY: `run` has the type of a thread's function but for the unwinding, which is what is
+    // tested. `thread` and `value` are locals, and the thread is joined once.
     unsafe {
         let (mut thread, mut value) = (0, std::ptr::null_mut());
         let run = std::mem::transmute::<extern "C-unwind" fn(*mut c_void) -> *mut c_void, Run>(run);
@@ -358,7 +366,8 @@ fn threads_are_never_seen_quiet_inside() {
         for _ in 0..threads {
             scope.spawn(|| {
                 for _ in 0..500 {
-                    // SAFETY: the driver made above.
+                    // SAFETY: `plain` is the address of a function of this test's driver, which has
+                    // this type and takes any value.
                     let call = || unsafe { std::mem::transmute::<usize, Get>(plain)(std::ptr::null_mut()) };
                     assert_eq!(activity::submit(call), SUCCESS);
                 }
@@ -390,7 +399,8 @@ fn unknown_ones_end_the_counting_when_called() {
     assert_eq!(asked("cuMemcpyAsync", 13000, 0), row_named(b"cuMemcpyAsync").unwrap().hook());
     assert!(activity::countable(), "only to know of them is nothing");
     type Sum = extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int) -> c_int;
-    // SAFETY: they have this type.
+    // SAFETY: both addresses are of the function that this test's driver gives, or of a thunk to
+    // it, and it has this type.
     let sum = |at| unsafe { std::mem::transmute::<usize, Sum>(at) }(1, 20, 300, 4000, 50000, 600000, 7000000, 80000000);
     let answer = sum(plain);
     assert!(activity::countable() && activity::submissions_if_none_open().is_some(), "its name says that it only asks");

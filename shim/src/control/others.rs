@@ -29,7 +29,8 @@ impl Others {
             }
         };
         let mut stat = [0_u8; 1024];
-        // SAFETY: a buffer of this length; what the descriptor stands for was looked at.
+        // SAFETY: `stat` is a local with room for the `stat.len()` bytes that are asked for. `get`
+        // has checked that the descriptor still is ours.
         let read = unsafe { libc::pread(fd, stat.as_mut_ptr().cast(), stat.len(), 0) };
         let stat = usize::try_from(read).ok().and_then(|read| stat.get(..read)).ok_or_else(Error::last_os_error)?;
         // The state, and 17 fields on the number of threads (proc(5)).

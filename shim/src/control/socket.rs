@@ -38,7 +38,8 @@ impl Socket {
         if events(fd, libc::POLLIN, wait) == 0 || self.0.get().is_none() {
             return;
         }
-        // SAFETY: borrowed for this function; the descriptor stays open.
+        // SAFETY: `self.0` owns the descriptor and has checked that it still is ours. ManuallyDrop
+        // sees to it that this listener does not close it.
         let listener = ManuallyDrop::new(unsafe { UnixListener::from_raw_fd(fd) });
         match listener.accept() {
             Ok((client, _)) => drop(answer(client, carry_out)),
@@ -52,7 +53,7 @@ fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
     let mut poll = libc::pollfd { fd, events: wanted, revents: 0 };
     // Rounded up, and no longer than a second.
     let wait = wait.as_millis().min(1000) as i32 + i32::from(!wait.is_zero());
-    // SAFETY: one valid pollfd.
+    // SAFETY: `poll` is a local, the one pollfd that the call is told of.
     if unsafe { libc::poll(&mut poll, 1, wait) } > 0 { poll.revents } else { 0 }
 }
 
@@ -106,7 +107,7 @@ fn has_hung_up(client: &UnixStream) -> bool {
 
 /// Without the SIGPIPE of a write that nobody reads; what does not fit at once has to wait for its reader.
 fn send(client: &UnixStream, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: a plain call on an open descriptor and a buffer that is valid. Replies fit a socket's buffer.
+    // SAFETY: `bytes` is readable for its length, and `client` keeps the descriptor open.
     let sent = unsafe { libc::send(client.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -115,7 +116,8 @@ fn send(client: &UnixStream, bytes: &[u8]) -> io::Result<()> {
 fn same_user(client: &UnixStream) -> bool {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: fills the struct; geteuid has no failure.
+    // SAFETY: SO_PEERCRED writes one ucred. `who` is one, `len` says its size, and `client` keeps
+    // the descriptor open. geteuid takes no arguments.
     unsafe {
         let fd = client.as_raw_fd();
         let known = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut len) == 0;

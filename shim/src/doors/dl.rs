@@ -31,7 +31,8 @@ unsafe fn real_dlsym(handle: *mut c_void, name: &CStr) -> usize {
     if real == 0 {
         return 0;
     }
-    // SAFETY: the address is that of a function with dlsym's prototype.
+    // SAFETY: `slot` found the real dlsym, which has this prototype. Our caller vouches for
+    // `handle`, and `name` is a C string.
     unsafe { std::mem::transmute::<usize, Dlsym>(real)(handle, name.as_ptr()) as usize }
 }
 
@@ -48,7 +49,7 @@ fn slot(slot: &AtomicUsize, name: &CStr) -> usize {
 /// The real `dlclose`, and a note that what was known of loaded libraries may be wrong now.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
-    // SAFETY: the program's own call, passed on.
+    // SAFETY: the program's call of dlclose: the handle goes on as it came.
     let result = unsafe { real_dlclose(handle) };
     if elf::look_for_unloads() {
         unbind_if_gone();
@@ -66,7 +67,8 @@ unsafe fn real_dlclose(handle: *mut c_void) -> c_int {
     if real == 0 {
         return -1;
     }
-    // SAFETY: the address is that of dlclose; the rest is the caller's promise.
+    // SAFETY: `slot` found the real dlclose, which has this prototype. Our caller vouches for
+    // `handle`.
     unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> c_int>(real)(handle) }
 }
 
@@ -86,7 +88,8 @@ unsafe extern "C" fn decide(
     if name.is_null() {
         return JUMP;
     }
-    // SAFETY: a non-null name is a C string; its bytes are compared one by one up to the NUL.
+    // SAFETY: not null, so the program passed a C string. Its second byte is read only if the first
+    // is no NUL.
     let name = unsafe {
         if (*name as u8 != b'c' || *name.add(1) as u8 != b'u') && (*name as u8 != b'h' || *name.add(1) as u8 != b'i') {
             return JUMP;
@@ -108,7 +111,7 @@ unsafe extern "C" fn decide(
         }
         (next_behind(name), true)
     } else {
-        // SAFETY: the lookup that the caller asked for, done once more by us.
+        // SAFETY: the program asks for this lookup: the handle and the version go on as they came.
         match unsafe { lookup(handle, name, version) } {
             0 => return JUMP,
             // What comes before us natively does so here; that we look at ourselves first is the linker's
@@ -150,14 +153,15 @@ unsafe extern "C" fn decide(
 /// As for `dlsym` and `dlvsym`.
 unsafe fn lookup(handle: *mut c_void, name: &CStr, version: *const c_char) -> usize {
     if version.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches for the handle, as dlsym wants it.
         return unsafe { real_dlsym(handle, name) };
     }
     let real = REAL_DLVSYM.load(Relaxed);
     if real == 0 {
         return 0;
     }
-    // SAFETY: the address is that of a function with dlvsym's prototype.
+    // SAFETY: REAL_DLVSYM holds the real dlvsym, which has this prototype. Our caller vouches for
+    // the handle and the version.
     unsafe { std::mem::transmute::<usize, Dlvsym>(real)(handle, name.as_ptr(), version) as usize }
 }
 
@@ -169,7 +173,8 @@ fn we_are_next(name: &CStr, caller: usize) -> bool {
 
 /// The symbol in the global scope behind us; 0 if there is none, and `dlerror` says so.
 fn next_behind(name: &CStr) -> usize {
-    // SAFETY: RTLD_NEXT from here is the global scope behind this library.
+    // SAFETY: RTLD_NEXT is a handle that dlsym accepts. From here it stands for the global scope
+    // behind this library.
     let next = unsafe { real_dlsym(libc::RTLD_NEXT, name) };
     if elf::is_ours(next) { 0 } else { next }
 }
@@ -193,7 +198,8 @@ fn through_caller(name: &CStr, caller: usize) -> usize {
         return 0;
     };
     let path_or_program = if path.is_empty() { std::ptr::null() } else { path.as_ptr() };
-    // SAFETY: RTLD_NOLOAD only takes a reference to what is loaded; it is given back below.
+    // SAFETY: `path_or_program` is null or a CString that outlives the call. RTLD_NOLOAD loads
+    // nothing and takes one reference, which is given back below.
     unsafe {
         let handle = libc::dlopen(path_or_program, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if handle.is_null() {

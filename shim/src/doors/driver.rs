@@ -34,7 +34,7 @@ pub struct Row {
 #[derive(Clone, Copy, Debug)]
 struct Address(*const ());
 
-// SAFETY: code is the same for every thread.
+// SAFETY: the address is that of code, which every thread may call and no thread changes.
 unsafe impl Sync for Address {}
 
 impl Row {
@@ -66,14 +66,18 @@ macro_rules! emit {
                     if real == 0 {
                         return SYMBOL_NOT_FOUND;
                     }
-                    // SAFETY: the slot holds the driver's function of this name, whose ABI is the row's.
+                    // SAFETY: the slot holds the driver's function of this name, and the row
+                    // declares its signature (a test compares the rows with cudarc's).
                     let real = unsafe { std::mem::transmute::<usize, Real>(real) };
                     if gate::disabled() {
-                        // SAFETY: the program's own call, passed on as it came.
+                        // SAFETY: the program's call: the function that it named gets its arguments
+                        // as they came.
                         return unsafe { real($($arg),*) };
                     }
                     let call = Call::new(Vendor::Cuda, Regs::of_caller());
-                    // SAFETY: the program's own call; hooks pass its arguments on as they came.
+                    // SAFETY: the program's call: the hook gets the function that the program
+                    // named, and its arguments as they came. The hooks' rule of the call asks for
+                    // that.
                     unsafe { $module::$hook(call, real, $($arg),*) }
                 }
             )*

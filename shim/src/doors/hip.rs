@@ -26,7 +26,8 @@ fn is_ours<T>(argument: &T) -> bool {
     if size_of::<T>() != size_of::<usize>() {
         return false;
     }
-    // SAFETY: as many bytes as a word has; arguments of that size are pointers and integers.
+    // SAFETY: `T` has the size of a usize here. Arguments of that size are pointers and integers,
+    // so every byte is initialised.
     let word = unsafe { std::mem::transmute_copy::<T, usize>(argument) };
     graphs::exec_index(Vendor::Hip, word as GraphExec).is_some()
 }
@@ -49,16 +50,20 @@ macro_rules! emit {
                     if real == 0 {
                         return SYMBOL_NOT_FOUND;
                     }
-                    // SAFETY: the address is that of the HIP runtime's function of this name.
+                    // SAFETY: the address is that of the HIP runtime's function of this name, and
+                    // the row declares its signature.
                     let real = unsafe { std::mem::transmute::<usize, Real>(real) };
                     let nested = || is_inside(regs.sp) && !(false $(|| is_ours(&$arg))*);
                     if gate::disabled() || nested() {
-                        // SAFETY: the program's own call, passed on as it came.
+                        // SAFETY: the program's call, or one of the library's own: the function
+                        // gets the arguments as they came.
                         return unsafe { real($($arg),*) };
                     }
                     let _inside = Inside::at(regs.sp);
                     gate::door(Door::HipExport);
-                    // SAFETY: the program's own call; hooks pass its arguments on as they came.
+                    // SAFETY: the program's call: the hook gets the function that the program
+                    // named, and its arguments as they came. The hooks' rule of the call asks for
+                    // that.
                     unsafe { $module::$hook(Call::new(Vendor::Hip, regs), real, $($arg),*) }
                 }
             )*

@@ -35,7 +35,8 @@ macro_rules! emit {
                     type Real = unsafe extern "C-unwind" fn($($ty),*) -> Status;
                     let regs = Regs::of_caller();
                     let words = [$($arg.word()),*];
-                    // SAFETY: the program's own call, with its arguments.
+                    // SAFETY: `words` are the arguments of the program's call of this function, so
+                    // the first of cudaMalloc's is its out-parameter.
                     if unsafe { serve_short(Function::$name, regs, &words) } {
                         return SUCCESS;
                     }
@@ -43,22 +44,24 @@ macro_rules! emit {
                     if real == 0 {
                         return SYMBOL_NOT_FOUND;
                     }
-                    // SAFETY: the address is that of a runtime's function of this name, whose ABI
-                    // is the row's in every version.
+                    // SAFETY: the address is that of a runtime's function of this name, and the row
+                    // declares the signature that it has in every version.
                     let real = unsafe { std::mem::transmute::<usize, Real>(real) };
                     if gate::disabled() {
-                        // SAFETY: the program's own call, passed on as it came.
+                        // SAFETY: the program's call: the function that it named gets its arguments
+                        // as they came.
                         return unsafe { real($($arg),*) };
                     }
                     gate::door(Door::RuntimeExport);
                     let anchor = call::anchor(Call::new(Vendor::Cuda, regs));
-                    // SAFETY: the program's own call, passed on as it came.
+                    // SAFETY: the program's call: the function that it named gets its arguments as
+                    // they came.
                     let status = unsafe { real($($arg),*) };
                     if matches!(Function::$name, Function::cudaMalloc) && status == SUCCESS {
                         short::came_through(real as usize);
                     }
                     if status == SUCCESS && anchor.saw_nothing() {
-                        // SAFETY: the out-parameters of a call that succeeded.
+                        // SAFETY: `words` are the arguments of this call, and it has succeeded.
                         if unsafe { made_something(stringify!($name), &words) } {
                             start::unseen(stringify!($name));
                         }
@@ -125,17 +128,21 @@ unsafe fn made_something(name: &str, words: &[usize]) -> bool {
         "cudaStreamEndCapture" | "cudaStreamEndCapture_ptsz" => words.get(1),
         _ => words.first(),
     };
-    // SAFETY: every other row begins with a pointer to what it hands out, which is as long as a pointer
-    // at least.
+    // SAFETY: not null. Every row that comes here begins with the out-parameter of what it hands
+    // out. The call has succeeded, so a pointer's length at least is written there.
     out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
 }
 
 /// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`short`]); whether it did.
+///
+/// # Safety
+/// `words` are the arguments of the program's call of `function`.
 #[inline(always)]
 unsafe fn serve_short(function: Function, regs: Regs, words: &[usize]) -> bool {
     let call = Call::new(Vendor::Cuda, regs);
     match (function, words) {
-        // SAFETY: the program's out-parameter.
+        // SAFETY: our caller vouches for the words of a call of cudaMalloc: the first is the
+        // program's out-parameter.
         (Function::cudaMalloc, &[ptr, bytes]) => unsafe { short::malloc(&call, ptr as *mut DevicePtr, bytes) },
         (Function::cudaFree, &[ptr]) => short::free(&call, ptr as DevicePtr),
         _ => false,

@@ -37,7 +37,8 @@ fn is_new(real: usize) -> bool {
     let version = elf::object_at(real).and_then(|object| object.symbol(c"cudaRuntimeGetVersion"));
     let new = version.is_some_and(|version| {
         let mut number = 0;
-        // SAFETY: the runtime's function of this name; it writes its out-parameter.
+        // SAFETY: the library that `real` is in has a function of this name, which is the runtime's
+        // and has this type. `number` is a local with room for the answer.
         let status =
             unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_int) -> Status>(version)(&mut number) };
         status == SUCCESS && number >= AT_ONCE
@@ -49,7 +50,7 @@ fn is_new(real: usize) -> bool {
 /// Whether this thread's runtime calls go to the only context there is.
 #[inline(always)]
 fn is_known() -> bool {
-    // SAFETY: it ends with this call.
+    // SAFETY: the reference ends with this function and stays on this thread.
     let local = unsafe { threads::state() };
     let context = local.runtime_context.get();
     // Whether it still is the only one is asked by the pool.
@@ -67,7 +68,7 @@ pub unsafe fn malloc(call: &Call, out: *mut DevicePtr, bytes: usize) -> bool {
     }
     let Some(pool) = pool::of(Vendor::Cuda) else { return false };
     let Some(addr) = pool.hit(call, bytes as u64) else { return false };
-    // SAFETY: the program's out-parameter, which is not NULL.
+    // SAFETY: not null, and our caller vouches for the program's out-parameter.
     unsafe { out.write(addr) };
     true
 }

@@ -83,6 +83,8 @@ fn called(about: &About, words: &Words) {
     about.told.store(told.is_some(), Relaxed);
 }
 
+/// # Safety
+/// It is data, and never called: its thunks are entered by their addresses.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn pool() {
@@ -104,6 +106,8 @@ unsafe extern "C" fn pool() {
     )
 }
 
+/// # Safety
+/// It is data, and never called: its thunks are entered by their addresses.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn pool() {
@@ -181,7 +185,8 @@ mod tests {
         let (first, second) = (of(real, b"cuGraphOne").expect("one"), of(other, b"cuGraphTwo").expect("two"));
         assert_eq!(of(real, b"cuGraphOne_v2"), Some(first), "the same function has the same thunk");
         assert_ne!(first, second);
-        // SAFETY: the thunks have the prototypes of what they lead to.
+        // SAFETY: a thunk leaves all arguments as they came and jumps to its function. So it has
+        // the prototype of that function, which takes any values.
         unsafe {
             type Product = extern "C" fn(usize, usize, usize, usize, usize, usize, usize, f64) -> f64;
             let answer = std::mem::transmute::<usize, Product>(first)(1, 1, 1, 1, 1, 1, 2, 0.5);
@@ -224,7 +229,8 @@ mod tests {
     #[test]
     fn each_thunk_of_the_pool_passes_its_number() {
         for index in 0..SPARES {
-            // SAFETY: the pool's own code, that many bytes of each thunk.
+            // SAFETY: `index` is below SPARES, so a whole thunk of STRIDE bytes of the pool's code
+            // lies there.
             let code = unsafe { *(thunk_at(index) as *const [u8; STRIDE]) };
             #[cfg(target_arch = "x86_64")]
             assert_eq!(code[4..10], [&[0x41, 0xbb][..], &(index as u32).to_le_bytes()].concat(), "mov r11d, {index}");

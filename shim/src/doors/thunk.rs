@@ -215,10 +215,14 @@ mod tests {
     struct Aligned([u8; 32]);
 
     /// Spoils what a Rust function may spoil, and swaps.
+    ///
+    /// # Safety
+    /// Called by the thunk of this test, with the words that it keeps.
     unsafe extern "C" fn enter(index: usize, words: &mut Words, caller: usize) -> usize {
         let local = Aligned([7; 32]);
         assert_eq!(black_box(&local).0.as_ptr() as usize % 16, 0, "the stack is aligned");
-        // SAFETY: only writes registers that it names.
+        // SAFETY: the instructions only write registers that a call may change, and all of these
+        // are named.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!(
@@ -266,10 +270,13 @@ mod tests {
     ) -> u128;
 
     fn wide() -> Wide {
-        // SAFETY: the thunk has the prototype of what it leads to.
+        // SAFETY: the thunk jumps to `target` with all arguments in their places, so it has the
+        // prototype of `target`.
         unsafe { std::mem::transmute::<unsafe extern "C-unwind" fn(), Wide>(gpumem_test_thunk) }
     }
 
+    /// # Safety
+    /// It takes any values.
     #[allow(clippy::many_single_char_names)]
     unsafe extern "C-unwind" fn target(
         a: usize,
@@ -301,7 +308,7 @@ mod tests {
 
     #[inline(never)]
     fn call() -> u128 {
-        // SAFETY: the targets have no preconditions.
+        // SAFETY: the targets of this test take any values and follow no pointer.
         unsafe { wide()(1, OURS, 3, 4, OURS, 6, OURS, 8, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5) }
     }
 

@@ -60,7 +60,8 @@ fn set_mode(dir: &Path) -> io::Result<()> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let held = OpenOptions::new().read(true).custom_flags(flags).open(dir)?;
     let name = CString::new(format!("/proc/self/fd/{}", held.as_raw_fd()))?;
-    // SAFETY: a terminated path; what it leads to is held open.
+    // SAFETY: `name` is a CString: it ends in NUL and lives until chmod returns. `held` keeps what
+    // it leads to open.
     match unsafe { libc::chmod(name.as_ptr(), MODE) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -60,10 +60,11 @@ struct Growing {
     failed: bool,
 }
 
-// SAFETY: the mapping is shared memory that is only changed through atomics and by the owner of a
-// slot.
+// SAFETY: the fields other than the mapping may be sent. The mapping is shared memory that belongs
+// to no thread.
 unsafe impl Send for Backing {}
-// SAFETY: as above.
+// SAFETY: words of the mapping change through atomics, by the owner of a slot, or under the lock of
+// `growing`.
 unsafe impl Sync for Backing {}
 
 /// There is no more room: the table's bound, the disk, or a limit of the process.
@@ -109,13 +110,15 @@ impl Backing {
         lengthen(file.as_raw_fd(), 0, head).map_err(|error| undo(fail("no space for the ledger", error)))?;
         let base = reserve(bytes).ok_or_else(|| undo(fail("no memory for the ledger", io::Error::last_os_error())))?;
         if let Err(error) = map_at(base, file.as_raw_fd(), 0, head) {
-            // SAFETY: the range just reserved.
+            // SAFETY: `reserve` gave this range of `bytes` bytes, and no one else has its address
+            // yet.
             unsafe { libc::munmap(base.cast(), bytes as usize) };
             return Err(undo(fail("cannot map the ledger", error)));
         }
         // The magic last: a reader sees a whole header or none.
         let magic = std::mem::take(&mut header.magic);
-        // SAFETY: the first page is backed and as long as a header; the mapping is page-aligned.
+        // SAFETY: `map_at` has put storage behind the first page, which is as long as a header. The
+        // mapping is page-aligned, and no one else has its address yet.
         unsafe {
             std::ptr::copy_nonoverlapping(header.as_bytes().as_ptr(), base, HEADER_BYTES);
             (*base.cast::<AtomicU64>()).store(u64::from_ne_bytes(magic), Release);
@@ -132,12 +135,14 @@ impl Backing {
     /// It was leaked out of a box, and nobody refers to it any more: its tables are gone.
     pub unsafe fn discard(this: *const Self, path: &Path) {
         let _ = std::fs::remove_file(path);
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches that the pointer came from a box, and that no one refers to it
+        // any more.
         let backing = unsafe { Box::from_raw(this.cast_mut()) };
-        // SAFETY: the range of `create`.
+        // SAFETY: `create` reserved this range with this length, and with the tables the last
+        // reference into it is gone.
         unsafe { libc::munmap(backing.base.cast(), backing.bytes as usize) };
         if let Some(fd) = backing.file.get() {
-            // SAFETY: ours, and used no more.
+            // SAFETY: ftruncate takes numbers. `get` has checked that the descriptor still is ours.
             unsafe { libc::ftruncate(fd, 0) };
         }
     }
@@ -151,7 +156,8 @@ impl Backing {
     pub fn table(&'static self, kind: TableKind) -> (*mut u8, u64, Used) {
         let index = self.directory.iter().position(|desc| desc.kind == kind as u32).unwrap_or_default();
         let desc = &self.directory[index];
-        // SAFETY: offsets of the directory lie inside the reserved range.
+        // SAFETY: the directory is our own copy, and `create` reserved enough for every table in
+        // it. So the offset lies inside the range.
         let at = unsafe { self.base.add(desc.offset as usize) };
         (at, desc.capacity, Used { backing: self, index })
     }
@@ -170,14 +176,16 @@ impl Backing {
         if lengthen(fd, growing.end, bytes).is_err() {
             return self.refused();
         }
-        // SAFETY: the table's place, which has room for its capacity, behind what is mapped of it.
+        // SAFETY: a table's place has room for its capacity. `grow` asks for no more than that, so
+        // the end of what is mapped lies inside the range.
         let at = unsafe { self.base.add((self.directory[table].offset + growing.mapped[table]) as usize) };
         if map_at(at, fd, growing.end, bytes).is_err() {
             growing.failed = true;
             return Err(Full);
         }
         let piece = PieceDesc { offset: growing.end, bytes: bytes as u32, table: table as u32 };
-        // SAFETY: a place of the list, which the first mapping holds whole.
+        // SAFETY: the first mapping holds the list of MAX_PIECES pieces whole, and `pieces` is
+        // below that. The caller holds the lock of `growing`, so no one else writes there.
         unsafe {
             let list = self.base.add(HEADER_BYTES).cast::<PieceDesc>();
             list.add(pieces).write(piece);
@@ -196,7 +204,8 @@ impl Backing {
     }
 
     fn pieces_len(&self) -> &AtomicU32 {
-        // SAFETY: inside the header page, at the place of a u32.
+        // SAFETY: the header page is mapped and aligned, and the field is a u32 that is changed
+        // through atomics only.
         unsafe { &*self.base.add(std::mem::offset_of!(Header, pieces_len)).cast() }
     }
 }
@@ -210,7 +219,8 @@ pub struct Used {
 impl Used {
     fn field(&self, offset: usize) -> &AtomicU64 {
         let at = std::mem::offset_of!(Header, tables) + self.index * size_of::<TableDesc>() + offset;
-        // SAFETY: inside the header page, at the place of a u64 of a TableDesc.
+        // SAFETY: the header page is mapped and aligned. `offset` is that of a u64 of a TableDesc,
+        // and `index` that of a table of the directory. The field is changed through atomics only.
         unsafe { &*self.backing.base.add(at).cast() }
     }
 
@@ -255,14 +265,15 @@ impl Used {
 
 /// What mappings are multiples of.
 fn granule() -> u64 {
-    // SAFETY: a plain query.
+    // SAFETY: sysconf takes a number and follows no pointer.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(page).unwrap_or(4096).max(4096)
 }
 
 /// Addresses for the whole ledger, with nothing behind them.
 fn reserve(bytes: u64) -> Option<*mut u8> {
-    // SAFETY: a new mapping that takes no memory; no child needs it.
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. madvise concerns that
+    // range only: no child needs it.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let base = libc::mmap(std::ptr::null_mut(), bytes as usize, libc::PROT_NONE, flags, -1, 0);
@@ -276,7 +287,8 @@ fn reserve(bytes: u64) -> Option<*mut u8> {
 
 /// Maps a piece of the file at its place in the reserved range.
 fn map_at(at: *mut u8, fd: RawFd, offset: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: the place is inside the range that `reserve` gave, and nobody uses it yet.
+    // SAFETY: callers name a place inside the range that `reserve` gave, which has nothing behind
+    // it yet. So MAP_FIXED replaces no mapping that is in use.
     unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;

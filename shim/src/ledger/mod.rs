@@ -29,15 +29,16 @@ use text::Texts;
 /// The header's fields that change after the ledger is made, at their places in [`Header`].
 pub struct LiveHeader(*mut u8);
 
-// SAFETY: all access goes through atomics.
+// SAFETY: the header page belongs to no thread, and is mapped for as long as the ledger is.
 unsafe impl Send for LiveHeader {}
-// SAFETY: as above.
+// SAFETY: the fields that this gives access to are atomics.
 unsafe impl Sync for LiveHeader {}
 
 macro_rules! live_fields {
     ($($name:ident: $atomic:ty;)*) => { impl LiveHeader { $(
         pub fn $name(&self) -> &$atomic {
             // SAFETY: the header page is mapped for the life of the ledger and aligned to pages.
+            // Rows below give each field the atomic of its size.
             unsafe { &*self.0.add(std::mem::offset_of!(Header, $name)).cast() }
         }
     )* } };
@@ -124,7 +125,7 @@ impl Ledger {
         sizes.push((TableKind::Events, settings.events));
         sizes.push((TableKind::Samples, SAMPLES));
         sizes.push((TableKind::Counters, counters));
-        // SAFETY: geteuid has no failure.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let plan = Plan { id: file::this_process()?, uid, stack_depth: settings.stacks, sizes: &sizes };
         let runtime_dir = place::runtime_dir(uid);
@@ -142,7 +143,8 @@ impl Ledger {
         let (backing, path) = Backing::create(plan, dir, named)?;
         let backing: &'static Backing = Box::leak(Box::new(backing));
         Self::lay_out(backing, &path).map_err(|_| {
-            // SAFETY: leaked above; the tables that knew it were dropped.
+            // SAFETY: the box was leaked above. `lay_out` failed, and has dropped the tables that
+            // referred to it.
             unsafe { Backing::discard(backing, &path) };
             format!("{}: no space for the ledger's tables", path.display())
         })
@@ -177,7 +179,8 @@ impl Ledger {
     pub fn discard(self) {
         let (backing, path) = (std::ptr::from_ref(self.backing), self.path.clone());
         drop(self);
-        // SAFETY: `create_in` leaked it; this ledger, whose tables alone refer to it, is gone.
+        // SAFETY: `create_in` leaked the box. Only this ledger's tables refer to it, and they are
+        // dropped with `self`.
         unsafe { Backing::discard(backing, &path) };
     }
 

@@ -31,7 +31,7 @@ pub fn make(path: &Path, named: bool) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).custom_flags(CAREFULLY).open(path)?;
     let fd = file.as_raw_fd();
     // Whatever the umask takes away.
-    // SAFETY: a plain system call on an open file.
+    // SAFETY: fchmod takes numbers, and `file` keeps the descriptor open.
     let made = match unsafe { libc::fchmod(fd, MODE) } {
         0 => in_place(fd, named),
         _ => Err(io::Error::last_os_error()),
@@ -43,7 +43,7 @@ pub fn make(path: &Path, named: bool) -> io::Result<File> {
 /// Opens a file for reading if it is a regular one of this user's: what else may lie under a name of ours is
 /// left alone.
 pub fn open_own(path: &Path) -> Option<File> {
-    // SAFETY: geteuid has no failure.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     let uid = unsafe { libc::geteuid() };
     let own = |what: std::fs::Metadata| what.is_file() && what.uid() == uid;
     // Before it is opened: to open some devices is to do something with them.
@@ -57,7 +57,9 @@ fn in_place(fd: RawFd, named: bool) -> io::Result<()> {
     /// `FS_NOCOW_FL` of linux/fs.h: changes are not copied to a new place.
     const NOCOW: libc::c_int = 0x0080_0000;
     let mut flags: [libc::c_int; 2] = [0; 2];
-    // SAFETY: both read or write an int; where they are not known they fail. `statfs` fills its struct.
+    // SAFETY: the ioctls read or write one int, for which `flags` and `wanted` have room (a long
+    // would fit as well). File systems that do not know them give an error. Zeroes are a valid
+    // statfs, and fstatfs fills it.
     let kind = unsafe {
         if libc::ioctl(fd, libc::FS_IOC_GETFLAGS as _, flags.as_mut_ptr()) == 0 && flags[0] & NOCOW == 0 {
             let wanted = [flags[0] | NOCOW, 0];
@@ -100,7 +102,7 @@ fn stays_in_place(kind: u64, nocow: bool, kernel: (u32, u32), named: bool) -> Re
 
 /// Version of the running kernel; the oldest if it cannot be told.
 fn kernel() -> (u32, u32) {
-    // SAFETY: uname fills the struct with terminated texts.
+    // SAFETY: zeroes are a valid utsname, and uname fills it with texts that end in NUL.
     let release = unsafe {
         let mut name: libc::utsname = std::mem::zeroed();
         match libc::uname(&mut name) {
@@ -124,7 +126,7 @@ pub fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     loop {
-        // SAFETY: a plain system call on an open file.
+        // SAFETY: fallocate takes numbers, and our caller keeps the descriptor open.
         if unsafe { libc::fallocate(fd, 0, from as i64, bytes as i64) } == 0 {
             return Ok(());
         }
@@ -136,7 +138,7 @@ pub fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
         };
         if done.is_err() {
             // What was taken of it is the program's again.
-            // SAFETY: as above.
+            // SAFETY: ftruncate takes numbers, and our caller keeps the descriptor open.
             unsafe { libc::ftruncate(fd, from as i64) };
         }
         return done;
@@ -145,7 +147,8 @@ pub fn lengthen(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
 
 /// Storage for a range where there is no `fallocate`.
 fn write_zeroes(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: borrowed for this function; the caller keeps it open.
+    // SAFETY: our caller owns the descriptor and keeps it open. ManuallyDrop sees to it that this
+    // File does not close it.
     let file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let mut done = 0;
     while done < bytes {
@@ -159,14 +162,15 @@ fn write_zeroes(fd: RawFd, from: u64, bytes: u64) -> io::Result<()> {
 /// The longest file that this process may write, if there is a limit.
 pub fn file_size_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a plain system call that fills the struct.
+    // SAFETY: `limit` is a local with room for the one rlimit that getrlimit writes.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Free bytes of the file system; `None` if it has no bound.
 pub fn free_bytes(fd: RawFd) -> Option<u64> {
-    // SAFETY: fills the struct; zeroes are valid for it.
+    // SAFETY: zeroes are a valid statvfs, and fstatvfs fills it. A descriptor that is not open
+    // gives an error.
     unsafe {
         let mut what: libc::statvfs = std::mem::zeroed();
         let bounded = libc::fstatvfs(fd, &mut what) == 0 && what.f_blocks != 0;
@@ -219,7 +223,7 @@ mod tests {
     fn only_regular_files_of_ours_are_opened() {
         let path = scratch("fifo");
         let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a terminated path.
+        // SAFETY: `name` is a CString: it ends in NUL and lives until mkfifo returns.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         let (opened, made) = (open_own(&path).is_some(), make(&path, true).is_ok());
         std::fs::remove_file(&path).unwrap();

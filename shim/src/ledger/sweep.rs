@@ -65,7 +65,7 @@ fn is_dead(header: &Header, id: ProcessId) -> bool {
 /// Whether the kernel says that there is no process of this number.
 fn is_no_process(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return true };
-    // SAFETY: signal 0 is sent to nobody.
+    // SAFETY: kill takes two numbers, and signal 0 is sent to no process.
     let there = unsafe { libc::kill(pid, 0) } == 0;
     !there && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }

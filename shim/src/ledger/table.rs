@@ -46,14 +46,16 @@ pub struct Table<T: Sealed> {
     slot: PhantomData<fn() -> T>,
 }
 
-// SAFETY: slots are changed by atomics, by whoever took them.
+// SAFETY: the slots and the links belong to no thread; both mappings live at least as long as the
+// table.
 unsafe impl<T: Sealed> Send for Table<T> {}
-// SAFETY: as above.
+// SAFETY: slots and links are changed through atomics only. A slot is written by whoever took it.
 unsafe impl<T: Sealed> Sync for Table<T> {}
 
 impl<T: Sealed> Drop for Table<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, which nobody can borrow any more.
+        // SAFETY: `new` made this mapping with this length. The table is being dropped, so nothing
+        // borrows from it any more.
         unsafe { libc::munmap(self.links.cast(), links_bytes(self.capacity)) };
     }
 }
@@ -69,7 +71,8 @@ impl<T: Sealed> Table<T> {
     pub fn new(backing: &'static Backing) -> Result<Self, Full> {
         let (base, capacity, used) = backing.table(T::TABLE);
         let bytes = links_bytes(capacity);
-        // SAFETY: anonymous memory of our own; untouched pages cost nothing.
+        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Pages that no one
+        // touches take no memory.
         let links = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -134,7 +137,8 @@ impl<T: Sealed> Table<T> {
             if index == NIL {
                 return None;
             }
-            // SAFETY: indexes in a list are below the capacity, which `links` covers.
+            // SAFETY: only indexes of slots that `take` gave come into a list. They are below the
+            // capacity, and `links` has a word for each.
             let next = unsafe { (*self.links.add(index as usize)).load(Relaxed) };
             let wanted = ((seen >> 32).wrapping_add(1) << 32) | u64::from(next);
             match head.compare_exchange_weak(seen, wanted, AcqRel, Acquire) {
@@ -162,7 +166,8 @@ impl<T: Sealed> Table<T> {
     }
 
     fn words(&self, index: u32) -> &[AtomicU64] {
-        // SAFETY: `index` came from `take`, so the slot is backed; slots are whole, aligned u64s.
+        // SAFETY: `take` gave `index`, so the slot is backed. A slot is a whole number of u64s and
+        // aligned to them, and slots change through atomics only.
         unsafe {
             let at = self.base.add(index as usize * size_of::<T>());
             std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
@@ -195,7 +200,8 @@ impl<T: Sealed> Table<T> {
         let head = &self.heads[list].0;
         let mut seen = head.load(Relaxed);
         loop {
-            // SAFETY: as in `pop`.
+            // SAFETY: `take` gave `index`, so it is below the capacity, and `links` has a word for
+            // each slot.
             unsafe { (*self.links.add(index as usize)).store(seen as u32, Relaxed) };
             let wanted = ((seen >> 32).wrapping_add(1) << 32) | u64::from(index);
             match head.compare_exchange_weak(seen, wanted, SeqCst, Relaxed) {
@@ -240,9 +246,10 @@ pub struct Ring<T: Sealed> {
     slot: PhantomData<fn() -> T>,
 }
 
-// SAFETY: as for Table; two writers of one place leave a slot whose check does not hold.
+// SAFETY: the ring's memory belongs to no thread, and its mapping is never taken away.
 unsafe impl<T: Sealed> Send for Ring<T> {}
-// SAFETY: as above.
+// SAFETY: words are changed through atomics only. Two writers of one place leave a slot whose check
+// does not hold, which readers pass over.
 unsafe impl<T: Sealed> Sync for Ring<T> {}
 
 impl<T: Sealed> Ring<T> {
@@ -257,7 +264,8 @@ impl<T: Sealed> Ring<T> {
     /// Writes what `make` gives for the next sequence number.
     pub fn push(&self, make: impl FnOnce(u64) -> T) {
         let seq = self.used.written().fetch_add(1, Relaxed);
-        // SAFETY: the place is inside the ring, all of which is backed; slots are whole u64s.
+        // SAFETY: the remainder is below the capacity, and `new` has backed the whole ring. A slot
+        // is a whole number of aligned u64s.
         let words: &[AtomicU64] = unsafe {
             let at = self.base.add((seq % self.capacity) as usize * size_of::<T>());
             std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
@@ -274,9 +282,9 @@ pub struct Words {
     next: AtomicU64,
 }
 
-// SAFETY: words are atomics.
+// SAFETY: the words belong to no thread, and their mapping is never taken away.
 unsafe impl Send for Words {}
-// SAFETY: as above.
+// SAFETY: words are changed through atomics only.
 unsafe impl Sync for Words {}
 
 impl Words {
@@ -298,7 +306,8 @@ impl Words {
     #[inline]
     pub fn at(&self, index: usize) -> &AtomicU64 {
         debug_assert!((index as u64) < self.used.used());
-        // SAFETY: backed, as the caller knows from `filled` or `append`.
+        // SAFETY: callers pass an index below what `filled` or `append` has backed. That memory is
+        // aligned and never taken away.
         unsafe { &*self.base.add(index * 8).cast() }
     }
 

@@ -20,9 +20,10 @@ pub struct Texts {
     adding: Mutex<()>,
 }
 
-// SAFETY: bytes are written once, by whoever reserved them, before their reference is given out.
+// SAFETY: the texts belong to no thread, and their mapping is never taken away.
 unsafe impl Send for Texts {}
-// SAFETY: as above.
+// SAFETY: bytes that `reserve` gave are written by one thread, before their reference is given out
+// or through a TextPlace that is borrowed mutably. Nothing in this process reads them.
 unsafe impl Sync for Texts {}
 
 impl Texts {
@@ -47,7 +48,7 @@ impl Texts {
             return *known;
         }
         let Some(at) = self.reserve(text.len()) else { return 0 };
-        // SAFETY: reserved just now.
+        // SAFETY: `reserve` has just given room for this many bytes, and `adding` is held.
         unsafe { self.write(at, text) };
         let reference = at as StrRef;
         self.known.insert(text.into(), reference);
@@ -69,7 +70,8 @@ impl Texts {
     /// # Safety
     /// Room for as many bytes was reserved there, and nobody else writes to it now.
     unsafe fn write(&self, at: u64, text: &[u8]) {
-        // SAFETY: the caller's promise; what is reserved is backed.
+        // SAFETY: our caller vouches that `reserve` gave these bytes, so they are backed, and that
+        // no one else writes to them now.
         unsafe {
             let place = self.base.add(at as usize);
             place.cast::<u32>().write_unaligned((text.len() as u32).to_le());
@@ -85,7 +87,8 @@ impl Texts {
 
     /// Writes a text to a place, cut to what the place holds; its reference. A reader may see parts of what was there before.
     pub fn rewrite(&self, place: &mut TextPlace, text: &[u8]) -> StrRef {
-        // SAFETY: reserved for this place, which is borrowed by this alone.
+        // SAFETY: `place` reserved so many bytes for this TextPlace. It is borrowed mutably, so no
+        // one else writes there now.
         unsafe { self.write(place.0.get().into(), &text[..text.len().min(TextPlace::BYTES)]) };
         place.0.get()
     }

@@ -18,7 +18,8 @@ pub struct Uncancelled(c_int);
 impl Uncancelled {
     pub fn new() -> Self {
         let mut before = 0;
-        // SAFETY: changes this thread's state and writes the one before.
+        // SAFETY: the call changes the calling thread's state alone and writes the state before,
+        // for which `before` has room.
         unsafe { pthread_setcancelstate(DISABLE, &mut before) };
         Self(before)
     }
@@ -33,7 +34,9 @@ pub fn sleep(time: Duration) {
 impl Drop for Uncancelled {
     fn drop(&mut self) {
         let mut ours = 0;
-        // SAFETY: puts back what was found.
+        // SAFETY: `self.0` is a state that this call gave `new`, and `ours` has room for the one
+        // that ends. The guard is dropped on the thread that made it, which no type holds it to:
+        // all guards are locals.
         unsafe { pthread_setcancelstate(self.0, &mut ours) };
     }
 }

@@ -5,14 +5,16 @@ pub struct KeepErrno(i32);
 
 impl KeepErrno {
     pub fn new() -> Self {
-        // SAFETY: the address of this thread's errno is always valid.
+        // SAFETY: the C library gives the address of this thread's errno, which is valid while the
+        // thread lives.
         KeepErrno(unsafe { *libc::__errno_location() })
     }
 }
 
 impl Drop for KeepErrno {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: the C library gives the address of this thread's errno, which is valid while the
+        // thread lives.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }

@@ -45,7 +45,8 @@ static FREE: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 #[repr(align(65536))]
 struct Kept(UnsafeCell<[u8; KEPT_BYTES]>);
 
-// SAFETY: parts of it are handed out once each.
+// SAFETY: `kept` hands out each part once, by an exchange of KEPT_USED. So no two threads have the
+// same part.
 unsafe impl Sync for Kept {}
 
 static KEPT: Kept = Kept(UnsafeCell::new([0; KEPT_BYTES]));
@@ -102,7 +103,7 @@ fn ran_short() {
     }
     // After `SHORT`: either this sees a function, or `when_refused` sees that it is to call it. Both may.
     for close in CLOSE.iter().map(|place| place.load(SeqCst)).filter(|close| !close.is_null()) {
-        // SAFETY: `when_refused` stores nothing but functions of this type.
+        // SAFETY: only `when_refused` stores to CLOSE, and it stores functions of this type.
         unsafe { std::mem::transmute::<*mut (), fn()>(close)() };
     }
 }
@@ -119,11 +120,12 @@ fn keep_spare(longest: usize) {
     if spare.is_null() {
         return ran_short();
     }
-    // SAFETY: the first word of a mapping that nobody else knows.
+    // SAFETY: `map` made this mapping of at least a word just now, and no other thread knows it.
     unsafe { spare.cast::<usize>().write(bytes) };
     let old = SPARE.swap(spare as usize, AcqRel);
     if old != 0 {
-        // SAFETY: taken out of its place, so nobody has it.
+        // SAFETY: the swap took the mapping out of SPARE, so this thread alone has it. Its first
+        // word says its length.
         unsafe { unmap(old as *mut u8, (old as *const usize).read()) };
     }
 }
@@ -135,7 +137,8 @@ fn kept(bytes: usize) -> *mut u8 {
     // A long block would leave nothing for the many short ones.
     while bytes <= KEPT_BYTES / 2 && used + bytes <= KEPT_BYTES {
         match KEPT_USED.compare_exchange_weak(used, used + bytes, AcqRel, Relaxed) {
-            // SAFETY: inside of it, and nobody else's.
+            // SAFETY: the exchange gave `used..used + bytes` to this thread alone, and the
+            // condition keeps that within KEPT.
             Ok(_) => return unsafe { KEPT.0.get().cast::<u8>().add(used) },
             Err(now) => used = now,
         }
@@ -144,7 +147,8 @@ fn kept(bytes: usize) -> *mut u8 {
     if spare == 0 {
         return null_mut();
     }
-    // SAFETY: a mapping with its length in the first word, taken out of its place.
+    // SAFETY: the swap took the mapping out of SPARE, so this thread alone has it. Its first word
+    // says its length, and the rest that is put back begins within it.
     unsafe {
         let len = (spare as *const usize).read();
         (spare as *mut usize).write(0);
@@ -175,7 +179,8 @@ fn class_of(layout: Layout) -> Option<usize> {
 
 fn map(bytes: usize) -> *mut u8 {
     let _errno = KeepErrno::new();
-    // SAFETY: a new anonymous mapping.
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
+    // touched.
     let at = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
@@ -189,7 +194,8 @@ fn map(bytes: usize) -> *mut u8 {
 /// A mapping of `map`, or the end of one, that nobody refers to.
 unsafe fn unmap(at: *mut u8, bytes: usize) {
     let _errno = KeepErrno::new();
-    // SAFETY: as the caller promises.
+    // SAFETY: our caller vouches that this is a mapping of `map`, or the end of one, to which no
+    // one refers.
     unsafe { libc::munmap(at.cast(), bytes) };
 }
 
@@ -198,7 +204,8 @@ unsafe fn unmap(at: *mut u8, bytes: usize) {
 /// # Safety
 /// `block` is the address of a block of a slab.
 unsafe fn link<'a>(block: u64) -> &'a AtomicU64 {
-    // SAFETY: as the caller promises; blocks are aligned to 16 bytes and slabs are never unmapped.
+    // SAFETY: our caller vouches for a block of a slab. Blocks are aligned to 16 bytes, and slabs
+    // are never unmapped.
     unsafe { &*(block as *const AtomicU64) }
 }
 
@@ -206,8 +213,8 @@ fn take(class: usize) -> *mut u8 {
     let head = &FREE[class];
     let mut seen = head.load(Acquire);
     while seen & ADDRESS != 0 {
-        // SAFETY: addresses in a head are those of blocks. If another thread takes it meanwhile, what
-        // is read here is discarded with the exchange.
+        // SAFETY: heads hold addresses of blocks only. If another thread takes this one meanwhile,
+        // the exchange fails and what was read is dropped.
         let next = unsafe { link(seen & ADDRESS) }.load(Relaxed) & ADDRESS;
         let wanted = next | (seen & !ADDRESS).wrapping_add(ADDRESS + 1);
         match head.compare_exchange_weak(seen, wanted, AcqRel, Acquire) {
@@ -223,7 +230,7 @@ fn put(class: usize, first: u64, last: u64) {
     let head = &FREE[class];
     let mut seen = head.load(Relaxed);
     loop {
-        // SAFETY: `last` is a block that nobody else knows.
+        // SAFETY: `last` is a block that our caller is giving back, so no other thread uses it.
         unsafe { link(last) }.store(seen & ADDRESS, Relaxed);
         let wanted = first | (seen & !ADDRESS).wrapping_add(ADDRESS + 1);
         match head.compare_exchange_weak(seen, wanted, AcqRel, Relaxed) {
@@ -244,7 +251,8 @@ fn carve(class: usize) -> *mut u8 {
     let (start, len) = (slab as u64, SLAB / block);
     if len > 1 {
         for index in 1..len - 1 {
-            // SAFETY: blocks of the slab just made.
+            // SAFETY: the index is below `len`, so this is a block of the slab that was just
+            // mapped.
             unsafe { link(start + (index * block) as u64) }.store(start + ((index + 1) * block) as u64, Relaxed);
         }
         put(class, start + block as u64, start + ((len - 1) * block) as u64);
@@ -252,8 +260,9 @@ fn carve(class: usize) -> *mut u8 {
     slab
 }
 
-// SAFETY: blocks are as large and as aligned as their class, which is at least what the layout asks
-// (mappings are page-aligned; a larger alignment is refused), and are given out once until they come back.
+// SAFETY: a block is as large and as aligned as its class, which is at least what the layout asks.
+// Mappings are page-aligned, and a larger alignment is refused. The lists give each block to one
+// owner until it comes back.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
@@ -267,13 +276,16 @@ unsafe impl GlobalAlloc for Heap {
         match class_of(layout) {
             Some(class) => put(class, block as u64, block as u64),
             None if is_kept(block) => {}
-            // SAFETY: a mapping of this size, made by `alloc`.
+            // SAFETY: our caller gives back what `alloc` gave for this layout. For such a layout
+            // that is a mapping of this length.
             None => unsafe { unmap(block, layout.size().next_multiple_of(PAGE)) },
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as for `alloc`; a block of a class may have been used, a mapping is zeroes.
+        // SAFETY: our caller keeps `alloc`'s contract. The block has at least `layout.size()`
+        // bytes. Only blocks of a class may have been used before: new mappings and KEPT are
+        // zeroes.
         unsafe {
             let block = self.alloc(layout);
             if !block.is_null() && class_of(layout).is_some() {
@@ -307,7 +319,7 @@ mod tests {
         for bytes in [PAGE, longest, 3 * PAGE] {
             let at = kept(bytes);
             assert!(!at.is_null(), "{bytes} bytes");
-            // SAFETY: handed out just now.
+            // SAFETY: `kept` has just given these `bytes` bytes to this test alone.
             let block = unsafe { std::slice::from_raw_parts_mut(at, bytes) };
             assert!(block.iter().all(|&byte| byte == 0));
             block.fill(1);

@@ -14,17 +14,18 @@ const PTHREAD_MUTEX_ROBUST: libc::c_int = 1;
 /// What a thread holds until it ends. The mutex stays where it is.
 pub struct Life(Box<UnsafeCell<libc::pthread_mutex_t>>);
 
-// SAFETY: a mutex is made to be used by many threads, by reference.
+// SAFETY: pthread mutexes are made for use by many threads, and the Box keeps the mutex at one
+// address.
 unsafe impl Send for Life {}
-// SAFETY: as above.
+// SAFETY: all access goes through the pthread functions, which several threads may call at once.
 unsafe impl Sync for Life {}
 
 impl Default for Life {
     fn default() -> Self {
         let life = Self(Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
         let mut robust = MaybeUninit::uninit();
-        // SAFETY: the attributes are made before they are used; nobody else knows the mutex yet. None of these can
-        // fail with glibc (since 2.12).
+        // SAFETY: each call gets attributes that the one before has set up. No other thread knows
+        // the mutex yet. None of these calls can fail with glibc (since 2.12).
         unsafe {
             libc::pthread_mutexattr_init(robust.as_mut_ptr());
             libc::pthread_mutexattr_setrobust(robust.as_mut_ptr(), PTHREAD_MUTEX_ROBUST);
@@ -41,11 +42,12 @@ pub struct Held<'a>(&'a Life);
 impl Life {
     /// Takes hold of it, unless a thread has it that lives: it is held for a few instructions otherwise.
     pub fn hold(&self) -> Option<Held<'_>> {
-        // SAFETY: the mutex lives as long as this.
+        // SAFETY: `default` has initialised the mutex, and it stays at its address while `self`
+        // lives.
         match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
             0 => Some(Held(self)),
             libc::EOWNERDEAD => {
-                // SAFETY: held by this thread now.
+                // SAFETY: EOWNERDEAD means that this thread holds the mutex now.
                 unsafe { libc::pthread_mutex_consistent(self.0.get()) };
                 Some(Held(self))
             }
@@ -63,7 +65,8 @@ impl Held<'static> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // SAFETY: held by this thread.
+        // SAFETY: a Held exists only while the mutex is held. If another thread dropped it, the
+        // mutex, being robust, would answer EPERM and stay held.
         unsafe { libc::pthread_mutex_unlock(self.0.0.get()) };
     }
 }

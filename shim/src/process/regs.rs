@@ -20,7 +20,7 @@ impl Regs {
     #[inline(always)]
     pub fn of_caller() -> Regs {
         let (fp, sp): (u64, u64);
-        // SAFETY: reads two registers.
+        // SAFETY: the instructions read two registers and write only the two that are named.
         unsafe {
             std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp, options(nomem, nostack, preserves_flags))
         };
@@ -28,8 +28,8 @@ impl Regs {
         if fp.wrapping_sub(sp) > 1 << 20 || fp & 7 != 0 {
             return Regs::default();
         }
-        // SAFETY: between sp and the frame's end as far as the check can tell; with frame pointers
-        // on, the saved frame pointer and the return address are there.
+        // SAFETY: with frame pointers on, the saved frame pointer and the return address lie at
+        // `fp`. The check above has refused what is not aligned, or not within 1 MiB above `sp`.
         unsafe { Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) } }
     }
 
@@ -38,7 +38,8 @@ impl Regs {
     #[inline(always)]
     pub fn of_caller() -> Regs {
         let fp: u64;
-        // SAFETY: reads a register; the ABI keeps x29 pointing to a frame record.
+        // SAFETY: the instruction reads one register. The ABI keeps x29 at a frame record of two
+        // words, the saved frame pointer and the return address.
         unsafe {
             std::arch::asm!("mov {}, x29", out(reg) fp, options(nomem, nostack, preserves_flags));
             Regs { pc: *((fp + 8) as *const u64), sp: fp + 16, fp: *(fp as *const u64) }

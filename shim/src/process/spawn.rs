@@ -14,7 +14,8 @@ const PAGE: usize = 64 << 10;
 pub fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
     type Work = Box<dyn FnOnce() + Send>;
     extern "C" fn run(work: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: a name of this thread alone, and the box that `spawn` gave away.
+        // SAFETY: prctl reads a literal that ends in NUL. `work` is the box that `spawn` turned
+        // into a pointer for this thread alone.
         let work = unsafe {
             libc::prctl(libc::PR_SET_NAME, c"gpumem".as_ptr());
             Box::from_raw(work.cast::<Work>())
@@ -30,7 +31,8 @@ pub fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
     // Where threads have their thread-local storage on their stacks, a program's may be larger than any stack of ours.
     let stack = stack + elf::thread_storage();
     // A new thread inherits the signal mask.
-    // SAFETY: fills in what is passed on, sets this thread's mask and puts it back.
+    // SAFETY: all structs are locals for which zeroes are valid, and the C library fills them in.
+    // `run` has the type that is asked for. If no thread began, the box has no other owner.
     unsafe {
         let (mut all, mut before, mut how) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
         let mut thread = std::mem::zeroed();

@@ -24,7 +24,8 @@ pub fn with_room<F: FnOnce() -> R, R>(f: F) -> Option<R> {
     let stack = Stack::new()?;
     let _waiting = Waiting::new();
     let mut work = Work { f: Some(f), result: None };
-    // SAFETY: the stack is ours alone, and `work` outlives the call.
+    // SAFETY: `top` is the aligned end of a new mapping that this thread alone uses. `run` does not
+    // unwind: a panic in an `extern "C"` function aborts. `work` is a local that outlives the call.
     unsafe { call_on(stack.top(), run::<F, R>, (&raw mut work).cast()) };
     match work.result {
         Some(result) => Some(result),
@@ -39,7 +40,7 @@ struct Work<F, R> {
 }
 
 extern "C" fn run<F: FnOnce() -> R, R>(work: *mut c_void) {
-    // SAFETY: `with_room` passes its own, and waits.
+    // SAFETY: `with_room` passes its own Work of this type, and waits until this returns.
     let work = unsafe { &mut *work.cast::<Work<F, R>>() };
     work.result = work.f.take().map(|f| f());
 }
@@ -52,7 +53,8 @@ extern "C" fn run<F: FnOnce() -> R, R>(work: *mut c_void) {
 unsafe fn call_on(top: usize, run: extern "C" fn(*mut c_void), data: *mut c_void) {
     // The old stack pointer is kept in a register that calls preserve. A walk of the stack goes on through the
     // frame pointer.
-    // SAFETY: as the caller promises; all that a call may change is named.
+    // SAFETY: our caller vouches for the stack at `top`. Every register that a call may change is
+    // named, and the old stack pointer comes back from a preserved one.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
@@ -67,7 +69,8 @@ unsafe fn call_on(top: usize, run: extern "C" fn(*mut c_void), data: *mut c_void
             clobber_abi("C"),
         );
     }
-    // SAFETY: as above.
+    // SAFETY: our caller vouches for the stack at `top`. Every register that a call may change is
+    // named, and the old stack pointer comes back from a preserved one.
     #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!(
@@ -90,7 +93,8 @@ struct Stack(*mut c_void);
 impl Stack {
     fn new() -> Option<Self> {
         let _errno = KeepErrno::new();
-        // SAFETY: a new anonymous mapping, and a part of it made untouchable.
+        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The guard that is
+        // made untouchable is the beginning of this mapping.
         unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
@@ -111,7 +115,8 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         let _errno = KeepErrno::new();
-        // SAFETY: the mapping that `new` made; nothing runs on it any more.
+        // SAFETY: `new` made this mapping with this length. `with_room` drops it after the call on
+        // it has returned.
         unsafe { libc::munmap(self.0, GUARD + BYTES) };
     }
 }
@@ -121,7 +126,8 @@ struct Waiting(Option<libc::sigset_t>);
 
 impl Waiting {
     fn new() -> Self {
-        // SAFETY: fills two sets, and sets this thread's mask.
+        // SAFETY: both sets are locals for which zeroes are valid, and the C library fills them in.
+        // The mask is this thread's alone.
         unsafe {
             let (mut wait, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&mut wait);
@@ -136,7 +142,8 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // SAFETY: puts back what was found.
+            // SAFETY: `before` is the mask that `new` found on this thread. The third argument may
+            // be null.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, null_mut()) };
         }
     }

@@ -40,7 +40,8 @@ pub struct Local {
 /// A place for a reference that only the room it belongs to puts in and takes out.
 pub struct Slot(Cell<*const c_void>);
 
-// SAFETY: a thread's slots are its own; the one that is shared (`Tags::innermost`) is never set.
+// SAFETY: a thread reaches its own slots only, through `local`. The constant that stands for no
+// slot (`Tags::innermost`) is shared, but never set.
 unsafe impl Sync for Slot {}
 
 impl Slot {
@@ -54,7 +55,8 @@ impl Slot {
     /// `T` is the type of all that is ever put in.
     #[inline(always)]
     pub unsafe fn get<T>(&self) -> Option<&'static T> {
-        // SAFETY: what `set` was given, which lives for ever.
+        // SAFETY: `set` takes references that live for ever, and null stands for none. Our caller
+        // vouches that `T` is the type that was put in.
         unsafe { self.0.get().cast::<T>().as_ref() }
     }
 
@@ -97,7 +99,7 @@ thread_state!(
 /// Runs `f` with the state of the calling thread.
 #[inline(always)]
 pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
-    // SAFETY: the reference ends with `f`.
+    // SAFETY: `f` gets the reference for its own call only: its lifetime is that of the argument.
     f(unsafe { state() })
 }
 
@@ -112,13 +114,13 @@ pub fn tid(new: impl FnOnce(u32)) -> u32 {
 
 /// The thread's number with the kernel. (The C library has a function for it since 2.30 alone.)
 pub fn os_id() -> libc::pid_t {
-    // SAFETY: a plain query.
+    // SAFETY: gettid takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
 /// Whether the kernel has a thread of this process still.
 pub fn is_known(tid: u32) -> bool {
-    // SAFETY: signal 0 is sent to nobody.
+    // SAFETY: tgkill takes numbers, and signal 0 is sent to no thread.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
 }
 

@@ -34,7 +34,9 @@ macro_rules! thread_state {
             #[inline(always)]
             pub(super) fn get() -> *const super::Of {
                 let known: *const super::Of;
-                // SAFETY: reads eight bytes of this thread's static storage, which is laid out above.
+                // SAFETY: the symbol names eight bytes of every thread's static storage, which the
+                // directives above lay out and zero. The instructions change only the register that
+                // is named.
                 unsafe {
                     asm!(
                         concat!("mov {at}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
@@ -50,7 +52,8 @@ macro_rules! thread_state {
             #[inline(never)]
             fn first() -> *const super::Of {
                 let state = super::STATE.with(std::ptr::from_ref);
-                // SAFETY: writes the eight bytes that `get` reads.
+                // SAFETY: the symbol names the eight bytes of this thread's storage that `get`
+                // reads. Only this thread has them, and the other registers stay as they are.
                 unsafe {
                     asm!(
                         concat!("mov {at}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
@@ -77,7 +80,8 @@ macro_rules! thread_state {
             let state = place::get();
             #[cfg(not(target_arch = "x86_64"))]
             let state = STATE.with(std::ptr::from_ref);
-            // SAFETY: the state has no destructor: it is there until its thread is gone.
+            // SAFETY: the state is a `const` thread-local without a destructor, so it is there
+            // until its thread is gone. Our caller keeps the reference no longer than that.
             unsafe { &*state }
         }
     };

@@ -87,7 +87,8 @@ fn read_rule(fde: u64, address: u64) -> Option<Rule> {
     };
     put(&mut buffer[cie_len..cie_len + 4], fde_len - 4);
     put(&mut buffer[cie_len + 4..cie_len + 8], cie_len + 4);
-    // SAFETY: both parts were written in full.
+    // SAFETY: the lines above have written the first `cie_len + fde_len` bytes of `buffer`, which
+    // has room for them.
     let section = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), cie_len + fde_len) };
 
     let mut frames = EhFrame::new(section, LittleEndian);

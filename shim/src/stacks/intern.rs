@@ -23,9 +23,9 @@ pub struct Interner {
     adding: AtomicI32,
 }
 
-// SAFETY: the entries are atomics in a mapping that lives as long as the interner.
+// SAFETY: the entries belong to no thread. Their mapping lives as long as the interner.
 unsafe impl Send for Interner {}
-// SAFETY: as above.
+// SAFETY: the entries are atomics, which many threads may use at once.
 unsafe impl Sync for Interner {}
 
 impl Interner {
@@ -35,7 +35,8 @@ impl Interner {
     pub fn new(capacity: u32) -> Option<Interner> {
         // At most half full, so that searches are short.
         let slots = (u64::from(capacity.max(8)) * 2).next_power_of_two();
-        // SAFETY: a new anonymous mapping; zeroes are free entries.
+        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Zeroes are free
+        // entries.
         let entries = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -77,7 +78,8 @@ impl Interner {
 
     #[inline(always)]
     fn entry(&self, index: u64) -> &Entry {
-        // SAFETY: the mapping has `mask + 1` entries.
+        // SAFETY: the mapping has `mask + 1` entries, and the index is masked by that. It lives as
+        // long as `self`.
         unsafe { &*self.entries.add((index & self.mask) as usize) }
     }
 
@@ -140,7 +142,8 @@ impl Interner {
 impl Drop for Interner {
     fn drop(&mut self) {
         let bytes = (self.mask as usize + 1) * size_of::<Entry>();
-        // SAFETY: the mapping made in `new`, which nobody can borrow any more.
+        // SAFETY: `new` made this mapping with this length. The interner is being dropped, so
+        // nothing borrows from it any more.
         unsafe { libc::munmap(self.entries.cast_mut().cast(), bytes) };
     }
 }

@@ -94,7 +94,8 @@ impl Memo {
             return None;
         }
         for next in rest {
-            // SAFETY: both words lie in the part that the walk read, which is within the thread's own stack.
+            // SAFETY: the last walk read both words. All that it read lies within the bounds of this
+            // thread's stack that our caller passes, as was checked above. So both are mapped.
             let same = unsafe {
                 (next.at.sp.wrapping_sub(8) as *const u64).read_unaligned() == next.at.pc
                     && (step.fp_at == 0 || (step.fp_at as *const u64).read_unaligned() == next.at.fp)
@@ -222,7 +223,7 @@ impl Inner {
 
     #[inline(always)]
     fn steps(&self) -> &[Step] {
-        // SAFETY: `push` wrote the first `len`.
+        // SAFETY: `push` has initialised the first `len` elements and keeps `len` within the array.
         unsafe { std::slice::from_raw_parts(self.steps.as_ptr().cast(), self.len) }
     }
 

@@ -18,7 +18,7 @@ const ROOM: u64 = if cfg!(debug_assertions) { 48 << 10 } else { 28 << 10 };
 pub(super) fn has_room_below() -> bool {
     let here = 0_u8;
     let here = &raw const here as u64;
-    // SAFETY: a plain query.
+    // SAFETY: getpid takes no arguments and cannot fail.
     if threads::os_id() == unsafe { libc::getpid() }
         && let Some((end, most)) = main_stack()
         && here <= end
@@ -33,7 +33,9 @@ pub(super) fn has_room_below() -> bool {
 /// Where the main thread's stack ends, and how many bytes long the kernel lets it become at the moment.
 #[cfg(target_arch = "x86_64")]
 fn main_stack() -> Option<(u64, u64)> {
-    // SAFETY: plain queries; the kernel put the program's name at the upper end of the stack, and a word above it.
+    // SAFETY: getauxval takes a number, and `limit` takes the one rlimit that is written. The
+    // kernel put the program's name at the upper end of the stack and a word above it, which stay
+    // mapped.
     unsafe {
         let name = libc::getauxval(libc::AT_EXECFN);
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -52,13 +54,15 @@ fn main_stack() -> Option<(u64, u64)> {
 pub(super) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: to.len() };
-    // SAFETY: `local` is ours to write; the kernel checks `remote`.
+    // SAFETY: `local` describes `to`, which is borrowed mutably. The kernel checks `remote`, and
+    // answers with an error for what is not mapped.
     let mut read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     if read < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
         read = read_proc_mem(address, to);
     }
     let read = usize::try_from(read).unwrap_or(0).min(to.len());
-    // SAFETY: the kernel wrote the first `read` bytes.
+    // SAFETY: the kernel has written the first `read` bytes, and `read` is at most the length of
+    // `to`.
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
 }
 
@@ -66,7 +70,8 @@ pub(super) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8]
 fn read_proc_mem(address: u64, to: &mut [MaybeUninit<u8>]) -> isize {
     let Ok(offset) = libc::off64_t::try_from(address) else { return -1 };
     let _uncancelled = Uncancelled::new();
-    // SAFETY: plain system calls on a path and a buffer that are valid.
+    // SAFETY: the path is a literal that ends in NUL. `to` is borrowed mutably and its length is
+    // passed. The descriptor is closed by this block alone.
     unsafe {
         let file = libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {
@@ -81,12 +86,13 @@ fn read_proc_mem(address: u64, to: &mut [MaybeUninit<u8>]) -> isize {
 /// A number or a small struct of numbers at `address`.
 pub(super) fn read_value<T: Plain>(address: u64) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: the bytes of `value`, not yet initialised.
+    // SAFETY: `value` has as many bytes as a `T`. They are written as MaybeUninit, so none need be
+    // initialised.
     let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>()) };
     if read_memory(address, bytes).len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: all bytes were written, and any bytes are a valid `Plain`.
+    // SAFETY: `read_memory` has written every byte of `value`, and any bytes are a valid `Plain`.
     Some(unsafe { value.assume_init() })
 }
 
@@ -95,11 +101,11 @@ pub(super) fn read_value<T: Plain>(address: u64) -> Option<T> {
 /// # Safety
 /// That is what an implementor promises.
 pub(super) unsafe trait Plain: Copy {}
-// SAFETY: integers and arrays of them have neither padding nor invalid values.
+// SAFETY: a u32 has no padding, and any bytes are a value.
 unsafe impl Plain for u32 {}
-// SAFETY: as above.
+// SAFETY: a u64 has no padding, and any bytes are a value.
 unsafe impl Plain for u64 {}
-// SAFETY: as above.
+// SAFETY: an array of bytes has no padding, and any bytes are a value.
 unsafe impl<const N: usize> Plain for [u8; N] {}
 
 const PAGE: u64 = 4096;
@@ -156,7 +162,7 @@ impl KnownStack {
 }
 
 fn stack_top() -> u64 {
-    // SAFETY: plain queries.
+    // SAFETY: getpid, pthread_self and getauxval follow no pointer and change nothing.
     let (main, own, above_main) =
         unsafe { (libc::getpid() == threads::os_id(), libc::pthread_self() as u64, libc::getauxval(libc::AT_RANDOM)) };
     (if main { above_main } else { own }) & !7
@@ -175,7 +181,8 @@ fn readable(mut from: u64, to: u64) -> bool {
             from += PAGE;
         }
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: pages };
-        // SAFETY: `local` is ours to write; the kernel checks `remote`.
+        // SAFETY: `local` describes `bytes`, which has room for a byte of each page. The kernel
+        // checks `remote`, and answers with an error for what is not mapped.
         let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), pages as u64, 0) };
         if read != pages as isize {
             return false;
@@ -210,7 +217,8 @@ impl StackReader {
     #[inline(always)]
     pub fn word(&mut self, address: u64) -> Option<u64> {
         if address.wrapping_sub(self.low) < self.span {
-            // SAFETY: all eight bytes are within the stack that is known to be mapped.
+            // SAFETY: the address lies between `low` and `low + span`, where a whole word fits.
+            // That part of the stack is known to be mapped, and belongs to this thread.
             return Some(unsafe { (address as *const u64).read_unaligned() });
         }
         self.word_elsewhere(address)
@@ -224,17 +232,18 @@ impl StackReader {
         }
         let index = (address.wrapping_sub(self.copied_from) / 8) as usize;
         if index < self.copied {
-            // SAFETY: the first `copied` words were written.
+            // SAFETY: `index` is below `copied`, and `read_memory` has written so many words.
             return Some(unsafe { self.copy[index].assume_init() });
         }
         let _errno = KeepErrno::new();
-        // SAFETY: the bytes of `copy`, whose words need no initialisation.
+        // SAFETY: `copy` has COPY_WORDS words. They are written as MaybeUninit, so none need be
+        // initialised.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.copy.as_mut_ptr().cast(), COPY_WORDS * 8) };
         // Aligned, so that neighbours on both sides come along; all of it is in one page.
         self.copied_from = address & !(COPY_WORDS as u64 * 8 - 1);
         self.copied = read_memory(self.copied_from, bytes).len() / 8;
         let index = ((address - self.copied_from) / 8) as usize;
-        // SAFETY: as above.
+        // SAFETY: `index` is below `copied`, and `read_memory` has written so many words.
         (index < self.copied).then(|| unsafe { self.copy[index].assume_init() })
     }
 }
@@ -256,7 +265,7 @@ mod tests {
         let value = 0x1122_3344_u32.to_ne_bytes();
         let mut read = [MaybeUninit::new(0); 4];
         assert_eq!(read_proc_mem(value.as_ptr() as u64, &mut read), 4);
-        // SAFETY: initialised.
+        // SAFETY: all four bytes were initialised where `read` was made.
         assert_eq!(read.map(|byte| unsafe { byte.assume_init() }), value);
         assert!(read_proc_mem(8, &mut read) < 0);
     }
@@ -270,15 +279,17 @@ mod tests {
         const OWN: u64 = 1 << 10;
         const PAINT: u64 = 0xa5a5_a5a5_a5a5_a5a5;
         let sp: u64;
-        // SAFETY: reads a register.
+        // SAFETY: the instruction reads one register and writes only the one that is named.
         unsafe { std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
         let words = (sp - PAINTED..sp - OWN).step_by(8);
         for word in words.clone() {
-            // SAFETY: below every frame, and within a stack that is much longer.
+            // SAFETY: the words lie below every frame that is in use, and the test's stack is much
+            // longer than PAINTED.
             unsafe { (word as *mut u64).write_volatile(PAINT) };
         }
         f();
-        // SAFETY: as above.
+        // SAFETY: the words lie below every frame that is in use, and the test's stack is much
+        // longer than PAINTED.
         let deepest = words.into_iter().find(|word| unsafe { (*word as *const u64).read_volatile() } != PAINT);
         sp - deepest.unwrap_or(sp - OWN)
     }
@@ -303,7 +314,8 @@ mod tests {
 
     #[test]
     fn words_at_the_end_of_a_mapping_are_read_in_part() {
-        // SAFETY: a mapping of two pages of which the second is taken away.
+        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. The second of these
+        // two pages is taken away, and only the first is written.
         let page = unsafe {
             let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             let page = libc::mmap(std::ptr::null_mut(), 8192, access, flags, -1, 0);
@@ -318,7 +330,7 @@ mod tests {
         assert_eq!((reader.word(page + 4089), reader.word(page + 4096)), (None, None));
         let mut known = StackReader::new((page, page + 4096));
         assert_eq!((known.word(page + 4088), known.word(page + 4096), known.word(page + 4092)), (Some(77), None, None));
-        // SAFETY: mapped above.
+        // SAFETY: the first page was mapped above and no one uses it any more.
         unsafe { libc::munmap(page as *mut _, 4096) };
     }
 

@@ -105,7 +105,8 @@ impl Thread {
                 return None;
             }
             let _walking = Walking(&self.walking);
-            // SAFETY: `walking` is set: nobody else has it.
+            // SAFETY: the memo is reached only while `walking` is set, and this call has set it. So
+            // there is no other reference.
             let memo = unsafe { &*self.memo.get() };
             memo.number(rules::generation(), regs, owner, self.stack.known())
         }
@@ -120,7 +121,7 @@ impl Thread {
 /// As [`Thread::number`], of the calling thread.
 #[inline(always)]
 pub fn number(regs: Regs, owner: usize) -> Option<(u32, bool)> {
-    // SAFETY: the reference ends with the call.
+    // SAFETY: the reference ends with this call and stays on this thread.
     unsafe { state() }.number(regs, owner)
 }
 
@@ -129,11 +130,12 @@ pub fn number(regs: Regs, owner: usize) -> Option<(u32, bool)> {
 pub fn name(regs: Regs, frames: &[u64], cut: bool, owner: usize, number: u32) {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: the reference ends with this block.
+        // SAFETY: the reference ends with this block and stays on this thread.
         let thread = unsafe { state() };
         if !thread.walking.replace(true) {
             let _walking = Walking(&thread.walking);
-            // SAFETY: as in `number`.
+            // SAFETY: the memo is reached only while `walking` is set, and this call has set it. So
+            // there is no other reference.
             let memo = unsafe { &mut *thread.memo.get() };
             memo.name(rules::generation(), regs, frames, cut, owner, number);
         }
@@ -154,7 +156,7 @@ const HIGHEST_CODE: u64 = 1 << 47;
 /// signal handler) finds nothing. Leaves errno alone.
 #[inline]
 pub fn walk(regs: Regs, frames: &mut [u64]) -> Walk {
-    // SAFETY: the reference ends with the walk.
+    // SAFETY: the reference ends with this walk and stays on this thread.
     let thread = unsafe { state() };
     if thread.walking.replace(true) {
         return Walk::default();
@@ -203,7 +205,8 @@ fn walk_frames(
     mut at: Regs,
     frames: &mut [u64],
 ) -> (Walk, End) {
-    // SAFETY: `walking` is set by our caller's caller: nobody else has it.
+    // SAFETY: the memo is reached only while `walking` is set, and `walk` has set it for this call.
+    // So there is no other reference.
     let memo = unsafe { &mut *thread.memo.get() };
     let mut met = memo.begin(generation);
     let mut inner = Inner::new();

@@ -38,7 +38,8 @@ pub struct Module {
 impl Module {
     /// Absolute path of the file; empty if the object has none (vDSO: its name).
     pub fn path(&self) -> &[u8] {
-        // SAFETY: points into the snapshot's mapping, which outlives every reader of the module.
+        // SAFETY: the path points into the snapshot's mapping, with this length. The mapping
+        // outlives every reader of the module.
         unsafe { std::slice::from_raw_parts(self.path, self.path_len as usize) }
     }
 
@@ -64,7 +65,8 @@ struct Snapshot {
 
 impl Snapshot {
     fn modules(&self) -> &[Module] {
-        // SAFETY: `len` modules were written behind the header before it was published.
+        // SAFETY: `take` wrote `len` modules behind the header before anyone could see the
+        // snapshot.
         unsafe { std::slice::from_raw_parts((self as *const Snapshot).add(1).cast(), self.len) }
     }
 }
@@ -87,7 +89,8 @@ impl Modules {
     }
 
     fn snapshot(&self) -> Option<&Snapshot> {
-        // SAFETY: published snapshots are complete, and stay mapped while READERS counts us.
+        // SAFETY: null, or a snapshot that was complete when it was published. It stays mapped
+        // while READERS counts us.
         unsafe { self.snapshot.as_ref() }
     }
 
@@ -132,7 +135,7 @@ pub fn refresh() -> Modules {
         }
         let _errno = KeepErrno::new();
         let Some(new) = take(&known) else { break };
-        // SAFETY: `take` returned a complete snapshot that nobody else knows yet.
+        // SAFETY: `take` returned a complete snapshot that no other thread knows yet.
         let unloaded = known.snapshot().is_some_and(|old| old.subs != unsafe { (*new).subs });
         let old = known.snapshot.cast_mut();
         if CURRENT.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
@@ -173,19 +176,22 @@ fn retire(old: *mut Snapshot) {
 }
 
 fn unmap(snapshot: *mut Snapshot) {
-    // SAFETY: nobody else has the pointer any more; it is the start of a mapping of `bytes`.
+    // SAFETY: our caller has taken the pointer out of every place, and no reader is left. It is the
+    // start of a mapping of `bytes` bytes.
     unsafe { libc::munmap(snapshot.cast(), (*snapshot).bytes) };
 }
 
 /// What dl_iterate_phdr counts: objects ever loaded, and ever unloaded.
 fn load_counts() -> (u64, u64) {
     extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid info; `to` is the pair below.
+        // SAFETY: the loader passes an `info` that is valid for this call, and the `to` that is
+        // given below: a pair of u64.
         unsafe { *to.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
         1
     }
     let mut counts = (0, 0);
-    // SAFETY: the callback fits, and only writes to `counts`.
+    // SAFETY: `first` has the type that the loader asks for. `counts` is a local that outlives the
+    // call.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut counts).cast()) };
     counts
 }
@@ -214,7 +220,8 @@ fn take(known: &Modules) -> Option<*mut Snapshot> {
     for _ in 0..8 {
         let table = size_of::<Snapshot>() + capacity * size_of::<Module>();
         let bytes = table + capacity * 160 + 4 * libc::PATH_MAX as usize;
-        // SAFETY: a new anonymous mapping.
+        // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping
+        // is touched.
         let at = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
@@ -224,11 +231,12 @@ fn take(known: &Modules) -> Option<*mut Snapshot> {
         }
         let snapshot = at.cast::<Snapshot>();
         let mut filler = Filler {
-            // SAFETY: header, then `capacity` modules, then text: all inside the mapping.
+            // SAFETY: the mapping has room for the header, then `capacity` modules, then the text.
             modules: unsafe { snapshot.add(1).cast() },
             capacity,
             len: 0,
-            // SAFETY: as above.
+            // SAFETY: `table` is the length of header and modules, so the text begins inside the
+            // mapping.
             text: unsafe { at.cast::<u8>().add(table) },
             text_room: bytes - table,
             adds: 0,
@@ -240,23 +248,25 @@ fn take(known: &Modules) -> Option<*mut Snapshot> {
         };
         filler.exe = filler.link(c"/proc/self/exe");
         filler.cwd = filler.link(c"/proc/self/cwd");
-        // SAFETY: the callback fits; `filler` outlives the call.
+        // SAFETY: `add` has the type that the loader asks for. `filler` is a local that outlives
+        // the call, and no one else borrows it meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut filler).cast()) };
         if filler.overflow {
-            // SAFETY: the mapping made above.
+            // SAFETY: the mapping was made above with this length, and is not published.
             unsafe { libc::munmap(at, bytes) };
             capacity = (filler.seen + 64).max(capacity * 2);
             continue;
         }
         let Filler { adds, subs, len, modules, .. } = filler;
-        // SAFETY: `add` wrote `len` modules.
+        // SAFETY: `add` has written `len` modules there, and no other reference to them is alive.
         let list = unsafe { std::slice::from_raw_parts_mut(modules, len) };
         list.sort_unstable_by_key(|module| module.start);
         for module in list {
             complete(module, known, subs);
         }
         let generation = known.generation() + 1;
-        // SAFETY: the mapping is large enough and aligned.
+        // SAFETY: the mapping begins with room for a Snapshot and is page-aligned. No other thread
+        // knows it yet.
         unsafe { snapshot.write(Snapshot { bytes, generation, adds, subs, len }) };
         return Some(snapshot);
     }
@@ -302,7 +312,8 @@ fn read_build_id(module: &mut Module) {
 }
 
 extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid info for the time of the call; `to` is the Filler of `take`.
+    // SAFETY: the loader passes an `info` that is valid for this call, and the `to` that `take`
+    // gave it: the only pointer to the Filler.
     let (info, filler) = unsafe { (&*info, &mut *to.cast::<Filler>()) };
     filler.add(info);
     0
@@ -315,7 +326,8 @@ impl Filler {
         if info.dlpi_phdr.is_null() {
             return;
         }
-        // SAFETY: the loader says so.
+        // SAFETY: the loader's `dlpi_phdr` points to `dlpi_phnum` headers, which stay mapped while
+        // it holds its lock.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let (mut start, mut end) = (u64::MAX, 0);
         let (mut eh_frame_hdr, mut notes) = (0, (0, 0));
@@ -357,7 +369,8 @@ impl Filler {
             eh_frame_hdr,
             notes,
         };
-        // SAFETY: `len` is below `capacity`.
+        // SAFETY: `len` is below `capacity`, so the place lies in the part of the mapping that is
+        // for modules.
         unsafe { self.modules.add(self.len).write(module) };
         self.len += 1;
     }
@@ -366,7 +379,8 @@ impl Filler {
     fn path(&mut self, name: *const u8) -> Option<(*const u8, u32)> {
         let start = self.text.cast_const();
         let (mut len, mut is_relative) = (0, false);
-        // SAFETY: a non-null name is a C string; nothing behind its NUL is read.
+        // SAFETY: the loader's name is null or a C string. The loop stops at its NUL, so nothing
+        // behind the NUL is read.
         unsafe {
             while !name.is_null() && name.add(len).read_volatile() != 0 {
                 is_relative |= name.add(len).read_volatile() == b'/';
@@ -386,7 +400,8 @@ impl Filler {
                 self.text((name, len))?;
             }
         }
-        // SAFETY: both point into the text part.
+        // SAFETY: `start` is an earlier value of `text`, and both point into the text part of the
+        // mapping.
         let len = unsafe { self.text.cast_const().offset_from(start) };
         Some((start, len as u32))
     }
@@ -394,7 +409,8 @@ impl Filler {
     /// Stores where a link leads; nothing if that cannot be read.
     fn link(&mut self, path: &CStr) -> (*const u8, usize) {
         let (start, room) = (self.text.cast_const(), (libc::PATH_MAX as usize).min(self.text_room));
-        // SAFETY: writes at most `room` bytes of the text part.
+        // SAFETY: `path` is a C string. At most `room` bytes are written, and the text part has
+        // that many left.
         let len = unsafe { libc::readlink(path.as_ptr(), self.text.cast(), room) };
         let len = usize::try_from(len).unwrap_or(0);
         self.advance(len);
@@ -407,7 +423,8 @@ impl Filler {
             return None;
         }
         for index in 0..len {
-            // SAFETY: there is room, and the mapping is new; the caller's text is that long.
+            // SAFETY: `len` is below `text_room`, so there is room in the mapping, which is new.
+            // Our caller's text has `len` bytes.
             unsafe { self.text.add(index).write_volatile(from.add(index).read_volatile()) };
         }
         self.advance(len);
@@ -415,7 +432,8 @@ impl Filler {
     }
 
     fn advance(&mut self, len: usize) {
-        // SAFETY: `len` is below `text_room`.
+        // SAFETY: our callers pass a `len` of at most `text_room`, so the pointer stays inside the
+        // mapping.
         self.text = unsafe { self.text.add(len) };
         self.text_room -= len;
     }

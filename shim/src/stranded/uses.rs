@@ -43,8 +43,8 @@ pub fn word<T>(argument: &T) -> u64 {
     if size_of::<T>() != 8 {
         return 0;
     }
-    // SAFETY: arguments of hooks are numbers, pointers and structs of numbers without gaps; this one has the
-    // size of a u64.
+    // SAFETY: `argument` is a reference to a `T` of eight bytes. Callers pass arguments of hooks:
+    // numbers, pointers and structs of numbers, none of which has padding.
     unsafe { std::ptr::from_ref(argument).cast::<u64>().read_unaligned() }
 }
 

@@ -81,7 +81,8 @@ pub unsafe fn watched(call: &Call, bytes: u64, out: *const DevicePtr, real: impl
         return OUT_OF_MEMORY;
     }
     let status = real();
-    // SAFETY: as the caller promises; a driver that accepts NULL leaves nothing to read.
+    // SAFETY: our caller vouches that `real` writes `out` when it succeeds, and it has succeeded. A
+    // driver that accepts NULL leaves nothing to read.
     let addr = if status == SUCCESS { unsafe { out.as_ref() }.copied() } else { None };
     watch.answered(call, status, addr.unwrap_or(0));
     status

@@ -19,7 +19,8 @@ const RELAXED: i32 = 2;
 /// Makes a context current; whether [`leave`] has to be called.
 pub fn enter(context: u64) -> bool {
     let mut current = null_mut();
-    // SAFETY: writes the handle; the context is alive.
+    // SAFETY: rule of answers: `current` takes a handle. Our caller holds `context`, so it is
+    // alive.
     unsafe {
         let same = driver::cuCtxGetCurrent(&mut current) == Some(SUCCESS) && current as u64 == context;
         !same && driver::cuCtxPushCurrent_v2(context as Context) == Some(SUCCESS)
@@ -28,7 +29,8 @@ pub fn enter(context: u64) -> bool {
 
 pub fn leave() {
     let mut context = null_mut();
-    // SAFETY: takes back what `enter` pushed.
+    // SAFETY: rule of answers: `context` takes the handle of the context that `enter` pushed on
+    // this thread.
     let _ = unsafe { driver::cuCtxPopCurrent_v2(&mut context) };
 }
 
@@ -39,7 +41,8 @@ pub fn relax() -> i32 {
 
 /// Puts a thread's mode back, or another in its place; the one before.
 pub fn exchange(mut mode: i32) -> i32 {
-    // SAFETY: exchanges this thread's mode.
+    // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
+    // alone.
     let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&mut mode) };
     mode
 }
@@ -50,12 +53,13 @@ const CAPABILITY: [i32; 2] = [75, 76];
 /// Name and compute capability of each device that the process sees.
 pub fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
     let mut devices = 0;
-    // SAFETY: writes the number.
+    // SAFETY: rule of answers: `devices` takes the number.
     let asked = ok(unsafe { driver::cuDeviceGetCount(&mut devices) }, ());
     let gpu = |device| {
         let number = |attribute| {
             let mut value = 0;
-            // SAFETY: writes the number.
+            // SAFETY: rule of answers: `value` takes the number. The driver checks both other
+            // arguments.
             let status = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, device) };
             ok(status, value as u32).unwrap_or(0)
         };
@@ -68,21 +72,22 @@ impl Backend for Cuda {
     #[inline]
     fn current_context(&self) -> Option<u64> {
         let mut context: Context = null_mut();
-        // SAFETY: writes the handle.
+        // SAFETY: rule of answers: `context` takes the handle.
         let status = unsafe { driver::cuCtxGetCurrent(&mut context) };
         ok(status, context as u64).filter(|&context| context != 0)
     }
 
     fn current_device(&self) -> Option<Device> {
         let mut device = 0;
-        // SAFETY: writes the ordinal.
+        // SAFETY: rule of answers: `device` takes the ordinal.
         let status = unsafe { driver::cuCtxGetDevice(&mut device) };
         ok(status, device)
     }
 
     fn primary_active(&self, device: Device) -> Option<bool> {
         let (mut flags, mut active) = (0, 0);
-        // SAFETY: writes both.
+        // SAFETY: rule of answers: `flags` and `active` take the numbers. The driver checks the
+        // device.
         let status = unsafe { driver::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
         ok(status, active != 0)
     }
@@ -91,7 +96,8 @@ impl Backend for Cuda {
         let mut info = DeviceInfo::default();
         let mut name = [0_u8; 256];
         let mut total = 0;
-        // SAFETY: each call writes at most what its length argument or type says.
+        // SAFETY: rule of answers: the name's length is passed with it, and the other locals have
+        // the types of their answers. The driver checks the device.
         unsafe {
             if driver::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
                 info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
@@ -110,7 +116,8 @@ impl Backend for Cuda {
             return None;
         }
         let (mut free, mut total) = (0, 0);
-        // SAFETY: the slot holds cuMemGetInfo_v2, which writes both.
+        // SAFETY: the slot holds cuMemGetInfo_v2, which has this type. Rule of answers: `free` and
+        // `total` take the numbers.
         let status = unsafe { std::mem::transmute::<usize, MemGetInfo>(real)(&mut free, &mut total) };
         ok(Some(status), (free as u64, total as u64))
     }
@@ -119,7 +126,8 @@ impl Backend for Cuda {
         /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
         const RESERVED: i32 = 5;
         let (mut pool, mut bytes) = (null_mut(), 0);
-        // SAFETY: each call writes its out-parameter; the attribute is 64 bits wide.
+        // SAFETY: rule of answers: `pool` takes the handle, and `bytes` the attribute, which has 64
+        // bits. The driver has just given `pool`.
         unsafe {
             ok(driver::cuDeviceGetDefaultMemPool(&mut pool, device), ())?;
             let status = driver::cuMemPoolGetAttribute(pool, RESERVED, &mut bytes);
@@ -131,48 +139,54 @@ impl Backend for Cuda {
         /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
         const RESERVED: i32 = 2;
         let mut bytes = 0;
-        // SAFETY: writes the attribute, which is 64 bits wide.
+        // SAFETY: rule of answers: `bytes` takes the attribute, which has 64 bits. The driver
+        // checks the device.
         let status = unsafe { driver::cuDeviceGetGraphMemAttribute(device, RESERVED, &mut bytes) };
         ok(status, bytes)
     }
 
     fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64> {
         let (mut base, mut bytes) = (0, 0);
-        // SAFETY: writes both.
+        // SAFETY: rule of answers: `base` and `bytes` take the numbers. The driver answers for
+        // addresses that it does not know.
         let status = unsafe { driver::cuMemGetAddressRange_v2(&mut base, &mut bytes, ptr) };
         ok(status, bytes as u64)
     }
 
     fn version(&self) -> Option<u32> {
         let mut version = 0;
-        // SAFETY: writes the number.
+        // SAFETY: rule of answers: `version` takes the number.
         let status = unsafe { driver::cuDriverGetVersion(&mut version) };
         ok(status, version as u32)
     }
 
     fn node_count(&self, graph: Graph) -> Option<usize> {
         let mut len = 0;
-        // SAFETY: without an array, only the count is written.
+        // SAFETY: rule of answers: with a null array only `len` is written. Rule of the program's
+        // handles: the graph is alive.
         let status = unsafe { driver::cuGraphGetNodes(graph, null_mut(), &mut len) };
         ok(status, len)
     }
 
     fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
         let mut len = nodes.len();
-        // SAFETY: writes at most `len` handles.
+        // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that
+        // are written. Rule of the program's handles: the graph is alive.
         let status = unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
         ok(status, len.min(nodes.len()))
     }
 
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
         let mut kind = 0;
-        // SAFETY: writes the number.
+        // SAFETY: rule of answers: `kind` takes the number. The node is one of a graph that is
+        // alive, as the caller has just listed it.
         ok(unsafe { driver::cuGraphNodeGetType(node, &mut kind) }, ())?;
         let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
         let mut child: Graph = null_mut();
         let inside = match kind {
             NodeKind::Child => {
-                // SAFETY: the node is a child graph node; writes the handle.
+                // SAFETY: rule of answers: `child` takes the handle. The driver has just said that
+                // the node is a child graph node.
                 ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
             }
             _ => None,

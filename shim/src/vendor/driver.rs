@@ -65,7 +65,8 @@ macro_rules! emit_calls {
                 if real == 0 {
                     return None;
                 }
-                // SAFETY: the slot holds the driver's function of this name; the rest is the caller's promise.
+                // SAFETY: the slot holds the driver's function of this name, and the row declares
+                // its signature. Our caller vouches for the arguments.
                 Some(unsafe {
                     std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(real)($($arg),*)
                 })

@@ -43,7 +43,7 @@ pub fn enter(context: u64) -> bool {
     let Some(place) = left.devices.get_mut(left.len) else { return false };
     *place = device;
     left.len += 1;
-    // SAFETY: a device that the program uses.
+    // SAFETY: hipSetDevice takes a number, which HIP checks. It changes this thread's device alone.
     let entered = unsafe { hip_runtime::hipSetDevice(context.wrapping_sub(1) as Device) == Some(SUCCESS) };
     if entered {
         LEFT.set(left);
@@ -56,7 +56,8 @@ pub fn leave() {
     let Some(len) = left.len.checked_sub(1) else { return };
     left.len = len;
     LEFT.set(left);
-    // SAFETY: the device that was this thread's before.
+    // SAFETY: hipSetDevice takes a number: that of the device that was this thread's when `enter`
+    // was called.
     let _ = unsafe { hip_runtime::hipSetDevice(left.devices[len]) };
 }
 
@@ -67,7 +68,8 @@ pub fn relax() -> i32 {
 
 /// Puts a thread's mode back, or another in its place; the one before.
 pub fn exchange(mut mode: i32) -> i32 {
-    // SAFETY: exchanges this thread's mode.
+    // SAFETY: rule of answers: `mode` is read and written. The call changes this thread's mode
+    // alone.
     let _ = unsafe { hip_runtime::hipThreadExchangeStreamCaptureMode(&mut mode) };
     mode
 }
@@ -79,7 +81,7 @@ impl Backend for Hip {
 
     fn current_device(&self) -> Option<Device> {
         let mut device = 0;
-        // SAFETY: writes the ordinal.
+        // SAFETY: rule of answers: `device` takes the ordinal.
         let status = unsafe { hip_runtime::hipGetDevice(&mut device) };
         ok(status, device)
     }
@@ -92,7 +94,8 @@ impl Backend for Hip {
         let mut info = DeviceInfo::default();
         let mut name = [0_u8; 256];
         let mut total = 0;
-        // SAFETY: each call writes at most what its length argument or type says.
+        // SAFETY: rule of answers: the name's length is passed with it, and the other locals have
+        // the types of their answers. HIP checks the device.
         unsafe {
             if hip_runtime::hipDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32, device) == Some(SUCCESS) {
                 info.name = name.iter().copied().take_while(|&byte| byte != 0).collect();
@@ -119,28 +122,31 @@ impl Backend for Hip {
 
     fn allocation_bytes(&self, ptr: DevicePtr) -> Option<u64> {
         let (mut base, mut bytes) = (0, 0);
-        // SAFETY: writes both.
+        // SAFETY: rule of answers: `base` and `bytes` take the numbers. HIP answers for addresses
+        // that it does not know.
         let status = unsafe { hip_runtime::hipMemGetAddressRange(&mut base, &mut bytes, ptr) };
         ok(status, bytes as u64)
     }
 
     fn version(&self) -> Option<u32> {
         let mut version = 0;
-        // SAFETY: writes the number.
+        // SAFETY: rule of answers: `version` takes the number.
         let status = unsafe { hip_runtime::hipRuntimeGetVersion(&mut version) };
         ok(status, version as u32)
     }
 
     fn node_count(&self, graph: Graph) -> Option<usize> {
         let mut len = 0;
-        // SAFETY: without an array, only the count is written.
+        // SAFETY: rule of answers: with a null array only `len` is written. Rule of the program's
+        // handles: the graph is alive.
         let status = unsafe { hip_runtime::hipGraphGetNodes(graph, null_mut(), &mut len) };
         ok(status, len)
     }
 
     fn nodes(&self, graph: Graph, nodes: &mut [GraphNode]) -> Option<usize> {
         let mut len = nodes.len();
-        // SAFETY: writes at most `len` handles.
+        // SAFETY: rule of answers: `len` is the length of `nodes`, and no more handles than that
+        // are written. Rule of the program's handles: the graph is alive.
         let status = unsafe { hip_runtime::hipGraphGetNodes(graph, nodes.as_mut_ptr(), &mut len) };
         ok(status, len.min(nodes.len()))
     }
@@ -148,7 +154,8 @@ impl Backend for Hip {
     /// HIP's numbers are CUDA's up to the event nodes; behind them they differ.
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
         let mut kind = 0;
-        // SAFETY: writes the number.
+        // SAFETY: rule of answers: `kind` takes the number. The node is one of a graph that is
+        // alive, as the caller has just listed it.
         ok(unsafe { hip_runtime::hipGraphNodeGetType(node, &mut kind) }, ())?;
         let kind = match kind {
             number @ 0..=7 => NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other),
@@ -164,7 +171,8 @@ impl Backend for Hip {
         let mut child: Graph = null_mut();
         let inside = match kind {
             NodeKind::Child => {
-                // SAFETY: the node is a child graph node; writes the handle.
+                // SAFETY: rule of answers: `child` takes the handle. HIP has just said that the
+                // node is a child graph node.
                 ok(unsafe { hip_runtime::hipGraphChildGraphNodeGetGraph(node, &mut child) }, ()).map(|()| child)
             }
             _ => None,

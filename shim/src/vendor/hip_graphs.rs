@@ -55,7 +55,7 @@ fn devices() -> i32 {
     static DEVICES: AtomicI32 = AtomicI32::new(0);
     let mut count = DEVICES.load(Relaxed);
     if count == 0 {
-        // SAFETY: writes the number.
+        // SAFETY: rule of answers: `count` takes the number.
         let _ = unsafe { hip_runtime::hipGetDeviceCount(&mut count) };
         DEVICES.store(count, Relaxed);
     }
@@ -76,7 +76,8 @@ pub fn named(to: StreamArg) -> StreamArg {
 fn on<R>(device: Option<Device>, f: impl FnOnce() -> R) -> R {
     let current = Hip.current_device();
     let Some(device) = device.filter(|&device| Some(device) != current) else { return f() };
-    // SAFETY: a device of this process, and the one that was current before.
+    // SAFETY: hipSetDevice takes a number, which HIP checks. It changes this thread's device alone,
+    // and the second call puts that back.
     unsafe {
         let set = hip_runtime::hipSetDevice(device) == Some(SUCCESS);
         let result = f();
@@ -95,7 +96,7 @@ fn at<R>(to: StreamArg, f: impl FnOnce(Stream) -> R) -> R {
 /// The answer of a question that the program did not ask: before HIP 7 "not ready" becomes the thread's
 /// last error, as refusals do in all versions, and the program must not find it.
 fn is_ok(status: Option<Status>) -> bool {
-    // SAFETY: both only look at this thread's last error.
+    // SAFETY: both functions take no arguments and touch this thread's last error only.
     unsafe {
         if status != Some(SUCCESS) && hip_runtime::hipPeekAtLastError() == status {
             let _ = hip_runtime::hipGetLastError();
@@ -107,10 +108,11 @@ fn is_ok(status: Option<Status>) -> bool {
 /// An event on the device of a stream: on others it cannot be recorded.
 fn new_event(stream: Stream) -> Option<Event> {
     let (mut device, mut event) = (0, null_mut());
-    // SAFETY: a live stream; writes the number.
+    // SAFETY: rule of answers: `device` takes the ordinal. Rule of the program's handles: the
+    // stream is alive.
     let known = is_ok(unsafe { hip_runtime::hipStreamGetDevice(stream, &mut device) });
     on(known.then_some(device), || {
-        // SAFETY: writes the handle.
+        // SAFETY: rule of answers: `event` takes the handle.
         is_ok(unsafe { hip_runtime::hipEventCreateWithFlags(&mut event, NO_TIMING) }).then_some(event as Event)
     })
 }
@@ -159,11 +161,13 @@ fn kinds(nodes: &[GraphNode], out: &mut Vec<u8>, depth: u32) -> Result<(), Pinne
 /// by in an update.
 fn edges(graph: Graph, reading: &mut Reading) -> Option<()> {
     let mut len = 0;
-    // SAFETY: without arrays, only the count is written.
+    // SAFETY: rule of answers: with null arrays only `len` is written. Rule of the cache's handles:
+    // the graph is alive.
     done(unsafe { hip_runtime::hipGraphGetEdges(graph, null_mut(), null_mut(), &mut len) }).ok()?;
     let (mut from, mut to) = (buffer(len).ok()?, buffer(len).ok()?);
     if len > 0 {
-        // SAFETY: writes at most `len` entries of each array.
+        // SAFETY: rule of answers: both arrays have `len` elements, and no more are written. Rule
+        // of the cache's handles: the graph is alive.
         done(unsafe { hip_runtime::hipGraphGetEdges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut len) }).ok()?;
     }
     for (at, &node) in reading.nodes.iter().enumerate() {
@@ -213,13 +217,15 @@ impl GraphCalls for HipGraphs {
 
     fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
         let mut clone = null_mut();
-        // SAFETY: a live graph; writes the handle.
+        // SAFETY: rule of answers: `clone` takes the handle. Rule of the cache's handles: the graph
+        // is alive.
         done(unsafe { hip_runtime::hipGraphClone(&mut clone, graph) })?;
         Ok(clone)
     }
 
     fn destroy_graph(&self, graph: Graph) {
-        // SAFETY: a graph that only the cache knows.
+        // SAFETY: rule of the cache's handles: only the cache knows this graph, and it is destroyed
+        // once.
         let _ = unsafe { hip_runtime::hipGraphDestroy(graph) };
     }
 
@@ -238,27 +244,32 @@ impl GraphCalls for HipGraphs {
 
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status> {
         let mut exec = null_mut();
-        // SAFETY: a live graph; writes the handle.
+        // SAFETY: rule of answers: `exec` takes the handle. Rule of the cache's handles: the graph
+        // is alive.
         let status = unsafe { hip_runtime::hipGraphInstantiateWithFlags(&mut exec, graph, flags) };
-        // SAFETY: as above; the other out-parameters are optional.
+        // SAFETY: rule of answers: `exec` takes the handle, and HIP accepts null for the other
+        // out-parameters. Rule of the cache's handles: the graph is alive.
         let mut old = || unsafe { hip_runtime::hipGraphInstantiate(&mut exec, graph, null_mut(), null_mut(), 0) };
         done(if status.is_none() && flags == 0 { old() } else { status })?;
         Ok(exec)
     }
 
     fn destroy_exec(&self, exec: GraphExec) {
-        // SAFETY: an exec that only the cache knows; nothing of it runs, or the program destroys it.
+        // SAFETY: rule of the cache's handles: only the cache knows this exec, and it is destroyed
+        // once. Nothing of it runs, or the program itself destroys it.
         let _ = unsafe { hip_runtime::hipGraphExecDestroy(exec) };
     }
 
     fn update(&self, exec: GraphExec, graph: Graph) -> Status {
         let (mut node, mut result) = (null_mut(), 0);
-        // SAFETY: a live exec that does not run and a live graph; writes both.
+        // SAFETY: rule of answers: `node` and `result` take the answers. Rule of the cache's
+        // handles: the exec does not run, and the graph is alive.
         unsafe { hip_runtime::hipGraphExecUpdate(exec, graph, &mut node, &mut result) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status {
-        // SAFETY: a live exec, the stream of the program's own call.
+        // SAFETY: rule of the cache's handles: the exec is alive. Rule of the program's handles: so
+        // is the stream.
         unsafe { hip_runtime::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
@@ -278,7 +289,8 @@ impl GraphCalls for HipGraphs {
     fn mark(&self, event: Option<Event>, to: StreamArg) -> Option<Event> {
         at(to, |stream| {
             let record = |event: Event| {
-                // SAFETY: the event is ours, the stream one that the program uses now.
+                // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
+                // program's handles: the stream is alive.
                 let recorded = is_ok(unsafe { hip_runtime::hipEventRecord(event as Opaque, stream) });
                 if !recorded {
                     self.drop_event(event);
@@ -290,30 +302,34 @@ impl GraphCalls for HipGraphs {
     }
 
     fn done(&self, event: Event) -> bool {
-        // SAFETY: an event of ours.
+        // SAFETY: rule of the cache's handles: the event is one of the cache's, and alive.
         is_ok(unsafe { hip_runtime::hipEventQuery(event as Opaque) })
     }
 
     fn wait(&self, to: StreamArg, event: Event) -> Status {
-        // SAFETY: an event of ours, the stream of the program's own call.
+        // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
+        // program's handles: the stream is alive.
         at(to, |stream| unsafe { hip_runtime::hipStreamWaitEvent(stream, event as Opaque, 0) })
             .unwrap_or(SYMBOL_NOT_FOUND)
     }
 
     fn drop_event(&self, event: Event) {
-        // SAFETY: an event of ours that nobody uses any more.
+        // SAFETY: rule of the cache's handles: the event is one of the cache's. Nothing waits for
+        // it any more, and it is destroyed once.
         let _ = unsafe { hip_runtime::hipEventDestroy(event as Opaque) };
     }
 
     fn captures(&self, to: StreamArg) -> bool {
         let mut state = 0;
-        // SAFETY: the stream of the program's own call; writes the state.
+        // SAFETY: rule of answers: `state` takes the number. Rule of the program's handles: the
+        // stream is alive.
         let status = at(to, |stream| unsafe { hip_runtime::hipStreamIsCapturing(stream, &mut state) });
         status != Some(SUCCESS) || state != 0
     }
 
     fn idle(&self, stream: StreamArg) -> bool {
-        // SAFETY: a stream that lives and does not capture.
+        // SAFETY: our caller has made sure that the stream does not end meanwhile and that no
+        // capture meets the query.
         at(stream, |stream| is_ok(unsafe { hip_runtime::hipStreamQuery(stream) }))
     }
 

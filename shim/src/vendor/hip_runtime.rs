@@ -95,7 +95,8 @@ macro_rules! emit_calls {
                 let mark = 0_u8;
                 let here = &raw const mark as u64;
                 let _inside = (INSIDE.get() < here).then(|| Inside::at(here));
-                // SAFETY: the slot holds HIP's function of this name; the rest is the caller's promise.
+                // SAFETY: the slot holds HIP's function of this name, and the row declares its
+                // signature. Our caller vouches for the arguments.
                 Some(unsafe {
                     std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> Status>(real)($($arg),*)
                 })

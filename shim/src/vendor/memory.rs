@@ -149,7 +149,7 @@ impl MemoryCalls for Cuda {
     }
 
     fn free(&self, addr: u64) -> Status {
-        // SAFETY: a block that only the pool has.
+        // SAFETY: rule of the pool's memory: the block goes back once, and no one else has it.
         answer(unsafe { driver::cuMemFree_v2(addr) })
     }
 
@@ -158,7 +158,8 @@ impl MemoryCalls for Cuda {
             return Ok(None);
         }
         let (mut pools, mut lane) = (0, null_mut());
-        // SAFETY: each call writes its out-parameter.
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares. The
+        // driver checks the device.
         unsafe {
             made(driver::cuDeviceGetAttribute(&mut pools, CUDA_POOLS, device), 0)?;
             if pools == 0 {
@@ -170,23 +171,25 @@ impl MemoryCalls for Cuda {
     }
 
     fn end_lane(&self, lane: Lane) {
-        // SAFETY: a stream of ours that nobody else knows.
+        // SAFETY: `lane` made this stream, and only its owner knows it. The owner ends it once.
         let _ = unsafe { driver::cuStreamDestroy_v2(lane as Stream) };
     }
 
     fn free_on(&self, addr: u64, lane: Lane) -> Status {
-        // SAFETY: a block that only the pool has, and a stream of ours.
+        // SAFETY: rule of the pool's memory: the block goes back once. `lane` made the stream, and
+        // it is alive.
         answer(unsafe { driver::cuMemFreeAsync(addr, lane as Stream) })
     }
 
     fn pass(&self, lane: Lane) -> Status {
-        // SAFETY: a stream of ours.
+        // SAFETY: `lane` made this stream, and its owner ends it only later.
         answer(unsafe { driver::cuStreamSynchronize(lane as Stream) })
     }
 
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
         let (mut concurrent, mut addr) = (0, 0);
-        // SAFETY: each call writes its out-parameter.
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares. The
+        // driver checks the device.
         unsafe {
             let known = driver::cuDeviceGetAttribute(&mut concurrent, CUDA_CONCURRENT, device) == Some(SUCCESS);
             if !known || concurrent == 0 {
@@ -198,7 +201,8 @@ impl MemoryCalls for Cuda {
 
     fn host(&self, bytes: usize) -> Result<u64, Status> {
         let (mut host, mut addr) = (0, 0);
-        // SAFETY: each call writes its out-parameter.
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares.
+        // `host` is what the first call gave, and goes back once if the second fails.
         unsafe {
             let host = made(driver::cuMemHostAlloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
             made(driver::cuMemHostGetDevicePointer_v2(&mut addr, host, 0), 0).inspect_err(|_| {
@@ -210,22 +214,24 @@ impl MemoryCalls for Cuda {
     }
 
     fn free_host(&self, addr: u64) -> Status {
-        // SAFETY: host memory that `host` gave.
+        // SAFETY: rule of the pool's memory: `host` gave this memory, and it goes back once.
         answer(unsafe { driver::cuMemFreeHost(addr) })
     }
 
     fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
-        // SAFETY: a block of at least so many bytes that nobody else has.
+        // SAFETY: rule of the pool's memory: the block has at least `bytes` bytes, and no one else
+        // has it.
         answer(unsafe { driver::cuMemsetD8_v2(addr, byte, bytes) })
     }
 
     fn synchronize(&self) -> Status {
-        // SAFETY: takes nothing.
+        // SAFETY: cuCtxSynchronize takes no arguments, so it needs nothing of its caller.
         answer(unsafe { driver::cuCtxSynchronize() })
     }
 
     fn behind_all(&self, context: u64, event: Option<Event>) -> Option<Event> {
-        // SAFETY: an event of ours, made in this context; the context is alive.
+        // SAFETY: rule of answers: a new event's handle goes to a local. An event that is passed
+        // was made here, in this context, which our caller holds.
         unsafe {
             let event = match event {
                 Some(event) => event as Opaque,
@@ -248,17 +254,18 @@ impl MemoryCalls for Cuda {
     }
 
     fn over(&self, event: Event) -> bool {
-        // SAFETY: an event of ours.
+        // SAFETY: `behind_all` made this event, and `drop_event` has not ended it yet.
         unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
     }
 
     fn wait(&self, event: Event) -> Status {
-        // SAFETY: an event of ours.
+        // SAFETY: `behind_all` made this event, and `drop_event` has not ended it yet.
         answer(unsafe { driver::cuEventSynchronize(event as Opaque) })
     }
 
     fn drop_event(&self, event: Event) {
-        // SAFETY: an event of ours that nobody waits for any more.
+        // SAFETY: `behind_all` made this event. Nothing waits for it any more, and it is destroyed
+        // once.
         let _ = unsafe { driver::cuEventDestroy_v2(event as Opaque) };
     }
 }
@@ -288,7 +295,7 @@ impl MemoryCalls for Hip {
     }
 
     fn free(&self, addr: u64) -> Status {
-        // SAFETY: a block that only the pool has.
+        // SAFETY: rule of the pool's memory: the block goes back once, and no one else has it.
         answer(unsafe { hip_runtime::hipFree(addr) })
     }
 
@@ -310,7 +317,8 @@ impl MemoryCalls for Hip {
     /// Without XNACK managed memory is not moved, and what does not fit fails on first touch.
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
         let (mut concurrent, mut addr) = (0, 0);
-        // SAFETY: each call writes its out-parameter.
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares. HIP
+        // checks the device.
         unsafe {
             let known = hip_runtime::hipDeviceGetAttribute(&mut concurrent, HIP_CONCURRENT, device) == Some(SUCCESS);
             if !known || concurrent == 0 || !xnack() {
@@ -322,7 +330,8 @@ impl MemoryCalls for Hip {
 
     fn host(&self, bytes: usize) -> Result<u64, Status> {
         let (mut host, mut addr) = (0, 0);
-        // SAFETY: each call writes its out-parameter.
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares.
+        // `host` is what the first call gave, and goes back once if the second fails.
         unsafe {
             let host = made(hip_runtime::hipHostMalloc(&mut host, bytes, MAPPED), 0).map(|_| host)?;
             made(hip_runtime::hipHostGetDevicePointer(&mut addr, host, 0), 0).inspect_err(|_| {
@@ -333,17 +342,18 @@ impl MemoryCalls for Hip {
     }
 
     fn free_host(&self, addr: u64) -> Status {
-        // SAFETY: host memory that `host` gave.
+        // SAFETY: rule of the pool's memory: `host` gave this memory, and it goes back once.
         answer(unsafe { hip_runtime::hipHostFree(addr) })
     }
 
     fn fill(&self, addr: u64, byte: u8, bytes: usize) -> Status {
-        // SAFETY: a block of at least so many bytes that nobody else has.
+        // SAFETY: rule of the pool's memory: the block has at least `bytes` bytes, and no one else
+        // has it.
         answer(unsafe { hip_runtime::hipMemset(addr, byte.into(), bytes) })
     }
 
     fn synchronize(&self) -> Status {
-        // SAFETY: takes nothing.
+        // SAFETY: hipDeviceSynchronize takes no arguments, so it needs nothing of its caller.
         answer(unsafe { hip_runtime::hipDeviceSynchronize() })
     }
 

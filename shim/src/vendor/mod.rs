@@ -6,11 +6,23 @@
 //! * [`memory`]: what the pool calls. [`graphs`]: what the graph cache calls, and [`records`]: what it gets.
 //!
 //! An answer may be `None`: the library lacks the function, or refused.
+//!
+//! # Safety rules
+//! Functions of the libraries are unsafe for the pointers and handles that they take. SAFETY comments name these rules:
+//! - **Answers.** An out-parameter is a local of ours, or a buffer of the length that is passed, and has the type that
+//!   the row of the function declares ([`driver`], [`hip_runtime`]).
+//! - **The program's handles.** A context, stream, graph or node is one that the program has named in the call that
+//!   this thread is in. The program keeps it alive until that call returns.
+//! - **The cache's handles.** Graphs, nodes, execs and events that the graph cache passes are alive: it keeps each
+//!   until it destroys it through this room, and a lease or lock keeps other threads off meanwhile.
+//! - **The pool's memory.** An address that the pool gives back or fills is that of a block, or of host memory, that
+//!   came from this room and that the pool alone has.
 
 /// The name of a row as lookups want it.
 macro_rules! c_name {
     ($name:ident) => {
-        // SAFETY: the literal ends with its only NUL.
+        // SAFETY: `stringify` gives an identifier, which has no NUL, and `concat` puts the only NUL
+        // at the end.
         unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
     };
 }

@@ -44,7 +44,8 @@ pub unsafe fn packed(extra: *const usize) -> Option<(*const u8, usize)> {
     }
     let (mut buffer, mut bytes) = (null(), 0);
     for index in (0..MOST_EXTRA).step_by(2) {
-        // SAFETY: the list ends with its own key; each other has a value.
+        // SAFETY: our caller vouches for a list as cuLaunchKernel takes it: each key but the last
+        // has a value, and EXTRA_END ends the list.
         unsafe {
             let value = || *extra.add(index + 1);
             match *extra.add(index) {

@@ -124,7 +124,7 @@ impl<const N: usize> Providers<N> {
     }
 
     fn records(&self) -> impl Iterator<Item = &'static Caller<N>> {
-        // SAFETY: pointers in the list are null or leaked boxes.
+        // SAFETY: a place holds null or a pointer out of a leaked box, which is never freed.
         self.callers.iter().filter_map(|place| unsafe { place.load(Acquire).as_ref() })
     }
 
@@ -144,7 +144,7 @@ impl<const N: usize> Providers<N> {
             return begin(before);
         }
         let place = &self.callers[self.next.fetch_add(1, Relaxed) % CALLERS];
-        // SAFETY: as in `records`.
+        // SAFETY: a place holds null or a pointer out of a leaked box, which is never freed.
         if let Some(oldest) = unsafe { place.load(Acquire).as_ref() } {
             return begin(oldest);
         }
@@ -155,11 +155,11 @@ impl<const N: usize> Providers<N> {
             functions: [const { AtomicUsize::new(0) }; N],
         }));
         if place.compare_exchange(std::ptr::null_mut(), made, AcqRel, Relaxed).is_err() {
-            // SAFETY: the box just made, which nobody has seen.
+            // SAFETY: the exchange failed, so no one has seen the box that was made above.
             drop(unsafe { Box::from_raw(made) });
             return None;
         }
-        // SAFETY: never freed once it is in the list.
+        // SAFETY: the exchange put the box into the list, and what is in the list is never freed.
         Some(unsafe { &*made })
     }
 

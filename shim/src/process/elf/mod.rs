@@ -171,7 +171,8 @@ pub fn symbol_after_us(name: &CStr) -> Option<usize> {
     // Later ones may be closed while they are looked at.
     let mut behind = first_objects().take(objects_at_load()).skip_while(|&(_, dynamic)| dynamic != ours);
     behind.next()?;
-    // SAFETY: objects that the program began with stay.
+    // SAFETY: `take` leaves only objects that the program began with. The loader never unmaps
+    // these.
     let mut found = behind.filter_map(|(bias, dynamic)| unsafe { Some(Tables::of(bias, dynamic)?.find(&name)) });
     found.find(|&address| address != 0)
 }
@@ -215,8 +216,9 @@ fn first_objects() -> impl Iterator<Item = (usize, usize)> {
     const DT_DEBUG: i64 = 21;
     /// Offset of `r_map` in `struct r_debug` (link.h).
     const R_MAP: usize = 8;
-    // SAFETY: the kernel gives the program's own headers, which stay mapped; the program's dynamic
-    // section holds the loader's record once it has started.
+    // SAFETY: the kernel gives the address and number of the program's own headers, which stay
+    // mapped. The dynamic section ends with DT_NULL, and its DT_DEBUG entry leads to the loader's
+    // record.
     let mut next = unsafe {
         let headers = libc::getauxval(libc::AT_PHDR) as *const libc::Elf64_Phdr;
         let len = if headers.is_null() { 0 } else { libc::getauxval(libc::AT_PHNUM) as usize };
@@ -230,7 +232,8 @@ fn first_objects() -> impl Iterator<Item = (usize, usize)> {
         }
     };
     std::iter::from_fn(move || {
-        // SAFETY: a pointer of the loader's list, null at its end.
+        // SAFETY: `next` is null or an element of the loader's list. Callers stop at the objects
+        // that the program began with, whose elements are never freed.
         let map = unsafe { next.as_ref() }?;
         next = map.next;
         Some((map.bias, map.dynamic))
@@ -244,7 +247,7 @@ mod tests {
     #[test]
     fn libc_functions_are_found_where_dlsym_finds_them() {
         for name in [c"malloc", c"dlsym", c"dlvsym", c"getenv"] {
-            // SAFETY: a plain lookup.
+            // SAFETY: dlsym takes RTLD_NEXT, and `name` is a C string.
             let expected = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
             let found = Listing::with_symbol(name).objects().any(|object| object.symbol == expected);
             assert!(expected == 0 || found, "{name:?}");

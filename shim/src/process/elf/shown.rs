@@ -35,7 +35,8 @@ impl Text {
     /// `at` is null, or there is a C string for as long as the text is used.
     unsafe fn at(at: *const u8) -> Self {
         let mut len = 0;
-        // SAFETY: nothing is read behind the NUL.
+        // SAFETY: our caller vouches for a C string. The loop stops at its NUL, so nothing behind
+        // the NUL is read.
         while !at.is_null() && unsafe { at.add(len).read_volatile() } != 0 {
             len += 1;
         }
@@ -49,10 +50,12 @@ impl Text {
             return false;
         }
         for index in 0..self.len {
-            // SAFETY: within the text, and within the room that was just compared.
+            // SAFETY: `index` is below the text's length, which `at` has measured. The lines above
+            // made sure that `to` has room for all of it.
             unsafe { to.as_mut_ptr().add(used + index).write_volatile(self.at.add(index).read_volatile()) };
         }
-        // SAFETY: all of it was written.
+        // SAFETY: the loop has written all `self.len` bytes behind the first `used`, within the
+        // capacity.
         unsafe { to.set_len(used + self.len) };
         true
     }
@@ -65,12 +68,14 @@ impl Shown<'_> {
 
     /// As the loader knows it; empty for the program itself.
     pub fn path(&self) -> Text {
-        // SAFETY: the loader's name is a C string or null, and stays while the list is locked.
+        // SAFETY: the loader's name is null or a C string. It stays while the list is locked, and a
+        // Shown lives no longer than that.
         unsafe { Text::at(self.info.dlpi_name.cast()) }
     }
 
     fn tables(&self) -> Option<Tables> {
-        // SAFETY: what is shown is mapped, and stays so while the list is locked.
+        // SAFETY: the object is in the loader's list, so it is mapped. It stays so while the list
+        // is locked, and a Shown lives no longer than that.
         unsafe { Tables::of(self.info.dlpi_addr as usize, self.dynamic) }
     }
 
@@ -79,7 +84,8 @@ impl Shown<'_> {
         let Some(tables) = self.tables() else { return };
         for (name, found) in names.iter().zip(found) {
             if *found == 0 {
-                // SAFETY: as for `tables`.
+                // SAFETY: the tables are those of this object, which stays mapped while the list is
+                // locked (see `tables`).
                 *found = unsafe { tables.find(name) };
             }
         }
@@ -87,7 +93,8 @@ impl Shown<'_> {
 
     /// The address of one symbol, 0 if this object does not define it.
     pub fn symbol(&self, name: &Name) -> usize {
-        // SAFETY: as for `tables`.
+        // SAFETY: the tables are those of this object, which stays mapped while the list is locked
+        // (see `tables`).
         self.tables().map_or(0, |tables| unsafe { tables.find(name) })
     }
 
@@ -96,14 +103,16 @@ impl Shown<'_> {
         const DT_NEEDED: i64 = 1;
         const DT_SONAME: i64 = 14;
         let Some(tables) = self.tables() else { return };
-        // SAFETY: as for `tables`; the names lie in the object's string table.
+        // SAFETY: `dynamic` is this object's dynamic section, which stays mapped while the list is
+        // locked (see `tables`).
         for (tag, value) in unsafe { entries(self.dynamic) } {
             let link = match tag {
                 DT_NEEDED => Link::Needed,
                 DT_SONAME => Link::Own,
                 _ => continue,
             };
-            // SAFETY: as above.
+            // SAFETY: DT_NEEDED and DT_SONAME give offsets of C strings in the object's string
+            // table, which stays mapped as well.
             show(link, unsafe { Text::at(tables.string(value)) });
         }
     }
@@ -124,12 +133,15 @@ pub(super) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
         visit: F,
         index: usize,
     }
+    /// # Safety
+    /// The loader calls it, with the address of a `Walk<F>` as `data`.
     unsafe extern "C" fn show<F: FnMut(&Shown) -> bool>(
         info: *mut libc::dl_phdr_info,
         _: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the loader passes a valid info for the time of the call, and `data` is the walk below.
+        // SAFETY: the loader passes an `info` that is valid for this call, and the `data` that was
+        // given below: the only pointer to the Walk.
         let (info, walk) = unsafe { (&*info, &mut *data.cast::<Walk<F>>()) };
         let bias = info.dlpi_addr as usize;
         let mut shown = Shown {
@@ -143,7 +155,8 @@ pub(super) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
         };
         walk.index += 1;
         for index in 0..info.dlpi_phnum as usize {
-            // SAFETY: dlpi_phdr points at dlpi_phnum program headers of the object.
+            // SAFETY: the loader's `dlpi_phdr` points to `dlpi_phnum` headers, and `index` is below
+            // that.
             let header = unsafe { &*info.dlpi_phdr.add(index) };
             let at = bias.wrapping_add(header.p_vaddr as usize);
             match header.p_type {
@@ -159,6 +172,7 @@ pub(super) fn each<F: FnMut(&Shown) -> bool>(visit: F) {
         c_int::from(shown.end > shown.start && !(walk.visit)(&shown))
     }
     let mut walk = Walk { visit, index: 0 };
-    // SAFETY: the callback matches the prototype and the walk outlives the call.
+    // SAFETY: `show` has the type that the loader asks for. `walk` is a local that outlives the
+    // call, and no one else borrows it meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(show::<F>), (&raw mut walk).cast()) };
 }

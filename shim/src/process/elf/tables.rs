@@ -31,7 +31,8 @@ impl<'a> Name<'a> {
     /// # Safety
     /// There is a C string at `text`.
     unsafe fn is_at(&self, text: *const u8) -> bool {
-        // SAFETY: nothing is read behind the first byte that differs, so nothing behind the NUL.
+        // SAFETY: our caller vouches for a C string. The loop stops at the first byte that differs,
+        // so nothing behind the NUL is read.
         unsafe {
             for (index, byte) in self.bytes.iter().enumerate() {
                 if text.add(index).read_volatile() != *byte {
@@ -59,7 +60,8 @@ pub(super) struct Tables {
 pub(super) unsafe fn entries(dynamic: usize) -> impl Iterator<Item = (i64, usize)> {
     let mut entry = dynamic as *const [i64; 2];
     std::iter::from_fn(move || {
-        // SAFETY: a dynamic section ends with a DT_NULL entry, where this stops.
+        // SAFETY: our caller vouches for a mapped dynamic section. It ends with a DT_NULL entry,
+        // behind which no entry is used.
         let [tag, value] = unsafe { *entry };
         entry = entry.wrapping_add(1);
         (tag != 0).then_some((tag, value as usize))
@@ -81,7 +83,7 @@ impl Tables {
         }
         let mut found =
             Self { bias, symbols: ptr::null(), strings: ptr::null(), gnu_hash: ptr::null(), sysv_hash: ptr::null() };
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches that the object is mapped, and so is its dynamic section.
         for (tag, value) in unsafe { entries(dynamic) } {
             // glibc has relocated these in place, except in objects it maps read-only (the vDSO).
             let address = if value < bias { bias + value } else { value };
@@ -106,7 +108,8 @@ impl Tables {
     /// # Safety
     /// As for [`Tables::of`].
     pub unsafe fn find(&self, name: &Name) -> usize {
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches that the object is mapped. The branch has checked that the
+        // hash table it reads is there.
         unsafe {
             if !self.gnu_hash.is_null() {
                 self.find_gnu(name)
@@ -123,7 +126,8 @@ impl Tables {
     /// # Safety
     /// As for [`Tables::of`]; `index` is that of a symbol.
     unsafe fn defined(&self, index: usize, name: &Name) -> usize {
-        // SAFETY: as the caller promises; names lie in the string table.
+        // SAFETY: our caller vouches that the object is mapped and that `index` is a symbol's. The
+        // symbol's name lies in the object's string table.
         unsafe {
             let symbol = self.symbols.add(index);
             let kind = (*symbol).st_info & 0xf;
@@ -138,7 +142,8 @@ impl Tables {
     /// # Safety
     /// As for [`Tables::of`]; the object has a GNU hash table.
     unsafe fn find_gnu(&self, name: &Name) -> usize {
-        // SAFETY: the layout of DT_GNU_HASH: four words, the bloom filter, the buckets, the chains.
+        // SAFETY: our caller vouches for a DT_GNU_HASH table: four words, the bloom filter, the
+        // buckets, the chains. All reads stay in that layout.
         unsafe {
             let table = self.gnu_hash;
             let (buckets, first, bloom, shift) = (*table, *table.add(1), *table.add(2) as usize, *table.add(3));
@@ -176,7 +181,8 @@ impl Tables {
     /// # Safety
     /// As for [`Tables::of`]; the object has a SysV hash table.
     unsafe fn find_sysv(&self, name: &Name) -> usize {
-        // SAFETY: the layout of DT_HASH: two counts, the buckets, the chains.
+        // SAFETY: our caller vouches for a DT_HASH table: two counts, the buckets, the chains. All
+        // reads stay in that layout.
         unsafe {
             let (buckets, table) = (*self.sysv_hash, self.sysv_hash);
             if buckets == 0 {

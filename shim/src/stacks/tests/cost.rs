@@ -33,8 +33,10 @@ fn time(mut run: impl FnMut()) -> f64 {
     batches[batches.len() / 2]
 }
 
+/// # Safety
+/// `with` leads to a [`Bench`] that no one else uses.
 unsafe extern "C" fn measure(with: *mut c_void) {
-    // SAFETY: the bench passed below.
+    // SAFETY: `stack_costs` passes its Bench with this function, and waits for it.
     let bench = unsafe { &mut *with.cast::<Bench>() };
     let regs = Regs::of_caller();
     let mut frames = [0u64; 32];
@@ -49,7 +51,8 @@ unsafe extern "C" fn measure(with: *mut c_void) {
         "without memo",
         time(|| {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: no walk is in progress.
+            // SAFETY: no walk is in progress on this thread, so no other reference to its memo is
+            // alive.
             unsafe {
                 (*crate::stacks::state().memo.get()).clear();
             }
@@ -59,9 +62,11 @@ unsafe extern "C" fn measure(with: *mut c_void) {
     results.push((
         "by two sites",
         time(|| {
-            // SAFETY: the types in shapes.c.
+            // SAFETY: the function has the type that shapes.c gives it, and its library is open.
+            // `walk_only` takes `frames`.
             unsafe { (bench.sites.0)(1, 2, 3, 4, walk_only, frames.as_mut_ptr().cast()) };
-            // SAFETY: as above.
+            // SAFETY: the function has the type that shapes.c gives it, and its library is open.
+            // `walk_only` takes `frames`.
             unsafe { (bench.sites.1)(100, walk_only, frames.as_mut_ptr().cast()) };
         }) / 2.0,
     ));
@@ -78,7 +83,8 @@ unsafe extern "C" fn measure(with: *mut c_void) {
         "backtrace",
         time(|| {
             let mut left = 32;
-            // SAFETY: one thread.
+            // SAFETY: `_unsynchronized` asks that no other thread uses the unwinder's shared state
+            // at the same time. This test has one thread.
             unsafe {
                 backtrace::trace_unsynchronized(|frame| {
                     black_box(frame.ip());
@@ -90,8 +96,10 @@ unsafe extern "C" fn measure(with: *mut c_void) {
     ));
 }
 
+/// # Safety
+/// `with` leads to 32 frames that no one else uses.
 unsafe extern "C" fn walk_only(with: *mut c_void) {
-    // SAFETY: the frames of `measure`.
+    // SAFETY: `measure` passes its array of 32 frames with this function, and waits for it.
     let frames = unsafe { &mut *with.cast::<[u64; 32]>() };
     black_box(walk(Regs::of_caller(), frames));
 }
@@ -101,7 +109,8 @@ fn by_frame_pointer(regs: Regs, frames: &mut [u64]) -> usize {
     while len < frames.len() && pc != 0 {
         frames[len] = pc;
         len += 1;
-        // SAFETY: the shape keeps frame pointers, and has more frames than are asked for.
+        // SAFETY: the shape keeps frame pointers, so `fp` leads to two words on this stack. It has
+        // more frames than are asked for.
         unsafe { (pc, fp) = (*((fp + 8) as *const u64), *(fp as *const u64)) };
     }
     len
@@ -113,14 +122,17 @@ fn stack_costs() {
     for frame_pointers in [true, false] {
         let flag = if frame_pointers { "-fno-omit-frame-pointer" } else { "-fomit-frame-pointer" };
         let library = Library::new("shapes.c", &["-O2", flag]);
-        // SAFETY: the type in shapes.c.
+        // SAFETY: shapes.c gives `recurse` this type, and the library is open until the end of the
+        // loop.
         let recurse: unsafe extern "C" fn(c_int, Callback, *mut c_void) = unsafe { library.function("recurse") };
-        // SAFETY: as above.
+        // SAFETY: shapes.c gives both functions the types of `Bench::sites`, and the library is
+        // open until the end of the loop.
         let sites = unsafe { (library.function("registers"), library.function("alloca_frame")) };
         let interner = Interner::new(65536).unwrap();
         let mut bench = Bench { interner, frames: 0, frame_pointers, sites, results: Vec::new() };
         println!("{flag}, 32 frames:");
-        // SAFETY: as above.
+        // SAFETY: the library is open. `measure` takes the Bench that is passed with it, which
+        // outlives the call.
         unsafe { recurse(40, measure, (&raw mut bench).cast()) };
         assert_eq!(bench.frames, 32);
         for (what, nanoseconds) in bench.results {

@@ -59,14 +59,18 @@ impl Probe {
     }
 }
 
+/// # Safety
+/// `with` leads to a [`Probe`] that no one else uses.
 unsafe extern "C" fn take(with: *mut c_void) {
-    // SAFETY: the probe that the test passed with us.
+    // SAFETY: tests pass a Probe with this function, and borrow it no longer than that.
     let probe = unsafe { &mut *with.cast::<Probe>() };
     let mut frames = vec![0; probe.depth];
-    // SAFETY: errno of this thread.
+    // SAFETY: the C library gives the address of this thread's errno, which is valid while the
+    // thread lives.
     unsafe { *libc::__errno_location() = 4711 };
     let found = walk(Regs::of_caller(), &mut frames);
-    // SAFETY: as above.
+    // SAFETY: the C library gives the address of this thread's errno, which is valid while the
+    // thread lives.
     assert_eq!(unsafe { *libc::__errno_location() }, 4711, "errno was changed");
     frames.truncate(found.len);
     (probe.walk, probe.ours) = (found, frames);
@@ -102,7 +106,8 @@ impl Library {
 
     pub fn open(path: PathBuf) -> Library {
         let name = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: a library of the test's own, without constructors of note.
+        // SAFETY: `name` is a CString. The library is the test's own, and its constructors expect
+        // nothing.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "cannot open {}", path.display());
         Library { handle, path }
@@ -118,17 +123,19 @@ impl Library {
     /// `F` is the function's type, and it is not called after the library is dropped.
     pub unsafe fn function<F: Copy>(&self, name: &str) -> F {
         let c_name = CString::new(name).unwrap();
-        // SAFETY: an open library.
+        // SAFETY: `self` keeps the library open, and `c_name` is a CString.
         let found = unsafe { libc::dlsym(self.handle, c_name.as_ptr()) };
         assert!(!found.is_null() && size_of::<F>() == size_of_val(&found), "no {name} in {}", self.path.display());
-        // SAFETY: the caller says that it is one.
+        // SAFETY: our caller vouches that `F` is the function's type. It has the size of `found`,
+        // as was checked above.
         unsafe { std::mem::transmute_copy(&found) }
     }
 }
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: opened by us, closed once.
+        // SAFETY: `open` opened the library, and it is closed here once. `function` asks callers
+        // not to call into it any more.
         unsafe { libc::dlclose(self.handle) };
         let _ = std::fs::remove_file(&self.path);
     }

@@ -21,7 +21,8 @@ const FLAGS: &[&[&str]] = &[
 fn compiled_shapes_walk_as_libgcc_says() {
     for flags in FLAGS {
         let library = Library::new("shapes.c", flags);
-        // SAFETY: the types of shapes.c, called while the library is open.
+        // SAFETY: the functions have the types that shapes.c gives them, and are called while the
+        // library is open. `call` takes the probe in `with`.
         unsafe {
             let recurse: WithDepth = library.function("recurse");
             for depth in [1, 2, 33, 150] {
@@ -47,7 +48,8 @@ fn compiled_shapes_walk_as_libgcc_says() {
 fn cpp_frames_walk_as_libgcc_says() {
     for flags in [&["-O2"], &["-O0"]] {
         let library = Library::new("virtual.cpp", flags);
-        // SAFETY: the types of virtual.cpp.
+        // SAFETY: the functions have the types that virtual.cpp gives them, and are called while
+        // the library is open. `call` takes the probe in `with`.
         unsafe {
             let virtual_calls: unsafe extern "C" fn(c_int, Callback, *mut c_void) -> c_int =
                 library.function("virtual_calls");
@@ -62,7 +64,8 @@ fn cpp_frames_walk_as_libgcc_says() {
 #[cfg(target_arch = "x86_64")]
 fn signal_frames_are_crossed() {
     let library = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: the functions have the types that shapes.c gives them, and are called while the
+    // library is open. `call` takes the probe in `with`.
     unsafe {
         let fault: WithDepth = library.function("fault");
         Probe::of(|call, with| fault(0, call, with)).assert_same(1);
@@ -75,19 +78,20 @@ fn signal_frames_are_crossed() {
 #[cfg(target_arch = "x86_64")]
 fn frame_pointers_at_odd_places_are_followed() {
     let library = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `odd_frame` this type, and it is called only while the library is
+    // open.
     let odd_frame: Plain = unsafe { library.function("odd_frame") };
-    // SAFETY: as above.
+    // SAFETY: the library is open, and `call` takes the probe in `with`.
     Probe::of(|call, with| unsafe { odd_frame(call, with) }).assert_same(0);
 }
 
 #[test]
 fn coroutine_stacks_are_walked_and_may_vanish() {
     let library = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `on_fiber` this type, and it is called only while the library is open.
     let on_fiber: Plain = unsafe { library.function("on_fiber") };
     for _ in 0..3 {
-        // SAFETY: as above.
+        // SAFETY: the library is open, and `call` takes the probe in `with`.
         let probe = Probe::of(|call, with| unsafe { on_fiber(call, with) });
         // The C library starts it at an address that no function covers.
         probe.assert_same_frames(0);
@@ -99,9 +103,10 @@ fn coroutine_stacks_are_walked_and_may_vanish() {
 fn the_main_thread_and_others_know_their_stacks() {
     let deep = || {
         let library = Library::new("shapes.c", &["-O2"]);
-        // SAFETY: the types of shapes.c.
+        // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is
+        // open.
         let recurse: WithDepth = unsafe { library.function("recurse") };
-        // SAFETY: as above.
+        // SAFETY: the library is open, and `call` takes the probe in `with`.
         Probe::of(|call, with| unsafe { recurse(200, call, with) }).assert_same(0);
     };
     deep();
@@ -113,15 +118,17 @@ fn the_main_thread_and_others_know_their_stacks() {
 #[test]
 fn deep_stacks_are_cut_and_say_so() {
     let library = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is open.
     let recurse: WithDepth = unsafe { library.function("recurse") };
     let mut cut = Probe::new(10);
-    // SAFETY: as above.
+    // SAFETY: the library is open. `take` takes the Probe that is passed with it, which outlives
+    // the call.
     unsafe { recurse(50, take, (&raw mut *cut).cast()) };
     assert_eq!((cut.ours.len(), cut.walk.cut, cut.walk.complete), (10, true, false));
     assert_eq!(cut.ours, cut.expected()[..10]);
     let mut none = Probe::new(0);
-    // SAFETY: as above.
+    // SAFETY: the library is open. `take` takes the Probe that is passed with it, which outlives
+    // the call.
     unsafe { recurse(50, take, (&raw mut *none).cast()) };
     assert_eq!((none.walk.len, none.walk.cut), (0, true));
 }
@@ -133,11 +140,15 @@ struct Nest<'a> {
     probe: Box<Probe>,
 }
 
+/// # Safety
+/// `with` leads to a [`Nest`] that no one else uses.
 unsafe extern "C" fn next_shape(with: *mut c_void) {
-    // SAFETY: the nest that the test passed.
+    // SAFETY: the test passes its Nest with this function, and each shape passes it on. No other
+    // reference to it is alive.
     let nest = unsafe { &mut *with.cast::<Nest>() };
     let library = nest.library;
-    // SAFETY: the types of shapes.c, which is open.
+    // SAFETY: the functions have the types that shapes.c gives them, and the Nest borrows the
+    // library, so it is open. `next_shape` takes the Nest in `with`, `take` the Probe.
     unsafe {
         match nest.shapes.pop() {
             None => take((&raw mut *nest.probe).cast()),
@@ -166,7 +177,7 @@ fn walks_that_share_frames_with_the_last_one_are_right() {
         let depth = if random(4) == 0 { 1 + random(40) as usize } else { 400 };
         let mut nest =
             Nest { shapes: shapes.iter().rev().copied().collect(), library: &library, probe: Probe::new(depth) };
-        // SAFETY: the nest outlives the call.
+        // SAFETY: `next_shape` takes the Nest that is passed with it, which outlives the call.
         unsafe { next_shape((&raw mut nest).cast()) };
         let Nest { probe, .. } = nest;
         if probe.walk.cut {
@@ -180,6 +191,8 @@ fn walks_that_share_frames_with_the_last_one_are_right() {
 #[test]
 fn a_signal_handler_may_walk_whenever_it_comes() {
     static HANDLED: AtomicUsize = AtomicUsize::new(0);
+    /// # Safety
+    /// The C library calls it, or anyone: it needs nothing.
     unsafe extern "C" fn handler(_: c_int) {
         let mut frames = [0; 64];
         let found = walk(Regs::of_caller(), &mut frames);
@@ -187,34 +200,37 @@ fn a_signal_handler_may_walk_whenever_it_comes() {
         HANDLED.fetch_add(usize::from(found.len > 0), Ordering::Relaxed);
     }
     let library = Library::new("shapes.c", &["-O2", "-fomit-frame-pointer"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is open.
     let recurse: WithDepth = unsafe { library.function("recurse") };
-    // SAFETY: a handler for a signal that nothing else here uses.
+    // SAFETY: `handler` has the type of a handler, and nothing else in these tests uses SIGUSR2. It
+    // touches nothing but a static and its own stack.
     unsafe { libc::signal(libc::SIGUSR2, handler as *const () as usize) };
-    // SAFETY: a plain query.
+    // SAFETY: pthread_self takes no arguments and cannot fail.
     let walker = unsafe { libc::pthread_self() };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // SAFETY: that thread waits for this one before it ends.
+                // SAFETY: the scope makes the walker's thread wait for this one, so `walker` is a
+                // thread that is alive.
                 unsafe { libc::pthread_kill(walker, libc::SIGUSR2) };
                 std::thread::sleep(std::time::Duration::from_micros(20));
             }
         });
         for _ in 0..300 {
-            // SAFETY: as above.
+            // SAFETY: the library is open, and `call` takes the probe in `with`.
             Probe::of(|call, with| unsafe { recurse(30, call, with) }).assert_same(0);
         }
         let mut frames = [0; 64];
-        // SAFETY: as above.
+        // SAFETY: the library is open, and `call` takes the probe in `with`.
         let deep = Probe::of(|call, with| unsafe { recurse(30, call, with) });
         for _ in 0..300_000 {
             walk(Regs { pc: deep.ours[0], ..Regs::default() }, &mut frames);
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // SAFETY: as above.
+    // SAFETY: SIG_DFL is a valid disposition. The thread that sent the signals has ended with the
+    // scope.
     unsafe { libc::signal(libc::SIGUSR2, libc::SIG_DFL) };
     assert!(HANDLED.load(Ordering::Relaxed) > 10);
 }
@@ -222,9 +238,9 @@ fn a_signal_handler_may_walk_whenever_it_comes() {
 #[test]
 fn hashes_tell_stacks_apart() {
     let library = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is open.
     let recurse: WithDepth = unsafe { library.function("recurse") };
-    // SAFETY: as above.
+    // SAFETY: the library is open, and `call` takes the probe in `with`.
     let hash = |depth| unsafe { Probe::of(|call, with| recurse(depth, call, with)).walk.hash };
     let mut twice: Vec<Vec<u64>> = Vec::new();
     // One call site for both, or the stacks would differ.
@@ -240,12 +256,12 @@ fn hashes_tell_stacks_apart() {
 
 #[test]
 fn code_loaded_after_the_first_walk_is_known() {
-    // SAFETY: the callback takes the probe that comes with it.
+    // SAFETY: `call` takes the probe that comes with it in `with`.
     let _first = Probe::of(|call, with| unsafe { call(with) });
     let library = Library::new("shapes.c", &["-O2", "-Wl,--build-id=0x0123456789abcdef"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is open.
     let recurse: WithDepth = unsafe { library.function("recurse") };
-    // SAFETY: as above.
+    // SAFETY: the library is open, and `call` takes the probe in `with`.
     Probe::of(|call, with| unsafe { recurse(7, call, with) }).assert_same(0);
     let modules = Modules::current();
     let module = modules.find(recurse as usize as u64).expect("the library is listed");
@@ -265,12 +281,13 @@ fn another_library_at_the_same_place_is_not_walked_by_old_rules() {
         let copy = path.with_extension(format!("{}.so", places.len()));
         std::fs::copy(path, &copy).unwrap();
         let library = Library::open(copy);
-        // SAFETY: the types of shapes.c.
+        // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library is
+        // open.
         let recurse: WithDepth = unsafe { library.function("recurse") };
         let modules = modules::refresh();
         serials.push(modules.find(recurse as usize as u64).unwrap().serial);
         drop(modules);
-        // SAFETY: as above.
+        // SAFETY: the library is open, and `call` takes the probe in `with`.
         Probe::of(|call, with| unsafe { recurse(9, call, with) }).assert_same(0);
         places.push(recurse as usize);
     }
@@ -282,7 +299,8 @@ fn another_library_at_the_same_place_is_not_walked_by_old_rules() {
 #[test]
 fn unloaded_objects_leave_the_list() {
     let library = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `recurse` this type. Behind the drop of the library only its address
+    // is used.
     let recurse: WithDepth = unsafe { library.function("recurse") };
     let loaded = modules::refresh();
     let serial = loaded.find(recurse as usize as u64).unwrap().serial;
@@ -313,7 +331,8 @@ fn this_program_and_libc_are_listed() {
 fn code_without_unwind_information_ends_the_walk() {
     // sub rsp,8; mov rax,rdi; mov rdi,rsi; call rax; add rsp,8; ret
     const CODE: &[u8] = b"\x48\x83\xec\x08\x48\x89\xf8\x48\x89\xf7\xff\xd0\x48\x83\xc4\x08\xc3";
-    // SAFETY: a page of our own, made executable.
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free. CODE fits into the page
+    // that is written.
     let page = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -324,27 +343,30 @@ fn code_without_unwind_information_ends_the_walk() {
     };
     for _ in 0..2 {
         let mut probe = Probe::new(64);
-        // SAFETY: the code above is such a function.
+        // SAFETY: the page holds the code above, which is a function of this type, and may be
+        // executed.
         let jit: Plain = unsafe { std::mem::transmute(page) };
         // The oracle aborts the process on such code in some versions: ours only.
+        /// # Safety
+        /// `with` leads to a [`Probe`] that no one else uses.
         unsafe extern "C" fn only_ours(with: *mut c_void) {
-            // SAFETY: the probe passed below.
+            // SAFETY: the call below passes a Probe with this function, and waits for it.
             let probe = unsafe { &mut *with.cast::<Probe>() };
             probe.ours = vec![0; probe.depth];
             probe.walk = walk(Regs::of_caller(), &mut probe.ours);
         }
-        // SAFETY: as above.
+        // SAFETY: `jit` calls `only_ours` with the Probe, which outlives the call.
         unsafe { jit(only_ours, (&raw mut *probe).cast()) };
         assert_eq!((probe.walk.len, probe.walk.complete, probe.walk.cut), (1, false, false));
         assert_eq!(probe.ours[0], page as u64 + 12);
     }
-    // SAFETY: mapped above, no longer used.
+    // SAFETY: the page was mapped above with this length, and its code runs no more.
     unsafe { libc::munmap(page, 4096) };
 }
 
 #[test]
 fn garbage_ends_a_walk_and_nothing_else() {
-    // SAFETY: the callback takes the probe that comes with it.
+    // SAFETY: `call` takes the probe that comes with it in `with`.
     let genuine = Probe::of(|call, with| unsafe { call(with) });
     let code: Vec<u64> = genuine.ours.clone();
     let local = [0u64; 64];
@@ -378,7 +400,7 @@ fn garbage_ends_a_walk_and_nothing_else() {
 #[test]
 fn threads_walk_while_another_loads_and_unloads() {
     let steady = Library::new("shapes.c", &["-O2"]);
-    // SAFETY: the types of shapes.c.
+    // SAFETY: shapes.c gives `recurse` this type, and `steady` is open until the end of the test.
     let recurse: WithDepth = unsafe { steady.function("recurse") };
     let passing = Library::build("shapes.c", &["-O2", "-DPAD=500"]);
     let stop = AtomicBool::new(false);
@@ -387,7 +409,8 @@ fn threads_walk_while_another_loads_and_unloads() {
             scope.spawn(|| {
                 let mut walks = 0;
                 while !stop.load(Ordering::Relaxed) || walks == 0 {
-                    // SAFETY: as above; `steady` is open throughout.
+                    // SAFETY: `steady` is open until the end of the test, and `call` takes the
+                    // probe in `with`.
                     Probe::of(|call, with| unsafe { recurse(20, call, with) }).assert_same(0);
                     modules::refresh().all().iter().for_each(|module| assert!(module.start < module.end));
                     walks += 1;
@@ -398,9 +421,10 @@ fn threads_walk_while_another_loads_and_unloads() {
             let copy = passing.with_extension(format!("{round}.so"));
             std::fs::copy(&passing, &copy).unwrap();
             let library = Library::open(copy);
-            // SAFETY: the types of shapes.c.
+            // SAFETY: shapes.c gives `recurse` this type, and it is called only while the library
+            // is open.
             let recurse: WithDepth = unsafe { library.function("recurse") };
-            // SAFETY: as above.
+            // SAFETY: the library is open, and `call` takes the probe in `with`.
             Probe::of(|call, with| unsafe { recurse(5, call, with) }).assert_same(0);
         }
         stop.store(true, Ordering::Relaxed);

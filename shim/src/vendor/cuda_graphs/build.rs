@@ -135,8 +135,9 @@ fn context_of(kind: u8, record: &[u8]) -> Option<u64> {
 }
 
 fn set_node(called: &mut Called, exec: Option<GraphExec>, node: GraphNode, kind: NodeKind, record: &[u8]) -> Status {
-    // SAFETY: a live exec and a node of the graph it was instantiated from, or a node of a graph that only the
-    // cache knows; each struct is as the function of its kind takes it.
+    // SAFETY: rule of the cache's handles: `exec` was instantiated from the graph that `node` is
+    // of, or the graph is the cache's own. Each struct has the type that the function of its kind
+    // takes, and is a local.
     let status = unsafe {
         match kind {
             // In one buffer that would be an eighth faster, but a cooperative node takes none (measured on an H200,
@@ -183,12 +184,12 @@ pub fn build(
     exact: bool,
 ) -> Result<(Graph, Vec<GraphNode>), Status> {
     let mut graph = null_mut();
-    // SAFETY: writes the handle.
+    // SAFETY: rule of answers: `graph` takes the handle.
     ok(unsafe { driver::cuGraphCreate(&mut graph, 0) })?;
     match fill(functions, graph, shape, records, exact) {
         Ok(nodes) => Ok((graph, nodes)),
         Err(status) => {
-            // SAFETY: the graph just made, which nobody else knows.
+            // SAFETY: `graph` was made above and no one else knows it, so it is destroyed once.
             let _ = unsafe { driver::cuGraphDestroy(graph) };
             Err(status)
         }
@@ -209,7 +210,8 @@ fn fill(
         let record = records.get(index);
         let mut node = null_mut();
         let none = std::ptr::null();
-        // SAFETY: the graph is alive; each struct is as the function of its kind takes it.
+        // SAFETY: our caller has just made `graph`, or adds to it first. Each struct has the type
+        // that the function of its kind takes, and is a local. `node` takes the handle.
         let status = unsafe {
             match entry.kind {
                 NodeKind::Kernel => {
@@ -252,7 +254,8 @@ fn fill(
         let from: Vec<_> = edges.iter().map(|edge| side(edge.from)).collect();
         let to: Vec<_> = edges.iter().map(|edge| side(edge.to)).collect();
         let mut data: Vec<u64> = edges.iter().map(|edge| edge.data).collect();
-        // SAFETY: arrays of one length; the nodes are the graph's; edge data has 8 bytes.
+        // SAFETY: `from`, `to` and `data` have one length, which is passed. Their nodes were just
+        // added to `graph`, and the driver's edge data has 8 bytes.
         ok(unsafe {
             driver::cuGraphAddDependencies_v2(graph, from.as_ptr(), to.as_ptr(), data.as_mut_ptr().cast(), from.len())
         })?;
@@ -265,7 +268,8 @@ fn attributes_of(node: GraphNode, set: &Set) -> Set {
     let mut plain = Set::new();
     for &(id, _) in set {
         let mut value = AttributeValue::default();
-        // SAFETY: a kernel node; writes at most the 64 bytes of a value.
+        // SAFETY: rule of answers: `value` has the 64 bytes of a launch attribute. `node` is a
+        // kernel node of the graph that is being built.
         if unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(&mut value)) } == Some(SUCCESS) {
             plain.push((id, value));
         }
@@ -285,7 +289,8 @@ fn give_attributes(node: GraphNode, set: &Set, plain: &Set, skipped: Option<u32>
     let differs = |of: &&(u32, AttributeValue)| Some(of.0) != skipped && !plain.contains(of);
     for (id, value) in set.iter().filter(differs) {
         let mut value = *value;
-        // SAFETY: a kernel node; reads the 64 bytes of a value.
+        // SAFETY: `value` is a local with the 64 bytes of a launch attribute. `node` is a kernel
+        // node of the graph that is being built.
         ok(unsafe { driver::cuGraphKernelNodeSetAttribute(node, *id as i32, opaque(&mut value)) })?;
     }
     Ok(())
@@ -322,7 +327,9 @@ macro_rules! on {
 
 fn run_node(called: &mut Called, kind: NodeKind, set: Option<&Set>, record: &[u8], to: StreamArg) -> Status {
     let stream = to.stream;
-    // SAFETY: the same work as the graph's node, on the stream that the program launches the graph on.
+    // SAFETY: rule of the program's handles: the program launches on this stream. The record holds
+    // what the driver accepted for the node, and the program keeps the memory that it names alive
+    // for its launch.
     let status = unsafe {
         match kind {
             NodeKind::Kernel => with_values(called, record, |params| {
@@ -375,7 +382,8 @@ fn is_default(id: u32, value: &AttributeValue) -> bool {
 unsafe fn memset(of: &SetParams, to: StreamArg) -> Option<Status> {
     let (stream, dst, pitch) = (to.stream, of.dst, of.pitch as usize);
     let (width, height) = (of.width as usize, of.height.max(1) as usize);
-    // SAFETY: as the caller promises.
+    // SAFETY: our caller vouches for the memory. Rule of the program's handles: the stream is
+    // alive.
     unsafe {
         match (of.element_bytes, height) {
             (1, 1) => on!(to, cuMemsetD8Async / cuMemsetD8Async_ptsz(dst, of.value as u8, width, stream)),

@@ -33,7 +33,7 @@ fn number_of(context: u64) -> u32 {
 /// The number of the current context; 0 for none.
 fn current() -> u32 {
     let mut context = null_mut();
-    // SAFETY: writes the handle.
+    // SAFETY: rule of answers: `context` takes the handle.
     match unsafe { driver::cuCtxGetCurrent(&mut context) } {
         Some(SUCCESS) if !context.is_null() => number_of(context as u64),
         _ => 0,

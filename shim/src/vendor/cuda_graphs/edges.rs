@@ -96,6 +96,7 @@ fn dependencies(
         true => (null_mut(), null_mut()),
         false => (deps.as_mut_ptr(), data.as_mut_ptr().cast()),
     };
-    // SAFETY: a live node; writes at most `len` entries of each array, which have them.
+    // SAFETY: rule of answers: `len` is the length of `deps` and of `data`, or both are null and
+    // only `len` is written. Rule of the program's handles: the node's graph is alive.
     unsafe { driver::cuGraphNodeGetDependencies_v2(node, deps, data, len) }
 }

@@ -59,7 +59,8 @@ pub fn params_of(function: Opaque, kernel: Opaque) -> Option<Vec<(u32, u32)>> {
     let mut params = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: a live function or kernel; both numbers are written.
+        // SAFETY: rule of answers: `offset` and `size` take the numbers. Our caller passes a
+        // function or a kernel of a node or launch of the program's, so it is alive.
         let status = unsafe {
             match function.is_null() {
                 false => driver::cuFuncGetParamInfo(function, params.len(), &mut offset, &mut size),
@@ -101,11 +102,12 @@ impl Functions {
         let params = params_of(function, kernel)?;
         let bytes = params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
         let mut context = null_mut();
-        // SAFETY: writes the handle.
+        // SAFETY: rule of answers: `context` takes the handle.
         ok(unsafe { driver::cuCtxGetCurrent(&mut context) })?;
         let mut traits = 0_u32;
         let (mut module, mut library): (Opaque, Opaque) = (null_mut(), null_mut());
-        // SAFETY: a live function or kernel; each call writes its out-parameter.
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares.
+        // Function and kernel are those of a node of a live graph, so they are alive.
         unsafe {
             let mut plain = function;
             if plain.is_null() {
@@ -195,7 +197,8 @@ fn module_in(context: u64, library: Opaque, visit: Visit<'_>) -> Option<Result<u
     visit(context, &mut || {
         let mut module = null_mut();
         let entered = cuda::enter(context);
-        // SAFETY: the program's library, which it is about to unload; writes the handle.
+        // SAFETY: rule of answers: `module` takes the handle. The program unloads `library` with
+        // the call that this thread is in, and the driver has not begun yet.
         let status = unsafe { driver::cuLibraryGetModule(&mut module, library) };
         if entered {
             cuda::leave();

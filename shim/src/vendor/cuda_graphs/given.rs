@@ -84,7 +84,8 @@ pub fn cooperative() {
 #[inline]
 pub unsafe fn launch(config: *const LaunchConfig) -> Option<u32> {
     let mut unknown = None;
-    // SAFETY: as the caller promises; the driver reads the same.
+    // SAFETY: our caller vouches that `config` is NULL or a CUlaunchConfig. Its attributes are null
+    // or an array of `len`, which the driver reads in the same way.
     unsafe {
         let config = config.as_ref().filter(|config| !config.attributes.is_null())?;
         for at in 0..config.len as usize {
@@ -156,7 +157,8 @@ fn take_capture(stream: Stream) -> Option<u64> {
 /// The graph that a node is in; `None` if the driver does not say (13.1 does).
 fn graph_of(node: GraphNode) -> Option<Graph> {
     let mut graph = null_mut();
-    // SAFETY: the program's own node, which it has just used; writes the handle.
+    // SAFETY: rule of answers: `graph` takes the handle. Rule of the program's handles: the program
+    // has just used the node in its call.
     let status = unsafe { driver::cuGraphNodeGetContainingGraph(node, &mut graph) };
     (status == Some(SUCCESS)).then_some(graph)
 }
@@ -191,7 +193,8 @@ pub fn is_known_of_functions(id: i32) -> bool {
 pub unsafe fn unknown_in_function(function: Opaque) {
     mark(function as usize);
     let mut of_kernel = null_mut();
-    // SAFETY: as the caller promises; one that is no kernel is refused.
+    // SAFETY: rule of answers: `of_kernel` takes the handle. Our caller vouches that the function
+    // is alive, and the driver refuses one that is no kernel.
     if unsafe { driver::cuKernelGetFunction(&mut of_kernel, function) } == Some(SUCCESS) {
         mark(of_kernel as usize);
     }
@@ -221,7 +224,8 @@ mod tests {
             len: 0,
         };
         let told = || attribute::OF_NODES.map(may_differ);
-        // SAFETY: NULL, then a config of ours.
+        // SAFETY: the first pointer is null. The second is to a local config, whose attributes are
+        // a local array of at least `len` elements.
         unsafe {
             assert_eq!((launch(null()), launch(&config)), (None, None));
             assert_eq!(told(), [false, false, true, false], "a launch without attributes");

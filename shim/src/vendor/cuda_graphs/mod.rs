@@ -50,7 +50,8 @@ impl GraphCalls for CudaGraphs {
     }
 
     unsafe fn record(&self, kind: NodeKind, params: Setter, out: &mut Vec<u8>) -> bool {
-        // SAFETY: the same promise.
+        // SAFETY: our caller vouches for the setter's parameters, and `setters::record` asks for
+        // the same.
         unsafe { setters::record(&self.functions, kind, params, out) }
     }
 
@@ -61,20 +62,23 @@ impl GraphCalls for CudaGraphs {
     }
 
     unsafe fn refuses(&self, shape: &[u8], node: u32, kind: NodeKind, params: Setter) -> bool {
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches for the setter's parameters, and the kind is that of
+        // `is_packed`.
         let packed = kind == NodeKind::Kernel && unsafe { setters::is_packed(params) };
         packed && Shape::parse(shape).is_some_and(|shape| shape.is_cooperative(node as usize))
     }
 
     fn clone_of(&self, graph: Graph) -> Result<Graph, Status> {
         let mut clone = null_mut();
-        // SAFETY: a live graph; writes the handle.
+        // SAFETY: rule of answers: `clone` takes the handle. Rule of the cache's handles: the graph
+        // is alive.
         done(unsafe { driver::cuGraphClone(&mut clone, graph) })?;
         Ok(clone)
     }
 
     fn destroy_graph(&self, graph: Graph) {
-        // SAFETY: a graph that only the cache knows.
+        // SAFETY: rule of the cache's handles: only the cache knows this graph, and it is destroyed
+        // once.
         let _ = unsafe { driver::cuGraphDestroy(graph) };
     }
 
@@ -86,7 +90,8 @@ impl GraphCalls for CudaGraphs {
 
     fn child_graph(&self, node: GraphNode) -> Option<Graph> {
         let mut graph = null_mut();
-        // SAFETY: a live node; another kind is refused.
+        // SAFETY: rule of answers: `graph` takes the handle. Rule of the cache's handles: the node
+        // is alive. The driver refuses a node of another kind.
         done(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut graph) }).ok()?;
         Some(graph)
     }
@@ -106,18 +111,21 @@ impl GraphCalls for CudaGraphs {
 
     fn instantiate(&self, graph: Graph, flags: u64) -> Result<GraphExec, Status> {
         let mut exec = null_mut();
-        // SAFETY: a live graph; writes the handle.
+        // SAFETY: rule of answers: `exec` takes the handle. Rule of the cache's handles: the graph
+        // is alive.
         done(unsafe { driver::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
         Ok(exec)
     }
 
     fn destroy_exec(&self, exec: GraphExec) {
-        // SAFETY: an exec that only the cache knows; running launches of it go on.
+        // SAFETY: rule of the cache's handles: only the cache knows this exec, and it is destroyed
+        // once. Its launches that still run go on.
         let _ = unsafe { driver::cuGraphExecDestroy(exec) };
     }
 
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status {
-        // SAFETY: a live exec, the stream of the program's own call.
+        // SAFETY: rule of the cache's handles: the exec is alive. Rule of the program's handles: so
+        // is the stream.
         let status = unsafe {
             match to.per_thread {
                 true => driver::cuGraphUpload_ptsz(exec, to.stream),
@@ -132,7 +140,8 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status {
-        // SAFETY: a live exec and a node of the graph it was instantiated from.
+        // SAFETY: rule of the cache's handles: the exec is alive and was instantiated from the
+        // graph that the node is of.
         unsafe { driver::cuGraphNodeSetEnabled(exec, node, u32::from(on)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
@@ -150,7 +159,8 @@ impl GraphCalls for CudaGraphs {
             }
             return None;
         }
-        // SAFETY: the event is ours, the stream one that the program uses now.
+        // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
+        // program's handles: the stream is alive.
         unsafe {
             let event = match event {
                 Some(event) => event as Opaque,
@@ -173,13 +183,14 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn done(&self, event: Event) -> bool {
-        // SAFETY: an event of ours.
+        // SAFETY: rule of the cache's handles: the event is one of the cache's, and alive.
         unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
     }
 
     fn wait(&self, to: StreamArg, event: Event) -> Status {
         let event = event as Opaque;
-        // SAFETY: an event of ours, the stream of the program's own call.
+        // SAFETY: rule of the cache's handles: the event is one of the cache's. Rule of the
+        // program's handles: the stream is alive.
         let status = unsafe {
             match to.per_thread {
                 true => driver::cuStreamWaitEvent_ptsz(to.stream, event, 0),
@@ -190,13 +201,15 @@ impl GraphCalls for CudaGraphs {
     }
 
     fn drop_event(&self, event: Event) {
-        // SAFETY: an event of ours that nobody uses any more.
+        // SAFETY: rule of the cache's handles: the event is one of the cache's. Nothing waits for
+        // it any more, and it is destroyed once.
         let _ = unsafe { driver::cuEventDestroy_v2(event as Opaque) };
     }
 
     fn captures(&self, to: StreamArg) -> bool {
         let mut state = 0;
-        // SAFETY: the stream of the program's own call; writes the state.
+        // SAFETY: rule of answers: `state` takes the number. Rule of the program's handles: the
+        // stream is alive.
         let status = unsafe {
             match to.per_thread {
                 true => driver::cuStreamIsCapturing_ptsz(to.stream, &mut state),
@@ -210,7 +223,8 @@ impl GraphCalls for CudaGraphs {
         if !is_here(stream) {
             return false;
         }
-        // SAFETY: a stream that lives and does not capture.
+        // SAFETY: our caller has made sure that the stream does not end meanwhile and that no
+        // capture meets the query.
         let status = unsafe {
             match stream.per_thread {
                 true => driver::cuStreamQuery_ptsz(stream.stream),
@@ -222,7 +236,8 @@ impl GraphCalls for CudaGraphs {
 
     fn trim(&self) {
         let mut device = 0;
-        // SAFETY: asks for the number; gives back what no graph uses.
+        // SAFETY: rule of answers: `device` takes the ordinal. cuDeviceGraphMemTrim takes that
+        // number, and gives back only what no graph uses.
         unsafe {
             if driver::cuCtxGetDevice(&mut device) == Some(SUCCESS) {
                 let _ = driver::cuDeviceGraphMemTrim(device);
@@ -245,7 +260,8 @@ impl GraphCalls for CudaGraphs {
     fn tells(&self, node: GraphNode, attribute: u32) -> bool {
         let mut value = layout::AttributeValue::default();
         let out = (&raw mut value).cast();
-        // SAFETY: a live kernel node; writes at most the 64 bytes of a value.
+        // SAFETY: rule of answers: `value` has the 64 bytes of a launch attribute. Rule of the
+        // cache's handles: the node is alive.
         let told = unsafe { driver::cuGraphKernelNodeGetAttribute(node, attribute as i32, out) };
         let asked =
             shape::attribute::OF_NODES.contains(&attribute) || shape::attribute::OF_FUNCTIONS.contains(&attribute);
@@ -256,7 +272,8 @@ impl GraphCalls for CudaGraphs {
         type Free = unsafe extern "C-unwind" fn(DevicePtr) -> Status;
         match driver::real(driver::Function::cuMemFree_v2) {
             0 => SUCCESS,
-            // SAFETY: the slot holds cuMemFree_v2, for which 0 is nothing to free.
+            // SAFETY: the slot holds cuMemFree_v2, which has this type. For the address 0 it frees
+            // nothing.
             free => unsafe { std::mem::transmute::<usize, Free>(free)(0) },
         }
     }

@@ -80,7 +80,8 @@ fn place_of(address: u64) -> u16 {
     // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, …_DEVICE_ORDINAL, …_IS_MANAGED, …_CONTEXT.
     let mut ids = [2, 9, 8, 1];
     let mut out = [opaque(&mut kind), opaque(&mut device), opaque(&mut managed), opaque(&mut context)];
-    // SAFETY: four attributes, each written to a value of its type; unknown addresses give zeroes.
+    // SAFETY: rule of answers: `ids` and `out` have four elements, and each of `out` leads to a
+    // local of its attribute's type. The driver gives zeroes for addresses that it does not know.
     let status = unsafe { driver::cuPointerGetAttributes(4, ids.as_mut_ptr(), out.as_mut_ptr(), address) };
     match (status, kind) {
         // Registered or not makes no difference to a setter (measured on an H200, driver 580).

@@ -30,14 +30,14 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
     reading.clear();
     shape.clear();
     let mut context = null_mut();
-    // SAFETY: writes the handle.
+    // SAFETY: rule of answers: `context` takes the handle.
     ok(unsafe { driver::cuCtxGetCurrent(&mut context) })?;
     shape.context = context as u64;
     if green::is_one(shape.context) {
         return Err(Pinned::Contexts);
     }
     let mut device = 0;
-    // SAFETY: writes the number.
+    // SAFETY: rule of answers: `device` takes the ordinal.
     ok(unsafe { driver::cuCtxGetDevice(&mut device) })?;
     if given::has_unknown(graph as usize) {
         return Err(Pinned::UnknownAttribute);
@@ -65,7 +65,8 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
             }
             NodeKind::Host => {
                 let mut params = HostParams::default();
-                // SAFETY: a host node; writes the struct.
+                // SAFETY: rule of answers: `params` takes the struct. The node is a host node of a
+                // live graph.
                 ok(unsafe { driver::cuGraphHostNodeGetParams(node, opaque(&mut params)) })?;
                 reading.records.push(|bytes| bytes.extend_from_slice(params.as_bytes()));
             }
@@ -103,14 +104,16 @@ fn pinned_by(kind: NodeKind) -> Pinned {
 
 fn copy_params(node: GraphNode) -> Result<CopyParams, Pinned> {
     let mut params = CopyParams::default();
-    // SAFETY: a copy node; writes the struct.
+    // SAFETY: rule of answers: `params` takes the struct. Our caller found that the node is a copy
+    // node of a live graph.
     ok(unsafe { driver::cuGraphMemcpyNodeGetParams(node, opaque(&mut params)) })?;
     Ok(params)
 }
 
 fn memset_params(node: GraphNode) -> Result<SetParams, Pinned> {
     let mut params = SetParams::default();
-    // SAFETY: a memset node; writes the struct.
+    // SAFETY: rule of answers: `params` takes the struct. Our caller found that the node is a
+    // memset node of a live graph.
     ok(unsafe { driver::cuGraphMemsetNodeGetParams(node, opaque(&mut params)) })?;
     Ok(params)
 }
@@ -119,7 +122,8 @@ fn memset_params(node: GraphNode) -> Result<SetParams, Pinned> {
 pub fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), Pinned> {
     nodes.clear();
     let mut len = 0;
-    // SAFETY: without an array, only the count is written; then at most `len` handles.
+    // SAFETY: rule of answers: with a null array only `len` is written. Then `nodes` has `len`
+    // elements, and no more are written. Rule of the program's handles: the graph is alive.
     unsafe {
         ok(driver::cuGraphGetNodes(graph, null_mut(), &mut len))?;
         nodes.resize(len, null_mut());
@@ -134,7 +138,7 @@ pub fn nodes_of(graph: Graph, nodes: &mut Vec<GraphNode>) -> Result<(), Pinned> 
 /// `unknown`: gets what is to be said of a kind that is not known.
 fn kind_of(node: GraphNode, unknown: &mut String) -> Result<NodeKind, Pinned> {
     let mut kind = 0;
-    // SAFETY: a live node; writes the number.
+    // SAFETY: rule of answers: `kind` takes the number. The node is one of a live graph.
     ok(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
     let known = u8::try_from(kind).ok().and_then(NodeKind::from_u8).filter(|kind| *kind != NodeKind::Other);
     known.ok_or_else(|| {
@@ -183,7 +187,8 @@ impl Called {
 type OfNode = [AttributeValue; attribute::OF_NODES.len()];
 
 fn ask(node: GraphNode, id: u32, value: &mut AttributeValue) -> Option<Status> {
-    // SAFETY: a kernel node; writes at most the 64 bytes of a value.
+    // SAFETY: rule of answers: `value` has the 64 bytes of a launch attribute. Our caller found
+    // that the node is a kernel node of a live graph.
     unsafe { driver::cuGraphKernelNodeGetAttribute(node, id as i32, opaque(value)) }
 }
 
@@ -230,7 +235,8 @@ fn kernel(
     called: &mut Called,
 ) -> Result<(), Pinned> {
     let mut params = KernelParams::default();
-    // SAFETY: a kernel node; writes the struct.
+    // SAFETY: rule of answers: `params` takes the struct. Our caller found that the node is a
+    // kernel node of a live graph.
     ok(unsafe { driver::cuGraphKernelNodeGetParams_v2(node, opaque(&mut params)) })?;
     if params.context != 0 && params.context != shape.context {
         return Err(Pinned::Contexts);
@@ -240,7 +246,8 @@ fn kernel(
     }
     let callee = called.get(functions, (params.function, params.kernel), node)?;
     let mut fits = true;
-    // SAFETY: the driver's own description of a node of a live graph.
+    // SAFETY: the driver has just filled `params` for a node of a live graph, and `callee` is that
+    // node's function.
     records.push(|bytes| fits = unsafe { kernel_record(&params, &callee.function, bytes) });
     if !fits {
         return Err(Pinned::Parameters);
@@ -286,8 +293,8 @@ pub unsafe fn kernel_record(params: &KernelParams, function: &Function, bytes: &
     if function.params.is_empty() {
         return true;
     }
-    // SAFETY: as the caller promises: an array with an address for each parameter, or a packed buffer
-    // with its size.
+    // SAFETY: our caller vouches for `params`: an array with an address for each parameter of
+    // `function`, or a packed buffer with its size.
     unsafe {
         if params.params != 0 {
             let values = params.params as *const *const u8;
@@ -319,7 +326,8 @@ fn child(
     (counts, unknown): (&mut [u32; 16], &mut String),
 ) -> Result<(), Pinned> {
     let mut graph = null_mut();
-    // SAFETY: a child graph node; writes the handle.
+    // SAFETY: rule of answers: `graph` takes the handle. Our caller found that the node is a child
+    // graph node of a live graph.
     ok(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut graph) })?;
     if depth == MAX_DEPTH {
         return Err(Pinned::UnknownNode);
