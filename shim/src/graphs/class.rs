@@ -106,10 +106,11 @@ pub struct Template {
     gone: AtomicBool,
 }
 
-// SAFETY: handles are numbers; the library's functions may be called with them from any thread, one
-// at a time for one object, which the leases see to for execs, and `used` for the graph.
+// SAFETY: handles are numbers that the library accepts on any thread. It wants one thread at a time
+// for one object: leases see to that for execs, `used` for the graph.
 unsafe impl Send for Template {}
-// SAFETY: as above.
+// SAFETY: the fields other than handles are locked, atomic or never change. Leases and `used` keep
+// threads off one object of the library at once.
 unsafe impl Sync for Template {}
 
 impl Template {

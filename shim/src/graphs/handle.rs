@@ -52,7 +52,8 @@ impl<T: Default> Handles<T> {
     /// `None` if the range cannot be reserved.
     pub fn new(start: &'static AtomicUsize) -> Option<Self> {
         if start.load(Acquire) == 0 {
-            // SAFETY: a new mapping that nothing can access and that takes no memory.
+            // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Nothing can
+            // access the range, and it takes no memory.
             let at = unsafe {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
                 libc::mmap(null_mut(), HANDLES * STRIDE, libc::PROT_NONE, flags, -1, 0)
@@ -61,7 +62,8 @@ impl<T: Default> Handles<T> {
                 return None;
             }
             if start.compare_exchange(0, at as usize, AcqRel, Acquire).is_err() {
-                // SAFETY: another thread was faster; this range was never used.
+                // SAFETY: another thread published its range first. No address of this one was ever
+                // given out.
                 unsafe { libc::munmap(at, HANDLES * STRIDE) };
             }
         }
@@ -101,7 +103,8 @@ impl<T: Default> Handles<T> {
     #[inline(always)]
     pub fn get(&self, index: u32) -> Option<&'static T> {
         let chunk = self.chunks.get(index as usize / CHUNK)?.load(Acquire);
-        // SAFETY: chunks have `CHUNK` slots and are never freed.
+        // SAFETY: not null, so it is a leaked array of CHUNK slots, which is never freed. The
+        // remainder is below CHUNK.
         (!chunk.is_null()).then(|| unsafe { &*chunk.add(index as usize % CHUNK) })
     }
 
@@ -179,7 +182,7 @@ impl Handle {
     /// Its real exec, if it has one.
     #[inline(always)]
     pub fn resident(&self) -> Option<&'static Real> {
-        // SAFETY: real execs are never freed.
+        // SAFETY: null, or a Real out of a leaked box: real execs are used again and never freed.
         unsafe { self.real.load(Acquire).as_ref() }
     }
 

@@ -54,7 +54,8 @@ impl Cache {
             let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
             if same && exec.lane.load(Relaxed) == lane_of(to) {
                 exec.marked.store(false, Relaxed);
-                // SAFETY: the exec stays this handle's while the lease is shared.
+                // SAFETY: while the lease is shared the exec stays this handle's, so it is alive.
+                // Our caller vouches for `real` and the stream.
                 let status = unsafe { real(exec.exec(), to.stream) };
                 let at_ns = clock::now_ns();
                 exec.used_ns.store(at_ns, Relaxed);
@@ -63,7 +64,8 @@ impl Cache {
             }
             exec.unshare();
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches for `real` and the stream, and `launch_leased` asks for the
+        // same.
         let status = unsafe { self.launch_leased(real, index, handle, to) };
         Launched { status, slot, at_ns: clock::now_ns() }
     }
@@ -75,7 +77,8 @@ impl Cache {
     #[cold]
     #[inline(never)]
     unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
-        // SAFETY: as the caller promises.
+        // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
+        // same.
         self.relaxed(|| unsafe { self.launch_relaxed(real, index, handle, to) })
     }
 
@@ -104,11 +107,13 @@ impl Cache {
             },
         };
         let pending = self.wait_for_pending(handle, to, lane);
-        // SAFETY: the exec is this thread's.
+        // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for
+        // `real` and the stream.
         let mut status = unsafe { real(lease.real().exec(), to.stream) };
         if status == OUT_OF_MEMORY {
             self.in_context(context_of(&body), || self.relieve());
-            // SAFETY: as above.
+            // SAFETY: this thread still holds the lease of the exec, so it is alive. Our caller
+            // vouches for `real` and the stream.
             status = unsafe { real(lease.real().exec(), to.stream) };
             if status == OUT_OF_MEMORY && !body.owned {
                 status = self.one_by_one(handle, &body, to, lane);

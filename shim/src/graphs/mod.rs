@@ -150,7 +150,8 @@ fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
     heap::when_refused(|| OFF.store(true, Relaxed));
     // Before the library's own end: handlers run in the opposite order of this.
-    // SAFETY: a function of this library, which is never unloaded.
+    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
+    // unloaded.
     unsafe { libc::atexit(at_exit) };
     Ok(made)
 }

@@ -128,7 +128,8 @@ pub struct Body {
     pub unknown: bool,
 }
 
-// SAFETY: `body` is only reached through a `Lease`, of which there is one at a time.
+// SAFETY: `body` is reached only through a `Lease`, of which there is one at a time. The other
+// fields are atomics.
 unsafe impl Sync for Real {}
 
 impl Real {
@@ -218,7 +219,8 @@ impl Lease {
     }
 
     pub fn body(&mut self) -> &mut Body {
-        // SAFETY: there is one lease at a time, and it is borrowed for as long as the body is.
+        // SAFETY: there is one lease of an exec at a time, and `self` is borrowed mutably for as
+        // long as the body is.
         unsafe { &mut *self.0.body.get() }
     }
 

@@ -169,8 +169,8 @@ impl GraphCalls for Library {
 
 struct Shared(Cache);
 
-// SAFETY: as in the shim, threads share nothing of it but what is locked, leased or atomic; the handles in
-// its buffers are numbers.
+// SAFETY: as in the shim, threads share only what is locked, leased or atomic. The handles in its
+// buffers are numbers.
 unsafe impl Sync for Shared {}
 
 impl Deref for Shared {

@@ -55,7 +55,8 @@ impl Asked {
         match attribute {
             RANGE_SIZE => {
                 if let (Some(bytes), false) = (self.bytes(), data.is_null()) {
-                    // SAFETY: the caller's promise; this attribute is a `size_t`.
+                    // SAFETY: not null, and our caller vouches that the real function has filled
+                    // `data` for this attribute. RANGE_SIZE is a `size_t`.
                     unsafe { data.cast::<usize>().write_unaligned(bytes) }
                 }
             }

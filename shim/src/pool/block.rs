@@ -56,7 +56,8 @@ pub struct Block {
 
 impl Block {
     pub fn owner(&self) -> Option<&'static Owner> {
-        // SAFETY: owners are never freed.
+        // SAFETY: null, or an Owner out of a leaked box: contexts' owners are never freed, also
+        // when the context has ended.
         unsafe { self.owner.load(Relaxed).as_ref() }
     }
 
@@ -171,7 +172,7 @@ impl Table {
     fn get(&self, addr: u64) -> Option<&'static Block> {
         // A free place may just become another address's.
         let place = self.place(addr).ok()?;
-        // SAFETY: blocks are never freed.
+        // SAFETY: null, or a Block out of a leaked box: blocks are used again and never freed.
         let block = unsafe { place.block.load(Acquire).as_ref() };
         // Of a place that was filled anew between the two loads.
         block.filter(|block| block.addr.load(Relaxed) == addr)
@@ -206,7 +207,8 @@ impl Map {
 
     #[inline]
     fn table(&self) -> &'static Table {
-        // SAFETY: tables are never freed.
+        // SAFETY: the table is never null, and tables are leaked boxes: a larger one takes the
+        // place of a table, which is not freed.
         unsafe { &*self.table.load(Acquire) }
     }
 

@@ -75,7 +75,7 @@ impl Pool {
     #[cold]
     fn with_threads(&self, owner: &Owner) -> u64 {
         let is_there = |cache: &&&ThreadCache| {
-            // SAFETY: owners are never freed.
+            // SAFETY: null, or an Owner out of a leaked box, which is never freed.
             unsafe { cache.last_owner().as_ref() }.is_some_and(|its| its.device == owner.device)
         };
         lock(&self.caches).iter().filter(is_there).map(|cache| cache.bytes.load(Relaxed)).sum()

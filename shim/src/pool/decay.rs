@@ -104,7 +104,7 @@ impl Pool {
     /// Takes in what a thread keeps and has not used since this was last done.
     fn collect_unused(&self, cache: &ThreadCache) {
         let Some(mut taken) = (cache.bytes.load(Relaxed) != 0).then(|| cache.take()).flatten() else { return };
-        // SAFETY: owners are never freed.
+        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         let Some(owner) = (unsafe { taken.owner().as_ref() }) else { return };
         let _moving = owner.moves.blocks.begin();
         let (unused, now) = (taken.unused(), clock::now_ns());
@@ -186,7 +186,8 @@ extern "C" fn at_exit() {
 
 /// Has [`at_exit`] run before the library's own end: handlers run in the opposite order of this.
 pub fn end_before_the_library() {
-    // SAFETY: a function of this library, which is never unloaded.
+    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
+    // unloaded.
     unsafe { libc::atexit(at_exit) };
 }
 

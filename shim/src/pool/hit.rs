@@ -26,7 +26,7 @@ impl Pool {
     pub fn hit(&'static self, call: &Call, bytes: u64) -> Option<u64> {
         let shim = gate::shim()?;
         let class = size::class_for(bytes)?;
-        // SAFETY: it ends with this call.
+        // SAFETY: the reference ends with this function and stays on this thread.
         let local = unsafe { threads::state() };
         let (cache, owner) = self.usual(shim, local)?;
         if shim.stranded.waiting() {
@@ -60,7 +60,7 @@ impl Pool {
     #[inline(always)]
     pub fn take_back(&'static self, call: &Call, addr: u64) -> bool {
         let Some(shim) = gate::shim() else { return false };
-        // SAFETY: it ends with this call.
+        // SAFETY: the reference ends with this function and stays on this thread.
         let local = unsafe { threads::state() };
         let Some((cache, owner)) = self.usual(shim, local) else { return false };
         let Some(block) = self.map.get(addr) else { return false };
@@ -118,7 +118,7 @@ impl Pool {
             return None;
         }
         let cache = ThreadCache::of(local)?;
-        // SAFETY: owners are never freed.
+        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         let owner = unsafe { cache.last_owner().as_ref() }?;
         let usual = owner.vendor == self.vendor && !owner.gone.load(Relaxed) && shim.is_the_only_context_of(local);
         usual.then_some((cache, owner))

@@ -245,7 +245,7 @@ impl Pool {
     /// The owner of a context's blocks, for the calling thread's context.
     #[inline]
     fn owner_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static Owner> {
-        // SAFETY: owners are never freed.
+        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         let last = unsafe { cache.last_owner().as_ref() };
         let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
         if last.is_some() && self.sees_all && shim.has_the_only_context() {
@@ -335,7 +335,7 @@ impl Pool {
             let Some(taken) = cache.take() else { continue };
             let (owner, untold) = (taken.owner(), taken.untold());
             drop(taken);
-            // SAFETY: owners are never freed.
+            // SAFETY: null, or an Owner out of a leaked box, which is never freed.
             if let Some(owner) = unsafe { owner.as_ref() } {
                 records::add_live(shim, owner, untold);
             }

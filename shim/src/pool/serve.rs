@@ -132,7 +132,7 @@ impl Pool {
         let untold = taken.untold();
         let now = clock::now_ns();
         let blocks = taken.rebind(owner);
-        // SAFETY: owners are never freed.
+        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         if let Some(before) = unsafe { before.cast::<Owner>().as_ref() } {
             let before: &'static Owner = before;
             records::add_live(shim, before, untold);

@@ -69,7 +69,8 @@ impl Default for Bins {
     }
 }
 
-// SAFETY: the bins are reached through `Taken` only, of which there is one at a time.
+// SAFETY: the bins are reached only through a `Taken`, of which a lock allows one at a time. The
+// other fields are atomics.
 unsafe impl Sync for ThreadCache {}
 
 /// A cache that nobody else is in.
@@ -90,7 +91,7 @@ impl ThreadCache {
     /// The cache of a thread.
     #[inline(always)]
     pub fn of(local: &Local) -> Option<&'static Self> {
-        // SAFETY: nothing but `belongs_to` puts anything in.
+        // SAFETY: only `belongs_to` puts something into this slot, and that is a ThreadCache.
         unsafe { local.cache.get() }
     }
 
@@ -199,7 +200,8 @@ impl Taken<'_> {
 
     #[inline]
     fn bins(&mut self) -> &mut Bins {
-        // SAFETY: the lock is held, by this value alone.
+        // SAFETY: a `Taken` holds the cache's lock until it is dropped, and `self` is borrowed
+        // mutably. So there is no other reference to the bins.
         unsafe { &mut *self.cache.bins.get() }
     }
 

@@ -210,15 +210,17 @@ mod tests {
         const CONTEXT: u64 = 7;
         let is_visited = || lock(&visits().unwrap().now).here.contains(&CONTEXT);
         let visit = Visit::begin(CONTEXT).unwrap();
-        // SAFETY: the child calls what a child of a program's fork may, and ends.
+        // SAFETY: between fork and exit the child may only do what a child of a program's fork may.
+        // It reads one list and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let status = is_visited().into();
-            // SAFETY: ends the child.
+            // SAFETY: _exit takes a number and ends the child at once.
             unsafe { libc::_exit(status) };
         }
         let mut status = -1;
-        // SAFETY: waits for the child just made.
+        // SAFETY: `child` is the process made above and is waited for once. `status` is a local
+        // that takes the answer.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
         assert!(is_visited());

@@ -103,7 +103,8 @@ impl Shim {
         #[cfg(target_arch = "x86_64")]
         if let Some(launches) = self.exec_field(slot, offset_of!(ExecSlot, launches)) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint, which reads nothing.
+            // SAFETY: a prefetch is a hint: it reads nothing that the program can see, and faults
+            // at no address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(launches).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]

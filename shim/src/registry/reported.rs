@@ -20,7 +20,8 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return &[];
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: not null, and our caller vouches for a C string, which it does not change while it
+    // uses the answer.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
     &bytes[..bytes.len().min(255)]
 }
@@ -71,7 +72,7 @@ impl Tag {
     /// The innermost tag of the calling thread that is in force, if any.
     #[inline]
     pub fn in_force() -> Option<&'static Tag> {
-        // SAFETY: nothing but `push` puts anything in.
+        // SAFETY: only `push` puts something into these slots, and that is a Tag.
         threads::local(|local| unsafe { local.tags.innermost().get() })
     }
 
@@ -103,7 +104,8 @@ impl Tag {
 /// See `gpumem.h`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpumem_push_tag(tag: *const c_char) {
-    // SAFETY: the program's promise.
+    // SAFETY: gpumem.h asks the program for NULL or a C string, which is copied before this
+    // returns.
     Tag::push(Tag::of(unsafe { text(tag) }));
 }
 
@@ -117,7 +119,7 @@ unsafe extern "C" fn gpumem_pop_tag() {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpumem_report_alloc(pool: *const c_char, p: *const c_void, bytes: usize) {
     let call = Call::new(Vendor::Cuda, Regs::of_caller());
-    // SAFETY: the program's promise.
+    // SAFETY: gpumem.h asks the program for NULL or a C string that lasts for this call.
     let pool = unsafe { text(pool) };
     if !p.is_null() {
         call.note(|shim| shim.reported(&call, shim.ledger.texts.intern(pool), p as u64, bytes as u64));
@@ -128,7 +130,7 @@ unsafe extern "C" fn gpumem_report_alloc(pool: *const c_char, p: *const c_void, 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpumem_report_free(pool: *const c_char, p: *const c_void) {
     let call = Call::new(Vendor::Cuda, Regs::of_caller());
-    // SAFETY: the program's promise.
+    // SAFETY: gpumem.h asks the program for NULL or a C string that lasts for this call.
     let pool = unsafe { text(pool) };
     if !p.is_null() {
         call.note(|shim| {
