@@ -24,7 +24,8 @@ const STARTED: u32 = 2;
 /// It could not start, or has stopped: every hook only calls the real function.
 const OFF: u32 = 3;
 
-// SAFETY: no other place has this word.
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this
+// word.
 const SHIM: Place<Shim> = unsafe { Place::new(Word::Shim) };
 
 /// The shim, if it is there; for bookkeeping that is under way.
@@ -58,7 +59,8 @@ fn guarded<R>(shim: &'static Shim, f: impl FnOnce(&'static Shim) -> R) -> Option
     if threads::local(|local| local.busy.replace(true)) {
         return None;
     }
-    // SAFETY: a valid address for as long as the thread lives.
+    // SAFETY: the C library gives the address of this thread's errno, which is valid while the
+    // thread lives. No other reference to it is alive.
     let errno = unsafe { &mut *libc::__errno_location() };
     let before = *errno;
     let result = catch_unwind(AssertUnwindSafe(|| f(shim)));

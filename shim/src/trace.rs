@@ -36,7 +36,7 @@ const PIECES: usize = 16384;
 /// Names that are tried.
 const NAMES: u32 = 64;
 
-// SAFETY: no other place has this word.
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const TRACE: Place<Trace> = unsafe { Place::new(Word::Trace) };
 
 /// Whether this process or the one that it was forked from writes a trace.

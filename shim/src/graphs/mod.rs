@@ -116,7 +116,7 @@ pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
 
 #[inline(always)]
 const fn place(vendor: Vendor) -> Place<Cache> {
-    // SAFETY: no other place has this word.
+    // SAFETY: `Place::new` asks that all places of a word hold one type. Only this function names these words.
     unsafe { Place::new(Word::Cache(vendor)) }
 }
 

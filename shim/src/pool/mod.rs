@@ -117,7 +117,7 @@ pub fn is_reached_into() -> bool {
 
 #[inline(always)]
 const fn place(vendor: Vendor) -> Place<Pool> {
-    // SAFETY: no other place has this word.
+    // SAFETY: `Place::new` asks that all places of a word hold one type. Only this function names these words.
     unsafe { Place::new(Word::Pool(vendor)) }
 }
 

@@ -90,7 +90,8 @@ fn page() -> Option<&'static Page> {
 /// The page, if there is one.
 #[inline(always)]
 fn known_page() -> Option<&'static Page> {
-    // SAFETY: once set, the pointer is that of a page that is never unmapped.
+    // SAFETY: null until `map_page` sets it, then the address of a whole Page, which is never
+    // unmapped.
     unsafe { KNOWN.page.load(Acquire).as_ref() }
 }
 
@@ -98,7 +99,8 @@ fn known_page() -> Option<&'static Page> {
 fn map_page() -> Option<&'static Page> {
     let _errno = KeepErrno::new();
     let bytes = size_of::<Page>();
-    // SAFETY: an anonymous mapping; nothing else refers to it.
+    // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
+    // touched.
     let map = unsafe {
         libc::mmap(
             null_mut(),
@@ -112,24 +114,28 @@ fn map_page() -> Option<&'static Page> {
     if map == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the mapping just made. Before Linux 4.14 this fails, and the handler does the same
-    // for children of `fork`.
+    // SAFETY: mmap has just given this range. Before Linux 4.14 madvise fails. Then `wipe`, which
+    // has the type that is asked for, does the same in children of `fork`.
     unsafe {
         if libc::madvise(map, bytes, libc::MADV_WIPEONFORK) != 0 {
             libc::pthread_atfork(None, None, Some(wipe));
         }
     }
     if let Err(first) = KNOWN.page.compare_exchange(null_mut(), map.cast(), AcqRel, Acquire) {
-        // SAFETY: another thread was faster; ours was never seen. The page of that thread is never unmapped.
+        // SAFETY: another thread published its page first. No one has seen ours, and a page that is
+        // published is never unmapped.
         unsafe {
             libc::munmap(map, bytes);
             return Some(&*first);
         }
     }
-    // SAFETY: the mapping just made, which is never unmapped; zeroes are a valid Page.
+    // SAFETY: the mapping is as long and as aligned as a Page, for which zeroes are valid. It is
+    // published now and never unmapped.
     Some(unsafe { &*map.cast::<Page>() })
 }
 
+/// # Safety
+/// The C library calls it in a child of `fork`, whose only thread it is.
 unsafe extern "C" fn wipe() {
     if let Some(Page { numbers, words }) = known_page() {
         [&numbers.stage, &numbers.doors, &numbers.initialised].into_iter().for_each(|number| number.store(0, Relaxed));
@@ -173,7 +179,8 @@ impl<T> Place<T> {
     #[inline(always)]
     pub fn get(&self) -> Option<&'static T> {
         let word = self.of(known_page()?);
-        // SAFETY: what is there is a `T`, by the promise of `new`, and is never freed.
+        // SAFETY: `new` asks that all places of a word hold one type, so a word that is not null
+        // leads to a `T`. It is never freed.
         unsafe { word.load(Acquire).cast::<T>().as_ref() }
     }
 
@@ -191,7 +198,8 @@ impl<T> Place<T> {
         let Some(page) = page() else { return made };
         match self.of(page).compare_exchange(null_mut(), from_ref(made).cast_mut().cast(), AcqRel, Acquire) {
             Ok(_) => made,
-            // SAFETY: as in `get`; it is not null, since the exchange failed.
+            // SAFETY: the exchange failed, so `first` is not null. `new` asks that all places of a
+            // word hold one type, so it leads to a `T`, which is never freed.
             Err(first) => unsafe { &*first.cast::<T>() },
         }
     }
@@ -207,7 +215,8 @@ impl<T> Place<T> {
     /// Takes out what lies there. No lock is taken, and no memory.
     pub fn take(&self) -> Option<&'static T> {
         let word = self.of(known_page()?);
-        // SAFETY: as in `get`.
+        // SAFETY: `new` asks that all places of a word hold one type, so a word that is not null
+        // leads to a `T`. It is never freed.
         unsafe { word.swap(null_mut(), AcqRel).cast::<T>().as_ref() }
     }
 }
@@ -219,13 +228,14 @@ impl<T> Place<T> {
 /// others to read.
 pub fn disabled() -> bool {
     match KNOWN.disabled.load(Relaxed) {
-        // SAFETY: a plain query.
+        // SAFETY: getauxval takes a number and follows no pointer.
         0 if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 => {
             KNOWN.disabled.store(2, Relaxed);
             true
         }
         0 => {
-            // SAFETY: getenv of a constant name; the value is read at once.
+            // SAFETY: the name is a literal that ends in NUL. The value is a C string, and is read
+            // before anything else runs here that could change the environment.
             let value = unsafe {
                 let value = libc::getenv(c"GPUMEM_DISABLE".as_ptr());
                 if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() }

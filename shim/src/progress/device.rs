@@ -29,7 +29,7 @@ struct Now {
     closed: Vec<u64>,
 }
 
-// SAFETY: no other place has this word.
+// SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const VISITS: Place<Visits> = unsafe { Place::new(Word::Visits) };
 
 /// Who looks at contexts in this process, made when that is first asked. It outlives a stop of the books: so does the
