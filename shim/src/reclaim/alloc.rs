@@ -31,11 +31,12 @@ pub unsafe fn alloc(
             if pool.fill != Fill::None {
                 pool.filled(block);
             }
-            // SAFETY: the program's out-parameter, which is not NULL.
+            // SAFETY: not NULL, as was checked above, and our caller vouches for the program's
+            // out-parameter.
             unsafe { out.write(block.addr.load(Relaxed)) };
             Some(SUCCESS)
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: our caller vouches for `real` and `out`, and `grow` asks for the same.
         Found::None(owner, rounded) => Some(unsafe { grow(pool, call, owner, real, out, bytes as u64, rounded) }),
         Found::Aside => None,
     }
@@ -59,13 +60,15 @@ unsafe fn grow(
     // What a thread kept that has ended meanwhile.
     if let Some(block) = pool.take_of_ended_threads(owner, rounded) {
         call.note(|shim| pool.handed_out(shim, call, block, owner, bytes, bytes as i64));
-        // SAFETY: the program's out-parameter, which is not NULL.
+        // SAFETY: our caller vouches for the program's out-parameter. It is not NULL: `alloc` has
+        // checked that.
         unsafe { out.write(block.addr.load(Relaxed)) };
         return SUCCESS;
     }
     pool.make_way_for(owner, rounded);
     let watch = Watch::new(call, bytes, Some(owner.record()));
-    // SAFETY: the real function, with the program's out-parameter: what it leaves there is native's.
+    // SAFETY: our caller vouches for `real` and for `out`, which is the program's. What `real`
+    // leaves there is what the program would find natively.
     let mut ask = |bytes: u64| unsafe { real(out, bytes as usize) };
     let got = match watch.verdict {
         Verdict::Refuse => return NO_MEMORY,
@@ -78,7 +81,8 @@ unsafe fn grow(
     let mut room = None;
     match got.or_else(|_| obtain(pool, call, owner, rounded, bytes, &mut ask, &mut room)) {
         Ok(obtained) => {
-            // SAFETY: the program's out-parameter, which is not NULL.
+            // SAFETY: our caller vouches for the program's out-parameter, which is not NULL. Where
+            // there is no address of ours, `real` has succeeded and written it.
             let addr = unsafe { obtained.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
             pool.adopt(call, (owner, life), addr, obtained, &watch);
             SUCCESS
