@@ -86,14 +86,14 @@ class Server:
             f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}), timeout=120)
 
     def complete(self, text, tokens):
-        """The server's answer. A model of random weights may say bytes that are no UTF-8: older servers then answer 500 and say
-        which byte it was, after all tokens were predicted, and that is the text."""
+        """The server's answer. A model of random weights may say what older servers cannot put into an answer (bytes that are
+        no UTF-8): they answer 500 then, after all tokens were predicted, and quote it, and that is the text."""
         asked = {"prompt": text, "n_predict": tokens, "ignore_eos": True, "cache_prompt": False, "temperature": 0, "seed": 1}
         try:
             return json.load(self.get("/completion", asked))
         except urllib.error.HTTPError as error:
             said = error.read().decode(errors="replace")
-            if error.code == 500 and "UTF-8" in said:
+            if error.code == 500 and ("UTF-8" in said or "Failed to parse input" in said):
                 return {"content": said, "tokens_predicted": tokens}
             raise OSError(f"HTTP {error.code}: {said[:200]}") from error
 

@@ -21,6 +21,7 @@ ROUNDS = int(os.environ.get("MODELS_ROUNDS", "5"))
 SIZES = [int(size) for size in os.environ.get("MODELS_MIB", "512,1024,2048,3072,4608,6144").split(",")]
 MODES = {"native": False, "preloaded": True}
 REST = 20  # the pool gives back what lay idle for 15 s
+TOLD = 1.2  # the ledger says what is idle once a second
 SLOWEST = 1.05
 
 
@@ -46,6 +47,7 @@ def swapped(held):
             seen[mode]["seconds"].append(answer["seconds"] * 1024 / size)
             take(mode, "loaded")
             held[mode].ask("drop")
+            time.sleep(TOLD)
             take(mode, "dropped")
     time.sleep(REST)
     for mode in MODES:
