@@ -86,13 +86,6 @@ pub unsafe fn create_stream(
     }
 }
 
-/// A stream is gone, whose ever it was.
-pub fn stream_gone(stream: Stream) {
-    for green in lock(&GREENS).iter_mut() {
-        green.streams.retain(|&its| its != stream as u64);
-    }
-}
-
 /// The program destroys one.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, green: Context) -> Status {
     let known = call.note(|_| {

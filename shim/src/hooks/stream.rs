@@ -1,8 +1,9 @@
 //! Streams.
 
-use super::{attributes, green, written};
+use super::{attributes, written};
 use crate::call::Call;
 use crate::graphs;
+use crate::vendor::green;
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
 

@@ -3,7 +3,6 @@
 //! Each table has its place for the largest size it may reach in memory; the file has only what is used. A table
 //! grows by a piece at the file's end, which is mapped behind what the table has.
 
-use super::directory;
 use super::storage::{self, file_size_limit, free_bytes, lengthen};
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
@@ -81,13 +80,11 @@ pub struct Plan<'a> {
 }
 
 impl Backing {
-    /// Makes the ledger's file in a directory. `named`: the user named the directory.
+    /// Makes the ledger's file in a directory that is there. `named`: the user named the directory.
     ///
     /// # Errors
     /// A sentence for people.
     pub fn create(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<(Self, PathBuf), String> {
-        directory::make(dir, plan.uid, named)?;
-        super::sweep::sweep(dir);
         let path = dir.join(plan.id.ledger_name());
         let fail = |what: &str, error: io::Error| format!("{}: {what}: {error}", path.display());
 

@@ -140,6 +140,8 @@ impl Ledger {
     }
 
     fn create_in(plan: &Plan<'_>, dir: &Path, named: bool) -> Result<Self, String> {
+        directory::make(dir, plan.uid, named)?;
+        sweep::sweep(dir);
         let (backing, path) = Backing::create(plan, dir, named)?;
         let backing: &'static Backing = Box::leak(Box::new(backing));
         Self::lay_out(backing, &path).map_err(|_| {

@@ -338,6 +338,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("gpumem-table-{}-{slots}", std::process::id()));
         let sizes = [(TableKind::Allocs, slots)];
         let plan = Plan { id: file::this_process().unwrap(), uid: 0, stack_depth: 0, sizes: &sizes };
+        std::fs::create_dir(&dir).unwrap();
         let (backing, path) = Backing::create(&plan, &dir, true).unwrap();
         let backing: &'static Backing = Box::leak(Box::new(backing));
         std::fs::remove_file(path).unwrap();

@@ -1,7 +1,7 @@
 //! Green contexts that the program has.
 
 use crate::process::lock::lock;
-use gpumem_abi::types::{Context, Device};
+use gpumem_abi::types::{Context, Device, Stream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -38,4 +38,11 @@ pub fn is_one(context: u64) -> bool {
 /// Does something with one that the program has.
 pub fn with<R>(handle: Context, f: impl FnOnce(&mut Green) -> R) -> Option<R> {
     lock(&GREENS).iter_mut().find(|green| green.handle == handle as u64).map(f)
+}
+
+/// A stream is gone, whose ever it was.
+pub fn stream_gone(stream: Stream) {
+    for green in lock(&GREENS).iter_mut() {
+        green.streams.retain(|&its| its != stream as u64);
+    }
 }

@@ -51,8 +51,11 @@ fn the_inspector_has_no_long_function_and_no_long_file() {
     assert!(long.is_empty(), "lines beyond {LONGEST_FUNCTION} a function and {LONGEST_FILE} a file:\n{long}");
 }
 
-/// Within a room, files of the shim may use each other in circles.
 #[test]
-fn the_shim_keeps_its_layers() {
-    keeps_its_layers(&shim::HOUSE);
+fn the_shim_keeps_its_layers_and_has_circles_of_files_in_few_rooms() {
+    let all = keeps_its_layers(&shim::HOUSE);
+    let circles = all.circles();
+    let rooms = circles.iter().flat_map(|circle| shim::HOUSE.rooms_of(&all, circle).expect("each module has a room"));
+    let rooms: std::collections::BTreeSet<_> = rooms.collect();
+    assert_eq!(rooms, shim::CIRCLES.into(), "rooms with files that use each other in a circle");
 }

@@ -29,3 +29,6 @@ pub const HOUSE: House = House {
         &[("process", &["process"])],
     ],
 };
+
+/// Rooms whose files still use each other in circles. A room goes out when it has none any more, and none may come in.
+pub const CIRCLES: [&str; 4] = ["doors", "graphs", "pool", "records"];

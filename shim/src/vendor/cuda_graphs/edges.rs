@@ -1,6 +1,5 @@
 //! The edges of a CUDA graph, read.
 
-use super::read::ok;
 use super::shape::{Edge, Shape};
 use crate::vendor::driver;
 use crate::vendor::graphs::Reading;
@@ -17,6 +16,11 @@ const FEW_EDGES: usize = 8;
 /// `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`, `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: the last that there are.
 pub(super) const LAST_PORT: u8 = 2;
 pub(super) const LAST_TYPE: u8 = 1;
+
+/// What a call that reads a graph answered: where it failed, or is not there, the graph's parameters cannot be read.
+pub fn ok(status: Option<Status>) -> Result<(), Pinned> {
+    if status == Some(SUCCESS) { Ok(()) } else { Err(Pinned::Parameters) }
+}
 
 /// Where the nodes of a graph are in it.
 struct Places<'a> {

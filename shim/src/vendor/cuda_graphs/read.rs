@@ -1,6 +1,6 @@
 //! A CUDA graph, taken apart.
 
-use super::edges::edges;
+use super::edges::{edges, ok};
 use super::functions::{Function, Functions, MAX_PARAM_BYTES};
 use super::given;
 use super::layout::*;
@@ -20,10 +20,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Child graphs inside child graphs are looked at this deep.
 const MAX_DEPTH: u32 = 16;
-
-pub fn ok(status: Option<Status>) -> Result<(), Pinned> {
-    if status == Some(SUCCESS) { Ok(()) } else { Err(Pinned::Parameters) }
-}
 
 /// Reads a graph; `shape` is a buffer.
 pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &mut Shape) -> Result<Read, Pinned> {
