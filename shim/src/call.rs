@@ -33,19 +33,6 @@ impl Call {
         threads::local(|local| local.recorded());
         gate::record_if_started(f)
     }
-
-    /// As [`Call::note`] without its guard, for a few counts on a way that is to be short: `f` can neither panic
-    /// nor allocate nor call what may.
-    #[inline(always)]
-    pub fn count(&self, f: impl FnOnce(&'static Shim)) {
-        let busy = threads::local(|local| {
-            local.recorded();
-            local.busy.get()
-        });
-        if let Some(shim) = gate::shim().filter(|_| !busy) {
-            f(shim);
-        }
-    }
 }
 
 /// Whether a call can have been made inside that of an outer caller: further down the stack. One that cannot was left

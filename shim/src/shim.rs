@@ -1,8 +1,8 @@
 //! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
 
 use crate::above::Above;
-use crate::ledger::Ledger;
 use crate::ledger::table::{NO_SLOT, Table};
+use crate::ledger::{Launches, Ledger};
 use crate::newer::Newer;
 use crate::process::cancel::Uncancelled;
 use crate::process::{clock, elf, threads};
@@ -21,8 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 const NO_MEMORY: &str = "the process gets no more memory: recording ends here; the program runs on";
 
-/// Everything the shim knows.
+/// Everything the shim knows. What a launch of a graph reads comes first, in one line of the processor's caches.
+#[repr(C, align(64))]
 pub struct Shim {
+    pub launches: Launches,
     pub settings: Settings,
     pub ledger: Ledger,
     pub registry: Registry,
@@ -73,6 +75,7 @@ impl Shim {
         let default_tag = settings.tag.as_deref().map_or(0, |tag| ledger.texts.intern(tag.as_bytes()));
         let no_memory = ledger.texts.intern(NO_MEMORY.as_bytes());
         let shim = Box::new(Self {
+            launches: ledger.launches(),
             no_memory,
             stranded: Stranded::new(&settings),
             trust: Trust::default(),

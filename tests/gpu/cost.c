@@ -4,6 +4,8 @@
  *
  *     cost calls            calls that are passed through, and launches
  *     cost graphs [NODES]   launches of one exec, of two by turns, and instantiate + destroy
+ *     cost handles [MOST]   launches by turns of 100 execs of one kernel, of 1000, and so on to MOST (100000)
+ *     cost cold [MIB]       launches of one exec, MIB (8) MiB written before each: nothing of it is in the caches
  *     cost pairs [DEPTH]    cuMemAlloc + cuMemFree, from DEPTH frames down
  *     cost live N           N live allocations, then "ready", until stdin closes
  *
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "../programs/mix.h"
 #include "entries.h"
@@ -23,6 +26,7 @@
 typedef unsigned long long CUdeviceptr;
 typedef int (*get_proc_fn)(const char *, void **, int, uint64_t, int *);
 enum { BLOCKS_MAX = 20001 };
+#define USAGE "calls | graphs [NODES] | handles [MOST] | cold [MIB] | pairs [DEPTH] | live N"
 
 static get_proc_fn hooked_get, real_get;
 
@@ -107,6 +111,7 @@ BLOCK(driver_version, int v; w->fn(&v))
 BLOCK(launch_kernel, must(w->fn(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel"))
 BLOCK(launch_graph, must(w->fn(w->what, stream), "cuGraphLaunch"))
 BLOCK(launch_two, must(w[0].fn(w[0].what, stream), "cuGraphLaunch"); must(w[1].fn(w[1].what, stream), "cuGraphLaunch"))
+BLOCK(launch_each, must(w[i].fn(w[i].what, stream), "cuGraphLaunch"))
 BLOCK(make_and_destroy, void *e; must(w[0].fn(&e, w[0].what, 0ull), "cuGraphInstantiate"); must(w[1].fn(e), "cuGraphExecDestroy"))
 BLOCK(pair, CUdeviceptr p; must(w[0].fn(&p, pair_bytes), "cuMemAlloc"); must(w[1].fn(p), "cuMemFree"))
 
@@ -164,6 +169,62 @@ static void instantiating(const char *label, int nodes, int blocks) {
     hooked[0].what = captured(0, nodes, 1);
     real[0].what = captured(1, nodes, 1);
     measure(&(struct job){label, make_and_destroy, NULL, hooked, real, make.differs, blocks, 1});
+}
+/* Execs of one class by turns: beyond GPUMEM_GRAPH_CACHE of them each launch retargets first. */
+static void handles(int most) {
+    struct call launch = need("cuGraphLaunch", 10000);
+    struct way *hooked = calloc((size_t)most, sizeof *hooked), *real = calloc((size_t)most, sizeof *real);
+    for (int n = 100, made = 0; n <= most; n *= 10) {
+        for (; made < n; made++) {
+            hooked[made] = launch.hooked, real[made] = launch.real;
+            hooked[made].what = instantiated(0, 1, (uint64_t)made), real[made].what = instantiated(1, 1, (uint64_t)made);
+        }
+        char label[64];
+        snprintf(label, sizeof label, "cuGraphLaunch, %d by turns", n);
+        measure(&(struct job){label, launch_each, sync_after, hooked, real, launch.differs, n < 10000 ? 101 : 11, n});
+    }
+    free(hooked), free(real);
+}
+/* Time by the processor's own counter where it has one: asking the system's clock would bring that into the caches. */
+static double ticks(void) {
+#ifdef __x86_64__
+    return (double)__builtin_ia32_rdtsc();
+#else
+    return now_ns();
+#endif
+}
+static double ticks_in_ns(void) {
+    double start = now_ns(), from = ticks();
+    while (now_ns() - start < 2e7) {}
+    return (ticks() - from) / (now_ns() - start);
+}
+/* What a launch takes that finds nothing in the processor's caches. Pages are small ones: neither do addresses. */
+static void cold(size_t mib) {
+    enum { SAMPLES = 401 };
+    static double hooked[SAMPLES], real[SAMPLES], added[SAMPLES];
+    struct call launch = need("cuGraphLaunch", 10000);
+    struct way ways[2] = {launch.hooked, launch.real};
+    size_t bytes = mib << 20;
+    volatile char *other = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (other == MAP_FAILED) exit(2);
+    madvise((void *)other, bytes, MADV_NOHUGEPAGE);
+    for (int i = 0; i < 2; i++) ways[i].what = instantiated(i, 1, 1);
+    double rate = ticks_in_ns();
+    for (int i = -5; i < SAMPLES; i++) {
+        double took[2];
+        for (int turn = 0; turn < 2; turn++) {
+            struct way *way = &ways[(turn + i) & 1];
+            for (size_t at = 0; at < bytes; at += 64) other[at]++;
+            double start = ticks();
+            must(way->fn(way->what, stream), "cuGraphLaunch");
+            took[(turn + i) & 1] = (ticks() - start) / rate;
+        }
+        if (i >= 0) hooked[i] = took[0], real[i] = took[1], added[i] = took[0] - took[1];
+    }
+    double low = quantile(added, SAMPLES, 0.25), middle = quantile(added, SAMPLES, 0.5), high = quantile(added, SAMPLES, 0.75);
+    printf("{\"cost\":\"cuGraphLaunch, cold\",\"hooked\":%s,\"native_ns\":%.1f,\"preloaded_ns\":%.1f,\"added_ns\":%.1f,"
+           "\"added_quartiles\":[%.1f,%.1f],\"samples\":%d}\n", launch.differs ? "true" : "false", quantile(real, SAMPLES, 0.5),
+           quantile(hooked, SAMPLES, 0.5), middle, low, high, SAMPLES);
 }
 static void graphs(int nodes) {
     int real = !dlsym(RTLD_DEFAULT, "null_driver"); /* a graph of a real driver takes a millisecond to run */
@@ -225,7 +286,7 @@ static __attribute__((noinline)) void deeper(int depth, void (*then)(void)) {
 
 int main(int argc, char **argv) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (argc < 2 || !driver) return fprintf(stderr, "cost: %s\n", argc < 2 ? "calls | graphs [NODES] | pairs [DEPTH] | live N" : dlerror()), 2;
+    if (argc < 2 || !driver) return fprintf(stderr, "cost: %s\n", argc < 2 ? USAGE : dlerror()), 2;
     hooked_get = (get_proc_fn)dlsym(driver, "cuGetProcAddress_v2");
     real_get = (get_proc_fn)drivers_own("cuGetProcAddress_v2");
     if (!hooked_get || !real_get) return fprintf(stderr, "cost: no cuGetProcAddress_v2\n"), 2;
@@ -239,8 +300,10 @@ int main(int argc, char **argv) {
     synchronize = need("cuStreamSynchronize", 2000);
     if (!strcmp(argv[1], "calls")) calls();
     else if (!strcmp(argv[1], "graphs")) graphs(argc > 2 ? atoi(argv[2]) : 1000);
+    else if (!strcmp(argv[1], "handles")) handles(argc > 2 ? atoi(argv[2]) : 100000);
+    else if (!strcmp(argv[1], "cold")) cold(argc > 2 ? (size_t)atol(argv[2]) : 8);
     else if (!strcmp(argv[1], "pairs")) deeper(argc > 2 ? atoi(argv[2]) : 0, pairs);
     else if (!strcmp(argv[1], "live") && argc > 2) live(atol(argv[2]));
-    else return fprintf(stderr, "cost: calls | graphs [NODES] | pairs [DEPTH] | live N\n"), 2;
+    else return fprintf(stderr, "cost: " USAGE "\n"), 2;
     return 0;
 }

@@ -1,6 +1,7 @@
 //! Which real exec a handle gets: one that is parked or cold, a new one, or somebody else's.
 
 use super::cache::{Cache, Seen, Work, capturing};
+use super::candidates::Candidates;
 use super::class::Class;
 use super::handle::Pending;
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
@@ -21,9 +22,6 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 pub(super) const COLD_TIMES: u64 = 10;
 /// Candidates that are asked whether they still run, before the bound is exceeded instead.
 pub(super) const MAX_TRIES: usize = 8;
-
-/// Execs that are put in order to find one: those that are asked, and some of which are asked for something else.
-const FIRST: usize = 2 * MAX_TRIES;
 
 /// One miss for want of room of so many counts: what it takes counts as used, and may be another class's.
 const PROMOTED: u64 = 32;
@@ -73,34 +71,6 @@ impl IdleDevices {
 }
 
 impl Cache {
-    /// Real execs of a class (all, for 0), the least recently used first; parked ones before others.
-    pub(super) fn candidates(&self, class: usize) -> Vec<&'static Real> {
-        self.in_order(class, usize::MAX)
-    }
-
-    /// The same, of which only the first `FIRST` are in order: putting all in order takes longer, where there are many
-    /// execs, than all else that a launch does to find one.
-    fn first_candidates(&self, class: usize) -> Vec<&'static Real> {
-        self.in_order(class, FIRST)
-    }
-
-    fn in_order(&self, class: usize, first: usize) -> Vec<&'static Real> {
-        let inner = lock(&self.inner);
-        let mut found: Vec<_> = inner.of_class(class).map(|real| (in_line(real), real)).collect();
-        drop(inner);
-        if found.len() > first {
-            found.select_nth_unstable_by_key(first, |(place, _)| *place);
-        }
-        let ordered = found.len().min(first);
-        found[..ordered].sort_by_key(|(place, _)| *place);
-        found.into_iter().map(|(_, real)| real).collect()
-    }
-
-    /// The first of all that are like this.
-    fn first_of_all(&self, is: impl Fn(&Real) -> bool) -> Option<&'static Real> {
-        lock(&self.inner).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
-    }
-
     /// Takes an exec of a class (of any, for 0) from whoever has it, if its last launch is over or ran on
     /// this same lane.
     ///
@@ -230,15 +200,15 @@ impl Cache {
         let now = clock::now_ns();
         let age = |real: &Real| now.saturating_sub(real.used_ns.load(Relaxed));
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
-        let cold = |real: &&'static Real| idle_ns != 0 && age(real) > idle_ns;
-        let ours = if class.shared { self.first_candidates(key) } else { Vec::new() };
+        let cold = |real: &Real| idle_ns != 0 && age(real) > idle_ns;
+        let ours = if class.shared { self.first_candidates(key, cold) } else { Candidates::default() };
         let (mut tries, mut idle_devices) = (MAX_TRIES, IdleDevices::default());
         let mut attempt = |real: &'static Real, idle_devices: &mut IdleDevices| {
             tries = tries.checked_sub(1)?;
             let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
             self.take(real, key, lane, idle_devices).map(|lease| (lease, found))
         };
-        let parked = self.parked_first(&ours, lane);
+        let parked = self.parked_first(&ours.parked, lane);
         if let Some(lease) = parked.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
             return Ok(lease);
         }
@@ -251,7 +221,7 @@ impl Cache {
                 return Ok((lease, Found::New));
             }
         }
-        if let Some(lease) = ours.iter().copied().filter(cold).find_map(|real| attempt(real, &mut idle_devices)) {
+        if let Some(lease) = ours.cold.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
             return Ok(lease);
         }
         if self.reserve(bytes, false) {
@@ -270,10 +240,10 @@ impl Cache {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
         }
-        if let Some(lease) = self.make_anew(class, &ours, (lane, counts), bytes, work, &mut idle_devices) {
+        if let Some(lease) = self.make_anew(class, &ours.first, (lane, counts), bytes, work, &mut idle_devices) {
             return Ok((lease, Found::New));
         }
-        if let Some((mut lease, found)) = ours.iter().copied().find_map(|real| attempt(real, &mut idle_devices)) {
+        if let Some((mut lease, found)) = ours.first.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
             // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a
             // few more than there are execs would else all lose theirs before they come again.
             lease.body().stays = !counts;
@@ -400,11 +370,6 @@ impl Cache {
         let by_count = most != 0 && count >= most;
         gate::record_if_started(|shim| shim.cache_thrashes(by_count, count, bytes));
     }
-}
-
-/// Where an exec stands among those that are to go: parked ones first, the one used longest ago first.
-fn in_line(real: &Real) -> (bool, u64) {
-    (real.owner.load(Relaxed) != 0, real.place())
 }
 
 /// How long a time is past.

@@ -4,17 +4,18 @@ use super::cache::{Cache, Work, capturing};
 use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, Pending};
-use super::real::{Lane, Lease, lane_of, stream_of};
+use super::real::{Lane, Lease, Real, lane_by_handle, lane_of, stream_of};
 use crate::gate;
-use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::process::lock::lock;
+use crate::process::threads;
 use crate::progress::{activity, device};
-use crate::registry::cached::Launched;
+use crate::vendor;
 use crate::vendor::graphs::{Event, Given, StreamArg};
 use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
 use gpumem_wire::counters;
+use gpumem_wire::kinds::Vendor;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
@@ -28,62 +29,108 @@ const CAPTURE_UNSUPPORTED: Status = 900;
 /// The library's launch.
 pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
-impl Cache {
-    /// Launches a handle; counts that as work given to the device.
-    ///
-    /// After the work of the launch before, nothing of ours is in the processor's caches: what counts here are
-    /// the lines that it touches, of code and of data.
-    ///
-    /// # Safety
-    /// `real` is the library's launch, `to` the stream of the program's call.
-    #[inline(always)]
-    pub unsafe fn launch(&self, real: Launch, index: u32, to: StreamArg) -> Launched {
-        let Some(handle) = self.execs.get(index) else {
-            return Launched { status: INVALID, slot: NO_SLOT, at_ns: 0 };
-        };
-        let slot = handle.slot.load(Relaxed);
-        if let Some(shim) = gate::shim() {
-            shim.handle_launches(slot);
-        }
-        let _submission = activity::begin();
-        if let Some(exec) = handle.resident().filter(|_| !self.pressed.load(Relaxed))
-            && exec.share()
-        {
-            // Looked at once more: before the lease it may have been taken away. On another lane than
-            // the last launch, the lane has to change, which is for one thread at a time.
-            let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
-            if same && exec.lane.load(Relaxed) == lane_of(to) {
-                exec.marked.store(false, Relaxed);
-                // SAFETY: while the lease is shared the exec stays this handle's, so it is alive.
-                // Our caller vouches for `real` and the stream.
-                let status = unsafe { real(exec.exec(), to.stream) };
-                let at_ns = clock::now_ns();
-                exec.used_ns.store(at_ns, Relaxed);
-                exec.unshare();
-                return Launched { status, slot, at_ns };
-            }
+/// Launches a handle; counts that as work given to the device, and in the books.
+///
+/// After the work of the launch before, nothing of ours is in the processor's caches: what counts here are the lines
+/// that it touches, of code and of data, and the pages that these lie on. All that a resident exec does not need is
+/// elsewhere, in functions of its own.
+///
+/// # Safety
+/// `real` is the library's launch, `to` the stream of the program's call.
+#[inline(always)]
+pub unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> Status {
+    // SAFETY: the reference is used in this function alone, which runs on the thread that it belongs to.
+    let local = unsafe { threads::here() };
+    local.recorded();
+    let Some(handle) = cache.execs.get(index) else { return never_given() };
+    let slot = handle.slot.load(Relaxed);
+    let shim = gate::shim();
+    if let Some(shim) = shim {
+        shim.launches.begins(slot);
+    }
+    let lane = lane_by_handle(to.stream).unwrap_or_else(|| lane_of_default(cache.vendor, to));
+    let submission = activity::begin_here(local);
+    let (status, at_ns) = match shared(cache, handle, lane) {
+        Some(exec) => {
+            exec.marked.store(false, Relaxed);
+            // SAFETY: while the lease is shared the exec stays this handle's, so it is alive.
+            // Our caller vouches for `real` and the stream.
+            let status = unsafe { real(exec.exec(), to.stream) };
+            let at_ns = local.recent.now_ns();
+            exec.used_ns.store(at_ns, Relaxed);
             exec.unshare();
+            (status, at_ns)
         }
         // SAFETY: our caller vouches for `real` and the stream, and `launch_leased` asks for the
         // same.
-        let status = unsafe { self.launch_leased(real, index, handle, to) };
-        Launched { status, slot, at_ns: clock::now_ns() }
+        None => unsafe { cache.launch_leased(real, index, handle, to) },
+    };
+    drop(submission);
+    if status != SUCCESS {
+        return failed(status);
     }
+    if let Some(shim) = shim.filter(|_| !local.busy.get()) {
+        shim.launches.done(local.shard(), slot, at_ns);
+    }
+    status
+}
 
+/// The exec of a handle, its lease shared, if that is all that a launch needs.
+#[inline(always)]
+fn shared(cache: &Cache, handle: &Handle, lane: Lane) -> Option<&'static Real> {
+    let exec = handle.resident()?;
+    if cache.pressed.load(Relaxed) || !exec.share() {
+        return None;
+    }
+    // Looked at once more: before the lease it may have been taken away. On another lane than the last launch, the
+    // lane has to change, which is for one thread at a time.
+    let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
+    if same && exec.lane.load(Relaxed) == lane {
+        return Some(exec);
+    }
+    exec.unshare();
+    None
+}
+
+/// The lane of a default stream.
+#[cold]
+#[inline(never)]
+fn lane_of_default(vendor: Vendor, to: StreamArg) -> Lane {
+    lane_of(vendor::named(vendor, to))
+}
+
+/// An index of which no handle was ever made.
+#[cold]
+#[inline(never)]
+fn never_given() -> Status {
+    failed(INVALID)
+}
+
+#[cold]
+#[inline(never)]
+fn failed(status: Status) -> Status {
+    activity::saw(status);
+    gate::record_if_started(|shim| shim.count(counters::LAUNCH_FAILURES, 1));
+    status
+}
+
+impl Cache {
     /// What the driver allows in a capture of this thread is not less for what is done besides.
     ///
     /// # Safety
-    /// As for [`Cache::launch`].
+    /// As for [`launch`].
     #[cold]
     #[inline(never)]
-    unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
+    unsafe fn launch_leased(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> (Status, u64) {
+        let to = vendor::named(self.vendor, to);
         // SAFETY: our caller vouches for `real` and the stream, and `launch_relaxed` asks for the
         // same.
-        self.relaxed(|| unsafe { self.launch_relaxed(real, index, handle, to) })
+        let status = self.relaxed(|| unsafe { self.launch_relaxed(real, index, handle, to) });
+        (status, clock::now_ns())
     }
 
     /// # Safety
-    /// As for [`Cache::launch`].
+    /// As for [`launch`].
     unsafe fn launch_relaxed(&self, real: Launch, index: u32, handle: &Handle, to: StreamArg) -> Status {
         let body = lock(&handle.body);
         if let Some(status) = body.ended {

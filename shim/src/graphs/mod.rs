@@ -6,8 +6,9 @@
 //! * A handle comes to be and ends: [`instantiate`]. How many execs the handles need: [`needed`].
 //! * Real execs: what each is ([`real`]), their bounds ([`cache`]), how one is made and destroyed ([`make`]), those
 //!   that no handle has ([`parked`]), whether the last launch of one has completed ([`over`]).
-//! * A launch: [`launch`]. It needs an exec that holds what the handle means, and [`choose`] finds one: the handle's
-//!   own, one that is *retargeted* node by node, or a new one. [`anew`] prefers a new one where that is faster.
+//! * A launch: [`launch`]. It needs an exec that holds what the handle means, and [`choose`] finds one among the
+//!   [`candidates`]: the handle's own, one that is *retargeted* node by node, or a new one. [`anew`] prefers a new one
+//!   where that is faster.
 //! * The program changes an exec: [`change`], [`child`], [`nodes`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`]. Whether a graph refers
 //!   to memory: [`refers`].
@@ -17,6 +18,7 @@
 
 mod anew;
 pub mod cache;
+mod candidates;
 pub mod change;
 mod child;
 pub mod choose;

@@ -26,6 +26,12 @@ const SPECIAL: u64 = 3;
 const HOME_SHIFT: u32 = 8;
 const THREAD_SHIFT: u32 = 32;
 
+/// The lane of a stream whose handle no other has; `None` for a default one.
+#[inline(always)]
+pub fn lane_by_handle(stream: Stream) -> Option<Lane> {
+    (stream as Lane > PER_THREAD).then_some(stream as Lane)
+}
+
 #[inline]
 pub fn lane_of(to: StreamArg) -> Lane {
     let home = u64::from(to.home) << HOME_SHIFT;
@@ -66,7 +72,8 @@ pub fn names_stream(lane: Lane) -> Option<u64> {
 const EXCLUSIVE: u32 = 1 << 31;
 
 /// A real exec. Never freed, only used again. What a launch reads and writes comes first, in one line of the
-/// processor's caches, as in [`Handle`].
+/// processor's caches, as in [`Handle`]; so does what says whether another handle's launch may take it, for which many
+/// are looked at.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct Real {
@@ -82,10 +89,10 @@ pub struct Real {
     pub owner: AtomicU32,
     /// Address of its class; 0: it serves one handle for ever, or is not in use.
     pub class: AtomicUsize,
-    pub context: AtomicU64,
     /// A launch that does not count in the order of last uses, and the place that it leaves the exec.
     uncounted_ns: AtomicU64,
     place_ns: AtomicU64,
+    pub context: AtomicU64,
     /// What it holds is not known: its lease is never given back.
     pub lost: AtomicBool,
     /// No handle can use it: it goes when it is over.

@@ -3,12 +3,12 @@
 
 use super::graph_use::LibraryParams;
 use crate::call::Call;
+use crate::graphs;
 use crate::graphs::cache::Cache;
 use crate::graphs::change::{Change, Updated};
-use crate::graphs::{self, launch::Launch};
+use crate::graphs::launch::{self as launches, Launch};
 use crate::progress::activity;
 use crate::registry::graphs::Update;
-use crate::vendor;
 use crate::vendor::graphs::{Setter, StreamArg};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
@@ -42,25 +42,30 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
         Ok(Some((cache, index))) => {
             // SAFETY: rule of the call: `real` is the launch that the program called. Rule of
             // handles: the cache gives it a real exec. The stream is the program's.
-            let launched = unsafe { cache.launch(real, index, vendor::named(call.vendor, to)) };
-            activity::saw(launched.status);
-            call.count(|shim| shim.handle_launched(launched));
-            launched.status
+            unsafe { launches::launch(cache, real, index, to) }
         }
-        Ok(None) => {
-            // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours,
-            // and its stream.
-            let status = activity::submit(|| unsafe { real(exec, to.stream) });
-            activity::saw(status);
-            call.note(|shim| shim.launched(exec as u64, status));
-            status
-        }
+        // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours,
+        // and its stream.
+        Ok(None) => unsafe { launch_of_library(&call, real, exec, to) },
         Err(status) => status,
     }
 }
 
+/// The program launches one of the library's own execs.
+///
+/// # Safety
+/// `real` is the launch that the program called, with this exec of the library's and this stream.
+#[inline(never)]
+unsafe fn launch_of_library(call: &Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+    // SAFETY: our caller vouches for `real`, and that exec and stream are the program's.
+    let status = activity::submit(|| unsafe { real(exec, to.stream) });
+    activity::saw(status);
+    call.note(|shim| shim.launched(exec as u64, status));
+    status
+}
+
 /// The program launches a graph.
-#[inline]
+#[inline(always)]
 pub unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // legacy one.
@@ -68,7 +73,7 @@ pub unsafe fn launch(call: Call, real: Launch, exec: GraphExec, stream: Stream) 
 }
 
 /// As [`launch`], where the default stream is the thread's own.
-#[inline]
+#[inline(always)]
 pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
     // thread's own.

@@ -23,7 +23,7 @@ use gpumem_wire::place;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use table::{Ring, Table, Words};
+use table::{NO_SLOT, Ring, Slots, Table, Words};
 use text::Texts;
 
 /// The header's fields that change after the ledger is made, at their places in [`Header`].
@@ -83,6 +83,68 @@ pub struct Ledger {
     pub path: PathBuf,
     /// Why better places could not have it, a sentence each.
     pub passed_over: Vec<String>,
+}
+
+/// Where launches of execs are counted: the places in the tables, apart from the tables, so that a launch reads one
+/// line of the processor's caches to find them, not three on three pages.
+pub struct Launches {
+    counters: Slots<u64>,
+    execs: Slots<ExecSlot>,
+}
+
+impl Launches {
+    /// A launch begins: what it will be counted in is fetched while the library is at it.
+    #[inline(always)]
+    pub fn begins(&self, slot: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if slot != NO_SLOT {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let launches = self.execs.field(slot, offset_of!(ExecSlot, launches));
+            // SAFETY: a prefetch is a hint: it reads nothing that the program can see, and faults
+            // at no address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(launches).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = slot;
+    }
+
+    /// A launch was done, by the thread of this shard.
+    #[inline(always)]
+    pub fn done(&self, shard: usize, slot: u32, at_ns: u64) {
+        count(&self.counters, shard, &[(counters::LAUNCHES, 1)]);
+        if slot != NO_SLOT {
+            let field = |offset| self.execs.field(slot, offset);
+            field(offset_of!(ExecSlot, launches)).fetch_add(1, Relaxed);
+            field(offset_of!(ExecSlot, last_launch_ns)).store(at_ns, Relaxed);
+        }
+    }
+}
+
+/// Adds to counters, in the shard of the calling thread.
+#[inline(always)]
+fn count(counters: &Slots<u64>, shard: usize, counts: &[(usize, u64)]) {
+    // Each of the first threads has a shard of its own, which needs no atomic addition; the others share
+    // the rest.
+    const OWN: usize = counters::OWN_SHARDS;
+    const { assert!(OWN <= crate::process::threads::OWN) };
+    if shard < OWN {
+        let first = shard * counters::PER_SHARD;
+        for &(counter, n) in counts {
+            let at = counters.at(first + counter);
+            at.store(at.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    } else {
+        count_shared(counters, shard, counts);
+    }
+}
+
+/// As [`count`], where several threads do.
+#[cold]
+fn count_shared(counters: &Slots<u64>, shard: usize, counts: &[(usize, u64)]) {
+    let first = (counters::OWN_SHARDS + shard % (counters::SHARDS - counters::OWN_SHARDS)) * counters::PER_SHARD;
+    for &(counter, n) in counts {
+        counters.at(first + counter).fetch_add(n, Relaxed);
+    }
 }
 
 /// Share of the ledger, in percent, that a table may reach. Live allocations are what grows; a
@@ -200,22 +262,12 @@ impl Ledger {
     /// As [`Ledger::count`], several at once.
     #[inline(always)]
     pub fn count_all(&self, shard: usize, counts: &[(usize, u64)]) {
-        // Each of the first threads has a shard of its own, which needs no atomic addition; the others share
-        // the rest.
-        const OWN: usize = counters::OWN_SHARDS;
-        const { assert!(OWN <= crate::process::threads::OWN) };
-        if shard < OWN {
-            let first = shard * counters::PER_SHARD;
-            for &(counter, n) in counts {
-                let at = self.counters.at(first + counter);
-                at.store(at.load(Relaxed).wrapping_add(n), Relaxed);
-            }
-        } else {
-            let first = (OWN + shard % (counters::SHARDS - OWN)) * counters::PER_SHARD;
-            for &(counter, n) in counts {
-                self.counters.at(first + counter).fetch_add(n, Relaxed);
-            }
-        }
+        count(&self.counters.words(), shard, counts);
+    }
+
+    /// Where launches are counted.
+    pub fn launches(&self) -> Launches {
+        Launches { counters: self.counters.words(), execs: self.execs.slots() }
     }
 
     /// Adds an allocation to what a stack led to, in the shard of the calling thread ([`counters::SITES`]).

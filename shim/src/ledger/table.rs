@@ -26,6 +26,60 @@ fn publish<T: Sealed>(words: &[AtomicU64], slot: &T) {
     words[0].store((u64::from_le_bytes(all[0]) & !0xffff_ffff) | u64::from(check), Release);
 }
 
+/// Where the slots of a table, or its words, lie: apart from the table, for what touches few lines of the processor's
+/// caches.
+pub struct Slots<T> {
+    base: *mut u8,
+    slot: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Slots<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Slots<T> {}
+
+// SAFETY: what the pointer leads to is changed through atomics alone, so any thread may have it.
+unsafe impl<T> Send for Slots<T> {}
+// SAFETY: what the pointer leads to is changed through atomics alone, so threads may share it.
+unsafe impl<T> Sync for Slots<T> {}
+
+impl<T> Slots<T> {
+    fn new(base: *mut u8) -> Self {
+        Self { base, slot: PhantomData }
+    }
+}
+
+impl<T: Sealed> Slots<T> {
+    #[inline(always)]
+    fn words(&self, index: u32) -> &[AtomicU64] {
+        // SAFETY: `Table::take` gave `index`, so the slot is backed. A slot is a whole number of u64s and
+        // aligned to them, and slots change through atomics only.
+        unsafe {
+            let at = self.base.add(index as usize * size_of::<T>());
+            std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
+        }
+    }
+
+    /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
+    #[inline(always)]
+    pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset >= T::SEALED && offset.is_multiple_of(8));
+        &self.words(index)[offset / 8]
+    }
+}
+
+impl Slots<u64> {
+    /// A word that is backed.
+    #[inline(always)]
+    pub fn at(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: callers pass an index below what `Words::filled` or `Words::append` has backed. That memory is
+        // aligned and never taken away.
+        unsafe { &*self.base.add(index * 8).cast() }
+    }
+}
+
 #[repr(align(64))]
 struct Head(AtomicU64);
 
@@ -35,7 +89,7 @@ struct Head(AtomicU64);
 /// damaged. A head holds a tag in its upper half, so that a slot that was taken and put back in
 /// between is not mistaken for one that stayed.
 pub struct Table<T: Sealed> {
-    base: *mut u8,
+    slots: Slots<T>,
     used: Used,
     capacity: u64,
     next: AtomicU64,
@@ -43,7 +97,6 @@ pub struct Table<T: Sealed> {
     stocked: AtomicU32,
     heads: [Head; LISTS],
     links: *mut AtomicU32,
-    slot: PhantomData<fn() -> T>,
 }
 
 // SAFETY: the slots and the links belong to no thread; both mappings live at least as long as the
@@ -88,7 +141,12 @@ impl<T: Sealed> Table<T> {
         }
         let heads = [const { Head(AtomicU64::new(NIL as u64)) }; LISTS];
         let (next, stocked) = (AtomicU64::new(0), AtomicU32::new(0));
-        Ok(Self { base, used, capacity, next, stocked, heads, links: links.cast(), slot: PhantomData })
+        Ok(Self { slots: Slots::new(base), used, capacity, next, stocked, heads, links: links.cast() })
+    }
+
+    /// Where its slots lie.
+    pub fn slots(&self) -> Slots<T> {
+        self.slots
     }
 
     /// Slots that the table may reach.
@@ -165,13 +223,9 @@ impl<T: Sealed> Table<T> {
         }
     }
 
+    #[inline(always)]
     fn words(&self, index: u32) -> &[AtomicU64] {
-        // SAFETY: `take` gave `index`, so the slot is backed. A slot is a whole number of u64s and
-        // aligned to them, and slots change through atomics only.
-        unsafe {
-            let at = self.base.add(index as usize * size_of::<T>());
-            std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
-        }
+        self.slots.words(index)
     }
 
     /// Fills a slot that `take` gave, and makes it valid.
@@ -233,8 +287,7 @@ impl<T: Sealed> Table<T> {
     /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
     #[inline]
     pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset >= T::SEALED && offset.is_multiple_of(8));
-        &self.words(index)[offset / 8]
+        self.slots.field(index, offset)
     }
 }
 
@@ -276,7 +329,7 @@ impl<T: Sealed> Ring<T> {
 
 /// A table of plain 64-bit words: frames, counters.
 pub struct Words {
-    base: *mut u8,
+    words: Slots<u64>,
     used: Used,
     capacity: u64,
     next: AtomicU64,
@@ -290,7 +343,12 @@ unsafe impl Sync for Words {}
 impl Words {
     pub fn new(backing: &'static Backing, kind: TableKind) -> Self {
         let (base, capacity, used) = backing.table(kind);
-        Self { base, used, capacity, next: AtomicU64::new(0) }
+        Self { words: Slots::new(base), used, capacity, next: AtomicU64::new(0) }
+    }
+
+    /// Where its words lie.
+    pub fn words(&self) -> Slots<u64> {
+        self.words
     }
 
     /// All of it backed.
@@ -306,9 +364,7 @@ impl Words {
     #[inline]
     pub fn at(&self, index: usize) -> &AtomicU64 {
         debug_assert!((index as u64) < self.used.used());
-        // SAFETY: callers pass an index below what `filled` or `append` has backed. That memory is
-        // aligned and never taken away.
-        unsafe { &*self.base.add(index * 8).cast() }
+        self.words.at(index)
     }
 
     /// Appends words; where the first one is, or `None` if there is no more room.

@@ -1,5 +1,6 @@
 //! What the shim knows of the calling thread, together, so that a hook looks for it once.
 
+use super::clock::Recent;
 use super::life::Life;
 use super::regs::Regs;
 use super::tls::thread_state;
@@ -27,6 +28,8 @@ pub struct Local {
     pub runtime_context: Cell<u32>,
     /// Idle blocks that this thread keeps.
     pub cache: Slot,
+    /// When it last asked for the time.
+    pub recent: Recent,
     /// Serial numbers that are this thread's: the next one, and how many are left.
     serials: Cell<(u64, u64)>,
     /// The context of its last record.
@@ -89,6 +92,7 @@ thread_state!(
         records: Cell::new(0),
         runtime_context: Cell::new(0),
         cache: Slot::empty(),
+        recent: Recent::never(),
         serials: Cell::new((0, 0)),
         context: Cell::new(LastContext { vendor: 0, handle: 0, generation: 0, context: 0 }),
         caller: Cell::new(None),
@@ -100,7 +104,17 @@ thread_state!(
 #[inline(always)]
 pub fn local<R>(f: impl FnOnce(&Local) -> R) -> R {
     // SAFETY: `f` gets the reference for its own call only: its lifetime is that of the argument.
-    f(unsafe { state() })
+    f(unsafe { here() })
+}
+
+/// As [`local`], for what is to be inlined whole.
+///
+/// # Safety
+/// The reference is not kept beyond the call that the thread is in, nor given to another thread.
+#[inline(always)]
+pub unsafe fn here<'a>() -> &'a Local {
+    // SAFETY: our caller keeps the reference within its call and thread, which is what `state` asks for.
+    unsafe { state() }
 }
 
 /// The thread's number as the kernel has it, asked for once. The first call also tells `new`.
@@ -167,6 +181,15 @@ impl Local {
         self.tid.get() != 0 && self.shard.get() != 0 && !self.busy.get()
     }
 
+    /// As [`shard`].
+    #[inline(always)]
+    pub fn shard(&self) -> usize {
+        match self.shard.get() {
+            0 => first_shard(),
+            known => known as usize,
+        }
+    }
+
     /// As [`tid`], of a thread that is known.
     #[inline(always)]
     pub fn known_tid(&self) -> u32 {
@@ -195,10 +218,7 @@ impl Local {
 /// A small number to spread threads over shards.
 #[inline]
 pub fn shard() -> usize {
-    match local(|local| local.shard.get()) {
-        0 => first_shard(),
-        known => known as usize,
-    }
+    local(Local::shard)
 }
 
 /// Has this thread, which is one of ours, share its shard with others of ours: those of its own are the program's.
@@ -211,6 +231,7 @@ pub fn share_counts() {
 pub const OWN: usize = 64;
 
 #[cold]
+#[inline(never)]
 fn first_shard() -> usize {
     const SHARED: u32 = 1 << 20;
     static NEXT: AtomicU32 = AtomicU32::new(0);

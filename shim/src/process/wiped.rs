@@ -226,26 +226,28 @@ impl<T> Place<T> {
 /// So it is in a program with more rights than whoever started it (setuid, file capabilities), which the library
 /// can come into by /etc/ld.so.preload: its environment is not to be believed, and what it allocates is not for
 /// others to read.
+#[inline(always)]
 pub fn disabled() -> bool {
     match KNOWN.disabled.load(Relaxed) {
-        // SAFETY: getauxval takes a number and follows no pointer.
-        0 if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 => {
-            KNOWN.disabled.store(2, Relaxed);
-            true
-        }
-        0 => {
-            // SAFETY: the name is a literal that ends in NUL. The value is a C string, and is read
-            // before anything else runs here that could change the environment.
-            let value = unsafe {
-                let value = libc::getenv(c"GPUMEM_DISABLE".as_ptr());
-                if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() }
-            };
-            let yes = std::str::from_utf8(value).ok().and_then(gpumem_wire::settings::parse_bool) == Some(true);
-            KNOWN.disabled.store(if yes { 2 } else { 1 }, Relaxed);
-            yes
-        }
-        answer => answer == 2,
+        1 => false,
+        2 => true,
+        _ => asked_to_be_disabled(),
     }
+}
+
+#[cold]
+fn asked_to_be_disabled() -> bool {
+    // SAFETY: getauxval takes a number and follows no pointer. The name is a literal that ends in NUL. The value is a
+    // C string, and is read before anything else runs here that could change the environment.
+    let yes = unsafe {
+        libc::getauxval(libc::AT_SECURE) != 0 || {
+            let value = libc::getenv(c"GPUMEM_DISABLE".as_ptr());
+            let value = if value.is_null() { &[] } else { std::ffi::CStr::from_ptr(value).to_bytes() };
+            std::str::from_utf8(value).ok().and_then(gpumem_wire::settings::parse_bool) == Some(true)
+        }
+    };
+    KNOWN.disabled.store(if yes { 2 } else { 1 }, Relaxed);
+    yes
 }
 
 /// Where the range of a vendor's exec handles begins; 0 while there is none.

@@ -107,7 +107,13 @@ pub fn submit<R>(f: impl FnOnce() -> R) -> R {
 /// As [`submit`], for what is to be inlined whole: counted as begun now, as done when the value goes.
 #[inline(always)]
 pub fn begin() -> impl Drop {
-    COUNTS.open(threads::shard() - 1)
+    threads::local(begin_here)
+}
+
+/// As [`begin`], for a thread that was looked for.
+#[inline(always)]
+pub fn begin_here(local: &threads::Local) -> impl Drop + use<> {
+    COUNTS.open(local.shard() - 1)
 }
 
 /// How many submissions there were so far; `None` while one is under way, and for good once something

@@ -4,7 +4,7 @@ use super::live::Class;
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::shim::Shim;
-use gpumem_abi::types::{Graph, GraphExec, SUCCESS, Status};
+use gpumem_abi::types::{Graph, GraphExec};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned, Vendor};
 use gpumem_wire::layout::*;
@@ -22,16 +22,6 @@ pub struct MadeHandle {
     pub resident: bool,
     /// Estimated instantiate time saved, ns.
     pub saved_ns: u64,
-}
-
-/// A launch that returned.
-#[derive(Clone, Copy)]
-pub struct Launched {
-    pub status: Status,
-    /// The handle's slot in the ledger.
-    pub slot: u32,
-    /// When it returned.
-    pub at_ns: u64,
 }
 
 impl Shim {
@@ -95,35 +85,6 @@ impl Shim {
 
     fn exec_is(&self, slot: u32, state: ExecState, pinned: Pinned) {
         self.set_exec(slot, offset_of!(ExecSlot, state), exec_state(state, pinned));
-    }
-
-    /// A launch of a handle of ours begins: what it will be counted in is fetched while the library is at it.
-    #[inline(always)]
-    pub fn handle_launches(&self, slot: u32) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(launches) = self.exec_field(slot, offset_of!(ExecSlot, launches)) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch is a hint: it reads nothing that the program can see, and faults
-            // at no address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(launches).cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = slot;
-    }
-
-    /// A launch of a handle of ours returned.
-    #[inline]
-    pub fn handle_launched(&self, Launched { status, slot, at_ns }: Launched) {
-        if status != SUCCESS {
-            self.count(counters::LAUNCH_FAILURES, 1);
-            return;
-        }
-        self.count(counters::LAUNCHES, 1);
-        if slot != NO_SLOT {
-            let field = |offset| self.ledger.execs.field(slot, offset);
-            field(offset_of!(ExecSlot, launches)).fetch_add(1, Relaxed);
-            field(offset_of!(ExecSlot, last_launch_ns)).store(at_ns, Relaxed);
-        }
     }
 
     /// A handle has a real exec now.

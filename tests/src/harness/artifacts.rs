@@ -79,6 +79,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_lives", Link::Driver),
     ("graph_order", Link::Driver),
     ("graph_refused", Link::Driver),
+    ("graph_steps", Link::Driver),
     ("graph_talks", Link::Driver),
     ("green", Link::Driver),
     ("held", Link::Driver),

@@ -1,0 +1,127 @@
+//! Which execs are looked at for a launch that has none, and in which order.
+
+use super::cache::Cache;
+use super::choose::MAX_TRIES;
+use super::real::Real;
+use crate::process::lock::lock;
+use std::sync::atomic::Ordering::*;
+
+/// Execs that are put in order to find one: those that are asked, and some of which are asked for something else.
+const FIRST: usize = 2 * MAX_TRIES;
+
+impl Cache {
+    /// Real execs of a class (all, for 0), the least recently used first; parked ones before others.
+    pub(super) fn candidates(&self, class: usize) -> Vec<&'static Real> {
+        let mut found: Vec<_> = lock(&self.inner).of_class(class).map(|real| (in_line(real), real)).collect();
+        found.sort_by_key(|(place, _)| *place);
+        found.into_iter().map(|(_, real)| real).collect()
+    }
+
+    /// Those execs of a class that may be asked whether a launch can have them.
+    pub(super) fn first_candidates(&self, class: usize, is_cold: impl Fn(&Real) -> bool) -> Candidates {
+        let (mut first, mut cold, mut parked) = (First::default(), First::default(), Vec::new());
+        for real in lock(&self.inner).of_class(class) {
+            let place = in_line(real);
+            first.offer(place, real);
+            if is_cold(real) {
+                cold.offer(place, real);
+            }
+            if is_parked(place) {
+                parked.push(real);
+            }
+        }
+        Candidates { parked, cold: cold.in_order(), first: first.in_order() }
+    }
+
+    /// The first of all that are like this.
+    pub(super) fn first_of_all(&self, is: impl Fn(&Real) -> bool) -> Option<&'static Real> {
+        lock(&self.inner).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
+    }
+}
+
+/// Where an exec stands among those that are to go: parked ones first, the one used longest ago first.
+type Place = (bool, u64);
+
+fn in_line(real: &Real) -> Place {
+    (real.owner.load(Relaxed) != 0, real.place())
+}
+
+fn is_parked(place: Place) -> bool {
+    !place.0
+}
+
+/// Execs of one class.
+#[derive(Default)]
+pub(super) struct Candidates {
+    /// All that no handle has.
+    pub parked: Vec<&'static Real>,
+    /// The first of those that were not launched for `GPUMEM_GRAPH_IDLE`.
+    pub cold: Vec<&'static Real>,
+    /// The first of all.
+    pub first: Vec<&'static Real>,
+}
+
+/// The first `FIRST` of many execs: to put all in order, or only to keep all, takes longer than all else that a launch
+/// does to find one.
+#[derive(Default)]
+struct First {
+    kept: Vec<(Place, &'static Real)>,
+    /// Where the first one stands that was left out: `FIRST` others are before it.
+    end: Option<Place>,
+}
+
+impl First {
+    /// Of more than this many the last ones are left out.
+    const MOST: usize = 2 * FIRST;
+
+    #[inline]
+    fn offer(&mut self, place: Place, real: &'static Real) {
+        if self.end.is_some_and(|end| place >= end) {
+            return;
+        }
+        self.kept.push((place, real));
+        if self.kept.len() == Self::MOST {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.kept.len() > FIRST {
+            let (_, (end, _), _) = self.kept.select_nth_unstable_by_key(FIRST, |(place, _)| *place);
+            self.end = Some(*end);
+            self.kept.truncate(FIRST);
+        }
+    }
+
+    fn in_order(mut self) -> Vec<&'static Real> {
+        self.cut();
+        self.kept.sort_by_key(|(place, _)| *place);
+        self.kept.into_iter().map(|(_, real)| real).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_many_are_found_in_whatever_order_they_come() {
+        const MANY: u64 = 300;
+        let reals: Vec<&'static Real> = (0..MANY).map(|_| &*Box::leak(Box::default())).collect();
+        let of = |places: &mut dyn Iterator<Item = u64>| {
+            let mut first = First::default();
+            places.for_each(|at| first.offer((at >= 2, at), reals[at as usize]));
+            first.in_order()
+        };
+        let same = |found: Vec<&'static Real>, wanted: &[&'static Real]| {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(a, b)| std::ptr::eq(*a, *b))
+        };
+        assert!(same(of(&mut (0..MANY)), &reals[..FIRST]));
+        assert!(same(of(&mut (0..MANY).rev()), &reals[..FIRST]));
+        assert!(
+            same(of(&mut (0..MANY).map(|at| at * 7 % MANY)), &reals[..FIRST]),
+            "7 and 300 have no divisor in common"
+        );
+        assert!(same(of(&mut (0..5).rev()), &reals[..5]));
+    }
+}
