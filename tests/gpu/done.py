@@ -36,7 +36,7 @@ TABLE = {
     "flat-llama": ("llama-server, four clients, all lengths, eight minutes beside a native one: memory", "the same"),
     "flat-torch": ("PyTorch, training and graphs of changing shapes, eight minutes beside a native one: memory", "the same"),
     "sd": ("stable-diffusion.cpp, SD 1.5 shapes, 50 images: host / device growth an image; seconds an image",
-           "flat from the third image on, ≤ 1.05 × native, the same bytes"),
+           "flat from the third image on, ≤ 1.05 × native, the same bytes where native repeats itself"),
     "sd-old": ("the same, an older build", "the same"),
     "servers-today": ("llama-server of today, four clients, shapes that change: memory; tokens/s of a request",
                       "≤ native + 4 MiB + 2 %; flat in the later half; the same texts"),

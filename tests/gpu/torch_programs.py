@@ -126,9 +126,9 @@ def compile_shapes():
     until = time.monotonic() + COMPILE_SECONDS
     problems = ended({**runs, "again": again}, until)
     said = {mode: lines_of(run) for mode, run in runs.items()}
-    sums = [{line.get("shape", f"round {line.get('round')}"): line["sum"] for line in lines if "sum" in line}
-            for lines in (*said.values(), lines_of(again))]
-    unlike, other_natively = ([what for what in sums[0] if other.get(what) != sums[0][what]] for other in sums[1:])
+    native, *others = ({line.get("shape", f"round {line.get('round')}"): line["digest"] for line in lines}
+                       for lines in (*said.values(), lines_of(again)))
+    unlike, other_natively = ([what for what in native if other.get(what) != native[what]] for other in others)
     if set(unlike) - set(other_natively):
         problems.append(f"other results than natively for shapes {unlike}; a second native run has others for {other_natively}")
     ledgers = runs["preloaded"].ledgers()

@@ -6,12 +6,23 @@ import numpy as np
 _state = hashlib.sha256()
 
 
-def add(*arrays):
-    """Folds arrays (or anything numpy turns into one) into the digest: shape, type and bytes."""
+def _fold(state, arrays):
     for array in arrays:
         array = np.ascontiguousarray(np.asarray(array))
-        _state.update(f"{array.shape}{array.dtype}".encode())
-        _state.update(array.tobytes())
+        state.update(f"{array.shape}{array.dtype}".encode())
+        state.update(array.tobytes())
+
+
+def add(*arrays):
+    """Folds arrays (or anything numpy turns into one) into the digest: shape, type and bytes."""
+    _fold(_state, arrays)
+
+
+def of(*arrays):
+    """The digest of these alone."""
+    state = hashlib.sha256()
+    _fold(state, arrays)
+    return state.hexdigest()
 
 
 def hexdigest():
