@@ -4,7 +4,7 @@
 //! caller's return address: glibc takes the scope of `RTLD_NEXT` and `RTLD_DEFAULT` from it, and a
 //! bystander's `dlsym(RTLD_NEXT, …)` behind an ordinary wrapper finds itself and recurses.
 
-use super::{driver, hip, runtime, spare, thunk};
+use super::{driver, hip, rows, runtime, spare, thunk};
 use crate::gate;
 use crate::process::elf;
 use crate::vendor::driver::{bind_at, unbind_if_gone};
@@ -97,7 +97,7 @@ unsafe extern "C" fn decide(
         CStr::from_ptr(name)
     };
     let disabled = gate::disabled();
-    let row = driver::row_named(name.to_bytes());
+    let row = rows::row_named(name.to_bytes());
     let is_hip = hip::export_named(name.to_bytes()).is_some();
     // Those are none of our exports: disabled, they are nobody's business.
     let unknown = !disabled && row.is_none() && spare::is_for(name.to_bytes());
@@ -128,7 +128,7 @@ unsafe extern "C" fn decide(
     let ours = if passes {
         None
     } else if let Some(row) = row {
-        (bind_at(found) || driver::is_behind(row, found)).then_some(row.hook())
+        (bind_at(found) || driver::is_behind(row, found)).then(|| driver::ours(row))
     } else if name.to_bytes().starts_with(b"cu") {
         (unknown && bind_at(found)).then(|| spare::of(found, name.to_bytes())).flatten()
     } else {

@@ -4,7 +4,8 @@
 //! libamdhip64 calls its own exported names through the global scope and so comes back to us: a
 //! call made inside a call is passed on untouched.
 
-use super::procaddr;
+mod procaddr;
+
 use super::spare;
 use super::thunk::{self, Words};
 use crate::call::Call;

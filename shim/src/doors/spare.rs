@@ -12,7 +12,7 @@
 //! * One that may change what else is relied on (a newer form of a function that has a hook; captures, code,
 //!   contexts, frees, peers) goes past the shim: from its first call on interception is partial.
 
-use super::driver;
+use super::rows::rows;
 use super::thunk::{self, Words};
 use crate::progress::activity;
 use crate::{gate, graphs, pool};
@@ -39,7 +39,7 @@ impl About {
     fn new(name: &[u8]) -> Self {
         let text = String::from_utf8_lossy(name).into_owned();
         let asks = gpumem_abi::only_asks(name) || !gpumem_abi::is_drivers(name);
-        let has_hook = !gpumem_abi::may_submit(name) && driver::rows().iter().any(|row| row.base == text && !row.thunk);
+        let has_hook = !gpumem_abi::may_submit(name) && rows().iter().any(|row| row.base == text && !row.thunk);
         let may_change = CHANGES.iter().any(|word| text.contains(word));
         Self { works: !asks, changes: !asks && (has_hook || may_change), name: text, told: AtomicBool::new(false) }
     }

@@ -31,11 +31,17 @@ fn keeps_its_layers(house: &House) -> Crate {
     all
 }
 
+/// A circle: its files, and below them each use that is a part of it.
+fn shown(all: &Crate, circle: &[source::Module]) -> String {
+    let names = lines(circle.iter().map(rules::name)).replace('\n', ", ");
+    let uses = all.within(circle).map(|used| format!("  {}:{}: {}", used.file.display(), used.line, used.path));
+    format!("{names}\n{}", lines(uses))
+}
+
 #[test]
 fn the_inspector_keeps_its_layers_and_has_no_circle() {
     let all = keeps_its_layers(&inspector::HOUSE);
-    let circles = all.circles().into_iter().map(|circle| lines(circle.iter().map(rules::name)).replace('\n', ", "));
-    let circles = lines(circles);
+    let circles = lines(all.circles().iter().map(|circle| shown(&all, circle)));
     assert!(circles.is_empty(), "files that use each other in a circle:\n{circles}");
 }
 
@@ -57,5 +63,6 @@ fn the_shim_keeps_its_layers_and_has_circles_of_files_in_few_rooms() {
     let circles = all.circles();
     let rooms = circles.iter().flat_map(|circle| shim::HOUSE.rooms_of(&all, circle).expect("each module has a room"));
     let rooms: std::collections::BTreeSet<_> = rooms.collect();
-    assert_eq!(rooms, shim::CIRCLES.into(), "rooms with files that use each other in a circle");
+    let circles = lines(circles.iter().map(|circle| shown(&all, circle)));
+    assert_eq!(rooms, shim::CIRCLES.into(), "rooms with files that use each other in a circle:\n{circles}");
 }

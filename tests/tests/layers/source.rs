@@ -75,11 +75,21 @@ impl Crate {
         all
     }
 
-    /// Modules that use each other in a circle, one entry a circle. What a module takes from its own parent does not
-    /// count: to be a part of something is no circle.
+    /// The uses that make circles. What a module takes from its own parent is none: to be a part of something is no
+    /// circle.
+    fn crossings(&self) -> impl Iterator<Item = &Use> {
+        self.uses.iter().filter(|used| used.from.split_last().is_none_or(|(_, parent)| parent != used.to))
+    }
+
+    /// The uses between the modules of a circle.
+    pub fn within(&self, circle: &[Module]) -> impl Iterator<Item = &Use> {
+        self.crossings().filter(|used| circle.contains(&used.from) && circle.contains(&used.to))
+    }
+
+    /// Modules that use each other in a circle, one entry a circle.
     pub fn circles(&self) -> Vec<Vec<Module>> {
         let mut next: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
-        for used in self.uses.iter().filter(|used| used.from.split_last().is_none_or(|(_, parent)| parent != used.to)) {
+        for used in self.crossings() {
             next.entry(&used.from).or_default().insert(&used.to);
         }
         let reach = |from| {

@@ -1,8 +1,9 @@
 //! `cuGetProcAddress`: how every cudart gets the driver's functions, by name, version and flags.
 
-use super::driver::{self, Row};
-use super::{hip, spare};
+use super::{ours, real_of};
 use crate::call::Call;
+use crate::doors::rows::{PER_THREAD, Row, knows_base, row_at, row_for};
+use crate::doors::spare;
 use crate::gate;
 use crate::hooks::written;
 use crate::process::elf;
@@ -10,9 +11,6 @@ use gpumem_abi::NEWEST;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
 use std::ffi::{CStr, c_char, c_int, c_void};
-
-/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
-const PER_THREAD: u64 = 2;
 
 /// The form of CUDA 11.3.
 pub unsafe fn v1(
@@ -59,34 +57,6 @@ pub unsafe fn v2(
     }
 }
 
-/// HIP's: flag 2 asks for the twin whose default stream is per thread, if there is one.
-pub unsafe fn hip(
-    _: Call,
-    real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    found: *mut c_int,
-) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. After success `pfn` is
-    // written, and `symbol`, which is not NULL, is a C string.
-    unsafe {
-        let status = real(symbol, pfn, version, flags, found);
-        if status != SUCCESS || symbol.is_null() {
-            return status;
-        }
-        let (Some(answer), name) = (written(status, pfn), CStr::from_ptr(symbol).to_bytes()) else { return status };
-        let twin = (flags & PER_THREAD != 0).then(|| hip::export_named(&[name, b"_spt"].concat())).flatten();
-        let twin = twin.filter(|_| hip::holds(answer as usize));
-        if let Some(ours) = twin.or_else(|| hip::ours(name, answer as usize)) {
-            *pfn = ours as *mut c_void;
-            gate::door(Door::ProcAddress);
-        }
-        status
-    }
-}
-
 /// Puts ours in place of the driver's answer, if the answer is a function of the table, or one that nobody knows.
 /// `before` asks for the same function as of another version.
 ///
@@ -110,12 +80,12 @@ unsafe fn answer(
     }
     let (real, name) = (real as usize, name.to_bytes());
     let row = row_of(real, name, version as u32, flags);
-    let ours = row.map(Row::hook).or_else(|| {
+    let answer = row.map(ours).or_else(|| {
         // Newer than the table: whatever it does, its handles must be the driver's, and its work be known of.
         let new = !elf::is_ours(real) && is_new(real, name, version, before);
         new.then(|| spare::of(real, name)).flatten()
     });
-    if let Some(ours) = ours {
+    if let Some(ours) = answer {
         // SAFETY: the driver has just written `pfn`, so it is not NULL and may be written.
         unsafe { *pfn = ours as *mut c_void };
         gate::door(Door::ProcAddress);
@@ -134,12 +104,12 @@ fn is_new(real: usize, base: &[u8], version: c_int, before: impl FnOnce(c_int) -
 
 /// The row that the driver's answer is: by its address, else by what the table says of the version.
 fn row_of(real: usize, base: &[u8], version: u32, flags: u64) -> Option<&'static Row> {
-    if let Some(row) = driver::row_at(real) {
+    if let Some(row) = row_at(real) {
         return Some(row);
     }
-    if !driver::knows_base(base) {
+    if !knows_base(base) {
         return None;
     }
     // Of later versions only what the driver itself proves to be the same function is ours.
-    driver::row_for(base, version, flags & PER_THREAD != 0).filter(|row| version <= NEWEST && driver::real_of(row) != 0)
+    row_for(base, version, flags & PER_THREAD != 0).filter(|row| version <= NEWEST && real_of(row) != 0)
 }
