@@ -141,8 +141,20 @@ static void stream_ordered(cudaStream_t s) {
     OK(cudaMemPoolDestroy(pool));
 }
 
+/* Limits for which the driver takes device memory, one of them twice, and one for which it takes none. */
+extern cudaError_t cudaDeviceSetLimit(int, size_t);
+static void limits(void) {
+    enum { STACK, PRINTF, PENDING_LAUNCHES = 4 };
+    OK(cudaDeviceSetLimit(PRINTF, 3 << 20));
+    OK(cudaDeviceSetLimit(PRINTF, 3 << 20));
+    OK(cudaDeviceSetLimit(PENDING_LAUNCHES, 4096));
+    OK(cudaDeviceSetLimit(STACK, 2048));
+    OK(cudaDeviceSetLimit(STACK, 1024));
+}
+
 int main(void) {
     cudaStream_t s;
+    limits();
     kernels_load();
     OK(cudaStreamCreate(&s));
     device(s);

@@ -2,6 +2,7 @@
 //! counts what the program counted.
 
 use gpumem_tests::harness::{Program, Ran, client, program};
+use gpumem_wire::kinds::EventKind;
 use serde_json::Value;
 
 /// Members of a summary that may differ from run to run.
@@ -50,7 +51,19 @@ fn same_in_all_ways(program: &Program) -> Ran {
 
 #[test]
 fn basic_has_every_kind() {
-    same_in_all_ways(&program("basic")).ledger().balanced();
+    let ran = same_in_all_ways(&program("basic"));
+    ran.ledger().balanced();
+    assert_eq!(
+        limits_told(&ran),
+        ["buffer of printf: 3.0 MiB", "stack of a GPU thread: 2.0 KiB", "stack of a GPU thread: 1.0 KiB"]
+    );
+}
+
+/// What the ledger says of limits for which the driver takes device memory.
+fn limits_told(ran: &Ran) -> Vec<String> {
+    let said = ran.ledger().gpumem("events", &["--kind", EventKind::Message.name()]);
+    let texts = said["events"].as_array().expect("events").iter().filter_map(|event| event["text"].as_str());
+    texts.filter_map(|text| Some(text.strip_prefix("cuCtxSetLimit: ")?.to_owned())).collect()
 }
 
 #[test]

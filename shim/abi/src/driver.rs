@@ -33,6 +33,7 @@ macro_rules! driver_functions {
         cuCtxPushCurrent_v2 ["cuCtxPushCurrent" 4000 legacy = cuCtxPushCurrent_v2] => context::set_current(ctx: Context);
         cuCtxPopCurrent ["cuCtxPopCurrent" 2000 legacy = none] => context::pop_current(ctx: *mut Context);
         cuCtxPopCurrent_v2 ["cuCtxPopCurrent" 4000 legacy = cuCtxPopCurrent_v2] => context::pop_current(ctx: *mut Context);
+        cuCtxSetLimit ["cuCtxSetLimit" 3010 legacy = cuCtxSetLimit] => context::set_limit(limit: c_uint, value: usize);
         cuGreenCtxCreate ["cuGreenCtxCreate" 12040 legacy = cuGreenCtxCreate] => green::create(green: *mut Context, desc: Opaque, device: Device, flags: c_uint);
         cuGreenCtxDestroy ["cuGreenCtxDestroy" 12040 legacy = cuGreenCtxDestroy] => green::destroy(green: Context);
         cuCtxFromGreenCtx ["cuCtxFromGreenCtx" 12040 legacy = cuCtxFromGreenCtx] => green::to_context(ctx: *mut Context, green: Context);

@@ -10,9 +10,13 @@ use crate::progress::{activity, device};
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
+use gpumem_wire::kinds::Severity;
 use gpumem_wire::layout::ContextRef;
+use gpumem_wire::units::bytes;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// # Safety
 /// `ctx` is the program's out-parameter of a call that answered `status`.
@@ -42,6 +46,32 @@ pub unsafe fn pop_current(
     threads::context_changes();
     // SAFETY: rule of the call: `real` gets the program's out-parameter, which we do not read.
     unsafe { real(ctx) }
+}
+
+/// Limits of a context for which the driver takes device memory that no allocation shows, in the order of `CUlimit`
+/// (NVIDIA's reference of cuCtxSetLimit).
+const LIMITS: [&str; 3] = ["stack of a GPU thread", "buffer of printf", "heap of malloc in kernels"];
+
+/// What was last told of each of [`LIMITS`]: a program that sets the same again and again is told once.
+static TOLD: [AtomicU64; LIMITS.len()] = [const { AtomicU64::new(0) }; LIMITS.len()];
+
+/// The program sets a limit of the current context. `value` is bytes for all of [`LIMITS`].
+pub unsafe fn set_limit(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(c_uint, usize) -> Status,
+    limit: c_uint,
+    value: usize,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets both arguments as they came.
+    let status = unsafe { real(limit, value) };
+    if status == SUCCESS
+        && let (Some(what), Some(told)) = (LIMITS.get(limit as usize), TOLD.get(limit as usize))
+        && told.swap(value as u64, Relaxed) != value as u64
+    {
+        let line = format!("cuCtxSetLimit: {what}: {}", bytes(value as u64));
+        call.note(|shim| shim.message(Severity::Info, &line));
+    }
+    status
 }
 
 /// Contexts that the program uses once more than it made them, one for each time.

@@ -11,6 +11,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("context.free_from_another_context", free_from_another_context),
     Check::documented("context.primary_is_one", primary_is_one),
     Check::documented("context.pop_with_none_current", pop_with_none_current),
+    Check::documented("context.limits_are_the_contexts", limits_are_the_contexts),
 ];
 
 fn none_is_current(t: &mut Checker) -> Done {
@@ -97,4 +98,19 @@ fn pop_with_none_current(t: &mut Checker) -> Done {
     let thread = std::thread::spawn(|| cu!(cuCtxPopCurrent_v2(&mut null_mut())));
     t.eq("cuCtxPopCurrent with none current", thread.join().unwrap_or(u32::MAX), 201);
     Ok(())
+}
+
+fn limits_are_the_contexts(t: &mut Checker) -> Done {
+    use cudarc::driver::sys::CUlimit_enum::CU_LIMIT_STACK_SIZE as STACK;
+    let (mut before, mut after, mut of_another) = (0, 0, 0);
+    ok("cuCtxGetLimit", cu!(cuCtxGetLimit(&mut before, STACK)))?;
+    t.eq("cuCtxSetLimit", cu!(cuCtxSetLimit(STACK, before + 4096)), 0);
+    ok("cuCtxGetLimit", cu!(cuCtxGetLimit(&mut after, STACK)))?;
+    t.yes("a stack is at least as large as was asked", after >= before + 4096);
+    let own = create_context(t.gpu.device)?;
+    ok("cuCtxGetLimit", cu!(cuCtxGetLimit(&mut of_another, STACK)))?;
+    t.eq("another context's stack", of_another, before);
+    t.eq("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)), 0);
+    make_current(t.gpu.primary)?;
+    ok("cuCtxSetLimit", cu!(cuCtxSetLimit(STACK, before)))
 }
