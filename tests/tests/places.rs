@@ -1,0 +1,184 @@
+//! Each intercepted function of the driver has all its places: a row of the simulator, a check of the conformance
+//! suite, a program that calls it. What is missing is named, so that nobody who adds a function has to know the list.
+//!
+//! The compiler sees to the hook. Functions whose hook only counts a submission are called, each of them, by
+//! `shim/linked/tests/submissions.rs`; here only those are meant that have a hook of their own.
+
+use gpumem_tests::harness::artifacts::repository;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Symbol, what `cuGetProcAddress` is asked for, the file of the hook.
+type Row = (&'static str, &'static str, &'static str);
+
+macro_rules! rows {
+    ($($name:ident [$base:literal $since:literal $flavour:ident = $sys:tt] => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => {
+        const ROWS: &[Row] = &[$((stringify!($name), $base, stringify!($module)),)*];
+    };
+}
+gpumem_abi::driver_functions!(rows);
+
+/// Files of hooks that many functions share, or that answer lookups.
+const SHARED: [&str; 2] = ["submit", "procaddr"];
+
+/// Where a function has to be, and which functions are not there yet. A name goes out when its function is there, and
+/// none may come in.
+struct Place {
+    missing: &'static str,
+    folders: &'static [&'static str],
+    not_yet: &'static [&'static str],
+}
+
+const PLACES: [Place; 3] = [
+    Place {
+        missing: "the simulator has no row of it: tests/sim/cuda/src",
+        folders: &["tests/sim/cuda/src"],
+        // Other APIs, other processes and machines, of which the simulator has none.
+        not_yet: &[
+            "cuDestroyExternalMemory",
+            "cuExternalMemoryGetMappedBuffer",
+            "cuGraphExecExternalSemaphoresSignalNodeSetParams",
+            "cuGraphExecExternalSemaphoresWaitNodeSetParams",
+            "cuGraphExecGetId",
+            "cuImportExternalMemory",
+            "cuLogicalEndpointBindAddr",
+            "cuMemPoolImportPointer",
+            "cuMipmappedArrayCreate",
+            "cuMipmappedArrayDestroy",
+            "cuMulticastCreate",
+            "cuStreamBeginCaptureToCig",
+            "cuStreamBeginRecaptureToGraph",
+            "cuStreamEndCaptureToCig",
+        ],
+    },
+    Place {
+        missing: "no check holds simulator and GPU to the same rule: tests/src/conformance",
+        folders: &["tests/src/conformance"],
+        not_yet: &[
+            "cuArray3DCreate",
+            "cuCtxAttach",
+            "cuCtxDetach",
+            "cuCtxDisablePeerAccess",
+            "cuCtxEnablePeerAccess",
+            "cuCtxFromGreenCtx",
+            "cuDestroyExternalMemory",
+            "cuDevicePrimaryCtxReset",
+            "cuEventSynchronize",
+            "cuExternalMemoryGetMappedBuffer",
+            "cuFuncSetAttribute",
+            "cuGraphExecBatchMemOpNodeSetParams",
+            "cuGraphExecEventRecordNodeSetEvent",
+            "cuGraphExecEventWaitNodeSetEvent",
+            "cuGraphExecExternalSemaphoresSignalNodeSetParams",
+            "cuGraphExecExternalSemaphoresWaitNodeSetParams",
+            "cuGraphExecGetId",
+            "cuGraphExecHostNodeSetParams",
+            "cuGraphExecNodeSetParams",
+            "cuGraphNodeSetParams",
+            "cuGreenCtxCreate",
+            "cuGreenCtxDestroy",
+            "cuGreenCtxStreamCreate",
+            "cuImportExternalMemory",
+            "cuIpcCloseMemHandle",
+            "cuIpcOpenMemHandle",
+            "cuKernelSetAttribute",
+            "cuLogicalEndpointBindAddr",
+            "cuMemGetHandleForAddressRange",
+            "cuMemImportFromShareableHandle",
+            "cuMemPoolImportPointer",
+            "cuMipmappedArrayCreate",
+            "cuMipmappedArrayDestroy",
+            "cuMulticastCreate",
+            "cuPointerSetAttribute",
+            "cuStreamBeginCaptureToCig",
+            "cuStreamBeginCaptureToGraph",
+            "cuStreamBeginRecaptureToGraph",
+            "cuStreamEndCaptureToCig",
+            "cuStreamGetCaptureInfo",
+            "cuStreamSetAttribute",
+        ],
+    },
+    Place {
+        missing: "no program calls it natively and preloaded: tests/programs or tests/tests/clients",
+        folders: &["tests/programs", "tests/tests/clients", "tests/src/differ", "tests/src/pool", "tests/sim/cudart"],
+        not_yet: &[
+            "cuDestroyExternalMemory",
+            "cuExternalMemoryGetMappedBuffer",
+            "cuFuncSetAttribute",
+            "cuGraphExecBatchMemOpNodeSetParams",
+            "cuGraphExecExternalSemaphoresSignalNodeSetParams",
+            "cuGraphExecExternalSemaphoresWaitNodeSetParams",
+            "cuGraphExecGetId",
+            "cuImportExternalMemory",
+            "cuLogicalEndpointBindAddr",
+            "cuMemImportFromShareableHandle",
+            "cuMemPoolImportPointer",
+            "cuMipmappedArrayCreate",
+            "cuMipmappedArrayDestroy",
+            "cuMulticastCreate",
+            "cuStreamBeginCaptureToCig",
+            "cuStreamBeginRecaptureToGraph",
+            "cuStreamEndCaptureToCig",
+        ],
+    },
+];
+
+/// The words of all sources of a folder, without comments.
+fn words(folder: &Path, into: &mut BTreeSet<String>) {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for entry in entries {
+        let path = entry.expect("an entry of a folder").path();
+        if path.is_dir() {
+            words(&path, into);
+        } else if path.extension().is_some_and(|end| end == "rs" || end == "c" || end == "h") {
+            let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let words = code.flat_map(|line| line.split(move |c| !is_part(c)));
+            into.extend(words.filter(|word| word.starts_with("cu")).map(str::to_owned));
+        }
+    }
+}
+
+/// What is wrong with the places of these functions, a line each.
+fn faults<'a>(rows: impl IntoIterator<Item = &'a Row>, places: &[Place]) -> Vec<String> {
+    let mut functions = BTreeMap::<&str, Vec<&str>>::new();
+    for (symbol, base, module) in rows {
+        if !SHARED.contains(module) {
+            functions.entry(base).or_default().push(symbol);
+        }
+    }
+    let mut faults = Vec::new();
+    for place in places {
+        let mut found = BTreeSet::new();
+        place.folders.iter().for_each(|folder| words(&repository().join(folder), &mut found));
+        for (base, symbols) in &functions {
+            let is_there = found.contains(*base) || symbols.iter().any(|symbol| found.contains(*symbol));
+            match (is_there, place.not_yet.contains(base)) {
+                (false, false) => faults.push(format!("{base}: {}", place.missing)),
+                (true, true) => {
+                    faults.push(format!("{base}: it is there now; take it out of the list of `{}`", place.missing))
+                }
+                _ => {}
+            }
+        }
+        let unknown = place.not_yet.iter().filter(|name| !functions.contains_key(*name));
+        faults.extend(unknown.map(|name| format!("{name}: listed, and no row has it")));
+    }
+    faults
+}
+
+#[test]
+fn each_intercepted_function_has_all_its_places() {
+    let faults = faults(ROWS, &PLACES);
+    assert!(faults.is_empty(), "{} places:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn a_forgotten_place_is_named() {
+    let forgotten: Row = ("cuForgotten_v2", "cuForgotten", "memory");
+    let shared: Row = ("cuForgottenAsync", "cuForgottenAsync", "submit");
+    let found = faults(ROWS.iter().chain([&forgotten, &shared]), &PLACES);
+    let wanted = PLACES.map(|place| format!("cuForgotten: {}", place.missing));
+    assert_eq!(found, wanted);
+}
