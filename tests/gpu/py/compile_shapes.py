@@ -2,7 +2,7 @@
 
     compile_shapes.py [--shapes 100] [--replays 3] [--rounds 3]
 
-Prints a line of JSON for each shape when it is compiled and recorded (seconds, the digest of its result), then one for
+Prints a line of JSON for each shape when it is compiled and recorded (seconds, the digest of its result, whether it rested before the line), then one for
 each round through all of them (microseconds a replay, the digest of all results). Ends without tearing anything down.
 """
 import argparse
@@ -18,7 +18,7 @@ import torch._inductor.config
 import digest
 
 WIDTH = 128
-TOLD = 1.2  # memory is taken after every fifth shape: the ledger says what the pool keeps idle once a second
+TOLD = 1.2  # memory is taken at lines that say "rested": the ledger says once a second what the pool keeps idle
 
 
 def main():
@@ -31,7 +31,9 @@ def main():
     for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit", "accumulated_cache_size_limit"):
         if hasattr(config, name):
             setattr(config, name, 4 * k.shapes)
-    torch._inductor.config.triton.autotune_pointwise = False  # one kernel for each shape, not the fastest of several
+    # What a timing decides may be decided otherwise in the next run, and results differ in their last bits.
+    torch._inductor.config.triton.autotune_pointwise = False
+    torch._inductor.config.shape_padding = False
     torch.manual_seed(0)
     weights = [torch.randn(WIDTH, WIDTH, device="cuda") / 12 for _ in range(4)]
 
@@ -56,9 +58,10 @@ def main():
             result = visit(x, k.replays)
             torch.cuda.synchronize()
             took = time.monotonic() - start
-            if number % 5 == 0:
+            rested = number % 5 == 0
+            if rested:
                 time.sleep(TOLD)
-            print(json.dumps({"shape": number, "seconds": took, "digest": digest.of(result)}), flush=True)
+            print(json.dumps({"shape": number, "seconds": took, "digest": digest.of(result), "rested": rested}), flush=True)
         for number in range(1, k.rounds + 1):
             torch.cuda.synchronize()
             start = time.monotonic()
