@@ -185,6 +185,20 @@ fn t04_wild_out_parameters_of_calls_that_fail() {
     preloaded.ledger().sound().balanced();
 }
 
+/// T4: a description that leads nowhere does no harm to a call that fails for another reason, whether or not what it
+/// says would be held against a limit.
+#[test]
+fn t04_wild_descriptions_of_calls_that_fail() {
+    let program = client("wild_in");
+    let native = program.native();
+    assert_eq!(native.code, 0, "{}{}", native.out, native.err);
+    for program in [client("wild_in"), client("wild_in").env("GPUMEM_LIMIT", "64MiB")] {
+        let preloaded = program.preloaded();
+        assert_eq!((preloaded.code, &preloaded.out, &preloaded.err), (0, &native.out, &native.err));
+        preloaded.ledger().sound().balanced();
+    }
+}
+
 /// T17: what cudaMalloc returned can be exported; the importer's ledger lists it as an import.
 #[test]
 fn t17_ipc_between_two_processes() {

@@ -58,8 +58,7 @@ pub unsafe fn create(
     array: *mut Array,
     desc: *const ArrayDescriptor,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. Rule of parameters:
-    // `desc` is NULL or valid.
+    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || {
             parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
@@ -76,8 +75,7 @@ pub unsafe fn create_3d(
     array: *mut Array,
     desc: *const Array3dDescriptor,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. Rule of parameters:
-    // `desc` is NULL or valid.
+    // SAFETY: rule of the call: `real` gets `array` and `desc` as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || {
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
@@ -96,8 +94,7 @@ pub unsafe fn create_mipmapped(
     desc: *const Array3dDescriptor,
     levels: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
-    // is NULL or valid.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || {
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
@@ -118,8 +115,7 @@ pub unsafe fn create_channels(
     height: usize,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
-    // is NULL or valid.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
         let status = limited(&call, bytes, || real(array, desc, width, height, flags));
@@ -136,8 +132,7 @@ pub unsafe fn create_channels_3d(
     extent: Extent,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
-    // is NULL or valid.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
         let status = limited(&call, bytes, || real(array, desc, extent, flags));
@@ -155,8 +150,7 @@ pub unsafe fn create_channels_mipmapped(
     levels: c_uint,
     flags: c_uint,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets all arguments as they came. Rule of parameters: `desc`
-    // is NULL or valid.
+    // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || {
             parameter(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels))

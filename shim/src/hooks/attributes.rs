@@ -11,13 +11,13 @@ fn kept() -> bool {
     gate::shim().is_some()
 }
 
-/// A launch that comes with attributes, before it is made.
+/// A launch that came with attributes.
 ///
 /// # Safety
-/// `config` is NULL or a `CUlaunchConfig` of the program's.
+/// `config` is the program's `CUlaunchConfig` of a launch that the driver has just accepted.
 #[inline]
 pub unsafe fn launch(config: *const LaunchConfig) {
-    // SAFETY: our caller vouches that `config` is NULL or the program's CUlaunchConfig.
+    // SAFETY: our caller vouches for the CUlaunchConfig of a launch that the driver has just accepted.
     if let Some(id) = unsafe { given::launch(config) } {
         unknown_launch(id);
     }

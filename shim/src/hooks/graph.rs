@@ -1,7 +1,7 @@
 //! Graphs: made, cloned, destroyed, instantiated.
 
 use super::exec::NOT_INITIALIZED;
-use super::{attributes, written};
+use super::{attributes, parameter, written};
 use crate::call::Call;
 use crate::graphs;
 use crate::ledger::table::NO_SLOT;
@@ -209,10 +209,10 @@ macro_rules! instantiate_with_params {
             params: *mut $params,
         ) -> Status {
             // SAFETY: rule of the call: `real` gets `exec` and `params` as they came. Rule of
-            // handles: the graph is the library's. `params` is NULL or the program's struct, which
-            // no one else uses during the call.
+            // handles: the graph is the library's. Rule of out-parameters: the struct, which is there, takes what
+            // the library would have written.
             unsafe {
-                let Some(given) = params.as_mut() else {
+                let Some(given) = parameter(params) else {
                     return real(exec, graphs::library_graph(call.vendor, graph), params);
                 };
                 let (flags, stream) = (given.flags, given.upload_stream);
@@ -222,8 +222,8 @@ macro_rules! instantiate_with_params {
                     Ok(made) => made,
                     Err(status) => return status,
                 };
-                given.error_node_out = std::ptr::null_mut();
-                given.result_out = 0;
+                (&raw mut (*params).error_node_out).write_unaligned(std::ptr::null_mut());
+                (&raw mut (*params).result_out).write_unaligned(0);
                 if flags & UPLOAD == 0 {
                     return SUCCESS;
                 }

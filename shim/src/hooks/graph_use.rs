@@ -1,6 +1,6 @@
 //! What else programs do with graphs, and with the code that they refer to.
 
-use super::{attributes, written};
+use super::{attributes, parameter, written};
 use crate::call::Call;
 use crate::graphs;
 use crate::vendor::given;
@@ -69,7 +69,6 @@ pub unsafe fn add_child(
 
 /// `CUgraphNodeParams`: its kind, and behind a gap what belongs to the kind: a child graph's handle, for one of those.
 type NodeParams = [u64; 32];
-const KIND: usize = 0;
 const CHILD: usize = 2;
 
 /// A node's parameters for the library: with the library's handles in the place of ours.
@@ -80,17 +79,12 @@ pub(super) struct LibraryParams {
 }
 
 impl LibraryParams {
-    /// # Safety
-    /// `params` is NULL or the program's `CUgraphNodeParams`, and outlives the answer.
-    pub(super) unsafe fn of(vendor: Vendor, params: Opaque) -> Self {
+    /// `params` is the program's, and may lead nowhere.
+    pub(super) fn of(vendor: Vendor, params: Opaque) -> Self {
         let program = params.cast::<NodeParams>();
         let plain = Self { program, copy: None };
-        if program.is_null() {
-            return plain;
-        }
-        // SAFETY: not null, and our caller vouches for a CUgraphNodeParams: every kind of it begins
-        // with the u32 that is read.
-        let kind = unsafe { (&raw const (*program)[KIND]).cast::<u32>().read_unaligned() };
+        // Every kind of it begins with this.
+        let Some(kind) = parameter(program.cast::<u32>()) else { return plain };
         let kind = u8::try_from(kind).ok().and_then(NodeKind::from_u8).unwrap_or(NodeKind::Other);
         let places = match kind {
             NodeKind::Child => CHILD..CHILD + 1,
@@ -98,9 +92,7 @@ impl LibraryParams {
             NodeKind::Other => CHILD..size_of::<NodeParams>() / 8,
             _ => return plain,
         };
-        // SAFETY: not null, and our caller vouches for a CUgraphNodeParams, which has the same
-        // length for every kind.
-        let given = unsafe { program.read_unaligned() };
+        let Some(given) = parameter(program) else { return plain };
         let mut copy = given;
         for word in &mut copy[places] {
             // A child may be moved: it is the parent's then.
@@ -117,14 +109,14 @@ impl LibraryParams {
     /// The library has answered: what it wrote is the program's.
     ///
     /// # Safety
-    /// As for [`LibraryParams::of`].
+    /// `params` of [`LibraryParams::of`] was the program's `CUgraphNodeParams`, or led nowhere, and this is the same call.
     pub(super) unsafe fn told(self) {
         let [now, before] = self.copy.unwrap_or_default();
         for (at, (now, before)) in now.iter().zip(before).enumerate() {
             if *now == before {
                 continue;
             }
-            // SAFETY: our caller vouches that the struct of `of` is still there and may be written.
+            // SAFETY: there is a copy, so the struct of `of` is there, and our caller vouches that it may be written.
             // `at` is below its number of words.
             unsafe { (&raw mut (*self.program)[at]).write_unaligned(*now) };
         }

@@ -82,8 +82,8 @@ pub unsafe fn import_external(
     memory: *mut ExternalMemory,
     desc: *const ExternalMemoryDesc,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of parameters: `desc`
-    // is NULL or valid. An ExternalMemory has the size of an address.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `made` reads `memory`
+    // only after success. An ExternalMemory has the size of an address.
     unsafe {
         let status = real(memory, desc);
         let bytes = parameter(desc).map_or(0, |desc| desc.size as usize);
@@ -111,7 +111,7 @@ pub unsafe fn map_external(
     desc: *const ExternalBufferDesc,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` among them, which is
-    // the out-parameter. Rule of parameters: `desc` is NULL or valid.
+    // the out-parameter.
     unsafe {
         let status = real(ptr, memory, desc);
         let bytes = parameter(desc).map_or(0, |desc| desc.size as usize);

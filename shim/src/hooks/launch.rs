@@ -101,8 +101,12 @@ pub unsafe fn kernel_with_attributes(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `config`, `params` and
     // `extra` are this launch's.
     unsafe {
-        attributes::launch(config);
-        launched(function, params, extra, || real(config, function, params, extra))
+        let status = launched(function, params, extra, || real(config, function, params, extra));
+        // The driver has read the description: whatever graph may hold the kernel is not read before this call ends.
+        if status == SUCCESS {
+            attributes::launch(config);
+        }
+        status
     }
 }
 

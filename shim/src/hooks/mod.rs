@@ -15,6 +15,8 @@
 //!   the program vouches for them to the vendor's reference. So `real` may be called with them until the hook returns.
 //!   This is the `# Safety` section of every `unsafe fn` here that begins with a [`Call`](crate::call::Call).
 //! - **Parameters.** A pointer to what the program describes is NULL or valid during the call, as the reference says.
+//!   A program may break that rule in a call that fails for another reason. So it is followed only once the call has
+//!   succeeded; before that [`parameter`] reads what it leads to.
 //! - **Out-parameters.** A pointer for what the driver answers is NULL or valid for writes. Only a call that has
 //!   succeeded has written it, so it is read only then ([`written`]).
 //! - **Handles.** Where a handle of ours may come, the graph cache puts the library's own in its place. So the library
@@ -43,9 +45,11 @@ pub mod sync;
 pub mod vmm;
 
 use crate::call::Call;
+use crate::process::errno::KeepErrno;
+use crate::process::peek::{Plain, read_value};
 use crate::registry::live::Class;
-use crate::start;
-use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
+use crate::{stacks, start};
+use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 
 /// What an out-parameter holds after a call that answered `status`. `None` unless the call has succeeded: before, the
@@ -62,13 +66,39 @@ pub(crate) unsafe fn written<T: Copy>(status: Status, out: *const T) -> Option<T
     unsafe { out.as_ref().copied() }
 }
 
-/// What the program describes, if it does.
-///
-/// # Safety
-/// `at` is the program's parameter of the call that this is in.
-unsafe fn parameter<T: Copy>(at: *const T) -> Option<T> {
-    // SAFETY: our caller vouches for a parameter. Rule of parameters: it is NULL or valid.
-    unsafe { at.as_ref().copied() }
+/// What the program describes, if it does. Nobody has looked at it yet: where it leads nowhere, the library may have
+/// another reason to refuse the call, and gives its answer. Costs a system call for what is not on the thread's stack.
+fn parameter<T: Plain>(at: *const T) -> Option<T> {
+    let (from, bytes) = (at as u64, size_of::<T>() as u64);
+    let (low, high) = stacks::own_stack();
+    if from >= low && from < high && high - from >= bytes {
+        // SAFETY: all bytes are on this thread's stack, in the part that is mapped for as long as it runs. Any bytes
+        // are a `Plain`.
+        return Some(unsafe { at.read_unaligned() });
+    }
+    let _errno = KeepErrno::new();
+    if at.is_null() { None } else { read_value(from) }
+}
+
+/// Structs of the API: numbers and addresses, which nobody follows.
+macro_rules! plain {
+    ($($type:ty),+ $(,)?) => { $(
+        // SAFETY: the struct has numbers and addresses alone, and any bytes are one of those.
+        unsafe impl Plain for $type {}
+    )+ };
+}
+
+plain! {
+    ArrayDescriptor,
+    Array3dDescriptor,
+    ChannelDesc,
+    ExternalMemoryDesc,
+    ExternalBufferDesc,
+    MulticastProp,
+    GraphInstantiateParams,
+    HipGraphInstantiateParams,
+    [std::ffi::c_int; 3],
+    [u64; 32],
 }
 
 /// Records what an allocating call answered.

@@ -19,7 +19,7 @@ pub unsafe fn create(
     flags: u64,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `handle` among them, which
-    // is the out-parameter. Rule of parameters: `prop` is NULL or valid.
+    // is the out-parameter.
     unsafe {
         let call_real = || real(handle, bytes, prop, flags);
         let status = if on_device(prop) { bounded(&call, bytes, call_real) } else { call_real() };
@@ -28,16 +28,11 @@ pub unsafe fn create(
     }
 }
 
-/// Whether physical memory is to lie on a device.
-///
-/// # Safety
-/// `prop` is NULL or the program's `CUmemAllocationProp`.
-unsafe fn on_device(prop: Opaque) -> bool {
-    /// `CU_MEM_LOCATION_TYPE_DEVICE`; `location.type` is the third word.
+/// Whether physical memory is to lie on a device, as a `CUmemAllocationProp` says.
+fn on_device(prop: Opaque) -> bool {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`; `location.type` is the third of the ints that the struct begins with.
     const DEVICE: c_int = 1;
-    // SAFETY: not null, and our caller vouches for a CUmemAllocationProp, whose first three words
-    // are ints.
-    !prop.is_null() && unsafe { prop.cast::<c_int>().add(2).read_unaligned() } == DEVICE
+    parameter(prop.cast::<[c_int; 3]>()).is_some_and(|ints| ints[2] == DEVICE)
 }
 
 /// The program takes physical memory of another process; its size is not told.
@@ -64,8 +59,8 @@ pub unsafe fn multicast(
     handle: *mut VmmHandle,
     prop: *const MulticastProp,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of parameters: `prop`
-    // is NULL or valid.
+    // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters: `handle` is read only
+    // after success.
     unsafe {
         let status = real(handle, prop);
         let bytes = parameter(prop).map_or(0, |prop| prop.size as u64);

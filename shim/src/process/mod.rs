@@ -13,6 +13,7 @@ pub mod heap;
 pub mod life;
 pub mod load;
 pub mod lock;
+pub mod peek;
 pub mod raised;
 pub mod regs;
 pub mod spawn;

@@ -10,9 +10,9 @@ use gimli::{
     UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
 };
 
-use super::memory::{read_memory, read_value};
 use super::modules::Module;
 use super::rules::{Kind, Rule, SavedFp};
+use crate::process::peek::{read_memory, read_value};
 
 /// Most bytes of a CIE and an FDE together. An FDE's program is cut, not refused: rows before the
 /// cut are right (the longest of libtorch_cuda and CPython are a few KiB).

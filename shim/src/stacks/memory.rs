@@ -1,10 +1,10 @@
-//! Reading memory that may not be there, and knowing which part of the stack certainly is.
+//! Knowing which part of the stack is certainly there, and reading the rest with care.
 
-use crate::process::cancel::Uncancelled;
 use crate::process::errno::KeepErrno;
+use crate::process::peek::read_memory;
 use crate::process::threads;
 use std::cell::Cell;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 
 /// What looking a rule up takes of the stack at most, bytes: 17.2 KiB were measured in a release build and 31.2 in a
 /// debug build (see the test below); the rest is for a signal that comes meanwhile, whose frame takes 3 to 11 KiB.
@@ -47,67 +47,6 @@ fn main_stack() -> Option<(u64, u64)> {
     }
 }
 
-/// Copies from `address` and returns how many bytes could be read; an unmapped address is no fault.
-///
-/// The kernel does the reading (process_vm_readv on ourselves, 0.3 µs on a small VM), or
-/// /proc/self/mem where a sandbox refuses that. May change errno.
-pub(super) fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
-    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let remote = libc::iovec { iov_base: address as *mut _, iov_len: to.len() };
-    // SAFETY: `local` describes `to`, which is borrowed mutably. The kernel checks `remote`, and
-    // answers with an error for what is not mapped.
-    let mut read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    if read < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
-        read = read_proc_mem(address, to);
-    }
-    let read = usize::try_from(read).unwrap_or(0).min(to.len());
-    // SAFETY: the kernel has written the first `read` bytes, and `read` is at most the length of
-    // `to`.
-    unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
-}
-
-#[cold]
-fn read_proc_mem(address: u64, to: &mut [MaybeUninit<u8>]) -> isize {
-    let Ok(offset) = libc::off64_t::try_from(address) else { return -1 };
-    let _uncancelled = Uncancelled::new();
-    // SAFETY: the path is a literal that ends in NUL. `to` is borrowed mutably and its length is
-    // passed. The descriptor is closed by this block alone.
-    unsafe {
-        let file = libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if file < 0 {
-            return -1;
-        }
-        let read = libc::pread64(file, to.as_mut_ptr().cast(), to.len(), offset);
-        libc::close(file);
-        read
-    }
-}
-
-/// A number or a small struct of numbers at `address`.
-pub(super) fn read_value<T: Plain>(address: u64) -> Option<T> {
-    let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: `value` has as many bytes as a `T`. They are written as MaybeUninit, so none need be
-    // initialised.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>()) };
-    if read_memory(address, bytes).len() < size_of::<T>() {
-        return None;
-    }
-    // SAFETY: `read_memory` has written every byte of `value`, and any bytes are a valid `Plain`.
-    Some(unsafe { value.assume_init() })
-}
-
-/// Types without padding for which any bytes are a value.
-///
-/// # Safety
-/// That is what an implementor promises.
-pub(super) unsafe trait Plain: Copy {}
-// SAFETY: a u32 has no padding, and any bytes are a value.
-unsafe impl Plain for u32 {}
-// SAFETY: a u64 has no padding, and any bytes are a value.
-unsafe impl Plain for u64 {}
-// SAFETY: an array of bytes has no padding, and any bytes are a value.
-unsafe impl<const N: usize> Plain for [u8; N] {}
-
 const PAGE: u64 = 4096;
 /// Deeper stacks are read through the kernel.
 const LONGEST_STACK: u64 = 256 << 20;
@@ -138,7 +77,6 @@ impl KnownStack {
 
     /// The bounds that are known, which may hold nothing.
     #[inline(always)]
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub fn known(&self) -> (u64, u64) {
         (self.low.get(), self.high.get())
     }
@@ -252,24 +190,6 @@ impl StackReader {
 mod tests {
     use super::*;
 
-    #[test]
-    fn unmapped_memory_is_no_fault() {
-        assert_eq!(read_value::<u64>(8), None);
-        assert_eq!(read_value::<u64>(u64::MAX - 3), None);
-        let value = 0x1122_3344_5566_7788_u64;
-        assert_eq!(read_value::<u64>((&raw const value) as u64), Some(value));
-    }
-
-    #[test]
-    fn proc_mem_serves_where_the_call_is_refused() {
-        let value = 0x1122_3344_u32.to_ne_bytes();
-        let mut read = [MaybeUninit::new(0); 4];
-        assert_eq!(read_proc_mem(value.as_ptr() as u64, &mut read), 4);
-        // SAFETY: all four bytes were initialised where `read` was made.
-        assert_eq!(read.map(|byte| unsafe { byte.assume_init() }), value);
-        assert!(read_proc_mem(8, &mut read) < 0);
-    }
-
     /// What `f` takes of this thread's stack, bytes: what it changes below this frame.
     #[cfg(target_arch = "x86_64")]
     #[inline(never)]
@@ -302,7 +222,7 @@ mod tests {
             let functions = [
                 libc::qsort as *const () as u64,
                 libc::getaddrinfo as *const () as u64,
-                read_value::<u64> as *const () as u64,
+                read_memory as *const () as u64,
             ];
             functions.map(|at| taken(|| assert_ne!(super::super::learn(at + 1), super::super::Rule::UNKNOWN)))
         };

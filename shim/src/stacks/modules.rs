@@ -3,16 +3,15 @@
 //! A snapshot lives in a mapping of its own (no malloc: the program's may call us) and is replaced
 //! as a whole. Readers count themselves; a replaced snapshot is unmapped by the first refresh that
 //! finds no other reader. What a snapshot says may be out of date at any moment, so nothing
-//! follows its addresses except through [`read_memory`](super::memory::read_memory): holding a
-//! reference to each object instead would keep the program's dlclose from unloading it.
+//! follows its addresses except through [`read_memory`]: holding a reference to each object instead would keep the program's dlclose from unloading it.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use super::memory::{read_memory, read_value};
 use super::rules;
 use crate::process::errno::KeepErrno;
+use crate::process::peek::{read_memory, read_value};
 
 /// A loaded object.
 #[derive(Clone, Copy)]

@@ -110,6 +110,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("vendor", Link::Plain),
     ("walk", Link::Driver),
     ("wild", Link::Driver),
+    ("wild_in", Link::Driver),
 ];
 
 /// Everything, built if it was not.

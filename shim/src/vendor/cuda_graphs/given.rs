@@ -77,7 +77,7 @@ pub fn cooperative() {
     attribute(attribute::COOPERATIVE);
 }
 
-/// A launch that comes with attributes, before it is made: one of those that are not known.
+/// A launch that came with attributes: one of those that are not known.
 ///
 /// # Safety
 /// `config` is NULL or a `CUlaunchConfig` of the program's.
