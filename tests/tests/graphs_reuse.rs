@@ -146,6 +146,24 @@ fn launches_keep_their_order_where_an_exec_cannot_follow_an_update() {
     }
 }
 
+/// The same where nothing can tell when the last launch is over, should another exec have to take the place of one that
+/// can neither follow nor be set back: then the driver's own update is asked, which keeps the exec.
+#[test]
+fn launches_keep_their_order_where_no_event_can_be_left() {
+    const SET: &str = "cuGraphExecKernelNodeSetParams_v2";
+    for mode in ["legacy", "thread"] {
+        same(&nodes(mode), &[1, 512]);
+        for (faults, failed) in
+            [(format!("{SET}:1=1,{SET}:2=1"), 0), (format!("{SET}:1=1,cuGraphExecUpdate_v2:1=910"), 1)]
+        {
+            let ran = nodes(mode).env("SIM_FAULT", &faults).preloaded().ok();
+            let ledger = clean(&ran, &faults);
+            let counters = [UPDATE_FAILURES, REAL_EXECS_MADE].map(|of| ledger.counter(of));
+            assert_eq!(counters, [failed, 1], "{mode}, {faults}");
+        }
+    }
+}
+
 #[test]
 fn the_graph_inside_a_node_can_be_instantiated_and_set() {
     same(&nodes("child"), &[1, 512]);

@@ -108,9 +108,16 @@ impl Cache {
             self.fold(graph, &recipe);
             return Verdict::Followed; // as right after instantiate
         }
+        let mut resident = None;
+        if let Some(mut lease) = handle.lease() {
+            // The library may refuse to set a node, and to set it back. Then another exec takes this one's place, and
+            // its launches have to wait for this one's last.
+            let Some(over) = self.told(&mut lease) else { return Verdict::Asked(Some(recipe)) };
+            resident = Some((lease, over));
+        }
         let (before, changes) = (body.source.replace(recipe.source.clone()), std::mem::take(&mut body.changes));
         // The resident exec follows now, as it would in the library: launches stay short.
-        if let Some(mut lease) = handle.lease() {
+        if let Some((mut lease, over)) = resident {
             if read {
                 work.read = Weak::new();
                 std::mem::swap(&mut work.target, &mut work.reading.records);
@@ -123,7 +130,7 @@ impl Cache {
             if !set {
                 // What the library says of the update decides, of an exec that is as it was.
                 if known && self.restore(&mut lease, &work.target).is_err() {
-                    self.forsake(lease);
+                    self.forsake(lease, over);
                 }
                 (body.source, body.changes) = (before, changes);
                 return Verdict::Asked(Some(recipe));

@@ -165,21 +165,11 @@ impl Cache {
         real.lane.store(if pending { lane } else { NOWHERE }, Relaxed);
     }
 
-    /// Takes an exec from its handle that is half of one thing and half of another. The next launch of the handle
-    /// waits for what that may still run, where anything can tell of it.
-    pub(super) fn forsake(&self, mut lease: Lease) {
-        let real = lease.real();
-        let last = real.lane.load(Relaxed);
-        let over = last == NOWHERE || self.is_over(&mut lease, last);
-        let event = if over { None } else { self.event_behind(&mut lease, last) };
-        if let Some(unused) = event.and_then(|event| lease.body().event.replace(event)) {
-            self.calls.drop_event(unused);
-        }
+    /// Takes an exec from its handle that is half of one thing and half of another. Unless its last launch is `over`
+    /// there is an event behind it ([`Cache::told`]), and the next launch of the handle waits for that.
+    pub(super) fn forsake(&self, mut lease: Lease, over: bool) {
         // The stream may go meanwhile: no lane is like it.
-        self.part(&mut lease, event.is_some(), LOST);
-        if !over {
-            real.lane.store(LOST, Relaxed);
-        }
+        self.part(&mut lease, !over, LOST);
         self.discard(lease);
     }
 

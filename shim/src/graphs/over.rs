@@ -34,20 +34,28 @@ impl Cache {
     pub(super) fn mark_last(&self, lease: &mut Lease) {
         let real = lease.real();
         let last = real.lane.load(Relaxed);
-        if last == NOWHERE || real.marked.load(Relaxed) {
-            return;
-        }
-        if self.is_over(lease, last) {
+        if last != NOWHERE && !real.marked.load(Relaxed) && self.told(lease) == Some(true) {
             // A stream that goes meanwhile takes its name off, too.
             let _ = real.lane.compare_exchange(last, NOWHERE, AcqRel, Relaxed);
-            return;
         }
-        if let Some(event) = self.event_behind(lease, last) {
+    }
+
+    /// Whether the last launch of an exec is over. If not, there is an event behind it from now on. `None` where nothing
+    /// tells.
+    pub(super) fn told(&self, lease: &mut Lease) -> Option<bool> {
+        let real = lease.real();
+        let last = real.lane.load(Relaxed);
+        if last == NOWHERE || self.is_over(lease, last) {
+            return Some(true);
+        }
+        if !real.marked.load(Relaxed) {
+            let event = self.event_behind(lease, last)?;
             if let Some(unused) = lease.body().event.replace(event) {
                 self.calls.drop_event(unused);
             }
             real.marked.store(true, Relaxed);
         }
+        Some(false)
     }
 
     /// Whether the last launch of an exec is known to be over.

@@ -3,6 +3,8 @@
  *   child    an exec of the graph inside a child node, set by that graph's nodes
  *   running  a cooperative node of an exec that runs, by an update that may be refused; the next launch is on
  *            another stream
+ *   legacy   the same, launched on the legacy stream first, and updated while another stream captures
+ *   thread   the same, launched on another thread's default stream first
  *   refused  the driver refuses to set nodes when an exec goes to another handle */
 #include "graph.h"
 CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **);
@@ -120,19 +122,32 @@ static Graph cooperative(unsigned value) {
     fill(s, b, 5);
     return capture_end(s);
 }
-static void running(void) {
-    Stream other = stream_new();
+/* The exec is launched on `first` behind work that takes a while. */
+static Exec to_run;
+static Event spun;
+static void *run(void *first) {
+    OK(cuCtxSetCurrent(context));
+    spin(first, 50000);
+    OK(cuEventRecord(spun, first));
+    launch(to_run, first);
+    return NULL;
+}
+static void running(Stream first, int by_thread, int captures) {
+    Stream other = stream_new(), third = stream_new();
     Graph g = cooperative(1), h = cooperative(2);
-    Exec e = exec_of(g);
+    Exec e = to_run = exec_of(g);
     UpdateInfo info;
-    Event spun;
-    spin(s, 50000);
+    pthread_t thread;
     OK(cuEventCreate(&spun, 0));
-    OK(cuEventRecord(spun, s));
-    launch(e, s);
+    if (by_thread) {
+        OK(pthread_create(&thread, NULL, run, first));
+        OK(pthread_join(thread, NULL));
+    } else run(first);
+    if (captures) capture_begin(third);
     int refused = cuGraphExecUpdate_v2(e, h, &info);
     did.exec_updates++;
     launch(e, other);
+    if (captures) graph_end(capture_end(third));
     wait_for(other);
     EXPECT(cuEventQuery(spun), 0); /* launches of one exec follow one another */
     EXPECT(word_of(a), refused ? 1 : 2);
@@ -152,7 +167,9 @@ int main(int argc, char **argv) {
     c = words_new();
     if (!strcmp(mode, "clone")) cloned();
     else if (!strcmp(mode, "child")) child();
-    else if (!strcmp(mode, "running")) running();
+    else if (!strcmp(mode, "running")) running(s, 0, 0);
+    else if (!strcmp(mode, "legacy")) running(NULL, 0, 1);
+    else if (!strcmp(mode, "thread")) running((Stream)2, 1, 0);
     else if (!strcmp(mode, "refused")) refused();
     else return 2;
     return report(mode);
