@@ -84,6 +84,8 @@ pub struct Tally<O, D> {
     pub operations: u64,
     /// Programs that were not well defined, or did not run natively, with the reason.
     pub ill: Vec<(u64, String)>,
+    /// Programs whose native run stood still, so that they were passed over.
+    pub stood_still: Vec<(u64, String)>,
     pub found: Vec<Found<O, D>>,
     /// Differences that did not come again.
     pub fleeting: Vec<(u64, String)>,
@@ -91,7 +93,14 @@ pub struct Tally<O, D> {
 
 impl<O, D> Default for Tally<O, D> {
     fn default() -> Self {
-        Self { programs: 0, operations: 0, ill: Vec::new(), found: Vec::new(), fleeting: Vec::new() }
+        Self {
+            programs: 0,
+            operations: 0,
+            ill: Vec::new(),
+            stood_still: Vec::new(),
+            found: Vec::new(),
+            fleeting: Vec::new(),
+        }
     }
 }
 

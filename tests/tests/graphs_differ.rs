@@ -107,6 +107,37 @@ fn a_run_that_stands_still_says_where() {
     }
 }
 
+/// A call that natively waits for what the program would do next: that is told, no more of the program is run, and
+/// nothing counts as a difference.
+#[test]
+fn a_program_that_natively_stands_still_is_passed_over() {
+    let program: Program = r#"{"op":"graph","g":0,"nodes":[{"do":"empty"}]}
+{"op":"gate","s":0}
+{"op":"instantiate","e":0,"g":0}
+{"op":"open"}
+{"op":"gate","s":0}
+{"op":"instantiate","e":1,"g":0}
+{"op":"open"}
+"#
+    .parse()
+    .expect("a program");
+    let mut setup = setup(&artifacts().shim);
+    // Each of the program's calls takes ten times as long as a gate waits.
+    let slow = [("DIFFER_PATIENCE_MS", "100"), ("SIM_FAULT", "cuGraphInstantiateWithFlags:1+1000000")];
+    setup.both = slow.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let mut pair = Pair::new(&setup);
+    match pair.run(&program).expect("processes") {
+        Verdict::StoodStill(why) => {
+            assert!(why.ends_with("stood still after: 2 instantiate g0 as e0 (Flags, flags 0) = 0"), "{why}")
+        }
+        Verdict::Differs(difference) => panic!("{difference}"),
+        Verdict::Same | Verdict::Ill(_) => panic!("it did not stand still"),
+    }
+    // The same processes go on with the next one.
+    let next: Program = r#"{"op":"graph","g":0,"nodes":[{"do":"empty"}]}"#.parse().expect("a program");
+    assert!(matches!(pair.run(&next), Ok(Verdict::Same)));
+}
+
 /// Builds the interposer that does one thing wrong.
 fn broken(dir: &Path) -> PathBuf {
     let (source, lib) = (repository().join("tests/src/differ/broken.c"), dir.join("libbroken.so"));
@@ -183,7 +214,7 @@ fn standing_still_is_found() {
     let program = programs.find(|program| program.0.iter().any(update)).expect("one that updates");
     match Pair::new(&setup).run(&program).expect("processes") {
         Verdict::Differs(difference) => assert!(difference.what.contains("stood still"), "{difference}"),
-        Verdict::Same | Verdict::Ill(_) => panic!("not found"),
+        Verdict::Same | Verdict::Ill(_) | Verdict::StoodStill(_) => panic!("not found"),
     }
 }
 

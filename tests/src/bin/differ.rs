@@ -108,7 +108,7 @@ fn pair(arguments: &Arguments) -> Result<bool, String> {
     for _ in 0..arguments.number("times", 1)? {
         match Pair::new(&setup).run(&program)? {
             Verdict::Same => {}
-            Verdict::Ill(why) => return Err(why),
+            Verdict::Ill(why) | Verdict::StoodStill(why) => return Err(why),
             Verdict::Differs(difference) if arguments.has("shrink") => {
                 let tries = arguments.number("times", 1)?;
                 let (difference, program) = smallest(&setup, &program, tries, *difference);
@@ -149,9 +149,9 @@ fn hunt(arguments: &Arguments) -> Result<bool, String> {
         say(format!("\n{}:\n{}", file.display(), found.file()));
         files.push(serde_json::json!({ "file": file, "what": found.difference.to_string() }));
     }
-    let (ill, fleeting) = (tally.ill.len(), tally.fleeting.len());
+    let (ill, fleeting, stood_still) = (tally.ill.len(), tally.fleeting.len(), tally.stood_still.len());
     say(format!(
-        "{} programs, {} operations: {} differ, {fleeting} differed once, {ill} not judged",
+        "{} programs, {} operations: {} differ, {fleeting} differed once, {ill} not judged, {stood_still} stood still natively",
         tally.programs,
         tally.operations,
         tally.found.len()
@@ -163,6 +163,7 @@ fn hunt(arguments: &Arguments) -> Result<bool, String> {
         let answer = serde_json::json!({
             "programs": tally.programs, "operations": tally.operations, "differ": files,
             "fleeting": why(&tally.fleeting), "ill": why(&tally.ill),
+            "stood_still": why(&tally.stood_still),
         });
         println!("{answer}");
     }

@@ -3,7 +3,7 @@
 
 use super::work::Buf;
 use std::ffi::c_void;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, LazyLock, Mutex};
 use std::time::Duration;
 
 /// What host functions wrote.
@@ -28,8 +28,12 @@ pub struct Gates {
 }
 
 pub static GATES: (Mutex<Gates>, Condvar) = (Mutex::new(Gates { closed: 0, open: 0, gave_up: 0 }), Condvar::new());
-/// Long enough for a loaded machine, short of the time that a program may take.
-const GATE_PATIENCE: Duration = Duration::from_secs(8);
+/// How long a gate waits to be opened: long enough for a loaded machine, short of the time that a program may take.
+/// `DIFFER_PATIENCE_MS` says otherwise.
+static GATE_PATIENCE: LazyLock<Duration> = LazyLock::new(|| {
+    let said = std::env::var("DIFFER_PATIENCE_MS").ok().and_then(|text| text.parse().ok());
+    Duration::from_millis(said.unwrap_or(8000))
+});
 
 pub fn gates() -> std::sync::MutexGuard<'static, Gates> {
     GATES.0.lock().unwrap_or_else(|held| held.into_inner())

@@ -92,6 +92,10 @@ impl Hunt {
                 }
                 match verdict {
                     Verdict::Same => history.push(program),
+                    Verdict::StoodStill(why) => {
+                        say(format!("seed {seed}: {why}"));
+                        tally.stood_still.push((seed, why));
+                    }
                     Verdict::Ill(why) => {
                         say(format!("seed {seed}: {why}"));
                         tally.is_ill(seed, why)?;
@@ -214,7 +218,7 @@ pub fn smallest(setup: &Setup, program: &Program, tries: usize, seen: Difference
                     last = *difference;
                     return true;
                 }
-                Ok(Verdict::Ill(_)) | Err(_) => return false,
+                Ok(Verdict::Ill(_) | Verdict::StoodStill(_)) | Err(_) => return false,
             }
         }
         false

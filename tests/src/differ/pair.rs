@@ -51,7 +51,10 @@ pub struct Pair {
 pub enum Verdict {
     Same,
     Differs(Box<Difference>),
-    /// The native run died, stood still, or broke a rule of the driver: the program is not well defined,
+    /// The native run stood still beside a gate: the driver waited there for what the program would have done next. It
+    /// was the same until then.
+    StoodStill(String),
+    /// The native run died, did not end, or broke a rule of the driver: the program is not well defined,
     /// or the driver is not well.
     Ill(String),
 }
@@ -114,7 +117,13 @@ fn alike(native: &str, preloaded: &str) -> bool {
         || native.strip_suffix(STOOD_STILL).is_some_and(|before| preloaded.strip_suffix(OPEN) == Some(before))
 }
 
-fn judge(native: Ran, preloaded: Ran) -> Verdict {
+fn judge(mut native: Ran, mut preloaded: Ran) -> Verdict {
+    // What comes after that is not run.
+    let stood_still = native.trace.iter().position(|line| line.ends_with(STOOD_STILL));
+    if let Some(at) = stood_still {
+        native.trace.truncate(at + 1);
+        preloaded.trace.truncate(at + 1);
+    }
     let last = |ran: &Ran| ran.trace.last().cloned().unwrap_or_default();
     match &native.end {
         End::Finished => {}
@@ -148,7 +157,13 @@ fn judge(native: Ran, preloaded: Ran) -> Verdict {
     let own = |violation: &&String| !violation.contains("capture_disturbed");
     match native.violations.iter().find(own) {
         Some(violation) => Verdict::Ill(format!("violation in the native run: {violation}")),
-        None => Verdict::Same,
+        None => match stood_still {
+            Some(at) => {
+                let before = native.trace[..at].last().map_or("the beginning", String::as_str);
+                Verdict::StoodStill(format!("the native run stood still after: {before}"))
+            }
+            None => Verdict::Same,
+        },
     }
 }
 
@@ -165,8 +180,11 @@ mod tests {
             stacks: Vec::new(),
         };
         assert!(matches!(judge(ran(OPEN), ran(OPEN)), Verdict::Same));
-        assert!(matches!(judge(ran(STOOD_STILL), ran(STOOD_STILL)), Verdict::Same));
-        assert!(matches!(judge(ran(STOOD_STILL), ran(OPEN)), Verdict::Same));
+        assert!(matches!(judge(ran(STOOD_STILL), ran(STOOD_STILL)), Verdict::StoodStill(_)));
+        assert!(matches!(judge(ran(STOOD_STILL), ran(OPEN)), Verdict::StoodStill(_)));
+        let mut other = ran(OPEN);
+        other.trace[0] = "1 launch e0 = 1".into();
+        assert!(matches!(judge(ran(STOOD_STILL), other), Verdict::Differs(_)), "before it stood still");
         let Verdict::Differs(difference) = judge(ran(OPEN), ran(STOOD_STILL)) else { panic!("it stood still") };
         assert_eq!((difference.what.as_str(), difference.at), ("answers differ", 1));
     }
