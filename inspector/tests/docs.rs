@@ -113,16 +113,17 @@ fn commands() -> String {
 fn variables() -> String {
     let shim = settings::ALL.iter().map(|setting| {
         let default = if setting.default.is_empty() { "unset".into() } else { format!("`{}`", setting.default) };
-        [format!("`{}`", setting.name), setting.kind.to_string(), default, setting.doc.trim().into()]
+        let live = if setting.when == settings::When::Live { "yes" } else { "" };
+        [format!("`{}`", setting.name), setting.kind.to_string(), default, live.into(), setting.doc.trim().into()]
     });
-    let own = settings::INSPECTOR
-        .iter()
-        .map(|(name, doc)| [format!("`{name}`"), "read by `gpumem`".into(), "unset".into(), (*doc).into()]);
+    let own = settings::INSPECTOR.iter().map(|(name, doc)| {
+        [format!("`{name}`"), "read by `gpumem`".into(), "unset".into(), String::new(), (*doc).into()]
+    });
     let aliases = settings::ALIASES.iter().map(|alias| {
         let allowed = "anything but 0, no, false or off is on".into();
-        [format!("`{}`", alias.name), allowed, "unset".into(), alias.doc.into()]
+        [format!("`{}`", alias.name), allowed, "unset".into(), String::new(), alias.doc.into()]
     });
-    table(["variable", "allowed", "default", "meaning"], shim.chain(own).chain(aliases))
+    table(["variable", "allowed", "default", "live", "meaning"], shim.chain(own).chain(aliases))
 }
 
 const LAYOUT: &str = include_str!("../../shim/wire/src/layout.rs");
@@ -286,6 +287,13 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         std::fs::write(&path, pool::pooled(me()).finish()).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let variables = {
+        let mut ledger = begin(me());
+        ledger.header.settings = ledger.text("GPUMEM_POOL_MAX=much\nGGML_CUDA_POOL_USE_MANAGED=1");
+        let path = dir.path().join("variables");
+        std::fs::write(&path, ledger.finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
     let dump = dir.path().join("dump");
     let library = dir.path().join("libgpumem.so");
     let checks = [("a", "ok"), ("b", "skip"), ("c", "fail")].map(|(name, result)| selftest::said(name, result));
@@ -323,6 +331,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["mark", "x", file],
         &["trim", file],
         &["set", file, "POOL_MAX", "1GiB"],
+        &["get", &variables],
         &["clean", "--dry-run"],
         &["doctor"],
         &["run", "--lib", library, "--print-env", "--", "true"],

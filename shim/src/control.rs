@@ -4,10 +4,11 @@
 //! one thing only: to give back what the pool and the graph cache keep and nobody needs.
 
 mod others;
+mod set;
 mod socket;
 
 use crate::gate;
-use crate::graphs::{self, cache::Bounds};
+use crate::graphs;
 use crate::pool;
 use crate::process::clock;
 use crate::process::spawn::spawn;
@@ -18,12 +19,11 @@ use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
-use gpumem_wire::settings::{self, Setting, Stranded, Value};
 use others::Others;
+use set::{Changes, NO_POOL, nothing_is_kept};
 use socket::Socket;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Between two samples.
@@ -125,8 +125,8 @@ fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes) -> String {
             "ok".to_owned()
         }
         Ok(Request::Trim { press }) => said(trim(shim, press)),
-        Ok(Request::Set(name, value)) => said(set(shim, &name, &value, changes)),
-        Ok(Request::Off) => said(off(shim, changes)),
+        Ok(Request::Set { name, value, force }) => said(set::set(shim, &name, &value, force, changes)),
+        Ok(Request::Off) => said(set::off(shim, changes)),
         Err(why) => format!("error {why}"),
     }
 }
@@ -155,104 +155,6 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
         Ok(pressed) => Ok(format!("{given}; {pressed}")),
         Err(why) => Err(format!("{given}, and nothing is pressed: {why}")),
     }
-}
-
-/// Variables that were changed since the start, by name, and to what.
-type Changes = BTreeMap<&'static str, String>;
-
-/// Changes a variable while the process runs, and writes down that it did.
-fn set(shim: &'static Shim, name: &str, value: &str, changes: &mut Changes) -> Result<String, String> {
-    let (setting, new) = settings::change(name, value)?;
-    let value = if new.is_none() { "default" } else { value.trim() };
-    let said = change(shim, setting, new)?;
-    changes.insert(setting.name, value.to_owned());
-    let lines: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let header = shim.ledger.header();
-    header.changes().store(shim.ledger.texts.intern(lines.join("\n").as_bytes()), Relaxed);
-    shim.message(Severity::Info, &format!("gpumem set {}={value}", setting.name));
-    Ok(said)
-}
-
-/// Steps aside for what comes from then on, as far as there is something to step aside.
-fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
-    let said: Result<Vec<_>, _> =
-        ["GPUMEM_GRAPH_CACHE", "GPUMEM_POOL"].map(|name| set(shim, name, "0", changes)).into_iter().collect();
-    said.map(|said| said.join("; "))
-}
-
-/// Puts a new value in force. `None`: it is unset from now on.
-///
-/// # Errors
-/// Why it cannot be.
-fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
-    let number = match value {
-        Some(Value::Bool(on)) if setting.name == "GPUMEM_POOL" => return pool_on(shim, on),
-        Some(Value::Number(number)) => Some(number),
-        Some(Value::Choice(choice)) if setting.name == "GPUMEM_STRANDED" => {
-            shim.stranded.set_mode(Stranded::VALUES.get(choice).copied().unwrap_or_default());
-            return Ok(String::new());
-        }
-        _ => None,
-    };
-    match (setting.name, number) {
-        ("GPUMEM_GRAPH_CACHE", Some(0)) => Ok(graphs::step_aside().to_owned()),
-        ("GPUMEM_GRAPH_CACHE", Some(count)) => {
-            books_are_open()?;
-            graph_bound(|bounds| &bounds.count, count).inspect(|_| graphs::step_back_in())
-        }
-        ("GPUMEM_GRAPH_CACHE_BYTES", Some(bytes)) => graph_bound(|bounds| &bounds.bytes, bytes),
-        ("GPUMEM_GRAPH_IDLE", Some(idle)) => graph_bound(|bounds| &bounds.idle_ns, idle),
-        ("GPUMEM_POOL_MAX" | "GPUMEM_POOL_DECAY", _) if nothing_is_kept() => Err(NO_POOL.into()),
-        ("GPUMEM_POOL_MAX", max) => of_pools(|pool| pool.set_max(max)),
-        ("GPUMEM_POOL_DECAY", Some(decay)) => of_pools(|pool| pool.decay_ns.store(decay, Relaxed)),
-        ("GPUMEM_LIMIT", limit) => of_pools(|pool| pool.set_limit(limit.unwrap_or(0))),
-        (name, _) => Err(format!("{name} is read once, when the process starts")),
-    }
-}
-
-/// Turns the pool off for what comes from now on, or on again where it was turned off so.
-fn pool_on(shim: &'static Shim, on: bool) -> Result<String, String> {
-    match on {
-        true => books_are_open().and_then(|()| pool::step_back_in(shim)),
-        false => Ok(pool::step_aside(shim)),
-    }
-}
-
-/// Whether anything may be opened again: where recording has ended, for want of memory or by a fault of ours, pool and
-/// graph cache stay closed with the books.
-///
-/// # Errors
-/// That they do.
-fn books_are_open() -> Result<(), String> {
-    let ended = "recording has ended in this process: the pool and the graph cache stay off until its end";
-    gate::shim().map(|_| ()).ok_or_else(|| ended.to_owned())
-}
-
-/// Why there is nothing to do.
-const NO_POOL: &str = "the pool is off, or was not needed so far";
-
-/// Whether no pool keeps anything; one that is off may be there for the limit.
-fn nothing_is_kept() -> bool {
-    pool::all().all(pool::Pool::is_closed)
-}
-
-/// Changes what pools go by from now on.
-fn of_pools(change: impl Fn(&pool::Pool)) -> Result<String, String> {
-    let mut changed = Err(NO_POOL.into());
-    for pool in pool::all() {
-        change(pool);
-        changed = Ok(String::new());
-    }
-    changed
-}
-
-/// Changes a bound of the graph cache; the next launches go by it.
-fn graph_bound(which: fn(&Bounds) -> &AtomicU64, value: u64) -> Result<String, String> {
-    let caches: Vec<_> = graphs::caches().collect();
-    caches.iter().for_each(|cache| which(&cache.bounds).store(value, Relaxed));
-    // An idle process launches nothing that would go by it.
-    graphs::tick();
-    if caches.is_empty() { Err("the graph cache is off, or was not needed so far".into()) } else { Ok(String::new()) }
 }
 
 /// Writes the totals of this moment.

@@ -17,6 +17,7 @@ pub mod doors;
 pub mod gate;
 pub mod graphs;
 pub mod hooks;
+mod in_force;
 pub mod ledger;
 mod newer;
 pub mod pool;

@@ -1,6 +1,7 @@
 //! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
 
 use crate::above::Above;
+use crate::in_force::InForce;
 use crate::ledger::table::{NO_SLOT, Table};
 use crate::ledger::{Launches, Ledger};
 use crate::newer::Newer;
@@ -17,7 +18,7 @@ use gpumem_wire::place::SOCKET_SUFFIX;
 use gpumem_wire::settings::{self, Complaint, Log, Settings, Value};
 use std::ffi::CStr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 const NO_MEMORY: &str = "the process gets no more memory: recording ends here; the program runs on";
 
@@ -25,7 +26,10 @@ const NO_MEMORY: &str = "the process gets no more memory: recording ends here; t
 #[repr(C, align(64))]
 pub struct Shim {
     pub launches: Launches,
+    /// As they were when the process started.
     pub settings: Settings,
+    /// As they are now.
+    pub in_force: InForce,
     pub ledger: Ledger,
     pub registry: Registry,
     pub stranded: Stranded,
@@ -33,7 +37,7 @@ pub struct Shim {
     /// What was met that this release does not know.
     pub newer: Newer,
     pub above: &'static dyn Above,
-    default_tag: StrRef,
+    default_tag: AtomicU32,
     /// What is said when there is no more memory to say it with.
     no_memory: StrRef,
     pid: u32,
@@ -72,22 +76,23 @@ impl Shim {
                 return None;
             }
         };
-        let default_tag = settings.tag.as_deref().map_or(0, |tag| ledger.texts.intern(tag.as_bytes()));
         let no_memory = ledger.texts.intern(NO_MEMORY.as_bytes());
         let shim = Box::new(Self {
             launches: ledger.launches(),
             no_memory,
             stranded: Stranded::new(&settings),
+            in_force: InForce::new(&settings),
             trust: Trust::default(),
             newer: Newer::default(),
             above,
             settings,
             ledger,
             registry,
-            default_tag,
+            default_tag: AtomicU32::new(0),
             pid: std::process::id(),
             unseen: AtomicBool::new(false),
         });
+        shim.set_default_tag(shim.settings.tag.as_deref());
         shim.introduce(doors, &complaints);
         shim.start_trace();
         if initialised {
@@ -149,7 +154,7 @@ impl Shim {
             Ok(trace) => self.message(Severity::Info, &format!("allocation trace: {}", trace.path().display())),
             Err(why) => {
                 self.message(Severity::Warning, &why);
-                if self.settings.log != Log::Quiet {
+                if !self.in_force.quiet() {
                     say(&why);
                 }
             }
@@ -187,13 +192,20 @@ impl Shim {
     /// The tag for what this thread allocates now.
     #[inline]
     pub fn tag(&self) -> StrRef {
-        Tag::in_force().map_or(self.default_tag, |tag| tag.reference(&self.ledger.texts, self.pid))
+        Tag::in_force()
+            .map_or_else(|| self.default_tag.load(Relaxed), |tag| tag.reference(&self.ledger.texts, self.pid))
+    }
+
+    /// What the program itself does not tag has this tag from now on.
+    pub fn set_default_tag(&self, tag: Option<&str>) {
+        let text = tag.filter(|tag| !tag.is_empty()).map_or(0, |tag| self.ledger.texts.intern(tag.as_bytes()));
+        self.default_tag.store(text, Relaxed);
     }
 
     /// As [`Shim::tag`], of a thread that was looked for.
     #[inline(always)]
     pub fn tag_of(&self, local: &threads::Local) -> StrRef {
-        if local.has_tag() { self.tag() } else { self.default_tag }
+        if local.has_tag() { self.tag() } else { self.default_tag.load(Relaxed) }
     }
 
     /// Adds to a counter.
@@ -238,7 +250,7 @@ impl Shim {
         self.ledger.header().state().store_relaxed(State::Stopped as u32);
         self.count(gpumem_wire::counters::PANICS, 1);
         self.message(Severity::Error, why);
-        if self.settings.log != Log::Quiet {
+        if !self.in_force.quiet() {
             say(&why);
         }
     }
@@ -249,7 +261,7 @@ impl Shim {
         let (kind, code) = (EventKind::Message as u8, Severity::Error as i32);
         let event = EventSlot { kind, code, text: self.no_memory, time_ns: clock::now_ns(), ..Default::default() };
         self.ledger.events.push(|seq| EventSlot { seq, ..event });
-        if self.settings.log != Log::Quiet {
+        if !self.in_force.quiet() {
             say(&NO_MEMORY);
         }
     }
@@ -293,7 +305,7 @@ impl Shim {
         if self.settings.control {
             let _ = std::fs::remove_file(self.socket_path());
         }
-        if self.settings.summary {
+        if self.in_force.summary() {
             say(&self.registry.summary(&self.ledger));
         }
     }

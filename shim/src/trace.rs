@@ -16,7 +16,6 @@ use crate::process::descriptor::Descriptor;
 use crate::process::wiped::{Place, Word};
 use crate::shim::{Shim, say};
 use gpumem_wire::kinds::{AllocKind, Severity};
-use gpumem_wire::settings::Log;
 use gpumem_wire::trace::{Action, HEADER_BYTES, Header, MAGIC, RECORD_BYTES, Record, VERSION};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -221,7 +220,7 @@ impl Trace {
         let error = io::Error::from_raw_os_error(errno);
         let line = format!("{}: the allocation trace ends here: {error}; the program runs on", self.path.display());
         shim.message(Severity::Warning, &line);
-        if shim.settings.log != Log::Quiet {
+        if !shim.in_force.quiet() {
             say(&line);
         }
     }

@@ -16,7 +16,7 @@ use crate::process::elf;
 use crate::shim::{Shim, say};
 use crate::vendor;
 use gpumem_wire::kinds::{Mode, Severity, Vendor};
-use gpumem_wire::settings::{Log, RecordOnly};
+use gpumem_wire::settings::RecordOnly;
 use gpumem_wire::verdict::{self, Found, Subject};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -177,7 +177,7 @@ impl Shim {
     /// One line for people, here and in the ledger.
     fn complain(&self, line: &str) {
         self.message(Severity::Warning, line);
-        if self.settings.log != Log::Quiet {
+        if !self.in_force.quiet() {
             say(&line);
         }
     }

@@ -69,6 +69,33 @@ fn the_pool_steps_aside_beside_work() {
     ran.ledger().sound().complete().balanced();
 }
 
+/// Beside work a strict free waits for the work, and a deferred one does not.
+#[test]
+fn the_way_of_a_free_changes_while_it_runs() {
+    let mut running = started("strict");
+    let pid = running.pid().to_string();
+    tell(&mut running, "work");
+    running.gpumem(&["set", &pid, "FREE=deferred"]);
+    // It would not answer if the free waited: only `rest` ends the work.
+    for _ in 0..3 {
+        tell(&mut running, "pair");
+    }
+    running.gpumem(&["set", &pid, "FREE=strict"]);
+    tell(&mut running, "rest");
+    // What waited for its event serves again.
+    tell(&mut running, "pair");
+    assert_eq!(tell(&mut running, "pair")[..2], [0, 0]);
+    running.tell("end");
+    let ran = running.finish().ok();
+    // The three that did not wait, and nothing else.
+    let violations = ran.violations();
+    assert!(
+        violations.len() == 3 && violations.iter().all(|one| one.contains("free_without_barrier")),
+        "{violations:?}"
+    );
+    ran.ledger().sound().complete().balanced();
+}
+
 /// What was off from the start was never prepared for.
 #[test]
 fn a_pool_that_was_off_at_the_start_stays_off() {

@@ -9,6 +9,7 @@ mod dump;
 mod events;
 mod export;
 mod generate;
+mod get;
 mod graphs;
 mod mark;
 mod off;
@@ -67,6 +68,7 @@ commands! {
     Mark(mark::Args),
     Trim(trim::Args),
     Set(set::Args),
+    Get(get::Args),
     Off(off::Args),
     Dump(dump::Args),
     Diff(diff::Args),

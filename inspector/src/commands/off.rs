@@ -12,7 +12,7 @@ use serde::Serialize;
 ///
 /// Later allocations and graphs are the driver's own, and the memory that the pool keeps goes back to the driver.
 /// What was allocated or instantiated before stays as it is. Recording goes on. To turn both on again: gpumem set
-/// PID POOL default, and gpumem set PID GRAPH_CACHE default.
+/// PID POOL=default GRAPH_CACHE=default.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

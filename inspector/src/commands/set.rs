@@ -1,80 +1,146 @@
-//! `gpumem set PID NAME=VALUE`: changes a variable of a running process.
+//! `gpumem set [PID] VARIABLE=VALUE…`: changes variables of a running process.
 
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
+use crate::model::variables::{self, Variable};
 use crate::source::ask::ask;
 use crate::text;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use gpumem_wire::command::Request;
-use gpumem_wire::settings;
+use gpumem_wire::settings::{self, PREFIX, Setting};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 
-/// Change a variable of a running process: POOL, POOL_MAX, POOL_DECAY, LIMIT, STRANDED, GRAPH_CACHE, …
+/// Change variables of a running process: POOL, POOL_MAX, POOL_DECAY, LIMIT, STRANDED, GRAPH_CACHE, …
+///
+/// Every value is checked before the first one is set. Says what each variable was, and what it is now. Processes that
+/// start later have what their environment says.
 #[derive(Clone, Debug, clap::Args)]
+#[command(override_usage = "gpumem set [OPTIONS] [PID|NAME|FILE] <VARIABLE=VALUE>...")]
 pub(crate) struct Args {
-    /// A pid, a process's name, or the path of its ledger
+    /// A pid, a process's name, or the path of its ledger; not needed where only one process runs
     #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
-    target: OsString,
-    /// The variable, with or without GPUMEM_; VARIABLE=VALUE in one word works too
-    #[arg(value_name = "VARIABLE", value_parser = Variable::new(), ignore_case = true)]
-    name: String,
-    /// Its value, as in the environment; default goes back to the default
-    #[arg(value_name = "VALUE")]
-    value: Option<String>,
+    target: Option<OsString>,
+    /// VARIABLE=VALUE, or VARIABLE VALUE, with or without GPUMEM_, as in the environment; the value default goes back to
+    /// the default
+    #[arg(value_name = "VARIABLE=VALUE", value_parser = live_variable())]
+    changes: Vec<OsString>,
+    /// Set a GPUMEM_LIMIT that is below what is live
+    #[arg(long)]
+    force: bool,
 }
 
-/// The variables, offered by help and completions; their prefix may be there, and a value behind a `=`.
+/// Any word; help and completions offer the variables that can change.
+fn live_variable() -> impl TypedValueParser<Value = OsString> {
+    Offered(settings::live().collect())
+}
+
+/// Any word; help and completions offer all variables.
+pub(super) fn any_variable() -> impl TypedValueParser<Value = OsString> {
+    Offered(settings::ALL.iter().collect())
+}
+
 #[derive(Clone)]
-struct Variable(PossibleValuesParser);
+struct Offered(Vec<&'static Setting>);
 
-impl Variable {
-    fn new() -> Self {
-        let names = settings::AT_RUN_TIME.iter();
-        let names = names.map(|name| PossibleValue::new(&name[settings::PREFIX.len()..]).alias(name));
-        Self(names.collect::<Vec<_>>().into())
-    }
-}
-
-impl TypedValueParser for Variable {
-    type Value = String;
+impl TypedValueParser for Offered {
+    type Value = OsString;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         arg: Option<&clap::Arg>,
         word: &OsStr,
-    ) -> std::result::Result<String, clap::Error> {
-        let text = word.to_string_lossy();
-        let (name, value) = text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value)));
-        let name = self.0.parse_ref(command, arg, OsStr::new(name))?;
-        Ok(value.map_or(name.clone(), |value| format!("{name}={value}")))
+    ) -> std::result::Result<OsString, clap::Error> {
+        OsStringValueParser::new().parse_ref(command, arg, word)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        self.0.possible_values()
+        Some(Box::new(self.0.iter().map(|setting| PossibleValue::new(&setting.name[PREFIX.len()..]))))
     }
 }
 
-impl Args {
-    /// Name and value, in one word or in two.
-    fn change(&self) -> Result<(&str, &str)> {
-        let usage = |what: String| Err(Failure::new(Code::Usage, what));
-        match (self.name.split_once('='), self.value.as_deref()) {
-            (Some(change), None) => Ok(change),
-            (None, Some(value)) => Ok((self.name.as_str(), value)),
-            (Some((name, _)), Some(value)) => usage(format!("{name} has two values, the second is {value:?}")),
-            (None, None) => usage(format!("{} needs a value", self.name)),
+/// Whether a word is the name of a variable, or would be one if there were such.
+pub(super) fn names_one(word: &OsStr) -> bool {
+    word.to_str().is_some_and(|word| settings::find(word).is_some() || word.to_ascii_uppercase().starts_with(PREFIX))
+}
+
+/// Name and value of a word like `NAME=VALUE`. A path is none.
+fn assignment(word: &OsStr) -> Option<(&str, &str)> {
+    let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    word.to_str()?.split_once('=').filter(|(name, _)| is_name(name))
+}
+
+/// Names and values.
+type Changes<'a> = Vec<(&'a str, &'a str)>;
+
+/// Names and values, in one word each or in two.
+///
+/// # Errors
+/// What is wrong, and with which word.
+fn changes(words: &[OsString]) -> std::result::Result<Changes<'_>, String> {
+    let mut found = Vec::new();
+    let mut rest = words.iter().peekable();
+    while let Some(word) = rest.next() {
+        let shown = word.to_string_lossy();
+        if let Some(change) = assignment(word) {
+            found.push(change);
+        } else if !names_one(word) {
+            return Err(match found.last() {
+                Some((name, _)) => format!("{shown:?} is no variable; {name} has a value already"),
+                None => format!("{shown:?} is no variable"),
+            });
+        } else {
+            let value = rest.next_if(|next| assignment(next).is_none()).and_then(|value| value.to_str());
+            found.push((word.to_str().unwrap_or_default(), value.ok_or_else(|| format!("{shown} needs a value"))?));
         }
-        .map_err(|failure| failure.fix(format!("type: gpumem set {} VARIABLE=VALUE", text::os_word(&self.target))))
     }
+    if found.is_empty() { Err("a variable and its value are missing".into()) } else { Ok(found) }
+}
+
+impl Args {
+    /// The process that is meant, if one is, and what is to change. The first word is a process where it is no change,
+    /// and not the name of a variable that the second one is the value of.
+    ///
+    /// # Errors
+    /// [`Code::Usage`].
+    fn parsed(words: &[OsString]) -> Result<(Option<&OsString>, Changes<'_>)> {
+        let whole = match changes(words) {
+            Ok(all) => return Ok((None, all)),
+            Err(why) => why,
+        };
+        let Some((first, rest)) = words.split_first().filter(|(first, _)| assignment(first).is_none()) else {
+            return Err(usage(whole, None));
+        };
+        match changes(rest) {
+            Ok(all) => Ok((Some(first), all)),
+            Err(_) if names_one(first) => Err(usage(whole, None)),
+            Err(why) => Err(usage(why, Some(first))),
+        }
+    }
+}
+
+fn usage(what: String, target: Option<&OsString>) -> Failure {
+    let target = target.map(|target| text::os_word(target) + " ").unwrap_or_default();
+    Failure::new(Code::Usage, what).fix(format!("type: gpumem set {target}VARIABLE=VALUE"))
 }
 
 #[derive(Serialize)]
 struct Report {
     pid: u32,
+    /// Where there is one change alone, it is here too.
+    #[serde(flatten)]
+    only: Option<Change>,
+    changes: Vec<Change>,
+}
+
+#[derive(Clone, Serialize)]
+struct Change {
     variable: &'static str,
+    /// Empty: unset.
+    old: String,
     value: String,
     said: String,
 }
@@ -88,14 +154,106 @@ impl Command for Args {
     /// [`Code::Usage`] for a value that the variable does not allow; those of choosing the process and
     /// of asking it.
     fn run(&self, context: &Context) -> Result<()> {
-        let (name, value) = self.change()?;
-        let (setting, _) = settings::change(name, value).map_err(|why| Failure::new(Code::Usage, why))?;
-        let ledger = context.live_ledger(&Target { target: Some(self.target.clone()), ..Target::default() })?;
-        let said = ask(&ledger.whom(), &Request::Set(name.to_owned(), value.to_owned()))?;
-        let report = Report { pid: ledger.pid(), variable: setting.name, value: value.to_owned(), said };
-        context.print(&report, |out, report| {
-            let said = if report.said.is_empty() { String::new() } else { format!(": {}", text::clean(&report.said)) };
-            writeln!(out, "pid {}: {}={}{said}", report.pid, report.variable, text::clean(&report.value))
-        })
+        let words: Vec<OsString> = self.target.iter().chain(&self.changes).cloned().collect();
+        let (target, wanted) = Self::parsed(&words)?;
+        let mut checked: Vec<(&'static Setting, &str)> = Vec::new();
+        for (name, value) in wanted {
+            let (setting, _) = settings::change(name, value).map_err(|why| Failure::new(Code::Usage, why))?;
+            if checked.iter().any(|(known, _)| known.name == setting.name) {
+                return Err(Failure::new(Code::Usage, format!("{name} has two values, the second is {value:?}")));
+            }
+            checked.push((setting, value));
+        }
+        let ledger = context.live_ledger(&Target { target: target.cloned(), ..Target::default() })?;
+        let before = variables::of(&ledger);
+        let mut report = Report { pid: ledger.pid(), only: None, changes: Vec::new() };
+        let mut refused = None;
+        for (setting, value) in checked {
+            let value = if value.trim().is_empty() { "default" } else { value };
+            let request = Request::Set { name: setting.name.into(), value: value.into(), force: self.force };
+            match ask(&ledger.whom(), &request) {
+                Ok(said) => report.changes.push(change(setting, value, &before, said)),
+                Err(failure) => {
+                    let what = format!("{} is not changed: {}", setting.name, failure.what);
+                    refused = Some(Failure { what, ..failure });
+                    break;
+                }
+            }
+        }
+        if let [only] = report.changes.as_slice() {
+            report.only = Some(only.clone());
+        }
+        if refused.is_none() || !report.changes.is_empty() {
+            context.print(&report, print)?;
+        }
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+fn change(setting: &'static Setting, value: &str, before: &[Variable], said: String) -> Change {
+    let old = before.iter().find(|variable| variable.name == setting.name);
+    let is_default = value.trim().eq_ignore_ascii_case("default");
+    Change {
+        variable: setting.name,
+        old: old.map(|variable| variable.value.clone()).unwrap_or_default(),
+        value: if is_default { setting.default } else { value.trim() }.to_owned(),
+        said,
+    }
+}
+
+fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let shown = |value: &str| if value.is_empty() { "unset".into() } else { text::clean(value).into_owned() };
+    for change in &report.changes {
+        let said = if change.said.is_empty() { String::new() } else { format!(": {}", text::clean(&change.said)) };
+        let (old, new) = (shown(&change.old), shown(&change.value));
+        writeln!(out, "pid {}: {} {old} → {new}{said}", report.pid, change.variable)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The process and the changes that a command line means, or what is wrong.
+    fn parsed(line: &str) -> std::result::Result<String, String> {
+        let words: Vec<OsString> = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
+        let parsed = Args::parsed(&words).map_err(|failure| failure.what)?;
+        let target = parsed.0.map(|target| format!("[{}]", target.display())).unwrap_or_default();
+        Ok(parsed.1.iter().fold(target, |text, (name, value)| format!("{text} {name}:{value}")))
+    }
+
+    #[test]
+    fn a_process_need_not_be_named_and_several_variables_may_be() {
+        for (line, means) in [
+            ("LIMIT=1G", " LIMIT:1G"),
+            ("LIMIT 1G", " LIMIT:1G"),
+            ("GPUMEM_LIMIT=1G pool_max=0", " GPUMEM_LIMIT:1G pool_max:0"),
+            ("limit 1G POOL_MAX 0 STRANDED=off", " limit:1G POOL_MAX:0 STRANDED:off"),
+            ("27793 LIMIT=1G", "[27793] LIMIT:1G"),
+            ("server LIMIT 1G POOL=0", "[server] LIMIT:1G POOL:0"),
+            ("/tmp/a=b/1-2.ledger LIMIT=1G", "[/tmp/a=b/1-2.ledger] LIMIT:1G"),
+            // A process may be called like a variable.
+            ("pool LIMIT=1G", "[pool] LIMIT:1G"),
+            ("pool LIMIT 1G", "[pool] LIMIT:1G"),
+            ("LIMIT=", " LIMIT:"),
+            ("TAG=a=b", " TAG:a=b"),
+            // What is unknown is refused by name later on.
+            ("FOO=1", " FOO:1"),
+        ] {
+            assert_eq!(parsed(line).as_deref(), Ok(means), "{line}");
+        }
+        for (line, says) in [
+            ("", "a variable and its value are missing"),
+            ("27793", "are missing"),
+            ("LIMIT", "LIMIT needs a value"),
+            ("27793 LIMIT", "LIMIT needs a value"),
+            ("LIMIT=1G 5", "\"5\" is no variable; LIMIT has a value already"),
+            ("27793 LIMIT=1G 5", "\"5\" is no variable; LIMIT has a value already"),
+            ("27793 LIMT 5", "\"LIMT\" is no variable"),
+        ] {
+            let why = parsed(line).unwrap_err();
+            assert!(why.contains(says), "{line}: {why}");
+        }
     }
 }

@@ -20,7 +20,16 @@ pub(super) fn with_target(root: clap::Command, words: &[OsString], asked: Option
     };
     match (1..words.len()).filter(|&at| Some(words[at].as_os_str()) == asked).find(place) {
         Some(at) => words[at] = target.into(),
-        None => words.push(target.into()),
+        // As far back as a target may stand: where none was typed, words of the user's may stand behind it.
+        None => {
+            let place = |at: &usize| {
+                let mut tried = words.clone();
+                tried.insert(*at, MARK.into());
+                is_target(&root, &tried)
+            };
+            let at = (1..=words.len()).rev().find(place).unwrap_or(words.len());
+            words.insert(at, target.into());
+        }
     }
     let typed = words.iter().skip(1).map(|word| os_word(word));
     std::iter::once("gpumem".to_owned()).chain(typed).collect::<Vec<_>>().join(" ")

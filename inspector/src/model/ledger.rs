@@ -11,7 +11,7 @@ use crate::text::file_name;
 use crate::text::shorten;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
-use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef};
+use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef, StrRef};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::Settings;
 use rustc_hash::FxHashMap;
@@ -196,17 +196,28 @@ impl Ledger {
     /// The variables in force: those that the process was started with, and what `gpumem set` made
     /// of them.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let pairs = |at| {
-            let text = self.snapshot.text(at);
-            let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-            text.lines().filter_map(pair).collect::<Vec<_>>()
-        };
-        let mut given = pairs(self.snapshot.header.settings);
-        for (name, value) in pairs(self.snapshot.header.changes) {
+        let mut given = self.started_with();
+        for (name, value) in self.changes() {
             given.retain(|(known, _)| *known != name);
             given.push((name, value));
         }
         given
+    }
+
+    /// The variables that the process was started with.
+    pub(super) fn started_with(&self) -> Vec<(String, String)> {
+        self.pairs(self.snapshot.header.settings)
+    }
+
+    /// What `gpumem set` changed since.
+    pub(super) fn changes(&self) -> Vec<(String, String)> {
+        self.pairs(self.snapshot.header.changes)
+    }
+
+    fn pairs(&self, at: StrRef) -> Vec<(String, String)> {
+        let text = self.snapshot.text(at);
+        let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        text.lines().filter_map(pair).collect()
     }
 
     /// The process's name.

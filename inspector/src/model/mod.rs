@@ -10,6 +10,7 @@
 //! * [`totals`]: sums, the device's and the host's memory explained.
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
+//! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod allocs;
 pub(crate) mod cache;
@@ -21,5 +22,6 @@ pub(crate) mod ledger;
 pub(crate) mod pool;
 pub(crate) mod sites;
 pub(crate) mod totals;
+pub(crate) mod variables;
 
 pub(crate) use ledger::{Head, Ledger};

@@ -52,7 +52,7 @@ pub struct Cache {
     pub calls: &'static dyn GraphCalls,
     pub bounds: Bounds,
     pub graphs: Handles<super::folded::GraphHandle>,
-    pub fold: bool,
+    pub fold: AtomicBool,
     /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
     closed: AtomicU8,
     /// Captures that are about to begin, and queries of streams that no capture may meet.
@@ -169,7 +169,7 @@ impl Cache {
             },
             execs: Handles::new(starts.0)?,
             graphs: Handles::new(starts.1)?,
-            fold: settings.graph_fold && calls.ways().folds,
+            fold: settings.graph_fold.into(),
             closed: AtomicU8::new(0),
             beginning: AtomicU32::new(0),
             ending: AtomicU32::new(0),
@@ -186,6 +186,18 @@ impl Cache {
             real_graphs: Mutex::default(),
             thrash: Thrash::default(),
         })
+    }
+
+    /// Goes by these variables from now on.
+    pub fn goes_by(&self, settings: &Settings) {
+        let Bounds { count, bytes, idle_ns } = &self.bounds;
+        bytes.store(settings.graph_cache_bytes, Relaxed);
+        idle_ns.store(settings.graph_idle, Relaxed);
+        self.fold.store(settings.graph_fold, Relaxed);
+        // 0 turns the cache off, and what there is keeps its bound.
+        if settings.graph_cache != 0 {
+            count.store(settings.graph_cache, Relaxed);
+        }
     }
 
     /// Whether new handles may be ours.

@@ -95,6 +95,11 @@ impl Cache {
         self.graph_index(graph).is_some()
     }
 
+    /// Whether new graphs are ours, so that they can be folded.
+    fn folds(&self) -> bool {
+        self.fold.load(Relaxed) && self.calls.ways().folds
+    }
+
     fn graph_index(&self, graph: Graph) -> Option<u32> {
         index_in(self.graphs.start(), graph as usize)
     }
@@ -107,7 +112,7 @@ impl Cache {
             // Captured into a graph of the program's own.
             return self.graphs.address(index);
         }
-        if !self.fold || seen || self.is_open().is_err() {
+        if !self.folds() || seen || self.is_open().is_err() {
             return real;
         }
         drop(known);

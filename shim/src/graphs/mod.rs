@@ -150,6 +150,8 @@ pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
     let made = gate::record_if_started(|shim| new_cache(shim, vendor));
     let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
+    // What changed before the cache had its place was not told to it.
+    gate::record_if_started(|shim| made.goes_by(&shim.in_force.all()));
     heap::when_refused(|| OFF.store(true, Relaxed));
     // Before the library's own end: handlers run in the opposite order of this.
     // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
@@ -161,8 +163,9 @@ fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
 /// # Errors
 /// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
 fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
-    let settings = &shim.settings;
-    if settings.graph_cache == 0 {
+    let settings = &shim.in_force.all();
+    // What was off from the start was never prepared for.
+    if shim.settings.graph_cache == 0 || settings.graph_cache == 0 {
         return Err(Pinned::Off);
     }
     if !shim.trust.graph_cache(vendor) {

@@ -45,6 +45,7 @@ macro_rules! live_fields {
 }
 live_fields! {
     heartbeat_ns: AtomicU64;
+    stack_depth: AtomicU32;
     exited_ns: AtomicU64;
     state: AtomicU32;
     mode: AtomicU32;

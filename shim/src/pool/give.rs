@@ -134,7 +134,7 @@ impl Pool {
     ) -> Status {
         let plain = self.quarantine == 0 && self.fill != Fill::Poison;
         let may_wait_later = plain && owner.has_events();
-        if self.deferred && self.sees_all && may_wait_later {
+        if self.is_deferred() && self.sees_all && may_wait_later {
             let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;
             // Before: another thread may get the block at once.

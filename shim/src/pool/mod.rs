@@ -51,7 +51,7 @@ use moves::Moves;
 use owner::Owner;
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 use thread::ThreadCache;
 
 /// Live bytes that a thread may keep from its context's total, so that threads do not meet there.
@@ -62,11 +62,15 @@ pub struct Pool {
     pub vendor: Vendor,
     pub calls: &'static dyn MemoryCalls,
     pub map: Map,
-    pub deferred: bool,
+    /// A free does not wait.
+    deferred: AtomicBool,
+    /// Some free did not wait: blocks may wait for events.
+    was_deferred: AtomicBool,
     pub fill: Fill,
     pub quarantine: u64,
-    pub managed: bool,
-    pub fallback: OomFallback,
+    managed: AtomicBool,
+    /// An [`OomFallback`], by its number.
+    fallback: AtomicU8,
     /// Idle bytes of each device at most; all ones: a share of the device.
     max: AtomicU64,
     /// Idle bytes that a thread may keep for itself: a small part of the bound.
@@ -182,16 +186,17 @@ impl Pool {
             vendor,
             calls,
             map: Map::new(),
-            deferred: settings.free == FreeMode::Deferred,
+            deferred: AtomicBool::new(false),
+            was_deferred: AtomicBool::new(false),
             fill: settings.pool_fill,
             quarantine: settings.quarantine,
-            managed: settings.pool_managed,
-            fallback: settings.oom_fallback,
+            managed: AtomicBool::new(false),
+            fallback: AtomicU8::new(0),
             max: AtomicU64::new(0),
             most_of_a_thread: AtomicU64::new(0),
             threads: AtomicU64::new(0),
-            decay_ns: AtomicU64::new(settings.pool_decay),
-            limit: AtomicU64::new(settings.limit.unwrap_or(0)),
+            decay_ns: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
             reserved: Mutex::default(),
             exact,
             plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0,
@@ -207,8 +212,40 @@ impl Pool {
             any_spare: AtomicBool::new(false),
             moves: Mutex::default(),
         };
-        pool.set_max(settings.pool_max);
+        pool.goes_by(settings);
         pool
+    }
+
+    /// Goes by these variables from now on.
+    pub fn goes_by(&self, settings: &Settings) {
+        let deferred = settings.free == FreeMode::Deferred;
+        self.was_deferred.fetch_or(deferred, Relaxed);
+        self.deferred.store(deferred, Relaxed);
+        self.managed.store(settings.pool_managed, Relaxed);
+        self.fallback.store(settings.oom_fallback as u8, Relaxed);
+        self.decay_ns.store(settings.pool_decay, Relaxed);
+        self.set_max(settings.pool_max);
+        self.set_limit(settings.limit.unwrap_or(0));
+    }
+
+    /// Whether a free does not wait.
+    pub fn is_deferred(&self) -> bool {
+        self.deferred.load(Relaxed)
+    }
+
+    /// Whether blocks may wait for events.
+    fn may_have_pending(&self) -> bool {
+        self.was_deferred.load(Relaxed)
+    }
+
+    /// Whether the growth of the program's own pools is placed in managed memory.
+    pub fn is_managed(&self) -> bool {
+        self.managed.load(Relaxed)
+    }
+
+    /// Where an allocation that runs out goes.
+    pub fn fallback(&self) -> OomFallback {
+        OomFallback::VALUES.get(self.fallback.load(Relaxed) as usize).copied().unwrap_or_default()
     }
 
     /// Whether the real functions alone decide now.
@@ -373,7 +410,7 @@ impl Pool {
         self.owner_here(shim, self.cache())
     }
 
-    pub fn set_limit(&self, bytes: u64) {
+    fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
         self.owners().into_iter().for_each(|owner| {
             gate::record_if_started(|shim| shim.pool_limit(owner.record(), bytes));
@@ -400,18 +437,19 @@ pub fn open(vendor: Vendor) -> Option<&'static Pool> {
 /// The pool of a vendor, made now if there is a limit that it has to hold.
 #[inline]
 pub fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
-    of(vendor).or_else(|| gate::shim().filter(|shim| shim.settings.limit.is_some()).and_then(|_| make(vendor)))
+    of(vendor).or_else(|| gate::shim().filter(|shim| shim.in_force.limit() != 0).and_then(|_| make(vendor)))
 }
 
 #[cold]
 fn make(vendor: Vendor) -> Option<&'static Pool> {
     let shim = gate::shim().filter(|shim| shim.may_be_virtual().is_ok())?;
-    let settings = &shim.settings;
-    let keeps = settings.pool && shim.trust.pool(vendor);
-    if !keeps && settings.limit.is_none() {
+    let keeps = shim.settings.pool && shim.trust.pool(vendor);
+    if !keeps && shim.in_force.limit() == 0 {
         return None;
     }
-    place(vendor).set_if_empty(Box::new(Pool::new(vendor, settings, keeps)));
+    let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps)));
+    // What changed before the pool had its place was not told to it.
+    made.goes_by(&shim.in_force.all());
     heap::when_refused(|| all().for_each(Pool::shut));
     decay::end_before_the_library();
     of(vendor)

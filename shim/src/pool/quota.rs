@@ -81,7 +81,7 @@ impl Pool {
     pub fn longest_move(&self, owner: &Owner) -> Duration {
         /// A thread that has to wait for a processor.
         const DESCHEDULED: Duration = Duration::from_secs(2);
-        if self.deferred || !owner.gives_back_at_once() { LONGEST_WAIT } else { DESCHEDULED }
+        if self.may_have_pending() || !owner.gives_back_at_once() { LONGEST_WAIT } else { DESCHEDULED }
     }
 
     /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.

@@ -97,7 +97,7 @@ impl Pool {
             return None;
         }
         let take = || owner.take(rounded, self.slack(rounded));
-        if !self.deferred || !owner.has_pending() {
+        if !self.may_have_pending() || !owner.has_pending() {
             return take();
         }
         take().or_else(|| {

@@ -73,7 +73,7 @@ unsafe fn grow(
     let got = match watch.verdict {
         Verdict::Refuse => return NO_MEMORY,
         Verdict::Spill => spill(call, owner, bytes, OomFallback::Managed),
-        Verdict::Nothing if pool.managed && watch.is_pool_growth(call) => {
+        Verdict::Nothing if pool.is_managed() && watch.is_pool_growth(call) => {
             spill(call, owner, bytes, OomFallback::Managed)
         }
         Verdict::Nothing => Err(NO_MEMORY),

@@ -53,7 +53,7 @@ pub(super) fn obtain(
     } else {
         call.note(|shim| shim.limit_refused(asked));
     }
-    if let Ok(obtained) = spill(call, owner, asked, pool.fallback) {
+    if let Ok(obtained) = spill(call, owner, asked, pool.fallback()) {
         return Ok(obtained);
     }
     Err(status)

@@ -15,7 +15,6 @@ use crate::vendor;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
-use gpumem_wire::settings::Log;
 use gpumem_wire::units;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
@@ -108,7 +107,7 @@ pub fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, st
             event.stack = holder.stack;
         });
     }
-    if shim.settings.oom_report && shim.settings.log != Log::Quiet {
+    if shim.in_force.oom_report() && !shim.in_force.quiet() {
         say(&report(shim, kind, bytes, &full, &holders));
     }
     last.holders = Some(holders);

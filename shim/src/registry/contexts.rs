@@ -47,6 +47,14 @@ impl Contexts {
     }
 }
 
+/// Of a peak: it goes up by one eight times while the peak doubles, however small the parts are that it grows by.
+fn step(peak: u64) -> u64 {
+    /// Binary digits of the peak that count, the first one among them.
+    const DIGITS: u32 = 4;
+    let rest = peak.checked_ilog2().unwrap_or(0).saturating_sub(DIGITS - 1);
+    (u64::from(rest) << (DIGITS - 1)) + (peak >> rest)
+}
+
 impl Shim {
     /// Whether this thread's context is known without asking: there is one context in the process, this
     /// thread has had it, and has not changed it since.
@@ -265,7 +273,7 @@ impl Shim {
         let peak = self.context_field(context, offset_of!(ContextSlot, peak_bytes));
         if let Some(peak) = peak.filter(|peak| peak.load(Relaxed) < now) {
             let before = peak.fetch_max(now, Relaxed);
-            if now / 8 * 7 > before {
+            if step(now) > step(before) {
                 self.event(EventKind::PeakGrew, |event| {
                     event.context = context;
                     event.a = now;
@@ -361,6 +369,15 @@ impl Shim {
     pub fn contexts_on(&self, vendor: Vendor, device: Device) -> Vec<ContextRef> {
         let on = |context: &ContextRef| self.context_slot(*context).is_some_and(|slot| slot.device == device as u32);
         self.all_contexts(vendor).into_iter().map(|(_, context)| context).filter(on).collect()
+    }
+
+    /// Devices of a vendor that have contexts.
+    pub fn devices(&self, vendor: Vendor) -> Vec<Device> {
+        let all = self.all_contexts(vendor).into_iter().filter_map(|(_, context)| self.context_slot(context));
+        let mut devices: Vec<Device> = all.map(|slot| slot.device as Device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
     }
 
     /// Device-wide used bytes, summed over devices, as last heard.

@@ -13,7 +13,7 @@ use gpumem_wire::settings::Settings;
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 /// Deepest stack that can be configured.
 const MAX_DEPTH: usize = 128;
@@ -23,9 +23,10 @@ const USUAL_DEPTH: usize = 32;
 /// Stacks of the process.
 pub struct Sites {
     interner: Interner,
-    depth: usize,
+    /// Most frames that are taken.
+    depth: AtomicUsize,
     /// Smallest allocation whose stack is taken, bytes.
-    smallest: u64,
+    smallest: AtomicU64,
     /// Generation of the modules that are published.
     generation: AtomicU64,
     /// Slots of published modules by their number.
@@ -38,17 +39,28 @@ impl Sites {
         let room = u32::try_from(ledger.stacks.capacity()).unwrap_or(u32::MAX);
         Some(Self {
             interner: Interner::new(room)?,
-            depth: (settings.stacks as usize).min(MAX_DEPTH),
-            smallest: settings.stack_every,
+            depth: AtomicUsize::new((settings.stacks as usize).min(MAX_DEPTH)),
+            smallest: AtomicU64::new(settings.stack_every),
             generation: AtomicU64::new(0),
             published: Mutex::new(HashMap::new()),
         })
     }
 
-    /// Tells these stacks' numbers from those of another shim: a parent's, in a child of a fork.
+    /// Tells these stacks' numbers from those of another shim, a parent's in a child of a fork, and from those of stacks
+    /// that were cut elsewhere. The depth has a byte, which no address of a program's has.
     #[inline(always)]
-    fn owner(&self) -> usize {
-        std::ptr::from_ref(self) as usize
+    fn owner(&self, depth: usize) -> usize {
+        std::ptr::from_ref(self) as usize | depth << 56
+    }
+
+    #[inline(always)]
+    fn depth(&self) -> usize {
+        self.depth.load(Relaxed)
+    }
+
+    #[inline(always)]
+    fn smallest(&self) -> u64 {
+        self.smallest.load(Relaxed)
     }
 }
 
@@ -63,23 +75,32 @@ pub enum Made {
 }
 
 impl Shim {
+    /// Stacks have so many frames at most from now on, of allocations that are at least so large.
+    pub fn set_stacks(&self, depth: u32, smallest: u64) {
+        let sites = &self.registry.sites;
+        sites.depth.store((depth as usize).min(MAX_DEPTH), Relaxed);
+        sites.smallest.store(smallest, Relaxed);
+        self.ledger.header().stack_depth().store(depth, Relaxed);
+    }
+
     /// Whether an allocation of so many bytes is recorded with its stack.
     #[inline(always)]
     pub fn takes_stack(&self, bytes: u64) -> bool {
-        self.registry.sites.depth != 0 && bytes >= self.registry.sites.smallest
+        self.registry.sites.depth() != 0 && bytes >= self.registry.sites.smallest()
     }
 
     /// The stack of a call, 0 if none is to be taken or there is no room for it.
     #[inline]
     pub fn site(&self, regs: Regs, made: Made) -> StackRef {
         let sites = &self.registry.sites;
-        if sites.depth == 0 || matches!(made, Made::Memory(bytes) if bytes < sites.smallest) {
+        let depth = sites.depth();
+        if depth == 0 || matches!(made, Made::Memory(bytes) if bytes < sites.smallest()) {
             return 0;
         }
         // To clear room for the deepest takes as long as a tenth of the walk.
-        match sites.depth {
-            ..=USUAL_DEPTH => self.site_of::<USUAL_DEPTH>(regs, made),
-            _ => self.site_of::<MAX_DEPTH>(regs, made),
+        match depth {
+            ..=USUAL_DEPTH => self.site_of::<USUAL_DEPTH>(regs, depth, made),
+            _ => self.site_of::<MAX_DEPTH>(regs, depth, made),
         }
     }
 
@@ -87,7 +108,8 @@ impl Shim {
     /// stack is to be taken. Calls nothing.
     #[inline(always)]
     pub fn known_site(&self, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
-        let (stack, cut) = stacks::number(regs, self.registry.sites.owner())?;
+        let sites = &self.registry.sites;
+        let (stack, cut) = stacks::number(regs, sites.owner(sites.depth()))?;
         let shard = local.known_shard();
         if cut {
             self.ledger.count(shard, counters::STACKS_CUT, 1);
@@ -96,10 +118,10 @@ impl Shim {
         Some(stack)
     }
 
-    fn site_of<const ROOM: usize>(&self, regs: Regs, made: Made) -> StackRef {
+    fn site_of<const ROOM: usize>(&self, regs: Regs, depth: usize, made: Made) -> StackRef {
         let sites = &self.registry.sites;
         let mut frames = [0_u64; ROOM];
-        let walk = stacks::walk(regs, &mut frames[..sites.depth]);
+        let walk = stacks::walk(regs, &mut frames[..depth]);
         if walk.len == 0 {
             return 0;
         }
@@ -119,7 +141,7 @@ impl Shim {
             self.count(counters::DROPPED_RECORDS, 1);
             return 0;
         };
-        stacks::name(regs, frames, walk.cut, sites.owner(), id + 1);
+        stacks::name(regs, frames, walk.cut, sites.owner(depth), id + 1);
         self.led_to(id + 1, made);
         id + 1
     }

@@ -90,7 +90,7 @@ pub enum Verdict {
 pub struct Stranded {
     mode: AtomicU8,
     /// The user says that the program retries.
-    retries: bool,
+    retries: AtomicBool,
     programs: programs::Programs,
     sites: Mutex<Sites>,
     /// Uses of what may come to be stranded.
@@ -107,7 +107,7 @@ impl Stranded {
     pub fn new(settings: &Settings) -> Self {
         Self {
             mode: AtomicU8::new(settings.stranded as u8),
-            retries: settings.stranded_retries,
+            retries: AtomicBool::new(settings.stranded_retries),
             programs: programs::Programs::new(),
             sites: Mutex::default(),
             uses: uses::Uses::default(),
@@ -125,6 +125,15 @@ impl Stranded {
             Mode::Off => self.uses.watch(Watched::All(Vec::new())),
             _ => self.sites().watch_all(),
         }
+    }
+
+    /// Changes `GPUMEM_STRANDED_RETRIES` while the process runs.
+    pub fn set_retries(&self, retries: bool) {
+        self.retries.store(retries, Relaxed);
+    }
+
+    fn retries(&self) -> bool {
+        self.retries.load(Relaxed)
     }
 
     /// Whether a request that failed waits for its thread's next one.
@@ -356,13 +365,15 @@ impl Shim {
     /// Whether the program frees memory and asks again when a request of this site fails.
     fn retries(&self, site: &Asker, key: Key) -> bool {
         let seen = || self.stranded.sites().get(key).is_some_and(|known| known.retries);
-        self.stranded.retries || seen() || self.caller(site.stack).is_some_and(|pc| self.stranded.programs.retries(pc))
+        self.stranded.retries()
+            || seen()
+            || self.caller(site.stack).is_some_and(|pc| self.stranded.programs.retries(pc))
     }
 
     /// Whether a program is known to free memory and ask again when a request of this call stack fails.
     pub fn stranded_retries(&self, stack: StackRef) -> bool {
         let seen = || self.stranded.sites().retries(stack);
-        self.stranded.retries || seen() || self.caller(stack).is_some_and(|pc| self.stranded.programs.retries(pc))
+        self.stranded.retries() || seen() || self.caller(stack).is_some_and(|pc| self.stranded.programs.retries(pc))
     }
 
     /// Whether this thread was refused memory that there is, and has not asked again.

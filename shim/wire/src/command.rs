@@ -18,8 +18,8 @@ pub enum Request {
     /// Gives what the pool keeps back to the driver; with `press`, also makes the program give back
     /// what its own pool keeps.
     Trim { press: bool },
-    /// Changes a variable, as [`crate::settings::change`] reads name and value.
-    Set(String, String),
+    /// Changes a variable, as [`crate::settings::change`] reads name and value. `force`: even where that does harm.
+    Set { name: String, value: String, force: bool },
     /// Steps aside for what comes from then on: what is new is the driver's own, and nothing is kept.
     Off,
 }
@@ -39,13 +39,17 @@ impl Request {
             ("trim", "") => Ok(Self::Trim { press: false }),
             ("trim", "press") => Ok(Self::Trim { press: true }),
             ("trim", _) => Err("trim wants nothing, or press".into()),
-            ("set", change) => match change.split_once(' ') {
-                Some((name, value)) => Ok(Self::Set(name.to_owned(), value.trim().to_owned())),
-                None => Err("set wants the name of a variable and a value".into()),
+            ("set" | "force", change) => match change.split_once(' ') {
+                Some((name, value)) => {
+                    Ok(Self::Set { name: name.to_owned(), value: value.trim().to_owned(), force: verb == "force" })
+                }
+                None => Err(format!("{verb} wants the name of a variable and a value")),
             },
             ("off", "") => Ok(Self::Off),
             ("off", _) => Err("off wants nothing".into()),
-            _ => Err(format!("{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set and off")),
+            _ => Err(format!(
+                "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force and off"
+            )),
         }
     }
 
@@ -59,7 +63,8 @@ impl Request {
             Self::Mark(name) => format!("mark {name}"),
             Self::Trim { press: false } => "trim".to_owned(),
             Self::Trim { press: true } => "trim press".to_owned(),
-            Self::Set(name, value) => format!("set {name} {value}"),
+            Self::Set { name, value, force: false } => format!("set {name} {value}"),
+            Self::Set { name, value, force: true } => format!("force {name} {value}"),
             Self::Off => "off".to_owned(),
         };
         let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -84,7 +89,8 @@ mod tests {
             Request::Mark("before the upload".into()),
             Request::Trim { press: false },
             Request::Trim { press: true },
-            Request::Set("POOL_MAX".into(), "1 GiB".into()),
+            Request::Set { name: "POOL_MAX".into(), value: "1 GiB".into(), force: false },
+            Request::Set { name: "LIMIT".into(), value: "1GiB".into(), force: true },
             Request::Off,
         ] {
             assert_eq!(Request::parse(request.line().expect("short").trim_end_matches('\n')), Ok(request));

@@ -3,7 +3,7 @@
 //!
 //! * `value`: what a variable may hold, and how a text becomes that.
 //! * `alias`: names of other projects that stand for ones of ours.
-//! * `change`: what can be changed while the process runs.
+//! * `change`: how a variable is changed while the process runs.
 //!
 //! An empty value counts as unset. A value that is refused leaves the default in force; the refusal
 //! is one line that names the variable, the value, what is allowed and what happens now.
@@ -13,9 +13,9 @@ mod change;
 mod value;
 
 pub use alias::{ALIASES, Alias, aliases_in_force};
-pub use change::{AT_RUN_TIME, change};
+pub use change::{change, find, live};
 use std::ffi::{OsStr, OsString};
-pub use value::{Complaint, Kind, Setting, Value, parse_bool, parse_size, parse_time};
+pub use value::{Complaint, Kind, Setting, Value, When, parse_bool, parse_size, parse_time};
 
 /// What every variable of ours begins with.
 pub const PREFIX: &str = "GPUMEM_";
@@ -118,10 +118,10 @@ choices! {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $field:ident: $ty:ty = $name:literal, $kind:expr, $default:literal;)*) => {
+    ($($(#[doc = $doc:literal])+ $field:ident: $ty:ty = $name:literal, $kind:expr, $default:literal, $when:ident;)*) => {
         /// Every variable, in the order in which help shows them.
         pub const ALL: &[Setting] = &[$(Setting {
-            name: $name, kind: $kind, default: $default, doc: concat!($($doc),+),
+            name: $name, kind: $kind, default: $default, when: When::$when, doc: concat!($($doc),+),
         },)*];
 
         /// The value of every variable, read once.
@@ -139,71 +139,79 @@ macro_rules! settings {
                 )*
                 Self { $($field,)* }
             }
+
+            /// Gives a variable another value; `None`: it is unset from now on.
+            pub fn put(&mut self, setting: &Setting, value: Option<Value>) {
+                match setting.name {
+                    $($name => self.$field = value.and_then(<$ty as Field>::from_value).unwrap_or_default(),)*
+                    _ => {}
+                }
+            }
         }
     };
 }
 
 settings! {
     /// gpumem does nothing: every call goes straight to the real function, and nothing is recorded.
-    disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0";
+    disable: bool = "GPUMEM_DISABLE", Kind::Bool, "0", Start;
     /// Directory of the ledgers, instead of $XDG_RUNTIME_DIR/gpumem, /dev/shm/gpumem-UID or /tmp/gpumem-UID.
-    dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "";
+    dir: Option<OsString> = "GPUMEM_DIR", Kind::Path, "", Start;
     /// Most frames of a call stack that are recorded; 0 records no stacks.
-    stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32";
+    stacks: u32 = "GPUMEM_STACKS", Kind::Count { min: 0, max: 128 }, "32", Live;
     /// Smallest allocation whose call stack is recorded.
-    stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0";
+    stack_every: u64 = "GPUMEM_STACK_EVERY", Kind::Size { min: 0, max: u64::MAX }, "0", Live;
     /// Largest size of the ledger; records that do not fit are dropped and counted.
-    ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB";
+    ledger_max: u64 = "GPUMEM_LEDGER_MAX", Kind::Size { min: 1 << 20, max: 4 << 30 }, "256MiB", Start;
     /// Only record, change nothing; auto does so under GPU tools, and on drivers of a new major version without a verdict.
-    record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto";
+    record_only: RecordOnly = "GPUMEM_RECORD_ONLY", Kind::Choice(RecordOnly::WORDS), "auto", Start;
     /// What gpumem writes to stderr.
-    log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn";
+    log: Log = "GPUMEM_LOG", Kind::Choice(Log::WORDS), "warn", Live;
     /// One line of totals on stderr when the program exits.
-    summary: bool = "GPUMEM_SUMMARY", Kind::Bool, "0";
+    summary: bool = "GPUMEM_SUMMARY", Kind::Bool, "0", Live;
     /// How many events the ledger keeps: the newest ones.
-    events: u64 = "GPUMEM_EVENTS", Kind::Count { min: 64, max: 1 << 20 }, "4096";
+    events: u64 = "GPUMEM_EVENTS", Kind::Count { min: 64, max: 1 << 20 }, "4096", Start;
     /// Tag of every allocation and graph that the program itself does not tag.
-    tag: Option<String> = "GPUMEM_TAG", Kind::Text, "";
+    tag: Option<String> = "GPUMEM_TAG", Kind::Text, "", Live;
     /// Run the control thread: heartbeat, samples over time, commands from gpumem.
-    control: bool = "GPUMEM_CONTROL", Kind::Bool, "1";
+    control: bool = "GPUMEM_CONTROL", Kind::Bool, "1", Start;
     /// Most real graph execs that the graph cache keeps; 0 turns the graph cache off.
-    graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512";
+    graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
     /// Most host and device bytes that those execs may take, estimated; 0 sets no bound.
-    graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB";
+    graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
     /// An exec that was not launched for so long may be given to another graph of its class; with 0 only when a bound is reached.
-    graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s";
+    graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Fold idle graphs of the program to a compact recipe; 0 leaves them with the driver.
-    graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1";
+    graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
     /// Retarget HIP execs too, by hipGraphExecUpdate; 0 instantiates them anew.
-    hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0";
+    hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
     /// Keep freed device memory for the next allocation of its size; 0 leaves every call to the driver.
-    pool: bool = "GPUMEM_POOL", Kind::Bool, "1";
+    pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
     /// strict: a free waits as it does without gpumem; deferred: a free never waits, and its block is reused later.
-    free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict";
+    free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
     /// Most idle bytes that the pool keeps on each device; unset: a quarter of its memory.
-    pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "";
+    pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
     /// Within this time idle memory goes back to the driver; 0 keeps it, up to GPUMEM_POOL_MAX.
-    pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s";
+    pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s", Live;
     /// Most memory that this process may take on each device; a request beyond it fails as out of memory.
-    limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "";
+    limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
     /// Place the buffers by which the program's own pool grows in managed memory.
-    pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0";
+    pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
     /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.
-    oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none";
+    oom_fallback: OomFallback = "GPUMEM_OOM_FALLBACK", Kind::Choice(OomFallback::WORDS), "none", Live;
     /// When device memory runs out, name on stderr the request and the call sites that hold most.
-    oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1";
+    oom_report: bool = "GPUMEM_OOM_REPORT", Kind::Bool, "1", Live;
     /// What to do where a call site asks for larger and larger buffers while its older ones lie unused: report it, press (refuse once, so that the program frees) or spill its growth to managed memory.
-    stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report";
+    stranded: Stranded = "GPUMEM_STRANDED", Kind::Choice(Stranded::WORDS), "report", Live;
     /// The program frees its own caches and retries when an allocation fails, so GPUMEM_STRANDED=press is safe.
-    stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0";
+    stranded_retries: bool = "GPUMEM_STRANDED_RETRIES", Kind::Bool, "0", Live;
     /// Fill reused memory, to find programs that read memory before they write it.
-    pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none";
+    pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;
     /// Freed bytes that are not reused yet, to find programs that use memory after its free.
-    quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0";
+    quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
     /// Check at each free whether a live graph still refers to the memory; count it, and show it in the events.
-    freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0";
+    freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0", Start;
     /// Write a trace of every allocation and free to this file.
-    record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "";
+    record: Option<OsString> = "GPUMEM_RECORD", Kind::Path, "", Start;
 }
 
 /// Variables that the inspector alone reads: name and meaning.

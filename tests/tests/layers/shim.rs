@@ -21,7 +21,10 @@ pub const HOUSE: House = House {
         // What the device has done.
         &[("progress", &["progress"])],
         // What is live, who asked for it, and whether anything is recorded.
-        &[("records", &["registry", "stranded", "trace", "shim", "above", "gate", "call", "trust", "newer"])],
+        &[(
+            "records",
+            &["registry", "stranded", "trace", "shim", "above", "gate", "call", "trust", "newer", "in_force"],
+        )],
         &[("ledger", &["ledger"]), ("stacks", &["stacks"])],
         // The real libraries.
         &[("vendor", &["vendor"])],

@@ -18,7 +18,7 @@ use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, State};
 use gpumem_wire::read::Snapshot;
-use gpumem_wire::settings::{Alias, Settings, aliases_in_force, parse_bool, parse_size};
+use gpumem_wire::settings::{Alias, Settings, aliases_in_force, parse_bool};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -220,8 +220,7 @@ fn stacks(ledger: &Ledger) -> Finding {
         return Finding::new("stacks", Severity::Info, "no call stacks are recorded, so no call sites are known")
             .fix("start it with GPUMEM_STACKS above 0");
     }
-    let settings = snapshot.text(snapshot.header.settings);
-    let smallest = settings.lines().find_map(|line| parse_size(line.strip_prefix("GPUMEM_STACK_EVERY=")?)).unwrap_or(0);
+    let smallest = ledger.settings().stack_every;
     let allocs = snapshot.allocs.iter().filter(|alloc| alloc.bytes >= smallest).map(|alloc| (alloc.tid, alloc.stack));
     let graphs = snapshot.graphs.iter().map(|graph| (graph.tid, graph.stack));
     let execs = snapshot.execs.iter().map(|exec| (exec.tid, exec.stack));

@@ -1,19 +1,19 @@
 //! Variables that can change while the process runs.
 
-use super::{ALL, PREFIX, Setting, Value};
+use super::{ALL, PREFIX, Setting, Value, When};
 use std::ffi::OsStr;
 
 /// Variables that `gpumem set` changes while the process runs.
-pub const AT_RUN_TIME: &[&str] = &[
-    "GPUMEM_POOL",
-    "GPUMEM_POOL_MAX",
-    "GPUMEM_POOL_DECAY",
-    "GPUMEM_LIMIT",
-    "GPUMEM_STRANDED",
-    "GPUMEM_GRAPH_CACHE",
-    "GPUMEM_GRAPH_CACHE_BYTES",
-    "GPUMEM_GRAPH_IDLE",
-];
+pub fn live() -> impl Iterator<Item = &'static Setting> {
+    ALL.iter().filter(|setting| setting.when == When::Live)
+}
+
+/// The variable of this name, which may lack its prefix, in upper or lower case.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    let upper = name.to_ascii_uppercase();
+    let bare = upper.strip_prefix(PREFIX).unwrap_or(&upper);
+    ALL.iter().find(|setting| &setting.name[PREFIX.len()..] == bare)
+}
 
 /// The variable and the value that a change at run time means. The name may lack its prefix; the
 /// value `default` goes back to the default, which is `None` where that is "unset".
@@ -21,16 +21,17 @@ pub const AT_RUN_TIME: &[&str] = &[
 /// # Errors
 /// A sentence that says what is allowed.
 pub fn change(name: &str, value: &str) -> Result<(&'static Setting, Option<Value>), String> {
-    let upper = name.to_ascii_uppercase();
-    let bare = upper.trim_start_matches(PREFIX);
-    let changeable = |setting: &&Setting| AT_RUN_TIME.contains(&setting.name);
-    let Some(setting) = ALL.iter().filter(changeable).find(|setting| &setting.name[PREFIX.len()..] == bare) else {
-        let names: Vec<_> = AT_RUN_TIME.iter().map(|name| &name[PREFIX.len()..]).collect();
-        let why = match ALL.iter().any(|setting| &setting.name[PREFIX.len()..] == bare) {
-            true => format!("{PREFIX}{bare} is read once, when the process starts"),
-            false => format!("unknown variable {name}"),
-        };
-        return Err(format!("{why}; gpumem set changes {}", names.join(", ")));
+    let names = || live().map(|setting| &setting.name[PREFIX.len()..]).collect::<Vec<_>>().join(", ");
+    let setting = match find(name) {
+        Some(setting) if setting.when == When::Live => setting,
+        Some(setting) => {
+            return Err(format!(
+                "{} is read once, when the process starts; gpumem set changes {}",
+                setting.name,
+                names()
+            ));
+        }
+        None => return Err(format!("unknown variable {name}; gpumem set changes {}", names())),
     };
     let text = if value.trim().eq_ignore_ascii_case("default") { setting.default } else { value.trim() };
     match setting.parse(OsStr::new(text)) {
@@ -43,6 +44,7 @@ pub fn change(name: &str, value: &str) -> Result<(&'static Setting, Option<Value
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{Settings, Stranded};
 
     #[test]
     fn what_changes_at_run_time_is_checked_as_at_the_start() {
@@ -53,15 +55,42 @@ mod tests {
         assert_eq!(value("STRANDED", "off"), Ok(("GPUMEM_STRANDED", Some(Value::Choice(1)))));
         for (name, text, says) in [
             ("LIMIT", "1KB", "allowed is bytes"),
-            ("POOL_DECAY", "5", "allowed is a time"),
+            ("POOL_DECAY", "fast", "allowed is a time"),
             ("POOL_DECAY", "", "allowed is a time"),
-            ("STACKS", "3", "read once"),
+            ("EVENTS", "300", "GPUMEM_EVENTS is read once"),
             ("POOL_MIN", "3", "unknown variable"),
+            ("GPUMEM_GPUMEM_LIMIT", "1G", "unknown variable"),
             ("", "3", "unknown variable"),
         ] {
             let why = change(name, text).unwrap_err();
             assert!(why.contains(says), "{why}");
         }
-        assert!(AT_RUN_TIME.iter().all(|name| ALL.iter().any(|setting| setting.name == *name)));
+    }
+
+    /// What a change means is what a start with that value means, for each variable that can change.
+    #[test]
+    fn a_change_is_what_a_start_with_that_value_is() {
+        for setting in live() {
+            let text = match setting.kind {
+                crate::settings::Kind::Bool if setting.default == "1" => "0",
+                crate::settings::Kind::Bool => "1",
+                crate::settings::Kind::Choice(words) => words[words.len() - 1],
+                crate::settings::Kind::Time => "7s",
+                crate::settings::Kind::Count { .. } => "7",
+                crate::settings::Kind::Size { .. } => "7MiB",
+                crate::settings::Kind::Text | crate::settings::Kind::Path => "/seven",
+            };
+            let (mut now, _) = Settings::read(std::iter::empty());
+            let before = now.clone();
+            now.put(setting, change(setting.name, text).unwrap().1);
+            assert_ne!(now, before, "{}", setting.name);
+            let given = [(setting.name.into(), text.into())];
+            assert_eq!(now, Settings::read(given.into_iter()).0, "{}", setting.name);
+            now.put(setting, change(setting.name, "default").unwrap().1);
+            assert_eq!(now, before, "{}", setting.name);
+        }
+        let mut now = Settings::read(std::iter::empty()).0;
+        now.put(find("stranded").unwrap(), None);
+        assert_eq!(now.stranded, Stranded::Report);
     }
 }

@@ -40,6 +40,15 @@ impl fmt::Display for Kind {
     }
 }
 
+/// When a variable is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Once, when the process starts.
+    Start,
+    /// `gpumem set` changes it while the process runs, too.
+    Live,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -47,6 +56,7 @@ pub struct Setting {
     pub kind: Kind,
     /// As it would be written; empty: unset.
     pub default: &'static str,
+    pub when: When,
     pub doc: &'static str,
 }
 

@@ -1,0 +1,82 @@
+//! `gpumem get [PID] [VARIABLE…]`: the variables of a process, and where their values came from.
+
+use super::set::names_one;
+use crate::args::Target;
+use crate::context::{Command, Context};
+use crate::failure::{Code, Failure, Result};
+use crate::model::variables::{self, Source, Variable};
+use crate::view::table::{DIM, Side, Table};
+use anstyle::Style;
+use gpumem_wire::settings;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Write;
+
+/// Show the variables of a process: what is in force, and whether it was set, was started with, or is the default
+///
+/// A line is as `gpumem set` takes it. Also of a process that has ended, and of a dump.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A pid, a process's name, or the path of a dump or a ledger; not needed where only one process fits. The name of a
+    /// variable is one
+    #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
+    target: Option<OsString>,
+    /// Only these variables, with or without GPUMEM_ [default: all]
+    #[arg(value_name = "VARIABLE", value_parser = super::set::any_variable())]
+    variables: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    pid: u32,
+    variables: Vec<Variable>,
+}
+
+impl Command for Args {
+    const NAME: &'static str = "get";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// [`Code::Usage`] for a variable that is none; those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let (mut target, mut names) = (self.target.clone(), self.variables.clone());
+        if let Some(first) = target.take_if(|first| names_one(first)) {
+            names.insert(0, first);
+        }
+        let wanted: Vec<_> = names.iter().map(|name| find(&name.to_string_lossy())).collect::<Result<_>>()?;
+        let ledger = context.ledger(&Target { target, ..Target::default() })?;
+        let mut variables = variables::of(&ledger);
+        if !wanted.is_empty() {
+            let place = |variable: &Variable| wanted.iter().position(|name| *name == variable.name);
+            variables.retain(|variable| place(variable).is_some());
+            variables.sort_by_key(place);
+        }
+        context.print(&Report { pid: ledger.pid(), variables }, |out, report| print(out, &report.variables))
+    }
+}
+
+fn find(name: &str) -> Result<&'static str> {
+    settings::find(name).map(|setting| setting.name).ok_or_else(|| {
+        Failure::new(Code::Usage, format!("there is no variable {name}")).fix("gpumem get lists the variables")
+    })
+}
+
+fn print(out: &mut dyn Write, variables: &[Variable]) -> std::io::Result<()> {
+    let mut table = Table::new(&[("variable", Side::Left), ("from", Side::Left), ("can change", Side::Left)]);
+    for variable in variables {
+        let style = if variable.source == Source::Default { DIM } else { Style::new() };
+        let from = match (&variable.refused, variable.alias) {
+            (Some(refused), _) => format!("{}; {refused:?} of the environment is refused", variable.source.name()),
+            (None, Some(alias)) if variable.source == Source::Environment => format!("environment: {alias}"),
+            _ if variable.value.is_empty() => format!("{}: unset", variable.source.name()),
+            _ => variable.source.name().to_owned(),
+        };
+        table.styled([
+            (format!("{}={}", variable.name, variable.value), style),
+            (from, style),
+            (if variable.live { "while it runs" } else { "at the start" }.to_owned(), DIM),
+        ]);
+    }
+    table.print(out)
+}

@@ -1,0 +1,86 @@
+//! The variables of a process: what is in force, and where that came from.
+
+use super::Ledger;
+use gpumem_wire::settings::{self, ALIASES, Setting, When};
+use serde::Serialize;
+use std::ffi::OsStr;
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Source {
+    Default,
+    /// The process was started with it.
+    Environment,
+    /// `gpumem set` while it ran.
+    Set,
+}
+
+impl Source {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Environment => "environment",
+            Self::Set => "set",
+        }
+    }
+}
+
+/// One variable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Variable {
+    #[serde(rename = "variable")]
+    pub name: &'static str,
+    /// As it would be written; empty: unset.
+    pub value: String,
+    pub source: Source,
+    /// The variable of another project that stands for this one, where that decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alias: Option<&'static str>,
+    /// What the environment says where that is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Whether `gpumem set` can change it.
+    pub live: bool,
+}
+
+/// All of them, in the order in which help has them.
+pub(crate) fn of(ledger: &Ledger) -> Vec<Variable> {
+    let (given, changes) = (ledger.started_with(), ledger.changes());
+    settings::ALL.iter().map(|setting| variable(setting, &given, &changes)).collect()
+}
+
+fn variable(setting: &'static Setting, given: &[(String, String)], changes: &[(String, String)]) -> Variable {
+    let find = |name: &str| {
+        given.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.clone())
+    };
+    let is_fine = |value: &String| setting.parse(OsStr::new(value)).is_ok();
+    let mut variable = Variable {
+        name: setting.name,
+        value: setting.default.to_owned(),
+        source: Source::Default,
+        alias: None,
+        refused: None,
+        live: setting.when == When::Live,
+    };
+    match find(setting.name) {
+        Some(value) if is_fine(&value) => (variable.value, variable.source) = (value, Source::Environment),
+        Some(value) => variable.refused = Some(value),
+        None => {
+            let alias = ALIASES.iter().filter(|alias| alias.setting == setting.name);
+            let alias =
+                alias.clone().find(|alias| find(alias.name).is_some_and(|value| alias.is_on(OsStr::new(&value))));
+            if let Some(alias) = alias {
+                (variable.value, variable.source) = (alias.value.to_owned(), Source::Environment);
+                variable.alias = Some(alias.name);
+            }
+        }
+    }
+    // Back to the default where nothing is there, or the word.
+    if let Some((_, value)) = changes.iter().find(|(known, _)| known == setting.name) {
+        let value = value.clone();
+        variable.value = if is_fine(&value) { value } else { setting.default.to_owned() };
+        variable.source = Source::Set;
+    }
+    variable
+}

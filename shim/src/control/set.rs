@@ -1,0 +1,172 @@
+//! Variables that change while the process runs: what is refused, who hears of a new value, and what is written down.
+
+use crate::gate;
+use crate::graphs;
+use crate::pool;
+use crate::shim::Shim;
+use gpumem_wire::kinds::{Severity, Vendor};
+use gpumem_wire::settings::{self, Setting, Settings, Value};
+use gpumem_wire::units;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::*;
+
+/// Variables that were changed since the start, by name, and to what.
+pub type Changes = BTreeMap<&'static str, String>;
+
+/// Why there is nothing to do.
+pub const NO_POOL: &str = "the pool is off, or was not needed so far";
+
+/// Changes a variable while the process runs, and writes down that it did.
+///
+/// # Errors
+/// Why the variable keeps its value.
+pub fn set(shim: &'static Shim, name: &str, value: &str, force: bool, changes: &mut Changes) -> Result<String, String> {
+    let (setting, new) = settings::change(name, value)?;
+    let value = if new.is_none() { "default" } else { value.trim() };
+    allowed(shim, setting, new.as_ref(), force)?;
+    let said = change(shim, setting, new)?;
+    changes.insert(setting.name, value.to_owned());
+    let lines: Vec<String> = changes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let header = shim.ledger.header();
+    header.changes().store(shim.ledger.texts.intern(lines.join("\n").as_bytes()), Relaxed);
+    shim.message(Severity::Info, &format!("gpumem set {}={value}", setting.name));
+    Ok(said)
+}
+
+/// Steps aside for what comes from then on, as far as there is something to step aside.
+///
+/// # Errors
+/// As for [`set`].
+pub fn off(shim: &'static Shim, changes: &mut Changes) -> Result<String, String> {
+    let said: Result<Vec<_>, _> =
+        ["GPUMEM_GRAPH_CACHE", "GPUMEM_POOL"].map(|name| set(shim, name, "0", false, changes)).into_iter().collect();
+    said.map(|said| said.join("; "))
+}
+
+/// Whether a variable may have this value now. Nothing changes.
+///
+/// # Errors
+/// Why not.
+fn allowed(shim: &'static Shim, setting: &Setting, value: Option<&Value>, force: bool) -> Result<(), String> {
+    let on = !matches!(value, Some(Value::Bool(false) | Value::Number(0)));
+    match setting.name {
+        "GPUMEM_POOL" if on => books_are_open(),
+        "GPUMEM_GRAPH_CACHE" if on => books_are_open().and_then(|()| graph_cache_was_on(shim)),
+        "GPUMEM_GRAPH_CACHE" => Ok(()),
+        "GPUMEM_GRAPH_CACHE_BYTES" | "GPUMEM_GRAPH_IDLE" | "GPUMEM_GRAPH_FOLD" => graph_cache_was_on(shim),
+        "GPUMEM_POOL_MAX" | "GPUMEM_POOL_DECAY" | "GPUMEM_FREE" if !shim.settings.pool => Err(NO_POOL.into()),
+        "GPUMEM_POOL_MAX" | "GPUMEM_POOL_DECAY" if pool::all().next().is_some() && nothing_is_kept() => {
+            Err(NO_POOL.into())
+        }
+        "GPUMEM_LIMIT" => match value {
+            Some(&Value::Number(limit)) if !force => has_room(shim, limit),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// # Errors
+/// Where the graph cache was off when the process started, and stays so.
+fn graph_cache_was_on(shim: &Shim) -> Result<(), String> {
+    match shim.settings.graph_cache {
+        0 => Err("GPUMEM_GRAPH_CACHE was 0 when the process started: the graph cache stays off".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether what is live fits under a limit.
+///
+/// # Errors
+/// Says what is live where it does not.
+fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
+    pool::all().for_each(|pool| pool.tell_all(shim));
+    for vendor in [Vendor::Cuda, Vendor::Hip] {
+        for device in shim.devices(vendor) {
+            let live = shim.live_on(vendor, device);
+            if live > limit {
+                let (live, limit) = (units::bytes(live), units::bytes(limit));
+                return Err(format!(
+                    "{live} are live on device {device}, more than a limit of {limit} allows: every later request would \
+                     fail as out of memory until enough is freed; --force sets it all the same"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts a new value in force. `None`: it is unset from now on.
+///
+/// # Errors
+/// Why it cannot be.
+fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
+    // Whoever comes to be from here on finds the new value; whoever is there already is told.
+    let now = shim.in_force.put(setting, value);
+    match setting.name {
+        "GPUMEM_POOL" => match now.pool {
+            true => pool::step_back_in(shim).inspect_err(|_| {
+                shim.in_force.put(setting, Some(Value::Bool(false)));
+            }),
+            false => Ok(pool::step_aside(shim)),
+        },
+        "GPUMEM_GRAPH_CACHE" if now.graph_cache == 0 => Ok(graphs::step_aside().to_owned()),
+        "GPUMEM_GRAPH_CACHE" => {
+            graph_bounds(&now);
+            graphs::step_back_in();
+            Ok(String::new())
+        }
+        "GPUMEM_GRAPH_CACHE_BYTES" | "GPUMEM_GRAPH_IDLE" | "GPUMEM_GRAPH_FOLD" => {
+            graph_bounds(&now);
+            Ok(String::new())
+        }
+        "GPUMEM_STRANDED" => {
+            shim.stranded.set_mode(now.stranded);
+            Ok(String::new())
+        }
+        "GPUMEM_STRANDED_RETRIES" => {
+            shim.stranded.set_retries(now.stranded_retries);
+            Ok(String::new())
+        }
+        "GPUMEM_STACKS" | "GPUMEM_STACK_EVERY" => {
+            shim.set_stacks(now.stacks, now.stack_every);
+            Ok(String::new())
+        }
+        "GPUMEM_TAG" => {
+            shim.set_default_tag(now.tag.as_deref());
+            Ok(String::new())
+        }
+        // What the shim itself asks each time.
+        "GPUMEM_LOG" | "GPUMEM_SUMMARY" | "GPUMEM_OOM_REPORT" => Ok(String::new()),
+        _ => {
+            for pool in pool::all() {
+                pool.goes_by(&now);
+                // What threads kept to themselves counts against a limit.
+                pool.tell_all(shim);
+            }
+            Ok(String::new())
+        }
+    }
+}
+
+/// Whether anything may be opened again: where recording has ended, for want of memory or by a fault of ours, pool and
+/// graph cache stay closed with the books.
+///
+/// # Errors
+/// That they do.
+fn books_are_open() -> Result<(), String> {
+    let ended = "recording has ended in this process: the pool and the graph cache stay off until its end";
+    gate::shim().map(|_| ()).ok_or_else(|| ended.to_owned())
+}
+
+/// Whether no pool keeps anything; one that is off may be there for the limit.
+pub fn nothing_is_kept() -> bool {
+    pool::all().all(pool::Pool::is_closed)
+}
+
+/// The graph caches go by these bounds from now on.
+fn graph_bounds(now: &Settings) {
+    graphs::caches().for_each(|cache| cache.goes_by(now));
+    // An idle process launches nothing that would go by it.
+    graphs::tick();
+}

@@ -1,0 +1,72 @@
+//! What the variables say now: what the process was started with, and what `gpumem set` made of it.
+//!
+//! [`crate::shim::Shim::settings`] stays as it was at the start. What is read often, or where no lock may be taken, is
+//! an atomic here or beside its user.
+
+use gpumem_wire::settings::{Log, Setting, Settings, Value};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Mutex, PoisonError};
+
+/// The variables of one process.
+pub struct InForce {
+    now: Mutex<Settings>,
+    /// `GPUMEM_LIMIT`; 0: none.
+    limit: AtomicU64,
+    quiet: AtomicBool,
+    summary: AtomicBool,
+    oom_report: AtomicBool,
+}
+
+impl InForce {
+    pub fn new(settings: &Settings) -> Self {
+        let new = Self {
+            now: Mutex::new(settings.clone()),
+            limit: AtomicU64::new(0),
+            quiet: AtomicBool::new(false),
+            summary: AtomicBool::new(false),
+            oom_report: AtomicBool::new(false),
+        };
+        new.follow(settings);
+        new
+    }
+
+    /// A variable has another value from now on; `None`: it is unset. All of them as they are then.
+    pub fn put(&self, setting: &Setting, value: Option<Value>) -> Settings {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.put(setting, value);
+        self.follow(&now);
+        now.clone()
+    }
+
+    fn follow(&self, settings: &Settings) {
+        self.limit.store(settings.limit.unwrap_or(0), Relaxed);
+        self.quiet.store(settings.log == Log::Quiet, Relaxed);
+        self.summary.store(settings.summary, Relaxed);
+        self.oom_report.store(settings.oom_report, Relaxed);
+    }
+
+    /// All of them as they are now.
+    pub fn all(&self) -> Settings {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Bytes of each device that the process may take; 0: as many as there are.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Whether nothing is written to stderr.
+    pub fn quiet(&self) -> bool {
+        self.quiet.load(Relaxed)
+    }
+
+    /// Whether totals are written to stderr at the end.
+    pub fn summary(&self) -> bool {
+        self.summary.load(Relaxed)
+    }
+
+    /// Whether it is said on stderr who holds what when memory runs out.
+    pub fn oom_report(&self) -> bool {
+        self.oom_report.load(Relaxed)
+    }
+}
