@@ -1,9 +1,7 @@
 //! One call of the program: whose API, and where it came from.
 
-use crate::gate;
 use crate::process::regs::Regs;
 use crate::process::threads;
-use crate::shim::Shim;
 use gpumem_wire::kinds::Vendor;
 
 /// A call that came in at a door.
@@ -24,14 +22,6 @@ impl Call {
     pub fn site(&self) -> Regs {
         let outer = threads::local(|local| local.caller.get());
         outer.filter(|outer| encloses(outer, &self.regs)).unwrap_or(self.regs)
-    }
-
-    /// Keeps books of something that does not start the shim, as [`crate::start::record`] does: failures, frees,
-    /// attributes.
-    #[inline]
-    pub fn note<R>(&self, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
-        threads::local(|local| local.recorded());
-        gate::record_if_started(f)
     }
 }
 

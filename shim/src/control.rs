@@ -13,8 +13,10 @@ use crate::pool;
 use crate::process::clock;
 use crate::process::spawn::spawn;
 use crate::process::threads;
+use crate::records;
 use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
+use crate::stranded;
 use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
@@ -151,7 +153,7 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
     if !press {
         return Ok(given);
     }
-    match shim.press_now() {
+    match stranded::press_now(shim) {
         Ok(pressed) => Ok(format!("{given}; {pressed}")),
         Err(why) => Err(format!("{given}, and nothing is pressed: {why}")),
     }
@@ -186,7 +188,7 @@ fn sample(shim: &'static Shim) {
         execs_live,
         graph_host_bytes: per_graph * (graphs_live * GRAPH_HOST_PER_NODE + execs_live * EXEC_HOST_PER_NODE),
         rss: rss(),
-        device_used: shim.device_used(),
+        device_used: records::contexts::device_used(shim),
         device_idle: idle(shim),
         ..Default::default()
     };

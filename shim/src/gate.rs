@@ -2,7 +2,6 @@
 //!
 //! What a child of a fork must not have from its parent is on the page that a fork wipes ([`crate::process::wiped`]).
 
-use crate::above::Above;
 use crate::process::cancel::Uncancelled;
 use crate::process::errno::KeepErrno;
 use crate::process::heap;
@@ -10,7 +9,7 @@ use crate::process::stack;
 use crate::process::threads;
 pub use crate::process::wiped::disabled;
 use crate::process::wiped::{self, Place, Word};
-use crate::shim::{self, Shim};
+use crate::shim::{self, Above, Shim};
 use gpumem_wire::layout::Door;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::*;
@@ -52,6 +51,14 @@ pub fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) 
 #[inline]
 pub fn record_if_started<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     guarded(shim()?, f)
+}
+
+/// Keeps books of something that does not start the shim, as [`crate::start::record`] does: failures, frees,
+/// attributes.
+#[inline]
+pub fn note<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
+    threads::local(|local| local.recorded());
+    record_if_started(f)
 }
 
 #[inline]

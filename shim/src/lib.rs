@@ -10,7 +10,6 @@
 //! The exported names are those of the rows in `gpumem-abi`, `dlsym`, `dlvsym`, `dlclose`, and the
 //! four functions of `gpumem.h`.
 
-mod above;
 pub mod call;
 pub mod control;
 pub mod doors;
@@ -24,6 +23,7 @@ pub mod pool;
 pub mod process;
 pub mod progress;
 mod reclaim;
+mod records;
 pub mod registry;
 pub mod shim;
 pub mod stacks;

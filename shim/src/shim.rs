@@ -1,22 +1,27 @@
 //! The shim of one process: settings, ledger, registry. Made at the first GPU call that succeeds.
 
-use crate::above::Above;
+mod above;
+
+pub use above::Above;
+
 use crate::in_force::InForce;
 use crate::ledger::table::{NO_SLOT, Table};
 use crate::ledger::{Launches, Ledger};
 use crate::newer::Newer;
-use crate::process::cancel::Uncancelled;
+use crate::process::regs::Regs;
+use crate::process::stderr::say;
 use crate::process::{clock, elf, threads};
 use crate::registry::Registry;
-use crate::registry::reported::Tag;
-use crate::stranded::Stranded;
+use crate::registry::sites::{Made, Sites};
+use crate::registry::tag::Tag;
+use crate::stranded::state::Stranded;
 use crate::trace;
 use crate::trust::Trust;
-use gpumem_wire::kinds::{EventKind, Interception, Mode, Severity, State};
-use gpumem_wire::layout::{EventSlot, Sealed, StrRef};
+use gpumem_wire::kinds::{AllocKind, EventKind, Interception, Mode, Severity, State};
+use gpumem_wire::layout::{EventSlot, Sealed, StackRef, StrRef};
 use gpumem_wire::place::SOCKET_SUFFIX;
 use gpumem_wire::settings::{self, Complaint, Log, Settings, Value};
-use std::ffi::CStr;
+use gpumem_wire::trace::Action;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
@@ -139,7 +144,7 @@ impl Shim {
             }
         }
         header.mode().store_relaxed(Mode::Active as u32);
-        self.decide();
+        self.trust.decide(&self.settings, &self.ledger);
         // Unless the initialisation came through a door, calls may have gone past us.
         self.set_interception(
             Interception::Partial,
@@ -152,12 +157,14 @@ impl Shim {
         let Some(path) = &self.settings.record else { return };
         match trace::start(path) {
             Ok(trace) => self.message(Severity::Info, &format!("allocation trace: {}", trace.path().display())),
-            Err(why) => {
-                self.message(Severity::Warning, &why);
-                if !self.in_force.quiet() {
-                    say(&why);
-                }
-            }
+            Err(why) => self.complain(&why),
+        }
+    }
+
+    /// Appends to the allocation trace, if one is going on.
+    pub fn trace(&self, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u64, stack: StackRef) {
+        if let Some(end) = trace::note(action, kind, addr, bytes, stream, self.tid(), stack) {
+            self.complain(&end);
         }
     }
 
@@ -166,6 +173,28 @@ impl Shim {
         self.ask_driver();
         if !self.unseen.load(Relaxed) {
             self.set_interception(Interception::Complete, "");
+        }
+    }
+
+    /// Asks the CUDA driver for its version, unless that is known, and decides by it what the shim may do.
+    pub fn ask_driver(&self) {
+        self.trust.ask_driver(&self.settings, &self.ledger).iter().for_each(|line| self.complain(line));
+    }
+
+    /// One line for people, here and in the ledger.
+    fn complain(&self, line: &str) {
+        self.message(Severity::Warning, line);
+        if !self.in_force.quiet() {
+            say(&line);
+        }
+    }
+
+    /// Something of the driver was met that this release does not know: a noun, as "nodes of kind 30".
+    #[cold]
+    pub fn met(&self, what: &str) {
+        if let Some(all) = self.newer.add(what) {
+            self.ledger.header().unknown().store(self.ledger.texts.intern(all.as_bytes()), Relaxed);
+            self.message(Severity::Info, &format!("newer than this gpumem: {what}"));
         }
     }
 
@@ -206,6 +235,30 @@ impl Shim {
     #[inline(always)]
     pub fn tag_of(&self, local: &threads::Local) -> StrRef {
         if local.has_tag() { self.tag() } else { self.default_tag.load(Relaxed) }
+    }
+
+    /// Whether an allocation of so many bytes is recorded with its stack.
+    #[inline(always)]
+    pub fn takes_stack(&self, bytes: u64) -> bool {
+        self.registry.sites.takes_stack(bytes)
+    }
+
+    /// The stack of a call, 0 if none is to be taken or there is no room for it.
+    #[inline]
+    pub fn site(&self, regs: Regs, made: Made) -> StackRef {
+        self.registry.sites.site(&self.ledger, regs, made)
+    }
+
+    /// The stack of an allocation where that is this thread's last one, and what it led to is counted. `None`: the
+    /// stack is to be taken. Calls nothing.
+    #[inline(always)]
+    pub fn known_site(&self, local: &threads::Local, regs: Regs, bytes: u64) -> Option<StackRef> {
+        self.registry.sites.known_site(&self.ledger, local, regs, bytes)
+    }
+
+    /// Adds to a stack's totals what it led to.
+    pub fn led_to(&self, stack: StackRef, made: Made) {
+        Sites::led_to(&self.ledger, stack, made);
     }
 
     /// Adds to a counter.
@@ -329,41 +382,4 @@ impl StoreRelaxed for std::sync::atomic::AtomicU32 {
     fn store_relaxed(&self, value: u32) {
         self.store(value, Relaxed);
     }
-}
-
-/// One line on stderr, in one write. If nobody reads there, nothing happens: a SIGPIPE would be ours
-/// and kill a program that never writes to stderr itself.
-pub fn say(line: &dyn std::fmt::Display) {
-    let line = format!("gpumem: {line}\n");
-    let _uncancelled = Uncancelled::new();
-    // SAFETY: all pointers are to locals. The mask is this thread's and is put back. A SIGPIPE is
-    // taken only if none was pending before, so it is the one that this write raised.
-    unsafe {
-        // Nor is a full pipe waited for, or a line put into a file that has stderr's number by now.
-        let mut poll = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-        if !crate::process::load::stderr_is_the_same() || libc::poll(&mut poll, 1, 0) != 1 {
-            return;
-        }
-        let (mut pipe, mut before, mut pending) = (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed());
-        libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        libc::sigpending(&mut pending);
-        let masked = libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before) == 0;
-        let wrote = libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
-        if wrote < 0 && libc::sigismember(&pending, libc::SIGPIPE) == 0 {
-            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now);
-        }
-        if masked {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        }
-    }
-}
-
-/// The program's name for messages, as the kernel has it.
-pub fn thread_name() -> Vec<u8> {
-    let mut name = [0_u8; 17];
-    // SAFETY: PR_GET_NAME writes at most 16 bytes, the last of them NUL, and `name` has 17.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    CStr::from_bytes_until_nul(&name).map_or(Vec::new(), |name| name.to_bytes().to_vec())
 }

@@ -1,9 +1,9 @@
 //! How the shim starts: with the first call of the program that makes or initialises something. It is told then of the
 //! rooms that stand above its records ([`Above`]).
 
-use crate::above::Above;
 use crate::call::Call;
 use crate::process::threads;
+use crate::shim::Above;
 use crate::shim::Shim;
 use crate::{control, gate, graphs, reclaim};
 use gpumem_wire::kinds::{AllocKind, Vendor};

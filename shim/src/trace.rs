@@ -8,14 +8,12 @@
 //!
 //! Off, it costs one load where an allocation is recorded.
 
-use crate::gate;
 use crate::ledger::file::this_process;
 use crate::ledger::storage::{self, lengthen};
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
 use crate::process::wiped::{Place, Word};
-use crate::shim::{Shim, say};
-use gpumem_wire::kinds::{AllocKind, Severity};
+use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::trace::{Action, HEADER_BYTES, Header, MAGIC, RECORD_BYTES, Record, VERSION};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -47,15 +45,22 @@ pub fn on() -> bool {
     ON.load(Relaxed)
 }
 
-/// Appends a record if a trace is going on. Ask [`on`] before: what goes in here may cost something.
+/// Appends a record if a trace is going on. Ask [`on`] before: what goes in here may cost something. A line for people,
+/// once, if the trace ends with this.
 ///
 /// A free is to be noted before the real one, so that no allocation of the same address comes first.
 #[inline]
-pub fn note(action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u64, tid: u32, stack: u32) {
-    if let Some(trace) = TRACE.get() {
-        let time_ns = clock::precise_ns();
-        trace.append(Record { time_ns, addr, bytes, stream, tid, stack, action, kind });
-    }
+pub fn note(
+    action: Action,
+    kind: AllocKind,
+    addr: u64,
+    bytes: u64,
+    stream: u64,
+    tid: u32,
+    stack: u32,
+) -> Option<String> {
+    let time_ns = clock::precise_ns();
+    TRACE.get()?.append(Record { time_ns, addr, bytes, stream, tid, stack, action, kind })
 }
 
 /// A trace being written. Never freed.
@@ -148,9 +153,9 @@ impl Trace {
     }
 
     #[inline]
-    fn append(&self, record: Record) {
+    fn append(&self, record: Record) -> Option<String> {
         if self.stopped.load(Relaxed) {
-            return;
+            return None;
         }
         let index = self.next.fetch_add(1, Relaxed);
         let Some(piece) = self.pieces.get((index / PER_PIECE) as usize) else { return self.stop(libc::EFBIG) };
@@ -174,6 +179,7 @@ impl Trace {
             // leads to it again. So no one uses the mapping any more.
             unsafe { libc::munmap(at.cast(), PIECE as usize) };
         }
+        None
     }
 
     /// Takes storage for a piece and maps it.
@@ -197,32 +203,22 @@ impl Trace {
         Ok(at)
     }
 
-    /// Ends the trace for want of room.
+    /// Ends the trace for want of room; what people are to be told, if it did not end before.
     #[cold]
-    fn stop(&self, errno: i32) {
+    fn stop(&self, errno: i32) -> Option<String> {
         if self.stopped.swap(true, AcqRel) {
-            return;
+            return None;
         }
         if let Some(fd) = self.file.get() {
             let at = std::mem::offset_of!(Header, stopped) as i64;
-            let errno = u64::from(errno as u32);
+            let said = u64::from(errno as u32);
             let _uncancelled = crate::process::cancel::Uncancelled::new();
-            // SAFETY: pwrite reads one u64, which `errno` is. `get` has checked that the descriptor
+            // SAFETY: pwrite reads one u64, which `said` is. `get` has checked that the descriptor
             // still is ours.
-            unsafe { libc::pwrite(fd, (&raw const errno).cast(), size_of::<u64>(), at) };
+            unsafe { libc::pwrite(fd, (&raw const said).cast(), size_of::<u64>(), at) };
         }
-        if let Some(shim) = gate::shim() {
-            self.say_stopped(shim, errno);
-        }
-    }
-
-    fn say_stopped(&self, shim: &Shim, errno: i32) {
         let error = io::Error::from_raw_os_error(errno);
-        let line = format!("{}: the allocation trace ends here: {error}; the program runs on", self.path.display());
-        shim.message(Severity::Warning, &line);
-        if !shim.in_force.quiet() {
-            say(&line);
-        }
+        Some(format!("{}: the allocation trace ends here: {error}; the program runs on", self.path.display()))
     }
 }
 
@@ -265,7 +261,7 @@ mod tests {
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let trace = &trace;
-                scope.spawn(move || (0..EACH).for_each(|n| trace.append(record(thread * EACH + n))));
+                scope.spawn(move || (0..EACH).for_each(|n| assert!(trace.append(record(thread * EACH + n)).is_none())));
             }
         });
         let read = read(&File::open(&path).unwrap()).unwrap();
@@ -295,10 +291,10 @@ mod tests {
     fn a_trace_that_cannot_grow_stops_and_says_so() {
         let path = scratch("stops");
         let trace = Trace::create(&path).unwrap();
-        trace.append(record(1));
+        assert_eq!(trace.append(record(1)), None);
         trace.next.store(PIECES as u64 * PER_PIECE, Relaxed);
-        trace.append(record(2));
-        trace.append(record(3));
+        assert!(trace.append(record(2)).is_some_and(|line| line.contains("the allocation trace ends here")));
+        assert_eq!(trace.append(record(3)), None, "it is said once");
         let read = read(&File::open(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!((read.records.len(), read.header.stopped), (1, libc::EFBIG as u64));

@@ -12,11 +12,11 @@
 //! The shim tries nothing out. It reads the verdict once, at the process's first GPU call; never in a program with more
 //! rights than its user, whose environment names a place for verdicts ([`crate::gate::disabled`]).
 
+use crate::ledger::Ledger;
 use crate::process::elf;
-use crate::shim::{Shim, say};
 use crate::vendor;
-use gpumem_wire::kinds::{Mode, Severity, Vendor};
-use gpumem_wire::settings::RecordOnly;
+use gpumem_wire::kinds::{Mode, Vendor};
+use gpumem_wire::settings::{RecordOnly, Settings};
 use gpumem_wire::verdict::{self, Found, Subject};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -57,51 +57,52 @@ fn words(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-impl Shim {
+impl Trust {
     /// Decides by what is known without a driver.
-    pub(crate) fn decide(&self) {
-        match self.settings.record_only {
+    pub fn decide(&self, settings: &Settings, ledger: &Ledger) {
+        match settings.record_only {
             RecordOnly::Always => {
-                self.only_record("GPUMEM_RECORD_ONLY=1");
-                self.decided_by("GPUMEM_RECORD_ONLY=1");
+                only_record(ledger, "GPUMEM_RECORD_ONLY=1");
+                decided_by(ledger, "GPUMEM_RECORD_ONLY=1");
             }
-            RecordOnly::Never => self.decided_by("GPUMEM_RECORD_ONLY=0"),
+            RecordOnly::Never => decided_by(ledger, "GPUMEM_RECORD_ONLY=0"),
             RecordOnly::Auto => {
                 if let Some(tool) = tool() {
-                    self.only_record(&tool);
-                    self.decided_by(&format!("a tool: {tool}"));
+                    only_record(ledger, &tool);
+                    decided_by(ledger, &format!("a tool: {tool}"));
                 }
             }
         }
     }
 
     /// Asks the CUDA driver for its version, unless that is known or no driver is there, and decides by it what is not
-    /// decided.
-    pub fn ask_driver(&self) {
-        if self.trust.driver.load(Relaxed) != 0 {
-            return;
+    /// decided. What people are to be told, a line each.
+    pub fn ask_driver(&self, settings: &Settings, ledger: &Ledger) -> Vec<String> {
+        if self.driver.load(Relaxed) != 0 {
+            return Vec::new();
         }
-        let Some(version) = vendor::of(Vendor::Cuda).version() else { return };
-        self.trust.driver.store(version, Relaxed);
-        let header = self.ledger.header();
+        let Some(version) = vendor::of(Vendor::Cuda).version() else { return Vec::new() };
+        self.driver.store(version, Relaxed);
+        let header = ledger.header();
         header.driver_version().store(version, Relaxed);
-        if self.settings.record_only == RecordOnly::Auto && header.mode().load(Relaxed) == Mode::Active as u32 {
-            self.decide_on(version);
+        if settings.record_only == RecordOnly::Auto && header.mode().load(Relaxed) == Mode::Active as u32 {
+            return self.decide_on(ledger, version);
         }
+        Vec::new()
     }
 
-    fn decide_on(&self, version: u32) {
+    fn decide_on(&self, ledger: &Ledger, version: u32) -> Vec<String> {
         if let Some(lie) = lie(version) {
-            self.only_record(&lie);
-            self.decided_by(&lie);
-            return self.complain(&format!("{lie}: gpumem only records"));
+            only_record(ledger, &lie);
+            decided_by(ledger, &lie);
+            return vec![format!("{lie}: gpumem only records")];
         }
-        let verdicts = self.verdicts(version);
+        let verdicts = Verdicts::of(version);
         let known = !gpumem_abi::is_new_major(version);
         let driver = format!("driver {}", words(version));
         let decided = match verdicts.deciding() {
             Some(one) if if known { one.turns_off() } else { verdicts.of_all } => {
-                self.follow(&verdicts, &format!("the verdict {}", one.path.display()))
+                self.follow(ledger, &verdicts, &format!("the verdict {}", one.path.display()))
             }
             _ if known => {
                 let newest = words(gpumem_abi::NEWEST);
@@ -109,18 +110,60 @@ impl Shim {
             }
             _ => {
                 let why = format!("{driver} is of a major version that was never tested");
-                self.only_record(&why);
+                only_record(ledger, &why);
                 format!("{why}: gpumem selftest --rules, run once on this machine, tries it")
             }
         };
         let lines: Vec<&str> = [&decided].into_iter().chain(&verdicts.refused).map(String::as_str).collect();
-        self.decided_by(&lines.join("\n"));
+        decided_by(ledger, &lines.join("\n"));
+        verdicts.refused
     }
 
+    /// Does what verdicts say; what that is, in words behind `whose`.
+    fn follow(&self, ledger: &Ledger, verdicts: &Verdicts, whose: &str) -> String {
+        let off = |on: fn(&Found) -> bool| !verdicts.found.iter().all(on);
+        let (pool, graph_cache) = (off(|found| found.verdict.pool), off(|found| found.verdict.graph_cache));
+        self.no_pool.store(pool, Relaxed);
+        self.no_graph_cache.store(graph_cache, Relaxed);
+        if pool && graph_cache {
+            only_record(ledger, whose);
+        }
+        let what = match (pool, graph_cache) {
+            (true, true) => "gpumem only records",
+            (true, false) => "the pool is off",
+            (false, true) => "the graph cache is off",
+            (false, false) => "everything is on",
+        };
+        format!("{whose}: {what}")
+    }
+}
+
+/// Notes by what it was decided.
+fn decided_by(ledger: &Ledger, what: &str) {
+    ledger.header().decided().store(ledger.texts.intern(what.as_bytes()), Relaxed);
+}
+
+/// From now on the shim only records.
+fn only_record(ledger: &Ledger, why: &str) {
+    let header = ledger.header();
+    header.mode_reason().store(ledger.texts.intern(why.as_bytes()), Relaxed);
+    header.mode().store(Mode::RecordOnly as u32, Relaxed);
+}
+
+/// The verdicts on the devices of the process.
+struct Verdicts {
+    found: Vec<Found>,
+    /// A line for each that is there and is none.
+    refused: Vec<String>,
+    /// Whether there is one for each kind of GPU.
+    of_all: bool,
+}
+
+impl Verdicts {
     /// What the selftest found of this driver on the devices of this process.
-    fn verdicts(&self, driver: u32) -> Verdicts {
+    fn of(driver: u32) -> Self {
         let places = verdict::places();
-        let mut all = Verdicts { found: Vec::new(), refused: Vec::new(), of_all: false };
+        let mut all = Self { found: Vec::new(), refused: Vec::new(), of_all: false };
         if !places.iter().any(|place| Path::exists(place)) {
             return all;
         }
@@ -137,7 +180,6 @@ impl Shim {
         all.of_all = !subjects.is_empty();
         for subject in &subjects {
             let (found, refused) = verdict::find(&places, subject, uid);
-            refused.iter().for_each(|line| self.complain(line));
             all.of_all &= found.is_some();
             all.found.extend(found);
             all.refused.extend(refused);
@@ -145,54 +187,6 @@ impl Shim {
         all
     }
 
-    /// Does what verdicts say; what that is, in words behind `whose`.
-    fn follow(&self, verdicts: &Verdicts, whose: &str) -> String {
-        let off = |on: fn(&Found) -> bool| !verdicts.found.iter().all(on);
-        let (pool, graph_cache) = (off(|found| found.verdict.pool), off(|found| found.verdict.graph_cache));
-        self.trust.no_pool.store(pool, Relaxed);
-        self.trust.no_graph_cache.store(graph_cache, Relaxed);
-        if pool && graph_cache {
-            self.only_record(whose);
-        }
-        let what = match (pool, graph_cache) {
-            (true, true) => "gpumem only records",
-            (true, false) => "the pool is off",
-            (false, true) => "the graph cache is off",
-            (false, false) => "everything is on",
-        };
-        format!("{whose}: {what}")
-    }
-
-    fn decided_by(&self, what: &str) {
-        self.ledger.header().decided().store(self.ledger.texts.intern(what.as_bytes()), Relaxed);
-    }
-
-    /// From now on the shim only records.
-    fn only_record(&self, why: &str) {
-        let header = self.ledger.header();
-        header.mode_reason().store(self.ledger.texts.intern(why.as_bytes()), Relaxed);
-        header.mode().store(Mode::RecordOnly as u32, Relaxed);
-    }
-
-    /// One line for people, here and in the ledger.
-    fn complain(&self, line: &str) {
-        self.message(Severity::Warning, line);
-        if !self.in_force.quiet() {
-            say(&line);
-        }
-    }
-}
-
-/// The verdicts on the devices of the process.
-struct Verdicts {
-    found: Vec<Found>,
-    /// A line for each that is there and is none.
-    refused: Vec<String>,
-    /// Whether there is one for each kind of GPU.
-    of_all: bool,
-}
-
-impl Verdicts {
     /// The one to name: the first that turns something off, else the first.
     fn deciding(&self) -> Option<&Found> {
         self.found.iter().find(|found| found.turns_off()).or(self.found.first())

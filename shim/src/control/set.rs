@@ -3,6 +3,7 @@
 use crate::gate;
 use crate::graphs;
 use crate::pool;
+use crate::records;
 use crate::shim::Shim;
 use gpumem_wire::kinds::{Severity, Vendor};
 use gpumem_wire::settings::{self, Setting, Settings, Value};
@@ -82,8 +83,8 @@ fn graph_cache_was_on(shim: &Shim) -> Result<(), String> {
 fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
     pool::all().for_each(|pool| pool.tell_all(shim));
     for vendor in [Vendor::Cuda, Vendor::Hip] {
-        for device in shim.devices(vendor) {
-            let live = shim.live_on(vendor, device);
+        for device in records::contexts::devices(shim, vendor) {
+            let live = records::pooled::live_on(shim, vendor, device);
             if live > limit {
                 let (live, limit) = (units::bytes(live), units::bytes(limit));
                 return Err(format!(
@@ -129,7 +130,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
             Ok(String::new())
         }
         "GPUMEM_STACKS" | "GPUMEM_STACK_EVERY" => {
-            shim.set_stacks(now.stacks, now.stack_every);
+            shim.registry.sites.set(&shim.ledger, now.stacks, now.stack_every);
             Ok(String::new())
         }
         "GPUMEM_TAG" => {

@@ -10,6 +10,7 @@ use super::needed::Need;
 use super::real::{LOST, Lease};
 use crate::gate;
 use crate::process::lock::lock;
+use crate::records;
 use crate::vendor::graphs::{Read, Setter};
 use crate::vendor::records::Source;
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, OUT_OF_MEMORY, SUCCESS, Status};
@@ -166,7 +167,7 @@ impl Cache {
         body.source = Some(recipe.source.clone());
         body.changes.clear();
         let (slot, number) = (handle.slot.load(Relaxed), now.number());
-        gate::record_if_started(|shim| shim.class_is(slot, number));
+        gate::record_if_started(|shim| records::handles::class_is(shim, slot, number));
         body.class = Some(now);
         true
     }
@@ -175,7 +176,7 @@ impl Cache {
     fn source_changed(&self, handle: &Handle, body: &Body) {
         if !body.owned {
             let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(body));
-            gate::record_if_started(|shim| shim.source_is(slot, bytes));
+            gate::record_if_started(|shim| records::handles::source_is(shim, slot, bytes));
         }
     }
 
@@ -194,7 +195,7 @@ impl Cache {
     pub(super) fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
         if handle.resident().is_none() {
             let slot = handle.slot.load(Relaxed);
-            gate::record_if_started(|shim| shim.exec_resident(slot));
+            gate::record_if_started(|shim| records::handles::resident(shim, slot));
         }
         lease.give_to(index, handle);
     }
@@ -212,8 +213,8 @@ impl Cache {
             let (slot, bytes, context) = (handle.slot.load(Relaxed), real.take_bytes(), real.context.load(Relaxed));
             self.release(bytes);
             gate::record_if_started(|shim| {
-                shim.real_ended(self.vendor, context, bytes, false);
-                shim.handle_pinned(slot, why);
+                records::handles::real_ended(shim, self.vendor, context, bytes, false);
+                records::handles::pinned(shim, slot, why);
             });
         }
     }
@@ -376,7 +377,7 @@ impl Cache {
     fn is_graph_alive(&self, body: &Body) -> bool {
         let (graph, serial) = body.graph;
         let Some(serial) = serial else { return true };
-        gate::record_if_started(|shim| shim.graph_serial(graph)).is_none_or(|now| now == Some(serial))
+        gate::record_if_started(|shim| records::graphs::serial(shim, graph)).is_none_or(|now| now == Some(serial))
     }
 
     /// Index of one of the program's nodes among those of the graph that the handle came from.

@@ -10,6 +10,7 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::device::Visit;
 use crate::progress::{activity, device};
+use crate::records;
 use crate::vendor;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
@@ -154,7 +155,7 @@ impl Cache {
         let handle = owner.checked_sub(1).and_then(|index| self.execs.get(index));
         if let Some(handle) = handle {
             let slot = handle.slot.load(Relaxed);
-            gate::record_if_started(|shim| shim.exec_left(slot));
+            gate::record_if_started(|shim| records::handles::left(shim, slot));
             if let Some(event) = lease.body().event.take_if(|_| pending) {
                 self.has_to_wait(handle, Pending { event, lane });
             }
@@ -319,8 +320,8 @@ impl Cache {
     fn contexts_here(&self) -> Option<Vec<u64>> {
         let context = vendor::of(self.vendor).current_context()?;
         let shim = gate::shim()?;
-        let record = shim.known_context(self.vendor, context)?;
-        Some(shim.other_contexts(record).into_iter().chain([context]).collect())
+        let record = records::contexts::known(shim, self.vendor, context)?;
+        Some(records::contexts::others(shim, record).into_iter().chain([context]).collect())
     }
 
     /// No exec of its own, and no room for one; how many found that.
@@ -358,7 +359,7 @@ impl Cache {
         };
         let most = self.bounds.count.load(Relaxed);
         let by_count = most != 0 && count >= most;
-        gate::record_if_started(|shim| shim.cache_thrashes(by_count, count, bytes));
+        gate::record_if_started(|shim| records::handles::thrashes(shim, by_count, count, bytes));
     }
 }
 

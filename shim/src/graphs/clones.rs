@@ -8,6 +8,7 @@ use super::handle::Body;
 use super::real::{Lane, Lease, NOWHERE};
 use crate::gate;
 use crate::process::clock;
+use crate::records;
 use crate::vendor::graphs::Read;
 use crate::vendor::records::Packed;
 use gpumem_abi::types::{Graph, SUCCESS, Status};
@@ -42,12 +43,12 @@ impl Cache {
             self.discard(lease);
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
             let lease = self.make_over(class, work)?;
-            gate::record_if_started(|shim| shim.exec_made_for(slot));
+            gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
             return Ok(lease);
         }
         lease.body().holds = Arc::downgrade(&clone);
         let (took, nodes) = (clock::precise_ns() - start, class.shape.nodes() as u64);
-        gate::record_if_started(|shim| shim.retargeted(slot, took, nodes, found == Found::Parked));
+        gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, nodes, found == Found::Parked));
         Ok(lease)
     }
 

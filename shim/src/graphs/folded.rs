@@ -8,6 +8,7 @@ use super::nodes::KnownNodes;
 use crate::gate;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
+use crate::records;
 use crate::vendor::records::Records;
 use gpumem_abi::types::{Graph, GraphNode, Status};
 use gpumem_wire::kinds::Vendor;
@@ -179,7 +180,7 @@ impl Cache {
         body.real = Some(built as usize);
         body.nodes = Some(self.with_work(|work| KnownNodes::new(&nodes, &mut work.scratch)));
         lock(&self.real_graphs).handles.insert(built as usize, index);
-        gate::record_if_started(|shim| shim.graph_unfolded(graph));
+        gate::record_if_started(|shim| records::handles::graph_unfolded(shim, graph));
         Some(built)
     }
 
@@ -223,7 +224,7 @@ impl Cache {
         drop(body);
         lock(&self.real_graphs).handles.remove(&real);
         let bytes = recipe.source.bytes();
-        gate::record_if_started(|shim| shim.graph_folded(graph, bytes));
+        gate::record_if_started(|shim| records::handles::graph_folded(shim, graph, bytes));
         Some(real as Graph)
     }
 

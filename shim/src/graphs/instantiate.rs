@@ -9,11 +9,11 @@ use super::nodes::KnownNodes;
 use super::real::LOST;
 use crate::gate;
 use crate::ledger::table::NO_SLOT;
-use crate::newer;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
-use crate::registry::cached::MadeHandle;
+use crate::records;
+use crate::records::handles::MadeHandle;
 use crate::vendor::graphs::{Read, Reading};
 use crate::vendor::records::{Packed, Records, Source};
 use gpumem_abi::types::{Graph, SUCCESS, Status};
@@ -58,7 +58,7 @@ impl Cache {
             return Err(Pinned::DeviceLaunch);
         }
         if flags & !KNOWN_FLAGS != 0 {
-            newer::met(&format!("instantiate flags {:#x}", flags & !KNOWN_FLAGS));
+            gate::record_if_started(|shim| shim.met(&format!("instantiate flags {:#x}", flags & !KNOWN_FLAGS)));
             return Err(Pinned::UnknownFlag);
         }
         if !self.usable() {
@@ -160,7 +160,7 @@ impl Cache {
         work.read = Weak::new();
         let read = self.calls.read(real, &mut work.reading);
         if !work.reading.unknown.is_empty() {
-            newer::met(&work.reading.unknown);
+            gate::record_if_started(|shim| shim.met(&work.reading.unknown));
         }
         match read? {
             read @ (Read::CloneOnly | Read::CloneShared) => Ok((read, None)),
@@ -302,7 +302,7 @@ impl Cache {
         self.execs.give(index);
         gate::record_if_started(|shim| {
             shim.count(counters::HANDLES_ENDED, 1);
-            shim.source_is(slot, 0);
+            records::handles::source_is(shim, slot, 0);
         });
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::threads;
 use crate::progress::{activity, device};
+use crate::records;
 use crate::vendor;
 use crate::vendor::graphs::{Event, Given, StreamArg};
 use crate::vendor::records::Records;
@@ -274,7 +275,7 @@ impl Cache {
         let start = clock::precise_ns();
         let lease = self.held(handle, body, lane)?;
         let took = clock::precise_ns() - start;
-        gate::record_if_started(|shim| shim.missed(handle.slot.load(Relaxed), took));
+        gate::record_if_started(|shim| records::handles::missed(shim, handle.slot.load(Relaxed), took));
         Ok(lease)
     }
 
@@ -296,7 +297,7 @@ impl Cache {
             self.upload_first(&mut lease, lane);
         }
         if new {
-            gate::record_if_started(|shim| shim.exec_made_for(slot));
+            gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
         }
         if class.alone {
             return self.hold_clone(lease, found, &class, slot, work);
@@ -309,13 +310,13 @@ impl Cache {
                 self.discard(lease);
                 gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
                 lease = self.make_of(&class, body, work)?;
-                gate::record_if_started(|shim| shim.exec_made_for(slot));
+                gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
                 return Ok(lease);
             }
         };
         if !new {
             let took = clock::precise_ns() - start;
-            gate::record_if_started(|shim| shim.retargeted(slot, took, set, found == Found::Parked));
+            gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, set, found == Found::Parked));
         }
         Ok(lease)
     }

@@ -10,6 +10,7 @@ use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::progress::device::look_in;
+use crate::records;
 use crate::vendor::graphs::{Code, StreamArg};
 use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphNode, Status, Stream};
@@ -114,7 +115,7 @@ impl Cache {
             before.template.iter().for_each(|template| template.is_gone());
         }
         let slot = handle.slot.load(Relaxed);
-        gate::record_if_started(|shim| shim.source_is(slot, 0));
+        gate::record_if_started(|shim| records::handles::source_is(shim, slot, 0));
     }
 
     /// Execs of other contexts that were launched on streams of one that goes, or of whatever other: nobody may ask
@@ -123,7 +124,9 @@ impl Cache {
     fn lanes_of_others(&self, going: u64) {
         for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
             let (lane, own) = (real.lane.load(Relaxed), real.context.load(Relaxed));
-            let of_own = |stream| gate::record_if_started(|shim| shim.is_stream_of(self.vendor, stream, own)).flatten();
+            let of_own = |stream| {
+                gate::record_if_started(|shim| records::streams::is_of(shim, self.vendor, stream, own)).flatten()
+            };
             if names_stream(lane).and_then(of_own) != Some(false) {
                 continue;
             }

@@ -10,6 +10,7 @@ use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
+use crate::records;
 use crate::vendor::graphs::Given;
 use crate::vendor::records::Records;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
@@ -122,7 +123,7 @@ impl Cache {
         real.class.store(Arc::as_ptr(class) as usize, Relaxed);
         lease.set_exec(exec, class.shape.context);
         let context = class.shape.context;
-        gate::record_if_started(|shim| shim.real_made(self.vendor, context, bytes));
+        gate::record_if_started(|shim| records::handles::real_made(shim, self.vendor, context, bytes));
         lease
     }
 
@@ -220,7 +221,7 @@ impl Cache {
         lock(&self.inner).unused.push(real);
         if counted {
             self.release(bytes);
-            gate::record_if_started(|shim| shim.real_ended(self.vendor, context, bytes, evicted));
+            gate::record_if_started(|shim| records::handles::real_ended(shim, self.vendor, context, bytes, evicted));
         }
     }
 

@@ -1,8 +1,8 @@
-//! Attributes that nobody knows: which graphs have them ([`given`]), and that they were met ([`newer`]).
+//! Attributes that nobody knows: which graphs have them ([`given`]), and that they were met ([`crate::newer`]).
 
+use crate::gate;
 use crate::progress::queries;
 use crate::vendor::given;
-use crate::{gate, newer};
 use gpumem_abi::types::*;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -31,7 +31,7 @@ fn unknown_launch(id: u32) {
     /// The last one that was told of.
     static TOLD: AtomicU32 = AtomicU32::new(0);
     if TOLD.swap(id, Relaxed) != id {
-        newer::met(&format!("launches with attribute {id}"));
+        gate::record_if_started(|shim| shim.met(&format!("launches with attribute {id}")));
     }
 }
 
@@ -65,7 +65,7 @@ pub fn forget(graph: Graph) {
 
 /// A node was given an attribute that is not known: whether its graph is known for it from now on.
 pub fn to_node(node: GraphNode, id: u32) -> bool {
-    newer::met(&format!("nodes with attribute {id}"));
+    gate::record_if_started(|shim| shim.met(&format!("nodes with attribute {id}")));
     kept() && given::unknown_in_node(node)
 }
 
@@ -77,7 +77,7 @@ pub fn copied(to: GraphNode, from: GraphNode) -> bool {
 /// A stream is given an attribute.
 pub fn to_stream(id: u32) {
     if !given::is_known(id) {
-        newer::met(&format!("streams with attribute {id}"));
+        gate::record_if_started(|shim| shim.met(&format!("streams with attribute {id}")));
         given::unknown_in_stream();
     }
 }
@@ -88,7 +88,7 @@ pub fn to_stream(id: u32) {
 /// The library has just taken it: it is one of the program's, and alive.
 pub unsafe fn to_function(function: Opaque, id: i32) {
     if !given::is_known_of_functions(id) && kept() {
-        newer::met(&format!("functions with attribute {id}"));
+        gate::record_if_started(|shim| shim.met(&format!("functions with attribute {id}")));
         // SAFETY: our caller vouches that the library has just accepted the function, so it is
         // alive.
         unsafe { given::unknown_in_function(function) };

@@ -2,8 +2,10 @@
 
 use super::{attributes, written};
 use crate::call::Call;
+use crate::gate;
 use crate::graphs::{self, cache::Cache};
 use crate::progress::queries;
+use crate::records;
 use crate::vendor;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::GraphOrigin;
@@ -20,7 +22,7 @@ fn begun(call: &Call, stream: Stream, mode: c_int, real: impl FnOnce() -> Status
     attributes::capture_begins(stream);
     let status = real();
     match status {
-        SUCCESS => drop(call.note(|shim| shim.capture_begun(call.vendor, stream as u64, mode))),
+        SUCCESS => drop(gate::note(|shim| records::streams::capture_begun(shim, call.vendor, stream as u64, mode))),
         _ => attributes::capture_over(stream, None),
     }
     status
@@ -103,7 +105,9 @@ pub unsafe fn end_to_cig(call: Call, real: unsafe extern "C-unwind" fn(Stream) -
     let status = unsafe { real(stream) };
     if status != WRONG_THREAD {
         attributes::capture_over(stream, None);
-        call.note(|shim| shim.capture_ended(call.vendor, stream as u64, u64::from(status == SUCCESS), status));
+        gate::note(|shim| {
+            records::streams::capture_ended(shim, call.vendor, stream as u64, u64::from(status == SUCCESS), status)
+        });
     }
     status
 }
@@ -129,10 +133,16 @@ pub unsafe fn end(
         if let Some(made) = made {
             *graph = made;
         }
-        call.note(|shim| {
-            shim.capture_ended(call.vendor, stream as u64, made.map_or(0, |graph| graph as u64), status);
+        gate::note(|shim| {
+            records::streams::capture_ended(
+                shim,
+                call.vendor,
+                stream as u64,
+                made.map_or(0, |graph| graph as u64),
+                status,
+            );
             if let Some(graph) = made {
-                shim.graph_made(&call, graph, nodes, GraphOrigin::Captured);
+                records::graphs::made(shim, &call, graph, nodes, GraphOrigin::Captured);
             }
         });
         status

@@ -2,11 +2,13 @@
 
 use super::written;
 use crate::call::Call;
+use crate::gate;
 use crate::graphs;
 use crate::pool::ends::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
+use crate::records;
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
@@ -25,7 +27,7 @@ unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device
     // SAFETY: rule of out-parameters: our caller passes the program's `ctx` and the status of its
     // call.
     if let Some(ctx) = unsafe { written(status, ctx) } {
-        start::record(|shim| shim.context(call.vendor, ctx as u64, Some(device), primary));
+        start::record(|shim| records::contexts::of_handle(shim, call.vendor, ctx as u64, Some(device), primary));
     }
     status
 }
@@ -57,7 +59,7 @@ static TOLD: [AtomicU64; LIMITS.len()] = [const { AtomicU64::new(0) }; LIMITS.le
 
 /// The program sets a limit of the current context. `value` is bytes for all of [`LIMITS`].
 pub unsafe fn set_limit(
-    call: Call,
+    _: Call,
     real: unsafe extern "C-unwind" fn(c_uint, usize) -> Status,
     limit: c_uint,
     value: usize,
@@ -69,7 +71,7 @@ pub unsafe fn set_limit(
         && told.swap(value as u64, Relaxed) != value as u64
     {
         let line = format!("cuCtxSetLimit: {what}: {}", bytes(value as u64));
-        call.note(|shim| shim.message(Severity::Info, &line));
+        gate::note(|shim| shim.message(Severity::Info, &line));
     }
     status
 }
@@ -79,7 +81,7 @@ static ATTACHED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// The program uses a context once more.
 pub unsafe fn attach(
-    call: Call,
+    _call: Call,
     real: unsafe extern "C-unwind" fn(*mut Context, c_uint) -> Status,
     ctx: *mut Context,
     flags: c_uint,
@@ -89,14 +91,14 @@ pub unsafe fn attach(
     let status = unsafe { real(ctx, flags) };
     // SAFETY: rule of out-parameters: `ctx` is the program's, and `status` its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {
-        call.note(|_| lock(&ATTACHED).push(ctx as u64));
+        gate::note(|_| lock(&ATTACHED).push(ctx as u64));
     }
     status
 }
 
 /// The program ends one use of a context: with the last the context ends (NVIDIA's reference of cuCtxDetach).
 pub unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, ctx: Context) -> Status {
-    let used_more = call.note(|_| {
+    let used_more = gate::note(|_| {
         let mut attached = lock(&ATTACHED);
         let at = attached.iter().position(|&known| known == ctx as u64)?;
         Some(attached.swap_remove(at))
@@ -110,7 +112,7 @@ pub unsafe fn detach(call: Call, real: unsafe extern "C-unwind" fn(Context) -> S
     // SAFETY: rule of the call: `real` gets the context as it came.
     let status = unsafe { real(ctx) };
     if status != SUCCESS {
-        call.note(|_| lock(&ATTACHED).push(used_more));
+        gate::note(|_| lock(&ATTACHED).push(used_more));
     }
     status
 }
@@ -176,9 +178,9 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     let handle = ctx as u64;
     threads::context_changes();
     let _closed = device::close([handle]);
-    let going = || call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
+    let going = || gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
     // The driver refuses to destroy a primary one: all that is in it stays.
-    if call.note(|shim| shim.is_primary(call.vendor, handle)) == Some(true) {
+    if gate::note(|shim| records::contexts::is_primary(shim, call.vendor, handle)) == Some(true) {
         // SAFETY: rule of the call: `real` gets the context that the program destroys.
         let status = unsafe { real(ctx) };
         if status == SUCCESS {
@@ -197,7 +199,7 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
 /// The graph cache and the pool let go of what is in a context. The blocks, for [`ended`].
 fn all_goes(call: &Call, context: u64, gone: bool) -> Option<Leaving<'static>> {
     let leaving = pool::of(call.vendor).map(|pool| pool.context_going(context));
-    call.note(|_| vendor::params::forget());
+    gate::note(|_| vendor::params::forget());
     if let Some(cache) = graphs::cache(call.vendor) {
         cache.context_going(context, gone);
     }
@@ -218,7 +220,7 @@ pub(super) fn close_primary(call: &Call, device: Device) -> device::Closed {
 /// A device's primary context by its handle, if it was met, and by its device: who lets it go takes it out of the books
 /// before all that was in it, and another thread may make it live again in between, under the same handle.
 fn primary_of(call: &Call, device: Device) -> Vec<u64> {
-    let mut names = call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default();
+    let mut names = gate::note(|shim| records::contexts::primaries(shim, call.vendor, device)).unwrap_or_default();
     names.push(device::primary_of(device));
     names
 }
@@ -232,12 +234,12 @@ fn ended(
 ) {
     leaving.into_iter().for_each(if status == SUCCESS { Leaving::gone } else { Leaving::stay });
     for (handle, context) in going {
-        call.note(|shim| match status {
+        gate::note(|shim| match status {
             SUCCESS => {
                 lock(&ATTACHED).retain(|&attached| attached != handle);
-                shim.context_ended(handle, context);
+                records::context_end::ended(shim, handle, context);
             }
-            _ => shim.context_stays(call.vendor, handle, context),
+            _ => records::contexts::stays(shim, call.vendor, handle, context),
         });
     }
     // Whose error it was is not known: others say so still.
@@ -256,7 +258,7 @@ pub unsafe fn release_primary(
     // SAFETY: rule of the call: `real` gets the device as it came.
     let status = unsafe { real(device) };
     let is_gone = status == SUCCESS
-        && call.note(|_| vendor::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
+        && gate::note(|_| vendor::of(call.vendor).primary_active(device) == Some(false)).unwrap_or(false);
     if is_gone {
         primary_gone(&call, device);
     }
@@ -265,27 +267,27 @@ pub unsafe fn release_primary(
 
 /// A device's primary context was there until its last holder let it go.
 pub(super) fn primary_gone(call: &Call, device: Device) {
-    gone(call, call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default());
-    call.note(|shim| shim.greens_ended(device));
+    gone(call, gate::note(|shim| records::contexts::primary_going(shim, call.vendor, device)).unwrap_or_default());
+    gate::note(|shim| records::context_end::greens_ended(shim, device));
 }
 
 /// The program resets a primary context, whoever holds it.
 pub unsafe fn reset_primary(call: Call, real: unsafe extern "C-unwind" fn(Device) -> Status, device: Device) -> Status {
     let _closed = close_primary(&call, device);
-    let going = call.note(|shim| shim.primary_going(call.vendor, device)).unwrap_or_default();
+    let going = gate::note(|shim| records::contexts::primary_going(shim, call.vendor, device)).unwrap_or_default();
     let leaving: Vec<_> = going.iter().filter_map(|&(context, _)| all_goes(&call, context, false)).collect();
     // SAFETY: rule of the call: `real` gets the device as it came.
     let status = unsafe { real(device) };
     ended(&call, status, going, leaving);
     if status == SUCCESS {
-        call.note(|shim| shim.greens_ended(device));
+        gate::note(|shim| records::context_end::greens_ended(shim, device));
     }
     status
 }
 
 /// The program resets HIP's current device.
 pub unsafe fn hip_reset(call: Call, real: unsafe extern "C-unwind" fn() -> Status) -> Status {
-    let device = call.note(|_| vendor::of(call.vendor).current_device()).flatten();
+    let device = gate::note(|_| vendor::of(call.vendor).current_device()).flatten();
     let (going, leaving) = device.map_or((None, None), |device| hip_going(&call, device));
     // SAFETY: rule of the call: `real` takes no arguments.
     let status = unsafe { real() };
@@ -309,6 +311,6 @@ pub unsafe fn hip_reset_device(
 fn hip_going(call: &Call, device: Device) -> (Option<(u64, ContextRef)>, Option<Leaving<'static>>) {
     let handle = vendor::hip_context(device);
     let leaving = all_goes(call, handle, false);
-    let context = call.note(|shim| shim.context_going(call.vendor, handle)).flatten();
+    let context = gate::note(|shim| records::contexts::going(shim, call.vendor, handle)).flatten();
     (context.map(|context| (handle, context)), leaving)
 }

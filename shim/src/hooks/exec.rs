@@ -3,12 +3,14 @@
 
 use super::graph_use::LibraryParams;
 use crate::call::Call;
+use crate::gate;
 use crate::graphs;
 use crate::graphs::cache::Cache;
 use crate::graphs::change::{Change, Updated};
 use crate::graphs::launch::{self as launches, Launch};
 use crate::progress::activity;
-use crate::registry::graphs::Update;
+use crate::records;
+use crate::records::execs::Update;
 use crate::vendor::graphs::{Setter, StreamArg};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
@@ -56,11 +58,11 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
 /// # Safety
 /// `real` is the launch that the program called, with this exec of the library's and this stream.
 #[inline(never)]
-unsafe fn launch_of_library(call: &Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+unsafe fn launch_of_library(_call: &Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
     // SAFETY: our caller vouches for `real`, and that exec and stream are the program's.
     let status = activity::submit(|| unsafe { real(exec, to.stream) });
     activity::saw(status);
-    call.note(|shim| shim.launched(exec as u64, status));
+    gate::note(|shim| records::execs::launched(shim, exec as u64, status));
     status
 }
 
@@ -97,7 +99,7 @@ pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) 
 
 /// The program destroys an executable graph.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -> Status, exec: GraphExec) -> Status {
-    let entry = call.note(|shim| shim.exec_going(exec as u64)).flatten();
+    let entry = gate::note(|shim| records::execs::going(shim, exec as u64)).flatten();
     let status = match ours(&call, exec) {
         Ok(Some((cache, index))) => cache.end_handle(index).err().unwrap_or(SUCCESS),
         // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours.
@@ -105,9 +107,9 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(GraphExec) -
         Err(status) => status,
     };
     if let Some(entry) = entry {
-        call.note(|shim| match status {
-            SUCCESS => shim.exec_ended(entry),
-            _ => shim.exec_stays(exec as u64, entry),
+        gate::note(|shim| match status {
+            SUCCESS => records::execs::ended(shim, entry),
+            _ => records::execs::stays(shim, exec as u64, entry),
         });
     }
     status
@@ -138,7 +140,7 @@ fn whole(
         Ok(None) => real(exec, graphs::library_graph(call.vendor, graph)),
         Err(status) => status,
     };
-    call.note(|shim| shim.updated(exec as u64, Update::Whole { status }));
+    gate::note(|shim| records::execs::updated(shim, exec as u64, Update::Whole { status }));
     status
 }
 
@@ -220,7 +222,7 @@ pub(super) fn node(
         Err(status) => status,
     };
     if status == SUCCESS && changes {
-        call.note(|shim| shim.updated(exec as u64, Update::Node));
+        gate::note(|shim| records::execs::updated(shim, exec as u64, Update::Node));
     }
     status
 }

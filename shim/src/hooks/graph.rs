@@ -3,10 +3,12 @@
 use super::exec::NOT_INITIALIZED;
 use super::{attributes, parameter, written};
 use crate::call::Call;
+use crate::gate;
 use crate::graphs;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::progress::activity;
+use crate::records;
 use crate::start;
 use crate::vendor::{self, graphs::StreamArg};
 use gpumem_abi::types::*;
@@ -28,7 +30,7 @@ pub unsafe fn create(
     unsafe {
         let status = real(graph, flags);
         if let Some(graph) = written(status, graph) {
-            start::record(|shim| shim.graph_made(&call, graph, 0, GraphOrigin::Created));
+            start::record(|shim| records::graphs::made(shim, &call, graph, 0, GraphOrigin::Created));
         }
         status
     }
@@ -53,7 +55,7 @@ pub unsafe fn clone(
             }
             attributes::inherits(original, clone);
             let nodes = vendor::of(call.vendor).node_count(clone).unwrap_or(0) as u64;
-            call.note(|shim| shim.graph_made(&call, clone, nodes, GraphOrigin::Cloned));
+            gate::note(|shim| records::graphs::made(shim, &call, clone, nodes, GraphOrigin::Cloned));
         }
         status
     }
@@ -61,7 +63,7 @@ pub unsafe fn clone(
 
 /// The program destroys a graph.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> Status, graph: Graph) -> Status {
-    let entry = call.note(|shim| shim.graph_going(graph)).flatten();
+    let entry = gate::note(|shim| records::graphs::going(shim, graph)).flatten();
     let library = match (graphs::is_graph(call.vendor, graph), graphs::cache(call.vendor)) {
         (false, cache) => {
             if let Some(cache) = cache {
@@ -83,9 +85,9 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Graph) -> St
         Err(status) => status,
     };
     if let Some(entry) = entry {
-        call.note(|shim| match status {
-            SUCCESS => shim.graph_ended(entry),
-            _ => shim.graph_stays(graph, entry),
+        gate::note(|shim| match status {
+            SUCCESS => records::graphs::ended(shim, entry),
+            _ => records::graphs::stays(shim, graph, entry),
         });
     }
     status
@@ -107,14 +109,14 @@ unsafe fn instantiated(
     let why = match graphs::open(call.vendor) {
         Ok(cache) if !exec.is_null() && !graph.is_null() => {
             if let Err(status) = cache.allowed() {
-                call.note(|shim| shim.instantiate_failed(call, graph, status));
+                gate::note(|shim| records::execs::instantiate_failed(shim, call, graph, status));
                 return Err(status);
             }
-            let serial = call.note(|shim| shim.graph_serial(graph as u64)).flatten();
+            let serial = gate::note(|shim| records::graphs::serial(shim, graph as u64)).flatten();
             match cache.instantiate_handle(graph, flags, serial) {
                 Ok(made) => {
                     let took = clock::precise_ns() - start;
-                    let slot = call.note(|shim| shim.handle_made(call, &made, graph, flags, took));
+                    let slot = gate::note(|shim| records::handles::made(shim, call, &made, graph, flags, took));
                     cache.listed(made.index, slot.unwrap_or(NO_SLOT));
                     // SAFETY: our caller vouches for the program's out-parameter, which is not NULL
                     // here. The program gets the handle in place of what the driver would have
@@ -138,12 +140,12 @@ unsafe fn instantiated(
     // SAFETY: rule of out-parameters: our caller vouches for `exec`, and `status` is that of its
     // call.
     match unsafe { written(status, exec) } {
-        Some(exec) => call.note(|shim| {
+        Some(exec) => gate::note(|shim| {
             let nodes = vendor::count_nodes(vendor::of(call.vendor), library);
-            shim.instantiated(call, exec as u64, graph, nodes, flags, took);
-            shim.native_made(exec as u64, why);
+            records::execs::instantiated(shim, call, exec as u64, graph, nodes, flags, took);
+            records::handles::native(shim, exec as u64, why);
         }),
-        None => call.note(|shim| shim.instantiate_failed(call, graph, status)),
+        None => gate::note(|shim| records::execs::instantiate_failed(shim, call, graph, status)),
     };
     Err(status)
 }

@@ -2,6 +2,7 @@
 
 use super::{attributes, parameter, written};
 use crate::call::Call;
+use crate::gate;
 use crate::graphs;
 use crate::vendor::given;
 use crate::vendor::graphs::Code;
@@ -359,7 +360,7 @@ type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
 fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
     let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
-    call.note(|_| crate::vendor::params::forget());
+    gate::note(|_| crate::vendor::params::forget());
     let status = real();
     if let Some((cache, functions)) = going {
         cache.code_went(&functions, status == SUCCESS);

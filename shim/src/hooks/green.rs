@@ -6,11 +6,13 @@
 
 use super::{context, stream, written};
 use crate::call::Call;
+use crate::gate;
 use crate::graphs::cache::Cache;
 use crate::pool;
 use crate::process::lock::lock;
 use crate::process::threads;
 use crate::progress::device;
+use crate::records;
 use crate::start;
 use crate::vendor::green::{GREENS, Green, stands_for, with};
 use crate::{graphs, vendor};
@@ -30,7 +32,8 @@ pub unsafe fn create(
     flags: c_uint,
 ) -> Status {
     // Another thread may be letting the last holder go.
-    let _stay = device::stay(call.note(|shim| shim.primaries(call.vendor, device)).unwrap_or_default());
+    let _stay =
+        device::stay(gate::note(|shim| records::contexts::primaries(shim, call.vendor, device)).unwrap_or_default());
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
     // `green` is read only after success.
     unsafe {
@@ -60,7 +63,7 @@ pub unsafe fn to_context(
             pool::reached_into();
             let device = stands_for(ctx as u64, green);
             // It ends when the primary one does, too.
-            start::record(|shim| shim.context(call.vendor, ctx as u64, device, true));
+            start::record(|shim| records::contexts::of_handle(shim, call.vendor, ctx as u64, device, true));
         }
         status
     }
@@ -88,7 +91,7 @@ pub unsafe fn create_stream(
 
 /// The program destroys one.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> Status, green: Context) -> Status {
-    let known = call.note(|_| {
+    let known = gate::note(|_| {
         let mut greens = lock(&GREENS);
         let at = greens.iter().position(|its| its.handle == green as u64)?;
         Some(greens.swap_remove(at))
@@ -102,9 +105,9 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     let _closed = context::close_primary(&call, known.device);
     let mut streams = known.streams.clone();
     let going = own.and_then(|own| {
-        call.note(|shim| {
-            streams.extend(shim.streams_of(call.vendor, own));
-            shim.context_going(call.vendor, own)
+        gate::note(|shim| {
+            streams.extend(records::streams::of(shim, call.vendor, own));
+            records::contexts::going(shim, call.vendor, own)
         })
         .flatten()
     });
@@ -117,21 +120,21 @@ pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Context) -> 
     let status = unsafe { real(green) };
     drop(no_looks);
     if status != SUCCESS {
-        call.note(|shim| {
+        gate::note(|shim| {
             if let (Some(own), Some(going)) = (own, going) {
-                shim.context_stays(call.vendor, own, going);
+                records::contexts::stays(shim, call.vendor, own, going);
             }
             lock(&GREENS).push(known);
         });
         return status;
     }
-    call.note(|shim| {
-        streams.iter().for_each(|&its| shim.capture_ended(call.vendor, its, 0, DESTROYED));
+    gate::note(|shim| {
+        streams.iter().for_each(|&its| records::streams::capture_ended(shim, call.vendor, its, 0, DESTROYED));
         if let (Some(own), Some(going)) = (own, going) {
-            shim.green_ended(known.device, own, going);
+            records::context_end::green_ended(shim, known.device, own, going);
         }
     });
-    if call.note(|_| vendor::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {
+    if gate::note(|_| vendor::of(call.vendor).primary_active(known.device) == Some(false)) == Some(true) {
         context::primary_gone(&call, known.device);
     }
     status

@@ -2,7 +2,9 @@
 
 use super::{freed, made, parameter, written};
 use crate::call::Call;
+use crate::gate;
 use crate::pool::{self, ask};
+use crate::records;
 use crate::registry::live::Class;
 use crate::start;
 use crate::vendor;
@@ -23,7 +25,7 @@ pub unsafe fn export(
     let status = unsafe { real(handle, asked.ptr) };
     if status == SUCCESS {
         pool::pin(ptr);
-        call.note(|shim| shim.exported(ptr));
+        gate::note(|shim| records::allocations::exported(shim, ptr));
     }
     status
 }

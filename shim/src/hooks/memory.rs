@@ -2,11 +2,13 @@
 
 use super::{freed, made, written};
 use crate::call::Call;
+use crate::gate;
 use crate::pool;
 use crate::pool::quota::Reserved;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::reclaim::{self, again, bounded, room_for};
+use crate::records;
 use crate::registry::live::Class;
 use crate::stranded;
 use gpumem_abi::types::*;
@@ -288,7 +290,7 @@ pub unsafe fn get_info(
     unsafe {
         let status = real(free, total);
         if let (SUCCESS, Some(free), Some(total)) = (status, free.as_mut(), total.as_mut()) {
-            call.note(|shim| shim.program_asked(call.vendor, *free as u64, *total as u64));
+            gate::note(|shim| records::contexts::program_asked(shim, call.vendor, *free as u64, *total as u64));
             pool::ask::memory_info(&call, free, total);
         }
         status

@@ -45,8 +45,10 @@ pub mod sync;
 pub mod vmm;
 
 use crate::call::Call;
+use crate::gate;
 use crate::process::errno::KeepErrno;
 use crate::process::peek::{Plain, read_value};
+use crate::records;
 use crate::registry::live::Class;
 use crate::{stacks, start};
 use gpumem_abi::types::*;
@@ -121,22 +123,22 @@ unsafe fn made(
         if let Some(addr) = unsafe { written(status, ptr) } {
             start::record(|shim| {
                 let stream = if stream == 0 { 0 } else { shim.registry.streams.reference(call.vendor, stream) };
-                shim.allocated(call, class, kind, addr, bytes as u64, stream, extra);
+                records::allocations::made(shim, call, class, kind, addr, bytes as u64, stream, extra);
             });
         }
     } else {
-        call.note(|shim| shim.allocation_failed(call, kind, bytes as u64, status));
+        gate::note(|shim| records::allocations::failed(shim, call, kind, bytes as u64, status));
     }
 }
 
 /// Frees: takes the record out, calls, and puts it back if the call failed.
 #[inline]
-fn freed(call: &Call, class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
-    let entry = call.note(|shim| shim.freeing(class, addr)).flatten();
+fn freed(_call: &Call, class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
+    let entry = gate::note(|shim| records::allocations::freeing(shim, class, addr)).flatten();
     let status = real();
-    call.note(|shim| match status {
-        SUCCESS => shim.freed(entry, addr),
-        _ => shim.free_failed(class, addr, entry, status),
+    gate::note(|shim| match status {
+        SUCCESS => records::allocations::freed(shim, entry, addr),
+        _ => records::allocations::free_failed(shim, class, addr, entry, status),
     });
     status
 }

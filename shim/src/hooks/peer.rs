@@ -2,7 +2,7 @@
 //! it is, changes how it behaves, hands it to other devices and drivers.
 
 use crate::call::Call;
-use crate::newer;
+use crate::gate;
 use crate::pool::{self, ask};
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
@@ -86,7 +86,7 @@ const LAST_ATTRIBUTE: c_int = 22;
 
 fn answered(attribute: c_int) {
     if attribute > LAST_ATTRIBUTE {
-        newer::met(&format!("pointers with attribute {attribute}"));
+        gate::record_if_started(|shim| shim.met(&format!("pointers with attribute {attribute}")));
     }
 }
 

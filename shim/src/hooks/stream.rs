@@ -2,7 +2,9 @@
 
 use super::{attributes, written};
 use crate::call::Call;
+use crate::gate;
 use crate::graphs;
+use crate::records;
 use crate::vendor::green;
 use gpumem_abi::types::*;
 use std::ffi::{c_int, c_uint};
@@ -13,7 +15,7 @@ pub(super) unsafe fn created(call: &Call, status: Status, stream: *mut Stream, f
     // SAFETY: rule of out-parameters: our caller passes the program's `stream` and the status of
     // its call.
     if let Some(stream) = unsafe { written(status, stream) } {
-        call.note(|shim| shim.stream_created(call, stream as u64, flags, priority));
+        gate::note(|shim| records::streams::created(shim, call, stream as u64, flags, priority));
     }
     status
 }
@@ -55,17 +57,17 @@ pub unsafe fn create_with_priority(
 
 /// The program destroys a stream.
 pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Stream) -> Status, stream: Stream) -> Status {
-    let entry = call.note(|shim| shim.stream_going(call.vendor, stream as u64)).flatten();
+    let entry = gate::note(|shim| records::streams::going(shim, call.vendor, stream as u64)).flatten();
     let cache = graphs::cache(call.vendor).filter(|_| !stream.is_null());
     let no_looks = cache.map(|cache| cache.stream_going(stream));
     // SAFETY: rule of the call: `real` gets the stream that the program destroys.
     let status = unsafe { real(stream) };
     drop(no_looks);
     if status == SUCCESS {
-        call.note(|_| green::stream_gone(stream));
+        gate::note(|_| green::stream_gone(stream));
     }
     if let Some(entry) = entry {
-        call.note(|shim| shim.stream_destroyed(call.vendor, stream as u64, entry, status));
+        gate::note(|shim| records::streams::destroyed(shim, call.vendor, stream as u64, entry, status));
     }
     status
 }

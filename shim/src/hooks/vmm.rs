@@ -2,7 +2,9 @@
 
 use super::{freed, made, parameter, written};
 use crate::call::Call;
+use crate::gate;
 use crate::reclaim::bounded;
+use crate::records;
 use crate::registry::live::Class;
 use crate::start;
 use gpumem_abi::types::*;
@@ -73,19 +75,19 @@ pub unsafe fn multicast(
 /// `handle` is the program's out-parameter of a call that answered `status`.
 unsafe fn physical(call: &Call, status: Status, kind: AllocKind, handle: *mut VmmHandle, bytes: u64) {
     if status != SUCCESS {
-        call.note(|shim| shim.allocation_failed(call, kind, bytes, status));
+        gate::note(|shim| records::allocations::failed(shim, call, kind, bytes, status));
         return;
     }
     // SAFETY: rule of out-parameters: our caller passes the program's `handle`, and its call has
     // succeeded.
     if let Some(handle) = unsafe { written(status, handle) } {
-        start::record(|shim| shim.vmm_created(call, kind, handle, bytes));
+        start::record(|shim| records::vmm::created(shim, call, kind, handle, bytes));
     }
 }
 
 /// The program asks for one more hold on the memory behind an address.
 pub unsafe fn retain(
-    call: Call,
+    _call: Call,
     real: unsafe extern "C-unwind" fn(*mut VmmHandle, Opaque) -> Status,
     handle: *mut VmmHandle,
     addr: Opaque,
@@ -95,19 +97,23 @@ pub unsafe fn retain(
     unsafe {
         let status = real(handle, addr);
         if let Some(handle) = written(status, handle) {
-            call.note(|shim| shim.vmm_retained(handle));
+            gate::note(|shim| records::vmm::retained(shim, handle));
         }
         status
     }
 }
 
 /// The program lets go of physical memory; what is mapped stays until it is unmapped.
-pub unsafe fn release(call: Call, real: unsafe extern "C-unwind" fn(VmmHandle) -> Status, handle: VmmHandle) -> Status {
-    let releasing = call.note(|shim| shim.vmm_releasing(handle)).flatten();
+pub unsafe fn release(
+    _call: Call,
+    real: unsafe extern "C-unwind" fn(VmmHandle) -> Status,
+    handle: VmmHandle,
+) -> Status {
+    let releasing = gate::note(|shim| records::vmm::releasing(shim, handle)).flatten();
     // SAFETY: rule of the call: `real` gets the handle as it came.
     let status = unsafe { real(handle) };
     if let Some(release) = releasing {
-        call.note(|shim| shim.vmm_released(release, status == SUCCESS));
+        gate::note(|shim| records::vmm::released(shim, release, status == SUCCESS));
     }
     status
 }
@@ -155,23 +161,23 @@ pub unsafe fn map(
     // SAFETY: rule of the call: `real` gets all arguments as they came.
     let status = unsafe { real(ptr, bytes, offset, handle, flags) };
     if status == SUCCESS {
-        start::record(|shim| shim.vmm_mapped(&call, ptr, bytes as u64, handle));
+        start::record(|shim| records::vmm::mapped(shim, &call, ptr, bytes as u64, handle));
     }
     status
 }
 
 /// The program unmaps a range.
 pub unsafe fn unmap(
-    call: Call,
+    _call: Call,
     real: unsafe extern "C-unwind" fn(DevicePtr, usize) -> Status,
     ptr: DevicePtr,
     bytes: usize,
 ) -> Status {
-    let unmapping = call.note(|shim| shim.vmm_unmapping(ptr, bytes as u64)).unwrap_or_default();
+    let unmapping = gate::note(|shim| records::vmm::unmapping(shim, ptr, bytes as u64)).unwrap_or_default();
     // SAFETY: rule of the call: `real` gets the range that the program unmaps.
     let status = unsafe { real(ptr, bytes) };
     if !unmapping.is_empty() {
-        call.note(|shim| shim.vmm_unmapped(unmapping, status == SUCCESS));
+        gate::note(|shim| records::vmm::unmapped(shim, unmapping, status == SUCCESS));
     }
     status
 }

@@ -4,6 +4,8 @@
 use super::block::{Block, State};
 use super::{of, of_limited};
 use crate::call::Call;
+use crate::gate;
+use crate::records;
 use gpumem_abi::types::{DevicePtr, Opaque};
 use gpumem_wire::kinds::Vendor;
 use std::ffi::c_int;
@@ -74,13 +76,13 @@ impl Asked {
 /// Free and total bytes for the program: idle blocks count as free, and the quota as the device.
 pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
     let Some(pool) = of_limited(call.vendor) else { return };
-    call.note(|shim| {
+    gate::note(|shim| {
         let Some(owner) = pool.owner_of_thread(shim) else { return };
         let idle = pool.idle_on(owner.device);
         let limit = pool.limit.load(Relaxed) as usize;
         *free = (*free + idle as usize).min(*total);
         if limit != 0 {
-            let live = shim.live_on(call.vendor, owner.device) as usize;
+            let live = records::pooled::live_on(shim, call.vendor, owner.device) as usize;
             *total = (*total).min(limit);
             *free = (*free).min(limit.saturating_sub(live));
         }

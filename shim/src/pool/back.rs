@@ -11,8 +11,8 @@
 
 use super::Pool;
 use super::block::Block;
+use super::block_records;
 use super::owner::Owner;
-use super::records;
 use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
@@ -194,7 +194,7 @@ impl Pool {
         owner.shrank(bytes);
         // Also inside a note of the program's own free.
         if let Some(shim) = gate::shim() {
-            records::released(shim, block, bytes);
+            block_records::released(shim, block, bytes);
         }
         self.forget(block);
         bytes

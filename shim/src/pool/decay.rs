@@ -3,8 +3,8 @@
 //! [`super::unhurried`] says how, so that neither the program nor the control thread waits for the device's work.
 
 use super::back::Most;
+use super::block_records;
 use super::owner::Owner;
-use super::records;
 use super::thread::ThreadCache;
 use super::{Pool, all, lock};
 use crate::process::clock;
@@ -67,7 +67,7 @@ impl Pool {
             if due > 0 {
                 self.release_unhurried(owner, Most::Within(due));
             }
-            records::idle(shim, owner, self.idle(owner), owner.blocks());
+            block_records::idle(shim, owner, self.idle(owner), owner.blocks());
             drop(staying);
         }
     }
@@ -149,7 +149,7 @@ impl Pool {
             }
             back += self.release_for_user(owner);
             stays += self.idle(owner);
-            records::idle(shim, owner, self.idle(owner), owner.blocks());
+            block_records::idle(shim, owner, self.idle(owner), owner.blocks());
         }
         (back, stays)
     }

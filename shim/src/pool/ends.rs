@@ -1,8 +1,8 @@
 //! A context ends, and all of its blocks with it; or it was to end, and the driver refused.
 
 use super::block::{Block, SPILLED, State};
+use super::block_records;
 use super::owner::Owner;
-use super::records;
 use super::thread::LOOKS;
 use super::{Pool, lock};
 use crate::gate;
@@ -35,7 +35,7 @@ impl Leaving<'_> {
     /// The context has ended.
     pub fn gone(self) {
         for (owner, block, was) in self.blocks {
-            gate::record_if_started(|shim| records::lost(shim, block, owner, was == Was::Live));
+            gate::record_if_started(|shim| block_records::lost(shim, block, owner, was == Was::Live));
             self.pool.forget(block);
         }
         lock(&self.pool.ended).extend(self.owners);
@@ -65,7 +65,7 @@ impl Leaving<'_> {
             match was {
                 Was::Live => {
                     block.set(State::Live);
-                    gate::record_if_started(|shim| records::stays(shim, block));
+                    gate::record_if_started(|shim| block_records::stays(shim, block));
                 }
                 Was::Idle => owner.keep(block, now),
                 Was::Waiting => owner.keep_waiting(block, now),
@@ -133,7 +133,7 @@ impl Pool {
                 self.map.remove(addr);
                 let live = !block.is(State::Idle);
                 if live {
-                    gate::record_if_started(|shim| records::leaves(shim, block));
+                    gate::record_if_started(|shim| block_records::leaves(shim, block));
                 }
                 // What another thread has just now is not used again: who knows what it does with it.
                 let was = match live {
@@ -143,7 +143,7 @@ impl Pool {
                 if let Some(was) = was {
                     blocks.push((owner, block, was));
                 } else {
-                    gate::record_if_started(|shim| records::lost(shim, block, owner, live));
+                    gate::record_if_started(|shim| block_records::lost(shim, block, owner, live));
                     block.set(State::Gone);
                 }
             }
@@ -163,7 +163,7 @@ impl Pool {
             };
             if std::ptr::eq(taken.owner(), owner) {
                 let untold = taken.untold();
-                gate::record_if_started(|shim| records::add_live(shim, owner, untold));
+                gate::record_if_started(|shim| block_records::add_live(shim, owner, untold));
                 blocks.extend(taken.rebind(std::ptr::null()));
             }
         }

@@ -4,14 +4,17 @@ use super::Pool;
 use super::ask::NOWHERE;
 use super::back::Most;
 use super::block::{Block, PINNED, SPILLED, State};
+use super::block_records;
 use super::owner::Owner;
-use super::records;
 use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
+use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
+use crate::records;
 use crate::shim::Shim;
+use crate::stranded;
 use crate::{trace, vendor};
 use gpumem_abi::types::{SUCCESS, Status};
 use gpumem_wire::counters;
@@ -39,7 +42,7 @@ impl Pool {
     /// Frees a block; `None` if it is none of the pool's. `real` is the real function.
     #[inline]
     pub fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
-        match call.note(|shim| self.begin(shim, addr)) {
+        match gate::note(|shim| self.begin(shim, addr)) {
             Some(Gone::Done) => Some(SUCCESS),
             Some(Gone::NotOurs) => None,
             Some(Gone::Twice) => Some(real(NOWHERE)),
@@ -62,7 +65,7 @@ impl Pool {
         }
         let Some(owner) = block.owner() else { return Gone::Real(block) };
         // Freed because it was pressed for, which was for the driver's sake.
-        if shim.stranded_freed(addr) {
+        if stranded::freed(shim, addr) {
             return Gone::Real(block);
         }
         // Without a context the driver refuses a free.
@@ -80,12 +83,12 @@ impl Pool {
     /// Whether this thread has a context.
     #[inline]
     fn has_context(&self, shim: &Shim) -> bool {
-        if self.sees_all && shim.has_the_only_context() {
+        if self.sees_all && records::contexts::has_the_only_context(shim) {
             return true;
         }
         let has = vendor::of(self.vendor).current_context().is_some();
         if has {
-            shim.found_context();
+            records::contexts::found(shim);
         }
         has
     }
@@ -94,7 +97,7 @@ impl Pool {
     #[inline]
     fn finish(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner) {
         let bytes = block.asked.load(Relaxed) as i64;
-        records::kept(shim, block);
+        block_records::kept(shim, block);
         self.put(shim, block, owner, bytes);
     }
 
@@ -113,11 +116,11 @@ impl Pool {
                 if let Some(leaves) = leaves {
                     owner.keep(leaves, clock::now_ns());
                 }
-                return records::add_live(shim, owner, told);
+                return block_records::add_live(shim, owner, told);
             }
         }
         owner.keep(block, clock::now_ns());
-        records::add_live(shim, owner, -bytes);
+        block_records::add_live(shim, owner, -bytes);
         if self.over_most_idle(owner) > 0 {
             self.over_the_bound(owner);
         }
@@ -138,12 +141,12 @@ impl Pool {
             let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;
             // Before: another thread may get the block at once.
-            call.note(|shim| records::kept(shim, block));
+            gate::note(|shim| block_records::kept(shim, block));
             // Nobody else finds the blocks that are looked at.
             let _moving = owner.moves.blocks.begin();
             match owner.keep_unless_over(block, clock::now_ns()) {
-                true => call.note(|shim| self.put(shim, block, owner, bytes)),
-                false => call.note(|shim| records::add_live(shim, owner, -bytes)),
+                true => gate::note(|shim| self.put(shim, block, owner, bytes)),
+                false => gate::note(|shim| block_records::add_live(shim, owner, -bytes)),
             };
             return SUCCESS;
         }
@@ -161,23 +164,23 @@ impl Pool {
             }
             None => return self.give_up(call, block, real),
         }
-        call.note(|shim| shim.count(counters::POOL_BARRIERS, 1));
+        gate::note(|shim| shim.count(counters::POOL_BARRIERS, 1));
         let mut done = Some(block);
         if self.fill == Fill::Poison {
             fill(owner, block, POISON);
         }
         if self.quarantine != 0 {
             // Its bytes leave the program now; the pool gets what has been there for long enough.
-            call.note(|shim| {
-                records::add_live(shim, owner, -(block.asked.load(Relaxed) as i64));
-                records::kept(shim, block);
+            gate::note(|shim| {
+                block_records::add_live(shim, owner, -(block.asked.load(Relaxed) as i64));
+                block_records::kept(shim, block);
             });
             done = None;
             let now = clock::now_ns();
             owner.quarantine(block, self.quarantine).into_iter().for_each(|block| owner.keep(block, now));
         }
         if let Some(block) = done {
-            call.note(|shim| self.finish(shim, block, owner));
+            gate::note(|shim| self.finish(shim, block, owner));
         }
         self.pay(owner);
         SUCCESS
@@ -201,11 +204,11 @@ impl Pool {
     }
 
     /// The driver frees it. It is taken out before: another thread may get the address at once.
-    fn give_up(&'static self, call: &Call, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
+    fn give_up(&'static self, _call: &Call, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
         self.map.remove(addr);
         if trace::on() {
-            call.note(|shim| records::trace_block(shim, Action::Free, block));
+            gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
         }
         let owner = block.owner();
         let status = match (owner, block.has(super::block::HOST)) {
@@ -220,11 +223,11 @@ impl Pool {
         if status != SUCCESS {
             block.set(State::Live);
             self.map.insert(addr, block);
-            call.note(|shim| {
+            gate::note(|shim| {
                 if trace::on() {
-                    records::trace_block(shim, Action::Unfreed, block);
+                    block_records::trace_block(shim, Action::Unfreed, block);
                 }
-                shim.pool_free_failed(addr, status);
+                records::pooled::free_failed(shim, addr, status);
             });
             return status;
         }
@@ -233,7 +236,7 @@ impl Pool {
             if !block.has(SPILLED) {
                 owner.shrank(block.bytes.load(Relaxed));
             }
-            call.note(|shim| records::given_up(shim, block, owner));
+            gate::note(|shim| block_records::given_up(shim, block, owner));
         }
         self.forget(block);
         status
@@ -244,7 +247,7 @@ impl Pool {
         let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
         match block {
             Some(block) => {
-                call.note(|shim| shim.stranded_freed(addr));
+                gate::note(|shim| stranded::freed(shim, addr));
                 Some(self.give_up(call, block, real))
             }
             None => self.map.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),

@@ -6,13 +6,14 @@
 //! what may: it needs no guard, but for the stack.
 
 use super::block::{Block, State};
+use super::block_records;
 use super::owner::Owner;
-use super::records;
 use super::thread::ThreadCache;
 use super::{Pool, size};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::threads::{self, Local};
+use crate::records;
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use crate::{gate, trace};
@@ -46,7 +47,7 @@ impl Pool {
             false => 0,
         };
         block.asked.store(bytes, Relaxed);
-        records::write_live(shim, slot, block, owner, bytes, (local, local.known_tid()), stack);
+        block_records::write_live(shim, slot, block, owner, bytes, (local, local.known_tid()), stack);
         shim.ledger.count_all(
             local.known_shard(),
             &[(counters::POOL_HITS, 1), (counters::allocs(Device), 1), (counters::alloc_bytes(Device), bytes)],
@@ -106,7 +107,7 @@ impl Pool {
         bytes: u64,
         told: i64,
     ) -> u64 {
-        call.note(|shim| self.handed_out(shim, call, block, owner, bytes, told));
+        gate::note(|shim| self.handed_out(shim, call, block, owner, bytes, told));
         block.set(State::Live);
         block.addr.load(Relaxed)
     }
@@ -120,14 +121,16 @@ impl Pool {
         let cache = ThreadCache::of(local)?;
         // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         let owner = unsafe { cache.last_owner().as_ref() }?;
-        let usual = owner.vendor == self.vendor && !owner.gone.load(Relaxed) && shim.is_the_only_context_of(local);
+        let usual = owner.vendor == self.vendor
+            && !owner.gone.load(Relaxed)
+            && records::contexts::is_the_only_context_of(shim, local);
         usual.then_some((cache, owner))
     }
 }
 
 #[cold]
-fn tell(call: &Call, owner: &'static Owner, told: i64) {
-    call.note(|shim| records::add_live(shim, owner, told));
+fn tell(_call: &Call, owner: &'static Owner, told: i64) {
+    gate::note(|shim| block_records::add_live(shim, owner, told));
 }
 
 /// The stack of a call.

@@ -22,6 +22,7 @@ pub mod ask;
 mod back;
 mod barrier;
 pub mod block;
+mod block_records;
 mod bound;
 pub mod decay;
 pub mod ends;
@@ -30,7 +31,6 @@ mod hit;
 pub mod moves;
 pub mod owner;
 pub mod quota;
-mod records;
 pub mod serve;
 pub mod size;
 pub mod thread;
@@ -40,6 +40,7 @@ pub use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
 use crate::process::{fences, heap, threads};
 use crate::progress::activity;
+use crate::records;
 use crate::shim::Shim;
 use crate::vendor::memory::{self, MemoryCalls};
 use crate::{gate, vendor};
@@ -285,28 +286,28 @@ impl Pool {
         // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         let last = unsafe { cache.last_owner().as_ref() };
         let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
-        if last.is_some() && self.sees_all && shim.has_the_only_context() {
+        if last.is_some() && self.sees_all && records::contexts::has_the_only_context(shim) {
             return last;
         }
         let context = vendor::of(self.vendor).current_context()?;
-        shim.found_context();
+        records::contexts::found(shim);
         last.filter(|last| last.context() == context).or_else(|| self.find_owner(shim, context))
     }
 
     #[cold]
     fn find_owner(&self, shim: &'static Shim, context: u64) -> Option<&'static Owner> {
-        let record = shim.current_context(self.vendor);
+        let record = records::contexts::current(shim, self.vendor);
         let device = vendor::of(self.vendor).current_device()?;
         let mut owners = lock(&self.owners);
         let known = owners.iter().find(|owner| owner.context() == context && !owner.gone.load(Relaxed));
         if let Some(known) = known {
             return Some(known);
         }
-        let share = shim.device_share(record);
+        let share = records::pooled::device_share(shim, record);
         let owner = self.owner_for(&mut owners, context, record, device, share);
         drop(owners);
         self.share_out();
-        shim.pool_limit(record, self.limit.load(Relaxed));
+        records::pooled::limit(shim, record, self.limit.load(Relaxed));
         Some(owner)
     }
 
@@ -374,7 +375,7 @@ impl Pool {
             drop(taken);
             // SAFETY: null, or an Owner out of a leaked box, which is never freed.
             if let Some(owner) = unsafe { owner.as_ref() } {
-                records::add_live(shim, owner, untold);
+                block_records::add_live(shim, owner, untold);
             }
         }
     }
@@ -413,7 +414,7 @@ impl Pool {
     fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
         self.owners().into_iter().for_each(|owner| {
-            gate::record_if_started(|shim| shim.pool_limit(owner.record(), bytes));
+            gate::record_if_started(|shim| records::pooled::limit(shim, owner.record(), bytes));
         });
     }
 
@@ -442,7 +443,7 @@ pub fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
 
 #[cold]
 fn make(vendor: Vendor) -> Option<&'static Pool> {
-    let shim = gate::shim().filter(|shim| shim.may_be_virtual().is_ok())?;
+    let shim = gate::shim().filter(|shim| records::handles::may_be_virtual(shim).is_ok())?;
     let keeps = shim.settings.pool && shim.trust.pool(vendor);
     if !keeps && shim.in_force.limit() == 0 {
         return None;

@@ -6,6 +6,7 @@ use super::owner::Owner;
 use super::{Pool, lock};
 use crate::gate;
 use crate::progress::queries;
+use crate::records;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
@@ -92,7 +93,7 @@ impl Pool {
 
     /// Device bytes that this process takes of an owner's device, idle ones among them.
     pub fn used(&self, owner: &'static Owner) -> u64 {
-        let live = gate::shim().map_or(0, |shim| shim.live_on(self.vendor, owner.device));
+        let live = gate::shim().map_or(0, |shim| records::pooled::live_on(shim, self.vendor, owner.device));
         live + self.idle_on(owner.device)
     }
 

@@ -2,12 +2,14 @@
 
 use super::back::Most;
 use super::block::{Block, NO_CLASS, SPILLED, State};
+use super::block_records;
 use super::owner::Owner;
-use super::records;
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
+use crate::gate;
 use crate::process::clock;
 use crate::shim::Shim;
+use crate::stranded;
 use crate::stranded::{SMALLEST, Watch};
 use gpumem_wire::counters;
 use gpumem_wire::settings::Fill;
@@ -76,9 +78,9 @@ impl Pool {
     ) {
         block.asked.store(bytes, Relaxed);
         if bytes >= SMALLEST && shim.stranded.waiting() {
-            shim.stranded_served(call, bytes);
+            stranded::served(shim, call, bytes);
         }
-        records::hit(shim, call, block, owner, bytes, told);
+        block_records::hit(shim, call, block, owner, bytes, told);
         block.set(State::Live);
     }
 
@@ -135,7 +137,7 @@ impl Pool {
         // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         if let Some(before) = unsafe { before.cast::<Owner>().as_ref() } {
             let before: &'static Owner = before;
-            records::add_live(shim, before, untold);
+            block_records::add_live(shim, before, untold);
             if !before.gone.load(Relaxed) {
                 blocks.into_iter().for_each(|block| before.keep(block, now));
             }
@@ -172,8 +174,8 @@ impl Pool {
         if obtained.flags & SPILLED == 0 {
             owner.grew(obtained.bytes);
         }
-        call.note(|shim| {
-            records::miss(shim, call, block, owner, watch.bytes, watch.stack());
+        gate::note(|shim| {
+            block_records::miss(shim, call, block, owner, watch.bytes, watch.stack());
             watch.made(shim, addr);
         });
         block.set(State::Live);

@@ -18,6 +18,7 @@ pub mod raised;
 pub mod regs;
 pub mod spawn;
 pub mod stack;
+pub mod stderr;
 pub mod threads;
 pub mod tls;
 pub mod wiped;

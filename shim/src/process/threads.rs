@@ -281,6 +281,14 @@ impl Tags {
     }
 }
 
+/// The calling thread's name, as the kernel has it.
+pub fn name() -> Vec<u8> {
+    let mut name = [0_u8; 17];
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, the last of them NUL, and `name` has 17.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    std::ffi::CStr::from_bytes_until_nul(&name).map_or(Vec::new(), |name| name.to_bytes().to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

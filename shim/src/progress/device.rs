@@ -7,6 +7,7 @@ use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::wiped::{Place, Word};
+use crate::records;
 use crate::vendor;
 use crate::vendor::memory::{self, Event, MemoryCalls};
 use gpumem_abi::types::Device;
@@ -67,7 +68,7 @@ pub fn primary_of(device: Device) -> u64 {
 /// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
 pub fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
     let _visit = Visit::begin(context)?;
-    gate::shim()?.known_context(vendor, context)?;
+    records::contexts::known(gate::shim()?, vendor, context)?;
     Some(look())
 }
 
@@ -138,7 +139,7 @@ pub fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
         return None;
     }
     let (calls, submissions) = (memory::calls(vendor), activity::submissions_if_none_open_elsewhere());
-    let known = gate::shim().and_then(|shim| Some((shim, shim.known_context(vendor, context)?)));
+    let known = gate::shim().and_then(|shim| Some((shim, records::contexts::known(shim, vendor, context)?)));
     let Some((shim, record)) = known.filter(|_| submissions.is_some()) else { return Some(false) };
     let over = |event: Option<Event>| {
         event.is_some_and(|event| {
@@ -151,7 +152,7 @@ pub fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
         })
     };
     let contexts: Vec<u64> = contexts_beside(record, context).collect();
-    let are_all = shim.are_all_contexts(contexts.len());
+    let are_all = records::contexts::are_all(shim, contexts.len());
     let is_over = |context| look_in(vendor, context, || behind_all_of(calls, context, over));
     let all_over = || contexts.into_iter().all(|context| is_over(context).flatten() == Some(true));
     let rest = || all_over() && activity::submissions_if_none_open_elsewhere() == submissions;
@@ -160,7 +161,7 @@ pub fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
 
 /// Whether a context that is left tells of work that went wrong. HIP's are not asked.
 pub fn is_any_broken(vendor: Vendor) -> bool {
-    let all = gate::shim().map_or_else(Vec::new, |shim| shim.all_contexts(vendor));
+    let all = gate::shim().map_or_else(Vec::new, |shim| records::contexts::all(shim, vendor));
     let refuses = |context| memory::calls(vendor).within(context, || vendor::of(vendor).memory_info().is_none());
     let is_broken = |context| look_in(vendor, context, || refuses(context)) == Some(true);
     vendor == Vendor::Cuda && all.into_iter().any(|(context, _)| is_broken(context))
@@ -168,7 +169,7 @@ pub fn is_any_broken(vendor: Vendor) -> bool {
 
 /// All contexts on the device of one, that one last.
 fn contexts_beside(record: ContextRef, context: u64) -> impl Iterator<Item = u64> {
-    let others = gate::shim().map_or_else(Vec::new, |shim| shim.other_contexts(record));
+    let others = gate::shim().map_or_else(Vec::new, |shim| records::contexts::others(shim, record));
     others.into_iter().chain([context])
 }
 

@@ -2,9 +2,11 @@
 
 use super::out_of_memory::{obtain, spill};
 use crate::call::Call;
+use crate::gate;
 use crate::pool::Pool;
 use crate::pool::owner::Owner;
 use crate::pool::serve::Found;
+use crate::records;
 use crate::stranded::{Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::AllocKind;
@@ -26,7 +28,7 @@ pub unsafe fn alloc(
     if out.is_null() || bytes == 0 {
         return None;
     }
-    match call.note(|shim| pool.find(shim, call, bytes as u64))? {
+    match gate::note(|shim| pool.find(shim, call, bytes as u64))? {
         Found::Block(block) => {
             if pool.fill != Fill::None {
                 pool.filled(block);
@@ -59,7 +61,7 @@ unsafe fn grow(
     let life = owner.life();
     // What a thread kept that has ended meanwhile.
     if let Some(block) = pool.take_of_ended_threads(owner, rounded) {
-        call.note(|shim| pool.handed_out(shim, call, block, owner, bytes, bytes as i64));
+        gate::note(|shim| pool.handed_out(shim, call, block, owner, bytes, bytes as i64));
         // SAFETY: our caller vouches for the program's out-parameter. It is not NULL: `alloc` has
         // checked that.
         unsafe { out.write(block.addr.load(Relaxed)) };
@@ -89,7 +91,7 @@ unsafe fn grow(
         }
         Err(status) => {
             watch.answered(call, status, 0);
-            call.note(|shim| shim.allocation_failed(call, AllocKind::Device, bytes, status));
+            gate::note(|shim| records::allocations::failed(shim, call, AllocKind::Device, bytes, status));
             status
         }
     }

@@ -2,6 +2,7 @@
 //! allows it, the allocation is placed outside of the device's memory.
 
 use crate::call::Call;
+use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
 use crate::pool::moves::are_still_at;
 use crate::pool::owner::Owner;
@@ -9,6 +10,7 @@ use crate::pool::quota::{FLUSHES, Reserved};
 use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
 use crate::progress::queries;
+use crate::records;
 use crate::{graphs, vendor};
 use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
@@ -51,7 +53,7 @@ pub(super) fn obtain(
             return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
         }
     } else {
-        call.note(|shim| shim.limit_refused(asked));
+        gate::note(|shim| records::pooled::limit_refused(shim, asked));
     }
     if let Ok(obtained) = spill(call, owner, asked, pool.fallback()) {
         return Ok(obtained);
@@ -112,7 +114,7 @@ pub(super) fn spill(call: &Call, owner: &'static Owner, bytes: u64, to: OomFallb
         OomFallback::Host => owner.calls.host(bytes as usize).map(|addr| (addr, HOST)),
     };
     let (addr, flags) = owner.within(place)?;
-    call.note(|shim| shim.spilled(call, bytes));
+    gate::note(|shim| records::pooled::spilled(shim, call, bytes));
     Ok(Obtained { addr: Some(addr), bytes, flags })
 }
 
@@ -144,9 +146,9 @@ pub fn has_limit(vendor: Vendor) -> bool {
 }
 
 /// A pool, and the owner of this thread's context there.
-fn of_thread(call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Owner)> {
+fn of_thread(_call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Owner)> {
     let pool = pool?;
-    Some((pool, call.note(|shim| pool.owner_of_thread(shim)).flatten()?))
+    Some((pool, gate::note(|shim| pool.owner_of_thread(shim)).flatten()?))
 }
 
 /// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
@@ -155,7 +157,7 @@ pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
     let Some((pool, owner)) = of_thread(call, limited) else { return Some(Reserved::none()) };
     let room = pool.admits(owner, bytes);
     if room.is_none() {
-        call.note(|shim| shim.limit_refused(bytes));
+        gate::note(|shim| records::pooled::limit_refused(shim, bytes));
     }
     room
 }

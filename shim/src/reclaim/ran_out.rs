@@ -7,8 +7,10 @@
 use crate::call::Call;
 use crate::pool;
 use crate::process::clock;
+use crate::process::stderr::say;
 use crate::process::wiped::{Place, Word};
-use crate::shim::{Shim, say};
+use crate::records;
+use crate::shim::Shim;
 use crate::stacks::modules::{self, Modules};
 use crate::stranded;
 use crate::vendor;
@@ -71,7 +73,7 @@ struct Full {
 #[cold]
 pub fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, stack: StackRef) {
     // Refused so that it frees and asks again: there is memory.
-    if shim.stranded_pressed() {
+    if stranded::pressed(shim) {
         return;
     }
     let context = context_unasked(shim, call.vendor);
@@ -118,21 +120,21 @@ fn is_first_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bo
     let (tid, now) = (shim.tid(), clock::now_ns());
     let before = last.first_try.replace((tid, bytes, now));
     let again = before.is_some_and(|(who, what, at)| (who, what) == (tid, bytes) && now.saturating_sub(at) < RETRY_NS);
-    !again && shim.stranded_retries(stack)
+    !again && stranded::program_retries(shim, stack)
 }
 
 /// This thread's context. HIP is not asked: the answer to any call becomes the thread's last error, which
 /// the program asks for now.
 fn context_unasked(shim: &'static Shim, vendor: Vendor) -> ContextRef {
     match vendor {
-        Vendor::Cuda => shim.current_context(vendor),
-        Vendor::Hip => shim.last_context(vendor),
+        Vendor::Cuda => records::contexts::current(shim, vendor),
+        Vendor::Hip => records::contexts::last(shim, vendor),
     }
 }
 
 /// What a device says of itself, and what of it is this process's.
 fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full> {
-    let slot = shim.context_slot(context)?;
+    let slot = records::contexts::slot(shim, context)?;
     let device = slot.device as i32;
     let pool = pool::of(vendor);
     // What threads have not told of yet may make the books ask the device, too.
@@ -143,7 +145,7 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
     Some(Full {
         context,
         device: slot.device,
-        live: shim.live_on(vendor, device),
+        live: records::pooled::live_on(shim, vendor, device),
         idle: pool.map_or(0, |pool| pool.idle_on(device)),
         free: if may_ask { vendor::of(vendor).memory_info() } else { None },
         total: slot.total_bytes,
@@ -153,7 +155,7 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
 
 /// The call sites that hold most of a device's memory, the largest first.
 fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
-    let contexts = shim.contexts_on(vendor, device as i32);
+    let contexts = records::contexts::on(shim, vendor, device as i32);
     let mut held: FxHashMap<StackRef, Holder> = FxHashMap::default();
     let table = &shim.ledger.allocs;
     let of_device = |slot: &AllocSlot| {
@@ -200,7 +202,7 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
 
 /// A call site by files and places in them, the program's innermost first.
 fn place_of(shim: &Shim, modules: &Modules, stack: StackRef) -> String {
-    let frames = shim.frames_of(stack);
+    let frames = stranded::frames_of(shim, stack);
     let first = frames.iter().position(|&pc| modules.find(pc).is_some_and(|m| !stranded::is_runtime(m.path())));
     let mut text = String::new();
     for &pc in frames.iter().skip(first.unwrap_or(0)).take(FRAMES) {

@@ -1,31 +1,29 @@
 //! What is live in the process: allocations, graphs, execs, contexts, streams.
 //!
-//! The ledger's tables are the records. The maps here find a record by its pointer or handle.
+//! The ledger's tables are the records. The maps here find a record by its pointer or handle. They are passive: what
+//! happens to the things in them is in [`crate::records`].
 //!
-//! * [`live`]: the maps.
-//! * [`sites`]: call stacks and the modules they lie in.
-//! * [`allocations`], [`vmm`], [`graphs`], [`contexts`], [`streams`]: one noun each.
-//! * [`pooled`]: memory under the pool. [`cached`]: handles under the graph cache.
-//! * [`reported`]: what the program itself says, by `gpumem.h`.
+//! * This file: all maps together, and the threads that are listed.
+//! * [`live`]: the map of allocations, graphs and execs. [`allocations`], [`graphs`]: what it holds.
+//! * [`contexts`], [`streams`], [`vmm`]: maps of one noun each.
+//! * [`sites`]: call stacks and the modules they lie in. [`tag`]: names that the program gives.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
 
 pub mod allocations;
-pub mod cached;
 pub mod contexts;
 pub mod estimate;
 pub mod graphs;
 pub mod live;
-pub mod pooled;
-pub mod reported;
 pub mod sites;
 pub mod streams;
 pub mod summary;
+pub mod tag;
 pub mod vmm;
 
 use crate::ledger::Ledger;
 use crate::ledger::text::TextPlace;
 use crate::process::errno::KeepErrno;
-use crate::process::threads::is_known;
+use crate::process::threads::{self, is_known};
 use gpumem_wire::layout::{StrRef, ThreadSlot};
 use gpumem_wire::settings::Settings;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -113,7 +111,7 @@ impl Registry {
     /// Lists a thread that was not seen before.
     pub fn new_thread(&self, ledger: &Ledger, tid: u32) {
         let Some(slot) = ledger.threads.take().or_else(|| self.slot_of_ended_thread(ledger)) else { return };
-        let name = self.name_at(ledger, slot, &crate::shim::thread_name());
+        let name = self.name_at(ledger, slot, &threads::name());
         ledger
             .threads
             .write(slot, ThreadSlot { tid, name, time_ns: crate::process::clock::now_ns(), ..Default::default() });

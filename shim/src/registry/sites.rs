@@ -4,7 +4,6 @@ use crate::ledger::Ledger;
 use crate::process::clock;
 use crate::process::regs::Regs;
 use crate::process::threads::{self, Local};
-use crate::shim::Shim;
 use crate::stacks::intern::Interner;
 use crate::stacks::{self, modules};
 use gpumem_wire::counters;
@@ -19,6 +18,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 const MAX_DEPTH: usize = 128;
 /// Deepest one that is usual.
 const USUAL_DEPTH: usize = 32;
+
+/// What a stack led to, for its totals.
+#[derive(Clone, Copy)]
+pub enum Made {
+    /// This many bytes.
+    Memory(u64),
+    Graph,
+    Exec,
+    Stream,
+}
 
 /// Stacks of the process.
 pub struct Sites {
@@ -62,98 +71,82 @@ impl Sites {
     fn smallest(&self) -> u64 {
         self.smallest.load(Relaxed)
     }
-}
 
-/// What a stack led to, for its totals.
-#[derive(Clone, Copy)]
-pub enum Made {
-    /// This many bytes.
-    Memory(u64),
-    Graph,
-    Exec,
-    Stream,
-}
-
-impl Shim {
     /// Stacks have so many frames at most from now on, of allocations that are at least so large.
-    pub fn set_stacks(&self, depth: u32, smallest: u64) {
-        let sites = &self.registry.sites;
-        sites.depth.store((depth as usize).min(MAX_DEPTH), Relaxed);
-        sites.smallest.store(smallest, Relaxed);
-        self.ledger.header().stack_depth().store(depth, Relaxed);
+    pub fn set(&self, ledger: &Ledger, depth: u32, smallest: u64) {
+        self.depth.store((depth as usize).min(MAX_DEPTH), Relaxed);
+        self.smallest.store(smallest, Relaxed);
+        ledger.header().stack_depth().store(depth, Relaxed);
     }
 
     /// Whether an allocation of so many bytes is recorded with its stack.
     #[inline(always)]
     pub fn takes_stack(&self, bytes: u64) -> bool {
-        self.registry.sites.depth() != 0 && bytes >= self.registry.sites.smallest()
+        self.depth() != 0 && bytes >= self.smallest()
     }
 
     /// The stack of a call, 0 if none is to be taken or there is no room for it.
     #[inline]
-    pub fn site(&self, regs: Regs, made: Made) -> StackRef {
-        let sites = &self.registry.sites;
-        let depth = sites.depth();
-        if depth == 0 || matches!(made, Made::Memory(bytes) if bytes < sites.smallest()) {
+    pub fn site(&self, ledger: &Ledger, regs: Regs, made: Made) -> StackRef {
+        let depth = self.depth();
+        if depth == 0 || matches!(made, Made::Memory(bytes) if bytes < self.smallest()) {
             return 0;
         }
         // To clear room for the deepest takes as long as a tenth of the walk.
         match depth {
-            ..=USUAL_DEPTH => self.site_of::<USUAL_DEPTH>(regs, depth, made),
-            _ => self.site_of::<MAX_DEPTH>(regs, depth, made),
+            ..=USUAL_DEPTH => self.site_of::<USUAL_DEPTH>(ledger, regs, depth, made),
+            _ => self.site_of::<MAX_DEPTH>(ledger, regs, depth, made),
         }
     }
 
     /// The stack of an allocation where that is this thread's last one, and what it led to is counted. `None`: the
     /// stack is to be taken. Calls nothing.
     #[inline(always)]
-    pub fn known_site(&self, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
-        let sites = &self.registry.sites;
-        let (stack, cut) = stacks::number(regs, sites.owner(sites.depth()))?;
+    pub fn known_site(&self, ledger: &Ledger, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
+        let (stack, cut) = stacks::number(regs, self.owner(self.depth()))?;
         let shard = local.known_shard();
         if cut {
-            self.ledger.count(shard, counters::STACKS_CUT, 1);
+            ledger.count(shard, counters::STACKS_CUT, 1);
         }
-        self.ledger.allocated_at(shard, stack, bytes);
+        ledger.allocated_at(shard, stack, bytes);
         Some(stack)
     }
 
-    fn site_of<const ROOM: usize>(&self, regs: Regs, depth: usize, made: Made) -> StackRef {
-        let sites = &self.registry.sites;
+    fn site_of<const ROOM: usize>(&self, ledger: &Ledger, regs: Regs, depth: usize, made: Made) -> StackRef {
         let mut frames = [0_u64; ROOM];
         let walk = stacks::walk(regs, &mut frames[..depth]);
         if walk.len == 0 {
             return 0;
         }
         if walk.cut {
-            self.count(counters::STACKS_CUT, 1);
+            ledger.count(threads::shard(), counters::STACKS_CUT, 1);
         }
         let frames = &frames[..walk.len];
         let mut new = false;
-        let id = sites.interner.intern(walk.hash, |id| {
-            new = self.write_stack(id, walk.hash, frames);
+        let id = self.interner.intern(walk.hash, |id| {
+            new = Self::write_stack(ledger, id, walk.hash, frames);
             new
         });
         if new {
-            self.publish_modules();
+            self.publish_modules(ledger);
         }
         let Some(id) = id else {
-            self.count(counters::DROPPED_RECORDS, 1);
+            ledger.count(threads::shard(), counters::DROPPED_RECORDS, 1);
             return 0;
         };
-        stacks::name(regs, frames, walk.cut, sites.owner(depth), id + 1);
-        self.led_to(id + 1, made);
+        stacks::name(regs, frames, walk.cut, self.owner(depth), id + 1);
+        Self::led_to(ledger, id + 1, made);
         id + 1
     }
 
     /// Adds to a stack's totals what it led to.
-    pub fn led_to(&self, stack: StackRef, made: Made) {
+    pub fn led_to(ledger: &Ledger, stack: StackRef, made: Made) {
         let Some(id) = stack.checked_sub(1) else { return };
         let add = |offset, n| {
-            self.ledger.stacks.field(id, offset).fetch_add(n, Relaxed);
+            ledger.stacks.field(id, offset).fetch_add(n, Relaxed);
         };
         match made {
-            Made::Memory(bytes) => self.ledger.allocated_at(threads::shard(), stack, bytes),
+            Made::Memory(bytes) => ledger.allocated_at(threads::shard(), stack, bytes),
             Made::Graph => add(offset_of!(StackSlot, graphs), 1),
             Made::Exec => add(offset_of!(StackSlot, execs), 1),
             Made::Stream => {}
@@ -161,8 +154,7 @@ impl Shim {
     }
 
     #[cold]
-    fn write_stack(&self, id: u32, hash: u64, frames: &[u64]) -> bool {
-        let ledger = &self.ledger;
+    fn write_stack(ledger: &Ledger, id: u32, hash: u64, frames: &[u64]) -> bool {
         let Some(first_frame) = ledger.frames.append(frames) else { return false };
         // Stacks are never given back and ids are given in order, so the slot is the id.
         let Some(slot) = ledger.stacks.take() else { return false };
@@ -180,15 +172,14 @@ impl Shim {
 
     /// Lists modules that are new since the last time, and marks those that are gone.
     #[cold]
-    fn publish_modules(&self) {
-        let sites = &self.registry.sites;
+    fn publish_modules(&self, ledger: &Ledger) {
         let modules = modules::refresh();
-        if sites.generation.load(Acquire) == modules.generation() {
+        if self.generation.load(Acquire) == modules.generation() {
             return;
         }
-        let Ok(mut published) = sites.published.lock() else { return };
-        sites.generation.store(modules.generation(), Release);
-        let table = &self.ledger.modules;
+        let Ok(mut published) = self.published.lock() else { return };
+        self.generation.store(modules.generation(), Release);
+        let table = &ledger.modules;
         for module in modules.all() {
             published.entry(module.serial).or_insert_with(|| {
                 let Some(slot) = table.take() else { return u32::MAX };
@@ -199,7 +190,7 @@ impl Shim {
                 table.write(
                     slot,
                     ModuleSlot {
-                        path: self.ledger.texts.intern(path),
+                        path: ledger.texts.intern(path),
                         bias: module.bias,
                         start: module.start,
                         end: module.end,

@@ -16,65 +16,63 @@ use std::ops::Range;
 /// Frames that are looked through for the program's own.
 const INNERMOST: usize = 8;
 
-impl Shim {
-    /// Whether more than recording is allowed.
-    pub(super) fn may_change(&self) -> bool {
-        self.ledger.header().mode().load(std::sync::atomic::Ordering::Relaxed) == Mode::Active as u32
-    }
+/// Whether more than recording is allowed.
+pub(super) fn may_change(shim: &Shim) -> bool {
+    shim.ledger.header().mode().load(std::sync::atomic::Ordering::Relaxed) == Mode::Active as u32
+}
 
-    /// The innermost return address of a stack that is not in a GPU library.
-    pub(super) fn caller(&self, stack: StackRef) -> Option<u64> {
-        let modules = modules::refresh();
-        let own = |pc: &u64| modules.find(*pc).is_some_and(|module| !is_runtime(module.path()));
-        self.frames_of(stack).into_iter().find(own)
-    }
+/// The innermost return address of a stack that is not in a GPU library.
+pub(super) fn caller(shim: &Shim, stack: StackRef) -> Option<u64> {
+    let modules = modules::refresh();
+    let own = |pc: &u64| modules.find(*pc).is_some_and(|module| !is_runtime(module.path()));
+    frames_of(shim, stack).into_iter().find(own)
+}
 
-    /// The innermost return addresses of a stack.
-    pub fn frames_of(&self, stack: StackRef) -> Vec<u64> {
-        let slot = stack.checked_sub(1).and_then(|slot| self.ledger.stacks.read(slot));
-        let frame = |index| self.ledger.frames.at(index).load(std::sync::atomic::Ordering::Relaxed);
-        slot.map_or_else(Vec::new, |slot| {
-            let first = slot.first_frame as usize;
-            (first..first + (slot.frames as usize).min(INNERMOST)).map(frame).collect()
-        })
-    }
+/// The innermost return addresses of a stack.
+pub fn frames_of(shim: &Shim, stack: StackRef) -> Vec<u64> {
+    let slot = stack.checked_sub(1).and_then(|slot| shim.ledger.stacks.read(slot));
+    let frame = |index| shim.ledger.frames.at(index).load(std::sync::atomic::Ordering::Relaxed);
+    slot.map_or_else(Vec::new, |slot| {
+        let first = slot.first_frame as usize;
+        (first..first + (slot.frames as usize).min(INNERMOST)).map(frame).collect()
+    })
+}
 
-    /// Whether a live graph may refer to a block that the site's allocator holds.
-    pub(super) fn graph_needs(&self, site: &Asker) -> bool {
-        if self.registry.graphs.len() + self.registry.execs.len() == 0 {
-            return false;
-        }
-        match self.blocks_beside(site) {
-            Some(ranges) => self.above.graph_may_refer_to(self, &ranges),
-            None => true,
-        }
+/// Whether a live graph may refer to a block that the site's allocator holds.
+pub(super) fn graph_needs(shim: &Shim, site: &Asker) -> bool {
+    if shim.registry.graphs.len() + shim.registry.execs.len() == 0 {
+        return false;
     }
+    match blocks_beside(shim, site) {
+        Some(ranges) => shim.above.graph_may_refer_to(shim, &ranges),
+        None => true,
+    }
+}
 
-    /// Where the blocks lie that the same function asked for, sorted; `None` if that is not known.
-    fn blocks_beside(&self, site: &Asker) -> Option<Vec<Range<u64>>> {
-        if self.ledger.counter(counters::DROPPED_RECORDS) > 0 {
-            return None;
-        }
-        let own = self.caller(site.stack)?;
-        let kept = self.stranded.sites().kept();
-        let mut beside: FxHashMap<StackRef, bool> = FxHashMap::default();
-        let mut ranges = Vec::new();
-        let table = &self.ledger.allocs;
-        for index in 0..table.handed_out() {
-            let Some(slot) = table.read(index as u32).filter(is_live) else { continue };
-            let device = AllocKind::from_u8(slot.kind).is_some_and(|kind| kind.space() != Space::Host);
-            if slot.context != site.context || !device || kept.contains(&slot.stack) {
-                continue;
-            }
-            // A block without a stack may be anyone's.
-            let is_beside = |stack: StackRef| stack == 0 || self.caller(stack) == Some(own);
-            if *beside.entry(slot.stack).or_insert_with(|| is_beside(slot.stack)) {
-                ranges.push(slot.addr..slot.addr.saturating_add(slot.bytes.max(1)));
-            }
-        }
-        ranges.sort_unstable_by_key(|range| range.start);
-        Some(ranges)
+/// Where the blocks lie that the same function asked for, sorted; `None` if that is not known.
+fn blocks_beside(shim: &Shim, site: &Asker) -> Option<Vec<Range<u64>>> {
+    if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 {
+        return None;
     }
+    let own = caller(shim, site.stack)?;
+    let kept = shim.stranded.sites().kept();
+    let mut beside: FxHashMap<StackRef, bool> = FxHashMap::default();
+    let mut ranges = Vec::new();
+    let table = &shim.ledger.allocs;
+    for index in 0..table.handed_out() {
+        let Some(slot) = table.read(index as u32).filter(is_live) else { continue };
+        let device = AllocKind::from_u8(slot.kind).is_some_and(|kind| kind.space() != Space::Host);
+        if slot.context != site.context || !device || kept.contains(&slot.stack) {
+            continue;
+        }
+        // A block without a stack may be anyone's.
+        let is_beside = |stack: StackRef| stack == 0 || caller(shim, stack) == Some(own);
+        if *beside.entry(slot.stack).or_insert_with(|| is_beside(slot.stack)) {
+            ranges.push(slot.addr..slot.addr.saturating_add(slot.bytes.max(1)));
+        }
+    }
+    ranges.sort_unstable_by_key(|range| range.start);
+    Some(ranges)
 }
 
 /// Whether a slot is of something that lives.

@@ -5,10 +5,9 @@
 //! addresses in a block mark it, under a lock that nobody waits for: what one call misses the next shows.
 //! Launches of graphs show nothing.
 
-use crate::gate;
+use super::sites::Watched;
 use crate::process::clock;
 use crate::process::lock::lock;
-use crate::stranded::sites::Watched;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -27,14 +26,6 @@ pub fn watching() -> bool {
 #[inline]
 pub fn may_matter(word: u64) -> bool {
     word >= FROM.load(Relaxed) && word < TO.load(Relaxed)
-}
-
-/// The program gives the device work with these arguments, addresses among them.
-#[cold]
-pub fn used(words: &[u64]) {
-    if words.iter().any(|&word| may_matter(word)) {
-        gate::record_if_started(|shim| shim.stranded.uses.mark(words));
-    }
 }
 
 /// An argument, if it may be an address.

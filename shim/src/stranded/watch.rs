@@ -3,7 +3,9 @@
 use super::{Asker, SMALLEST, Verdict};
 use crate::call::Call;
 use crate::gate;
+use crate::records;
 use crate::shim::Shim;
+use crate::stranded;
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::layout::{ContextRef, StackRef};
 
@@ -26,21 +28,22 @@ impl Watch {
 
     fn of_large(call: &Call, bytes: u64, context: Option<ContextRef>) -> Option<Self> {
         gate::shim().filter(|shim| shim.stranded.on())?;
-        call.note(|shim| {
-            let asker = shim.asker(call, context.unwrap_or_else(|| shim.current_context(call.vendor)));
-            Self { asker: Some(asker), bytes, verdict: shim.stranded_asked(&asker, bytes) }
+        gate::note(|shim| {
+            let asker =
+                stranded::asker(shim, call, context.unwrap_or_else(|| records::contexts::current(shim, call.vendor)));
+            Self { asker: Some(asker), bytes, verdict: stranded::asked(shim, &asker, bytes) }
         })
     }
 
     /// It got this block, or was told that there is no memory, by the driver or by a limit. Says nothing of
     /// a request that was refused here.
     #[inline]
-    pub fn answered(&self, call: &Call, status: Status, addr: u64) {
+    pub fn answered(&self, _call: &Call, status: Status, addr: u64) {
         let Some(asker) = &self.asker else { return };
         match status {
-            SUCCESS => drop(call.note(|shim| self.made(shim, addr))),
+            SUCCESS => drop(gate::note(|shim| self.made(shim, addr))),
             OUT_OF_MEMORY if self.verdict != Verdict::Refuse => {
-                call.note(|shim| shim.stranded_failed(asker, self.bytes));
+                gate::note(|shim| stranded::failed(shim, asker, self.bytes));
             }
             _ => {}
         }
@@ -50,7 +53,7 @@ impl Watch {
     #[inline]
     pub fn made(&self, shim: &'static Shim, addr: u64) {
         if let Some(asker) = &self.asker {
-            shim.stranded_made(asker, addr, self.bytes);
+            stranded::made(shim, asker, addr, self.bytes);
         }
     }
 
@@ -61,9 +64,9 @@ impl Watch {
     }
 
     /// Whether it is the growth of a pool inside the program.
-    pub fn is_pool_growth(&self, call: &Call) -> bool {
+    pub fn is_pool_growth(&self, _call: &Call) -> bool {
         match &self.asker {
-            Some(asker) => call.note(|shim| shim.is_pool_growth(asker, self.bytes)).unwrap_or(false),
+            Some(asker) => gate::note(|shim| stranded::is_pool_growth(shim, asker, self.bytes)).unwrap_or(false),
             None => super::inside() && self.bytes.is_multiple_of(super::ROUNDED),
         }
     }

@@ -1,30 +1,11 @@
-//! What the program tells about itself through `gpumem.h`: tags and sub-allocations.
+//! Tags: the names that the program gives to what it allocates.
 
-use super::live::Class;
-use crate::call::Call;
 use crate::ledger::text::Texts;
-use crate::process::regs::Regs;
 use crate::process::threads;
-use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::StrRef;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-/// Bytes of a text that the program gave, at most 255 of them.
-///
-/// # Safety
-/// `text` is null or a C string.
-unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
-    if text.is_null() {
-        return &[];
-    }
-    // SAFETY: not null, and our caller vouches for a C string, which it does not change while it
-    // uses the answer.
-    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-    &bytes[..bytes.len().min(255)]
-}
 
 /// Different tags that are kept apart; more go by one name.
 const MOST_TAGS: usize = 4096;
@@ -77,7 +58,7 @@ impl Tag {
     }
 
     /// Puts a tag in force; `None` hides the outer ones.
-    fn push(tag: Option<&'static Tag>) {
+    pub(crate) fn push(tag: Option<&'static Tag>) {
         threads::local(|local| {
             if let Some(place) = local.tags.push() {
                 place.set(tag);
@@ -98,47 +79,6 @@ impl Tag {
         let reference = texts.intern(&self.text);
         self.place.store(u64::from(pid) << 32 | u64::from(reference), Relaxed);
         reference
-    }
-}
-
-/// See `gpumem.h`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn gpumem_push_tag(tag: *const c_char) {
-    // SAFETY: gpumem.h asks the program for NULL or a C string, which is copied before this
-    // returns.
-    Tag::push(Tag::of(unsafe { text(tag) }));
-}
-
-/// See `gpumem.h`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn gpumem_pop_tag() {
-    threads::local(|local| local.tags.pop());
-}
-
-/// See `gpumem.h`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn gpumem_report_alloc(pool: *const c_char, p: *const c_void, bytes: usize) {
-    let call = Call::new(Vendor::Cuda, Regs::of_caller());
-    // SAFETY: gpumem.h asks the program for NULL or a C string that lasts for this call.
-    let pool = unsafe { text(pool) };
-    if !p.is_null() {
-        call.note(|shim| shim.reported(&call, shim.ledger.texts.intern(pool), p as u64, bytes as u64));
-    }
-}
-
-/// See `gpumem.h`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn gpumem_report_free(pool: *const c_char, p: *const c_void) {
-    let call = Call::new(Vendor::Cuda, Regs::of_caller());
-    // SAFETY: gpumem.h asks the program for NULL or a C string that lasts for this call.
-    let pool = unsafe { text(pool) };
-    if !p.is_null() {
-        call.note(|shim| {
-            // What was reported before the first GPU call is not known, and nothing is wrong with that.
-            if let Some(entry) = shim.freeing(Class::Reported(shim.ledger.texts.intern(pool)), p as u64) {
-                shim.ended(entry);
-            }
-        });
     }
 }
 

@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::process::threads::{self, Local};
+use crate::records;
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use crate::trace;
@@ -66,7 +67,7 @@ fn listed(shim: &'static Shim, block: &Block, owner: &Owner, bytes: u64, stack: 
     shim.count(counters::allocs(kind), 1);
     shim.count(counters::alloc_bytes(kind), bytes);
     if trace::on() {
-        shim.trace(Action::Alloc, kind, block.addr.load(Relaxed), bytes, 0, stack);
+        records::allocations::trace(shim, Action::Alloc, kind, block.addr.load(Relaxed), bytes, 0, stack);
     }
 }
 
@@ -131,7 +132,15 @@ fn unlisted(shim: &Shim, block: &Block) {
 /// or that it was not.
 #[cold]
 pub(super) fn trace_block(shim: &Shim, action: Action, block: &Block) {
-    shim.trace(action, kind_of(block), block.addr.load(Relaxed), block.asked.load(Relaxed), 0, 0);
+    records::allocations::trace(
+        shim,
+        action,
+        kind_of(block),
+        block.addr.load(Relaxed),
+        block.asked.load(Relaxed),
+        0,
+        0,
+    );
 }
 
 /// The pool keeps a block that the program freed.
@@ -149,8 +158,8 @@ pub(super) fn kept(shim: &Shim, block: &Block) {
 pub(super) fn add_live(shim: &'static Shim, owner: &'static Owner, bytes: i64) {
     match bytes {
         0 => {}
-        1.. => shim.charge(owner.vendor, owner.record(), bytes as u64, clock::now_ns()),
-        _ => shim.discharge(owner.record(), bytes.unsigned_abs()),
+        1.. => records::contexts::charge(shim, owner.vendor, owner.record(), bytes as u64, clock::now_ns()),
+        _ => records::contexts::discharge(shim, owner.record(), bytes.unsigned_abs()),
     }
 }
 
@@ -164,7 +173,7 @@ pub(super) fn given_up(shim: &'static Shim, block: &Block, owner: &'static Owner
 fn ended_bytes(shim: &'static Shim, block: &Block, owner: &'static Owner) {
     let bytes = -(block.asked.load(Relaxed) as i64);
     if block.has(SPILLED) {
-        shim.spilled_bytes(owner.record(), bytes);
+        records::pooled::spilled_bytes(shim, owner.record(), bytes);
     } else {
         add_live(shim, owner, bytes);
     }
@@ -208,7 +217,7 @@ pub(super) fn lost(shim: &'static Shim, block: &Block, owner: &'static Owner, li
 /// What the pool keeps in a context now.
 pub(super) fn idle(shim: &Shim, owner: &Owner, bytes: u64, blocks: u64) {
     let set = |offset, value| {
-        if let Some(field) = shim.context_field(owner.record(), offset) {
+        if let Some(field) = records::contexts::field(shim, owner.record(), offset) {
             field.store(value, Relaxed);
         }
     };

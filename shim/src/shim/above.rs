@@ -4,8 +4,8 @@
 //! A call that is served at once asks nothing of this. It is asked when memory ran out, when freed memory is looked for
 //! in graphs, and when the first context exists.
 
+use super::Shim;
 use crate::call::Call;
-use crate::shim::Shim;
 use gpumem_wire::kinds::{AllocKind, Vendor};
 use gpumem_wire::layout::StackRef;
 use std::ops::Range;

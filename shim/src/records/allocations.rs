@@ -1,0 +1,206 @@
+//! What happens to allocations.
+
+use super::contexts;
+use crate::call::Call;
+use crate::ledger::table::NO_SLOT;
+use crate::process::clock;
+use crate::registry::allocations::Entry;
+use crate::registry::live::Class;
+use crate::registry::sites::Made;
+use crate::shim::Shim;
+use crate::{stranded, trace};
+use gpumem_abi::types::{OUT_OF_MEMORY, Status};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, EventKind, Space};
+use gpumem_wire::layout::*;
+use gpumem_wire::trace::Action;
+
+/// Records an allocation that succeeded. `addr` is its pointer or handle.
+pub fn made(
+    shim: &'static Shim,
+    call: &Call,
+    class: Class,
+    kind: AllocKind,
+    addr: u64,
+    bytes: u64,
+    stream: u32,
+    extra: u64,
+) {
+    if addr == 0 {
+        return;
+    }
+    let context = contexts::current(shim, call.vendor);
+    let time_ns = clock::now_ns();
+    add(
+        shim,
+        call,
+        class,
+        AllocSlot { addr, bytes, time_ns, extra, stream, context, kind: kind as u8, ..Default::default() },
+        kind,
+    );
+    if kind.space() == Space::Device {
+        contexts::charge(shim, call.vendor, context, bytes, time_ns);
+    }
+}
+
+/// Records a part that the program reported.
+pub fn reported(shim: &Shim, call: &Call, pool: StrRef, addr: u64, bytes: u64) {
+    let kind = AllocKind::Reported;
+    let slot =
+        AllocSlot { addr, bytes, time_ns: clock::now_ns(), extra: pool.into(), kind: kind as u8, ..Default::default() };
+    add(shim, call, Class::Reported(pool), slot, kind);
+}
+
+#[inline]
+fn add(shim: &Shim, call: &Call, class: Class, slot: AllocSlot, kind: AllocKind) {
+    let AllocSlot { addr, bytes, context, stream, .. } = slot;
+    let stack = shim.site(call.site(), Made::Memory(bytes));
+    let flags = if shim.registry.streams.capturing() > 0 { ALLOC_IN_CAPTURE } else { 0 };
+    let (serial, tid, tag) = (shim.registry.serial(), shim.tid(), shim.tag());
+    let place = shim.place(&shim.ledger.allocs, AllocSlot { stack, serial, tid, tag, flags, ..slot });
+    shim.count(counters::allocs(kind), 1);
+    shim.count(counters::alloc_bytes(kind), bytes);
+    let entry = Entry { slot: place, kind, context, bytes };
+    if let Some(old) = shim.registry.allocations.insert(class, addr, entry) {
+        // The address was given out again without a free that we saw: the old one is over.
+        shim.count(counters::UNKNOWN_FREES, 1);
+        if trace::on() {
+            trace(shim, Action::Free, old.kind, addr, old.bytes, 0, 0);
+        }
+        ended(shim, old);
+    }
+    if trace::on() {
+        trace(shim, Action::Alloc, kind, addr, bytes, stream, stack);
+    }
+}
+
+/// Notes an allocation or a free in the trace, unless it takes no memory of its own. `stream` is a
+/// reference to the stream's record.
+#[cold]
+pub fn trace(shim: &Shim, action: Action, kind: AllocKind, addr: u64, bytes: u64, stream: u32, stack: StackRef) {
+    if kind.space() != Space::None {
+        let stream = stream.checked_sub(1).and_then(|slot| shim.ledger.streams.read(slot));
+        shim.trace(action, kind, addr, bytes, stream.map_or(0, |stream| stream.handle), stack);
+    }
+}
+
+/// An allocation failed with an error of the driver.
+pub fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
+    shim.count(counters::alloc_failures(kind), 1);
+    let stack = shim.site(call.site(), Made::Stream);
+    if trace::on() {
+        trace(shim, Action::Failed, kind, 0, bytes, 0, stack);
+    }
+    shim.event(EventKind::AllocFailed, |event| {
+        event.a = bytes;
+        event.b = kind as u64;
+        event.code = status as i32;
+        event.stack = stack;
+    });
+    if status == OUT_OF_MEMORY && kind.space() == Space::Device {
+        shim.above.ran_out(shim, call, kind, bytes, stack);
+    }
+}
+
+/// Takes an allocation out before its real free: another thread may get the address at once.
+#[inline]
+pub fn freeing(shim: &Shim, class: Class, addr: u64) -> Option<Entry> {
+    let entry = shim.registry.allocations.remove(class, addr);
+    if class == Class::Address {
+        // What this free gives back is the driver's at once, whatever the answer.
+        stranded::freed(shim, addr);
+        if shim.settings.freed_in_graph
+            && let Some(entry) = entry
+        {
+            shim.above.look_for_memory_in_graphs(shim, addr, entry.bytes, entry.slot);
+        }
+    }
+    if trace::on()
+        && let Some(entry) = entry
+    {
+        trace(shim, Action::Free, entry.kind, addr, entry.bytes, 0, 0);
+    }
+    entry
+}
+
+/// The real free succeeded.
+#[inline]
+pub fn freed(shim: &Shim, entry: Option<Entry>, addr: u64) {
+    match entry {
+        Some(entry) => ended(shim, entry),
+        None if addr != 0 => shim.count(counters::UNKNOWN_FREES, 1),
+        None => {}
+    }
+}
+
+/// The real free failed: the allocation is as live as before.
+pub fn free_failed(shim: &Shim, class: Class, addr: u64, entry: Option<Entry>, status: Status) {
+    shim.count(counters::FREE_FAILURES, 1);
+    if let Some(entry) = entry {
+        if trace::on() {
+            trace(shim, Action::Unfreed, entry.kind, addr, entry.bytes, 0, 0);
+        }
+        restore(shim, class, addr, entry);
+    }
+    shim.event(EventKind::FreeFailed, |event| {
+        event.a = addr;
+        event.code = status as i32;
+    });
+}
+
+/// Puts back what was taken out for a free that failed. If the address was given out meanwhile,
+/// another thread's free of it has succeeded, and the entry is over.
+pub fn restore(shim: &Shim, class: Class, addr: u64, entry: Entry) {
+    if shim.registry.allocations.insert_if_absent(class, addr, entry).is_err() {
+        ended(shim, entry);
+    }
+}
+
+/// Notes the end of what no call frees by its address: the record still has it.
+#[cold]
+fn trace_end(shim: &Shim, entry: Entry) {
+    if entry.slot != NO_SLOT
+        && let Some(slot) = shim.ledger.allocs.read(entry.slot)
+    {
+        trace(shim, Action::Free, entry.kind, slot.addr, entry.bytes, 0, 0);
+    }
+}
+
+/// An allocation is over.
+pub fn ended(shim: &Shim, entry: Entry) {
+    if trace::on() && entry.kind == AllocKind::VmmPhysical {
+        trace_end(shim, entry);
+    }
+    shim.ledger.allocs.clear_if_any(entry.slot);
+    shim.count(counters::frees(entry.kind), 1);
+    shim.count(counters::free_bytes(entry.kind), entry.bytes);
+    if entry.kind.space() == Space::Device {
+        contexts::discharge(shim, entry.context, entry.bytes);
+    }
+}
+
+/// Marks an allocation as exported to other processes.
+pub fn exported(shim: &Shim, addr: u64) {
+    if let Some(entry) = shim.registry.allocations.get(Class::Address, addr).filter(|entry| entry.slot != NO_SLOT)
+        && let Some(slot) = shim.ledger.allocs.read(entry.slot).filter(|slot| slot.addr == addr)
+    {
+        shim.ledger.allocs.write(entry.slot, AllocSlot { flags: slot.flags | ALLOC_EXPORTED, ..slot });
+    }
+}
+
+/// What belongs to a context ends with it.
+pub fn end_with(shim: &Shim, context: ContextRef) {
+    for entry in shim.registry.allocations.drain(|entry| entry.ends_with(context)) {
+        shim.count(counters::ENDED_WITH_CONTEXT, 1);
+        if trace::on() && entry.kind != AllocKind::VmmPhysical {
+            trace_end(shim, entry);
+        }
+        ended(shim, entry);
+    }
+    stranded::context_ended(shim, context);
+}
+
+/// Whether there are any.
+pub fn any_of(shim: &Shim, context: ContextRef) -> bool {
+    shim.registry.allocations.any(|entry| entry.ends_with(context))
+}

@@ -1,0 +1,43 @@
+//! A context ends, and all that belongs to it.
+
+use super::{allocations, execs, streams};
+use crate::process::clock;
+use crate::process::lock::lock;
+use crate::shim::Shim;
+use gpumem_abi::types::Device;
+use gpumem_wire::kinds::EventKind;
+use gpumem_wire::layout::*;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::*;
+
+/// A context is gone, and what belonged to it.
+pub fn ended(shim: &Shim, handle: u64, context: ContextRef) {
+    // 0: it found no room, and what belongs to it cannot be told from others' like it.
+    if let Some(slot) = u32::from(context).checked_sub(1) {
+        allocations::end_with(shim, context);
+        execs::end_of(shim, context);
+        streams::end_of(shim, context);
+        shim.ledger.contexts.field(slot, offset_of!(ContextSlot, gone_ns)).store(clock::now_ns(), Relaxed);
+    }
+    shim.event(EventKind::ContextDestroyed, |event| {
+        event.context = context;
+        event.a = handle;
+    });
+}
+
+/// A green context is gone. What was made in it is there as long as the primary one.
+pub fn green_ended(shim: &Shim, device: Device, handle: u64, context: ContextRef) {
+    if allocations::any_of(shim, context) || streams::any_of(shim, context) || execs::any_of(shim, context) {
+        lock(&shim.registry.contexts.left).push((device, handle, context));
+    } else {
+        ended(shim, handle, context);
+    }
+}
+
+/// A device's primary context is gone, and what was left of green ones.
+pub fn greens_ended(shim: &Shim, device: Device) {
+    let mut left = lock(&shim.registry.contexts.left);
+    let gone: Vec<_> = left.extract_if(.., |(on, ..)| *on == device).collect();
+    drop(left);
+    gone.into_iter().for_each(|(_, handle, context)| ended(shim, handle, context));
+}

@@ -1,0 +1,344 @@
+//! Contexts: whose memory it is, how much of it lives, and what the device says.
+
+use crate::process::clock;
+use crate::process::threads::{self, LastContext};
+use crate::shim::Shim;
+use crate::vendor;
+use gpumem_abi::types::Device;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{AllocKind, EventKind, Vendor};
+use gpumem_wire::layout::*;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// The device is asked for its free memory at most this often.
+const LOOK_EVERY_NS: u64 = 250_000_000;
+
+/// Whether this thread's context is known without asking: there is one context in the process, this
+/// thread has had it, and has not changed it since.
+#[inline]
+pub fn has_the_only_context(shim: &Shim) -> bool {
+    threads::local(|local| is_the_only_context_of(shim, local))
+}
+
+/// As [`has_the_only_context`], of a thread that was looked for.
+#[inline(always)]
+pub fn is_the_only_context_of(shim: &Shim, local: &threads::Local) -> bool {
+    local.only_context.get() == shim.registry.contexts.generation.load(Relaxed)
+}
+
+/// This thread was just found to have a context: remembers that if there is no other.
+pub fn found(shim: &Shim) {
+    let contexts = &shim.registry.contexts;
+    let generation = contexts.generation.load(Relaxed);
+    if contexts.count.load(Relaxed) == 1 {
+        threads::local(|local| local.only_context.set(generation));
+    }
+}
+
+/// The calling thread's context; one not seen before is listed. 0 if there is none.
+#[inline]
+pub fn current(shim: &'static Shim, vendor: Vendor) -> ContextRef {
+    let Some(handle) = vendor::of(vendor).current_context() else { return 0 };
+    let generation = shim.registry.contexts.generation.load(Relaxed);
+    let last = threads::local(|local| local.context.get());
+    if (last.vendor, last.handle, last.generation) == (vendor as u8, handle, generation) {
+        return last.context;
+    }
+    let context = of_handle(shim, vendor, handle, None, false);
+    threads::local(|local| local.context.set(LastContext { vendor: vendor as u8, handle, generation, context }));
+    context
+}
+
+/// The context that the calling thread was last seen in, or one of those that there are. 0 if there is
+/// none.
+pub fn last(shim: &Shim, vendor: Vendor) -> ContextRef {
+    let contexts = &shim.registry.contexts;
+    let generation = contexts.generation.load(Relaxed);
+    let last = threads::local(|local| local.context.get());
+    match (last.vendor, last.generation) == (vendor as u8, generation) {
+        true => last.context,
+        false => contexts.map.iter().find(|entry| entry.key().0 == vendor).map_or(0, |entry| *entry.value()),
+    }
+}
+
+/// The context of a handle; one not seen before is listed with this device, or the current one.
+pub fn of_handle(
+    shim: &'static Shim,
+    vendor: Vendor,
+    handle: u64,
+    device: Option<Device>,
+    primary: bool,
+) -> ContextRef {
+    let contexts = &shim.registry.contexts;
+    if let Some(known) = contexts.map.get(&(vendor, handle)) {
+        return *known;
+    }
+    let backend = vendor::of(vendor);
+    let Some(device) = device.or_else(|| backend.current_device()) else { return 0 };
+    let info = backend.device_info(device);
+    // Threads may meet here; the first one to come lists the context.
+    let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
+        contexts.count.fetch_add(1, Relaxed);
+        contexts.generation.fetch_add(2, Relaxed);
+        let Some(slot) = shim.ledger.contexts.take().or_else(|| gone_context(shim)) else {
+            shim.count(counters::DROPPED_RECORDS, 1);
+            return 0;
+        };
+        shim.ledger.contexts.write(
+            slot,
+            ContextSlot {
+                name: shim.ledger.texts.intern(&info.name),
+                handle,
+                time_ns: clock::now_ns(),
+                total_bytes: info.total_bytes,
+                uuid: info.uuid,
+                device: device as u32,
+                vendor: vendor as u8,
+                primary: u8::from(primary),
+                ..Default::default()
+            },
+        );
+        (slot + 1) as ContextRef
+    });
+    if context != 0 {
+        if vendor == Vendor::Hip {
+            // HIP needs no initialisation by name; its doors are the only ones there are.
+            shim.initialised();
+            if let Some(version) = backend.version() {
+                shim.ledger.header().driver_version().store(version, Relaxed);
+            }
+        }
+        shim.event(EventKind::ContextCreated, |event| {
+            event.context = context;
+            event.a = handle;
+            event.b = device as u64;
+        });
+        shim.context_exists();
+    }
+    context
+}
+
+/// The slot of a context that is gone and that no live memory refers to: contexts are kept after
+/// their end only for as long as there is room. The search goes round, so that it is short.
+#[cold]
+fn gone_context(shim: &Shim) -> Option<u32> {
+    let table = &shim.ledger.contexts;
+    let handed_out = table.handed_out() as u32;
+    let slot = (0..handed_out).find_map(|_| {
+        let slot = shim.registry.contexts.cursor.fetch_add(1, Relaxed) % handed_out;
+        let gone = table.field(slot, offset_of!(ContextSlot, gone_ns));
+        let since = gone.load(Relaxed);
+        let empty = table.field(slot, offset_of!(ContextSlot, live_bytes)).load(Relaxed) == 0;
+        // Whoever sets it to 0 has it.
+        let ours = since != 0 && empty && gone.compare_exchange(since, 0, Relaxed, Relaxed).is_ok();
+        ours.then_some(slot)
+    })?;
+    for unsealed in [
+        offset_of!(ContextSlot, used_bytes),
+        offset_of!(ContextSlot, used_ns),
+        offset_of!(ContextSlot, peak_bytes),
+        offset_of!(ContextSlot, idle_peak_bytes),
+        offset_of!(ContextSlot, limit_bytes),
+        offset_of!(ContextSlot, pool_state),
+    ] {
+        table.field(slot, unsealed).store(0, Relaxed);
+    }
+    Some(slot)
+}
+
+/// The reference of a context that was seen before.
+pub fn known(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
+    shim.registry.contexts.map.get(&(vendor, handle)).map(|context| *context)
+}
+
+/// Takes a context out before its real end: another thread may get the handle at once.
+pub fn going(shim: &Shim, vendor: Vendor, handle: u64) -> Option<ContextRef> {
+    let (_, context) = shim.registry.contexts.map.remove(&(vendor, handle))?;
+    shim.registry.contexts.count.fetch_sub(1, Relaxed);
+    shim.registry.contexts.generation.fetch_add(2, Relaxed);
+    Some(context)
+}
+
+/// The real end failed.
+pub fn stays(shim: &Shim, vendor: Vendor, handle: u64, context: ContextRef) {
+    shim.registry.contexts.map.entry((vendor, handle)).or_insert(context);
+    shim.registry.contexts.count.fetch_add(1, Relaxed);
+    shim.registry.contexts.generation.fetch_add(2, Relaxed);
+}
+
+/// What is known of a device's primary context: its handle, if it was met.
+pub fn primaries(shim: &Shim, vendor: Vendor, device: Device) -> Vec<u64> {
+    let primary = |context: &ContextRef| {
+        slot(shim, *context).is_some_and(|slot| slot.primary != 0 && slot.device == device as u32)
+    };
+    let all = all(shim, vendor).into_iter();
+    all.filter(|(_, context)| primary(context)).map(|(handle, _)| handle).collect()
+}
+
+/// Whether a context is known, and some device's primary one.
+pub fn is_primary(shim: &Shim, vendor: Vendor, handle: u64) -> bool {
+    let slot = known(shim, vendor, handle).and_then(|context| slot(shim, context));
+    slot.is_some_and(|slot| slot.primary != 0)
+}
+
+/// A context's record; `None` if it found no room.
+pub fn slot(shim: &Shim, context: ContextRef) -> Option<ContextSlot> {
+    shim.ledger.contexts.read(u32::from(context).checked_sub(1)?)
+}
+
+/// Takes out what is known of a device's primary context.
+pub fn primary_going(shim: &Shim, vendor: Vendor, device: Device) -> Vec<(u64, ContextRef)> {
+    let primary = primaries(shim, vendor, device).into_iter();
+    primary.filter_map(|handle| Some((handle, going(shim, vendor, handle)?))).collect()
+}
+
+pub fn field(shim: &Shim, context: ContextRef, offset: usize) -> Option<&AtomicU64> {
+    Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset))
+}
+
+/// Of a peak: it goes up by one eight times while the peak doubles, however small the parts are that it grows by.
+fn step(peak: u64) -> u64 {
+    /// Binary digits of the peak that count, the first one among them.
+    const DIGITS: u32 = 4;
+    let rest = peak.checked_ilog2().unwrap_or(0).saturating_sub(DIGITS - 1);
+    (u64::from(rest) << (DIGITS - 1)) + (peak >> rest)
+}
+
+/// Device bytes came to live in a context.
+#[inline]
+pub fn charge(shim: &'static Shim, vendor: Vendor, context: ContextRef, bytes: u64, time_ns: u64) {
+    let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) else { return };
+    let now = live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+    let peak = field(shim, context, offset_of!(ContextSlot, peak_bytes));
+    if let Some(peak) = peak.filter(|peak| peak.load(Relaxed) < now) {
+        let before = peak.fetch_max(now, Relaxed);
+        if step(now) > step(before) {
+            shim.event(EventKind::PeakGrew, |event| {
+                event.context = context;
+                event.a = now;
+            });
+            // Much more than at the last look: what that one said is too little.
+            return look(shim, vendor, context, time_ns);
+        }
+    }
+    look_again(shim, vendor, context, time_ns);
+}
+
+/// Device bytes of a context are given back.
+pub fn discharge(shim: &Shim, context: ContextRef, bytes: u64) {
+    if let Some(live) = field(shim, context, offset_of!(ContextSlot, live_bytes)) {
+        live.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Asks the device how much is used, but never while anything captures.
+#[cold]
+fn look(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
+    // Nor once the process has ended its work: the driver may be gone.
+    if shim.registry.streams.capturing() > 0 || shim.has_exited() {
+        return;
+    }
+    let backend = vendor::of(vendor);
+    if let Some((free, total)) = backend.memory_info() {
+        device_said(shim, context, free, total, now);
+    }
+    // Asked only where the program uses what they answer about.
+    let Some(device) = backend.current_device() else { return };
+    let keep = |offset, bytes: Option<u64>| {
+        if let (Some(field), Some(bytes)) = (field(shim, context, offset), bytes) {
+            field.store(bytes, Relaxed);
+        }
+    };
+    if shim.ledger.counter(counters::allocs(AllocKind::Async)) > 0 {
+        keep(offset_of!(ContextSlot, pool_bytes), backend.kept_by_pool(device));
+    }
+    if shim.registry.memory_nodes.load(Relaxed) {
+        keep(offset_of!(ContextSlot, graph_bytes), backend.kept_for_graphs(device));
+    }
+}
+
+/// Looks after something that may have changed much, if the last look is not just now.
+#[inline]
+pub fn look_again(shim: &'static Shim, vendor: Vendor, context: ContextRef, now: u64) {
+    if now.wrapping_sub(shim.registry.contexts.looked_ns.load(Relaxed)) >= LOOK_EVERY_NS {
+        look(shim, vendor, context, now);
+    }
+}
+
+/// The program asked how much is free: its answer will do for us, now and then.
+#[inline]
+pub fn program_asked(shim: &'static Shim, vendor: Vendor, free: u64, total: u64) {
+    let looked = shim.registry.contexts.looked_ns.load(Relaxed);
+    // Not even the clock is asked each time: a program may ask in a loop.
+    if looked != 0 && threads::local(|local| local.records.get()) % 8 != 0 {
+        return;
+    }
+    let now = clock::now_ns();
+    if now.wrapping_sub(looked) >= LOOK_EVERY_NS / 4 {
+        device_said(shim, current(shim, vendor), free, total, now);
+    }
+}
+
+/// Handles of the other contexts on the device of this one.
+pub fn others(shim: &Shim, context: ContextRef) -> Vec<u64> {
+    // The map's own length takes each of its locks: as long as all else of a free that waits for nothing.
+    if shim.registry.contexts.count.load(Relaxed) < 2 {
+        return Vec::new();
+    }
+    let contexts = &shim.registry.contexts.map;
+    let place = |context| slot(shim, context).map(|slot| (slot.vendor, slot.device));
+    let here = place(context);
+    let all: Vec<_> = contexts.iter().map(|entry| (entry.key().1, *entry.value())).collect();
+    let other = |&(_, other): &(u64, ContextRef)| other != context && place(other) == here;
+    all.into_iter().filter(other).map(|(handle, _)| handle).collect()
+}
+
+/// All contexts of a vendor.
+pub fn all(shim: &Shim, vendor: Vendor) -> Vec<(u64, ContextRef)> {
+    let of_vendor = shim.registry.contexts.map.iter().filter(|entry| entry.key().0 == vendor);
+    of_vendor.map(|entry| (entry.key().1, *entry.value())).collect()
+}
+
+/// Whether there are no more contexts than these.
+pub fn are_all(shim: &Shim, these: usize) -> bool {
+    shim.registry.contexts.count.load(Relaxed) as usize <= these
+}
+
+/// Contexts on a device.
+pub fn on(shim: &Shim, vendor: Vendor, device: Device) -> Vec<ContextRef> {
+    let on = |context: &ContextRef| slot(shim, *context).is_some_and(|slot| slot.device == device as u32);
+    all(shim, vendor).into_iter().map(|(_, context)| context).filter(on).collect()
+}
+
+/// Devices of a vendor that have contexts.
+pub fn devices(shim: &Shim, vendor: Vendor) -> Vec<Device> {
+    let all = all(shim, vendor).into_iter().filter_map(|(_, context)| slot(shim, context));
+    let mut devices: Vec<Device> = all.map(|slot| slot.device as Device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices
+}
+
+/// Device-wide used bytes, summed over devices, as last heard.
+pub fn device_used(shim: &Shim) -> u64 {
+    let slots = shim.registry.contexts.map.iter().filter_map(|entry| u32::from(*entry.value()).checked_sub(1));
+    let mut by_device = std::collections::BTreeMap::new();
+    for slot in slots.filter_map(|slot| shim.ledger.contexts.read(slot)) {
+        let used = by_device.entry(slot.device).or_insert((0, 0));
+        *used = (*used).max((slot.used_ns, slot.used_bytes));
+    }
+    by_device.values().map(|(_, used)| used).sum()
+}
+
+#[cold]
+fn device_said(shim: &Shim, context: ContextRef, free: u64, total: u64, now: u64) {
+    shim.registry.contexts.looked_ns.store(now, Relaxed);
+    let set = |offset, value| {
+        if let Some(field) = field(shim, context, offset) {
+            field.store(value, Relaxed);
+        }
+    };
+    set(offset_of!(ContextSlot, used_bytes), total.saturating_sub(free));
+    set(offset_of!(ContextSlot, used_ns), now);
+}

@@ -1,0 +1,77 @@
+//! What happens to graphs.
+
+use super::contexts;
+use crate::call::Call;
+use crate::process::clock;
+use crate::registry::estimate::GRAPH_HOST_PER_NODE;
+use crate::registry::graphs::GraphEntry;
+use crate::registry::live::Class;
+use crate::registry::sites::Made;
+use crate::shim::Shim;
+use gpumem_abi::types::Graph;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::GraphOrigin;
+use gpumem_wire::layout::*;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::*;
+
+/// Serial of a live graph.
+pub fn serial(shim: &Shim, graph: u64) -> Option<u64> {
+    shim.registry.graphs.get(Class::Graph, graph).map(|entry| entry.serial)
+}
+
+/// A graph came to be.
+pub fn made(shim: &'static Shim, call: &Call, handle: Graph, nodes: u64, origin: GraphOrigin) {
+    let key = handle as u64;
+    if origin == GraphOrigin::Captured && shim.registry.graphs.get(Class::Graph, key).is_some() {
+        return; // captured into a graph of the program's own
+    }
+    shim.count(counters::GRAPHS_CREATED, 1);
+    let stack = shim.site(call.site(), Made::Graph);
+    let serial = shim.registry.serial();
+    let slot = shim.place(
+        &shim.ledger.graphs,
+        GraphSlot {
+            stack,
+            handle: key,
+            time_ns: clock::now_ns(),
+            serial,
+            nodes,
+            host_bytes: nodes * GRAPH_HOST_PER_NODE,
+            tid: shim.tid(),
+            tag: shim.tag(),
+            context: contexts::current(shim, call.vendor),
+            origin: origin as u8,
+            ..Default::default()
+        },
+    );
+    if let Some(old) = shim.registry.graphs.insert(Class::Graph, key, GraphEntry { slot, serial }) {
+        ended(shim, old);
+    }
+}
+
+/// A graph is gone; call before the real destroy, and [`stays`] if that fails.
+pub fn going(shim: &Shim, handle: Graph) -> Option<GraphEntry> {
+    shim.registry.graphs.remove(Class::Graph, handle as u64)
+}
+
+/// The real destroy succeeded.
+pub fn ended(shim: &Shim, entry: GraphEntry) {
+    shim.ledger.graphs.clear_if_any(entry.slot);
+    shim.count(counters::GRAPHS_DESTROYED, 1);
+}
+
+/// The real destroy failed.
+pub fn stays(shim: &Shim, handle: Graph, entry: GraphEntry) {
+    shim.registry.graphs.insert(Class::Graph, handle as u64, entry);
+}
+
+/// A graph that the program built by hand has its nodes by now.
+pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
+    let table = &shim.ledger.graphs;
+    table.field(graph.slot, offset_of!(GraphSlot, instantiates)).fetch_add(1, Relaxed);
+    table.field(graph.slot, offset_of!(GraphSlot, last_used_ns)).store(clock::now_ns(), Relaxed);
+    if let Some(slot) = table.read(graph.slot).filter(|slot| slot.serial == graph.serial && slot.nodes != nodes) {
+        table.write(graph.slot, GraphSlot { nodes, host_bytes: nodes * GRAPH_HOST_PER_NODE, ..slot });
+    }
+}

@@ -1,0 +1,204 @@
+//! What the graph cache does: handles and their real execs, and folded graphs.
+
+use super::{contexts, execs};
+use crate::call::Call;
+use crate::ledger::table::NO_SLOT;
+use crate::registry::live::Class;
+use crate::shim::Shim;
+use gpumem_abi::types::{Graph, GraphExec};
+use gpumem_wire::counters;
+use gpumem_wire::kinds::{EventKind, ExecState, Interception, Mode, Pinned, Vendor};
+use gpumem_wire::layout::*;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// A handle that was made.
+pub struct MadeHandle {
+    pub index: u32,
+    pub handle: GraphExec,
+    pub class: u64,
+    pub counts: [u32; 16],
+    pub source_bytes: u64,
+    /// Whether it has a real exec already: the first of its class.
+    pub resident: bool,
+    /// Estimated instantiate time saved, ns.
+    pub saved_ns: u64,
+}
+
+/// Whether handles may be ours now.
+///
+/// # Errors
+/// Why not.
+pub fn may_be_virtual(shim: &Shim) -> Result<(), Pinned> {
+    let header = shim.ledger.header();
+    if header.mode().load(Relaxed) != Mode::Active as u32 {
+        return Err(Pinned::RecordOnly);
+    }
+    match header.interception().load(Relaxed) == Interception::Complete as u32 {
+        true => Ok(()),
+        false => Err(Pinned::Interception),
+    }
+}
+
+/// A handle of ours came to be.
+pub fn made(shim: &'static Shim, call: &Call, made: &MadeHandle, graph: Graph, flags: u64, took_ns: u64) -> u32 {
+    shim.count(counters::HANDLES_MADE, 1);
+    shim.count(counters::SAVED_NS, made.saved_ns);
+    let state = if made.resident { ExecState::Resident } else { ExecState::Folded };
+    let exec = ExecSlot {
+        handle: made.handle as u64,
+        class: made.class,
+        instantiate_ns: took_ns,
+        flags,
+        nodes: made.counts,
+        state: exec_state(state, Pinned::None),
+        instantiations: u64::from(made.resident),
+        saved_ns: made.saved_ns,
+        ..Default::default()
+    };
+    let slot = execs::list(shim, call, graph, exec);
+    source_is(shim, slot, made.source_bytes);
+    slot
+}
+
+#[inline(always)]
+fn exec_field(shim: &Shim, slot: u32, offset: usize) -> Option<&AtomicU64> {
+    (slot != NO_SLOT).then(|| shim.ledger.execs.field(slot, offset))
+}
+
+fn add_to_exec(shim: &Shim, slot: u32, offset: usize, n: u64) {
+    if let Some(field) = exec_field(shim, slot, offset) {
+        field.fetch_add(n, Relaxed);
+    }
+}
+
+fn set_exec(shim: &Shim, slot: u32, offset: usize, value: u64) {
+    if let Some(field) = exec_field(shim, slot, offset) {
+        field.store(value, Relaxed);
+    }
+}
+
+fn exec_is(shim: &Shim, slot: u32, state: ExecState, pinned: Pinned) {
+    set_exec(shim, slot, offset_of!(ExecSlot, state), exec_state(state, pinned));
+}
+
+/// A handle has a real exec now.
+pub fn resident(shim: &Shim, slot: u32) {
+    exec_is(shim, slot, ExecState::Resident, Pinned::None);
+}
+
+/// A real exec was taken from a handle.
+pub fn left(shim: &Shim, slot: u32) {
+    exec_is(shim, slot, ExecState::Folded, Pinned::None);
+    add_to_exec(shim, slot, offset_of!(ExecSlot, evictions), 1);
+}
+
+/// A real exec was instantiated for a handle.
+pub fn instantiated(shim: &Shim, slot: u32) {
+    add_to_exec(shim, slot, offset_of!(ExecSlot, instantiations), 1);
+}
+
+/// A launch found no exec that holds what its handle means, and had one after `took_ns`.
+pub fn missed(shim: &Shim, slot: u32, took_ns: u64) {
+    shim.count(counters::MISS_NS, took_ns);
+    if let Some(saved) = exec_field(shim, slot, offset_of!(ExecSlot, saved_ns)) {
+        let _ = saved.fetch_update(Relaxed, Relaxed, |saved| Some(saved.saturating_sub(took_ns)));
+    }
+}
+
+/// A real exec was made to hold what a handle means, in `took_ns`, by `set` node setters.
+pub fn retargeted(shim: &Shim, slot: u32, took_ns: u64, set: u64, recycled: bool) {
+    shim.count(counters::RETARGETS, 1);
+    shim.count(counters::RETARGET_NS, took_ns);
+    shim.count(counters::NODES_SET, set);
+    shim.count(counters::RECYCLED, u64::from(recycled));
+    add_to_exec(shim, slot, offset_of!(ExecSlot, retargets), 1);
+}
+
+/// A handle is of another class now.
+pub fn class_is(shim: &Shim, slot: u32, class: u64) {
+    let known = (slot != NO_SLOT).then(|| shim.ledger.execs.read(slot)).flatten();
+    if let Some(exec) = known.filter(|exec| exec.class != class) {
+        shim.ledger.execs.write(slot, ExecSlot { class, ..exec });
+    }
+}
+
+/// A handle's exec is its own for ever.
+pub fn pinned(shim: &Shim, slot: u32, why: Pinned) {
+    shim.count(counters::PINNED_MADE, 1);
+    exec_is(shim, slot, ExecState::Native, why);
+    source_is(shim, slot, 0);
+}
+
+/// An exec is the library's own, and why.
+pub fn native(shim: &Shim, exec: u64, why: Pinned) {
+    shim.count(counters::PINNED_MADE, 1);
+    if let Some(entry) = shim.registry.execs.get(Class::Exec, exec) {
+        exec_is(shim, entry.slot, ExecState::Native, why);
+    }
+}
+
+/// What a handle's source takes now. What has no slot is not counted.
+pub fn source_is(shim: &Shim, slot: u32, bytes: u64) {
+    if let Some(field) = exec_field(shim, slot, offset_of!(ExecSlot, source_bytes)) {
+        shim.count(counters::SOURCE_BYTES_ADDED, bytes);
+        shim.count(counters::SOURCE_BYTES_REMOVED, field.swap(bytes, Relaxed));
+    }
+}
+
+fn exec_bytes_of(shim: &Shim, vendor: Vendor, context: u64) -> Option<&AtomicU64> {
+    let context = contexts::known(shim, vendor, context)?;
+    Some(shim.ledger.contexts.field(u32::from(context).checked_sub(1)?, offset_of!(ContextSlot, exec_bytes)))
+}
+
+/// A real exec came to be under the cache, in a context.
+pub fn real_made(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64)) {
+    shim.count(counters::REAL_EXECS_MADE, 1);
+    shim.count(counters::REAL_BYTES_ADDED, bytes.0 + bytes.1);
+    if let Some(of_context) = exec_bytes_of(shim, vendor, context) {
+        of_context.fetch_add(bytes.1, Relaxed);
+    }
+}
+
+/// A real exec left the cache.
+pub fn real_ended(shim: &Shim, vendor: Vendor, context: u64, bytes: (u64, u64), evicted: bool) {
+    shim.count(counters::REAL_EXECS_ENDED, 1);
+    shim.count(counters::REAL_BYTES_REMOVED, bytes.0 + bytes.1);
+    shim.count(counters::EVICTIONS, u64::from(evicted));
+    if let Some(of_context) = exec_bytes_of(shim, vendor, context) {
+        of_context.fetch_sub(bytes.1, Relaxed);
+    }
+}
+
+/// More than half of the launches find no exec and no room for one.
+pub fn thrashes(shim: &Shim, by_count: bool, execs: u64, bytes: u64) {
+    shim.count(counters::THRASHES, 1);
+    let variable = if by_count { "GPUMEM_GRAPH_CACHE" } else { "GPUMEM_GRAPH_CACHE_BYTES" };
+    let text = shim.ledger.texts.intern(variable.as_bytes());
+    shim.event(EventKind::Thrash, |event| {
+        event.a = execs;
+        event.b = bytes;
+        event.text = text;
+    });
+}
+
+fn graph_field(shim: &Shim, graph: u64, offset: usize) -> Option<&AtomicU64> {
+    let entry = shim.registry.graphs.get(Class::Graph, graph).filter(|entry| entry.slot != NO_SLOT)?;
+    Some(shim.ledger.graphs.field(entry.slot, offset))
+}
+
+/// A graph is held as a recipe of this many bytes.
+pub fn graph_folded(shim: &Shim, graph: Graph, bytes: u64) {
+    shim.count(counters::FOLDS, 1);
+    if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {
+        field.store(bytes.max(1), Relaxed);
+    }
+}
+
+/// A graph was built from its recipe.
+pub fn graph_unfolded(shim: &Shim, graph: Graph) {
+    shim.count(counters::UNFOLDS, 1);
+    if let Some(field) = graph_field(shim, graph as u64, offset_of!(GraphSlot, folded_bytes)) {
+        field.store(0, Relaxed);
+    }
+}

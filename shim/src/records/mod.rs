@@ -1,0 +1,20 @@
+//! What is recorded: for each noun of the API what happens to it, as functions on the shim. They keep the registry's
+//! tables and the ledger in step.
+//!
+//! A file uses those below it, from top to bottom:
+//!
+//! * [`context_end`]: a context ends, with all that belongs to it. `reported`: what the program itself says, by
+//!   `gpumem.h`. [`vmm`]: virtual memory. [`handles`]: what the graph cache does.
+//! * [`allocations`], [`graphs`] and [`execs`], [`streams`], [`pooled`]: one noun each.
+//! * [`contexts`]: whose memory it is. Everything belongs to a context.
+
+pub mod allocations;
+pub mod context_end;
+pub mod contexts;
+pub mod execs;
+pub mod graphs;
+pub mod handles;
+pub mod pooled;
+mod reported;
+pub mod streams;
+pub mod vmm;

@@ -1,0 +1,107 @@
+//! What happens to virtual memory: physical memory is created, mapped, unmapped and released.
+
+use super::allocations;
+use crate::call::Call;
+use crate::registry::live::Class;
+use crate::registry::vmm::{Mapping, Physical, Release, Unmap};
+use crate::shim::Shim;
+use gpumem_wire::kinds::AllocKind;
+
+/// Physical memory was created, or imported from another process.
+pub fn created(shim: &'static Shim, call: &Call, kind: AllocKind, handle: u64, bytes: u64) {
+    allocations::made(shim, call, Class::Vmm, kind, handle, bytes, 0, 0);
+    let Some(entry) = shim.registry.allocations.remove(Class::Vmm, handle) else { return };
+    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+    let id = inner.next;
+    inner.next += 1;
+    inner.physical.insert(id, Physical { entry, handles: 1, mappings: 0 });
+    inner.handles.insert(handle, id);
+}
+
+/// The program holds a handle once more.
+pub fn retained(shim: &Shim, handle: u64) {
+    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+    let Some(id) = inner.handles.get(&handle).copied() else { return };
+    if let Some(physical) = inner.physical.get_mut(&id) {
+        physical.handles += 1;
+    }
+}
+
+/// Takes one hold on a handle away before the real release: another thread may get the handle's
+/// number at once.
+pub fn releasing(shim: &Shim, handle: u64) -> Option<Release> {
+    let mut inner = shim.registry.vmm.inner.lock().ok()?;
+    let id = inner.handles.get(&handle).copied()?;
+    let physical = inner.physical.get_mut(&id)?;
+    physical.handles = physical.handles.saturating_sub(1);
+    if physical.handles == 0 {
+        inner.handles.remove(&handle);
+    }
+    Some(Release { handle, id })
+}
+
+/// The real release returned.
+pub fn released(shim: &Shim, release: Release, succeeded: bool) {
+    let over = {
+        let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+        if !succeeded {
+            if let Some(physical) = inner.physical.get_mut(&release.id) {
+                physical.handles += 1;
+            }
+            inner.handles.entry(release.handle).or_insert(release.id);
+        }
+        inner.over(release.id)
+    };
+    if let Some(entry) = over {
+        allocations::ended(shim, entry);
+    }
+}
+
+/// Physical memory got an address.
+pub fn mapped(shim: &'static Shim, call: &Call, addr: u64, bytes: u64, handle: u64) {
+    allocations::made(shim, call, Class::Mapping, AllocKind::VmmMapping, addr, bytes, 0, handle);
+    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+    let physical = inner.handles.get(&handle).copied().unwrap_or(u64::MAX);
+    if let Some(physical) = inner.physical.get_mut(&physical) {
+        physical.mappings += 1;
+    }
+    inner.mappings.insert(addr, Mapping { bytes, physical });
+}
+
+/// Takes out all mappings that lie in a range before it is really unmapped.
+pub fn unmapping(shim: &Shim, addr: u64, bytes: u64) -> Vec<Unmap> {
+    let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return Vec::new() };
+    let end = addr.saturating_add(bytes);
+    let whole = inner.mappings.range(addr..end).filter(|(start, mapping)| start.saturating_add(mapping.bytes) <= end);
+    let starts: Vec<u64> = whole.map(|(start, _)| *start).collect();
+    let taken = starts.into_iter().filter_map(|start| {
+        let mapping = inner.mappings.remove(&start)?;
+        Some(Unmap { start, mapping, entry: shim.registry.allocations.remove(Class::Mapping, start) })
+    });
+    taken.collect()
+}
+
+/// The real unmap returned.
+pub fn unmapped(shim: &Shim, gone: Vec<Unmap>, succeeded: bool) {
+    let mut over = Vec::new();
+    {
+        let Ok(mut inner) = shim.registry.vmm.inner.lock() else { return };
+        for Unmap { start, mapping, entry } in gone {
+            if succeeded {
+                if let Some(physical) = inner.physical.get_mut(&mapping.physical) {
+                    physical.mappings = physical.mappings.saturating_sub(1);
+                }
+                over.extend(entry);
+                over.extend(inner.over(mapping.physical));
+                continue;
+            }
+            inner.mappings.insert(start, mapping);
+            if let Some(entry) = entry {
+                allocations::restore(shim, Class::Mapping, start, entry);
+            }
+        }
+    }
+    for entry in over {
+        allocations::ended(shim, entry);
+    }
+}

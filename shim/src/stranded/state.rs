@@ -1,0 +1,100 @@
+//! What the shim knows of stranded growth.
+
+use super::programs::Programs;
+use super::sites::{Sites, Watched};
+use super::uses::Uses;
+use crate::process::lock::lock;
+use gpumem_wire::settings::{Settings, Stranded as Mode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
+
+/// Places for marks of addresses.
+const MARKS: usize = 4096;
+
+/// What the shim knows of stranded growth.
+pub struct Stranded {
+    mode: AtomicU8,
+    /// The user says that the program retries.
+    retries: AtomicBool,
+    pub(super) programs: Programs,
+    sites: Mutex<Sites>,
+    /// Uses of what may come to be stranded.
+    pub uses: Uses,
+    /// How many blocks are known whose address falls on each place: most frees need no lock.
+    marks: Box<[AtomicU32]>,
+    /// Requests that failed and wait for their thread's next one.
+    pub(super) refusals: AtomicU32,
+    /// The user wants requests of some site refused.
+    pub(super) marked: AtomicBool,
+}
+
+impl Stranded {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            mode: AtomicU8::new(settings.stranded as u8),
+            retries: AtomicBool::new(settings.stranded_retries),
+            programs: Programs::new(),
+            sites: Mutex::default(),
+            uses: Uses::default(),
+            // Where every free is looked at, any address may concern us.
+            marks: (0..MARKS).map(|_| AtomicU32::new(settings.freed_in_graph.into())).collect(),
+            refusals: AtomicU32::new(0),
+            marked: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes `GPUMEM_STRANDED` while the process runs.
+    pub fn set_mode(&self, mode: Mode) {
+        self.mode.store(mode as u8, Relaxed);
+        match mode {
+            Mode::Off => self.uses.watch(Watched::All(Vec::new())),
+            _ => self.sites().watch_all(),
+        }
+    }
+
+    /// Changes `GPUMEM_STRANDED_RETRIES` while the process runs.
+    pub fn set_retries(&self, retries: bool) {
+        self.retries.store(retries, Relaxed);
+    }
+
+    pub(super) fn retries(&self) -> bool {
+        self.retries.load(Relaxed)
+    }
+
+    /// Whether a request that failed waits for its thread's next one.
+    #[inline(always)]
+    pub fn waiting(&self) -> bool {
+        self.refusals.load(Relaxed) != 0
+    }
+
+    pub(super) fn is(&self, mode: Mode) -> bool {
+        self.mode.load(Relaxed) == mode as u8
+    }
+
+    /// Whether allocations are looked at.
+    #[inline]
+    pub fn on(&self) -> bool {
+        !self.is(Mode::Off)
+    }
+
+    pub(super) fn sites(&self) -> std::sync::MutexGuard<'_, Sites> {
+        lock(&self.sites)
+    }
+
+    pub(super) fn mark(&self, addr: u64) -> &AtomicU32 {
+        let hash = (addr >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.marks[(hash >> 52) as usize % MARKS]
+    }
+
+    /// A block came to be known (1) or is no more (−1). For who has the sites locked.
+    pub(super) fn marks(&self, addr: u64, more: i32) {
+        let mark = self.mark(addr);
+        mark.store(mark.load(Relaxed).wrapping_add_signed(more), Relaxed);
+    }
+
+    /// Whether a free of this address may concern us; no lock.
+    #[inline]
+    pub fn may_know(&self, addr: u64) -> bool {
+        self.mark(addr).load(Relaxed) != 0 || self.waiting()
+    }
+}
