@@ -4,7 +4,8 @@
 #   tests/gpu/run.sh [STAGE...]
 #
 # Stages that hold something to its native behaviour: programs observe conformance differ pooler (the
-# default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; flat:
+# default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; references:
+# which words of a process equal an address of device memory, and what a kernel sees whose memory goes; flat:
 # memory over eight minutes, native and preloaded side by side. Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
@@ -83,7 +84,7 @@ needed() { # stages...
 }
 fresh() { # name: nothing is newer than it
     [ -f "$BUILD/.built-$1" ] && [ -z "$(find $here tests/programs kernels/gpumem.ptx -newer "$BUILD/.built-$1" -type f \
-        \( -name '*.c' -o -name '*.cu' -o -name '*.h' -o -name '*.S' -o -name '*.ptx' -o -name Makefile \) | head -1)" ]
+        \( -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.h' -o -name '*.S' -o -name '*.ptx' -o -name Makefile \) | head -1)" ]
 }
 waits=
 compile() { # name "stages" command...
@@ -117,6 +118,7 @@ nv saxpy_shared saxpy.cu -cudart shared
 nv graphs_static graphs.cu
 nv graphs_shared graphs.cu -cudart shared
 nv gemm gemm.cu -cudart shared -lcublas
+compile references references g++ -O2 -std=c++17 -I"$CUDA_HOME/include" "$here/references.cpp" -o "$BUILD/references" -L"$lib/stubs" -lcuda -pthread
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
 compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
@@ -232,6 +234,7 @@ for name in $stages; do
     llama) stage llama llama llama llama.py ;;
     llama-own) stage llama-own llama llama-own llama_own.py ;;
     waits) stage waits "$PYTHON" $here/waits.py ;;
+    references) stage references "$PYTHON" $here/references.py ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;
