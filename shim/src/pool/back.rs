@@ -12,7 +12,7 @@
 use super::Pool;
 use super::block::Block;
 use super::block_records;
-use super::owner::Owner;
+use super::owner::{Most, Owner};
 use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
@@ -21,11 +21,6 @@ use crate::vendor::memory::Lane;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
-
-/// In place of [`Owner::lane`]: nobody has asked for one.
-pub(super) const UNKNOWN: usize = 0;
-/// There is no such way here.
-const NONE: usize = 1;
 
 /// Blocks that go back together at most: they are found by nobody meanwhile.
 const TOGETHER: usize = 4096;
@@ -40,76 +35,6 @@ static LANE_USED: AtomicBool = AtomicBool::new(false);
 /// Whether blocks go back on lanes anyway.
 pub(super) fn lanes_are_used() -> bool {
     LANE_USED.load(Relaxed)
-}
-
-/// Which idle blocks go back: the oldest, of so many bytes.
-#[derive(Clone, Copy)]
-pub(super) enum Most {
-    /// At least, and so many blocks at most.
-    AtLeast(u64, usize),
-    /// At most.
-    Within(u64),
-}
-
-impl Most {
-    pub(super) fn bytes(self) -> u64 {
-        match self {
-            Self::AtLeast(bytes, _) | Self::Within(bytes) => bytes,
-        }
-    }
-}
-
-impl Owner {
-    /// The stream on which blocks go back without waiting, in the current context.
-    pub(super) fn lane(&self) -> Option<Lane> {
-        match self.lane.load(Acquire) {
-            UNKNOWN => self.new_lane(),
-            NONE => None,
-            lane => Some(lane),
-        }
-    }
-
-    /// Makes it, while there is memory for one: a stream takes some.
-    pub(super) fn prepare(&self) {
-        if self.lane.load(Relaxed) == UNKNOWN {
-            self.within(|| self.new_lane());
-        }
-    }
-
-    #[cold]
-    fn new_lane(&self) -> Option<Lane> {
-        let made = match self.calls.lane(self.device) {
-            Ok(made) => made,
-            // There may be memory for it later.
-            Err(_) => return None,
-        };
-        match self.lane.compare_exchange(UNKNOWN, made.unwrap_or(NONE), AcqRel, Acquire) {
-            Ok(_) => made,
-            Err(known) => {
-                made.into_iter().for_each(|made| self.calls.end_lane(made));
-                (known != NONE).then_some(known)
-            }
-        }
-    }
-
-    /// Whether blocks go back without waiting for work.
-    pub fn gives_back_at_once(&self) -> bool {
-        self.within(|| self.lane()).is_some()
-    }
-
-    /// Waits until the context is known to do nothing, for so long at most.
-    fn rests_within(&self, longest: Duration) -> bool {
-        let end = clock::precise_ns() + longest.as_nanos() as u64;
-        loop {
-            if self.is_idle() {
-                return true;
-            }
-            if clock::precise_ns() > end || activity::broken() || crate::progress::queries::capturing() {
-                return false;
-            }
-            crate::process::cancel::sleep(Duration::from_micros(100));
-        }
-    }
 }
 
 impl Pool {

@@ -1,7 +1,6 @@
 //! Real blocks, and where to find one by its address.
 
 use super::lock;
-use super::owner::Owner;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -48,23 +47,13 @@ pub struct Block {
     pub slot: AtomicU32,
     pub flags: AtomicU32,
     state: AtomicU32,
-    owner: AtomicPtr<Owner>,
+    pub(super) owner: AtomicPtr<()>,
     /// Since when it is idle, ns, and its place in the order of that.
     pub idle_ns: AtomicU64,
     pub turn: AtomicU64,
 }
 
 impl Block {
-    pub fn owner(&self) -> Option<&'static Owner> {
-        // SAFETY: null, or an Owner out of a leaked box: contexts' owners are never freed, also
-        // when the context has ended.
-        unsafe { self.owner.load(Relaxed).as_ref() }
-    }
-
-    pub fn set_owner(&self, owner: &'static Owner) {
-        self.owner.store(std::ptr::from_ref(owner).cast_mut(), Relaxed);
-    }
-
     #[inline]
     pub fn is(&self, state: State) -> bool {
         self.state.load(Acquire) == state as u32

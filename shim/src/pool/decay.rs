@@ -2,9 +2,8 @@
 //!
 //! [`super::unhurried`] says how, so that neither the program nor the control thread waits for the device's work.
 
-use super::back::Most;
 use super::block_records;
-use super::owner::Owner;
+use super::owner::{Most, Owner};
 use super::thread::ThreadCache;
 use super::{Pool, all, lock};
 use crate::process::clock;

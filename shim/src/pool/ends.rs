@@ -58,7 +58,7 @@ impl Leaving<'_> {
             };
             let owner = *owners.entry(std::ptr::from_ref(before)).or_insert_with(again);
             let addr = block.addr.load(Relaxed);
-            block.set_owner(owner);
+            owner.owns(block);
             if !block.has(SPILLED) {
                 owner.grew(block.bytes.load(Relaxed));
             }
@@ -126,7 +126,7 @@ impl Pool {
             ours.extend(of_threads.into_iter().map(here(Was::Idle)));
             owners.extend(all_let_go.then_some(owner));
             for block in
-                self.map.all().into_iter().filter(|block| block.owner().is_some_and(|its| std::ptr::eq(its, owner)))
+                self.map.all().into_iter().filter(|block| Owner::of(block).is_some_and(|its| std::ptr::eq(its, owner)))
             {
                 let addr = block.addr.load(Relaxed);
                 // Another thread may get the address as soon as the context has ended.
@@ -189,7 +189,7 @@ mod tests {
             let block = pool.spare();
             block.addr.store(addr, Relaxed);
             block.bytes.store(4096, Relaxed);
-            block.set_owner(owner);
+            owner.owns(block);
             block.set(State::Busy);
             pool.map.insert(addr, block);
             block
@@ -236,7 +236,7 @@ mod tests {
                 let addr = (context << 32) + (n << 12);
                 block.addr.store(addr, Relaxed);
                 block.bytes.store(4096, Relaxed);
-                block.set_owner(owner);
+                owner.owns(block);
                 block.set(State::Live);
                 pool.map.insert(addr, block);
                 match n % 3 {

@@ -2,10 +2,9 @@
 
 use super::Pool;
 use super::ask::NOWHERE;
-use super::back::Most;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
-use super::owner::Owner;
+use super::owner::{Most, Owner};
 use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
 use crate::gate;
@@ -63,7 +62,7 @@ impl Pool {
             // The same block again; one that is just being freed is the program's own race.
             return if block.is(State::Gone) { Gone::NotOurs } else { Gone::Twice };
         }
-        let Some(owner) = block.owner() else { return Gone::Real(block) };
+        let Some(owner) = Owner::of(block) else { return Gone::Real(block) };
         // Freed because it was pressed for, which was for the driver's sake.
         if stranded::freed(shim, addr) {
             return Gone::Real(block);
@@ -210,7 +209,7 @@ impl Pool {
         if trace::on() {
             gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
         }
-        let owner = block.owner();
+        let owner = Owner::of(block);
         let status = match (owner, block.has(super::block::HOST)) {
             (Some(owner), true) => {
                 // Host memory is no barrier by itself.

@@ -65,7 +65,7 @@ impl Pool {
         let local = unsafe { threads::state() };
         let Some((cache, owner)) = self.usual(shim, local) else { return false };
         let Some(block) = self.map.get(addr) else { return false };
-        if !block.is_usual_of(owner) || shim.stranded.may_know(addr) || !owner.unchanged_since_idle() {
+        if !is_usual(block, owner) || shim.stranded.may_know(addr) || !owner.unchanged_since_idle() {
             return false;
         }
         let Some(mut taken) = cache.enter() else { return false };
@@ -139,10 +139,8 @@ fn stack(call: &Call, bytes: u64) -> u32 {
     gate::record_if_started(|shim| shim.site(call.site(), Made::Memory(bytes))).unwrap_or(0)
 }
 
-impl Block {
-    /// Whether it is a context's, and nothing is special about it.
-    #[inline(always)]
-    fn is_usual_of(&self, owner: &Owner) -> bool {
-        self.flags.load(Relaxed) == 0 && self.owner().is_some_and(|its| std::ptr::eq(its, owner))
-    }
+/// Whether a block is a context's, and nothing is special about it.
+#[inline(always)]
+fn is_usual(block: &Block, owner: &Owner) -> bool {
+    block.flags.load(Relaxed) == 0 && Owner::of(block).is_some_and(|its| std::ptr::eq(its, owner))
 }

@@ -3,15 +3,19 @@
 //! It stands under `cuMemAlloc`, `hipMalloc` and their frees. Its unit is the block ([`block`]): one allocation of the
 //! driver's, which is never split.
 //!
-//! * Idle blocks are kept by context ([`owner`]) and size ([`size`]), and some by thread ([`thread`]).
-//! * A request: [`hit`] if the thread has a block, else [`serve`].
-//! * A free: [`give`]. In strict mode it returns when no work uses the block any more, as the driver's free does
-//!   ([`barrier`] waits). In deferred mode it returns at once, and the block waits for an event.
+//! This file has the pool itself and what is done with all of it. The others are parts of it. A part uses those below
+//! it, from top to bottom:
+//!
+//! * A request: [`hit`] if the thread has a block, else [`serve`]. A free: [`give`]. In strict mode it returns when no
+//!   work uses the block any more, as the driver's free does. In deferred mode it returns at once, and the block waits
+//!   for an event. Questions about memory are answered as if there were no pool: [`ask`].
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
-//!   ([`crate::reclaim`]). How they go back: [`back`], [`unhurried`].
-//! * What may be taken at all, `GPUMEM_LIMIT`: [`quota`].
-//! * A context that ends takes its blocks with it: [`ends`].
-//! * Questions about memory are answered as if there were no pool: [`ask`].
+//!   ([`crate::reclaim`]). How they go back: [`back`], [`unhurried`]. A context that ends takes its blocks with it:
+//!   [`ends`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`].
+//! * What is recorded of blocks: [`block_records`].
+//! * Idle blocks are kept by thread ([`thread`]), and by context ([`owner`], which also knows whether the context has
+//!   work left).
+//! * [`block`]: a block, and all of them by address. [`size`]: the classes of sizes. [`moves`]: what is on its way.
 //!
 //! The pool steps aside while anything captures, when not all calls are seen, when a context is broken, and once
 //! devices reach into each other's memory. The real functions alone decide then.
@@ -20,7 +24,6 @@
 
 pub mod ask;
 mod back;
-mod barrier;
 pub mod block;
 mod block_records;
 mod bound;

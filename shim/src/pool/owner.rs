@@ -1,13 +1,15 @@
 //! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
-//! what all of them take. Those that wait are in [`pending`].
+//! what all of them take. Those that wait are in [`pending`]. [`barrier`] waits for the context's work, or asks whether
+//! there is any. [`lane`] is the way back to the driver that waits for nothing.
 
+mod barrier;
+mod lane;
 mod pending;
 
-use super::back::Most;
 use super::block::{Block, State};
-use super::lock;
 use super::moves::Moves;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::progress::device::Visit;
 use crate::vendor::memory::{Event, MemoryCalls};
@@ -56,12 +58,29 @@ pub struct Owner {
     events: Mutex<Vec<Event>>,
     /// Threads that give blocks back now, or wait for some: the context stays.
     releasing: AtomicUsize,
-    /// The stream on which blocks are given back: [`UNKNOWN`], [`NONE`], or what it is.
+    /// The stream on which blocks are given back: [`lane::UNKNOWN`], that there is none, or what it is.
     pub(super) lane: AtomicUsize,
     /// Times, one after the other, that memory was to go back and the context was at work.
     pub(super) found_busy: AtomicU64,
     /// Blocks of its device that are on their way.
     pub moves: &'static Moves,
+}
+
+/// Which idle blocks go back: the oldest, of so many bytes.
+#[derive(Clone, Copy)]
+pub(super) enum Most {
+    /// At least, and so many blocks at most.
+    AtLeast(u64, usize),
+    /// At most.
+    Within(u64),
+}
+
+impl Most {
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Self::AtLeast(bytes, _) | Self::Within(bytes) => bytes,
+        }
+    }
 }
 
 /// While it lives, a context stays. Nothing of the pool's is locked meanwhile.
@@ -140,10 +159,23 @@ impl Owner {
             inner: Mutex::default(),
             events: Mutex::default(),
             releasing: AtomicUsize::new(0),
-            lane: AtomicUsize::new(super::back::UNKNOWN),
+            lane: AtomicUsize::new(lane::UNKNOWN),
             found_busy: AtomicU64::new(0),
             moves,
         }
+    }
+
+    /// Whose a block is.
+    #[inline(always)]
+    pub fn of(block: &Block) -> Option<&'static Self> {
+        // SAFETY: null, or what `owns` put there: an Owner out of a leaked box. Contexts' owners are never freed, also
+        // after their contexts have ended.
+        unsafe { block.owner.load(Relaxed).cast::<Self>().as_ref() }
+    }
+
+    /// Makes a block one of these.
+    pub fn owns(&'static self, block: &Block) {
+        block.owner.store(std::ptr::from_ref(self).cast_mut().cast(), Relaxed);
     }
 
     #[inline]
@@ -173,7 +205,7 @@ impl Owner {
         self.idle_at.store(NEVER, Relaxed);
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
-        self.lane.store(super::back::UNKNOWN, Relaxed);
+        self.lane.store(lane::UNKNOWN, Relaxed);
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);
         self.gone.store(false, SeqCst);

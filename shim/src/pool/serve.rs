@@ -1,9 +1,8 @@
 //! A request for memory: a block that is idle, or the record of a new one.
 
-use super::back::Most;
 use super::block::{Block, NO_CLASS, SPILLED, State};
 use super::block_records;
-use super::owner::Owner;
+use super::owner::{Most, Owner};
 use super::{Pool, UNTOLD, give, size};
 use crate::call::Call;
 use crate::gate;
@@ -170,7 +169,7 @@ impl Pool {
         block.class.store(class.map_or(NO_CLASS, |class| class as u32), Relaxed);
         block.asked.store(watch.bytes, Relaxed);
         block.flags.store(obtained.flags, Relaxed);
-        block.set_owner(owner);
+        owner.owns(block);
         if obtained.flags & SPILLED == 0 {
             owner.grew(obtained.bytes);
         }
@@ -189,7 +188,7 @@ impl Pool {
     /// Fills a block that is about to be the program's, if that was asked for.
     #[cold]
     pub fn filled(&self, block: &'static Block) {
-        if let (Fill::Zero, Some(owner)) = (self.fill, block.owner()) {
+        if let (Fill::Zero, Some(owner)) = (self.fill, Owner::of(block)) {
             give::fill(owner, block, 0);
         }
     }

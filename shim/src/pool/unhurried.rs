@@ -6,8 +6,8 @@
 //! has to wait, the control thread goes on without it.
 
 use super::Pool;
-use super::back::{Most, lanes_are_used};
-use super::owner::Owner;
+use super::back::lanes_are_used;
+use super::owner::{Most, Owner};
 use crate::process::spawn::spawn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};

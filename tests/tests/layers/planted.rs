@@ -112,6 +112,12 @@ fn a_circle_is_found_and_a_part_of_its_parent_is_none() {
 }
 
 #[test]
+fn to_be_seen_from_above_is_no_use() {
+    let (_dir, all) = crate_with(&[("low/deep.rs", "pub(in crate::low) struct Deep;\n")]);
+    assert!(!all.uses.iter().any(|used| used.from == ["low", "deep"]), "{:?}", all.uses);
+}
+
+#[test]
 fn the_table_names_every_module_and_no_other() {
     let (_dir, all) = crate_with(&[
         ("lib.rs", "mod high;\nmod left;\nmod low;\nmod low_too;\nmod right;\nmod new;\n"),

@@ -397,6 +397,9 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         visit::visit_path(self, path);
     }
 
+    /// Who may see an item is no use of theirs.
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
+
     fn visit_macro(&mut self, called: &'ast syn::Macro) {
         if let Some(name) = called.path.get_ident() {
             self.called(&name.to_string(), name.span().start());

@@ -2,8 +2,8 @@
 
 use super::{Batch, Inner, Owner};
 use crate::pool::block::{Block, State};
-use crate::pool::lock;
 use crate::process::clock;
+use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::vendor::memory::Event;

@@ -1,11 +1,13 @@
 //! Whether a context has work left: waited for, or asked.
 
-use super::owner::Owner;
+use super::Owner;
+use crate::process::{cancel, clock};
 use crate::progress::activity;
 use crate::progress::device::look_in;
-use crate::progress::queries::unless_capturing;
+use crate::progress::queries::{capturing, unless_capturing};
 use crate::vendor::memory::Event;
 use gpumem_abi::types::{SUCCESS, Status};
+use std::time::Duration;
 
 impl Owner {
     /// Runs `f` in the context, with an event behind all its work, or without one where there are no such events. The
@@ -52,5 +54,19 @@ impl Owner {
             self.found_idle(submissions);
         }
         idle && activity::submissions_if_none_open() == submissions
+    }
+
+    /// Waits until the context is known to do nothing, for so long at most.
+    pub(in crate::pool) fn rests_within(&self, longest: Duration) -> bool {
+        let end = clock::precise_ns() + longest.as_nanos() as u64;
+        loop {
+            if self.is_idle() {
+                return true;
+            }
+            if clock::precise_ns() > end || activity::broken() || capturing() {
+                return false;
+            }
+            cancel::sleep(Duration::from_micros(100));
+        }
     }
 }
