@@ -3,7 +3,8 @@
 //! driver gets the call until it is left.
 
 use gpumem_abi::types::*;
-use gpumem_linked::doors::driver::row_named;
+use gpumem_linked::doors::driver::ours;
+use gpumem_linked::doors::rows::row_named;
 use gpumem_linked::pool;
 use gpumem_linked::progress::activity;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -276,7 +277,7 @@ fn each_is_found_by_every_door() {
     let _alone = alone();
     let mut count = 0;
     for (_, function) in functions() {
-        let ours = row_named(function.name.as_bytes()).expect("a row").hook();
+        let ours = ours(row_named(function.name.as_bytes()).expect("a row"));
         assert_eq!(named(function.name), ours, "{} by dlsym", function.name);
         let found = asked(function.base, function.since, if function.per_thread { 2 } else { 0 });
         assert_eq!(found, ours, "{} by cuGetProcAddress", function.name);
@@ -396,7 +397,7 @@ fn unknown_ones_end_the_counting_when_called() {
     let _alone = alone();
     let functions @ [launch, copy, _, plain] = FUTURE.map(named);
     assert_eq!((asked("cuLaunchFuture", 14000, 0), asked("cuMemcpyAsync", 14000, 0)), (launch, copy));
-    assert_eq!(asked("cuMemcpyAsync", 13000, 0), row_named(b"cuMemcpyAsync").unwrap().hook());
+    assert_eq!(asked("cuMemcpyAsync", 13000, 0), ours(row_named(b"cuMemcpyAsync").unwrap()));
     assert!(activity::countable(), "only to know of them is nothing");
     type Sum = extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int) -> c_int;
     // SAFETY: both addresses are of the function that this test's driver gives, or of a thunk to

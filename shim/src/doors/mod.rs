@@ -15,7 +15,7 @@
 pub mod dl;
 pub mod driver;
 pub mod hip;
-mod rows;
+pub mod rows;
 pub mod runtime;
 mod short;
 pub mod spare;
