@@ -14,7 +14,6 @@ use crate::process::clock;
 use crate::process::spawn::spawn;
 use crate::process::threads;
 use crate::records;
-use crate::registry::estimate::{EXEC_HOST_PER_NODE, GRAPH_HOST_PER_NODE};
 use crate::shim::Shim;
 use crate::stranded;
 use gpumem_wire::command::Request;
@@ -162,21 +161,14 @@ fn trim(shim: &'static Shim, press: bool) -> Result<String, String> {
 /// Writes the totals of this moment.
 fn sample(shim: &'static Shim) {
     let ledger = &shim.ledger;
-    let live = |space: Space, up: fn(AllocKind) -> usize, down: fn(AllocKind) -> usize| {
+    // Shards are read one after another: an end may be seen before its beginning.
+    let made = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
+    let bytes = |space| {
         let kinds = AllocKind::ALL.iter().filter(|kind| kind.space() == space);
-        kinds.fold(0_u64, |sum, &kind| {
-            sum.wrapping_add(ledger.counter(up(kind))).wrapping_sub(ledger.counter(down(kind)))
-        })
+        kinds.map(|&kind| made(counters::alloc_bytes(kind), counters::free_bytes(kind))).sum()
     };
-    let bytes = |space| live(space, counters::alloc_bytes, counters::free_bytes);
-    let allocs = AllocKind::ALL.iter().fold(0_u64, |sum, &kind| {
-        sum.wrapping_add(ledger.counter(counters::allocs(kind))).wrapping_sub(ledger.counter(counters::frees(kind)))
-    });
-    let made = |up, down| ledger.counter(up).wrapping_sub(ledger.counter(down));
-    let graphs_live = made(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED);
-    let execs_live = made(counters::EXECS_CREATED, counters::EXECS_DESTROYED);
-    let nodes_each = ledger.counter(counters::NODES_INSTANTIATED).checked_div(ledger.counter(counters::EXECS_CREATED));
-    let per_graph = nodes_each.unwrap_or(0);
+    let taking = AllocKind::ALL.iter().filter(|kind| kind.space() != Space::None);
+    let allocs = taking.map(|&kind| made(counters::allocs(kind), counters::frees(kind))).sum();
     let now = clock::precise_ns();
     let slot = SampleSlot {
         time_ns: now,
@@ -184,9 +176,9 @@ fn sample(shim: &'static Shim) {
         host_live: bytes(Space::Host),
         managed_live: bytes(Space::Managed),
         allocs_live: allocs,
-        graphs_live,
-        execs_live,
-        graph_host_bytes: per_graph * (graphs_live * GRAPH_HOST_PER_NODE + execs_live * EXEC_HOST_PER_NODE),
+        graphs_live: made(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED),
+        execs_live: made(counters::EXECS_CREATED, counters::EXECS_DESTROYED),
+        graph_host_bytes: records::graphs::host_bytes(shim),
         rss: rss(),
         device_used: records::contexts::device_used(shim),
         device_idle: idle(shim),

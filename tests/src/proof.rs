@@ -12,6 +12,7 @@ pub mod pool_flat;
 pub mod pool_gpu;
 pub mod record;
 mod tester;
+pub mod totals;
 
 use crate::stage::{Device, Stage};
 use serde_json::{Value, json};
@@ -133,6 +134,14 @@ pub const CLAIMS: &[Claim] = &[
         limit: Limit::Same,
         needs_gpu: false,
         measure: record::dead_process_readable,
+    },
+    Claim {
+        name: "stats.totals_equal",
+        says: "every total that gpumem prints is the sum of its parts, the same in all views, and what program and driver count",
+        unit: "totals of random states; those that are equal",
+        limit: Limit::Same,
+        needs_gpu: false,
+        measure: totals::equal,
     },
     Claim {
         name: "cost.call",

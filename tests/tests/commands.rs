@@ -96,3 +96,53 @@ fn a_limit_that_is_set_while_it_runs_holds() {
         assert_eq!(refusals, 1, "GPUMEM_POOL={pool}: {} {}", ran.out, ran.err);
     }
 }
+
+/// A peak that grows by small parts is told as one that grows by large ones.
+#[test]
+fn a_peak_that_creeps_is_told() {
+    let running = held();
+    let pid = running.pid().to_string();
+    let peak = running.gpumem(&["stats", &pid])["pool"]["in_contexts"][0]["peak_bytes"].as_u64().unwrap();
+    let events = running.gpumem(&["events", "--kind", "peak-grew", &pid])["events"].as_array().unwrap().clone();
+    let told = events.last().expect("an event")["a"].as_u64().unwrap();
+    assert!(told <= peak && peak <= told / 8 * 9, "a peak of {peak}, and the last one told is {told}");
+    assert!(events.len() < 64, "{} events", events.len());
+    running.finish().ok();
+}
+
+/// Ages of what a dead process left count to its end, and stay as they are.
+#[test]
+fn the_dead_do_not_age() {
+    let running = held();
+    let pid = running.pid().to_string();
+    let dir = running.ledger().path.parent().expect("a directory").to_owned();
+    running.signal(libc::SIGKILL);
+    let ran = running.finish();
+    let ages = |view: &[&str]| {
+        let args = [view, &[&pid]].concat();
+        let report = gpumem_tests::harness::ledger::gpumem(&dir, &args);
+        let mut found = Vec::new();
+        collect(&report, &mut found);
+        assert!(!found.is_empty(), "{args:?}");
+        found
+    };
+    let views =
+        [&["allocs", "--all"][..], &["graphs", "--all"], &["events"], &["stats", "--samples"], &["top", "--once"]];
+    let before = views.map(ages);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(views.map(ages), before);
+    drop(ran);
+}
+
+/// Every field that is an age.
+fn collect(value: &Value, into: &mut Vec<u64>) {
+    match value {
+        Value::Object(fields) => {
+            let ages = fields.iter().filter(|(name, _)| name.ends_with("age_ns"));
+            into.extend(ages.filter_map(|(_, age)| age.as_u64()));
+            fields.values().for_each(|value| collect(value, into));
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+        _ => {}
+    }
+}

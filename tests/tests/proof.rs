@@ -44,6 +44,13 @@ fn recording_changes_nothing() {
     assert_eq!((status, out.lines().count()), (Some(0), 2), "{out}{err}");
 }
 
+/// Every number is what its parts come to, in every view.
+#[test]
+fn numbers_agree() {
+    let (status, out, err) = proof(&["--simulator", "stats.totals_equal"]);
+    assert_eq!(status, Some(0), "{out}{err}");
+}
+
 /// What is flat natively is flat, and near the native run's.
 #[test]
 fn memory_stays_flat() {

@@ -236,8 +236,11 @@ impl<T: Sealed> Table<T> {
 
     /// What a slot holds. Only its owner may ask, or whoever can bear a mix of two writes.
     pub fn read(&self, index: u32) -> Option<T> {
-        let bytes: Vec<u8> = self.words(index).iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
-        T::read_from_bytes(&bytes).ok()
+        let mut slot = T::new_zeroed();
+        for (bytes, word) in slot.as_mut_bytes().chunks_exact_mut(8).zip(self.words(index)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        Some(slot)
     }
 
     /// Makes a slot invalid; it stays with its owner.

@@ -66,7 +66,7 @@ impl Pool {
             if due > 0 {
                 self.release_unhurried(owner, Most::Within(due));
             }
-            block_records::idle(shim, owner, self.idle(owner), owner.blocks());
+            self.tell_idle(shim, owner);
             drop(staying);
         }
     }
@@ -102,11 +102,15 @@ impl Pool {
 
     /// Takes in what a thread keeps and has not used since this was last done.
     fn collect_unused(&self, cache: &ThreadCache) {
-        let Some(mut taken) = (cache.bytes.load(Relaxed) != 0).then(|| cache.take()).flatten() else { return };
+        if cache.bytes.load(Relaxed) == 0 {
+            return cache.was_empty();
+        }
+        let Some(mut taken) = cache.take() else { return };
         // SAFETY: null, or an Owner out of a leaked box, which is never freed.
         let Some(owner) = (unsafe { taken.owner().as_ref() }) else { return };
         let _moving = owner.moves.blocks.begin();
         let (unused, now) = (taken.unused(), clock::now_ns());
+        taken.look();
         if !owner.gone.load(Relaxed) {
             unused.into_iter().for_each(|block| owner.keep(block, now));
         }
@@ -148,9 +152,20 @@ impl Pool {
             }
             back += self.release_for_user(owner);
             stays += self.idle(owner);
-            block_records::idle(shim, owner, self.idle(owner), owner.blocks());
+            self.tell_idle(shim, owner);
         }
         (back, stays)
+    }
+
+    /// Writes down what is idle in a context: bytes and the blocks that they are in, those of threads as they were at
+    /// the last look.
+    fn tell_idle(&self, shim: &Shim, owner: &'static Owner) {
+        let (mut bytes, mut blocks) = owner.idle_blocks();
+        for cache in self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner)) {
+            let (more, in_blocks) = cache.looked();
+            (bytes, blocks) = (bytes + more, blocks + in_blocks);
+        }
+        block_records::idle(shim, owner, bytes, blocks);
     }
 }
 
@@ -223,9 +238,10 @@ mod tests {
             assert!(matches!(cache.enter().unwrap().push(3, block, 1 << 20), Pushed::Kept(None)));
         }
         assert_eq!((cache.bytes.load(Relaxed), owner.idle()), (1024, 1024 + 65536));
+        assert_eq!(cache.looked(), (1024, 1), "what a thread keeps is in blocks, too");
         pool.collect_unused(&cache);
         pool.collect_unused(&cache);
-        assert_eq!((cache.bytes.load(Relaxed), owner.idle(), owner.blocks()), (0, 2 * 1024 + 65536, 3));
+        assert_eq!((cache.bytes.load(Relaxed), owner.idle_blocks()), (0, (2 * 1024 + 65536, 3)));
     }
 
     #[test]

@@ -212,7 +212,7 @@ mod tests {
         assert!(owner.life() > life);
         owner.keep(block, 0);
         owner.keep_event(life, Some(7 as _));
-        assert_eq!((owner.idle(), owner.blocks()), (0, 0));
+        assert_eq!(owner.idle_blocks(), (0, 0));
         assert!(owner.take(4096, 0).is_none());
     }
 
@@ -253,7 +253,7 @@ mod tests {
             all.extend(of_it);
             pool.context_going(context).gone();
             assert!(pool.map.all().is_empty() && lock(&pool.owners).is_empty());
-            assert_eq!((owner.idle(), owner.blocks(), cache.bytes.load(Relaxed)), (0, 0, 0));
+            assert_eq!((owner.idle_blocks(), cache.bytes.load(Relaxed)), ((0, 0), 0));
         }
         assert_eq!(all.len() as u64, BLOCKS);
     }

@@ -430,9 +430,10 @@ impl Owner {
         (idle, waiting)
     }
 
-    pub fn blocks(&self) -> u64 {
+    /// Idle bytes, and the blocks that they are in.
+    pub fn idle_blocks(&self) -> (u64, u64) {
         let inner = lock(&self.inner);
         let pending: usize = inner.batches.iter().map(|batch| batch.blocks.len()).sum();
-        (inner.by_age.len() + inner.open.len() + inner.quarantine.len() + pending) as u64
+        (self.idle(), (inner.by_age.len() + inner.open.len() + inner.quarantine.len() + pending) as u64)
     }
 }

@@ -47,6 +47,8 @@ pub struct ThreadCache {
     pub uses: AtomicU64,
     /// `uses` at the last look.
     pub seen: AtomicU64,
+    /// Bytes and blocks in it at the control thread's last look.
+    looked: [AtomicU64; 2],
     life: Life,
     bins: UnsafeCell<Bins>,
 }
@@ -163,6 +165,16 @@ impl ThreadCache {
             if look < LOOKS / 2 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
         None
+    }
+
+    /// Bytes and blocks in it at the control thread's last look: they belong together.
+    pub fn looked(&self) -> (u64, u64) {
+        (self.looked[0].load(Relaxed), self.looked[1].load(Relaxed))
+    }
+
+    /// There was nothing in it at the last look.
+    pub fn was_empty(&self) {
+        self.looked.iter().for_each(|looked| looked.store(0, Relaxed));
     }
 
     /// Whether its context was not told of some live bytes.
@@ -309,6 +321,13 @@ impl Taken<'_> {
         all
     }
 
+    /// Remembers what is in it.
+    pub fn look(&mut self) {
+        let blocks: usize = self.bins().all.iter().map(|bin| bin.len).sum();
+        self.cache.looked[0].store(self.cache.bytes.load(Relaxed), Relaxed);
+        self.cache.looked[1].store(blocks as u64, Relaxed);
+    }
+
     /// Takes everything out and binds the cache to another context.
     pub fn rebind(&mut self, owner: *const Owner) -> Vec<&'static Block> {
         let mut all = Vec::new();
@@ -317,6 +336,7 @@ impl Taken<'_> {
             bin.len = 0;
         }
         self.cache.bytes.store(0, Relaxed);
+        self.cache.was_empty();
         self.cache.owner.store(owner.cast_mut(), Relaxed);
         all
     }

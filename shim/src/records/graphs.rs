@@ -10,7 +10,7 @@ use crate::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_abi::types::Graph;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::GraphOrigin;
+use gpumem_wire::kinds::{ExecState, GraphOrigin};
 use gpumem_wire::layout::*;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::*;
@@ -74,4 +74,24 @@ pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
     if let Some(slot) = table.read(graph.slot).filter(|slot| slot.serial == graph.serial && slot.nodes != nodes) {
         table.write(graph.slot, GraphSlot { nodes, host_bytes: nodes * GRAPH_HOST_PER_NODE, ..slot });
     }
+}
+
+/// Host bytes of all graphs and execs now: of graphs, or the recipes that stand for them; of real execs, those that
+/// are parked among them; of sources. What views add up, row by row.
+pub fn host_bytes(shim: &Shim) -> u64 {
+    let ledger = &shim.ledger;
+    let balance = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
+    let graphs = (0..ledger.graphs.handed_out()).filter_map(|slot| ledger.graphs.read(slot as u32));
+    let graphs = graphs.filter(|graph| graph.check != 0);
+    let graphs: u64 =
+        graphs.map(|graph| if graph.folded_bytes != 0 { graph.folded_bytes } else { graph.host_bytes }).sum();
+    // Of these the program has the driver's own execs; the others are the graph cache's, which counts for itself.
+    let execs = (0..ledger.execs.handed_out()).filter_map(|slot| ledger.execs.read(slot as u32));
+    let native = execs.filter(|exec| exec.check != 0 && exec.exec_state() == Some(ExecState::Native));
+    let native: u64 = native.map(|exec| exec.host_bytes).sum();
+    let contexts = (0..ledger.contexts.handed_out()).filter_map(|slot| ledger.contexts.read(slot as u32));
+    let device = contexts.fold(0_u64, |sum, context| sum.saturating_add(context.exec_bytes));
+    let cached = balance(counters::REAL_BYTES_ADDED, counters::REAL_BYTES_REMOVED).saturating_sub(device);
+    let sources = balance(counters::SOURCE_BYTES_ADDED, counters::SOURCE_BYTES_REMOVED);
+    [native, cached, sources].into_iter().fold(graphs, u64::saturating_add)
 }

@@ -8,7 +8,7 @@ use gpumem_wire::kinds::NodeKind;
 /// Host bytes of a graph for each of its nodes, of any kind.
 pub const GRAPH_HOST_PER_NODE: u64 = 1983;
 /// Host bytes of an exec for each kernel node.
-pub const EXEC_HOST_PER_NODE: u64 = 5877;
+const EXEC_HOST_PER_NODE: u64 = 5877;
 /// Device bytes of an exec for each kernel or copy node; other kinds take none.
 const EXEC_DEVICE_PER_NODE: u64 = 2621;
 
