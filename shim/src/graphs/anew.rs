@@ -5,10 +5,11 @@
 //! 0.45 for those of PyTorch; the constant caches miss 340 times more for each). An exec that is instantiated
 //! has no such nodes, but takes the host four times as long as a retarget.
 
-use super::cache::{Cache, Work};
-use super::choose::{IdleDevices, MAX_TRIES};
+use super::candidates::MAX_TRIES;
+use super::choose::IdleDevices;
 use super::class::Class;
 use super::real::{Lane, Lease, Real};
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
 use crate::progress::activity;
@@ -17,20 +18,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-/// An exec is worn once so large a share of its nodes was given another shape at a time.
-const WORN_SHARE: u64 = 8;
 /// The device is behind by so many instantiates at least, so that it does not run dry during one: what else
 /// making takes is less than another.
 const BEHIND: u64 = 2;
-
-impl Real {
-    /// So many of its nodes were given another shape, or switched.
-    pub(super) fn wears(&self, reshaped: u64, nodes: usize) {
-        if reshaped > 0 && reshaped * WORN_SHARE >= nodes as u64 {
-            self.worn.store(true, Relaxed);
-        }
-    }
-}
 
 impl Cache {
     /// Instead of taking the oldest of `ours`, if that is worn and the device is behind: a new exec in the room of

@@ -1,11 +1,12 @@
 //! Which execs are looked at for a launch that has none, and in which order.
 
-use super::cache::Cache;
-use super::choose::MAX_TRIES;
+use super::Cache;
 use super::real::Real;
 use crate::process::lock::lock;
 use std::sync::atomic::Ordering::*;
 
+/// Candidates that are asked whether they still run, before the bound is exceeded instead.
+pub(super) const MAX_TRIES: usize = 8;
 /// Execs that are put in order to find one: those that are asked, and some of which are asked for something else.
 const FIRST: usize = 2 * MAX_TRIES;
 

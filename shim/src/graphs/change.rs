@@ -1,13 +1,14 @@
 //! The program changes an exec: as a whole, from a graph, or node by node.
 
-use super::cache::{Cache, Work};
+use super::class::Recipe;
 use super::class::{Class, Shape};
 use super::contained;
+use super::handle::INVALID;
+use super::handle::source_bytes;
 use super::handle::{Body, Handle};
-use super::instantiate::{Recipe, source_bytes};
-use super::launch::INVALID;
 use super::needed::Need;
 use super::real::{LOST, Lease};
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::lock::lock;
 use crate::records;
@@ -197,13 +198,13 @@ impl Cache {
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| records::handles::resident(shim, slot));
         }
-        lease.give_to(index, handle);
+        handle.gets(&lease, index);
     }
 
     /// An exec is this handle's for ever: nothing else may stand for what it holds.
     pub(super) fn own(&self, lease: Lease, index: u32, handle: &Handle, body: &mut Body, why: Pinned) {
         let real = lease.real();
-        lease.give_to(index, handle);
+        handle.gets(&lease, index);
         if !body.owned {
             body.owned = true;
             self.needs(body, Need::default());

@@ -1,6 +1,6 @@
 //! Nodes inside child graphs: an exec's setters take those of the embedded copies.
 
-use super::cache::Cache;
+use super::Cache;
 use gpumem_abi::types::{Graph, GraphNode};
 
 /// Child graphs inside child graphs are followed this deep.

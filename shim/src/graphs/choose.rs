@@ -1,10 +1,11 @@
 //! Which real exec a handle gets: one that is parked or cold, a new one, or somebody else's.
 
-use super::cache::{Cache, Seen, Work, capturing};
-use super::candidates::Candidates;
+use super::bounds::{COLD_TIMES, Seen};
+use super::candidates::{Candidates, MAX_TRIES};
 use super::class::Class;
 use super::handle::Pending;
 use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
+use super::{Cache, Work, capturing};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -17,12 +18,6 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-
-/// Destroying an exec and instantiating it again costs about ten times a retarget, so it has to be
-/// idle for this many times as long before another class gets its room.
-pub(super) const COLD_TIMES: u64 = 10;
-/// Candidates that are asked whether they still run, before the bound is exceeded instead.
-pub(super) const MAX_TRIES: usize = 8;
 
 /// One miss for want of room of so many counts: what it takes counts as used, and may be another class's.
 const PROMOTED: u64 = 32;
@@ -160,7 +155,7 @@ impl Cache {
                 self.has_to_wait(handle, Pending { event, lane });
             }
             // Its next launch, or its end, waits for this and finds all that before.
-            lease.take_from(handle);
+            handle.loses(&lease);
         }
         real.marked.store(false, Relaxed);
         real.lane.store(if pending { lane } else { NOWHERE }, Relaxed);

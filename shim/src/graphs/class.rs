@@ -5,6 +5,7 @@ use crate::vendor::graphs::{GraphCalls, Nodes, Reading};
 use crate::vendor::records::{Packed, Records, Scratch, Source};
 use gpumem_abi::types::{Graph, GraphNode};
 use gpumem_wire::kinds::NodeKind;
+use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -199,4 +200,62 @@ impl Class {
         let usual = if before == 0 || ns < before { ns } else { before + (ns - before) / 8 };
         self.instantiate_ns.store(usual, Relaxed);
     }
+}
+
+/// What a graph holds, apart from flags: what execs and folded graphs are made of.
+#[derive(Clone)]
+pub struct Recipe {
+    pub shape: Arc<Shape>,
+    pub source: Arc<Source>,
+}
+
+/// Shapes and classes by what they are.
+#[derive(Default)]
+pub struct Known {
+    /// Whether graphs with these features can be built again.
+    pub rebuilds: FxHashMap<u64, bool>,
+    pub shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
+    pub classes: FxHashMap<(usize, u64), Weak<Class>>,
+    /// So many of each are looked through for those that are gone.
+    pub most_shapes: usize,
+    pub most_classes: usize,
+}
+
+/// Entries that are not worth a look whether they are still good for something.
+const FEW_ENTRIES: usize = 32;
+
+impl Known {
+    /// Drops what nothing refers to any more, now and then.
+    pub fn forget_gone_shapes(&mut self) {
+        if self.shapes.len() >= self.most_shapes {
+            self.shapes.retain(|_, same| {
+                same.retain(|shape| shape.strong_count() > 0);
+                !same.is_empty()
+            });
+            self.most_shapes = twice(self.shapes.len());
+        }
+    }
+
+    /// The same of classes.
+    pub fn forget_gone_classes(&mut self) {
+        if self.classes.len() >= self.most_classes {
+            self.classes.retain(|_, class| class.strong_count() > 0);
+            self.most_classes = twice(self.classes.len());
+        }
+    }
+
+    /// Another context may get the handle of one that goes: its graphs are of other shapes.
+    pub fn forget_classes_of(&mut self, context: u64) {
+        let of_another = |shape: &Weak<Shape>| shape.upgrade().is_some_and(|shape| shape.context != context);
+        self.shapes.retain(|_, same| {
+            same.retain(of_another);
+            !same.is_empty()
+        });
+        self.classes.retain(|_, class| class.upgrade().is_some_and(|class| class.shape.context != context));
+    }
+}
+
+/// So many entries until the next look through all: each is looked at a constant number of times.
+fn twice(entries: usize) -> usize {
+    2 * entries.max(FEW_ENTRIES)
 }

@@ -1,11 +1,11 @@
 //! Handles that a private clone of their graph stands for, and execs whose launches the library does not
 //! order: they are taken from nobody while something of theirs may run.
 
-use super::cache::{Cache, Work};
 use super::choose::Found;
 use super::class::{Class, Template};
 use super::handle::Body;
 use super::real::{Lane, Lease, NOWHERE};
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
 use crate::records;
@@ -29,7 +29,7 @@ impl Cache {
         slot: u32,
         work: &mut Work,
     ) -> Result<Lease, Status> {
-        let clone = work.clone.clone().ok_or(super::launch::INVALID)?;
+        let clone = work.clone.clone().ok_or(super::handle::INVALID)?;
         if found == Found::New || lease.body().holds.as_ptr() == Arc::as_ptr(&clone) {
             return Ok(lease);
         }

@@ -1,10 +1,10 @@
 //! Graph handles of ours: a captured graph that the program keeps but has no node of is held as a
 //! recipe while nobody looks, and built again when somebody does.
 
-use super::cache::{Cache, Work};
+use super::class::Recipe;
 use super::handle::index_in;
-use super::instantiate::Recipe;
 use super::nodes::KnownNodes;
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
@@ -251,11 +251,11 @@ impl Cache {
     /// # Errors
     /// 1 if the handle is not in use.
     pub fn end_graph(&self, graph: Graph) -> Result<Option<Graph>, Status> {
-        let index = self.graph_index(graph).ok_or(super::launch::INVALID)?;
-        let handle = self.graphs.get(index).ok_or(super::launch::INVALID)?;
+        let index = self.graph_index(graph).ok_or(super::handle::INVALID)?;
+        let handle = self.graphs.get(index).ok_or(super::handle::INVALID)?;
         let mut body = lock(&handle.body);
         if !body.in_use {
-            return Err(super::launch::INVALID);
+            return Err(super::handle::INVALID);
         }
         let body = std::mem::take(&mut *body);
         if let Some(real) = body.real {

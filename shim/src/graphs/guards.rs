@@ -1,9 +1,9 @@
 //! What has to be put back however it ends: a call of the library's may be left by an exception, or by the end of the
 //! thread.
 
-use super::cache::Cache;
+use super::Cache;
 use super::handle::Body;
-use super::launch::context_of;
+use super::handle::context_of;
 use super::real::Real;
 use crate::progress::device::Visit;
 use crate::vendor::graphs::GraphCalls;

@@ -1,12 +1,12 @@
 //! A handle comes to be, and ends.
 
-use super::cache::{Cache, Known, Work, capturing};
-use super::class::{Class, Shape, Template};
+use super::class::{Class, Recipe, Shape, Template};
 use super::contained;
 use super::handle::Body;
 use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::LOST;
+use super::{Cache, Work, capturing};
 use crate::gate;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
@@ -30,17 +30,8 @@ const DEVICE_LAUNCH: u64 = 4;
 const KNOWN_FLAGS: u64 = 15;
 /// Sets of features that are remembered.
 const MOST_FEATURES: usize = 1024;
-/// Entries that are not worth a look whether they are still good for something.
-const FEW_ENTRIES: usize = 32;
 /// `…_UPLOAD`: what is done once, and is no property of the exec.
 const UPLOAD: u64 = 2;
-
-/// What a graph holds, apart from flags: what execs and folded graphs are made of.
-#[derive(Clone)]
-pub struct Recipe {
-    pub shape: Arc<Shape>,
-    pub source: Arc<Source>,
-}
 
 impl Cache {
     /// A handle for an exec of this graph; the library is only called for the first of a class.
@@ -117,7 +108,7 @@ impl Cache {
         if first {
             // Errors appear where the program expects them.
             match self.hold(handle, &body, LOST, work) {
-                Ok(lease) => lease.give_to(index, handle),
+                Ok(lease) => handle.gets(&lease, index),
                 Err(_) => {
                     self.needs(&mut body, Need::default());
                     *body = Body::default();
@@ -288,11 +279,11 @@ impl Cache {
     /// # Errors
     /// 1 if it is not in use.
     pub fn end_handle(&self, index: u32) -> Result<(), Status> {
-        let handle = self.execs.get(index).ok_or(super::launch::INVALID)?;
+        let handle = self.execs.get(index).ok_or(super::handle::INVALID)?;
         self.allowed()?;
         let mut guard = lock(&handle.body);
         if guard.class.is_none() && guard.ended.is_none() {
-            return Err(super::launch::INVALID);
+            return Err(super::handle::INVALID);
         }
         let mut body = std::mem::take(&mut *guard);
         self.needs(&mut body, Need::default());
@@ -308,41 +299,7 @@ impl Cache {
     }
 }
 
-/// Bytes that a handle's source takes.
-pub fn source_bytes(body: &Body) -> u64 {
-    let changes: usize = body.changes.iter().map(|(_, record)| record.len()).sum();
-    body.source.as_ref().map_or(0, |source| source.bytes())
-        + body.nodes.as_ref().map_or(0, KnownNodes::bytes)
-        + changes as u64
-}
-
 /// The nodes just read.
 fn pack_nodes(work: &mut Work) -> KnownNodes {
     KnownNodes::new(&work.reading.nodes, &mut work.scratch)
-}
-
-impl Known {
-    /// Drops what nothing refers to any more, now and then.
-    fn forget_gone_shapes(&mut self) {
-        if self.shapes.len() >= self.most_shapes {
-            self.shapes.retain(|_, same| {
-                same.retain(|shape| shape.strong_count() > 0);
-                !same.is_empty()
-            });
-            self.most_shapes = twice(self.shapes.len());
-        }
-    }
-
-    /// The same of classes.
-    fn forget_gone_classes(&mut self) {
-        if self.classes.len() >= self.most_classes {
-            self.classes.retain(|_, class| class.strong_count() > 0);
-            self.most_classes = twice(self.classes.len());
-        }
-    }
-}
-
-/// So many entries until the next look through all: each is looked at a constant number of times.
-fn twice(entries: usize) -> usize {
-    2 * entries.max(FEW_ENTRIES)
 }

@@ -1,10 +1,10 @@
 //! A handle is launched: on its resident exec, or on one that is made to hold what it means.
 
-use super::cache::{Cache, Work, capturing};
 use super::choose::Found;
 use super::contained;
-use super::handle::{Body, Handle, Pending};
+use super::handle::{Body, Handle, INVALID, Pending, context_of};
 use super::real::{Lane, Lease, Real, lane_by_handle, lane_of, stream_of};
+use super::{Cache, Work, capturing};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -19,10 +19,6 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::Vendor;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
-
-/// `CUDA_ERROR_INVALID_VALUE`: what a call with a handle that is not in use answers (measured on an
-/// H200, driver 580).
-pub const INVALID: Status = 1;
 
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: a stream that captures launches no graph.
 const CAPTURE_UNSUPPORTED: Status = 900;
@@ -423,7 +419,7 @@ impl Cache {
     pub fn part_for_ever(&self, handle: &Handle, body: &Body) {
         if let Some(mut lease) = handle.lease() {
             let real = lease.real();
-            lease.take_from(handle);
+            handle.loses(&lease);
             let touched = !body.changes.is_empty() || !body.disabled.is_empty();
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             // Of one that never ran the library may wait for the device when it destroys it (measured on an H200,
@@ -446,9 +442,4 @@ impl Cache {
             self.calls.drop_event(pending.event);
         }
     }
-}
-
-/// The context of what a handle means; 0 for none.
-pub(super) fn context_of(body: &Body) -> u64 {
-    body.class.as_ref().map_or(0, |class| class.shape.context)
 }

@@ -1,6 +1,6 @@
 //! What execs depend on goes: contexts, streams, modules.
 
-use super::cache::Cache;
+use super::Cache;
 use super::class::Class;
 use super::handle::{Body, Handle};
 use super::needed::Need;
@@ -102,7 +102,7 @@ impl Cache {
             }
         }
         self.forget_recipes_of(context);
-        self.forget_classes_of(context);
+        lock(&self.known).forget_classes_of(context);
         self.calls.context_gone(context);
     }
 

@@ -1,11 +1,12 @@
 //! A real exec is made, and destroyed.
 
-use super::cache::{Cache, Work, to_go};
+use super::bounds::to_go;
 use super::choose::IdleDevices;
+use super::class::Recipe;
 use super::class::{Class, Shape, Template};
-use super::instantiate::Recipe;
-use super::launch::INVALID;
+use super::handle::INVALID;
 use super::real::{self, Lease, NOWHERE, Real};
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -199,7 +200,7 @@ impl Cache {
         if let Some(handle) = real.owner.load(Relaxed).checked_sub(1).and_then(|index| self.execs.get(index))
             && handle.resident().is_some_and(|its| std::ptr::eq(its, real))
         {
-            lease.take_from(handle);
+            handle.loses(&lease);
         }
         real.owner.store(0, Relaxed);
         real.lane.store(NOWHERE, Relaxed);

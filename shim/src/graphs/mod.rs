@@ -3,21 +3,27 @@
 //! The program holds handles of ours ([`handle`]). A handle means a class ([`class`]) and the parameters of its nodes,
 //! packed as its source ([`crate::vendor::records`]), or a private clone of its graph ([`clones`]).
 //!
-//! * A handle comes to be and ends: [`instantiate`]. How many execs the handles need: [`needed`].
-//! * Real execs: what each is ([`real`]), their bounds ([`cache`]), how one is made and destroyed ([`make`]), those
-//!   that no handle has ([`parked`]), whether the last launch of one has completed ([`over`]).
-//! * A launch: [`launch`]. It needs an exec that holds what the handle means, and [`choose`] finds one among the
-//!   [`candidates`]: the handle's own, one that is *retargeted* node by node, or a new one. [`anew`] prefers a new one
-//!   where that is faster.
-//! * The program changes an exec: [`change`], [`child`], [`nodes`].
-//! * The program's own graphs are packed too, while the program does not use them: [`folded`]. Whether a graph refers
-//!   to memory: [`refers`].
-//! * Contexts, streams and modules end: [`lives`].
+//! This file has the cache itself. The others are parts of it. A part uses those below it, from top to bottom:
+//!
+//! * [`words`]: handles of ours in the program's calls, and what is behind them. [`caches`]: the caches of the process,
+//!   made, turned off and on, looked after.
+//! * A handle comes to be and ends: [`instantiate`]. The program changes an exec: [`change`], [`child`]. Contexts,
+//!   streams and modules end: [`lives`]. Whether a graph refers to memory: [`refers`].
+//! * A launch: [`launch`]. It needs an exec that holds what the handle means: its own, one that is *retargeted* node by
+//!   node, a new one, or a clone ([`clones`]).
+//! * How one is made and destroyed: [`make`]. Those that no handle has: [`parked`]. Where a new one is better than a
+//!   retargeted one: [`anew`].
+//! * Which one a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
+//!   one has completed: [`over`].
+//! * The program's own graphs are packed too, while the program does not use them: [`folded`].
+//! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
+//!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`guards`].
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
 
 mod anew;
-pub mod cache;
+mod bounds;
+mod caches;
 mod candidates;
 pub mod change;
 mod child;
@@ -39,82 +45,193 @@ pub mod real;
 mod refers;
 #[cfg(test)]
 mod tests;
+mod words;
 
+pub use bounds::waited;
+pub use caches::{cache_to_be, open, step_aside, step_back_in, tick, trim};
 pub use refers::{may_refer_to, refers_to};
+pub use words::{captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload};
 
 use crate::gate;
-use crate::process::wiped::{self, Place, Word};
-use crate::process::{heap, stack};
-use crate::records;
-use crate::shim::Shim;
-use crate::vendor;
-use crate::vendor::graphs::StreamArg;
-use cache::Cache;
-use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
+use crate::process::lock::lock;
+use crate::process::wiped::{Place, Word};
+use crate::vendor::graphs::{GraphCalls, Reading};
+use crate::vendor::records::{Records, Scratch, Source};
+use bounds::{Bounds, Thrash};
+use class::{Known, Shape, Template};
+use folded::GraphHandle;
+use gpumem_abi::types::Status;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Pinned, Severity, Vendor};
+use gpumem_wire::settings::Settings;
+use handle::{Handle, Handles};
+use needed::Needed;
+use real::Real;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, Weak};
+
+/// Buffers for one call.
+#[derive(Default)]
+pub struct Work {
+    pub reading: Reading,
+    /// The source that `reading` has the records of: a handle is mostly launched right after its graph was
+    /// read.
+    pub read: Weak<Source>,
+    pub scratch: Scratch,
+    pub target: Records,
+    /// The clone that stands for the handle, if its class has clones.
+    pub clone: Option<Arc<Template>>,
+}
+
+/// The graph cache of one vendor's library. What a launch reads comes first, in one line of the processor's caches.
+#[repr(C, align(64))]
+pub struct Cache {
+    /// Near a bound: launches leave events, so that what runs can be told from what does not.
+    pub pressed: AtomicBool,
+    pub execs: Handles<Handle>,
+    pub vendor: Vendor,
+    pub calls: &'static dyn GraphCalls,
+    pub bounds: Bounds,
+    pub graphs: Handles<GraphHandle>,
+    pub fold: AtomicBool,
+    /// Why new handles are the library's own: a [`Pinned`]; 0: they are not.
+    closed: AtomicU8,
+    /// Captures that are about to begin, and queries of streams that no capture may meet.
+    pub beginning: AtomicU32,
+    pub querying: AtomicU32,
+    /// Threads that destroy graphs which nothing refers to any more.
+    pub ending: AtomicU32,
+    /// Execs that no handle can use and that may still run.
+    pub doomed: AtomicU32,
+    /// Code that is about to be unloaded, and threads that instantiate a template of whatever code it was
+    /// built of.
+    pub going: AtomicU32,
+    pub making: AtomicU32,
+    inner: Mutex<Inner>,
+    /// Held by the control thread while it destroys execs; whether nothing is destroyed any more, as the process ends.
+    tending: Mutex<bool>,
+    /// When memory was short last, ns.
+    short_ns: AtomicU64,
+    works: Mutex<Vec<Work>>,
+    known: Mutex<Known>,
+    real_graphs: Mutex<folded::Graphs>,
+    thrash: Thrash,
+}
+
+/// What is counted.
+#[derive(Default)]
+struct Inner {
+    /// Every real exec there is or was.
+    pub reals: Vec<&'static Real>,
+    pub unused: Vec<&'static Real>,
+    pub count: u64,
+    pub bytes: u64,
+    pub needed: Needed,
+}
+
+impl Inner {
+    /// Real execs of a class; all that no handle has for ever, for 0.
+    pub fn of_class(&self, class: usize) -> impl Iterator<Item = &'static Real> {
+        let is = move |its: usize| its != 0 && (class == 0 || its == class);
+        self.reals.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
+    }
+}
+
+impl Cache {
+    /// `None` if no handles can be reserved.
+    pub fn new(
+        vendor: Vendor,
+        calls: &'static dyn GraphCalls,
+        settings: &Settings,
+        starts: (&'static AtomicUsize, &'static AtomicUsize),
+    ) -> Option<Self> {
+        Some(Self {
+            vendor,
+            calls,
+            bounds: Bounds {
+                count: settings.graph_cache.into(),
+                bytes: settings.graph_cache_bytes.into(),
+                idle_ns: settings.graph_idle.into(),
+            },
+            execs: Handles::new(starts.0)?,
+            graphs: Handles::new(starts.1)?,
+            fold: settings.graph_fold.into(),
+            closed: AtomicU8::new(0),
+            beginning: AtomicU32::new(0),
+            ending: AtomicU32::new(0),
+            doomed: AtomicU32::new(0),
+            going: AtomicU32::new(0),
+            making: AtomicU32::new(0),
+            querying: AtomicU32::new(0),
+            pressed: AtomicBool::new(false),
+            inner: Mutex::default(),
+            tending: Mutex::default(),
+            short_ns: AtomicU64::new(0),
+            works: Mutex::default(),
+            known: Mutex::default(),
+            real_graphs: Mutex::default(),
+            thrash: Thrash::default(),
+        })
+    }
+
+    /// Whether new handles may be ours.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn is_open(&self) -> Result<(), Pinned> {
+        match self.closed.load(Relaxed) {
+            0 => Ok(()),
+            why => Err(Pinned::from_u8(why).unwrap_or(Pinned::UnknownCall)),
+        }
+    }
+
+    /// From now on new handles are the library's own.
+    pub fn close(&self, why: Pinned) {
+        self.closed.store(why as u8, Relaxed);
+    }
+
+    /// Runs `f` with buffers.
+    pub fn with_work<R>(&self, f: impl FnOnce(&mut Work) -> R) -> R {
+        let mut work = lock(&self.works).pop().unwrap_or_default();
+        let result = f(&mut work);
+        work.clone = None;
+        let mut works = lock(&self.works);
+        // As many as threads usually meet here.
+        if works.len() < 4 {
+            works.push(work);
+        }
+        result
+    }
+
+    /// All real execs, for those who look for some.
+    pub fn reals(&self) -> Vec<&'static Real> {
+        lock(&self.inner).reals.clone()
+    }
+
+    /// The shape that has these bytes, which `id` is the fingerprint of.
+    pub fn shape_of(&self, bytes: &[u8], id: u64, scratch: &mut Scratch) -> Option<Arc<Shape>> {
+        let same: Vec<_> = lock(&self.known).shapes.get(&id)?.iter().filter_map(Weak::upgrade).collect();
+        same.into_iter().find(|shape| shape.is(bytes, scratch))
+    }
+}
+
+/// Whether anything in the process captures; yes, if nobody counts.
+pub fn capturing() -> bool {
+    gate::record_if_started(|shim| shim.registry.streams.capturing() > 0).unwrap_or(true)
+}
 
 /// The user has turned the cache off while the process runs.
 static OFF: AtomicBool = AtomicBool::new(false);
-
-/// New handles are the library's own from now on; those that are ours stay as they are. What came of it, for people.
-pub fn step_aside() -> &'static str {
-    OFF.store(true, Relaxed);
-    "new graphs are the driver's own"
-}
 
 /// Whether the user has turned the cache off.
 fn is_off() -> bool {
     OFF.load(Relaxed)
 }
 
-/// New handles may be ours again after [`step_aside`].
-pub fn step_back_in() {
-    OFF.store(false, Relaxed);
-}
-
 /// The caches that there are.
 pub fn caches() -> impl Iterator<Item = &'static Cache> {
     [Vendor::Cuda, Vendor::Hip].into_iter().filter_map(cache)
-}
-
-/// What the control thread does once a second.
-pub fn tick() {
-    for cache in caches() {
-        cache.tend(false);
-    }
-}
-
-/// Destroys all that is parked, for `gpumem trim`: what came of it, for people; `None` where nothing was parked.
-pub fn trim() -> Option<String> {
-    let all = caches().map(|cache| cache.tend(true));
-    let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
-    match (gone, stay) {
-        (0, 0) => None,
-        (_, 0) => Some(format!("{gone} idle graph execs destroyed")),
-        _ => Some(format!("{gone} idle graph execs destroyed; {stay} stay while they may run")),
-    }
-}
-
-/// The process is ending: nothing is destroyed any more by a thread of ours.
-extern "C" fn at_exit() {
-    for cache in caches() {
-        cache.tend_no_more();
-    }
-}
-
-/// Index of an exec handle of ours.
-#[inline(always)]
-pub fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
-    handle::index_in(wiped::exec_handles(vendor), exec as usize)
-}
-
-/// Whether a graph handle is ours.
-#[inline(always)]
-pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
-    handle::index_in(wiped::graph_handles(vendor), graph as usize).is_some()
 }
 
 #[inline(always)]
@@ -127,58 +244,6 @@ const fn place(vendor: Vendor) -> Place<Cache> {
 #[inline(always)]
 pub fn cache(vendor: Vendor) -> Option<&'static Cache> {
     place(vendor).get()
-}
-
-/// The cache of a vendor, made if the shim may do more than record.
-///
-/// # Errors
-/// Why handles are the library's own.
-pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
-    if is_off() {
-        return Err(Pinned::Off);
-    }
-    let known = match cache(vendor) {
-        Some(cache) => cache,
-        // The tables of handles lie in the cache, which is on the stack at first; threads of 32 KiB exist.
-        None => stack::with_room(|| make(vendor)).unwrap_or(Err(Pinned::Room))?,
-    };
-    gate::record_if_started(|shim| records::handles::may_be_virtual(shim)).unwrap_or(Err(Pinned::Off))?;
-    known.is_open().map(|()| known)
-}
-
-#[cold]
-#[inline(never)]
-fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
-    let made = gate::record_if_started(|shim| new_cache(shim, vendor));
-    let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
-    // What changed before the cache had its place was not told to it.
-    gate::record_if_started(|shim| made.goes_by(&shim.in_force.all()));
-    heap::when_refused(|| OFF.store(true, Relaxed));
-    // Before the library's own end: handlers run in the opposite order of this.
-    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
-    // unloaded.
-    unsafe { libc::atexit(at_exit) };
-    Ok(made)
-}
-
-/// # Errors
-/// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
-fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
-    let settings = &shim.in_force.all();
-    // What was off from the start was never prepared for.
-    if shim.settings.graph_cache == 0 || settings.graph_cache == 0 {
-        return Err(Pinned::Off);
-    }
-    if !shim.trust.graph_cache(vendor) {
-        return Err(Pinned::Verdict);
-    }
-    let starts = (wiped::exec_handles(vendor), wiped::graph_handles(vendor));
-    Cache::new(vendor, vendor::graph_calls(vendor, settings), settings, starts).map(Box::new).ok_or(Pinned::Room)
-}
-
-/// The cache of a vendor, made if handles may be ours.
-pub fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
-    cache(vendor).or_else(|| open(vendor).ok())
 }
 
 /// `CUDA_ERROR_UNKNOWN`, the answer where bookkeeping failed and the library was not asked.
@@ -196,76 +261,4 @@ pub(crate) fn contained<R>(cache: &Cache, f: impl FnOnce() -> R) -> Result<R, St
         });
         UNKNOWN
     })
-}
-
-/// Uploads a handle of ours.
-pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
-    let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return launch::INVALID };
-    match cache.with_real(index, None, |exec| cache.calls.upload(exec, to)) {
-        // The program has had its memory when it instantiated; its launches will do without an exec.
-        Err(OUT_OF_MEMORY) => SUCCESS,
-        Ok(status) | Err(status) => status,
-    }
-}
-
-/// The program's handle of a graph that was captured: new ones are ours only while handles may be.
-pub fn captured(vendor: Vendor, library: Graph) -> Graph {
-    match open(vendor) {
-        Ok(cache) => cache.captured(library),
-        Err(_) => cache(vendor).map_or(library, |cache| cache.handle_of(library)),
-    }
-}
-
-/// The library's graph behind a handle, for calls that give out no node; the handle itself if it is
-/// the library's own, NULL if it is no good.
-pub fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
-    if !is_graph(vendor, graph) {
-        return graph;
-    }
-    cache(vendor).and_then(|cache| cache.unfolded(graph)).unwrap_or(std::ptr::null_mut())
-}
-
-/// The same, for any call.
-pub fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
-    if !is_graph(vendor, graph) {
-        return graph;
-    }
-    cache(vendor).and_then(|cache| cache.seen(graph)).unwrap_or(std::ptr::null_mut())
-}
-
-/// The library's handle behind a word that may be a handle of ours, for what nobody knows: the word itself, if it
-/// is none.
-pub fn seen_word(vendor: Vendor, word: usize) -> usize {
-    if is_graph(vendor, word as Graph) {
-        return seen_graph(vendor, word as Graph) as usize;
-    }
-    match exec_index(vendor, word as GraphExec) {
-        Some(index) => {
-            // What becomes of it is not known: no other exec may stand in any more.
-            let exec =
-                cache(vendor).map(|cache| cache.with_real(index, Some(Pinned::UnknownCall), |exec| exec as usize));
-            exec.and_then(Result::ok).unwrap_or(0)
-        }
-        None => word,
-    }
-}
-
-/// Puts the real handle in place of each word that is a handle of ours, before a function that has
-/// no hook of its own is called with them.
-#[inline]
-pub fn swap(words: &mut [usize; 6]) {
-    for vendor in [Vendor::Cuda, Vendor::Hip] {
-        for word in words.iter_mut() {
-            *word = seen_word(vendor, *word);
-        }
-    }
-}
-
-/// A function that may take a handle of ours goes out without a thunk: from now on handles are the
-/// library's own.
-pub fn unknown_passed(name: &str) {
-    caches().for_each(|cache| cache.close(Pinned::UnknownCall));
-    gate::record_if_started(|shim| {
-        shim.went_past(&format!("{name} is given to the program without a door of its own"))
-    });
 }

@@ -1,11 +1,6 @@
 //! How many execs the program needs at once: natively there would be one for each of its handles.
 
-use super::cache::{Bounds, Cache};
-use super::handle::Body;
-use crate::process::clock;
-use crate::process::lock::lock;
 use std::ops::{Add, Sub};
-use std::sync::atomic::Ordering::*;
 
 /// So many execs, of so many estimated bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,35 +54,10 @@ impl Needed {
         self.before.or_more(self.most)
     }
 
-    fn becomes(&mut self, now: Need, now_ns: u64, window_ns: u64) {
+    pub(super) fn becomes(&mut self, now: Need, now_ns: u64, window_ns: u64) {
         self.lately(now_ns, window_ns);
         self.now = now;
         self.most = self.most.or_more(now);
-    }
-}
-
-/// An exec that nobody has wanted for this long is not kept, where no time counts as idle.
-const LONG_NS: u64 = 10_000_000_000;
-
-impl Bounds {
-    /// How long something is kept for a handle that may come: as long as another class's exec is.
-    pub(super) fn long_ns(&self) -> u64 {
-        match self.idle_ns.load(Relaxed) {
-            0 => LONG_NS,
-            idle => idle.saturating_mul(super::choose::COLD_TIMES),
-        }
-    }
-}
-
-impl Cache {
-    /// A handle needs an exec of so many bytes from now on, or none.
-    pub(super) fn needs(&self, body: &mut Body, need: Need) {
-        let before = std::mem::replace(&mut body.need, need);
-        if before != need {
-            let (now, window) = (clock::now_ns(), self.bounds.long_ns() / 2);
-            let needed = &mut lock(&self.inner).needed;
-            needed.becomes(needed.now() - before + need, now, window);
-        }
     }
 }
 

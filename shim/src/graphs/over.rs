@@ -5,8 +5,8 @@
 //! stream that captures the event would become part of the capture, and the legacy stream is a barrier for all
 //! blocking ones, captured ones among them.
 
-use super::cache::{Cache, capturing};
 use super::real::{self, Lane, Lease, NOWHERE, Real, lane_of};
+use super::{Cache, capturing};
 use crate::process::raised::Raised;
 use crate::vendor::graphs::{Event, StreamArg};
 use std::sync::atomic::Ordering::*;

@@ -1,10 +1,10 @@
 //! Parked execs, which no handle has: they are as many as was lately needed at once, and a few more, and none stays
 //! that nobody wants. Those used last serve first, so that others go cold.
 
-use super::cache::{Cache, Inner};
 use super::choose::IdleDevices;
 use super::needed::Need;
 use super::real::{Lane, Real};
+use super::{Cache, Inner};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;

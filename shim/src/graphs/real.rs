@@ -1,7 +1,6 @@
 //! A real exec: who has it, what it holds, where it was launched last, and the lease on it.
 
 use super::class::{Class, Template};
-use super::handle::Handle;
 use crate::process::threads;
 use crate::vendor::graphs::{Event, StreamArg};
 use crate::vendor::records::Records;
@@ -25,6 +24,9 @@ const PER_THREAD: u64 = 2;
 const SPECIAL: u64 = 3;
 const HOME_SHIFT: u32 = 8;
 const THREAD_SHIFT: u32 = 32;
+
+/// An exec is worn once so large a share of its nodes was given another shape at a time.
+const WORN_SHARE: u64 = 8;
 
 /// The lane of a stream whose handle no other has; `None` for a default one.
 #[inline(always)]
@@ -187,6 +189,13 @@ impl Real {
         self.lease.compare_exchange(0, EXCLUSIVE, AcqRel, Relaxed).ok().map(|_| Lease(self))
     }
 
+    /// So many of its nodes were given another shape, or switched.
+    pub(super) fn wears(&self, reshaped: u64, nodes: usize) {
+        if reshaped > 0 && reshaped * WORN_SHARE >= nodes as u64 {
+            self.worn.store(true, Relaxed);
+        }
+    }
+
     pub fn set_bytes(&self, (host, device): (u64, u64)) {
         self.host_bytes.store(host, Relaxed);
         self.device_bytes.store(device, Relaxed);
@@ -247,19 +256,6 @@ impl Lease {
     pub fn is_abandoned(&self) -> bool {
         let abandoned = self.0.abandoned.load(SeqCst);
         abandoned != 0 && abandoned == self.0.context.load(Relaxed)
-    }
-
-    /// Takes the exec from its handle.
-    pub fn take_from(&self, handle: &Handle) {
-        self.0.owner.store(0, Relaxed);
-        handle.lost_its.store(true, Relaxed);
-        handle.real.store(std::ptr::null_mut(), Release);
-    }
-
-    /// Gives the exec to a handle.
-    pub fn give_to(&self, index: u32, handle: &Handle) {
-        self.0.owner.store(index + 1, Relaxed);
-        handle.real.store(std::ptr::from_ref(self.0).cast_mut(), Release);
     }
 }
 

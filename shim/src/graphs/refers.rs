@@ -1,9 +1,9 @@
 //! Whether a live graph may refer to memory: looked for in what its nodes hold. Where that cannot be
 //! read, it may.
 
-use super::cache::{Cache, Work};
 use super::folded::GraphHandle;
 use super::handle::{Body, Handle};
+use super::{Cache, Work};
 use crate::shim::Shim;
 use crate::vendor::records::Records;
 use std::ops::Range;

@@ -1,11 +1,11 @@
 //! Threads that destroy contexts beside threads that use what is in them, stopped inside the library.
 
-use super::cache::{Cache, Work};
 use super::choose::IdleDevices;
 use super::class::{Class, Shape, Template};
+use super::handle::INVALID;
 use super::handle::{Body, Pending};
-use super::launch::INVALID;
 use super::real::{LOST, Real};
+use super::{Cache, Work};
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::vendor::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Visit};

@@ -3,7 +3,7 @@
 use super::{attributes, written};
 use crate::call::Call;
 use crate::gate;
-use crate::graphs::{self, cache::Cache};
+use crate::graphs::{self, Cache};
 use crate::progress::queries;
 use crate::records;
 use crate::vendor;

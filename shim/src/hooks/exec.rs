@@ -5,7 +5,7 @@ use super::graph_use::LibraryParams;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::graphs::cache::Cache;
+use crate::graphs::Cache;
 use crate::graphs::change::{Change, Updated};
 use crate::graphs::launch::{self as launches, Launch};
 use crate::progress::activity;

@@ -7,7 +7,7 @@
 use super::{context, stream, written};
 use crate::call::Call;
 use crate::gate;
-use crate::graphs::cache::Cache;
+use crate::graphs::Cache;
 use crate::pool;
 use crate::process::lock::lock;
 use crate::process::threads;

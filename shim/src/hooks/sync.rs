@@ -1,7 +1,7 @@
 //! Waiting for the device, and asking whether it is done: where errors of earlier work come to light.
 
 use crate::call::Call;
-use crate::graphs::{cache, folded};
+use crate::graphs::{self, folded};
 use crate::progress::activity;
 use crate::stranded;
 use gpumem_abi::types::*;
@@ -32,6 +32,6 @@ fn waited(status: Status) {
     activity::saw(status);
     if status == SUCCESS {
         stranded::synced();
-        cache::waited();
+        graphs::waited();
     }
 }

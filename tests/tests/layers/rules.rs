@@ -57,15 +57,6 @@ impl House {
         Ok(broken.collect())
     }
 
-    /// The rooms of some modules.
-    ///
-    /// # Errors
-    /// As for [`House::broken`].
-    pub fn rooms_of(&self, all: &Crate, modules: &[Module]) -> Result<BTreeSet<&'static str>, String> {
-        let places = self.places(all)?;
-        Ok(modules.iter().map(|module| places[module].1).collect())
-    }
-
     /// For each module the number of its layer, from the top, and its room.
     fn places<'a>(&self, all: &'a Crate) -> Result<BTreeMap<&'a Module, (usize, &'static str)>, String> {
         let mut empty: BTreeSet<&str> = BTreeSet::new();

@@ -31,6 +31,3 @@ pub const HOUSE: House = House {
         &[("process", &["process"])],
     ],
 };
-
-/// Rooms whose files still use each other in circles. A room goes out when it has none any more, and none may come in.
-pub const CIRCLES: [&str; 1] = ["graphs"];

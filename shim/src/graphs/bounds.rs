@@ -1,0 +1,159 @@
+//! The bounds of the cache: what counts against them, what is needed of them, and whether anything is beyond them.
+
+use super::handle::Body;
+use super::needed::Need;
+use super::real::Real;
+use super::{Cache, Inner, caches, contained};
+use crate::process::clock;
+use crate::process::lock::lock;
+use gpumem_wire::settings::Settings;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+/// Destroying an exec and instantiating it again costs about ten times a retarget, so it has to be
+/// idle for this many times as long before another class gets its room.
+pub(super) const COLD_TIMES: u64 = 10;
+/// An exec that nobody has wanted for this long is not kept, where no time counts as idle.
+const LONG_NS: u64 = 10_000_000_000;
+
+/// Bounds, as the user set them; 0: no such bound. They may change while the process runs.
+#[derive(Debug)]
+pub struct Bounds {
+    pub count: AtomicU64,
+    pub bytes: AtomicU64,
+    pub idle_ns: AtomicU64,
+}
+
+impl Bounds {
+    /// Execs and bytes.
+    fn most(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.bytes.load(Relaxed))
+    }
+
+    /// How long something is kept for a handle that may come: as long as another class's exec is.
+    pub(super) fn long_ns(&self) -> u64 {
+        match self.idle_ns.load(Relaxed) {
+            0 => LONG_NS,
+            idle => idle.saturating_mul(COLD_TIMES),
+        }
+    }
+}
+
+/// What is held against what the cache saves.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub launches: u64,
+    pub saved_ns: u64,
+    pub miss_ns: u64,
+    pub at_ns: u64,
+}
+
+/// Retargets for want of room, in a window.
+#[derive(Default)]
+pub(super) struct Thrash {
+    pub misses: AtomicU64,
+    pub said_ns: AtomicU64,
+    /// What the last look saw.
+    pub before: Mutex<Seen>,
+}
+
+/// There are execs that are to go and could not yet: over the bounds, or good for nothing.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// The program has waited for work: what could only go when that is over may go now.
+#[inline(always)]
+pub fn waited() {
+    if OVER.load(Relaxed) {
+        settle();
+    }
+}
+
+/// Something is to go when it can.
+pub(super) fn to_go() {
+    OVER.store(true, Relaxed);
+}
+
+#[cold]
+fn settle() {
+    OVER.store(false, Relaxed);
+    for cache in caches() {
+        let _ = cache.relaxed(|| contained(cache, || cache.settle()));
+        OVER.fetch_or(cache.over_bound() || cache.doomed.load(Relaxed) > 0, Relaxed);
+    }
+}
+
+impl Cache {
+    /// Goes by these variables from now on.
+    pub fn goes_by(&self, settings: &Settings) {
+        let Bounds { count, bytes, idle_ns } = &self.bounds;
+        bytes.store(settings.graph_cache_bytes, Relaxed);
+        idle_ns.store(settings.graph_idle, Relaxed);
+        self.fold.store(settings.graph_fold, Relaxed);
+        // 0 turns the cache off, and what there is keeps its bound.
+        if settings.graph_cache != 0 {
+            count.store(settings.graph_cache, Relaxed);
+        }
+    }
+
+    /// Counts an exec that is about to be made, if there is room for it; without room if `over`.
+    pub fn reserve(&self, (host, device): (u64, u64), over: bool) -> bool {
+        let mut inner = lock(&self.inner);
+        let bytes = host + device;
+        let room = self.has_room(inner.count, inner.bytes + bytes);
+        if room || over {
+            inner.count += 1;
+            inner.bytes += bytes;
+            self.look_at_pressure(&inner);
+        }
+        room
+    }
+
+    /// Whether there would be room for an exec if another went.
+    pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &Real) -> bool {
+        let inner = lock(&self.inner);
+        let left = inner.bytes.saturating_sub(other.bytes());
+        self.has_room(inner.count.saturating_sub(1), left + host + device)
+    }
+
+    /// Whether there may be one more than so many, with so many bytes in all.
+    fn has_room(&self, others: u64, bytes: u64) -> bool {
+        let (count, most) = self.bounds.most();
+        (count == 0 || others < count) && (most == 0 || bytes <= most)
+    }
+
+    /// An exec is gone, or was not made after all.
+    pub fn release(&self, (host, device): (u64, u64)) {
+        let mut inner = lock(&self.inner);
+        inner.count -= 1;
+        inner.bytes -= host + device;
+        self.look_at_pressure(&inner);
+    }
+
+    fn look_at_pressure(&self, inner: &Inner) {
+        let (count, bytes) = self.bounds.most();
+        let near = |now: u64, most: u64| most != 0 && now >= most - most / 4;
+        self.pressed.store(near(inner.count, count) || near(inner.bytes, bytes), Relaxed);
+        if self.exceeds(inner) {
+            to_go();
+        }
+    }
+
+    fn exceeds(&self, inner: &Inner) -> bool {
+        let (count, bytes) = self.bounds.most();
+        (count != 0 && inner.count > count) || (bytes != 0 && inner.bytes > bytes)
+    }
+
+    pub fn over_bound(&self) -> bool {
+        self.exceeds(&lock(&self.inner))
+    }
+
+    /// A handle needs an exec of so many bytes from now on, or none.
+    pub(super) fn needs(&self, body: &mut Body, need: Need) {
+        let before = std::mem::replace(&mut body.need, need);
+        if before != need {
+            let (now, window) = (clock::now_ns(), self.bounds.long_ns() / 2);
+            let needed = &mut lock(&self.inner).needed;
+            needed.becomes(needed.now() - before + need, now, window);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The caches of the process, one for each vendor: made, turned off and on, looked after, ended.
+
+use super::{Cache, OFF, cache, caches, is_off, place};
+use crate::process::{heap, stack, wiped};
+use crate::shim::Shim;
+use crate::{gate, records, vendor};
+use gpumem_wire::kinds::{Pinned, Vendor};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// New handles are the library's own from now on; those that are ours stay as they are. What came of it, for people.
+pub fn step_aside() -> &'static str {
+    OFF.store(true, Relaxed);
+    "new graphs are the driver's own"
+}
+
+/// New handles may be ours again after [`step_aside`].
+pub fn step_back_in() {
+    OFF.store(false, Relaxed);
+}
+
+/// What the control thread does once a second.
+pub fn tick() {
+    for cache in caches() {
+        cache.tend(false);
+    }
+}
+
+/// Destroys all that is parked, for `gpumem trim`: what came of it, for people; `None` where nothing was parked.
+pub fn trim() -> Option<String> {
+    let all = caches().map(|cache| cache.tend(true));
+    let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
+    match (gone, stay) {
+        (0, 0) => None,
+        (_, 0) => Some(format!("{gone} idle graph execs destroyed")),
+        _ => Some(format!("{gone} idle graph execs destroyed; {stay} stay while they may run")),
+    }
+}
+
+/// The process is ending: nothing is destroyed any more by a thread of ours.
+extern "C" fn at_exit() {
+    for cache in caches() {
+        cache.tend_no_more();
+    }
+}
+
+/// The cache of a vendor, made if the shim may do more than record.
+///
+/// # Errors
+/// Why handles are the library's own.
+pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+    if is_off() {
+        return Err(Pinned::Off);
+    }
+    let known = match cache(vendor) {
+        Some(cache) => cache,
+        // The tables of handles lie in the cache, which is on the stack at first; threads of 32 KiB exist.
+        None => stack::with_room(|| make(vendor)).unwrap_or(Err(Pinned::Room))?,
+    };
+    gate::record_if_started(|shim| records::handles::may_be_virtual(shim)).unwrap_or(Err(Pinned::Off))?;
+    known.is_open().map(|()| known)
+}
+
+#[cold]
+#[inline(never)]
+fn make(vendor: Vendor) -> Result<&'static Cache, Pinned> {
+    let made = gate::record_if_started(|shim| new_cache(shim, vendor));
+    let made = place(vendor).set_if_empty(made.unwrap_or(Err(Pinned::Off))?);
+    // What changed before the cache had its place was not told to it.
+    gate::record_if_started(|shim| made.goes_by(&shim.in_force.all()));
+    heap::when_refused(|| OFF.store(true, Relaxed));
+    // Before the library's own end: handlers run in the opposite order of this.
+    // SAFETY: `at_exit` has the type that is asked for. It is code of this library, which is never
+    // unloaded.
+    unsafe { libc::atexit(at_exit) };
+    Ok(made)
+}
+
+/// # Errors
+/// [`Pinned::Off`], [`Pinned::Verdict`] or [`Pinned::Room`].
+fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
+    let settings = &shim.in_force.all();
+    // What was off from the start was never prepared for.
+    if shim.settings.graph_cache == 0 || settings.graph_cache == 0 {
+        return Err(Pinned::Off);
+    }
+    if !shim.trust.graph_cache(vendor) {
+        return Err(Pinned::Verdict);
+    }
+    let starts = (wiped::exec_handles(vendor), wiped::graph_handles(vendor));
+    Cache::new(vendor, vendor::graph_calls(vendor, settings), settings, starts).map(Box::new).ok_or(Pinned::Room)
+}
+
+/// The cache of a vendor, made if handles may be ours.
+pub fn cache_to_be(vendor: Vendor) -> Option<&'static Cache> {
+    cache(vendor).or_else(|| open(vendor).ok())
+}

@@ -1,0 +1,94 @@
+//! Words of the program's calls: which are handles of ours, and what of the library's is behind each.
+
+use super::caches::open;
+use super::handle::{INVALID, index_in};
+use super::{cache, caches};
+use crate::gate;
+use crate::process::wiped;
+use crate::vendor::graphs::StreamArg;
+use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, SUCCESS, Status};
+use gpumem_wire::kinds::{Pinned, Vendor};
+
+/// Index of an exec handle of ours.
+#[inline(always)]
+pub fn exec_index(vendor: Vendor, exec: GraphExec) -> Option<u32> {
+    index_in(wiped::exec_handles(vendor), exec as usize)
+}
+
+/// Whether a graph handle is ours.
+#[inline(always)]
+pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
+    index_in(wiped::graph_handles(vendor), graph as usize).is_some()
+}
+
+/// Uploads a handle of ours.
+pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
+    let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
+    match cache.with_real(index, None, |exec| cache.calls.upload(exec, to)) {
+        // The program has had its memory when it instantiated; its launches will do without an exec.
+        Err(OUT_OF_MEMORY) => SUCCESS,
+        Ok(status) | Err(status) => status,
+    }
+}
+
+/// The program's handle of a graph that was captured: new ones are ours only while handles may be.
+pub fn captured(vendor: Vendor, library: Graph) -> Graph {
+    match open(vendor) {
+        Ok(cache) => cache.captured(library),
+        Err(_) => cache(vendor).map_or(library, |cache| cache.handle_of(library)),
+    }
+}
+
+/// The library's graph behind a handle, for calls that give out no node; the handle itself if it is
+/// the library's own, NULL if it is no good.
+pub fn library_graph(vendor: Vendor, graph: Graph) -> Graph {
+    if !is_graph(vendor, graph) {
+        return graph;
+    }
+    cache(vendor).and_then(|cache| cache.unfolded(graph)).unwrap_or(std::ptr::null_mut())
+}
+
+/// The same, for any call.
+pub fn seen_graph(vendor: Vendor, graph: Graph) -> Graph {
+    if !is_graph(vendor, graph) {
+        return graph;
+    }
+    cache(vendor).and_then(|cache| cache.seen(graph)).unwrap_or(std::ptr::null_mut())
+}
+
+/// The library's handle behind a word that may be a handle of ours, for what nobody knows: the word itself, if it
+/// is none.
+pub fn seen_word(vendor: Vendor, word: usize) -> usize {
+    if is_graph(vendor, word as Graph) {
+        return seen_graph(vendor, word as Graph) as usize;
+    }
+    match exec_index(vendor, word as GraphExec) {
+        Some(index) => {
+            // What becomes of it is not known: no other exec may stand in any more.
+            let exec =
+                cache(vendor).map(|cache| cache.with_real(index, Some(Pinned::UnknownCall), |exec| exec as usize));
+            exec.and_then(Result::ok).unwrap_or(0)
+        }
+        None => word,
+    }
+}
+
+/// Puts the real handle in place of each word that is a handle of ours, before a function that has
+/// no hook of its own is called with them.
+#[inline]
+pub fn swap(words: &mut [usize; 6]) {
+    for vendor in [Vendor::Cuda, Vendor::Hip] {
+        for word in words.iter_mut() {
+            *word = seen_word(vendor, *word);
+        }
+    }
+}
+
+/// A function that may take a handle of ours goes out without a thunk: from now on handles are the
+/// library's own.
+pub fn unknown_passed(name: &str) {
+    caches().for_each(|cache| cache.close(Pinned::UnknownCall));
+    gate::record_if_started(|shim| {
+        shim.went_past(&format!("{name} is given to the program without a door of its own"))
+    });
+}
