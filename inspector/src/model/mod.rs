@@ -25,3 +25,6 @@ pub(crate) mod totals;
 pub(crate) mod variables;
 
 pub(crate) use ledger::{Head, Ledger};
+
+/// For so long an advice about something that happened is given, ns. What has not happened again since is over.
+pub(crate) const RECENT_NS: u64 = 180_000_000_000;

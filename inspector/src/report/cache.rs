@@ -106,7 +106,7 @@ fn pinned(cache: &Cache, before: &str) -> String {
 
 /// How many lines [`print_head`] writes.
 pub(crate) fn height(cache: &Cache) -> usize {
-    lines(cache).len() + usize::from(cache.thrash.is_some())
+    lines(cache).len() + usize::from(cache.thrash.as_ref().is_some_and(|thrash| thrash.recent))
 }
 
 /// Prints [`lines`], and a warning where it thrashes.
@@ -118,7 +118,7 @@ pub(crate) fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
 }
 
 fn print_thrash(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
-    match &cache.thrash {
+    match cache.thrash.as_ref().filter(|thrash| thrash.recent) {
         Some(thrash) => writeln!(out, "{} {}", paint(WARN, "warning:"), thrash_words(thrash)),
         None => Ok(()),
     }

@@ -22,6 +22,12 @@ pub(super) struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     pub(super) finding: String,
+    /// Bytes that it is about: findings of most bytes come first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The command that answers it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub paste: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fix: String,
 }
@@ -52,8 +58,12 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("unknown", "the process has met nothing of the driver that this release does not know"),
     ("pool", "freed memory is kept for the next allocation, in every context"),
     ("memory", "no allocation ran out of memory"),
+    ("limit", "what is live leaves room under GPUMEM_LIMIT"),
+    ("idle", "much idle memory goes back to the driver with time"),
+    ("growth", "no memory grew steadily over the last minute"),
     ("stranded", "no call site asks for larger and larger buffers while its older ones lie unused"),
     ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),
+    ("parked", "no more than half of the real execs' memory is that of destroyed graphs"),
     ("recording", "the process still records"),
     ("left", "a process that has ended had freed its memory (doctor PID only)"),
     ("dropped", "every record fits into the ledger"),
@@ -70,12 +80,24 @@ impl Finding {
     /// A finding about this machine.
     pub(super) fn new(id: &'static str, severity: Severity, finding: impl Into<String>) -> Self {
         debug_assert!(CHECKS.iter().any(|(known, _)| *known == id), "{id} is not in the list of checks");
-        Self { id, severity, pid: None, finding: finding.into(), fix: String::new() }
+        Self { id, severity, pid: None, finding: finding.into(), bytes: None, paste: String::new(), fix: String::new() }
     }
 
     /// With what to do.
     pub(super) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = fix.into();
+        self
+    }
+
+    /// About so many bytes.
+    pub(super) fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = Some(bytes);
+        self
+    }
+
+    /// With the command that answers it.
+    pub(super) fn paste(mut self, command: impl Into<String>) -> Self {
+        self.paste = command.into();
         self
     }
 

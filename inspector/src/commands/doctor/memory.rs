@@ -1,19 +1,30 @@
-//! Checks of a process's memory: the pool, what ran out, what is stranded.
+//! Checks of a process's memory: the pool, what ran out, what is stranded, what is near a limit, what lies idle.
 
 use super::finding::{Finding, Severity};
-use crate::model::Ledger;
-use crate::model::pool::{self, Pool};
+use crate::model::pool::{self, Pool, StrandedSite};
+use crate::model::{Ledger, RECENT_NS, variables};
 use crate::report::pool::{head, stranded_words};
 use crate::text::{self, units};
 use gpumem_wire::kinds::EventKind;
+use gpumem_wire::layout::EventSlot;
 use gpumem_wire::settings::{OomFallback, Settings, Stranded};
+use std::collections::BTreeMap;
+
+/// A request that ran out at the limit was refused there no longer before.
+const AT_ONCE_NS: u64 = 1_000_000_000;
+/// Idle memory that is less than this needs no advice, bytes.
+const LITTLE: u64 = 64 << 20;
+/// Idle memory that goes back within this time needs none either, ns.
+const SOON_NS: u64 = 60_000_000_000;
 
 /// All of them.
 pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
     let pool = pool::of(ledger);
     let settings = ledger.settings();
     let mut findings = vec![on(ledger, &pool), memory(ledger, &pool, &settings)];
-    findings.extend(stranded(&pool, &settings));
+    findings.extend(stranded(ledger, &pool, &settings));
+    findings.push(near_the_limit(ledger, &pool, &settings));
+    findings.push(idle(ledger, &pool));
     findings
 }
 
@@ -38,51 +49,192 @@ fn on(ledger: &Ledger, pool: &Pool) -> Finding {
     }
 }
 
+/// Whether what happened then still counts: of a process that runs only for a while.
+fn is_recent(ledger: &Ledger, event: &EventSlot) -> bool {
+    !ledger.status.running() || ledger.age(event.time_ns) <= RECENT_NS
+}
+
+/// The last event of a kind that `fits`.
+fn last(ledger: &Ledger, kind: EventKind, fits: impl Fn(&EventSlot) -> bool) -> Option<&EventSlot> {
+    ledger.snapshot.events.iter().rfind(|event| event.kind == kind as u8 && fits(event))
+}
+
 /// Whether an allocation ran out.
 fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
-    let finding = |text: String| Finding::new("memory", Severity::Warning, text);
-    let mut ran_out = ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::OutOfMemory as u8);
-    if let Some(last) = ran_out.next_back() {
-        let said = format!(
-            "an allocation of {} ran out of memory {} ago, with {} live",
-            units::bytes(last.a),
-            units::span(ledger.age(last.time_ns)),
-            units::bytes(last.b)
-        );
-        let pid = ledger.pid();
-        return finding(said).fix(match settings.oom_fallback {
-            OomFallback::None => {
-                format!("gpumem allocs {pid} says who holds it; GPUMEM_OOM_FALLBACK=managed would have spilled it")
+    let ran_out = last(ledger, EventKind::OutOfMemory, |_| true);
+    let refused = last(ledger, EventKind::LimitRefused, |event| match ran_out {
+        Some(ran_out) => {
+            (event.tid, event.a) == (ran_out.tid, ran_out.a)
+                && event.seq < ran_out.seq
+                && ran_out.time_ns.saturating_sub(event.time_ns) < AT_ONCE_NS
+        }
+        None => true,
+    });
+    match (ran_out, refused) {
+        (Some(ran_out), Some(_)) => at_the_limit(ledger, ran_out, settings),
+        (Some(ran_out), None) => out_of_memory(ledger, ran_out, settings),
+        (None, _) if pool.limit_refusals > 0 => {
+            let limit = limit_in_words(ledger);
+            let said = format!("{} refused at {limit}", text::count(pool.limit_refusals, "allocation"));
+            let recent = refused.is_some_and(|event| is_recent(ledger, event));
+            let severity = if recent || refused.is_none() { Severity::Warning } else { Severity::Info };
+            let finding = Finding::new("memory", severity, said);
+            match refused.filter(|_| recent) {
+                Some(event) => {
+                    let live = pool.in_contexts.iter().map(|context| context.live_bytes).sum::<u64>();
+                    raise(ledger, finding.bytes(event.a), live.saturating_add(event.a))
+                }
+                None => finding.fix("raise GPUMEM_LIMIT if the device has that much"),
             }
-            _ => format!("gpumem allocs {pid} says who holds it; spilling failed too"),
-        });
+        }
+        _ => Finding::new("memory", Severity::Ok, "no allocation ran out of memory"),
     }
-    if pool.limit_refusals > 0 {
-        return finding(format!(
-            "{} refused at the limit of this process",
-            text::count(pool.limit_refusals, "allocation")
-        ))
-        .fix("raise GPUMEM_LIMIT, with gpumem set if you like, if the device has that much");
+}
+
+/// As it was typed.
+fn limit_in_words(ledger: &Ledger) -> String {
+    let limit = variables::of(ledger).into_iter().find(|variable| variable.name == "GPUMEM_LIMIT");
+    match limit.map(|limit| limit.value).filter(|value| !value.is_empty()) {
+        Some(value) => format!("GPUMEM_LIMIT={value}"),
+        None => "a GPUMEM_LIMIT that is unset by now".into(),
     }
-    Finding::new("memory", Severity::Ok, "no allocation ran out of memory")
+}
+
+/// An allocation ran out at the limit, and not because the device is full.
+fn at_the_limit(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Finding {
+    let (asked, live) = (ran_out.a, ran_out.b);
+    let wanted = asked.saturating_add(live);
+    let said = format!(
+        "an allocation of {} ran out at {} {} ago, with {} live: not the device was full",
+        units::bytes(asked),
+        limit_in_words(ledger),
+        units::span(ledger.age(ran_out.time_ns)),
+        units::bytes(live)
+    );
+    let still = settings.limit.is_some_and(|limit| limit < wanted) && is_recent(ledger, ran_out);
+    let finding = Finding::new("memory", if still { Severity::Warning } else { Severity::Info }, said);
+    if still { raise(ledger, finding.bytes(asked), wanted) } else { finding }
+}
+
+/// With what to raise the limit to, where the device has that much.
+fn raise(ledger: &Ledger, finding: Finding, wanted: u64) -> Finding {
+    let total = ledger.snapshot.contexts.values().map(|context| context.total_bytes).max().unwrap_or(0);
+    if wanted > total {
+        return finding.fix(format!(
+            "gpumem allocs {} says who holds it; the device has no more than {}",
+            ledger.pid(),
+            units::bytes(total)
+        ));
+    }
+    // A little more than that: the pool's blocks are larger than what was asked for.
+    let limit = wanted.saturating_add(wanted / 8).min(total);
+    set(ledger, finding, &format!("LIMIT={}MiB", limit.div_ceil(1 << 20)), "")
+}
+
+fn out_of_memory(ledger: &Ledger, ran_out: &EventSlot, settings: &Settings) -> Finding {
+    let said = format!(
+        "an allocation of {} ran out of memory {} ago, with {} live",
+        units::bytes(ran_out.a),
+        units::span(ledger.age(ran_out.time_ns)),
+        units::bytes(ran_out.b)
+    );
+    let holders = format!("gpumem allocs {} says who holds it", ledger.pid());
+    if !is_recent(ledger, ran_out) {
+        return Finding::new("memory", Severity::Info, said);
+    }
+    let finding = Finding::new("memory", Severity::Warning, said).bytes(ran_out.a);
+    match settings.oom_fallback {
+        OomFallback::None => {
+            set(ledger, finding, "OOM_FALLBACK=managed", &format!("; {holders}, and what does not fit is spilled then"))
+        }
+        _ => finding.fix(format!("{holders}; spilling failed too")),
+    }
+}
+
+/// A finding with a change as its cure: a command to paste where the process takes one, else how to start it. `more`: what
+/// else there is to say, behind the change.
+pub(super) fn set(ledger: &Ledger, finding: Finding, change: &str, more: &str) -> Finding {
+    let takes_commands = ledger.status.running() && ledger.snapshot.header.heartbeat_ns != 0;
+    match takes_commands {
+        true => {
+            finding.paste(format!("gpumem set {} {change}", ledger.pid())).fix(more.trim_start_matches([';', ',', ' ']))
+        }
+        false => finding.fix(format!("start it with GPUMEM_{change}{more}")),
+    }
 }
 
 /// Call sites that strand memory.
-fn stranded(pool: &Pool, settings: &Settings) -> Vec<Finding> {
-    let fix = match settings.stranded {
-        Stranded::Press | Stranded::Spill => "GPUMEM_STRANDED is at work; gpumem stats --all shows the call stacks",
-        _ => {
-            "gpumem stats --all shows the call stacks; GPUMEM_STRANDED=press, if the program frees its caches and retries when memory runs out, else GPUMEM_STRANDED=spill"
-        }
-    };
+fn stranded(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Vec<Finding> {
     if pool.stranded.is_empty() {
         return vec![Finding::new("stranded", Severity::Ok, "no call site was seen to strand memory")];
     }
     if pool.stranded_bytes == 0 {
         let sites = text::count(pool.stranded.len() as u64, "call site");
         let said = format!("{sites} stranded memory for a while, which is freed by now");
-        return vec![Finding::new("stranded", Severity::Info, said).fix(fix)];
+        return vec![Finding::new("stranded", Severity::Info, said)];
     }
-    let finding = |site| Finding::new("stranded", Severity::Warning, stranded_words(site)).fix(fix);
-    pool.stranded.iter().map(finding).collect()
+    // A site's own bytes are those of its last report; all together are those of now.
+    let mut left = pool.stranded_bytes;
+    let mut findings = Vec::new();
+    for site in &pool.stranded {
+        let bytes = site.bytes.min(left);
+        left -= bytes;
+        if bytes > 0 {
+            findings.push(one_stranded(ledger, site, bytes, settings));
+        }
+    }
+    findings
+}
+
+fn one_stranded(ledger: &Ledger, site: &StrandedSite, bytes: u64, settings: &Settings) -> Finding {
+    let finding = Finding::new("stranded", Severity::Warning, stranded_words(site)).bytes(bytes);
+    let stacks = "gpumem stats --all shows the call stacks";
+    match settings.stranded {
+        Stranded::Press | Stranded::Spill => finding.fix(format!("GPUMEM_STRANDED is at work; {stacks}")),
+        _ if settings.stranded_retries => set(ledger, finding, "STRANDED=press", &format!("; {stacks}")),
+        _ => {
+            let retries =
+                "GPUMEM_STRANDED=press instead, if the program frees its caches and retries when memory runs out";
+            set(ledger, finding, "STRANDED=spill", &format!("; {retries}; {stacks}"))
+        }
+    }
+}
+
+/// Whether what is live leaves room under the limit.
+fn near_the_limit(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
+    let Some(limit) = settings.limit else { return Finding::new("limit", Severity::Ok, "GPUMEM_LIMIT is unset") };
+    let mut live: BTreeMap<u32, u64> = BTreeMap::new();
+    for context in &pool.in_contexts {
+        let sum = live.entry(context.device).or_default();
+        *sum = sum.saturating_add(context.live_bytes);
+    }
+    let limit_text = limit_in_words(ledger);
+    match live.into_iter().max_by_key(|&(_, bytes)| bytes) {
+        Some((device, bytes)) if bytes > limit / 10 * 9 => {
+            let said = format!("{} of {limit_text} are live on device {device}", units::bytes(bytes));
+            let finding = Finding::new("limit", Severity::Warning, said).bytes(bytes);
+            raise(ledger, finding, bytes.saturating_add(bytes / 4))
+        }
+        _ => Finding::new("limit", Severity::Ok, format!("there is room under {limit_text}")),
+    }
+}
+
+/// Whether idle memory goes back by itself.
+fn idle(ledger: &Ledger, pool: &Pool) -> Finding {
+    let live: u64 = pool.in_contexts.iter().map(|context| context.live_bytes).sum();
+    let much = pool.idle_bytes >= LITTLE && pool.idle_bytes >= live / 3;
+    let said = format!("{} lie idle in the pool, beside {} live", units::bytes(pool.idle_bytes), units::bytes(live));
+    match pool.decay_ns {
+        0 if much => {
+            let said = format!("{said}, and stay there: GPUMEM_POOL_DECAY=0");
+            let finding = Finding::new("idle", Severity::Info, said).bytes(pool.idle_bytes);
+            set(ledger, finding, "POOL_DECAY=10s", &format!("; gpumem trim {} gives it back once", ledger.pid()))
+        }
+        decay if much && decay > SOON_NS => {
+            let said = format!("{said}, and go back within {}", units::span(decay));
+            let finding = Finding::new("idle", Severity::Info, said).bytes(pool.idle_bytes);
+            set(ledger, finding, "POOL_DECAY=10s", &format!("; gpumem trim {} gives it back once", ledger.pid()))
+        }
+        _ => Finding::new("idle", Severity::Ok, said),
+    }
 }

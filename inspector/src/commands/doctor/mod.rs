@@ -2,12 +2,16 @@
 //!
 //! * [`system`]: this machine and this shell: the library, variables, directory, driver.
 //! * [`process`]: one process: is everything recorded, and if not, why.
-//! * [`memory`]: of one process: the pool, what ran out, what is stranded.
+//! * [`memory`]: of one process: the pool, what ran out, what is stranded, limits, idle memory.
+//! * [`graphs`]: of one process: the graph cache, and what is parked in it.
+//! * [`growth`]: of one process: whether it grows.
 //! * [`trust`]: of one process: what decided whether more is done than to record.
 //! * [`preload`]: whether the loader takes libgpumem.so.
 //! * [`finding`]: the list of checks, and what one finds.
 
 mod finding;
+mod graphs;
+mod growth;
 mod memory;
 mod preload;
 mod process;
@@ -16,8 +20,10 @@ mod trust;
 
 pub use finding::CHECKS;
 
+use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
+use crate::source::find::Survey;
 use crate::source::process::Process;
 use crate::source::{choose, find};
 use crate::text;
@@ -25,21 +31,22 @@ use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
 use anstyle::Style;
 use finding::{Finding, Severity};
 use serde::Serialize;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 /// Check this machine and the processes with the shim: each finding with what to do about it
+///
+/// Of one process that is named it says what to set: findings that concern most bytes come first, each with a command to
+/// paste.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Check this process, with or without the shim [default: every process that has the shim]
-    #[arg(value_name = "PID", value_parser = pid)]
-    pid: Option<u32>,
+    /// Check this process, with or without the shim: its pid, its name, or the path of a dump or a ledger [default: every
+    /// process that has the shim]
+    #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
+    target: Option<OsString>,
     /// Also show the checks that are in order
     #[arg(long)]
     all: bool,
-}
-
-fn pid(text: &str) -> std::result::Result<u32, String> {
-    choose::pid(text).ok_or_else(|| "a pid is a number: gpumem ps lists them".into())
 }
 
 #[derive(Serialize)]
@@ -56,23 +63,24 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`Code::Error`] when a finding has severity error, [`Code::Nothing`] for a pid that is none.
+    /// [`Code::Error`] when a finding has severity error; those of choosing a process.
     fn run(&self, context: &Context) -> Result<()> {
-        let survey = match self.pid {
-            Some(_) => find::survey(&context.world.wide()),
-            None => find::survey(&context.world),
+        let world = &context.world;
+        let survey = match self.target {
+            Some(_) => find::survey(&world.wide()),
+            None => find::survey(world),
         };
-        let mut findings = system::check(&context.world, &survey);
-        for found in survey.found.iter().filter(|found| self.pid.is_none_or(|pid| found.pid == pid)) {
-            findings.extend(process::check(&context.world, found, self.pid.is_some()));
-        }
-        if let Some(pid) = self.pid
-            && !survey.found.iter().any(|found| found.pid == pid)
-        {
-            let process = Process::of(&context.world, pid).ok_or_else(|| {
-                Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim")
-            })?;
-            findings.push(process::without_shim(&context.world, &process));
+        let mut findings = system::check(world, &survey);
+        match &self.target {
+            None => {
+                let of_all = survey.found.iter().flat_map(|found| process::check(world, found, false));
+                findings.extend(of_all);
+            }
+            Some(target) => {
+                findings.extend(self.of_one(context, &survey, target)?);
+                // What is broken, then what takes most.
+                findings.sort_by_key(|finding| (finding.severity != Severity::Error, std::cmp::Reverse(finding.bytes)));
+            }
         }
         let checks_ok = findings.iter().filter(|finding| finding.severity == Severity::Ok).count();
         let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
@@ -86,6 +94,55 @@ impl Command for Args {
             _ => Ok(()),
         }
     }
+}
+
+impl Args {
+    fn of_one(&self, context: &Context, survey: &Survey, target: &OsStr) -> Result<Vec<Finding>> {
+        let world = &context.world;
+        let pid = match target.to_str().and_then(choose::pid) {
+            Some(pid) => pid,
+            None => match without_ledger(context, survey, target) {
+                Some(pid) => pid,
+                None => {
+                    let target = Target { target: Some(target.to_owned()), ..Target::default() };
+                    let ledger = context.ledger(&target)?;
+                    let is_own = |found: &&find::Found| found.path() == Some(&ledger.path) && found.pid == ledger.pid();
+                    match survey.found.iter().find(|found| found.is_live() && found.pid == ledger.pid()) {
+                        Some(found) if ledger.status.running() => return Ok(process::check(world, found, true)),
+                        _ => {
+                            return Ok(match survey.found.iter().find(is_own) {
+                                Some(found) => process::check(world, found, true),
+                                None => process::of_file(&ledger),
+                            });
+                        }
+                    }
+                }
+            },
+        };
+        let mut findings = Vec::new();
+        for found in survey.found.iter().filter(|found| found.pid == pid) {
+            findings.extend(process::check(world, found, true));
+        }
+        if !survey.found.iter().any(|found| found.pid == pid) {
+            let process = Process::of(world, pid).ok_or_else(|| {
+                Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim")
+            })?;
+            findings.push(process::without_shim(world, &process));
+        }
+        Ok(findings)
+    }
+}
+
+/// The one process of a name that has no ledger, where none that has one bears it, nor a file: others can show nothing of
+/// it, and this can say why.
+fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
+    let is_path = target.as_encoded_bytes().contains(&b'/') || std::path::Path::new(target).exists();
+    let name = target.to_string_lossy();
+    if is_path || survey.found.iter().any(|found| found.is_live() && found.name() == name) {
+        return None;
+    }
+    let mut all = Process::all(&context.world).into_iter().filter(|process| process.name == name);
+    all.next().filter(|_| all.next().is_none()).map(|process| process.pid)
 }
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
@@ -105,8 +162,12 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             " ".repeat(8 - word.len()),
             text::clean(&finding.finding)
         )?;
+        if !finding.paste.is_empty() {
+            writeln!(out, "{:23}{} {}", "", paint(DIM, "run:"), text::clean(&finding.paste))?;
+        }
         if !finding.fix.is_empty() {
-            writeln!(out, "{:23}{} {}", "", paint(DIM, "fix:"), text::clean(&finding.fix))?;
+            let word = if finding.paste.is_empty() { "fix:" } else { "or: " };
+            writeln!(out, "{:23}{} {}", "", paint(DIM, word), text::clean(&finding.fix))?;
         }
     }
     writeln!(out, "{} in order", text::count(report.checks_ok as u64, "check"))

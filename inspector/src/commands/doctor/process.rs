@@ -1,12 +1,11 @@
 //! Checks of one process: is everything recorded, and if not, why.
 
 use super::finding::{Finding, Severity};
-use super::memory;
 use super::system::alias;
 use super::trust;
+use super::{graphs, growth, memory};
 use crate::launch::elf::beyond_reach;
-use crate::model::{Ledger, cache, totals};
-use crate::report;
+use crate::model::{Ledger, totals};
 use crate::source::ask::ask;
 use crate::source::choose;
 use crate::source::find::{Found, What};
@@ -83,8 +82,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
     let whole = choose::read(world, found).map(|opened| Ledger::of(world, opened));
     if let Ok(whole) = &whole {
         findings.push(stacks(whole));
-        findings.extend(memory::check(whole));
-        findings.push(graph_cache(whole));
+        findings.extend(advice(whole));
         findings.extend(aliases(whole));
     }
     findings.extend(complaints(summary));
@@ -147,11 +145,29 @@ fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Ve
     findings.push(dropped(summary));
     if let Ok(whole) = choose::read(world, found).map(|opened| Ledger::of(world, opened)) {
         findings.push(stacks(&whole));
-        findings.extend(memory::check(&whole));
-        findings.push(graph_cache(&whole));
+        findings.extend(advice(&whole));
     }
     findings.extend(complaints(summary));
     findings
+}
+
+/// What there is to set.
+fn advice(ledger: &Ledger) -> Vec<Finding> {
+    [memory::check(ledger), graphs::check(ledger), growth::check(ledger)].concat()
+}
+
+/// What a dump says, or a ledger that lies elsewhere.
+pub(super) fn of_file(ledger: &Ledger) -> Vec<Finding> {
+    let (summary, header) = (&ledger.snapshot, &ledger.snapshot.header);
+    let name = text::clean(&ledger.name()).into_owned();
+    let mut findings = vec![Finding::new("recording", Severity::Info, format!("{name} {}", ledger.status.text()))];
+    findings.push(interception(summary, u8::try_from(header.interception).ok().and_then(Interception::from_u8)));
+    findings.extend(trust::check(summary));
+    findings.push(dropped(summary));
+    findings.push(stacks(ledger));
+    findings.extend(advice(ledger));
+    findings.extend(complaints(summary));
+    findings.into_iter().map(|finding| finding.of(ledger.pid())).collect()
 }
 
 /// Memory that was live at the end.
@@ -180,32 +196,6 @@ fn interception(summary: &Snapshot, interception: Option<Interception>) -> Findi
             "calls do not reach the shim: RTLD_DEEPBIND, a static driver loader, or another preload that comes first",
         ),
         None => Finding::new("interception", Severity::Warning, "unknown to this version of gpumem"),
-    }
-}
-
-/// Whether graph execs are bounded, and whether the bounds are too tight for the program.
-fn graph_cache(ledger: &Ledger) -> Finding {
-    let finding = |severity, text: String| Finding::new("graph-cache", severity, text);
-    let cache = cache::of(ledger);
-    if let Some(thrash) = &cache.thrash {
-        return finding(Severity::Warning, crate::report::cache::thrash_words(thrash))
-            .fix(format!("start it with {}={}, if there is memory for that", thrash.raise, thrash.to));
-    }
-    let pid = ledger.pid();
-    match cache.state {
-        "off" if ledger.settings().graph_cache == 0 => finding(Severity::Info, format!("off: {}", cache.reason))
-            .fix("start it without GPUMEM_GRAPH_CACHE=0 to bound what graphs take"),
-        "off" => finding(Severity::Info, format!("off: {}", cache.reason)),
-        "pinned" => finding(Severity::Info, format!("{}: {}", cache.reason, report::cache::pinned_words(&cache))).fix(
-            format!("gpumem graphs --pinned --all {pid} says which and why; pinned execs behave as without gpumem"),
-        ),
-        "unused" => finding(Severity::Ok, cache.reason),
-        _ if cache.one_by_one > 0 => {
-            let launches = text::count(cache.one_by_one, "launch");
-            finding(Severity::Warning, format!("{launches} ran node by node, because no real exec could be made"))
-                .fix("the device or the host was out of memory: gpumem stats says who holds it")
-        }
-        _ => finding(Severity::Ok, crate::report::cache::lines(&cache).join("; ")),
     }
 }
 
