@@ -64,6 +64,9 @@ faults: build-tests ## random faults, natively and preloaded, on the simulator: 
 long-run: build-tests ## each kind of traffic for long, natively and preloaded: ARGS="--calls 100000000 pool threads"
 	@$(built)/long_run $(ARGS)
 
+instructions: build ## what calls cost in instructions and cache misses, counted: ARGS="older.so target/release/libgpumem.so"
+	@tests/instructions.sh $(ARGS)
+
 damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem in bounds: ARGS="--cases 100000 --seed 1"
 	@$(built)/damager $(ARGS)
 
@@ -177,5 +180,5 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all build build-tests run proof test faults lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
+.PHONY: all build build-tests run proof test faults instructions lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
     dist check-glibc clean help
