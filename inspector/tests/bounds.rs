@@ -57,6 +57,12 @@ fn every_answer_is_within(dir: &Dir, file: &Path) {
         &["export", "--format", "json"],
         &["export", "--format", "csv"],
         &["export", "--format", "prometheus"],
+        &["export", "--to", "jsonl"],
+        &["export", "--to", "folded"],
+        &["export", "--to", "speedscope"],
+        &["export", "--to", "pprof"],
+        &["export", "--to", "memory-viz"],
+        &["export", "--to", "trace"],
         &["dump", "-o", "/dev/null"],
     ];
     for view in views {

@@ -21,12 +21,20 @@ const VIEWS: &[&[&str]] = &[
     &["export", "--format", "json"],
     &["export", "--format", "csv"],
     &["export", "--format", "prometheus"],
+    &["export", "--to", "jsonl"],
+    &["export", "--to", "folded"],
+    &["export", "--to", "speedscope"],
+    &["export", "--to", "trace"],
     &["graphs", "--by", "class"],
     &["graphs", "--by", "state", "--pinned", "--all"],
 ];
 
+/// Exports that no terminal can show.
+const BINARY: &[&[&str]] =
+    &[&["export", "--to", "pprof", "-o", "/dev/null"], &["export", "--to", "memory-viz", "-o", "/dev/null"]];
+
 fn survives(dir: &Dir, file: &Path, what: &str) {
-    for view in VIEWS {
+    for view in VIEWS.iter().chain(BINARY) {
         let begin = Instant::now();
         let answer = dir.gpumem(&[view, &["--file", file.to_str().unwrap()][..]].concat());
         assert!(matches!(answer.code, 0 | 1), "{what}: {view:?} ended with {}: {}", answer.code, answer.err);

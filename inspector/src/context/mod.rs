@@ -135,10 +135,14 @@ impl Context {
     /// # Errors
     /// Those of stdout; an answer that is out of proportion to the files that were read.
     pub(crate) fn write(&self, answer: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-        let most = ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR));
-        let mut out = Limited::new(BufWriter::with_capacity(1 << 16, anstream::stdout().lock()), most);
+        let mut out = self.limited(BufWriter::with_capacity(1 << 16, anstream::stdout().lock()));
         let written = answer(&mut out).and_then(|()| out.flush());
         written.map_err(|error| Failure::io("cannot write to stdout", &error))
+    }
+
+    /// `out`, until it has got an answer that is out of proportion to the files that were read.
+    pub(crate) fn limited<W: Write>(&self, out: W) -> Limited<W> {
+        Limited::new(out, ANSWER_BYTES.saturating_add(self.stored.get().saturating_mul(ANSWER_FACTOR)))
     }
 
     /// Writes what was rendered to stdout.

@@ -120,7 +120,7 @@ impl Ledger {
     }
 
     /// The return addresses of a stack, innermost first.
-    fn addresses(&self, stack: StackRef) -> &[u64] {
+    pub(crate) fn addresses(&self, stack: StackRef) -> &[u64] {
         self.snapshot.stacks.get(&stack).map_or(&[], |stack| self.snapshot.frames(stack))
     }
 

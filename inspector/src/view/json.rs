@@ -25,3 +25,11 @@ pub(crate) fn print<T: Serialize>(out: &mut dyn Write, command: &str, report: &T
     serde_json::to_writer_pretty(&mut out, &envelope).map_err(std::io::Error::from)?;
     writeln!(out)
 }
+
+/// Writes a value on one line, for formats of others that are JSON.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn plain<T: Serialize>(out: &mut dyn Write, value: &T) -> std::io::Result<()> {
+    serde_json::to_writer(Json::new(out), value).map_err(std::io::Error::from)
+}

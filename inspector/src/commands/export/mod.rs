@@ -1,43 +1,93 @@
-//! `gpumem export`: numbers for other tools: Prometheus, JSON, CSV.
+//! `gpumem export`: what a process holds, for other tools: collectors, viewers of profiles, spreadsheets.
+//!
+//! * [`all`]: everything, as JSON. [`rows`]: a line for each allocation. [`prometheus`]: numbers for a collector.
+//! * [`stacks`]: live memory by call stack, which the viewers get: [`folded`], [`speedscope`], [`pprof`].
+//! * [`torch`]: a snapshot as PyTorch's own. [`timeline`]: samples and events over time.
 
+mod all;
+mod folded;
+mod pprof;
 mod prometheus;
+mod rows;
+mod speedscope;
+mod stacks;
+mod timeline;
+mod torch;
 
+use super::output::save;
 use crate::args::Target;
 use crate::context::{Command, Context};
-use crate::failure::Result;
-use crate::model::sites::Sites;
-use crate::model::{Ledger, cache, execs, graphs, growth, pool, totals};
+use crate::failure::{Failure, Result};
+use crate::model::Ledger;
 use crate::source::choose;
 use crate::source::find::{self, What};
-use crate::source::life::real_ns;
+use crate::text::{self, units};
 use crate::view::json;
-use crate::view::lazy::Lazy;
-use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, Pinned};
-use gpumem_wire::layout::{AllocSlot, ExecSlot, GraphSlot};
-use gpumem_wire::read;
-use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
-/// Export numbers: Prometheus text (of all processes unless one is named), JSON, CSV
+/// Export for other tools: profiles, timelines, snapshots, numbers
+///
+/// Profiles hold live memory by call stack. Prometheus text is of all processes unless one is named.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The format
-    #[arg(long, value_enum)]
-    format: Format,
+    /// The format [default: what the ending of FILE says]
+    #[arg(long, visible_alias = "format", value_enum, value_name = "FORMAT", required_unless_present = "output")]
+    to: Option<Format>,
+    /// The file to write; without it, or with -, stdout
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
 }
 
 /// Forms of export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
-    /// Prometheus' text format, for a textfile collector
+    /// Prometheus' text format, for a textfile collector (.prom)
     Prometheus,
-    /// Everything in the ledger: every allocation, graph, exec, counter, sample
+    /// Everything in the ledger: every allocation, graph, exec, counter, sample (.json)
     Json,
-    /// A line for each live allocation
+    /// A line for each live allocation (.csv)
     Csv,
+    /// A line of JSON for each live allocation (.jsonl)
+    Jsonl,
+    /// A line for each call stack, for flame graphs: inferno, flamegraph.pl (.folded)
+    Folded,
+    /// For <https://www.speedscope.app> (.speedscope.json)
+    Speedscope,
+    /// A heap profile for pprof (.pb.gz, .pprof)
+    Pprof,
+    /// A snapshot for <https://pytorch.org/memory_viz> and torch.cuda._memory_viz (.pickle)
+    MemoryViz,
+    /// Samples and events over time, for Perfetto and chrome://tracing (.trace.json)
+    Trace,
+}
+
+/// Endings of files, the longest first.
+const ENDINGS: &[(&str, Format)] = &[
+    (".speedscope.json", Format::Speedscope),
+    (".trace.json", Format::Trace),
+    (".prom", Format::Prometheus),
+    (".jsonl", Format::Jsonl),
+    (".json", Format::Json),
+    (".csv", Format::Csv),
+    (".folded", Format::Folded),
+    (".pb.gz", Format::Pprof),
+    (".pprof", Format::Pprof),
+    (".pickle", Format::MemoryViz),
+];
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|&(_, format)| format)
+    }
+
+    /// Whether a terminal can show it.
+    fn is_text(self) -> bool {
+        !matches!(self, Self::Pprof | Self::MemoryViz)
+    }
 }
 
 impl Command for Args {
@@ -46,28 +96,57 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing and reading the ledger.
+    /// Those of choosing and reading the ledger, and of writing the file.
     fn run(&self, context: &Context) -> Result<()> {
-        match self.format {
-            Format::Prometheus => {
-                let text = prometheus::text(&ledgers(self, context)?);
-                context.write(|out| out.write_all(text.as_bytes()))
+        let file = self.output.as_deref().filter(|path| *path != Path::new("-"));
+        let Some(format) = self.to.or_else(|| file.and_then(Format::of)) else {
+            let endings = ENDINGS.iter().map(|(ending, _)| *ending).collect::<Vec<_>>().join(" ");
+            let what = match file {
+                Some(path) => format!("the ending of {} names no format", text::clean(&text::os(path.as_os_str()))),
+                None => "stdout has no ending that names a format".into(),
+            };
+            return Err(Failure::error(format!("{what}; known are {endings}")).fix("name it: --to speedscope"));
+        };
+        let ledgers = match format {
+            Format::Prometheus => running(self, context)?,
+            _ => vec![context.ledger(&self.target)?],
+        };
+        let write = |out: &mut dyn Write| print(&mut context.limited(out), context, format, &ledgers);
+        let Some(path) = file else {
+            if format.is_text() {
+                return context.write(write);
             }
-            Format::Json => {
-                let ledger = context.ledger(&self.target)?;
-                let report = everything(context, &ledger);
-                context.write(|out| json::print(out, "export", &report))
+            if std::io::stdout().is_terminal() {
+                return Err(Failure::error("this format is no text for a terminal").fix("write a file: -o FILE"));
             }
-            Format::Csv => {
-                let ledger = context.ledger(&self.target)?;
-                context.write(|out| csv(out, &ledger))
-            }
-        }
+            let mut out = std::io::stdout().lock();
+            let written = write(&mut out).and_then(|()| out.flush());
+            return written.map_err(|error| Failure::io("cannot write to stdout", &error));
+        };
+        let name = text::os(path.as_os_str());
+        let bytes = save(path, write).map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
+        context.say(format!("wrote {} ({})\n", text::clean(&name), units::bytes(bytes)).as_bytes())
+    }
+}
+
+fn print(out: &mut dyn Write, context: &Context, format: Format, ledgers: &[Ledger]) -> std::io::Result<()> {
+    let one = ledgers.first();
+    match (format, one) {
+        (Format::Prometheus, _) => out.write_all(prometheus::text(ledgers).as_bytes()),
+        (_, None) => Ok(()),
+        (Format::Json, Some(ledger)) => json::print(out, "export", &all::everything(context, ledger)),
+        (Format::Csv, Some(ledger)) => rows::csv(out, ledger),
+        (Format::Jsonl, Some(ledger)) => rows::json_lines(out, ledger),
+        (Format::Folded, Some(ledger)) => folded::write(out, ledger),
+        (Format::Speedscope, Some(ledger)) => speedscope::write(out, ledger),
+        (Format::Pprof, Some(ledger)) => pprof::write(out, ledger),
+        (Format::MemoryViz, Some(ledger)) => torch::write(out, ledger),
+        (Format::Trace, Some(ledger)) => timeline::write(out, ledger),
     }
 }
 
 /// The named process, or all that run: none is a result too, for a collector.
-fn ledgers(args: &Args, context: &Context) -> Result<Vec<Ledger>> {
+fn running(args: &Args, context: &Context) -> Result<Vec<Ledger>> {
     if args.target.target.is_some() || args.target.file.is_some() {
         return Ok(vec![context.ledger(&args.target)?]);
     }
@@ -80,222 +159,21 @@ fn ledgers(args: &Args, context: &Context) -> Result<Vec<Ledger>> {
         .collect())
 }
 
-fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
-    writeln!(out, "address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site")?;
-    let sites = Sites::of_allocs(ledger);
-    for alloc in &ledger.snapshot.allocs {
-        let device = ledger.device(alloc.context);
-        writeln!(
-            out,
-            "{:#x},{},{},{},{},{},{},{},{},{},{},{},{},{}",
-            alloc.addr,
-            alloc.bytes,
-            AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
-            real_ns(&ledger.snapshot.header, alloc.time_ns),
-            ledger.age(alloc.time_ns),
-            alloc.serial,
-            alloc.tid,
-            field(ledger.thread(alloc.tid)),
-            field(&ledger.snapshot.text(alloc.tag)),
-            alloc.context,
-            field(&device),
-            alloc.stream,
-            Ledger::flags(alloc).join(" "),
-            field(&sites.name(alloc.stack)),
-        )?;
-    }
-    Ok(())
-}
-
-/// A field, quoted where it must be. A leading `=`, `+`, `-` or `@` would be a formula to a spreadsheet.
-fn field(text: &str) -> String {
-    let text = crate::text::clean(text);
-    let formula = text.starts_with(['=', '+', '-', '@']);
-    if formula || text.contains([',', '"', '\n']) {
-        format!("\"{}{}\"", if formula { "'" } else { "" }, text.replace('"', "\"\""))
-    } else {
-        text.into_owned()
-    }
-}
-
-#[derive(Serialize)]
-struct Everything<'a> {
-    process: crate::model::Head,
-    live: totals::Live,
-    kinds: Vec<totals::KindTotal>,
-    devices: Vec<totals::Device>,
-    host: totals::Host,
-    cache: cache::Cache,
-    pool: pool::Pool,
-    counters: std::collections::BTreeMap<&'static str, u64>,
-    samples: Vec<std::collections::BTreeMap<&'static str, u64>>,
-    stacks: Lazy<'a, Stack>,
-    allocations: Lazy<'a, Alloc>,
-    graphs: Lazy<'a, Graph>,
-    execs: Lazy<'a, Exec>,
-}
-
-#[derive(Serialize)]
-struct Stack {
-    stack: u32,
-    frames: Vec<crate::symbols::Frame>,
-    allocs: u64,
-    alloc_bytes: u64,
-    graphs: u64,
-    execs: u64,
-}
-
-#[derive(Serialize)]
-struct Alloc {
-    address: u64,
-    bytes: u64,
-    kind: &'static str,
-    time_unix_ns: u64,
-    age_ns: u64,
-    serial: u64,
-    tid: u32,
-    tag: String,
-    context: u16,
-    stream: u32,
-    flags: Vec<&'static str>,
-    stack: u32,
-}
-
-#[derive(Serialize)]
-struct Graph {
-    handle: u64,
-    serial: u64,
-    nodes: u64,
-    /// 0: the driver holds it.
-    folded_bytes: u64,
-    host_bytes_estimated: u64,
-    instantiates: u64,
-    age_ns: u64,
-    stack: u32,
-}
-
-#[derive(Serialize)]
-struct Exec {
-    handle: u64,
-    serial: u64,
-    graph_serial: u64,
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pinned: Option<&'static str>,
-    class: String,
-    nodes: std::collections::BTreeMap<&'static str, u64>,
-    launches: u64,
-    updates: u64,
-    failed_updates: u64,
-    retargets: u64,
-    instantiations: u64,
-    evictions: u64,
-    saved_ns: u64,
-    source_bytes: u64,
-    host_bytes_estimated: u64,
-    device_bytes_estimated: u64,
-    real_bytes_estimated: u64,
-    age_ns: u64,
-    stack: u32,
-}
-
-fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everything<'a> {
-    let snapshot = &ledger.snapshot;
-    let mut stacks: Vec<_> = snapshot.stacks.iter().collect();
-    stacks.sort_by_key(|(reference, _)| **reference);
-    Everything {
-        process: ledger.head(),
-        live: totals::live(snapshot),
-        kinds: totals::kinds(ledger),
-        devices: totals::devices(ledger, totals::driver_books(ledger).as_ref()),
-        host: totals::host(&context.world, ledger),
-        cache: cache::of(ledger),
-        pool: pool::of(ledger),
-        counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
-        samples: growth::samples(ledger),
-        stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| Stack {
-            stack,
-            frames: ledger.symbols.stack(snapshot.frames(slot)),
-            allocs: slot.allocs,
-            alloc_bytes: slot.alloc_bytes,
-            graphs: slot.graphs,
-            execs: slot.execs,
-        }),
-        allocations: Lazy::of(snapshot.allocs.iter().collect(), |alloc| Alloc::of(ledger, alloc)),
-        graphs: Lazy::of(snapshot.graphs.iter().collect(), |graph| Graph::of(ledger, graph)),
-        execs: Lazy::of(snapshot.execs.iter().collect(), |exec| Exec::of(ledger, exec)),
-    }
-}
-
-impl Alloc {
-    fn of(ledger: &Ledger, alloc: &AllocSlot) -> Self {
-        Self {
-            address: alloc.addr,
-            bytes: alloc.bytes,
-            kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
-            time_unix_ns: real_ns(&ledger.snapshot.header, alloc.time_ns),
-            age_ns: ledger.age(alloc.time_ns),
-            serial: alloc.serial,
-            tid: alloc.tid,
-            tag: ledger.snapshot.text(alloc.tag).into_owned(),
-            context: alloc.context,
-            stream: alloc.stream,
-            flags: Ledger::flags(alloc),
-            stack: alloc.stack,
-        }
-    }
-}
-
-impl Graph {
-    fn of(ledger: &Ledger, graph: &GraphSlot) -> Self {
-        Self {
-            handle: graph.handle,
-            serial: graph.serial,
-            nodes: graph.nodes,
-            folded_bytes: graph.folded_bytes,
-            host_bytes_estimated: execs::graph_held(graph),
-            instantiates: graph.instantiates,
-            age_ns: ledger.age(graph.time_ns),
-            stack: graph.stack,
-        }
-    }
-}
-
-impl Exec {
-    fn of(ledger: &Ledger, exec: &ExecSlot) -> Self {
-        Self {
-            handle: exec.handle,
-            serial: exec.serial,
-            graph_serial: exec.graph_serial,
-            state: execs::state_name(exec),
-            pinned: execs::why_pinned(exec).map(Pinned::name),
-            class: execs::class_name(exec),
-            nodes: graphs::by_name(&exec.nodes.map(u64::from)),
-            launches: exec.launches,
-            updates: exec.updates,
-            failed_updates: exec.failed_updates,
-            retargets: exec.retargets,
-            instantiations: exec.instantiations,
-            evictions: exec.evictions,
-            saved_ns: exec.saved_ns,
-            source_bytes: exec.source_bytes,
-            host_bytes_estimated: execs::held(exec).host_all(),
-            device_bytes_estimated: execs::held(exec).device,
-            real_bytes_estimated: exec.host_bytes.saturating_add(exec.device_bytes),
-            age_ns: ledger.age(exec.time_ns),
-            stack: exec.stack,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn fields_cannot_break_out() {
-        assert_eq!(field("plain"), "plain");
-        assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(field("=cmd()"), "\"'=cmd()\"");
+    fn endings_name_formats() {
+        for (name, format) in [
+            ("a.speedscope.json", Some(Format::Speedscope)),
+            ("a.json", Some(Format::Json)),
+            ("x/a.pb.gz", Some(Format::Pprof)),
+            ("a.txt", None),
+            ("json", None),
+        ] {
+            assert_eq!(Format::of(Path::new(name)), format, "{name}");
+        }
+        assert!(ENDINGS.is_sorted_by(|a, b| !b.0.ends_with(a.0)), "an ending hides a longer one");
     }
 }

@@ -1,0 +1,208 @@
+//! A heap profile for pprof: what is live now, and what was ever allocated, by call stack.
+//! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>; numbers of fields are that file's.
+
+use super::stacks;
+use crate::model::Ledger;
+use crate::source::life::real_ns;
+use crate::symbols::Frame;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use gpumem_wire::layout::StackRef;
+use prost::Message;
+use rustc_hash::FxHashMap;
+use std::io::Write;
+use std::rc::Rc;
+
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    what: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    /// Innermost first.
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    label: Vec<Label>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    text: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(bool, tag = "7")]
+    has_functions: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
+    #[prost(uint64, tag = "3")]
+    address: u64,
+    /// Innermost first, where functions were inlined.
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "4")]
+    filename: i64,
+}
+
+/// A profile that is being made, and what it has already.
+#[derive(Default)]
+struct Maker {
+    profile: Profile,
+    texts: FxHashMap<String, i64>,
+    mappings: FxHashMap<Rc<str>, u64>,
+    functions: FxHashMap<(i64, i64), u64>,
+    locations: FxHashMap<u64, u64>,
+}
+
+impl Maker {
+    /// Its place in the table of texts, whose first entry is the empty one.
+    fn text(&mut self, text: &str) -> i64 {
+        if let Some(&known) = self.texts.get(text) {
+            return known;
+        }
+        let index = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.to_owned());
+        self.texts.insert(text.to_owned(), index);
+        index
+    }
+
+    fn mapping(&mut self, module: &Rc<str>) -> u64 {
+        if let Some(&known) = self.mappings.get(module) {
+            return known;
+        }
+        let (id, filename) = (self.profile.mapping.len() as u64 + 1, self.text(module));
+        self.profile.mapping.push(Mapping { id, filename, has_functions: true });
+        self.mappings.insert(Rc::clone(module), id);
+        id
+    }
+
+    fn function(&mut self, name: &str, file: &str) -> u64 {
+        let key = (self.text(name), self.text(file));
+        let functions = &mut self.profile.function;
+        *self.functions.entry(key).or_insert_with(|| {
+            let id = functions.len() as u64 + 1;
+            functions.push(Function { id, name: key.0, filename: key.1 });
+            id
+        })
+    }
+
+    fn location(&mut self, ledger: &Ledger, address: u64) -> u64 {
+        if let Some(&known) = self.locations.get(&address) {
+            return known;
+        }
+        let frames = ledger.symbols.frames(address);
+        let line = |frame: &Frame| {
+            let function_id = self.function(&stacks::name(frame), frame.file.as_deref().unwrap_or_default());
+            Line { function_id, line: frame.line.map_or(0, i64::from) }
+        };
+        let line = frames.iter().map(line).collect();
+        let mapping_id = frames.iter().find_map(|frame| frame.module.as_ref()).map_or(0, |module| self.mapping(module));
+        let id = self.profile.location.len() as u64 + 1;
+        self.profile.location.push(Location { id, mapping_id, address, line });
+        self.locations.insert(address, id);
+        id
+    }
+
+    fn stack(&mut self, ledger: &Ledger, stack: StackRef) -> Vec<u64> {
+        ledger.addresses(stack).iter().map(|&address| self.location(ledger, address)).collect()
+    }
+}
+
+/// What a sample counts, as pprof's own heap profiles have it.
+const VALUES: [(&str, &str); 4] =
+    [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
+
+/// A number as the format has it.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn profile(ledger: &Ledger) -> Profile {
+    let mut maker = Maker::default();
+    maker.text("");
+    for (what, unit) in VALUES {
+        let value = ValueType { what: maker.text(what), unit: maker.text(unit) };
+        maker.profile.sample_type.push(value);
+    }
+    maker.profile.default_sample_type = maker.text("inuse_space");
+    maker.profile.time_nanos = signed(real_ns(&ledger.snapshot.header, ledger.status.now_ns));
+    // What is live is counted by kind; what ever was, by stack alone.
+    let kind = maker.text("kind");
+    for held in stacks::held(ledger) {
+        let label = vec![Label { key: kind, text: maker.text(held.kind.name()) }];
+        let value = vec![0, 0, signed(held.blocks), signed(held.bytes)];
+        let location_id = maker.stack(ledger, held.stack);
+        maker.profile.sample.push(Sample { location_id, value, label });
+    }
+    let mut ever: Vec<_> = ledger.snapshot.stacks.iter().filter(|(_, stack)| stack.allocs > 0).collect();
+    ever.sort_by_key(|(reference, _)| **reference);
+    for (&reference, stack) in ever {
+        let value = vec![signed(stack.allocs), signed(stack.alloc_bytes), 0, 0];
+        let location_id = maker.stack(ledger, reference);
+        maker.profile.sample.push(Sample { location_id, value, label: Vec::new() });
+    }
+    maker.profile
+}
+
+pub(super) fn write(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
+    let mut packed = GzEncoder::new(out, Compression::default());
+    packed.write_all(&profile(ledger).encode_to_vec())?;
+    packed.finish().map(drop)
+}

@@ -1,0 +1,77 @@
+//! A line for each live allocation: CSV, and JSON.
+
+use super::all::Alloc;
+use crate::model::Ledger;
+use crate::model::sites::Sites;
+use crate::source::life::real_ns;
+use crate::view::json;
+use gpumem_wire::kinds::AllocKind;
+use std::io::Write;
+
+pub(super) fn csv(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
+    writeln!(out, "address,bytes,kind,time_unix_ns,age_ns,serial,tid,thread,tag,context,device,stream,flags,site")?;
+    let sites = Sites::of_allocs(ledger);
+    for alloc in &ledger.snapshot.allocs {
+        let device = ledger.device(alloc.context);
+        writeln!(
+            out,
+            "{:#x},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            alloc.addr,
+            alloc.bytes,
+            AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name),
+            real_ns(&ledger.snapshot.header, alloc.time_ns),
+            ledger.age(alloc.time_ns),
+            alloc.serial,
+            alloc.tid,
+            field(ledger.thread(alloc.tid)),
+            field(&ledger.snapshot.text(alloc.tag)),
+            alloc.context,
+            field(&device),
+            alloc.stream,
+            Ledger::flags(alloc).join(" "),
+            field(&sites.name(alloc.stack)),
+        )?;
+    }
+    Ok(())
+}
+
+/// A field, quoted where it must be. A leading `=`, `+`, `-` or `@` would be a formula to a spreadsheet.
+fn field(text: &str) -> String {
+    let text = crate::text::clean(text);
+    let formula = text.starts_with(['=', '+', '-', '@']);
+    if formula || text.contains([',', '"', '\n']) {
+        format!("\"{}{}\"", if formula { "'" } else { "" }, text.replace('"', "\"\""))
+    } else {
+        text.into_owned()
+    }
+}
+
+/// What a line of JSON has besides: who asked for it, in words.
+#[derive(serde::Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    alloc: Alloc,
+    site: &'a str,
+}
+
+/// An allocation a line, as one object of JSON each.
+pub(super) fn json_lines(out: &mut dyn Write, ledger: &Ledger) -> std::io::Result<()> {
+    let sites = Sites::of_allocs(ledger);
+    for alloc in &ledger.snapshot.allocs {
+        json::plain(out, &Line { alloc: Alloc::of(ledger, alloc), site: &sites.name(alloc.stack) })?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_cannot_break_out() {
+        assert_eq!(field("plain"), "plain");
+        assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(field("=cmd()"), "\"'=cmd()\"");
+    }
+}

@@ -1,0 +1,45 @@
+//! Live memory by call stack, as viewers of profiles want it.
+
+use crate::model::Ledger;
+use crate::symbols::Frame;
+use crate::text;
+use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::layout::StackRef;
+use std::collections::BTreeMap;
+
+/// What one call stack holds of one kind of memory.
+pub(super) struct Held {
+    pub(super) kind: AllocKind,
+    pub(super) stack: StackRef,
+    /// Live now.
+    pub(super) bytes: u64,
+    pub(super) blocks: u64,
+}
+
+/// Live allocations by kind and stack, of kinds that take memory of their own; the most bytes first.
+pub(super) fn held(ledger: &Ledger) -> Vec<Held> {
+    let mut found = BTreeMap::<(AllocKind, StackRef), (u64, u64)>::new();
+    for alloc in &ledger.snapshot.allocs {
+        let kind = AllocKind::from_u8(alloc.kind);
+        if let Some(kind) = kind.filter(|kind| kind.space() != Space::None) {
+            let (bytes, blocks) = found.entry((kind, alloc.stack)).or_default();
+            *bytes = bytes.saturating_add(alloc.bytes);
+            *blocks += 1;
+        }
+    }
+    let mut held: Vec<Held> =
+        found.into_iter().map(|((kind, stack), (bytes, blocks))| Held { kind, stack, bytes, blocks }).collect();
+    held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+    held
+}
+
+/// What a frame is called where its file and line stand beside it: the function, else the module and the offset.
+pub(super) fn name(frame: &Frame) -> String {
+    match &frame.function {
+        Some(function) => text::clean(function).into_owned(),
+        None => text::clean(&frame.text()).into_owned(),
+    }
+}
+
+/// What viewers show of an allocation whose stack was not recorded.
+pub(super) const NO_STACK: &str = "(no stack)";

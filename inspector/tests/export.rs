@@ -1,0 +1,173 @@
+//! Exports for other tools hold what the views show. Each format is read as its reader reads it.
+
+mod common;
+use common::*;
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use std::io::Read;
+use std::path::Path;
+
+/// A directory with one running process, this test; the file that an export of it wrote.
+fn exported(name: &str) -> Vec<u8> {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    let file = dir.path().join(name);
+    let said = dir.ok(&["export", "-o", file.to_str().unwrap()]);
+    assert!(said.starts_with("wrote ") && said.contains(name), "{said}");
+    std::fs::read(&file).unwrap()
+}
+
+/// Live bytes of kinds that take memory: what `ps` says of the same process.
+const LIVE: u64 = (96 + 16) * MIB;
+
+#[test]
+fn folded_stacks_add_up() {
+    let text = String::from_utf8(exported("a.folded")).unwrap();
+    let lines: Vec<(&str, u64)> =
+        text.lines().map(|line| line.rsplit_once(' ').unwrap()).map(|(steps, n)| (steps, n.parse().unwrap())).collect();
+    assert_eq!(lines.iter().map(|(_, bytes)| bytes).sum::<u64>(), LIVE);
+    assert!(lines.is_sorted_by(|a, b| a.1 >= b.1), "{text}");
+    assert!(lines.iter().all(|(steps, _)| steps.split(';').count() >= 2), "{text}");
+    assert!(lines.iter().any(|(steps, _)| steps.starts_with("device;")), "{text}");
+    assert!(lines.iter().any(|(steps, _)| steps.starts_with("host-pinned;")), "{text}");
+}
+
+#[test]
+fn speedscope_files_add_up() {
+    let file: Value = serde_json::from_slice(&exported("a.speedscope.json")).unwrap();
+    assert_eq!(file["$schema"], "https://www.speedscope.app/file-format-schema.json");
+    let frames = file["shared"]["frames"].as_array().unwrap().len() as u64;
+    let ends: Vec<_> = file["profiles"].as_array().unwrap().iter().map(|profile| &profile["endValue"]).collect();
+    assert_eq!(ends, [&json!(LIVE), &json!(3)]);
+    for profile in file["profiles"].as_array().unwrap() {
+        let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
+        assert_eq!(samples.len(), weights.len());
+        assert_eq!(weights.iter().map(|weight| weight.as_u64().unwrap()).sum::<u64>(), profile["endValue"]);
+        let steps = samples.iter().flat_map(|sample| sample.as_array().unwrap());
+        assert!(steps.map(|step| step.as_u64().unwrap()).all(|step| step < frames), "{file}");
+    }
+}
+
+/// The fields of a message of protobuf: number and content. Only what profiles have: numbers and lengths.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        match key & 7 {
+            0 => found.push((key >> 3, Vec::new(), varint(&mut bytes))),
+            2 => {
+                let len = varint(&mut bytes) as usize;
+                found.push((key >> 3, bytes[..len].to_vec(), 0));
+                bytes = &bytes[len..];
+            }
+            other => panic!("wire type {other}"),
+        }
+    }
+    found
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let byte = bytes[0];
+        *bytes = &bytes[1..];
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return value;
+        }
+        shift += 7;
+    }
+}
+
+#[test]
+fn pprof_profiles_add_up() {
+    let mut bytes = Vec::new();
+    GzDecoder::new(&exported("a.pb.gz")[..]).read_to_end(&mut bytes).unwrap();
+    let profile = fields(&bytes);
+    let of = |number| profile.iter().filter(move |field| field.0 == number).map(|field| &field.1);
+    let texts: Vec<String> = of(6).map(|text| String::from_utf8(text.clone()).unwrap()).collect();
+    assert_eq!(texts[0], "", "the first text is the empty one");
+    let units: Vec<_> = of(1)
+        .map(|value| fields(value).iter().map(|field| texts[field.2 as usize].clone()).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(
+        units,
+        [["alloc_objects", "count"], ["alloc_space", "bytes"], ["inuse_objects", "count"], ["inuse_space", "bytes"]]
+    );
+    let locations: Vec<u64> = of(4).map(|location| fields(location)[0].2).collect();
+    let mut sums = [0; 4];
+    for sample in of(2) {
+        let numbers = |number| {
+            let packed =
+                fields(sample).into_iter().find(|field| field.0 == number).map(|field| field.1).unwrap_or_default();
+            let (mut rest, mut numbers) = (&packed[..], Vec::new());
+            while !rest.is_empty() {
+                numbers.push(varint(&mut rest));
+            }
+            numbers
+        };
+        let values = numbers(2);
+        assert_eq!(values.len(), 4);
+        assert!(numbers(1).iter().all(|location| locations.contains(location)), "a stack of places that there are");
+        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    }
+    assert_eq!((sums[2], sums[3]), (3, LIVE));
+    assert!(sums[0] >= sums[2] && sums[1] > 0, "{sums:?}");
+}
+
+#[test]
+fn snapshots_are_read_as_pytorchs_own_are() {
+    let bytes = exported("a.pickle");
+    let value: serde_json::Value = serde_pickle::from_slice(&bytes, serde_pickle::DeOptions::new()).unwrap();
+    let segments = value["segments"].as_array().unwrap();
+    assert_eq!(segments.iter().map(|segment| segment["total_size"].as_u64().unwrap()).sum::<u64>(), 96 * MIB);
+    for segment in segments {
+        let block = &segment["blocks"][0];
+        assert_eq!((&block["state"], &block["size"]), (&json!("active_allocated"), &segment["total_size"]));
+        assert!(block["frames"].as_array().unwrap().iter().all(|frame| frame["name"].is_string()), "{segment}");
+    }
+    let events = value["device_traces"][0].as_array().unwrap();
+    assert_eq!(events.len(), segments.len());
+    assert!(events.is_sorted_by(|a, b| a["time_us"].as_u64() <= b["time_us"].as_u64()), "{value}");
+}
+
+#[test]
+fn timelines_hold_samples_and_events() {
+    let trace: Value = serde_json::from_slice(&exported("a.trace.json")).unwrap();
+    let entries = trace["traceEvents"].as_array().unwrap();
+    let of = |kind: &str| entries.iter().filter(|entry| entry["ph"] == kind).collect::<Vec<_>>();
+    assert_eq!(of("M")[0]["args"]["name"], "demo-server");
+    let live = of("C").into_iter().filter(|entry| entry["name"] == "device_live_bytes").next_back().unwrap();
+    assert!(live["args"]["value"].is_u64() && live["ts"].as_f64().unwrap() > 0.0, "{live}");
+    assert!(of("i").iter().all(|event| event["s"] == "p" && event["name"].is_string()), "{trace}");
+}
+
+#[test]
+fn lines_of_json_hold_every_allocation() {
+    let text = String::from_utf8(exported("a.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4);
+    assert!(lines.iter().all(|line| line["bytes"].is_u64() && line["site"].is_string()), "{text}");
+}
+
+#[test]
+fn a_format_has_to_be_named() {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    for (args, words) in [
+        (
+            &["export", "-o", "/tmp/x.unknown"][..],
+            "the ending of /tmp/x.unknown names no format; known are .speedscope.json",
+        ),
+        (&["export", "-o", "-"], "stdout has no ending that names a format"),
+    ] {
+        let answer = dir.gpumem(args);
+        assert_eq!(answer.code, 1, "{args:?}");
+        assert!(answer.err.contains(words) && answer.err.contains("--to"), "{}", answer.err);
+    }
+    assert!(!Path::new("/tmp/x.unknown").exists());
+    // What is named wins over the ending.
+    let odd = dir.path().join("stacks.json");
+    dir.ok(&["export", "--to", "folded", "-o", odd.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(odd).unwrap().contains("device;"));
+}
