@@ -1,7 +1,8 @@
 //! Arguments that several commands share.
 
+use crate::model::marks::Since;
 use clap::{Args as ClapArgs, ValueHint};
-use gpumem_wire::settings::parse_time;
+use gpumem_wire::settings::{parse_size, parse_time};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +35,43 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     // Beyond, ages in nanoseconds end.
     span.filter(|span| span.as_secs() < 1_000_000_000)
         .ok_or_else(|| "allowed: seconds, or a time such as 500ms, 1s or 2m".into())
+}
+
+/// A moment on the command line: so long ago, or the name of a mark.
+///
+/// # Errors
+/// What is allowed.
+pub(crate) fn since(text: &str) -> Result<Since, String> {
+    match span(text) {
+        Ok(span) => Ok(Since::Span(span)),
+        Err(_) if text.trim().is_empty() => Err("allowed: a time such as 5m, or the name of a mark".into()),
+        Err(_) => Ok(Since::Mark(text.to_owned())),
+    }
+}
+
+/// A size on the command line.
+///
+/// # Errors
+/// What is allowed.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| {
+        "allowed: bytes, or a number with K, M, G, T or KiB … TiB (powers of 1024), or kB … TB (powers of 1000)".into()
+    })
+}
+
+/// A size a minute, or another time, on the command line: `1MiB/min`. In bytes a minute.
+///
+/// # Errors
+/// What is allowed.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let (size, over) = text.split_once('/').unwrap_or((text, "min"));
+    let minutes = match over.trim() {
+        "s" | "sec" | "second" => 1.0 / 60.0,
+        "m" | "min" | "minute" => 1.0,
+        "h" | "hour" => 60.0,
+        _ => return Err("allowed: a size a second, minute or hour, such as 1MiB/min".into()),
+    };
+    self::size(size).map(|bytes| bytes as f64 / minutes)
 }
 
 /// When to colour.
@@ -71,5 +109,19 @@ mod tests {
         for text in ["", "-1", "nan", "inf", "1e10", "1d", "s"] {
             assert!(span(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_moment_is_a_time_or_a_mark() {
+        assert_eq!(since("5m"), Ok(Since::Span(Duration::from_secs(300))));
+        assert_eq!(since("warm up"), Ok(Since::Mark("warm up".into())));
+        assert!(since(" ").is_err());
+    }
+
+    #[test]
+    fn rates_are_sizes_over_times() {
+        assert_eq!((rate("1MiB/min"), rate("1K"), rate("60/h")), (Ok(1048576.0), Ok(1024.0), Ok(1.0)));
+        assert_eq!(rate("2 K / s"), Ok(122880.0));
+        assert!(rate("1MiB/day").is_err() && rate("x/min").is_err());
     }
 }

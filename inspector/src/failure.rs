@@ -11,7 +11,7 @@ pub enum Code {
     Error = 1,
     /// The command line is wrong; `selftest`: it could not run.
     Usage = 2,
-    /// There is nothing to look at.
+    /// There is nothing to look at; `leaks`: something grows by more than it may.
     Nothing = 3,
     /// Several processes fit; one has to be named.
     Several = 4,
@@ -32,7 +32,10 @@ impl Code {
             "an error: a damaged file, no permission, a command that the process refused or did not answer, a check of doctor with severity error, a failure in selftest",
         ),
         (Code::Usage, "wrong usage; selftest: it could not run"),
-        (Code::Nothing, "nothing found: no such process, no ledger, a process without the shim"),
+        (
+            Code::Nothing,
+            "nothing found: no such process, no ledger, a process without the shim; leaks --fail-over, --fail-rate: more growth than that",
+        ),
         (Code::Several, "several processes fit; name one"),
         (Code::RunFailed, "run: gpumem failed before the command was started"),
         (Code::NotExecutable, "run: the command cannot be executed"),

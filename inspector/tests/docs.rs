@@ -294,6 +294,21 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         std::fs::write(&path, ledger.finish()).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let dumped = {
+        let mut ledger = growth::leaking(me(), 60);
+        ledger.header.dumped_ns = monotonic_ns() - 10 * SECOND;
+        let path = dir.path().join("dumped");
+        std::fs::write(&path, ledger.finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let leaking = {
+        let mut ledger = growth::leaking_at(me(), 60, &growth::torch());
+        module(&mut ledger, "/opt/torch/lib/libc10_cuda.so", CUDA, 0x10_0000, CUDA);
+        (0..2).for_each(|seq| growth::mark(&mut ledger, seq, "warm", 30 - seq));
+        let path = dir.path().join("leaking");
+        std::fs::write(&path, ledger.finish()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
     let dump = dir.path().join("dump");
     let library = dir.path().join("libgpumem.so");
     let checks = [("a", "ok"), ("b", "skip"), ("c", "fail")].map(|(name, result)| selftest::said(name, result));
@@ -318,6 +333,8 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["allocs", file, "--stacks"],
         &["allocs", file, "--by", "context"],
         &["allocs", file, "--all", "--stacks"],
+        &["allocs", &leaking, "--sort", "growth"],
+        &["leaks", &leaking, "--since", "warm", "--stacks"],
         &["graphs", file, "--all", "--stacks"],
         &["graphs", &under, "--all"],
         &["stats", &with_pool],
@@ -327,6 +344,7 @@ fn every_json_field_is_documented_and_every_documented_field_exists() {
         &["top", file, "--count", "2", "--interval", "0.05"],
         &["dump", file, "-o", dump.to_str().unwrap()],
         &["diff", empty.to_str().unwrap(), file],
+        &["diff", &dumped, file],
         &["export", "--format", "json", file],
         &["mark", "x", file],
         &["trim", file],

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 /// Every view that reads a ledger.
 const VIEWS: &[&[&str]] = &[
     &["allocs", "--all", "--stacks"],
+    &["leaks", "--all", "--stacks"],
     &["allocs", "--by", "tag", "--all-kinds"],
     &["graphs", "--all", "--stacks"],
     &["stats", "--samples", "--all"],

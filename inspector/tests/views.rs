@@ -91,7 +91,9 @@ fn allocs_by_site_leave_the_runtime_out_and_address_space_too() {
     assert_eq!((&row["total_bytes"], &row["total_allocs"]), (&json!(128 * MIB), &json!(3)));
     let text = squeeze(&dir.ok(&["allocs"]));
     assert!(
-        text.contains("\n80.0 MiB 71 % 2 128.0 MiB 3 1 min 30 s demo-server+0x101\n32.0 MiB 29 % 1 32.0 MiB 1 "),
+        text.contains(
+            "\n80.0 MiB 71 % 2 128.0 MiB 3 1 min 30 s 1 min 10 s demo-server+0x101\n32.0 MiB 29 % 1 32.0 MiB 1 "
+        ),
         "{text}"
     );
     assert!(text.contains("3 allocations live: 96.0 MiB device, 16.0 MiB host"), "{text}");

@@ -3,6 +3,7 @@
 //! It starts with the first context, ends when no other thread is left, and blocks all signals. It calls the driver for
 //! one thing only: to give back what the pool and the graph cache keep and nobody needs.
 
+mod growth;
 mod others;
 mod set;
 mod socket;
@@ -20,6 +21,7 @@ use gpumem_wire::command::Request;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, PoolState, Severity, Space, Vendor};
 use gpumem_wire::layout::{ContextSlot, SampleSlot};
+use growth::Growth;
 use others::Others;
 use set::{Changes, NO_POOL, nothing_is_kept};
 use socket::Socket;
@@ -79,6 +81,7 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
         }
     };
     let mut changes = Changes::new();
+    let mut growth = Growth::new(shim);
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
@@ -92,11 +95,13 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
             sample(shim);
             next += PERIOD;
         }
-        let wait = next.saturating_duration_since(Instant::now());
+        growth.sample_if_due(shim);
+        let wait = growth.next().map_or(next, |sample| sample.min(next)).saturating_duration_since(Instant::now());
         match &socket {
-            Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes)),
+            Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes, &mut growth)),
             None => std::thread::sleep(wait),
         }
+        growth.goes_by(shim);
     }
 }
 
@@ -117,12 +122,14 @@ fn end(mask: libc::sigset_t) {
 }
 
 /// Does what a line asks for; the reply.
-fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes) -> String {
+fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mut Growth) -> String {
     match Request::parse(line) {
         Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
         Ok(Request::Mark(name)) => {
             let text = shim.ledger.texts.intern(name.as_bytes());
             shim.event(EventKind::Mark, |event| event.text = text);
+            // What grew since the mark is counted from what was live at it.
+            growth.sample(shim);
             "ok".to_owned()
         }
         Ok(Request::Trim { press }) => said(trim(shim, press)),
@@ -170,6 +177,7 @@ fn sample(shim: &'static Shim) {
     let taking = AllocKind::ALL.iter().filter(|kind| kind.space() != Space::None);
     let allocs = taking.map(|&kind| made(counters::allocs(kind), counters::frees(kind))).sum();
     let now = clock::precise_ns();
+    let (rss, rss_anon) = resident();
     let slot = SampleSlot {
         time_ns: now,
         device_live: bytes(Space::Device),
@@ -179,7 +187,8 @@ fn sample(shim: &'static Shim) {
         graphs_live: made(counters::GRAPHS_CREATED, counters::GRAPHS_DESTROYED),
         execs_live: made(counters::EXECS_CREATED, counters::EXECS_DESTROYED),
         graph_host_bytes: records::graphs::host_bytes(shim),
-        rss: rss(),
+        rss,
+        rss_anon,
         device_used: records::contexts::device_used(shim),
         device_idle: idle(shim),
         ..Default::default()
@@ -206,10 +215,12 @@ fn idle(shim: &Shim) -> u64 {
     there.filter(|context| context.gone_ns == 0).map(|context| context.idle_bytes).sum()
 }
 
-/// Resident bytes of this process.
-fn rss() -> u64 {
+/// Resident bytes of this process, and those of them that are its own: no file's, shared with nobody.
+fn resident() -> (u64, u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let mut pages = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
+    let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
     // SAFETY: sysconf takes a number and follows no pointer.
-    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    (all * page, all.saturating_sub(of_files) * page)
 }

@@ -7,6 +7,7 @@ pub mod cost;
 pub mod demo;
 pub mod flat;
 pub mod graphs;
+pub mod leaks;
 pub mod pool;
 pub mod pool_flat;
 pub mod pool_gpu;
@@ -320,6 +321,14 @@ pub const CLAIMS: &[Claim] = &[
         limit: Limit::Same,
         needs_gpu: true,
         measure: pool::spill_finishes,
+    },
+    Claim {
+        name: "leaks.verdicts",
+        says: "a thousand call sites with planted growth, and the heaps of their programs: wrong verdicts",
+        unit: "planted call sites, and wrong verdicts",
+        limit: Limit::AtMost(leaks::WRONG),
+        needs_gpu: false,
+        measure: leaks::verdicts,
     },
 ];
 

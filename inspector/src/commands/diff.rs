@@ -1,8 +1,8 @@
-//! `gpumem diff A B`: what grew between two snapshots.
+//! `gpumem diff A [B]`: what grew between two snapshots.
 
 use crate::args::Target;
 use crate::context::{Command, Context};
-use crate::failure::Result;
+use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::Filter;
 use crate::model::cache::{self, Cache};
 use crate::model::changes::{self, Change, GraphChange, Match, minus};
@@ -23,9 +23,9 @@ pub(crate) struct Args {
     /// The earlier snapshot: a dump, a ledger or a pid
     #[arg(value_name = "BEFORE", value_hint = clap::ValueHint::AnyPath)]
     before: OsString,
-    /// The later snapshot: a dump, a ledger or a pid
+    /// The later snapshot: a dump, a ledger or a pid [default: the process that BEFORE is of, as it is now]
     #[arg(value_name = "AFTER", value_hint = clap::ValueHint::AnyPath)]
-    after: OsString,
+    after: Option<OsString>,
     /// How to tell that two call sites are the same
     #[arg(long, value_enum, default_value = "address", value_name = "HOW")]
     match_by: Match,
@@ -44,6 +44,9 @@ pub(crate) struct Args {
 struct Report {
     before: Side2,
     after: Side2,
+    /// Between the two, where they are of one process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elapsed_ns: Option<u64>,
     device_change: i64,
     managed_change: i64,
     host_change: i64,
@@ -74,11 +77,19 @@ impl Command for Args {
         let read = |name: &OsString| {
             context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: self.no_symbols })
         };
-        let (before, after) = (read(&self.before)?, read(&self.after)?);
+        let before = read(&self.before)?;
+        let after = match &self.after {
+            Some(after) => read(after)?,
+            None => now(&before, &read)?,
+        };
+        let elapsed_ns = changes::elapsed_ns(&before, &after);
         let limit = context.rows(self.limit);
         let filter = Filter { all_kinds: self.all_kinds, ..Filter::default() };
         let mut allocs = changes::allocs(&before, &after, self.match_by, &filter);
         let mut graphs = changes::graphs(&before, &after, self.match_by);
+        for change in &mut allocs {
+            change.bytes_per_minute = elapsed_ns.map(|elapsed| changes::per_minute(change.bytes_change, elapsed));
+        }
         let (allocs_total, graphs_total) = (allocs.len(), graphs.len());
         allocs.truncate(limit);
         graphs.truncate(limit);
@@ -96,12 +107,27 @@ impl Command for Args {
             count_change: minus(after.live.count, before.live.count),
             before,
             after,
+            elapsed_ns,
             allocs,
             allocs_total,
             graphs,
             graphs_total,
         };
         context.print(&report, print)
+    }
+}
+
+/// The process that a snapshot is of, as it is now or was at its end.
+fn now(before: &Ledger, read: &dyn Fn(&OsString) -> Result<Ledger>) -> Result<Ledger> {
+    let pid = before.pid();
+    match read(&pid.to_string().into()) {
+        Ok(after) if changes::same_process(before, &after) => Ok(after),
+        Err(failure) if failure.code != Code::Nothing => Err(failure),
+        _ => Err(Failure::nothing(format!(
+            "pid {pid}, which {} is of, is gone and has left no ledger",
+            before.path.display()
+        ))
+        .fix("name what to compare with: gpumem diff BEFORE AFTER")),
     }
 }
 
@@ -117,11 +143,17 @@ fn tint(change: i64) -> Style {
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let (before, after) = (&report.before, &report.after);
     let who = |head: &Head| format!("{} pid {}", crate::text::clean(&head.name), head.pid);
-    writeln!(out, "{} -> {}", paint(HEAD, who(&before.process)), paint(HEAD, who(&after.process)))?;
+    let elapsed = report.elapsed_ns.map_or(String::new(), |elapsed| format!(", {} later", units::span(elapsed)));
+    writeln!(out, "{} -> {}{elapsed}", paint(HEAD, who(&before.process)), paint(HEAD, who(&after.process)))?;
+    let rate = |change| {
+        let rate = |elapsed| format!(", {}/min", units::signed_bytes(changes::per_minute(change, elapsed)));
+        report.elapsed_ns.map_or(String::new(), rate)
+    };
     writeln!(
         out,
-        "device {} ({} -> {}), host {}, managed {}, allocations {}",
+        "device {}{} ({} -> {}), host {}, managed {}, allocations {}",
         units::signed_bytes(report.device_change),
+        rate(report.device_change),
         units::bytes(before.live.device),
         units::bytes(after.live.device),
         units::signed_bytes(report.host_change),
@@ -130,13 +162,25 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     )?;
     print_pool(out, &before.pool, &after.pool)?;
     print_cache(out, &before.cache, &after.cache)?;
+    print_sites(out, report)
+}
+
+/// Call sites: of allocations, then of graphs.
+fn print_sites(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let right = Side::Right;
-    let mut table =
-        Table::new(&[("growth", right), ("before", right), ("after", right), ("count", right), ("site", Side::Left)]);
+    let mut table = Table::new(&[
+        ("growth", right),
+        ("per minute", right),
+        ("before", right),
+        ("after", right),
+        ("count", right),
+        ("site", Side::Left),
+    ]);
     let plain = |text| (text, Style::new());
     for change in &report.allocs {
         table.styled([
             (units::signed_bytes(change.bytes_change), tint(change.bytes_change)),
+            plain(change.bytes_per_minute.map(units::signed_bytes).unwrap_or_default()),
             plain(units::bytes(change.bytes_before)),
             plain(units::bytes(change.bytes_after)),
             plain(units::signed(change.count_change)),

@@ -122,6 +122,8 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
     }));
     composer.slots_at(snapshot.streams.iter().map(|(&stream, slot)| (stream as usize - 1, *slot)));
     composer.words(TableKind::Counters, &snapshot.counters);
+    composer.slots_at(snapshot.growth.rows().map(|(row, slot)| (row as usize, *slot)));
+    composer.words(TableKind::GrowthPoints, snapshot.growth.words());
     let mut addresses = BTreeSet::new();
     for (&reference, stack) in &snapshot.stacks {
         let slot = StackSlot {

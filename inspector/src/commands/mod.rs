@@ -11,6 +11,7 @@ mod export;
 mod generate;
 mod get;
 mod graphs;
+mod leaks;
 mod mark;
 mod off;
 mod output;
@@ -61,6 +62,7 @@ commands! {
     Record(record::Args),
     Ps(ps::Args),
     Allocs(allocs::Args),
+    Leaks(leaks::Args),
     Graphs(graphs::Args),
     Stats(stats::Args),
     Events(events::Args),

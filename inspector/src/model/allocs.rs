@@ -36,6 +36,8 @@ pub(crate) enum Sort {
     Count,
     /// Oldest first.
     Age,
+    /// What grew most in the later half of the samples, or since --since; with --all the newest.
+    Growth,
 }
 
 /// Which allocations are looked at.
@@ -47,6 +49,8 @@ pub(crate) struct Filter {
     pub all_kinds: bool,
     pub min_bytes: u64,
     pub min_age_ns: u64,
+    /// Only those that were made then or later, on the ledger's clock.
+    pub since_ns: u64,
     pub tag: Option<String>,
     pub tid: Option<u32>,
     /// Only those that lie outside of the device's memory though they were asked for there.
@@ -68,6 +72,8 @@ pub(crate) struct Group {
     pub total: Option<(u64, u64)>,
     /// Highest live bytes, where the ledger keeps that.
     pub peak_bytes: Option<u64>,
+    /// By how much its live bytes grew, where that was asked for and there are samples.
+    pub growth: Option<i64>,
     /// A stack of one of them.
     pub stack: StackRef,
 }
@@ -100,6 +106,7 @@ impl Filter {
         };
         kind && alloc.bytes >= self.min_bytes
             && (!self.spilled || alloc.flags & ALLOC_SPILLED != 0)
+            && alloc.time_ns >= self.since_ns
             && (self.min_age_ns == 0 || ledger.age(alloc.time_ns) >= self.min_age_ns)
             && self.tid.is_none_or(|tid| tid == alloc.tid)
             && self.tag.as_ref().is_none_or(tag)
@@ -113,8 +120,14 @@ impl Filter {
 
     /// True when everything that takes memory is looked at.
     pub(super) fn is_default(&self) -> bool {
-        let Self { kinds, min_bytes, min_age_ns, tag, tid, spilled, all_kinds: _ } = self;
-        kinds.is_empty() && *min_bytes == 0 && *min_age_ns == 0 && tag.is_none() && tid.is_none() && !spilled
+        let Self { kinds, min_bytes, min_age_ns, since_ns, tag, tid, spilled, all_kinds: _ } = self;
+        kinds.is_empty()
+            && *min_bytes == 0
+            && *min_age_ns == 0
+            && *since_ns == 0
+            && tag.is_none()
+            && tid.is_none()
+            && !spilled
     }
 }
 
@@ -188,6 +201,7 @@ impl Group {
             newest_ns: 0,
             total: None,
             peak_bytes: None,
+            growth: None,
             stack,
         }
     }
@@ -268,6 +282,7 @@ pub(crate) fn sort(groups: &mut [Group], sort: Sort) {
             Sort::Bytes => b.bytes.cmp(&a.bytes),
             Sort::Count => b.live.cmp(&a.live),
             Sort::Age => a.oldest_ns.cmp(&b.oldest_ns),
+            Sort::Growth => b.growth.cmp(&a.growth),
         };
         order
             .then_with(|| b.bytes.cmp(&a.bytes))

@@ -31,6 +31,9 @@ pub(crate) struct Change {
     pub(super) count_before: u64,
     pub(super) count_after: u64,
     pub count_change: i64,
+    /// Of one process at two times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_minute: Option<i64>,
 }
 
 /// Graphs and execs of one call site in both; bytes are estimates, host and device together.
@@ -51,6 +54,29 @@ pub(crate) struct GraphChange {
 /// Difference without surprise at the ends.
 pub(crate) fn minus(after: u64, before: u64) -> i64 {
     i64::try_from(i128::from(after) - i128::from(before)).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
+}
+
+/// Whether two snapshots are of one process.
+pub(crate) fn same_process(before: &Ledger, after: &Ledger) -> bool {
+    let id = |ledger: &Ledger| {
+        let header = &ledger.snapshot.header;
+        (header.pid, header.start_ticks, header.boot_id, header.pid_ns)
+    };
+    id(before) == id(after)
+}
+
+/// A rate over less says nothing.
+const SHORTEST_NS: u64 = 1_000_000_000;
+
+/// Time between two snapshots, nanoseconds; `None` where they are of two processes, or hardly apart.
+pub(crate) fn elapsed_ns(before: &Ledger, after: &Ledger) -> Option<u64> {
+    let elapsed = after.status.now_ns.checked_sub(before.status.now_ns);
+    elapsed.filter(|&elapsed| elapsed >= SHORTEST_NS && same_process(before, after))
+}
+
+/// What a change comes to in a minute.
+pub(crate) fn per_minute(change: i64, elapsed_ns: u64) -> i64 {
+    (change as f64 * 60e9 / elapsed_ns.max(1) as f64).round() as i64
 }
 
 /// Stacks of two ledgers, named together: the same site has the same name in both.

@@ -67,7 +67,7 @@ pub(crate) fn held(exec: &ExecSlot) -> Held {
 
 /// Host bytes that a graph takes now: those of its recipe if it is folded.
 pub(crate) fn graph_held(graph: &GraphSlot) -> u64 {
-    if graph.folded_bytes != 0 { graph.folded_bytes } else { graph.host_bytes }
+    graph.held_bytes()
 }
 
 /// Launches of an exec under the graph cache that found its real exec ready; `None` for the others.

@@ -205,7 +205,7 @@ impl Ledger {
     }
 
     /// The variables that the process was started with.
-    pub(super) fn started_with(&self) -> Vec<(String, String)> {
+    pub(crate) fn started_with(&self) -> Vec<(String, String)> {
         self.pairs(self.snapshot.header.settings)
     }
 
@@ -239,6 +239,14 @@ impl Ledger {
     /// The pid, as seen from here; of one that is gone, as it saw itself.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().map_or(self.snapshot.header.pid, |process| process.pid)
+    }
+
+    /// What names it behind a command: the pid, and of what does not run the path.
+    pub(crate) fn whose(&self) -> String {
+        match self.status.running() {
+            true => self.pid().to_string(),
+            false => crate::text::os_word(self.path.as_os_str()),
+        }
     }
 
     /// What is wrong where the file is cut short.

@@ -10,6 +10,8 @@
 //! * [`totals`]: sums, the device's and the host's memory explained.
 //! * [`growth`]: samples over time.
 //! * [`changes`]: two snapshots compared.
+//! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
+//! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first.
 //! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod allocs;
@@ -18,11 +20,15 @@ pub(crate) mod changes;
 pub(crate) mod execs;
 pub(crate) mod graphs;
 pub(crate) mod growth;
+pub(crate) mod history;
 pub(crate) mod ledger;
+pub(crate) mod marks;
 pub(crate) mod pool;
 pub(crate) mod sites;
+pub(crate) mod suspects;
 pub(crate) mod totals;
 pub(crate) mod variables;
+pub(crate) mod verdict;
 
 pub(crate) use ledger::{Head, Ledger};
 

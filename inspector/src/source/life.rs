@@ -106,6 +106,7 @@ fn last_sign(snapshot: &Snapshot) -> u64 {
         newest(&mut snapshot.allocs.iter().map(|alloc| alloc.time_ns)),
         newest(&mut snapshot.events.iter().map(|event| event.time_ns)),
         newest(&mut snapshot.samples.iter().map(|sample| sample.time_ns)),
+        newest(&mut snapshot.growth.samples().iter().map(|sample| sample.time_ns)),
         newest(&mut snapshot.graphs.iter().map(|graph| graph.time_ns.max(graph.last_used_ns))),
         newest(&mut snapshot.execs.iter().map(|exec| exec.time_ns.max(exec.last_launch_ns).max(exec.last_update_ns))),
         newest(

@@ -91,6 +91,11 @@ pub(crate) fn shell_word(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// Columns that text takes on a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    unicode_width::UnicodeWidthStr::width(text)
+}
+
 /// The middle left out where text is longer than `max` columns.
 pub(crate) fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     let width = unicode_width::UnicodeWidthStr::width(text);

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 pub mod cache;
+pub mod growth;
 pub mod pool;
 pub mod selftest;
 

@@ -139,6 +139,8 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
         }
         // What the shim itself asks each time.
         "GPUMEM_LOG" | "GPUMEM_SUMMARY" | "GPUMEM_OOM_REPORT" => Ok(String::new()),
+        // The control thread looks at it after each command.
+        "GPUMEM_GROWTH_INTERVAL" => Ok(String::new()),
         _ => {
             for pool in pool::all() {
                 pool.goes_by(&now);

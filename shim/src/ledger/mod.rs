@@ -80,6 +80,8 @@ pub struct Ledger {
     pub events: Ring<EventSlot>,
     pub samples: Ring<SampleSlot>,
     pub threads: Table<ThreadSlot>,
+    pub growth: Table<GrowthSlot>,
+    pub growth_points: Words,
     counters: Words,
     pub path: PathBuf,
     /// Why better places could not have it, a sentence each.
@@ -166,6 +168,12 @@ const SHARES: &[(TableKind, u64)] = &[
 /// Samples kept: one a second, so about 17 minutes.
 const SAMPLES: u64 = 1024;
 
+/// A row of growth with its points.
+const GROWTH_ROW_BYTES: u64 = (size_of::<GrowthSlot>() + GROWTH_BLOCK * 8) as u64;
+/// The rows may take this share of the ledger, but are so many at least.
+const GROWTH_SHARE: u64 = 128;
+const GROWTH_FEWEST: u64 = 8;
+
 impl Ledger {
     /// Makes the ledger of this process.
     ///
@@ -174,7 +182,8 @@ impl Ledger {
     pub fn create(settings: &gpumem_wire::settings::Settings) -> Result<Self, String> {
         let counters = (counters::SHARDS * counters::PER_SHARD) as u64;
         let ring_bytes = settings.events * size_of::<EventSlot>() as u64 + SAMPLES * size_of::<SampleSlot>() as u64;
-        let fixed = HEADER_BYTES as u64 + counters * 8 + ring_bytes;
+        let growth_rows = (settings.ledger_max / GROWTH_SHARE / GROWTH_ROW_BYTES).clamp(GROWTH_FEWEST, GROWTH_ROWS);
+        let fixed = HEADER_BYTES as u64 + counters * 8 + ring_bytes + growth_rows * GROWTH_ROW_BYTES;
         let shared = settings.ledger_max.saturating_sub(fixed).max(512 << 10);
         let mut sizes: Vec<(TableKind, u64)> = SHARES
             .iter()
@@ -188,6 +197,8 @@ impl Ledger {
         sizes.push((TableKind::Events, settings.events));
         sizes.push((TableKind::Samples, SAMPLES));
         sizes.push((TableKind::Counters, counters));
+        sizes.push((TableKind::Growth, growth_rows));
+        sizes.push((TableKind::GrowthPoints, (growth_rows + 1) * GROWTH_BLOCK as u64));
         // SAFETY: geteuid takes no arguments and cannot fail.
         let uid = unsafe { libc::geteuid() };
         let plan = Plan { id: file::this_process()?, uid, stack_depth: settings.stacks, sizes: &sizes };
@@ -234,6 +245,8 @@ impl Ledger {
             events: Ring::new(backing)?,
             samples: Ring::new(backing)?,
             threads: Table::new(backing)?,
+            growth: Table::new(backing)?,
+            growth_points: Words::new(backing, TableKind::GrowthPoints),
             counters: Words::new(backing, TableKind::Counters).filled()?,
             path: path.to_owned(),
             passed_over: Vec::new(),

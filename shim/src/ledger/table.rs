@@ -243,6 +243,24 @@ impl<T: Sealed> Table<T> {
         Some(slot)
     }
 
+    /// Every record that is whole, one after another. One that changes meanwhile may be left out.
+    pub fn each(&self, mut each: impl FnMut(&T)) {
+        let mut slot = T::new_zeroed();
+        for index in 0..self.handed_out() as u32 {
+            let words = self.words(index);
+            // Most slots of a table that has shrunk are free.
+            if words[0].load(Acquire) as u32 == 0 {
+                continue;
+            }
+            for (into, word) in slot.as_mut_bytes().chunks_exact_mut(8).zip(words) {
+                into.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+            }
+            if slot.as_bytes()[..4] == slot.seal().to_le_bytes() {
+                each(&slot);
+            }
+        }
+    }
+
     /// Makes a slot invalid; it stays with its owner.
     #[inline]
     pub fn hide(&self, index: u32) {

@@ -346,6 +346,22 @@ names! {
 }
 
 names! {
+    /// What a row of growth is about.
+    GrowthKind {
+        /// Live allocations of one call stack, of kinds that take memory of their own.
+        Site = 1, "site";
+        /// Live allocations of one tag.
+        Tag = 2, "tag";
+        /// Graphs and execs of one call stack: the bytes that they take, estimated.
+        Graphs = 3, "graphs";
+        /// Execs of one class: the bytes that they take, estimated.
+        Class = 4, "class";
+        /// RssAnon of the process; no count.
+        Heap = 5, "heap";
+    }
+}
+
+names! {
     /// How bad a message is.
     Severity {
         Info = 1, "info";

@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -63,6 +63,10 @@ pub enum TableKind {
     Threads = 13,
     /// [`SymbolSlot`]: only in dump files, sorted by address.
     Symbols = 14,
+    /// [`GrowthSlot`]: whose live bytes are kept over time.
+    Growth = 15,
+    /// `u64` words in blocks: the times of samples, then for each row of Growth what was live at them.
+    GrowthPoints = 16,
 }
 
 impl TableKind {
@@ -82,6 +86,8 @@ impl TableKind {
         (TableKind::Samples, size_of::<SampleSlot>()),
         (TableKind::Threads, size_of::<ThreadSlot>()),
         (TableKind::Symbols, size_of::<SymbolSlot>()),
+        (TableKind::Growth, size_of::<GrowthSlot>()),
+        (TableKind::GrowthPoints, 8),
     ];
 
     /// The kind of this number, with the bytes of one slot.
@@ -397,9 +403,25 @@ impl ExecSlot {
         ExecState::from_u8(self.state as u8)
     }
 
+    /// Host and device bytes that it takes now, with its source: one that is folded has its source alone.
+    pub fn held_bytes(&self) -> u64 {
+        let real = match self.exec_state() {
+            Some(ExecState::Folded | ExecState::Gone) => 0,
+            Some(ExecState::Native | ExecState::Resident) | None => self.host_bytes.saturating_add(self.device_bytes),
+        };
+        real.saturating_add(self.source_bytes)
+    }
+
     /// Why the handle is the driver's own or keeps its real exec to itself.
     pub fn pinned(&self) -> Option<Pinned> {
         Pinned::from_u8((self.state >> 8) as u8)
+    }
+}
+
+impl GraphSlot {
+    /// Host bytes that it takes now: those of its recipe if it is folded.
+    pub fn held_bytes(&self) -> u64 {
+        if self.folded_bytes != 0 { self.folded_bytes } else { self.host_bytes }
     }
 }
 
@@ -522,7 +544,8 @@ slot! {
         device_used: u64,
         /// What the pool kept in all contexts.
         device_idle: u64,
-        _reserved: u64,
+        /// RssAnon of the process: its own heap and stacks, bytes.
+        rss_anon: u64,
     }
 }
 
@@ -552,6 +575,55 @@ slot! {
         _reserved: u64,
     }
 }
+
+slot! {
+    /// Whose live bytes are kept over time. What they are now, and their peak, is not sealed. Row `n` has block `n + 1`
+    /// of GrowthPoints.
+    GrowthSlot, 64 {
+        check: u32,
+        /// A [`crate::kinds::GrowthKind`].
+        kind: u8,
+        _pad0: u8,
+        _pad1: u16,
+        /// The stack, the tag or the class that it is about; 0 for the heap, and for allocations without a stack.
+        key: u64,
+        /// The first sample of this row: points of older ones are another's.
+        since_ns: u64,
+        /// At the last sample.
+        bytes: u64,
+        count: u64,
+        /// The most bytes of all samples, and when.
+        peak_bytes: u64,
+        peak_ns: u64,
+        _reserved: u64,
+    }
+}
+/// Bytes of [`GrowthSlot`] that are sealed.
+pub const GROWTH_SEALED: usize = 24;
+
+/// One resolution at which points are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrowthLevel {
+    /// Samples for each point: the point has the least of them, and the time of the first.
+    pub every: u64,
+    /// Points that are kept: a ring, in which the place of a point follows from how many there were before.
+    pub points: usize,
+}
+
+/// The resolutions, the finest first: with a sample a second a minute, 15 minutes and 5 hours.
+pub const GROWTH_LEVELS: [GrowthLevel; 3] = [
+    GrowthLevel { every: 1, points: 60 },
+    GrowthLevel { every: 15, points: 60 },
+    GrowthLevel { every: 300, points: 60 },
+];
+/// Points of all levels together, one level behind the other.
+pub const GROWTH_POINTS: usize = 180;
+const _: () = assert!(GROWTH_LEVELS[0].points + GROWTH_LEVELS[1].points + GROWTH_LEVELS[2].points == GROWTH_POINTS);
+/// Words of a block in GrowthPoints. Block 0 has in its first half the times of the points, 0 for one that is being
+/// written or was never; every other block has in its first half bytes, in its second half counts.
+pub const GROWTH_BLOCK: usize = 2 * GROWTH_POINTS;
+/// Most rows that are kept: 512 take 1.5 MiB.
+pub const GROWTH_ROWS: u64 = 512;
 
 /// The check of a slot's fixed part: `bytes` without its first four, never 0.
 ///
@@ -610,6 +682,7 @@ sealed! {
     SampleSlot: Samples, size_of::<SampleSlot>();
     ThreadSlot: Threads, size_of::<ThreadSlot>();
     SymbolSlot: Symbols, size_of::<SymbolSlot>();
+    GrowthSlot: Growth, GROWTH_SEALED;
 }
 
 #[cfg(test)]
@@ -625,6 +698,7 @@ mod tests {
         assert_eq!(offset_of!(ExecSlot, launches), EXEC_SEALED);
         assert_eq!(offset_of!(ContextSlot, gone_ns), CONTEXT_SEALED);
         assert_eq!(offset_of!(StreamSlot, capturing_ns), STREAM_SEALED);
+        assert_eq!(offset_of!(GrowthSlot, bytes), GROWTH_SEALED);
     }
 
     #[test]

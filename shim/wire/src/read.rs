@@ -5,9 +5,11 @@
 //! another, a frame belongs to one stack, and a text ends where the next one begins.
 
 mod directory;
+mod growth;
 mod source;
 mod tables;
 
+pub use growth::{Growth, Point};
 pub use source::Source;
 
 use crate::counters;
@@ -82,6 +84,8 @@ pub struct Snapshot {
     pub symbols: Vec<SymbolSlot>,
     /// Sums over all shards, by index as in [`counters`].
     pub counters: Vec<u64>,
+    /// Who held how much, over time.
+    pub growth: Growth,
     /// Slots that were half-written or damaged and are left out.
     pub torn: u64,
     /// The bytes that the file should have, where it ends before one of its tables does.
@@ -173,8 +177,10 @@ impl Snapshot {
             sums.iter_mut().zip(shard).for_each(|(sum, &value)| *sum = sum.wrapping_add(value));
             add_sites(&mut stacks, sites);
         }
+        let growth = Growth::read(&mut tables)?;
         let mut snapshot = Self {
             header,
+            growth,
             allocs: tables.list()?,
             stacks,
             modules: tables.list()?,
@@ -226,6 +232,7 @@ impl Snapshot {
         self.contexts.values().for_each(|context| add(context.name));
         self.events.iter().for_each(|event| add(event.text));
         self.threads.iter().for_each(|thread| add(thread.name));
+        self.growth.tags().for_each(&mut add);
         self.symbols
             .iter()
             .for_each(|symbol| [symbol.function, symbol.file, symbol.module].into_iter().for_each(&mut add));

@@ -174,6 +174,8 @@ settings! {
     tag: Option<String> = "GPUMEM_TAG", Kind::Text, "", Live;
     /// Run the control thread: heartbeat, samples over time, commands from gpumem.
     control: bool = "GPUMEM_CONTROL", Kind::Bool, "1", Start;
+    /// Time between two samples of who holds how much, which gpumem leaks reads; 0 takes one at each gpumem mark alone.
+    growth_interval: u64 = "GPUMEM_GROWTH_INTERVAL", Kind::Time, "1s", Live;
     /// Most real graph execs that the graph cache keeps; 0 turns the graph cache off.
     graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
     /// Most host and device bytes that those execs may take, estimated; 0 sets no bound.

@@ -124,6 +124,7 @@ const SEALED: &[(TableKind, usize)] = &[
     (TableKind::Samples, <SampleSlot as Sealed>::SEALED),
     (TableKind::Threads, <ThreadSlot as Sealed>::SEALED),
     (TableKind::Symbols, <SymbolSlot as Sealed>::SEALED),
+    (TableKind::Growth, <GrowthSlot as Sealed>::SEALED),
 ];
 
 /// Where a table lies: offset, bytes of a slot, slots used.

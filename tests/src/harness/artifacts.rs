@@ -85,6 +85,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("held", Link::Driver),
     ("holders", Link::Runtime),
     ("idle", Link::Runtime),
+    ("leak", Link::Driver),
     ("limits", Link::Driver),
     ("lookup", Link::Plain),
     ("main_ends", Link::Runtime),

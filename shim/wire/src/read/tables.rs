@@ -74,6 +74,14 @@ impl<'a, S: Source + ?Sized> Tables<'a, S> {
         Ok(words)
     }
 
+    /// The first words of a table, as they are now.
+    pub(super) fn first_words(&self, kind: TableKind, words: usize) -> std::io::Result<Vec<u64>> {
+        let Some(table) = self.directory.get(&kind) else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; table.bytes().min(self.reach).min(words as u64 * 8) as usize];
+        let got = table.read_at(self.source, 0, &mut bytes)?;
+        Ok(bytes[..got].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
     /// Calls `each` for every valid slot with its index.
     pub(super) fn for_each<T: Sealed>(&mut self, mut each: impl FnMut(u32, T)) -> std::io::Result<()> {
         let mut torn = 0;

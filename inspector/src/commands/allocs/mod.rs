@@ -1,24 +1,26 @@
 //! `gpumem allocs`: live allocations, grouped or one by one.
+//!
+//! * [`text`](mod@text): the report for people.
 
-use crate::args::{Target, span};
+mod text;
+
+use crate::args::{Target, since, size, span};
 use crate::context::{Command, Context};
-use crate::failure::Result;
+use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::{self, By, Filter, Group, Key, Sort};
+use crate::model::marks::{self, Moment, Since};
 use crate::model::sites::Sites;
+use crate::model::suspects;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger};
-use crate::report::{head, lines};
 use crate::source::life::real_ns;
 use crate::symbols::Frame;
-use crate::text::{self, units};
+use crate::text::units;
 use crate::view::lazy::Lazy;
-use crate::view::table::{Line, Side, Table};
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::AllocSlot;
 use gpumem_wire::read::Snapshot;
-use gpumem_wire::settings::parse_size;
 use serde::Serialize;
-use std::io::Write;
 use std::time::Duration;
 
 /// Show live allocations: by call site, stack, kind, size, thread, tag, context or device
@@ -50,6 +52,12 @@ pub(crate) struct Args {
     /// Only allocations at least this old: seconds, or a time such as 500ms or 2m
     #[arg(long, value_name = "TIME", value_parser = span)]
     older: Option<Duration>,
+    /// Only allocations at most this old
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    newer: Option<Duration>,
+    /// Only what was allocated since then: a time such as 5m, or the name of a mark
+    #[arg(long, value_name = "TIME|MARK", value_parser = since, conflicts_with = "newer")]
+    since: Option<Since>,
     /// Only this tag
     #[arg(long)]
     tag: Option<String>,
@@ -65,12 +73,6 @@ pub(crate) struct Args {
     /// Show the call stack of each row
     #[arg(long)]
     stacks: bool,
-}
-
-fn size(text: &str) -> std::result::Result<u64, String> {
-    parse_size(text).ok_or_else(|| {
-        "allowed: bytes, or a number with K, M, G, T or KiB … TiB (powers of 1024), or kB … TB (powers of 1000)".into()
-    })
 }
 
 fn kind_parser() -> clap::builder::PossibleValuesParser {
@@ -115,6 +117,8 @@ struct GroupRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    growth_bytes: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<Frame>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Frame>,
@@ -150,16 +154,20 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         let ledger = context.ledger(&self.target)?;
         let report = report(self, context, &ledger)?;
-        context.print(&report, |out, report| print(out, report, &ledger, self))
+        context.print(&report, |out, report| text::print(out, report, &ledger, self))
     }
 }
 
 fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<Report<'a>> {
+    let since = args.since.clone().or(args.newer.map(Since::Span));
+    let since = since.map(|since| marks::moment(ledger, &since)).transpose();
+    let since = since.map_err(|why| Failure::new(Code::Usage, why))?;
     let filter = Filter {
         kinds: args.kind.iter().filter_map(|name| AllocKind::from_name(name)).collect(),
         all_kinds: args.all_kinds || args.by == By::Kind && !args.all,
         min_bytes: args.min_size,
         min_age_ns: args.older.map_or(0, |age| age.as_nanos() as u64),
+        since_ns: since.as_ref().map_or(0, |moment| moment.at_ns),
         tag: args.tag.clone(),
         tid: args.thread,
         spilled: args.spilled,
@@ -167,7 +175,7 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
     let limit = context.rows(args.limit);
     let (rows, rows_total, live, bytes) = match args.all {
         true => alloc_rows(ledger, &filter, args, limit),
-        false => group_rows(ledger, &filter, args, limit),
+        false => group_rows(ledger, &filter, args, since.as_ref(), limit)?,
     };
     Ok(Report {
         process: ledger.head(),
@@ -196,8 +204,18 @@ fn by_name(by: By) -> &'static str {
 
 type Rows<'a> = (Lazy<'a, Row>, usize, u64, u64);
 
-fn group_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: usize) -> Rows<'a> {
+fn group_rows<'a>(
+    ledger: &'a Ledger,
+    filter: &Filter,
+    args: &'a Args,
+    since: Option<&Moment>,
+    limit: usize,
+) -> Result<Rows<'a>> {
     let mut groups = allocs::group(ledger, filter, args.by, args.freed);
+    if args.sort == Sort::Growth {
+        suspects::add_growth(ledger, args.by, since, &mut groups)
+            .ok_or_else(|| Failure::new(Code::Usage, "--sort growth needs --by site, stack or tag, or --all"))?;
+    }
     allocs::sort(&mut groups, args.sort);
     let live = groups.iter().map(|group| group.live).sum();
     let bytes = groups.iter().fold(0, |sum: u64, group| sum.saturating_add(group.bytes));
@@ -222,11 +240,12 @@ fn group_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
             total_allocs: group.total.map(|total| total.0),
             total_bytes: group.total.map(|total| total.1),
             peak_bytes: group.peak_bytes,
+            growth_bytes: group.growth,
             site: site.map(|address| ledger.symbols.frames(address)[0].clone()),
             stack,
         }))
     };
-    (Lazy::of((0..total.min(limit)).collect(), row), total, live, bytes)
+    Ok((Lazy::of((0..total.min(limit)).collect(), row), total, live, bytes))
 }
 
 fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
@@ -254,6 +273,7 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
     match args.sort {
         Sort::Bytes => chosen.sort_unstable_by_key(|alloc| (std::cmp::Reverse(alloc.bytes), alloc.serial)),
         Sort::Count | Sort::Age => chosen.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.serial)),
+        Sort::Growth => chosen.sort_unstable_by_key(|alloc| std::cmp::Reverse((alloc.time_ns, alloc.serial))),
     }
     let bytes = chosen.iter().fold(0, |sum: u64, alloc| sum.saturating_add(alloc.bytes));
     let sites = Sites::of_allocs(ledger);
@@ -279,101 +299,4 @@ fn alloc_rows<'a>(ledger: &'a Ledger, filter: &Filter, args: &'a Args, limit: us
         }))
     };
     (Lazy::of(chosen, row), total, total as u64, bytes)
-}
-
-fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
-    head::print(out, &report.process, ledger)?;
-    let process = &report.process_live;
-    let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
-    writeln!(
-        out,
-        "{} live: {} device{}{}",
-        text::count(process.count, "allocation"),
-        units::bytes(process.device),
-        part(process.managed, "managed"),
-        part(process.host, "host"),
-    )?;
-    if report.rows.is_empty() {
-        return match process.count {
-            0 => writeln!(out, "nothing is live; --freed shows the sites of what was freed"),
-            _ => writeln!(out, "none of them matches the filters"),
-        };
-    }
-    writeln!(out)?;
-    if args.all {
-        print_allocs(out, report, args)?;
-    } else {
-        print_groups(out, report, args)?;
-    }
-    lines::more(out, report.rows_total - report.rows.len())
-}
-
-fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
-    let groups = || report.rows.iter().filter_map(|row| if let Row::Group(group) = row { Some(group) } else { None });
-    // Most processes have none.
-    let spilled = groups().any(|group| group.spilled_bytes > 0);
-    let mut columns = vec![
-        ("live", Side::Right),
-        ("%", Side::Right),
-        ("count", Side::Right),
-        ("peak", Side::Right),
-        ("total", Side::Right),
-        ("times", Side::Right),
-        ("oldest", Side::Right),
-        (report.by, Side::Left),
-    ];
-    if spilled {
-        columns.insert(2, ("spilled", Side::Right));
-    }
-    let with_stacks = args.stacks || args.by == By::Stack;
-    let line = |group: Box<GroupRow>| {
-        let mut cells = vec![
-            units::bytes(group.bytes),
-            units::percent(group.bytes, report.bytes),
-            units::number(group.live),
-            group.peak_bytes.map(units::bytes).unwrap_or_default(),
-            group.total_bytes.map(units::bytes).unwrap_or_default(),
-            group.total_allocs.map(units::number).unwrap_or_default(),
-            if group.live == 0 { String::new() } else { units::span(group.oldest_age_ns) },
-            group.key.clone(),
-        ];
-        if spilled {
-            let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
-            cells.insert(2, some(group.spilled_bytes));
-        }
-        Line::new(cells).below(if with_stacks { lines::stack(&group.stack) } else { Vec::new() })
-    };
-    Table::new(&columns).print_lines(out, || groups().map(line))
-}
-
-fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
-    let table = Table::new(&[
-        ("address", Side::Right),
-        ("bytes", Side::Right),
-        ("kind", Side::Left),
-        ("age", Side::Right),
-        ("thread", Side::Left),
-        ("device", Side::Left),
-        ("stream", Side::Right),
-        ("flags", Side::Left),
-        ("tag", Side::Left),
-        ("site", Side::Left),
-    ]);
-    let line = |row: Row| {
-        let Row::Alloc(alloc) = row else { return None };
-        let line = Line::new([
-            format!("{:#x}", alloc.address),
-            units::bytes(alloc.bytes),
-            alloc.kind.to_owned(),
-            units::span(alloc.age_ns),
-            format!("{} {}", alloc.tid, alloc.thread).trim_end().to_owned(),
-            alloc.device.split(':').next().unwrap_or_default().to_owned(),
-            if alloc.stream == 0 { String::new() } else { alloc.stream.to_string() },
-            alloc.flags.join(","),
-            alloc.tag.clone(),
-            alloc.site.clone(),
-        ]);
-        Some(line.below(if args.stacks { lines::stack(&alloc.stack) } else { Vec::new() }))
-    };
-    table.print_lines(out, || report.rows.iter().filter_map(line))
 }

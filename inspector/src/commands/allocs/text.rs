@@ -1,0 +1,110 @@
+//! Allocations for people: a table of groups, or of one after another.
+
+use super::{Args, GroupRow, Report, Row};
+use crate::model::Ledger;
+use crate::model::allocs::By;
+use crate::report::{head, lines};
+use crate::text::{self, units};
+use crate::view::table::{Line, Side, Table};
+use std::io::Write;
+
+pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args: &Args) -> std::io::Result<()> {
+    head::print(out, &report.process, ledger)?;
+    let process = &report.process_live;
+    let part = |bytes, what| if bytes > 0 { format!(", {} {what}", units::bytes(bytes)) } else { String::new() };
+    writeln!(
+        out,
+        "{} live: {} device{}{}",
+        text::count(process.count, "allocation"),
+        units::bytes(process.device),
+        part(process.managed, "managed"),
+        part(process.host, "host"),
+    )?;
+    if report.rows.is_empty() {
+        return match process.count {
+            0 => writeln!(out, "nothing is live; --freed shows the sites of what was freed"),
+            _ => writeln!(out, "none of them matches the filters"),
+        };
+    }
+    writeln!(out)?;
+    if args.all {
+        print_allocs(out, report, args)?;
+    } else {
+        print_groups(out, report, args)?;
+    }
+    lines::more(out, report.rows_total - report.rows.len())
+}
+
+fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
+    let groups = || report.rows.iter().filter_map(|row| if let Row::Group(group) = row { Some(group) } else { None });
+    // Most processes have none.
+    let spilled = groups().any(|group| group.spilled_bytes > 0);
+    let mut columns = vec![
+        ("live", Side::Right),
+        ("%", Side::Right),
+        ("count", Side::Right),
+        ("peak", Side::Right),
+        ("total", Side::Right),
+        ("times", Side::Right),
+        ("growth", Side::Right),
+        ("oldest", Side::Right),
+        ("newest", Side::Right),
+        (report.by, Side::Left),
+    ];
+    if spilled {
+        columns.insert(2, ("spilled", Side::Right));
+    }
+    let with_stacks = args.stacks || args.by == By::Stack;
+    let line = |group: Box<GroupRow>| {
+        let mut cells = vec![
+            units::bytes(group.bytes),
+            units::percent(group.bytes, report.bytes),
+            units::number(group.live),
+            group.peak_bytes.map(units::bytes).unwrap_or_default(),
+            group.total_bytes.map(units::bytes).unwrap_or_default(),
+            group.total_allocs.map(units::number).unwrap_or_default(),
+            group.growth_bytes.map(units::signed_bytes).unwrap_or_default(),
+            if group.live == 0 { String::new() } else { units::span(group.oldest_age_ns) },
+            if group.live == 0 { String::new() } else { units::span(group.newest_age_ns) },
+            group.key.clone(),
+        ];
+        if spilled {
+            let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
+            cells.insert(2, some(group.spilled_bytes));
+        }
+        Line::new(cells).below(if with_stacks { lines::stack(&group.stack) } else { Vec::new() })
+    };
+    Table::new(&columns).print_lines(out, || groups().map(line))
+}
+
+fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
+    let table = Table::new(&[
+        ("address", Side::Right),
+        ("bytes", Side::Right),
+        ("kind", Side::Left),
+        ("age", Side::Right),
+        ("thread", Side::Left),
+        ("device", Side::Left),
+        ("stream", Side::Right),
+        ("flags", Side::Left),
+        ("tag", Side::Left),
+        ("site", Side::Left),
+    ]);
+    let line = |row: Row| {
+        let Row::Alloc(alloc) = row else { return None };
+        let line = Line::new([
+            format!("{:#x}", alloc.address),
+            units::bytes(alloc.bytes),
+            alloc.kind.to_owned(),
+            units::span(alloc.age_ns),
+            format!("{} {}", alloc.tid, alloc.thread).trim_end().to_owned(),
+            alloc.device.split(':').next().unwrap_or_default().to_owned(),
+            if alloc.stream == 0 { String::new() } else { alloc.stream.to_string() },
+            alloc.flags.join(","),
+            alloc.tag.clone(),
+            alloc.site.clone(),
+        ]);
+        Some(line.below(if args.stacks { lines::stack(&alloc.stack) } else { Vec::new() }))
+    };
+    table.print_lines(out, || report.rows.iter().filter_map(line))
+}

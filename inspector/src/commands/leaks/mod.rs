@@ -1,0 +1,182 @@
+//! `gpumem leaks`: who holds more and more, since when, how fast, and what to do about it.
+//!
+//! * [`text`](mod@text): the report for people.
+
+mod text;
+
+use crate::args::{Target, rate, since, size};
+use crate::context::{Command, Context};
+use crate::failure::{Code, Failure, Result};
+use crate::model::marks::{self, Since};
+use crate::model::suspects::{self, Suspect, Suspects, is_site};
+use crate::model::verdict::ENOUGH;
+use crate::model::{Head, Ledger};
+use crate::report::growth;
+use crate::symbols::Frame;
+use crate::text::units;
+use serde::Serialize;
+
+/// Show who holds more and more: call sites, tags and graphs with growth, age, and a verdict
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Growth since then alone: a time such as 5m, or the name of a mark
+    #[arg(long, value_name = "TIME|MARK", value_parser = since)]
+    since: Option<Since>,
+    /// Also everyone who does not grow, in full
+    #[arg(long)]
+    all: bool,
+    /// How many suspects to show; 0 shows all [default: 40, in JSON all]
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    limit: Option<usize>,
+    /// Show the call stack of each suspect
+    #[arg(long)]
+    stacks: bool,
+    /// Exit with 3 if all that grows steadily grew by more than this; with --since, if all call sites together grew by
+    /// more
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    fail_over: Option<u64>,
+    /// Exit with 3 if all that grows steadily grows by more than this a minute, such as 1MiB/min
+    #[arg(long, value_name = "SIZE/min", value_parser = rate)]
+    fail_rate: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    process: Head,
+    /// Points in time that there are samples of, and how long ago the first is.
+    samples: usize,
+    sampled_ns: u64,
+    /// Between two samples; 0: at marks alone.
+    interval_ns: u64,
+    /// There are enough samples for verdicts.
+    enough: bool,
+    /// What is wrong with the samples.
+    remarks: Vec<String>,
+    /// The moment that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    suspects: Vec<Row>,
+    suspects_total: usize,
+    /// The process's own heap, without what graphs take of it: growth that is not ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap: Option<Suspect>,
+    /// Of all call sites that grow steadily.
+    growing: usize,
+    growing_bytes: i64,
+    growing_bytes_per_minute: f64,
+}
+
+/// A suspect, and what to do.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    suspect: Suspect,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caveat: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stack: Vec<Frame>,
+}
+
+impl Command for Args {
+    const NAME: &'static str = "leaks";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger; a mark that is not there; [`Code::Nothing`] for more growth than is
+    /// allowed, [`Code::Error`] where there are too few samples to tell.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let moment = self.since.as_ref().map(|since| marks::moment(&ledger, since)).transpose();
+        let moment = moment.map_err(|why| Failure::new(Code::Usage, why))?;
+        let found = suspects::find(&ledger, moment.as_ref());
+        let verdict = self.fails(&found);
+        let report = self.report(context, &ledger, found, moment.map(|moment| moment.name));
+        context.print(&report, |out, report| text::print(out, report, &ledger, self.all))?;
+        verdict
+    }
+}
+
+impl Args {
+    fn report(&self, context: &Context, ledger: &Ledger, found: Suspects, since: Option<String>) -> Report {
+        let remarks = growth::remarks(ledger, &found);
+        let growing: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect) && suspect.grows()).collect();
+        let (growing, growing_bytes, growing_bytes_per_minute) = (growing.len(), sum(&growing), per_minute(&growing));
+        let heap = found.heap;
+        let (samples, sampled_ns) = (found.samples.points.len(), found.samples.span_ns());
+        let mut all = found.all;
+        // What holds nothing and does not come back says nothing.
+        let every = self.all || context.global.json;
+        all.retain(|suspect| every || suspect.bytes > 0 || suspect.grows());
+        let suspects_total = all.len();
+        all.truncate(context.rows(self.limit));
+        let row = |suspect: Suspect| Row {
+            caveat: growth::caveat(ledger, &suspect),
+            next: growth::advice(ledger, &suspect),
+            stack: if self.stacks { ledger.frames(suspect.stack) } else { Vec::new() },
+            suspect,
+        };
+        Report {
+            process: ledger.head(),
+            samples,
+            sampled_ns,
+            interval_ns: ledger.settings().growth_interval,
+            enough: samples >= ENOUGH,
+            remarks,
+            since,
+            suspects: all.into_iter().map(row).collect(),
+            suspects_total,
+            heap,
+            growing,
+            growing_bytes,
+            growing_bytes_per_minute,
+        }
+    }
+
+    /// Whether there is more growth than the user allows.
+    fn fails(&self, found: &Suspects) -> Result<()> {
+        let Self { since, fail_over, fail_rate, .. } = self;
+        if fail_over.is_none() && fail_rate.is_none() {
+            return Ok(());
+        }
+        let sites: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect)).collect();
+        let growing: Vec<&Suspect> = sites.iter().copied().filter(|suspect| suspect.grows()).collect();
+        // Since a moment it is bytes that are compared, and no verdict is asked.
+        let judged = fail_rate.is_some() || since.is_none();
+        let samples = found.samples.points.len();
+        if judged && samples < ENOUGH {
+            let said = format!("too little to judge: {samples} samples, {ENOUGH} are needed");
+            return Err(
+                Failure::error(said).fix("let it run longer, or start it with a shorter GPUMEM_GROWTH_INTERVAL")
+            );
+        }
+        if since.is_some() && found.samples.points.is_empty() {
+            return Err(Failure::error("there is no sample to compare with"));
+        }
+        let grown = sum(if since.is_some() { &sites } else { &growing });
+        let rate = per_minute(&growing);
+        let more =
+            |what: String, than: String| Err(Failure::new(Code::Nothing, format!("grew by {what}, more than {than}")));
+        match (fail_over, fail_rate) {
+            (Some(most), _) if grown > i64::try_from(*most).unwrap_or(i64::MAX) => {
+                more(units::signed_bytes(grown), units::bytes(*most))
+            }
+            (_, Some(most)) if rate > *most => more(growth::rate(rate), growth::rate(*most)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Bytes that they grew by, since the moment that was asked for or the first sample.
+fn sum(suspects: &[&Suspect]) -> i64 {
+    let grown = suspects.iter().filter_map(|suspect| suspect.since()).map(|grown| grown.bytes_change);
+    grown.fold(0, i64::saturating_add)
+}
+
+fn per_minute(suspects: &[&Suspect]) -> f64 {
+    suspects.iter().map(|suspect| suspect.bytes_per_minute).sum()
+}

@@ -1,0 +1,167 @@
+//! Suspects for people: those that grow in full, the others in a table.
+
+use super::{Report, Row};
+use crate::model::Ledger;
+use crate::model::suspects::{OfAge, Suspect, is_site};
+use crate::model::verdict::Verdict;
+use crate::report::{growth, head, lines};
+use crate::text::{self, clean, units};
+use crate::view::table::{BAD, DIM, HEAD, Side, Table, WARN, paint, terminal_size};
+use std::io::Write;
+
+pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: bool) -> std::io::Result<()> {
+    head::print(out, &report.process, ledger)?;
+    let sites = report.suspects.iter().filter(|row| is_site(&row.suspect)).count();
+    writeln!(
+        out,
+        "{} in {}; {} hold memory, {} steadily",
+        text::count(report.samples as u64, "sample"),
+        units::span(report.sampled_ns),
+        text::count(sites as u64, "call site"),
+        if report.growing == 1 { "1 grows".to_owned() } else { format!("{} grow", report.growing) },
+    )?;
+    for remark in &report.remarks {
+        writeln!(out, "{} {}", paint(WARN, "note:"), clean(remark))?;
+    }
+    if let Some(since) = &report.since {
+        writeln!(out, "growth since {}", clean(since))?;
+    }
+    let full = |row: &&Row| all || row.suspect.grows();
+    for row in report.suspects.iter().filter(full) {
+        in_full(out, row)?;
+    }
+    if let Some(heap) = report.heap.as_ref().filter(|heap| heap.grows()) {
+        outside(out, heap, ledger)?;
+    }
+    let others: Vec<&Row> = report.suspects.iter().filter(|row| !full(row)).collect();
+    if !others.is_empty() {
+        writeln!(out)?;
+        in_short(out, &others, report.since.is_some())?;
+    }
+    lines::more(out, report.suspects_total - report.suspects.len())
+}
+
+/// What a name is worth: a tag and a class tell the bytes of call sites again.
+fn title(suspect: &Suspect) -> String {
+    let key = clean(&suspect.key);
+    match suspect.kind {
+        "tag" => format!("tag {key}"),
+        "class" => format!("class {key}"),
+        "graphs" => format!("graphs of {key}"),
+        _ => key.into_owned(),
+    }
+}
+
+fn in_full(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
+    let Row { suspect, caveat, next, stack } = row;
+    let rate = growth::rate(suspect.bytes_per_minute);
+    let verdict = suspect.verdict.words();
+    let (style, said) = match suspect.verdict {
+        Verdict::GrowsSteadily => (BAD, format!("{verdict}, {rate}")),
+        _ => (HEAD, verdict.to_owned()),
+    };
+    writeln!(out)?;
+    writeln!(out, "{}", paint(style, said))?;
+    line(out, "who", &title(suspect))?;
+    line(out, "live", &live(suspect))?;
+    let grown = suspect.growth.iter().map(|grown| {
+        format!("{} since {}", units::signed_bytes(grown.bytes_change), since(&grown.since, grown.over_ns))
+    });
+    line(out, "growth", &grown.collect::<Vec<_>>().join(", "))?;
+    if let Some(bytes) = suspect.bytes_per_mark {
+        line(out, "", &format!("{} from mark to mark", units::signed_bytes(bytes.round() as i64)))?;
+    }
+    line(out, "by age", &ages(&suspect.ages))?;
+    if let Some(caveat) = caveat {
+        line(out, "but", caveat)?;
+    }
+    if let Some(next) = next {
+        line(out, "next", next)?;
+    }
+    lines::stack(stack).iter().try_for_each(|line| writeln!(out, "{}", paint(DIM, clean(line))))
+}
+
+/// `1 min ago`, `mark warm (2 min 3 s ago)`.
+fn since(name: &str, over_ns: u64) -> String {
+    match name.ends_with(" min") {
+        true => format!("{name} ago"),
+        false => format!("{} ({} ago)", clean(name), units::span(over_ns)),
+    }
+}
+
+fn live(suspect: &Suspect) -> String {
+    let Suspect { bytes, live, oldest_age_ns, newest_age_ns, freed_share, .. } = suspect;
+    let freed = freed_share.map_or(String::new(), |share| format!(", {:.0} % freed", share * 100.0));
+    let ages = match live {
+        0 => String::new(),
+        _ => format!(", {} to {} old", units::span(*newest_age_ns), units::span(*oldest_age_ns)),
+    };
+    format!("{} in {}{ages}{freed}", units::bytes(*bytes), units::number(*live))
+}
+
+fn ages(ages: &[OfAge]) -> String {
+    let age = |of: &OfAge| {
+        let held = format!("{} in {}", units::bytes(of.bytes), units::number(of.live));
+        of.under_minutes.map_or(format!("older {held}"), |minutes| format!("under {minutes} min {held}"))
+    };
+    ages.iter().map(age).collect::<Vec<_>>().join(", ")
+}
+
+/// A name and a value, broken between the parts of the value where the line would be too long.
+fn line(out: &mut dyn Write, name: &str, value: &str) -> std::io::Result<()> {
+    const NAME: usize = 9;
+    if value.is_empty() {
+        return Ok(());
+    }
+    let width = terminal_size().map_or(80, |(columns, _)| columns).max(40) - NAME;
+    let (mut name, mut rest) = (name, String::new());
+    for part in value.split_inclusive(", ") {
+        if !rest.is_empty() && text::width(&rest) + text::width(part.trim_end()) > width {
+            writeln!(out, "  {name:<7}{}", rest.trim_end())?;
+            (name, rest) = ("", String::new());
+        }
+        rest.push_str(part);
+    }
+    writeln!(out, "  {name:<7}{}", rest.trim_end())
+}
+
+/// Memory that no call of the GPU's made.
+fn outside(out: &mut dyn Write, heap: &Suspect, ledger: &Ledger) -> std::io::Result<()> {
+    let grown = heap.since().map_or(0, |grown| grown.bytes_change);
+    writeln!(out)?;
+    writeln!(
+        out,
+        "{} the process's own heap grows by {}, {} in all",
+        paint(WARN, "not ours:"),
+        growth::rate(heap.bytes_per_minute),
+        units::signed_bytes(grown),
+    )?;
+    match ledger.status.running() {
+        true => line(out, "next", &format!("heaptrack -p {}", ledger.pid())),
+        false => Ok(()),
+    }
+}
+
+/// Those that do not grow. What they came with at the start is no growth, so it is told since a moment alone.
+fn in_short(out: &mut dyn Write, rows: &[&Row], growth: bool) -> std::io::Result<()> {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("live", right),
+        ("count", right),
+        ("growth", right),
+        ("freed", right),
+        ("verdict", Side::Left),
+        ("who", Side::Left),
+    ]);
+    for Row { suspect, .. } in rows {
+        table.row([
+            units::bytes(suspect.bytes),
+            units::number(suspect.live),
+            suspect.since().filter(|_| growth).map(|grown| units::signed_bytes(grown.bytes_change)).unwrap_or_default(),
+            suspect.freed_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default(),
+            suspect.verdict.words().to_owned(),
+            title(suspect),
+        ]);
+    }
+    table.print(out)
+}

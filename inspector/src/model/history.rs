@@ -1,0 +1,127 @@
+//! What was live over time, as the shim sampled it: times that can be believed, gaps, rates.
+
+use super::Ledger;
+use super::verdict::Step;
+use gpumem_wire::layout::GrowthSlot;
+use gpumem_wire::read::Point;
+
+/// Samples that are further apart than so many times the usual are a gap, unless they are near each other all the same.
+const GAP: u64 = 10;
+const SHORTEST_GAP_NS: u64 = 2_000_000_000;
+
+/// When samples were taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples {
+    /// Oldest first.
+    pub points: Vec<Point>,
+    /// Times without samples: the process stood still, or the machine did.
+    pub gaps: Vec<(u64, u64)>,
+    /// Points whose times cannot be: before the ledger began, or after its last sign of life.
+    pub unbelievable: usize,
+}
+
+impl Samples {
+    /// The samples of a ledger.
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        let mut points = ledger.snapshot.growth.samples();
+        let all = points.len();
+        points.retain(|point| believable(ledger, point));
+        let interval = ledger.settings().growth_interval;
+        // Without an interval, marks are sampled: they come when they come.
+        let gap = |pair: &[Point]| {
+            let usual = interval.saturating_mul(pair[0].samples);
+            let apart = pair[1].time_ns - pair[0].time_ns;
+            let is = interval > 0 && apart > usual.saturating_mul(GAP) && apart > usual.saturating_add(SHORTEST_GAP_NS);
+            is.then(|| (pair[0].time_ns.saturating_add(usual), pair[1].time_ns))
+        };
+        let gaps = points.windows(2).filter_map(gap).collect();
+        Self { unbelievable: all - points.len(), points, gaps }
+    }
+
+    /// From the first to the last, nanoseconds.
+    pub(crate) fn span_ns(&self) -> u64 {
+        match (self.points.first(), self.points.last()) {
+            (Some(first), Some(last)) => last.time_ns - first.time_ns,
+            _ => 0,
+        }
+    }
+
+    /// Time between two moments, without gaps.
+    fn running_ns(&self, from: u64, to: u64) -> u64 {
+        let in_gaps = self.gaps.iter().map(|&(begin, end)| end.min(to).saturating_sub(begin.max(from)));
+        to.saturating_sub(from).saturating_sub(in_gaps.fold(0, u64::saturating_add))
+    }
+
+    /// The points of a row.
+    pub(crate) fn row(&self, ledger: &Ledger, row: u32, slot: &GrowthSlot) -> Series {
+        let mut points = ledger.snapshot.growth.points(row, slot);
+        points.retain(|point| believable(ledger, point));
+        Series { points }
+    }
+}
+
+fn believable(ledger: &Ledger, point: &Point) -> bool {
+    (ledger.snapshot.header.created_ns..=ledger.status.now_ns).contains(&point.time_ns)
+}
+
+/// What was live at samples, oldest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Series {
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    /// Adds another one, sample by sample.
+    pub(crate) fn add(&mut self, other: Self) {
+        if self.points.is_empty() {
+            self.points = other.points;
+            return;
+        }
+        let mut all = std::mem::take(&mut self.points);
+        all.extend(other.points);
+        all.sort_by_key(|point| point.time_ns);
+        for point in all {
+            match self.points.last_mut().filter(|last| last.time_ns == point.time_ns) {
+                Some(last) => {
+                    last.bytes = last.bytes.saturating_add(point.bytes);
+                    last.count = last.count.saturating_add(point.count);
+                }
+                None => self.points.push(point),
+            }
+        }
+    }
+
+    /// What a verdict is given on.
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        let step = |point: &Point| Step { samples: point.samples, bytes: point.bytes, count: point.count };
+        self.points.iter().map(step).collect()
+    }
+
+    /// What was live at a moment, by the nearest sample. Before the first sample of all nothing is known; between that
+    /// and the first one of this series there was nothing.
+    pub(crate) fn at(&self, samples: &Samples, moment_ns: u64) -> Option<Point> {
+        let first = self.points.first()?;
+        let begin = samples.points.first()?.time_ns;
+        if moment_ns < first.time_ns && begin < first.time_ns {
+            return (moment_ns >= begin).then_some(Point { time_ns: moment_ns, samples: 1, bytes: 0, count: 0 });
+        }
+        let nearest = self.points.iter().min_by_key(|point| point.time_ns.abs_diff(moment_ns))?;
+        // The first sample comes a moment after the first record.
+        let before = first.time_ns.saturating_sub(moment_ns);
+        (before <= samples.span_ns() / 16).then_some(*nearest)
+    }
+
+    /// Bytes a minute over the later half: the slope of the line that is nearest to all points.
+    pub(crate) fn per_minute(&self, samples: &Samples) -> f64 {
+        let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return 0.0 };
+        let middle = first.time_ns + (last.time_ns - first.time_ns) / 2;
+        let late = || self.points.iter().filter(|point| point.time_ns >= middle);
+        let at = |point: &Point| samples.running_ns(middle, point.time_ns) as f64 / 60e9;
+        let number = late().count().max(1) as f64;
+        let mean = |of: &dyn Fn(&Point) -> f64| late().map(of).sum::<f64>() / number;
+        let (time, bytes) = (mean(&at), mean(&|point| point.bytes as f64));
+        let spread = late().map(|point| (at(point) - time).powi(2)).sum::<f64>();
+        let along = late().map(|point| (at(point) - time) * (point.bytes as f64 - bytes)).sum::<f64>();
+        if spread > 0.0 { along / spread } else { 0.0 }
+    }
+}

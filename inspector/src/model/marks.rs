@@ -1,0 +1,67 @@
+//! Moments that a user can name: so long ago, or a mark.
+
+use super::Ledger;
+use crate::text::{clean, units};
+use gpumem_wire::kinds::EventKind;
+use gpumem_wire::layout::EventSlot;
+use std::time::Duration;
+
+/// Since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// So long ago.
+    Span(Duration),
+    /// The newest mark of this name.
+    Mark(String),
+}
+
+/// A moment with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub name: String,
+    /// On the ledger's clock.
+    pub at_ns: u64,
+}
+
+/// Marks that are named where one is asked for that is not there.
+const NAMED: usize = 8;
+
+/// All marks that the ledger still has, oldest first.
+pub(super) fn marks(ledger: &Ledger) -> impl Iterator<Item = &EventSlot> {
+    ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::Mark as u8)
+}
+
+/// The moment that is meant.
+///
+/// # Errors
+/// There is no such mark; which there are.
+pub(crate) fn moment(ledger: &Ledger, since: &Since) -> Result<Moment, String> {
+    let name = match since {
+        Since::Span(span) => {
+            let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+            let at_ns = ledger.status.now_ns.saturating_sub(ns);
+            return Ok(Moment { name: format!("the last {}", units::span(ns)), at_ns });
+        }
+        Since::Mark(name) => name,
+    };
+    let text = |event: &EventSlot| ledger.snapshot.text(event.text).into_owned();
+    match marks(ledger).filter(|event| text(event) == *name).last() {
+        Some(mark) => Ok(Moment { name: format!("mark {}", clean(name)), at_ns: mark.time_ns }),
+        None => Err(format!("no mark is called {:?}; {}", clean(name), those_there(ledger, text))),
+    }
+}
+
+fn those_there(ledger: &Ledger, text: impl Fn(&EventSlot) -> String) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for mark in marks(ledger) {
+        let name = clean(&text(mark)).into_owned();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.len() {
+        0 => "there is none yet: gpumem mark NAME sets one".into(),
+        more if more > NAMED => format!("the newest are {}", names[more - NAMED..].join(", ")),
+        _ => format!("there are {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,384 @@
+//! Who may leak: call sites, tags and classes of graphs with what they held over time, most likely first.
+
+use super::Ledger;
+use super::allocs::{By, Group, Key};
+use super::changes::minus;
+use super::execs::hex;
+use super::history::{Samples, Series};
+use super::marks::{self, Moment};
+use super::sites::Sites;
+use super::verdict::{self, Turnover, Verdict};
+use gpumem_wire::kinds::{AllocKind, GrowthKind, Space};
+use gpumem_wire::layout::StackRef;
+use gpumem_wire::read::Point;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Nanoseconds of a minute.
+const MINUTE_NS: u64 = 60_000_000_000;
+/// Over which times growth is told, where the samples go back so far.
+const WINDOWS: [u64; 3] = [1, 5, 15];
+/// Ages that what is live is told by: younger than so many minutes.
+pub(crate) const AGES: [u64; 4] = [1, 5, 15, 60];
+
+/// By this share of what call sites grow by, the heap may grow for the driver's records of it.
+const OF_RECORDS: f64 = 16.0;
+
+/// What grew since a moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Grown {
+    /// `1 min`, `mark warm`, ….
+    pub since: String,
+    /// How long ago that was.
+    pub over_ns: u64,
+    pub bytes_change: i64,
+    pub count_change: i64,
+}
+
+/// What is live and no older than an age, and older than the ages before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct OfAge {
+    /// Minutes; `None` for all that is older than the last age.
+    pub under_minutes: Option<u64>,
+    pub bytes: u64,
+    pub live: u64,
+}
+
+/// One who holds memory.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Suspect {
+    /// `site`, `tag`, `graphs`, `class` or `heap`.
+    pub kind: &'static str,
+    /// The call site, the tag, the class.
+    pub key: String,
+    pub verdict: Verdict,
+    pub bytes: u64,
+    pub live: u64,
+    pub peak_bytes: u64,
+    /// The first and the newest that is live; 0 if none is.
+    pub oldest_age_ns: u64,
+    pub newest_age_ns: u64,
+    /// Ever made here, where that is counted, and the share of it that is freed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_allocs: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freed_share: Option<f64>,
+    pub ages: Vec<OfAge>,
+    pub growth: Vec<Grown>,
+    /// Over the later half of the samples.
+    pub bytes_per_minute: f64,
+    /// From mark to mark, on the average; of two or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_mark: Option<f64>,
+    /// Points that the verdict rests on, and the time that they are from.
+    pub samples: usize,
+    pub sampled_ns: u64,
+    #[serde(skip)]
+    pub stack: StackRef,
+}
+
+impl Suspect {
+    /// True for what is to be looked at first.
+    pub(crate) fn grows(&self) -> bool {
+        self.verdict == Verdict::GrowsSteadily
+    }
+
+    /// What is true of it since the moment that was asked for.
+    pub(crate) fn since(&self) -> Option<&Grown> {
+        self.growth.last()
+    }
+}
+
+/// All of them, and what they were found by.
+pub(crate) struct Suspects {
+    pub samples: Samples,
+    /// Call sites of memory and of graphs, then tags and classes; of each the likeliest first.
+    pub all: Vec<Suspect>,
+    /// The process's own heap.
+    pub heap: Option<Suspect>,
+    /// Call sites that hold memory and have no row: there was no room.
+    pub without_row: u64,
+}
+
+/// What is known of one stack, tag or class; then of all that have the same name.
+#[derive(Default)]
+struct Live {
+    series: Series,
+    has_row: bool,
+    bytes: u64,
+    /// When each was made, and its bytes.
+    born: Vec<(u64, u64)>,
+    peak: u64,
+    ever: u64,
+    stack: StackRef,
+}
+
+impl Live {
+    fn add(&mut self, time_ns: u64, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.born.push((time_ns, bytes));
+    }
+
+    fn join(&mut self, other: Self) {
+        self.series.add(other.series);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.born.extend(other.born);
+        self.peak = self.peak.saturating_add(other.peak);
+        self.ever = self.ever.saturating_add(other.ever);
+        self.stack = self.stack.max(other.stack);
+    }
+}
+
+/// Everyone of whom the ledger has something to say.
+pub(crate) fn find(ledger: &Ledger, since: Option<&Moment>) -> Suspects {
+    let samples = Samples::of(ledger);
+    let last_ns = samples.points.last().map_or(0, |point| point.time_ns);
+    let numbered = numbered(ledger, &samples);
+    let is_lost = |kind: GrowthKind, live: &Live| {
+        kind == GrowthKind::Site && !live.has_row && live.born.iter().any(|&(time_ns, _)| time_ns < last_ns)
+    };
+    let without_row = numbered.iter().filter(|((kind, _), live)| is_lost(*kind, live)).count() as u64;
+    let names = Names { sites: Sites::of_allocs(ledger), graphs: Sites::of_graphs(ledger) };
+    let mut named: BTreeMap<(GrowthKind, Rc<str>), Live> = BTreeMap::new();
+    for ((kind, number), live) in numbered {
+        named.entry((kind, names.name(ledger, kind, number))).or_default().join(live);
+    }
+    let mut all: Vec<Suspect> =
+        named.into_iter().map(|((kind, name), live)| suspect(ledger, &samples, since, kind, &name, live)).collect();
+    let heap = all.iter().position(|suspect| suspect.kind == GrowthKind::Heap.name()).map(|at| all.remove(at));
+    let heap = heap.map(|heap| outside(heap, &all));
+    all.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| worse(a, b)).then_with(|| a.key.cmp(&b.key)));
+    Suspects { samples, all, heap, without_row }
+}
+
+/// Writes into groups by how much their live bytes grew, since a moment or in the later half of the samples: what was
+/// made at the start is no growth. `None` where no history is kept of such groups.
+pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups: &mut [Group]) -> Option<()> {
+    let kind = match by {
+        By::Site | By::Stack => GrowthKind::Site,
+        By::Tag => GrowthKind::Tag,
+        _ => return None,
+    };
+    let samples = Samples::of(ledger);
+    let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
+    let half = samples.points.last().map_or(0, |last| last.time_ns - samples.span_ns() / 2);
+    let from = since.map_or(half, |moment| moment.at_ns);
+    let mut grown: FxHashMap<Key, i64> = FxHashMap::default();
+    for ((_, number), live) in numbered(ledger, &samples).into_iter().filter(|((of, _), _)| *of == kind) {
+        let number = u32::try_from(number).unwrap_or(0);
+        let key = match by {
+            By::Site => Key::Site(sites.name(number)),
+            By::Stack => Key::Stack(number),
+            _ => Key::Tag(ledger.snapshot.text(number).into_owned()),
+        };
+        if let Some(then) = live.series.at(&samples, from) {
+            let sum = grown.entry(key).or_default();
+            *sum = sum.saturating_add(minus(live.bytes, then.bytes));
+        }
+    }
+    groups.iter_mut().for_each(|group| group.growth = grown.get(&group.key).copied());
+    Some(())
+}
+
+/// What is known of each stack, tag and class, by its number.
+fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<(GrowthKind, u64), Live> {
+    let mut all: FxHashMap<(GrowthKind, u64), Live> = FxHashMap::default();
+    for (row, slot) in ledger.snapshot.growth.rows() {
+        // A kind of a later version is nothing that could be named.
+        let Some(kind) = GrowthKind::from_u8(slot.kind) else { continue };
+        let live = all.entry((kind, slot.key)).or_default();
+        live.series.add(samples.row(ledger, row, slot));
+        (live.has_row, live.peak) = (true, slot.peak_bytes);
+    }
+    let mut add = |kind, number: u64, time_ns, bytes| all.entry((kind, number)).or_default().add(time_ns, bytes);
+    for alloc in &ledger.snapshot.allocs {
+        if AllocKind::from_u8(alloc.kind).is_some_and(|kind| kind.space() != Space::None) {
+            add(GrowthKind::Site, alloc.stack.into(), alloc.time_ns, alloc.bytes);
+            if alloc.tag != 0 {
+                add(GrowthKind::Tag, alloc.tag.into(), alloc.time_ns, alloc.bytes);
+            }
+        }
+    }
+    for graph in &ledger.snapshot.graphs {
+        add(GrowthKind::Graphs, graph.stack.into(), graph.time_ns, graph.held_bytes());
+    }
+    for exec in &ledger.snapshot.execs {
+        add(GrowthKind::Graphs, exec.stack.into(), exec.time_ns, exec.held_bytes());
+        if exec.class != 0 {
+            add(GrowthKind::Class, exec.class, exec.time_ns, exec.held_bytes());
+        }
+    }
+    for (&stack, totals) in &ledger.snapshot.stacks {
+        let graphs = totals.graphs.saturating_add(totals.execs);
+        for (kind, made) in [(GrowthKind::Site, totals.allocs), (GrowthKind::Graphs, graphs)] {
+            if let Some(live) = all.get_mut(&(kind, stack.into())) {
+                (live.ever, live.stack) = (made, stack);
+            }
+        }
+    }
+    all
+}
+
+/// The heap without what call sites explain of its growth: the driver keeps graphs there, and a record of each
+/// allocation.
+fn outside(mut heap: Suspect, all: &[Suspect]) -> Suspect {
+    let graphs = || all.iter().filter(|suspect| suspect.kind == GrowthKind::Graphs.name());
+    heap.bytes_per_minute -= graphs().map(|graphs| graphs.bytes_per_minute.max(0.0)).sum::<f64>();
+    for (place, grown) in heap.growth.iter_mut().enumerate() {
+        let of_graphs = graphs().filter_map(|graphs| graphs.growth.get(place)).map(|grown| grown.bytes_change.max(0));
+        grown.bytes_change = grown.bytes_change.saturating_sub(of_graphs.fold(0, i64::saturating_add));
+    }
+    let of_sites: f64 =
+        all.iter().filter(|suspect| is_site(suspect) && suspect.grows()).map(|site| site.bytes_per_minute).sum();
+    if heap.grows() && heap.bytes_per_minute <= of_sites.max(0.0) / OF_RECORDS {
+        heap.verdict = Verdict::LevelledOff;
+    }
+    heap
+}
+
+/// Call sites before tags and classes, which tell the same bytes again; then by the verdict.
+fn rank(suspect: &Suspect) -> (bool, Verdict) {
+    (!is_site(suspect), suspect.verdict)
+}
+
+/// True for a call site: of memory or of graphs.
+pub(crate) fn is_site(suspect: &Suspect) -> bool {
+    [GrowthKind::Site.name(), GrowthKind::Graphs.name()].contains(&suspect.kind)
+}
+
+fn worse(a: &Suspect, b: &Suspect) -> std::cmp::Ordering {
+    let rate = |suspect: &Suspect| if suspect.grows() { suspect.bytes_per_minute } else { 0.0 };
+    let young = |suspect: &Suspect| suspect.since().map_or(0, |grown| grown.bytes_change);
+    rate(b).total_cmp(&rate(a)).then_with(|| match a.verdict {
+        Verdict::TooLittle => young(b).cmp(&young(a)),
+        _ => b.bytes.cmp(&a.bytes),
+    })
+}
+
+/// What call sites are called.
+struct Names {
+    sites: Sites,
+    graphs: Sites,
+}
+
+impl Names {
+    fn name(&self, ledger: &Ledger, kind: GrowthKind, number: u64) -> Rc<str> {
+        let reference = u32::try_from(number).unwrap_or(0);
+        match kind {
+            GrowthKind::Site => self.sites.name(reference),
+            GrowthKind::Graphs => self.graphs.name(reference),
+            GrowthKind::Tag => ledger.snapshot.name(reference).into(),
+            GrowthKind::Class => hex(number).into(),
+            GrowthKind::Heap => "the process's own heap".into(),
+        }
+    }
+}
+
+fn suspect(
+    ledger: &Ledger,
+    samples: &Samples,
+    since: Option<&Moment>,
+    kind: GrowthKind,
+    name: &str,
+    mut live: Live,
+) -> Suspect {
+    live.born.sort_unstable();
+    let (bytes, count) = match kind {
+        // Of the heap there are samples alone.
+        GrowthKind::Heap => live.series.points.last().map_or((0, 0), |point| (point.bytes, point.count)),
+        _ => (live.bytes, live.born.len() as u64),
+    };
+    let age = |born: Option<&(u64, u64)>| born.map_or(0, |&(time_ns, _)| ledger.age(time_ns));
+    let mut steps = live.series.steps();
+    if kind == GrowthKind::Heap {
+        // It has no count; its pages are as many things.
+        steps.iter_mut().for_each(|step| step.count = step.bytes >> 12);
+    }
+    let turnover = Turnover { ever: live.ever.max(count), live: count, born_over: born_over(samples, &live.born) };
+    let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
+    // Of tags and classes nobody counts what was freed.
+    let counted = Some(live.ever).filter(|&ever| ever > 0);
+    Suspect {
+        kind: kind.name(),
+        key: name.to_owned(),
+        verdict: verdict::judge(&steps, turnover),
+        bytes,
+        live: count,
+        peak_bytes: live.peak.max(bytes),
+        oldest_age_ns: age(live.born.first()),
+        newest_age_ns: age(live.born.last()),
+        total_allocs: counted,
+        freed_share: counted.map(|ever| ever.saturating_sub(count) as f64 / ever as f64),
+        ages: ages(ledger, &live.born),
+        growth: grown(samples, &live.series, since, now),
+        bytes_per_minute: live.series.per_minute(samples),
+        bytes_per_mark: per_mark(ledger, samples, &live.series),
+        samples: live.series.points.len(),
+        sampled_ns: match (live.series.points.first(), live.series.points.last()) {
+            (Some(first), Some(last)) => last.time_ns - first.time_ns,
+            _ => 0,
+        },
+        stack: live.stack,
+    }
+}
+
+/// Samples between the births of the older and the younger ones, without a tenth at either end.
+fn born_over(samples: &Samples, born: &[(u64, u64)]) -> u64 {
+    let tenth = born.len() / 10;
+    let (Some(older), Some(younger)) = (born.get(tenth), born.get((born.len() - tenth).wrapping_sub(1))) else {
+        return 0;
+    };
+    let between = samples.points.iter().filter(|point| (older.0..younger.0).contains(&point.time_ns));
+    between.map(|point| point.samples).fold(0, u64::saturating_add)
+}
+
+/// What is live by its age.
+fn ages(ledger: &Ledger, born: &[(u64, u64)]) -> Vec<OfAge> {
+    let mut ages: Vec<OfAge> =
+        AGES.iter().map(|&minutes| OfAge { under_minutes: Some(minutes), ..OfAge::default() }).collect();
+    ages.push(OfAge::default());
+    for &(time_ns, bytes) in born {
+        let age = ledger.age(time_ns) / MINUTE_NS;
+        let place = AGES.iter().position(|&minutes| age < minutes).unwrap_or(AGES.len());
+        ages[place].bytes = ages[place].bytes.saturating_add(bytes);
+        ages[place].live += 1;
+    }
+    ages.retain(|of_age| of_age.live > 0);
+    ages
+}
+
+/// What grew: over the usual times and all of the time, or since the moment that was asked for.
+fn grown(samples: &Samples, series: &Series, since: Option<&Moment>, now: Point) -> Vec<Grown> {
+    let change = |name: String, at_ns: u64| {
+        let then = series.at(samples, at_ns)?;
+        Some(Grown {
+            since: name,
+            over_ns: now.time_ns.saturating_sub(then.time_ns),
+            bytes_change: minus(now.bytes, then.bytes),
+            count_change: minus(now.count, then.count),
+        })
+    };
+    if let Some(moment) = since {
+        return change(moment.name.clone(), moment.at_ns).into_iter().collect();
+    }
+    let Some(first) = samples.points.first().map(|point| point.time_ns) else { return Vec::new() };
+    let window = |minutes: &u64| {
+        let at_ns = now.time_ns.saturating_sub(minutes * MINUTE_NS);
+        (at_ns > first).then(|| change(format!("{minutes} min"), at_ns)).flatten()
+    };
+    let mut grown: Vec<Grown> = WINDOWS.iter().filter_map(window).collect();
+    grown.extend(change("the first sample".into(), first));
+    grown
+}
+
+/// What a mark comes with, on the average from the first to the last that there are samples of.
+fn per_mark(ledger: &Ledger, samples: &Samples, series: &Series) -> Option<f64> {
+    let begin = samples.points.first()?.time_ns;
+    let marks: Vec<u64> = marks::marks(ledger).map(|mark| mark.time_ns).filter(|&time| time >= begin).collect();
+    let (first, last) = (*marks.first()?, *marks.last()?);
+    let steps = marks.len().checked_sub(1).filter(|&steps| steps > 0)?;
+    let held = |at| series.at(samples, at).map(|point| point.bytes);
+    Some(minus(held(last)?, held(first)?) as f64 / steps as f64)
+}

@@ -1,0 +1,192 @@
+//! Whether what a call site holds grows for ever: a verdict over its live bytes in time.
+//!
+//! Memory that comes and goes tells nothing, so it is the floor that is looked at: the time is cut into stretches, and
+//! of each the least counts. What grows steadily has a new highest floor in stretch after stretch, up to the last ones.
+//! A cache has them early and then none. What rises and falls has none, or falls back from them.
+
+/// What is said of growth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// It grew all the time, and lately.
+    GrowsSteadily,
+    /// There are too few samples, or the growth is too young.
+    TooLittle,
+    /// It grew, and has not for a good while.
+    LevelledOff,
+    /// It rises and falls, or is one buffer as large as was ever needed.
+    HighWater,
+    /// It was made at one time, and has not changed since.
+    OneOff,
+}
+
+impl Verdict {
+    /// The verdict in words.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::GrowsSteadily => "grows steadily",
+            Self::TooLittle => "too little to judge",
+            Self::LevelledOff => "a cache that levelled off",
+            Self::HighWater => "high-water",
+            Self::OneOff => "one-off",
+        }
+    }
+}
+
+/// What was live at one point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Samples that the point stands for; its bytes are the least of them.
+    pub samples: u64,
+    pub bytes: u64,
+    pub count: u64,
+}
+
+/// What else is known of the allocations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turnover {
+    /// Ever made, and live now.
+    pub ever: u64,
+    pub live: u64,
+    /// Samples between the births of the older and of the younger ones of those that are live, without the oldest and
+    /// the youngest tenth.
+    pub born_over: u64,
+}
+
+/// Fewer points say nothing.
+pub(crate) const ENOUGH: usize = 32;
+/// Stretches that the time is cut into, and how many of them where there are few points.
+const STRETCHES: u64 = 12;
+const FEW_STRETCHES: u64 = 8;
+const MANY: usize = 48;
+/// New highest floors that steady growth has at least; that one buffer which is given up for a larger one has.
+const RISES: usize = 4;
+const RISES_OF_ONE: usize = 6;
+/// What fell back by more than this share of its growth does not just grow.
+const FALLS_BACK: u64 = 4;
+/// What grew by less than this share of its growth in the last third has slowed down.
+const SLOW: u64 = 5;
+/// What is born over more than this share of the time was not made at once.
+const AT_ONCE: u64 = 30;
+
+/// One stretch of time.
+#[derive(Clone, Copy)]
+struct Stretch {
+    /// Samples before it.
+    at: u64,
+    low: u64,
+    high: u64,
+    count_at_low: u64,
+}
+
+/// The verdict on what was live over time, oldest first.
+pub(crate) fn judge(steps: &[Step], turnover: Turnover) -> Verdict {
+    if steps.len() < ENOUGH {
+        return Verdict::TooLittle;
+    }
+    let whole: u64 = steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.samples)).max(1);
+    let floors = Floors::of(&cut(steps, whole), whole);
+    let made_at_once = turnover.born_over.saturating_mul(AT_ONCE) <= whole;
+    if floors.growth > 0 && floors.fell_back.saturating_mul(FALLS_BACK) <= floors.growth {
+        return floors.verdict_on_growth(made_at_once);
+    }
+    let swings = floors.swings.max(floors.fell_back);
+    match () {
+        () if swings.saturating_mul(4) > floors.top => Verdict::HighWater,
+        () if floors.fell_back.saturating_mul(10) > floors.top => Verdict::HighWater,
+        () if turnover.live > 1 && (turnover.ever / 2 >= turnover.live || !made_at_once) => Verdict::LevelledOff,
+        () => Verdict::OneOff,
+    }
+}
+
+/// Cuts the time; stretches without a point are left out.
+fn cut(steps: &[Step], whole: u64) -> Vec<Stretch> {
+    let number = if steps.len() >= MANY { STRETCHES } else { FEW_STRETCHES };
+    let (mut stretches, mut at, mut last) = (Vec::<Stretch>::new(), 0_u64, None);
+    for step in steps {
+        let stretch = (u128::from(at) * u128::from(number) / u128::from(whole)) as u64;
+        let Step { samples, bytes, count } = *step;
+        match stretches.last_mut().filter(|_| last == Some(stretch)) {
+            Some(known) => {
+                if bytes < known.low {
+                    (known.low, known.count_at_low) = (bytes, count);
+                }
+                known.high = known.high.max(bytes);
+            }
+            None => stretches.push(Stretch { at, low: bytes, high: bytes, count_at_low: count }),
+        }
+        last = Some(stretch);
+        at = at.saturating_add(samples);
+    }
+    stretches
+}
+
+/// How the floor moved.
+struct Floors {
+    /// From the first one to the highest.
+    growth: u64,
+    /// Of that, in the last third of the time.
+    late: u64,
+    /// New highest floors.
+    rises: usize,
+    /// Stretches in which there could have been one, and such of them after the last one.
+    chances: usize,
+    quiet: usize,
+    /// Most that a floor was below an earlier one.
+    fell_back: u64,
+    /// Most bytes at any time, and by how much that is above the highest floor.
+    top: u64,
+    swings: u64,
+    /// There came to be more things, not only larger ones.
+    more_things: bool,
+}
+
+impl Floors {
+    fn of(stretches: &[Stretch], whole: u64) -> Self {
+        let (first, last) = (stretches[0], stretches[stretches.len() - 1]);
+        let top = stretches.iter().map(|stretch| stretch.high).max().unwrap_or(0);
+        let (mut highest, mut late, mut rises, mut quiet, mut fell_back) = (first.low, 0, 0, 0, 0);
+        for stretch in &stretches[1..] {
+            quiet += 1;
+            if stretch.low > highest {
+                if stretch.at.saturating_mul(3) >= whole.saturating_mul(2) {
+                    late += stretch.low - highest;
+                }
+                (highest, quiet) = (stretch.low, 0);
+                rises += 1;
+            }
+            fell_back = fell_back.max(highest - stretch.low);
+        }
+        Self {
+            growth: highest - first.low,
+            late,
+            rises,
+            chances: stretches.len() - 1,
+            quiet,
+            fell_back,
+            top,
+            swings: top - highest,
+            more_things: last.count_at_low > first.count_at_low,
+        }
+    }
+
+    /// The verdict where the floor rose and stayed up.
+    fn verdict_on_growth(&self, made_at_once: bool) -> Verdict {
+        // Where nearly every stretch had a rise, two without one are the end of it.
+        let ended = self.rises * 10 >= self.chances * 6 && self.quiet >= 2;
+        let lately = self.late.saturating_mul(SLOW) >= self.growth && !ended;
+        match lately {
+            true if self.rises >= RISES_OF_ONE || self.rises >= RISES && self.more_things => Verdict::GrowsSteadily,
+            true if self.rises < RISES && self.more_things => Verdict::TooLittle,
+            _ if !self.more_things => Verdict::HighWater,
+            _ if self.rises <= 2 && made_at_once => match self.swings.saturating_mul(4) <= self.top - self.swings {
+                true => Verdict::OneOff,
+                false => Verdict::HighWater,
+            },
+            _ => Verdict::LevelledOff,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Verdicts on series whose truth is known, because it was planted.
+
+use super::Verdict::*;
+use super::*;
+use gpumem_wire::layout::GROWTH_LEVELS;
+
+/// A generator of numbers that are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end.max(1)
+    }
+
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.below(1 << 40) as f64 / (1_u64 << 40) as f64
+    }
+}
+
+/// What the ledger keeps of a sample after another, as the shim writes it.
+fn kept(samples: &[(u64, u64)]) -> Vec<Step> {
+    let (mut steps, mut oldest) = (Vec::new(), samples.len());
+    for level in GROWTH_LEVELS {
+        let every = level.every as usize;
+        let done = samples.len() / every;
+        let first = done.saturating_sub(level.points);
+        for point in (first..done).filter(|point| point * every < oldest) {
+            let (bytes, count) = *samples[point * every..][..every].iter().min().unwrap();
+            steps.push((point * every, Step { samples: level.every, bytes, count }));
+        }
+        oldest = if done > first { oldest.min(first * every) } else { oldest };
+    }
+    steps.sort_by_key(|(at, _)| *at);
+    steps.into_iter().map(|(_, step)| step).collect()
+}
+
+/// A series of some length with its truth in it; `size` bytes for each thing.
+struct Planted {
+    counts: Vec<u64>,
+    turnover: Turnover,
+    /// One thing, which has this many times the size.
+    one_thing: bool,
+}
+
+fn plant(truth: Verdict, random: &mut Random) -> Planted {
+    let len = random.between((60_f64).ln(), (14_400_f64).ln()).exp();
+    let samples = len as u64;
+    let base = if random.below(3) == 0 { 1 + random.below(200) } else { 0 };
+    let churn = if random.below(5) < 2 { 1 + random.below(8) } else { 0 };
+    let (mut ever, mut born_over) = (base, samples * 4 / 5);
+    let mut counts = Vec::new();
+    match truth {
+        GrowsSteadily => {
+            let rate = f64::max([0.05, 0.2, 1.0, 5.0][random.below(4) as usize], 12.0 / len);
+            let (burst, mut owed, mut leaked) = ([1, 1, 3][random.below(3) as usize], 0.0, 0);
+            for _ in 0..samples {
+                owed += rate * random.between(0.5, 1.5);
+                while owed >= burst as f64 {
+                    owed -= burst as f64;
+                    leaked += burst;
+                    ever += burst;
+                }
+                counts.push(base + leaked + random.below(churn + 1));
+            }
+        }
+        LevelledOff => {
+            let (most, over) = (8 + random.below(400), len * random.between(0.03, 0.18));
+            let (until, curved) = (len * random.between(0.05, 0.65), random.below(2) == 0);
+            for at in 0..samples {
+                let share = if curved { 1.0 - (-(at as f64) / over).exp() } else { (at as f64 / until).min(1.0) };
+                counts.push(base + (most as f64 * share) as u64 + random.below(churn + 1));
+            }
+            born_over = if curved { over * 2.0 } else { until } as u64;
+            ever = (base + most) * (1 + 2 * random.below(2));
+        }
+        HighWater => return rising_and_falling(len, base, random),
+        _ => {
+            let many = 1 + random.below(50);
+            counts.extend(std::iter::repeat_n(many, (len * random.between(0.6, 1.0)) as usize));
+            (ever, born_over) = (many, random.below(2));
+        }
+    }
+    let live = *counts.last().unwrap();
+    Planted { counts, turnover: Turnover { ever: ever.max(live), live, born_over }, one_thing: false }
+}
+
+/// What swings, what is filled and emptied again and again, and one buffer that is given up for a larger one.
+fn rising_and_falling(len: f64, base: u64, random: &mut Random) -> Planted {
+    let samples = len as u64;
+    let most = base / 2 + 4 + random.below(100);
+    let (mut ever, mut counts) = (base, Vec::new());
+    let form = random.below(3);
+    match form {
+        0 => {
+            counts.extend((0..samples).map(|_| base + random.below(most + 1)));
+            ever += most * samples / 2;
+        }
+        1 => {
+            let period = (len * random.between(0.02, 0.12)).max(3.0);
+            let phase = random.between(0.0, period);
+            let at = |sample: u64| (sample as f64 + phase) % period / period * most as f64;
+            counts.extend((0..samples).map(|sample| base + at(sample) as u64));
+            ever += most * (len / period) as u64;
+        }
+        _ => {
+            let mut size = 1;
+            for _ in 0..samples {
+                if random.below(3) == 0 {
+                    let sum: f64 = (0..12).map(|_| random.between(0.0, 1.0)).sum::<f64>() - 6.0;
+                    let wanted = (3.0 + sum).exp() as u64;
+                    ever += u64::from(wanted > size);
+                    size = size.max(wanted);
+                }
+                counts.push(size);
+            }
+        }
+    }
+    let live = if form == 2 { 1 } else { counts[counts.len() - 1] };
+    let born_over = if form == 2 { 0 } else { samples * 4 / 5 };
+    Planted { counts, turnover: Turnover { ever: ever.max(live), live, born_over }, one_thing: form == 2 }
+}
+
+/// 1000 random series: at least 95 of a hundred verdicts are right, and steady growth is hardly ever seen where there
+/// is none.
+#[test]
+fn planted_truth_is_found() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let truths = [GrowsSteadily, LevelledOff, HighWater, OneOff];
+    let (mut wrong, mut false_alarms) = (Vec::new(), 0);
+    for round in 0..1000 {
+        let truth = truths[round % 4];
+        let Planted { counts, turnover, one_thing } = plant(truth, &mut random);
+        let size = [1, 4, 64, 1024, 16384][random.below(5) as usize] << 10;
+        let count = |things| if one_thing { 1 } else { things };
+        let samples: Vec<_> = counts.iter().map(|&things| (things * size, count(things))).collect();
+        let said = judge(&kept(&samples), turnover);
+        if said != truth {
+            false_alarms += usize::from(said == GrowsSteadily);
+            wrong.push(format!("series {round}: {truth:?} is called {said:?}, {} samples", samples.len()));
+        }
+    }
+    assert!(wrong.len() <= 50 && false_alarms <= 10, "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn fine(bytes: impl IntoIterator<Item = u64>) -> Vec<Step> {
+    bytes.into_iter().map(|bytes| Step { samples: 1, bytes, count: bytes }).collect()
+}
+
+#[test]
+fn nothing_is_said_on_too_little() {
+    let slow = Turnover { ever: 10, live: 10, born_over: 30 };
+    assert_eq!(judge(&[], slow), TooLittle);
+    assert_eq!(judge(&fine(0..31), slow), TooLittle);
+    assert_eq!(judge(&fine(0..32), slow), GrowsSteadily);
+    // One step, and it came just now: it may be the first of many.
+    let step = (0..60).map(|at| if at < 55 { 100 } else { 120 });
+    assert_eq!(judge(&fine(step), slow), TooLittle);
+}
+
+#[test]
+fn a_leak_is_seen_beside_what_is_a_thousand_times_larger() {
+    let leak = (0..200).map(|at| (256 << 20) + at * 1024);
+    assert_eq!(judge(&fine(leak), Turnover { ever: 201, live: 201, born_over: 160 }), GrowsSteadily);
+}
+
+#[test]
+fn a_leak_is_seen_below_what_comes_and_goes() {
+    let leak = (0..240_u64).map(|at| at * 10 + if at % 5 == 0 { 0 } else { 5000 });
+    assert_eq!(judge(&fine(leak), Turnover { ever: 2000, live: 250, born_over: 160 }), GrowsSteadily);
+}
+
+#[test]
+fn numbers_that_cannot_be_are_borne() {
+    let wild = [u64::MAX, 0, u64::MAX, 1].into_iter().cycle().take(64);
+    let steps: Vec<_> = wild.map(|bytes| Step { samples: u64::MAX, bytes, count: bytes }).collect();
+    judge(&steps, Turnover { ever: u64::MAX, live: u64::MAX, born_over: u64::MAX });
+    judge(&fine(vec![0; 64]), Turnover::default());
+}

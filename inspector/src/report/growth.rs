@@ -1,0 +1,102 @@
+//! Growth in words: what was seen of a suspect, and the command or variable that addresses it.
+
+use crate::model::Ledger;
+use crate::model::history::Samples;
+use crate::model::suspects::{Suspect, Suspects};
+use crate::model::verdict::{ENOUGH, Verdict};
+use crate::text::{self, file_name, units};
+use gpumem_wire::kinds::{EventKind, GrowthKind, Pinned};
+
+const CACHE: &str = "GPUMEM_GRAPH_CACHE";
+
+/// Bytes a minute, with their sign.
+pub(crate) fn rate(per_minute: f64) -> String {
+    format!("{}/min", units::signed_bytes(per_minute.round() as i64))
+}
+
+/// What is to be typed next; nothing where nothing is to be done.
+pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<String> {
+    let pid = ledger.whose();
+    let grows = matches!(suspect.verdict, Verdict::GrowsSteadily);
+    match GrowthKind::from_name(suspect.kind)? {
+        GrowthKind::Site if strands(ledger, suspect) => Some(format!("gpumem set {pid} STRANDED=spill")),
+        GrowthKind::Site if grows => Some(format!("gpumem allocs {pid} --by stack --sort growth")),
+        GrowthKind::Tag if grows => {
+            Some(format!("gpumem allocs {pid} --tag {} --sort growth", text::shell_word(&suspect.key)))
+        }
+        GrowthKind::Graphs | GrowthKind::Class if grows && cache_is_off(ledger) => {
+            Some(match ledger.started_with().iter().any(|(name, value)| name == CACHE && value == "0") {
+                // It can only be turned on again where it was on.
+                true => format!("start it without {CACHE}=0: the graph cache bounds what graphs take"),
+                false => format!("gpumem set {pid} GRAPH_CACHE=512"),
+            })
+        }
+        GrowthKind::Graphs | GrowthKind::Class if grows => Some(format!("gpumem graphs {pid} --by stack")),
+        _ => None,
+    }
+}
+
+/// Whether it was seen that a call site's older blocks lie unused while it asks for more.
+fn strands(ledger: &Ledger, suspect: &Suspect) -> bool {
+    let stranded = EventKind::StrandedSite as u8;
+    suspect.stack != 0
+        && ledger.snapshot.events.iter().any(|event| event.kind == stranded && event.stack == suspect.stack)
+}
+
+/// Whether execs are the driver's own because the graph cache is off.
+fn cache_is_off(ledger: &Ledger) -> bool {
+    ledger.settings().graph_cache == 0 || ledger.snapshot.execs.iter().any(|exec| exec.pinned() == Some(Pinned::Off))
+}
+
+/// What a reader has to know before believing the name of a call site.
+pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str> {
+    let modules = ledger.frames(suspect.stack);
+    let of_torch = modules.iter().filter_map(|frame| frame.module.as_deref()).map(file_name);
+    let segment = of_torch.into_iter().any(|name| name.starts_with("libc10_cuda") || name.starts_with("libc10_hip"));
+    segment.then_some(
+        "a segment of PyTorch's own allocator: this line made it grow, which need not be the line that holds the tensor",
+    )
+}
+
+/// What is wrong with the samples, a line for each.
+pub(crate) fn remarks(ledger: &Ledger, found: &Suspects) -> Vec<String> {
+    let settings = ledger.settings();
+    let samples = &found.samples;
+    let mut remarks = Vec::new();
+    let mut say = |when: bool, line: String| {
+        if when {
+            remarks.push(line)
+        }
+    };
+    say(!settings.control, "nothing is sampled in this process: GPUMEM_CONTROL=0 turns that off".into());
+    let marks_alone = settings.control && settings.growth_interval == 0;
+    say(marks_alone, "GPUMEM_GROWTH_INTERVAL=0: samples are taken at gpumem mark alone".into());
+    say(settings.control && samples.points.len() < ENOUGH, too_little(settings.growth_interval, samples));
+    say(
+        settings.stacks == 0,
+        "no call stacks are recorded (GPUMEM_STACKS=0): all call sites are one, and tags alone tell who".into(),
+    );
+    for &(begin, end) in &samples.gaps {
+        let (long, ago) = (units::span(end - begin), units::span(ledger.age(end)));
+        say(
+            true,
+            format!(
+                "no samples for {long}, until {ago} ago: the process or the machine stood still; verdicts leave that out"
+            ),
+        );
+    }
+    let cannot = text::count(samples.unbelievable as u64, "sample");
+    say(samples.unbelievable > 0, format!("{cannot} left out: their times cannot be, so the ledger may be damaged"));
+    let lost = text::count(found.without_row, "call stack");
+    say(found.without_row > 0, format!("{lost} with live memory have no history: there is no more room for one"));
+    remarks
+}
+
+fn too_little(interval_ns: u64, samples: &Samples) -> String {
+    let there = text::count(samples.points.len() as u64, "sample");
+    let said = format!("too little to judge: {there} in {}, {ENOUGH} are needed", units::span(samples.span_ns()));
+    match (ENOUGH.saturating_sub(samples.points.len()) as u64).saturating_mul(interval_ns) {
+        0 => said,
+        wait => format!("{said}; ask again in {}", units::span(wait)),
+    }
+}

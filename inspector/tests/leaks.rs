@@ -1,0 +1,299 @@
+//! `gpumem leaks` on ledgers that are known to the last byte: who is suspected, and when nothing is said.
+
+mod common;
+use common::growth::{Row, leaking, leaking_at, mark, sampled, torch};
+use common::*;
+use gpumem_inspector::compose::Composer;
+use gpumem_wire::kinds::GrowthKind;
+use gpumem_wire::layout::{AllocSlot, StackSlot};
+use serde_json::Value;
+
+/// The file of a ledger of this test's process.
+fn put(dir: &Dir, composer: Composer) -> String {
+    dir.put(me(), composer).to_str().unwrap().to_owned()
+}
+
+fn suspect<'a>(said: &'a Value, kind: &str, key: &str) -> &'a Value {
+    let suspects = said["suspects"].as_array().unwrap();
+    let found = suspects.iter().find(|row| row["kind"] == kind && row["key"].as_str().unwrap().contains(key));
+    found.unwrap_or_else(|| panic!("{kind} {key} is not in {said:#}"))
+}
+
+#[test]
+fn the_leak_comes_first_with_its_growth_and_what_to_type() {
+    let dir = dir();
+    let file = put(&dir, leaking(me(), 400));
+    let said = dir.json(&["leaks", &file]);
+    assert_eq!((&said["enough"], &said["growing"]), (&Value::Bool(true), &Value::from(1)));
+    let first = &said["suspects"][0];
+    assert_eq!((first["verdict"].as_str(), first["kind"].as_str()), (Some("grows-steadily"), Some("site")));
+    assert!(first["key"].as_str().unwrap().contains("0x201"), "{first}");
+    assert_eq!((first["live"].as_u64(), first["bytes"].as_u64()), (Some(400), Some(400 * MIB)));
+    assert_eq!((first["total_allocs"].as_u64(), first["freed_share"].as_f64()), (Some(800), Some(0.5)));
+    let rate = first["bytes_per_minute"].as_f64().unwrap() / MIB as f64;
+    assert!((59.0..61.0).contains(&rate), "{rate}");
+    let grown: Vec<(&str, i64)> = first["growth"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|grown| (grown["since"].as_str().unwrap(), grown["bytes_change"].as_i64().unwrap() >> 20))
+        .collect();
+    // What is coarse tells a moment to a few seconds.
+    assert_eq!((grown[0].0, grown[1].0, grown[2].0), ("1 min", "5 min", "the first sample"));
+    assert!((58..=64).contains(&grown[0].1) && (290..=310).contains(&grown[1].1) && grown[2].1 >= 390, "{grown:?}");
+    let ages: Vec<u64> = first["ages"].as_array().unwrap().iter().map(|of| of["live"].as_u64().unwrap()).collect();
+    assert_eq!((ages.len(), ages.iter().sum::<u64>()), (3, 400), "{ages:?}");
+    assert_eq!(first["next"], format!("gpumem allocs {} --by stack --sort growth", me().pid));
+    assert_eq!(suspect(&said, "tag", "cache")["verdict"], "grows-steadily");
+    assert_eq!(suspect(&said, "site", "0x101")["verdict"], "one-off");
+    // The tag's bytes are the call site's: they are not summed up again.
+    assert_eq!(said["growing_bytes"].as_i64().unwrap() >> 20, grown[2].1);
+}
+
+#[test]
+fn the_text_fits_on_a_terminal_and_says_it_in_words() {
+    let dir = dir();
+    let file = put(&dir, leaking(me(), 120));
+    let text = dir.ok(&["leaks", &file]);
+    assert!(text.contains("grows steadily, +60.0 MiB/min"), "{text}");
+    assert!(text.lines().any(|line| line.contains("64.0 MiB") && line.contains("one-off")), "{text}");
+    assert!(!text.contains("not ours"), "{text}");
+    let head = text.lines().next().unwrap();
+    let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80 && *line != head).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn growth_since_a_mark_is_counted_from_it() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 120);
+    mark(&mut ledger, 0, "warm", 50);
+    mark(&mut ledger, 1, "warm", 30);
+    mark(&mut ledger, 2, "later", 10);
+    let file = put(&dir, ledger);
+    let said = dir.json(&["leaks", &file, "--since", "warm"]);
+    assert_eq!(said["since"], "mark warm");
+    let growth = &said["suspects"][0]["growth"];
+    let grown = growth[0]["bytes_change"].as_i64().unwrap() >> 20;
+    assert!((29..=32).contains(&grown), "since the newest mark of the name: {growth}");
+    let per_mark = said["suspects"][0]["bytes_per_mark"].as_f64().unwrap() / MIB as f64;
+    assert!((19.0..=21.0).contains(&per_mark), "{per_mark}");
+    let timed = dir.json(&["leaks", &file, "--since", "20s"]);
+    let grown = timed["suspects"][0]["growth"][0]["bytes_change"].as_i64().unwrap() >> 20;
+    assert!((19..=22).contains(&grown), "{timed:#}");
+    let refused = dir.gpumem(&["leaks", &file, "--since", "worm"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("no mark is called \"worm\"; there are warm, later"), "{}", refused.err);
+}
+
+#[test]
+fn a_mark_that_was_never_set_says_how_to_set_one() {
+    let dir = dir();
+    let file = put(&dir, leaking(me(), 60));
+    let refused = dir.gpumem(&["leaks", &file, "--since", "warm"]);
+    assert!(refused.err.contains("there is none yet: gpumem mark NAME"), "{}", refused.err);
+}
+
+#[test]
+fn a_process_that_began_seconds_ago_is_not_judged() {
+    let dir = dir();
+    let file = put(&dir, leaking(me(), 12));
+    let said = dir.json(&["leaks", &file]);
+    assert_eq!((&said["enough"], &said["growing"]), (&Value::Bool(false), &Value::from(0)));
+    let verdicts: Vec<_> = said["suspects"].as_array().unwrap().iter().map(|row| row["verdict"].clone()).collect();
+    assert!(verdicts.iter().all(|verdict| verdict == "too-little"), "{verdicts:?}");
+    let remark = said["remarks"][0].as_str().unwrap();
+    assert!(remark.contains("12 samples in 11.0 s, 32 are needed; ask again in 20.0 s"), "{remark}");
+    // A gate does not pass on too little.
+    let gate = dir.gpumem(&["leaks", &file, "--fail-over", "1GiB"]);
+    assert_eq!(gate.code, 1);
+    assert!(gate.err.contains("too little to judge") && gate.err.contains("GPUMEM_GROWTH_INTERVAL"), "{}", gate.err);
+}
+
+#[test]
+fn gates_end_with_three() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 120);
+    mark(&mut ledger, 0, "warm", 30);
+    let file = put(&dir, ledger);
+    let code = |args: &[&str]| dir.gpumem(&[&["leaks", &file], args].concat()).code;
+    assert_eq!(code(&["--fail-over", "1GiB"]), 0);
+    assert_eq!(code(&["--fail-over", "100MiB"]), 3);
+    assert_eq!(code(&["--since", "warm", "--fail-over", "100MiB"]), 0);
+    assert_eq!(code(&["--since", "warm", "--fail-over", "20MiB"]), 3);
+    assert_eq!(code(&["--fail-rate", "61MiB/min"]), 0);
+    assert_eq!(code(&["--fail-rate", "59MiB/min"]), 3);
+    assert_eq!(code(&["--fail-rate", "900KiB/s"]), 3);
+    assert_eq!(code(&["--fail-rate", "fast"]), 2);
+    let said = dir.gpumem(&["leaks", &file, "--fail-rate", "59MiB/min"]);
+    assert!(said.err.contains("grew by +60.0 MiB/min, more than +59.0 MiB/min"), "{}", said.err);
+    assert!(said.out.contains("grows steadily"), "the report comes first");
+}
+
+#[test]
+fn a_process_without_samples_says_why() {
+    for (variable, said) in [
+        ("GPUMEM_CONTROL=0", "nothing is sampled in this process: GPUMEM_CONTROL=0"),
+        ("GPUMEM_GROWTH_INTERVAL=0", "samples are taken at gpumem mark alone"),
+        ("GPUMEM_STACKS=0", "no call stacks are recorded (GPUMEM_STACKS=0)"),
+        ("GPUMEM_TAG=x", "too little to judge: 0 samples"),
+    ] {
+        let dir = dir();
+        let mut ledger = demo(me());
+        ledger.header.settings = ledger.text(variable);
+        let file = put(&dir, ledger);
+        let report = dir.json(&["leaks", &file]);
+        let remarks: Vec<_> = report["remarks"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert!(remarks.iter().any(|remark| remark.contains(said)), "{variable}: {remarks:?}");
+        assert_eq!(report["suspects"][0]["verdict"], "too-little");
+    }
+}
+
+/// A ledger of 100 samples at these times before now, in seconds, with one site that grows by 1 MiB each.
+fn at_times(seconds_ago: &dyn Fn(u64) -> i64) -> Composer {
+    let mut ledger = begin(me());
+    let now = monotonic_ns();
+    ledger.header.created_ns = now - 1000 * SECOND;
+    module(&mut ledger, "/opt/demo/demo-server", APP, 0x10_0000, APP);
+    ledger.stack(0, StackSlot { allocs: 1, ..Default::default() }, &[APP + 0x101]);
+    let times: Vec<u64> = (0..100).map(|n| now.wrapping_add_signed(-seconds_ago(n) * SECOND as i64)).collect();
+    let held = (0..100).map(|n| (n * MIB, n)).collect();
+    sampled(&mut ledger, &times, &[Row { kind: GrowthKind::Site, key: 1, held }]);
+    ledger
+}
+
+#[test]
+fn time_without_samples_is_told_and_left_out() {
+    let dir = dir();
+    let file = put(&dir, at_times(&|n| if n < 60 { 701 - n as i64 } else { 101 - n as i64 }));
+    let said = dir.json(&["leaks", &file]);
+    let remark = said["remarks"][0].as_str().unwrap();
+    assert!(remark.contains("no samples for 10 min") && remark.contains("until 41.0 s ago"), "{remark}");
+    assert_eq!(said["suspects"][0]["verdict"], "grows-steadily");
+    let rate = said["suspects"][0]["bytes_per_minute"].as_f64().unwrap() / MIB as f64;
+    assert!((55.0..65.0).contains(&rate), "MiB a minute that it ran: {rate}");
+}
+
+#[test]
+fn times_that_cannot_be_are_not_believed() {
+    let dir = dir();
+    let file = put(&dir, at_times(&|n| if n % 2 == 0 { 101 - n as i64 } else { -5000 + n as i64 }));
+    let said = dir.json(&["leaks", &file]);
+    let remarks = said["remarks"].to_string();
+    assert!(remarks.contains("left out: their times cannot be"), "{remarks}");
+    let file = put(&dir, at_times(&|n| 2000 + n as i64));
+    assert_eq!(dir.json(&["leaks", &file])["suspects"][0]["verdict"], "too-little");
+}
+
+#[test]
+fn call_stacks_without_room_for_their_history_are_counted() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 60);
+    ledger.stack(2, StackSlot { allocs: 1, ..Default::default() }, &[APP + 0x301]);
+    let slot = AllocSlot { stack: 3, bytes: MIB, time_ns: 5, kind: 1, ..Default::default() };
+    ledger.slots([slot]);
+    let file = put(&dir, ledger);
+    let said = dir.json(&["leaks", &file]);
+    let remarks = said["remarks"].to_string();
+    assert!(remarks.contains("1 call stack with live memory"), "{remarks}");
+    assert_eq!(suspect(&said, "site", "0x301")["verdict"], "too-little");
+}
+
+#[test]
+fn what_grows_outside_of_the_gpu_is_not_ours() {
+    let dir = dir();
+    let mut ledger = begin(me());
+    let now = monotonic_ns();
+    ledger.header.created_ns = now - 101 * SECOND;
+    let times: Vec<u64> = (0..100).map(|n| now - (100 - n) * SECOND).collect();
+    let held = (0..100).map(|n| ((8 + n) * MIB, 1)).collect();
+    sampled(&mut ledger, &times, &[Row { kind: GrowthKind::Heap, key: 0, held }]);
+    let file = put(&dir, ledger);
+    let text = dir.ok(&["leaks", &file]);
+    assert!(text.contains("not ours: the process's own heap grows by +60.0 MiB/min, +99.0 MiB in all"), "{text}");
+    assert!(text.contains(&format!("heaptrack -p {}", me().pid)), "{text}");
+}
+
+#[test]
+fn a_dump_tells_the_same() {
+    let dir = dir();
+    let file = put(&dir, leaking(me(), 300));
+    let dump = dir.path().join("dump");
+    dir.ok(&["dump", &file, "-o", dump.to_str().unwrap()]);
+    let (ledger, dump) = (dir.json(&["leaks", &file]), dir.json(&["leaks", dump.to_str().unwrap()]));
+    for field in ["key", "verdict", "live", "bytes", "samples", "total_allocs", "bytes_per_minute"] {
+        assert_eq!(ledger["suspects"][0][field], dump["suspects"][0][field], "{field}");
+    }
+}
+
+#[test]
+fn a_segment_of_pytorch_is_called_that() {
+    let dir = dir();
+    let mut ledger = leaking_at(me(), 60, &torch());
+    module(&mut ledger, "/opt/torch/lib/libc10_cuda.so", CUDA, 0x10_0000, CUDA);
+    let file = put(&dir, ledger);
+    let said = dir.json(&["leaks", &file, "--stacks"]);
+    assert!(said["suspects"][0]["caveat"].as_str().unwrap().contains("PyTorch's own allocator"), "{said:#}");
+    assert_eq!(said["suspects"][0]["stack"].as_array().unwrap().len(), 2);
+    assert!(dir.ok(&["leaks", &file]).contains("  but    a segment of PyTorch's own allocator"));
+}
+
+#[test]
+fn allocs_sorts_by_growth_and_shows_what_is_new() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 120);
+    mark(&mut ledger, 0, "warm", 30);
+    let file = put(&dir, ledger);
+    let bytes = dir.json(&["allocs", &file]);
+    assert!(bytes["rows"][0]["key"].as_str().unwrap().contains("0x201"), "{bytes:#}");
+    assert!(bytes["rows"][0].get("growth_bytes").is_none(), "nobody asked");
+    for by in ["site", "stack", "tag"] {
+        let said = dir.json(&["allocs", &file, "--by", by, "--sort", "growth"]);
+        // Of the later half.
+        let grown = said["rows"][0]["growth_bytes"].as_u64().unwrap() / MIB;
+        assert!((59..=62).contains(&grown), "{by}: {said:#}");
+        if by != "tag" {
+            assert_eq!(said["rows"][1]["growth_bytes"], 0, "{by}: {said:#}");
+        }
+        assert_eq!(said["rows"][0]["live"], 120);
+    }
+    let count = |args: &[&str]| dir.json(&[&["allocs", &file], args].concat())["live"].as_u64().unwrap();
+    assert!((29..=30).contains(&count(&["--since", "warm"])), "{}", count(&["--since", "warm"]));
+    assert!((9..=10).contains(&count(&["--newer", "10s"])), "{}", count(&["--newer", "10s"]));
+    let newest = dir.json(&["allocs", &file, "--all", "--sort", "growth", "-n", "1"]);
+    assert_eq!(newest["rows"][0]["serial"], 120);
+    assert!(squeeze(&dir.ok(&["allocs", &file])).contains("oldest newest site"));
+    let refused = dir.gpumem(&["allocs", &file, "--by", "thread", "--sort", "growth"]);
+    assert!(refused.code == 2 && refused.err.contains("--sort growth needs --by"), "{}", refused.err);
+    assert_eq!(dir.gpumem(&["allocs", &file, "--since", "never"]).code, 2);
+}
+
+#[test]
+fn a_snapshot_alone_is_compared_with_its_process() {
+    let dir = dir();
+    // What was dumped 60 s ago had no leak yet.
+    let mut before = leaking(me(), 120);
+    before.header.dumped_ns = monotonic_ns() - 60 * SECOND;
+    let dump = dir.path().join("before.gpumem");
+    std::fs::write(&dump, before.finish()).unwrap();
+    let mut after = leaking(me(), 120);
+    after.slots((200..260).map(|serial| AllocSlot { stack: 2, bytes: MIB, kind: 1, serial, ..Default::default() }));
+    put(&dir, after);
+    let said = dir.json(&["diff", dump.to_str().unwrap()]);
+    let elapsed = said["elapsed_ns"].as_u64().unwrap() / SECOND;
+    assert!((60..=65).contains(&elapsed), "{elapsed}");
+    let rate = said["allocs"][0]["bytes_per_minute"].as_u64().unwrap() / MIB;
+    assert!((54..=60).contains(&rate), "{rate}");
+    let text = dir.ok(&["diff", dump.to_str().unwrap()]);
+    assert!(text.contains(" later\n") && text.contains("per minute"), "{text}");
+    // Of a process that is gone nothing is there.
+    let lost = dir.path().join("lost.gpumem");
+    let mut gone = leaking(gone(), 60);
+    gone.header.dumped_ns = monotonic_ns();
+    std::fs::write(&lost, gone.finish()).unwrap();
+    let refused = dir.gpumem(&["diff", lost.to_str().unwrap()]);
+    assert!(refused.code == 3 && refused.err.contains("is gone and has left no ledger"), "{}", refused.err);
+    // Two processes have no time between them.
+    let other = dir.json(&["diff", lost.to_str().unwrap(), dump.to_str().unwrap()]);
+    assert!(other.get("elapsed_ns").is_none(), "{other:#}");
+}

@@ -1,0 +1,235 @@
+//! Who holds how much, over time: sampled into the ledger, at falling resolution.
+//!
+//! Nothing is counted where the program allocates. A sample goes through the records of all that is live and adds up
+//! what each call stack, tag and class has. That takes a few nanoseconds for each record, and samples are so far apart
+//! that they take no more than a share of the time: [`REST`].
+
+use crate::process::clock;
+use crate::shim::Shim;
+use gpumem_wire::kinds::{AllocKind, GrowthKind, Space};
+use gpumem_wire::layout::{GROWTH_BLOCK, GROWTH_LEVELS, GROWTH_POINTS, GrowthSlot};
+use rustc_hash::FxHashMap;
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering::*, fence};
+use std::time::{Duration, Instant};
+
+/// After a sample there is none for so many times as long as it took.
+const REST: u32 = 100;
+
+/// A sum is given a row of another one only if it is more than so many times that.
+const TAKES_OVER: u64 = 2;
+
+/// What a row is about.
+type Key = (GrowthKind, u64);
+
+/// What is live: bytes, and how many.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    bytes: u64,
+    count: u64,
+}
+
+impl Held {
+    fn add(&mut self, bytes: u64) {
+        self.bytes = self.bytes.wrapping_add(bytes);
+        self.count += 1;
+    }
+}
+
+/// A row that has its place in the ledger.
+struct Row {
+    slot: u32,
+    now: Held,
+    peak: u64,
+    /// The least since the beginning of the point that is in the making, for each coarser level.
+    least: [Held; GROWTH_LEVELS.len() - 1],
+}
+
+/// All rows of this process.
+pub(super) struct Growth {
+    interval: Duration,
+    /// When the next sample is due; `None`: at the next mark.
+    next: Option<Instant>,
+    rows: FxHashMap<Key, Row>,
+    /// Samples so far.
+    samples: u64,
+    /// The first sample of the point that is in the making, for each level.
+    began_ns: [u64; GROWTH_LEVELS.len()],
+    /// There is no storage for one more row.
+    full: bool,
+}
+
+impl Growth {
+    pub(super) fn new(shim: &Shim) -> Self {
+        let mut growth = Self {
+            interval: Duration::ZERO,
+            next: None,
+            rows: FxHashMap::default(),
+            samples: 0,
+            began_ns: [0; GROWTH_LEVELS.len()],
+            full: false,
+        };
+        // The block of the times comes first.
+        growth.full = shim.ledger.growth_points.append(&[0; GROWTH_BLOCK]).is_none();
+        growth.goes_by(shim);
+        growth
+    }
+
+    /// Goes by the interval that is in force now.
+    pub(super) fn goes_by(&mut self, shim: &Shim) {
+        let interval = Duration::from_nanos(shim.in_force.all().growth_interval);
+        if interval != self.interval {
+            self.interval = interval;
+            self.next = (!interval.is_zero()).then(Instant::now);
+        }
+    }
+
+    /// When the next sample is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Takes a sample if one is due.
+    pub(super) fn sample_if_due(&mut self, shim: &Shim) {
+        if self.next.is_some_and(|next| next <= Instant::now()) {
+            self.sample(shim);
+        }
+    }
+
+    /// Takes a sample.
+    pub(super) fn sample(&mut self, shim: &Shim) {
+        let begin = Instant::now();
+        let now_ns = clock::precise_ns();
+        let strangers = self.look(shim);
+        self.admit(shim, strangers, now_ns);
+        self.write(shim, now_ns);
+        self.samples += 1;
+        // Samples that were missed, by a process that stood still, are not made up for.
+        let rest = self.interval.max(begin.elapsed() * REST);
+        self.next = (!self.interval.is_zero()).then(|| begin + rest);
+    }
+
+    /// Adds up what is live: into the rows, and for those that have none into a list.
+    fn look(&mut self, shim: &Shim) -> FxHashMap<Key, Held> {
+        let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Held>::default());
+        rows.values_mut().for_each(|row| row.now = Held::default());
+        let mut add = |kind, key: u64, bytes| match rows.get_mut(&(kind, key)) {
+            Some(row) => row.now.add(bytes),
+            None => strangers.entry((kind, key)).or_default().add(bytes),
+        };
+        let ledger = &shim.ledger;
+        ledger.allocs.each(|alloc| {
+            if AllocKind::from_u8(alloc.kind).is_some_and(|kind| kind.space() != Space::None) {
+                add(GrowthKind::Site, alloc.stack.into(), alloc.bytes);
+                if alloc.tag != 0 {
+                    add(GrowthKind::Tag, alloc.tag.into(), alloc.bytes);
+                }
+            }
+        });
+        ledger.graphs.each(|graph| add(GrowthKind::Graphs, graph.stack.into(), graph.held_bytes()));
+        ledger.execs.each(|exec| {
+            add(GrowthKind::Graphs, exec.stack.into(), exec.held_bytes());
+            if exec.class != 0 {
+                add(GrowthKind::Class, exec.class, exec.held_bytes());
+            }
+        });
+        add(GrowthKind::Heap, 0, super::resident().1);
+        strangers
+    }
+
+    /// Gives rows to those that have none: those that hold most first, and where there is no more room, rows of those
+    /// that hold least.
+    fn admit(&mut self, shim: &Shim, strangers: FxHashMap<Key, Held>, now_ns: u64) {
+        if strangers.is_empty() {
+            return;
+        }
+        let mut strangers: Vec<_> = strangers.into_iter().collect();
+        strangers.sort_unstable_by_key(|(key, held)| (std::cmp::Reverse(held.bytes), *key));
+        let mut strangers = strangers.into_iter();
+        while let Some((key, held)) = strangers.next() {
+            if let Some(slot) = self.fresh(shim) {
+                self.give(shim, slot, key, held, now_ns);
+                continue;
+            }
+            let mut least: Vec<_> = self.rows.iter().map(|(key, row)| (row.now.bytes, *key)).collect();
+            least.sort_unstable();
+            let rest = std::iter::once((key, held)).chain(strangers.by_ref());
+            let pairs = rest.zip(least).take_while(|((_, held), (least, _))| held.bytes > least * TAKES_OVER);
+            for ((key, held), (_, old)) in pairs {
+                let Some(row) = self.rows.remove(&old) else { continue };
+                shim.ledger.growth.hide(row.slot);
+                self.give(shim, row.slot, key, held, now_ns);
+            }
+            return;
+        }
+    }
+
+    /// A row that nobody had.
+    fn fresh(&mut self, shim: &Shim) -> Option<u32> {
+        if self.full || self.rows.len() as u64 >= shim.ledger.growth.capacity() {
+            return None;
+        }
+        // Rows are never given back, so the block behind the last one is that of the next slot.
+        let slot = shim.ledger.growth_points.append(&[0; GROWTH_BLOCK]).and_then(|_| shim.ledger.growth.take());
+        self.full = slot.is_none();
+        slot
+    }
+
+    fn give(&mut self, shim: &Shim, slot: u32, key: Key, now: Held, now_ns: u64) {
+        let since = GrowthSlot { kind: key.0 as u8, key: key.1, since_ns: now_ns, ..Default::default() };
+        shim.ledger.growth.write(slot, since);
+        self.rows.insert(key, Row { slot, now, peak: 0, least: [now; GROWTH_LEVELS.len() - 1] });
+    }
+
+    /// Writes the points that end with this sample.
+    fn write(&mut self, shim: &Shim, now_ns: u64) {
+        let mut first = 0;
+        for (number, level) in GROWTH_LEVELS.iter().enumerate() {
+            if self.samples % level.every == 0 {
+                self.began_ns[number] = now_ns;
+            }
+            let begins = self.samples % level.every == 0;
+            let coarse = number.checked_sub(1);
+            if let Some(coarse) = coarse {
+                for row in self.rows.values_mut() {
+                    let least = &mut row.least[coarse];
+                    if begins || row.now.bytes < least.bytes {
+                        *least = row.now;
+                    }
+                }
+            }
+            if self.samples % level.every == level.every - 1 {
+                let place = first + (self.samples / level.every) as usize % level.points;
+                self.write_point(shim, place, self.began_ns[number], coarse);
+            }
+            first += level.points;
+        }
+        for row in self.rows.values_mut() {
+            let field = |offset| shim.ledger.growth.field(row.slot, offset);
+            field(offset_of!(GrowthSlot, bytes)).store(row.now.bytes, Relaxed);
+            field(offset_of!(GrowthSlot, count)).store(row.now.count, Relaxed);
+            if row.now.bytes > row.peak {
+                row.peak = row.now.bytes;
+                field(offset_of!(GrowthSlot, peak_bytes)).store(row.peak, Relaxed);
+                field(offset_of!(GrowthSlot, peak_ns)).store(now_ns, Relaxed);
+            }
+        }
+    }
+
+    /// Writes one point of every row. It has no time while it changes, and its time comes last.
+    fn write_point(&self, shim: &Shim, place: usize, time_ns: u64, coarse: Option<usize>) {
+        let points = &shim.ledger.growth_points;
+        if self.full && self.rows.is_empty() {
+            return;
+        }
+        points.at(place).store(0, Relaxed);
+        fence(Release);
+        for row in self.rows.values() {
+            let held = coarse.map_or(row.now, |level| row.least[level]);
+            let block = (row.slot as usize + 1) * GROWTH_BLOCK;
+            points.at(block + place).store(held.bytes, Relaxed);
+            points.at(block + GROWTH_POINTS + place).store(held.count, Relaxed);
+        }
+        points.at(place).store(time_ns, Release);
+    }
+}

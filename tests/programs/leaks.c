@@ -1,0 +1,144 @@
+/* A hundred call sites, of each of which it is known how its memory grows: steadily,
+ * like a cache that levels off, up and down, or once. What is planted follows from a
+ * number. After each step the program marks itself by its control socket, if it has
+ * one: one sample a step, however fast or slow the machine is.
+ *
+ *   leaks [SEED] [STEPS]
+ *
+ * The first line says what is planted; the program ends with all of it live. */
+#include "rt.h"
+#include <dirent.h>
+#include <math.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline))
+enum { SITES = 100, MOST = 1024 };
+enum truth { STEADY, LEVELLED, HIGH, ONCE };
+static const char *const words[] = {"grows-steadily", "levelled-off", "high-water", "one-off"};
+
+/* Each call site is a function of its own. */
+#define SITE(n) NOINLINE static void *site_##n(size_t bytes) { void *p = NULL; OK(cudaMalloc(&p, bytes)); return p; }
+#define TEN(n) SITE(n##0) SITE(n##1) SITE(n##2) SITE(n##3) SITE(n##4) SITE(n##5) SITE(n##6) SITE(n##7) SITE(n##8) SITE(n##9)
+TEN(0) TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9)
+#define NAMES(n) site_##n##0, site_##n##1, site_##n##2, site_##n##3, site_##n##4, site_##n##5, site_##n##6, site_##n##7, site_##n##8, site_##n##9
+static void *(*const site[SITES])(size_t) = {NAMES(0), NAMES(1), NAMES(2), NAMES(3), NAMES(4), NAMES(5), NAMES(6), NAMES(7), NAMES(8), NAMES(9)};
+
+static uint64_t seed;
+static uint64_t below(uint64_t end) {
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return (seed >> 11) % (end ? end : 1);
+}
+static double between(double low, double high) { return low + (high - low) * (double)below(1 << 30) / (1 << 30); }
+
+static struct plan {
+    enum truth truth;
+    int form, base, most, churn, begin;
+    double rate, slope, period;
+    size_t size;
+    /* What it holds, oldest first. */
+    void *held[MOST];
+    int live;
+} plans[SITES];
+
+static void plan(struct plan *p, int steps) {
+    p->truth = (enum truth)below(4), p->form = (int)below(3);
+    p->size = (size_t)4096 << below(5);
+    p->base = below(3) ? 0 : 1 + (int)below(20);
+    p->churn = below(5) < 2 ? 1 + (int)below(4) : 0;
+    p->most = 8 + (int)below(60);
+    p->rate = fmax(below(2) ? 0.1 : 1.0, 12.0 / steps);
+    p->slope = steps * between(0.03, 0.18);
+    p->begin = (int)(steps * between(0, 0.4));
+    p->period = fmax(steps * between(0.03, 0.12), 3);
+}
+
+/* How many things a site holds after a step. */
+static int wanted(const struct plan *p, int step, int steps) {
+    int churn = (int)below((uint64_t)p->churn + 1);
+    switch (p->truth) {
+    case STEADY: return p->base + (int)(p->rate * step) + churn;
+    case LEVELLED:
+        if (p->form == 0) return p->base + (int)(p->most * (1 - exp(-step / p->slope))) + churn;
+        return p->base + (int)(p->most * fmin(step / (steps * 0.5), 1)) + churn;
+    case HIGH:
+        if (p->form == 0) return p->base + (int)below((uint64_t)p->base + p->most);
+        return p->base + (int)((p->base + p->most) * fmod(step, p->period) / p->period);
+    default: return step < p->begin ? 0 : 1 + p->base;
+    }
+}
+
+static void drop(struct plan *p, int at) {
+    OK(cudaFree(p->held[at]));
+    memmove(p->held + at, p->held + at + 1, (size_t)(--p->live - at) * sizeof *p->held);
+}
+
+static void act(int number, int step, int steps) {
+    struct plan *p = &plans[number];
+    if (p->truth == HIGH && p->form == 2) {
+        /* One buffer, given up for a larger one where a request needs that. */
+        size_t request = (1 + below(1 + below(1 + below(200)))) * 4096;
+        if (p->live && request <= p->size) return;
+        if (p->live) drop(p, 0);
+        p->size = request;
+        p->held[p->live++] = site[number](p->size);
+        return;
+    }
+    int want = wanted(p, step, steps);
+    if (want > MOST) want = MOST;
+    /* A full cache throws out its oldest. */
+    if (p->truth == LEVELLED && p->form == 1 && p->live && p->live == want) drop(p, 0);
+    while (p->live > want) drop(p, p->live - 1);
+    while (p->live < want) p->held[p->live++] = site[number](p->size);
+}
+
+/* Asks the control thread for a mark, and waits for its answer. */
+static void mark(void) {
+    static struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const char *dir = getenv("GPUMEM_DIR");
+    if (!dir) return;
+    for (int tries = 0; !at.sun_path[0] && tries < 5000; tries++, usleep(1000)) {
+        char own[32];
+        snprintf(own, sizeof own, "%d-", getpid());
+        DIR *all = opendir(dir);
+        for (struct dirent *e; all && (e = readdir(all));)
+            if (!strncmp(e->d_name, own, strlen(own)) && strstr(e->d_name, ".sock"))
+                snprintf(at.sun_path, sizeof at.sun_path, "%s/%s", dir, e->d_name);
+        if (all) closedir(all);
+    }
+    /* A machine that has much to do may take longer than the control thread waits for a line. */
+    char answer[64] = "";
+    for (int tries = 0; strncmp(answer, "ok", 2); tries++) {
+        if (tries == 100) {
+            fprintf(stderr, "no mark: %s\n", answer);
+            _exit(1);
+        }
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        memset(answer, 0, sizeof answer);
+        if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0 && send(fd, "mark step\n", 10, MSG_NOSIGNAL) == 10)
+            (void)!read(fd, answer, sizeof answer - 1);
+        close(fd);
+    }
+}
+
+int main(int argc, char **argv) {
+    uint64_t number = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    int steps = argc > 2 ? atoi(argv[2]) : 200;
+    seed = (number + 1) * 0x9e3779b97f4a7c15;
+    size_t outside = number % 2 ? 1 << 20 : 0;
+    printf("{\"heap\": %s, \"sites\": [", outside ? "true" : "false");
+    for (int i = 0; i < SITES; i++) {
+        plan(&plans[i], steps);
+        printf("%s\"%s\"", i ? ", " : "", words[plans[i].truth]);
+    }
+    printf("]}\n");
+    fflush(stdout);
+    for (int step = 0; step < steps; step++) {
+        for (int i = 0; i < SITES; i++) act(i, step, steps);
+        if (outside) memset(malloc(outside), 1, outside);
+        mark();
+    }
+    _exit(0);
+}

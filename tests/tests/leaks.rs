@@ -1,0 +1,100 @@
+//! What grows is found, in programs of which it is known: with the README alone, and by the claim of `make proof`.
+
+use gpumem_tests::harness::run::{Running, Scratch, wait_for};
+use gpumem_tests::harness::{artifacts, command, program};
+use serde_json::Value;
+use std::process::Command;
+
+/// A line as a user pastes it, where this program's ledger is looked for.
+fn typed(running: &Running, line: &str) -> String {
+    let words = line.strip_prefix("gpumem ").expect("a command of ours");
+    let mut shell = Command::new(&artifacts().gpumem);
+    let done = shell.args(words.split(' ')).env("GPUMEM_DIR", &running.dir).output().expect("gpumem runs");
+    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).expect("text")
+}
+
+/// Asks until the answer is there: how many samples there are by then depends on the machine.
+fn typed_until(running: &Running, line: &str, right: impl Fn(&str) -> bool) -> String {
+    let mut said = String::new();
+    wait_for(&format!("{line}, which says {said}"), || {
+        said = typed(running, line);
+        right(&said)
+    });
+    said
+}
+
+/// The first line below a heading.
+fn after<'a>(said: &'a str, begin: &str) -> &'a str {
+    said.lines()
+        .find_map(|line| line.trim().strip_prefix(begin))
+        .unwrap_or_else(|| panic!("no {begin} in {said}"))
+        .trim()
+}
+
+/// A server under `gpumem run`, and the directory of its ledger.
+fn server(args: &[&str], variable: (&str, &str)) -> (Running, Scratch) {
+    let dir = Scratch::new();
+    let run =
+        command(&artifacts().gpumem).args(["run", "--"]).arg(artifacts().clients.join("leak")).args(args.to_vec());
+    // A sample each 20 ms, so that a second is enough.
+    let run = run.dir(dir.path()).env("GPUMEM_DIR", dir.path()).env("GPUMEM_GROWTH_INTERVAL", "20ms");
+    let running = run.env(variable.0, variable.1).waits().start(false);
+    running.says("serving");
+    (running, dir)
+}
+
+/// Three commands: run it, ask, and paste what the answer says.
+#[test]
+fn the_leaking_line_of_a_c_program_is_found_in_three_commands() {
+    let (running, _dir) = server(&[], ("GPUMEM_TAG", ""));
+    let first = |said: &str| said.lines().find(|line| line.trim_start().starts_with("who")).map(str::to_owned);
+    let right = |said: &str| {
+        said.contains("grows steadily, +") && first(said).is_some_and(|who| who.contains("remember leak.c"))
+    };
+    let said = typed_until(&running, "gpumem leaks", right);
+    let next = after(&said, "next");
+    assert!(next.starts_with("gpumem allocs "), "{said}");
+    let stacks = typed(&running, next);
+    let row = stacks.lines().skip_while(|line| !line.contains("growth")).nth(1).expect("a row");
+    assert!(row.contains("remember"), "{stacks}");
+    assert!(stacks.contains("main leak.c"), "{stacks}");
+    running.finish().ok();
+}
+
+/// A server whose graphs become more, without the graph cache: the call site that keeps them, and what bounds them.
+#[test]
+fn a_server_whose_graphs_grow_is_found() {
+    let (running, _dir) = server(&["graphs"], ("GPUMEM_GRAPH_CACHE", "0"));
+    let first = |said: &str| said.lines().find(|line| line.trim_start().starts_with("who")).map(str::to_owned);
+    let right = |said: &str| first(said).is_some_and(|who| who.contains("graphs of remember_graph leak.c"));
+    let said = typed_until(&running, "gpumem leaks", right);
+    assert!(said.contains("grows steadily, +"), "{said}");
+    assert!(after(&said, "next").starts_with("start it without GPUMEM_GRAPH_CACHE=0"), "{said}");
+    running.finish().ok();
+}
+
+/// Verdicts on a thousand call sites with planted growth.
+#[test]
+fn planted_growth_is_told() {
+    let done =
+        Command::new(env!("CARGO_BIN_EXE_proof")).args(["--simulator", "leaks.verdicts"]).output().expect("proof");
+    let said = String::from_utf8(done.stdout).expect("text");
+    let line: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!((&line["native"], &line["holds"]), (&Value::from(1000), &Value::Bool(true)), "{line:#}");
+}
+
+/// In a small ledger there is room for a few histories: those of the largest, and the rest are counted.
+#[test]
+fn where_there_is_little_room_the_largest_are_followed() {
+    let ran = program("leaks")
+        .args(["3", "60"])
+        .envs(&[("GPUMEM_GROWTH_INTERVAL", "0"), ("GPUMEM_LEDGER_MAX", "1MiB")])
+        .preloaded()
+        .ok();
+    let said = ran.ledger().gpumem("leaks", &[]);
+    let judged = |row: &&Value| row["verdict"] != "too-little";
+    let rows = said["suspects"].as_array().expect("suspects");
+    assert!(rows.iter().filter(judged).count() <= 8, "{said:#}");
+    assert!(said["remarks"].to_string().contains("there is no more room for one"), "{said:#}");
+}
