@@ -90,8 +90,8 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
                 Ok(true) => return end(mask),
                 Err(error) => return cannot_tell(error),
             }
-            pool::decay::tick(shim);
-            graphs::tick();
+            pool::decay::housekeeping(shim);
+            graphs::housekeeping();
             sample(shim);
             next += PERIOD;
         }

@@ -33,10 +33,10 @@ pub fn shim() -> Option<&'static Shim> {
     SHIM.get()
 }
 
-/// Keeps books: runs `f` with the shim, starting it if this is the process's first GPU call.
+/// Records: runs `f` with the shim, starting it if this is the process's first GPU call.
 /// `above`: the rooms that the shim may ask things of.
 ///
-/// `None` if there is no shim, or this thread is keeping books already. A panic in `f` stops the
+/// `None` if there is no shim, or this thread is recording already. A panic in `f` stops the
 /// shim; `errno` stays as it was.
 #[inline]
 pub fn record<R>(above: &'static dyn Above, f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
@@ -53,7 +53,7 @@ pub fn record_if_started<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     guarded(shim()?, f)
 }
 
-/// Keeps books of something that does not start the shim, as [`crate::start::record`] does: failures, frees,
+/// Records something that does not start the shim, as [`crate::start::record`] does: failures, frees,
 /// attributes.
 #[inline]
 pub fn note<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
@@ -141,7 +141,7 @@ pub fn stop(shim: &'static Shim, why: &str) {
     set_busy(false);
 }
 
-/// The heap has no more memory but what it kept: books are closed for good. Pools and graph caches hear of it by
+/// The heap has no more memory but what it kept: recording ends for good. Pools and graph caches hear of it by
 /// themselves ([`heap::when_refused`]).
 ///
 /// It is called inside of the allocator: no lock is taken, and whatever is under way on this thread goes on.

@@ -10,7 +10,7 @@ use gpumem_wire::kinds::{AllocKind, Vendor};
 use gpumem_wire::layout::StackRef;
 use std::ops::Range;
 
-/// Keeps books after the real call succeeded; starts the shim if need be.
+/// Records after the real call succeeded; starts the shim if need be.
 #[inline]
 pub fn record<R>(f: impl FnOnce(&'static Shim) -> R) -> Option<R> {
     threads::local(|local| local.recorded());

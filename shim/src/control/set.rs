@@ -81,7 +81,7 @@ fn graph_cache_was_on(shim: &Shim) -> Result<(), String> {
 /// # Errors
 /// Says what is live where it does not.
 fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
-    pool::all().for_each(|pool| pool.tell_all(shim));
+    pool::all().for_each(|pool| pool.report_all(shim));
     for vendor in [Vendor::Cuda, Vendor::Hip] {
         for device in records::contexts::devices(shim, vendor) {
             let live = records::pooled::live_on(shim, vendor, device);
@@ -145,7 +145,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
             for pool in pool::all() {
                 pool.goes_by(&now);
                 // What threads kept to themselves counts against a limit.
-                pool.tell_all(shim);
+                pool.report_all(shim);
             }
             Ok(String::new())
         }
@@ -153,7 +153,7 @@ fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) 
 }
 
 /// Whether anything may be opened again: where recording has ended, for want of memory or by a fault of ours, pool and
-/// graph cache stay closed with the books.
+/// graph cache stay closed with the recording.
 ///
 /// # Errors
 /// That they do.
@@ -171,5 +171,5 @@ pub fn nothing_is_kept() -> bool {
 fn graph_bounds(now: &Settings) {
     graphs::caches().for_each(|cache| cache.goes_by(now));
     // An idle process launches nothing that would go by it.
-    graphs::tick();
+    graphs::housekeeping();
 }

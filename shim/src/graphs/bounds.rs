@@ -2,7 +2,7 @@
 
 use super::handle::Body;
 use super::needed::Need;
-use super::real::Real;
+use super::real::RealExec;
 use super::{Cache, Inner, caches, contained};
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -41,7 +41,7 @@ impl Bounds {
 
 /// What is held against what the cache saves.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct LastValues {
     pub launches: u64,
     pub saved_ns: u64,
     pub miss_ns: u64,
@@ -52,9 +52,9 @@ pub(super) struct Seen {
 #[derive(Default)]
 pub(super) struct Thrash {
     pub misses: AtomicU64,
-    pub said_ns: AtomicU64,
+    pub printed_ns: AtomicU64,
     /// What the last look saw.
-    pub before: Mutex<Seen>,
+    pub before: Mutex<LastValues>,
 }
 
 /// There are execs that are to go and could not yet: over the bounds, or good for nothing.
@@ -64,7 +64,7 @@ static OVER: AtomicBool = AtomicBool::new(false);
 #[inline(always)]
 pub fn waited() {
     if OVER.load(Relaxed) {
-        settle();
+        back_under_bounds();
     }
 }
 
@@ -74,11 +74,11 @@ pub(super) fn to_go() {
 }
 
 #[cold]
-fn settle() {
+fn back_under_bounds() {
     OVER.store(false, Relaxed);
     for cache in caches() {
-        let _ = cache.relaxed(|| contained(cache, || cache.settle()));
-        OVER.fetch_or(cache.over_bound() || cache.doomed.load(Relaxed) > 0, Relaxed);
+        let _ = cache.relaxed(|| contained(cache, || cache.back_under_bounds()));
+        OVER.fetch_or(cache.over_bound() || cache.to_destroy.load(Relaxed) > 0, Relaxed);
     }
 }
 
@@ -109,7 +109,7 @@ impl Cache {
     }
 
     /// Whether there would be room for an exec if another went.
-    pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &Real) -> bool {
+    pub(super) fn fits_in_place_of(&self, (host, device): (u64, u64), other: &RealExec) -> bool {
         let inner = lock(&self.inner);
         let left = inner.bytes.saturating_sub(other.bytes());
         self.has_room(inner.count.saturating_sub(1), left + host + device)

@@ -19,15 +19,15 @@ pub fn step_back_in() {
 }
 
 /// What the control thread does once a second.
-pub fn tick() {
+pub fn housekeeping() {
     for cache in caches() {
-        cache.tend(false);
+        cache.housekeeping(false);
     }
 }
 
 /// Destroys all that is parked, for `gpumem trim`: what came of it, for people; `None` where nothing was parked.
 pub fn trim() -> Option<String> {
-    let all = caches().map(|cache| cache.tend(true));
+    let all = caches().map(|cache| cache.housekeeping(true));
     let (gone, stay) = all.fold((0, 0), |(gone, stay), (more, left)| (gone + more, stay + left));
     match (gone, stay) {
         (0, 0) => None,
@@ -39,7 +39,7 @@ pub fn trim() -> Option<String> {
 /// The process is ending: nothing is destroyed any more by a thread of ours.
 extern "C" fn at_exit() {
     for cache in caches() {
-        cache.tend_no_more();
+        cache.end_housekeeping();
     }
 }
 

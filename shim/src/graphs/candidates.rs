@@ -1,7 +1,7 @@
 //! Which execs are looked at for a launch that has none, and in which order.
 
 use super::Cache;
-use super::real::Real;
+use super::real::RealExec;
 use crate::process::lock::lock;
 use std::sync::atomic::Ordering::*;
 
@@ -12,14 +12,14 @@ const FIRST: usize = 2 * MAX_TRIES;
 
 impl Cache {
     /// Real execs of a class (all, for 0), the least recently used first; parked ones before others.
-    pub(super) fn candidates(&self, class: usize) -> Vec<&'static Real> {
+    pub(super) fn candidates(&self, class: usize) -> Vec<&'static RealExec> {
         let mut found: Vec<_> = lock(&self.inner).of_class(class).map(|real| (in_line(real), real)).collect();
         found.sort_by_key(|(place, _)| *place);
         found.into_iter().map(|(_, real)| real).collect()
     }
 
     /// Those execs of a class that may be asked whether a launch can have them.
-    pub(super) fn first_candidates(&self, class: usize, is_cold: impl Fn(&Real) -> bool) -> Candidates {
+    pub(super) fn first_candidates(&self, class: usize, is_cold: impl Fn(&RealExec) -> bool) -> Candidates {
         let (mut first, mut cold, mut parked) = (First::default(), First::default(), Vec::new());
         for real in lock(&self.inner).of_class(class) {
             let place = in_line(real);
@@ -35,7 +35,7 @@ impl Cache {
     }
 
     /// The first of all that are like this.
-    pub(super) fn first_of_all(&self, is: impl Fn(&Real) -> bool) -> Option<&'static Real> {
+    pub(super) fn first_of_all(&self, is: impl Fn(&RealExec) -> bool) -> Option<&'static RealExec> {
         lock(&self.inner).of_class(0).filter(|real| is(real)).min_by_key(|real| in_line(real))
     }
 }
@@ -43,7 +43,7 @@ impl Cache {
 /// Where an exec stands among those that are to go: parked ones first, the one used longest ago first.
 type Place = (bool, u64);
 
-fn in_line(real: &Real) -> Place {
+fn in_line(real: &RealExec) -> Place {
     (real.owner.load(Relaxed) != 0, real.place())
 }
 
@@ -55,18 +55,18 @@ fn is_parked(place: Place) -> bool {
 #[derive(Default)]
 pub(super) struct Candidates {
     /// All that no handle has.
-    pub parked: Vec<&'static Real>,
+    pub parked: Vec<&'static RealExec>,
     /// The first of those that were not launched for `GPUMEM_GRAPH_IDLE`.
-    pub cold: Vec<&'static Real>,
+    pub cold: Vec<&'static RealExec>,
     /// The first of all.
-    pub first: Vec<&'static Real>,
+    pub first: Vec<&'static RealExec>,
 }
 
 /// The first `FIRST` of many execs: to put all in order, or only to keep all, takes longer than all else that a launch
 /// does to find one.
 #[derive(Default)]
 struct First {
-    kept: Vec<(Place, &'static Real)>,
+    kept: Vec<(Place, &'static RealExec)>,
     /// Where the first one stands that was left out: `FIRST` others are before it.
     end: Option<Place>,
 }
@@ -76,7 +76,7 @@ impl First {
     const MOST: usize = 2 * FIRST;
 
     #[inline]
-    fn offer(&mut self, place: Place, real: &'static Real) {
+    fn offer(&mut self, place: Place, real: &'static RealExec) {
         if self.end.is_some_and(|end| place >= end) {
             return;
         }
@@ -94,7 +94,7 @@ impl First {
         }
     }
 
-    fn in_order(mut self) -> Vec<&'static Real> {
+    fn in_order(mut self) -> Vec<&'static RealExec> {
         self.cut();
         self.kept.sort_by_key(|(place, _)| *place);
         self.kept.into_iter().map(|(_, real)| real).collect()
@@ -108,13 +108,13 @@ mod tests {
     #[test]
     fn the_first_of_many_are_found_in_whatever_order_they_come() {
         const MANY: u64 = 300;
-        let reals: Vec<&'static Real> = (0..MANY).map(|_| &*Box::leak(Box::default())).collect();
+        let reals: Vec<&'static RealExec> = (0..MANY).map(|_| &*Box::leak(Box::default())).collect();
         let of = |places: &mut dyn Iterator<Item = u64>| {
             let mut first = First::default();
             places.for_each(|at| first.offer((at >= 2, at), reals[at as usize]));
             first.in_order()
         };
-        let same = |found: Vec<&'static Real>, wanted: &[&'static Real]| {
+        let same = |found: Vec<&'static RealExec>, wanted: &[&'static RealExec]| {
             found.len() == wanted.len() && found.iter().zip(wanted).all(|(a, b)| std::ptr::eq(*a, *b))
         };
         assert!(same(of(&mut (0..MANY)), &reals[..FIRST]));

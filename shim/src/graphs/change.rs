@@ -132,7 +132,7 @@ impl Cache {
             if !set {
                 // What the library says of the update decides, of an exec that is as it was.
                 if known && self.restore(&mut lease, &work.target).is_err() {
-                    self.forsake(lease, over);
+                    self.evict_and_destroy(lease, over);
                 }
                 (body.source, body.changes) = (before, changes);
                 return Verdict::Asked(Some(recipe));
@@ -173,7 +173,7 @@ impl Cache {
         true
     }
 
-    /// Tells the books what a handle's source takes now.
+    /// Tells the records what a handle's source takes now.
     fn source_changed(&self, handle: &Handle, body: &Body) {
         if !body.owned {
             let (slot, bytes) = (handle.slot.load(Relaxed), source_bytes(body));
@@ -192,7 +192,7 @@ impl Cache {
         }
     }
 
-    /// Gives an exec to a handle, and tells the books if it had none.
+    /// Gives an exec to a handle, and tells the records if it had none.
     pub(super) fn publish(&self, lease: Lease, index: u32, handle: &Handle) {
         if handle.resident().is_none() {
             let slot = handle.slot.load(Relaxed);

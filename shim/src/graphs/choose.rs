@@ -1,15 +1,15 @@
 //! Which real exec a handle gets: one that is parked or cold, a new one, or somebody else's.
 
-use super::bounds::{COLD_TIMES, Seen};
+use super::bounds::{COLD_TIMES, LastValues};
 use super::candidates::{Candidates, MAX_TRIES};
 use super::class::Class;
 use super::handle::Pending;
-use super::real::{self, LOST, Lane, Lease, NOWHERE, Real};
+use super::real::{self, LOST, Lease, NOWHERE, RealExec, StreamKey};
 use super::{Cache, Work, capturing};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
-use crate::progress::device::Visit;
+use crate::progress::device::ContextHold;
 use crate::progress::{activity, device};
 use crate::records;
 use crate::vendor;
@@ -44,7 +44,7 @@ pub enum Found {
 /// An exec that does not run, and whose context does not end meanwhile.
 pub struct Idle {
     lease: Lease,
-    _visit: Visit,
+    _hold: ContextHold,
 }
 
 /// Whether devices are idle, asked while an exec is chosen. One that is not, or that cannot be asked, is not asked
@@ -68,10 +68,16 @@ impl IdleDevices {
 
 impl Cache {
     /// Takes an exec of a class (of any, for 0) from whoever has it, if its last launch is over or ran on
-    /// this same lane.
+    /// this same stream.
     ///
     /// The handle that had it remembers the launch that may still run.
-    fn take(&self, real: &'static Real, class: usize, lane: Lane, idle_devices: &mut IdleDevices) -> Option<Lease> {
+    fn take(
+        &self,
+        real: &'static RealExec,
+        class: usize,
+        stream_key: StreamKey,
+        idle_devices: &mut IdleDevices,
+    ) -> Option<Lease> {
         let mut lease = real.lease()?;
         // Since it was chosen it may have gone, and another been made in its place.
         let its = real.class.load(Relaxed);
@@ -85,20 +91,20 @@ impl Cache {
         if class != 0 && lease.body().broken {
             return None;
         }
-        let last = real.lane.load(Relaxed);
-        if !self.earlier_over(&mut lease) {
+        let last = real.stream_key.load(Relaxed);
+        if !self.earlier_completed(&mut lease) {
             return None;
         }
         let pending = match last {
             NOWHERE => false,
-            _ if self.is_over(&mut lease, last) => false,
+            _ if self.has_completed(&mut lease, last) => false,
             // On a stream that is gone, or is another thread's: if the device does nothing, nor does it.
-            _ if self.nothing_tells(real, last)
+            _ if self.is_unknowable(real, last)
                 && idle_devices.of(self.vendor, real.context.load(Relaxed)) == Some(true) =>
             {
                 false
             }
-            _ if last != lane || last == LOST || !self.calls.ways().outlived => return None,
+            _ if last != stream_key || last == LOST || !self.calls.ways().outlived => return None,
             // Its handle has ended: nobody asks for the end of its last launch, and the next is behind it.
             _ if real.owner.load(Relaxed) == 0 => true,
             _ => {
@@ -115,7 +121,7 @@ impl Cache {
                 true
             }
         };
-        self.part(&mut lease, pending, last);
+        self.evict(&mut lease, pending, last);
         Some(lease)
     }
 
@@ -126,16 +132,16 @@ impl Cache {
     /// One whose end may wait for all of the device's work, and hold up the launches of other threads meanwhile
     /// (87 ms behind a kernel of 100, measured there), only while the device has none; any, while that work may
     /// wait for the program.
-    pub fn take_idle(&self, real: &'static Real, idle_devices: &mut IdleDevices) -> Option<Idle> {
+    pub fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
-        let visit = Visit::begin(context)?;
+        let visit = ContextHold::begin(context)?;
         // Where nothing tells, it is as with all others.
         if may_wait(real) && !idle_devices.of(self.vendor, context).unwrap_or(true) {
             return None;
         }
         // Meanwhile another may have been made in its place.
         let lease = self.take(real, 0, LOST, idle_devices).filter(|_| real.is_in(context))?;
-        Some(Idle { lease, _visit: visit })
+        Some(Idle { lease, _hold: visit })
     }
 
     /// Destroys one.
@@ -144,7 +150,7 @@ impl Cache {
     }
 
     /// Ends the bond between an exec and its handle.
-    fn part(&self, lease: &mut Lease, pending: bool, lane: Lane) {
+    fn evict(&self, lease: &mut Lease, pending: bool, stream_key: StreamKey) {
         let real = lease.real();
         let owner = real.owner.load(Relaxed);
         let handle = owner.checked_sub(1).and_then(|index| self.execs.get(index));
@@ -152,21 +158,21 @@ impl Cache {
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| records::handles::left(shim, slot));
             if let Some(event) = lease.body().event.take_if(|_| pending) {
-                self.has_to_wait(handle, Pending { event, lane });
+                self.has_to_wait(handle, Pending { event, stream_key });
             }
             // Its next launch, or its end, waits for this and finds all that before.
             handle.loses(&lease);
         }
         real.marked.store(false, Relaxed);
-        real.lane.store(if pending { lane } else { NOWHERE }, Relaxed);
+        real.stream_key.store(if pending { stream_key } else { NOWHERE }, Relaxed);
     }
 
     /// Takes an exec from its handle that is half of one thing and half of another. Unless its last launch is `over`
     /// there is an event behind it ([`Cache::told`]), and the next launch of the handle waits for that.
-    pub(super) fn forsake(&self, mut lease: Lease, over: bool) {
-        // The stream may go meanwhile: no lane is like it.
-        self.part(&mut lease, !over, LOST);
-        self.discard(lease);
+    pub(super) fn evict_and_destroy(&self, mut lease: Lease, over: bool) {
+        // The stream may go meanwhile: no key is like it.
+        self.evict(&mut lease, !over, LOST);
+        self.destroy_when_completed(lease);
     }
 
     /// A real exec for a class, leased: one that is parked, cold or the least recently used, else a
@@ -177,24 +183,24 @@ impl Cache {
     pub fn acquire(
         &self,
         class: &Arc<Class>,
-        lane: Lane,
+        stream_key: StreamKey,
         comes_back: bool,
         work: &mut Work,
     ) -> Result<(Lease, Found), Status> {
-        self.sweep();
+        self.destroy_completed();
         let key = Arc::as_ptr(class) as usize;
         let now = clock::now_ns();
-        let age = |real: &Real| now.saturating_sub(real.used_ns.load(Relaxed));
+        let age = |real: &RealExec| now.saturating_sub(real.used_ns.load(Relaxed));
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
-        let cold = |real: &Real| idle_ns != 0 && age(real) > idle_ns;
+        let cold = |real: &RealExec| idle_ns != 0 && age(real) > idle_ns;
         let ours = if class.shared { self.first_candidates(key, cold) } else { Candidates::default() };
         let (mut tries, mut idle_devices) = (MAX_TRIES, IdleDevices::default());
-        let mut attempt = |real: &'static Real, idle_devices: &mut IdleDevices| {
+        let mut attempt = |real: &'static RealExec, idle_devices: &mut IdleDevices| {
             tries = tries.checked_sub(1)?;
             let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
-            self.take(real, key, lane, idle_devices).map(|lease| (lease, found))
+            self.take(real, key, stream_key, idle_devices).map(|lease| (lease, found))
         };
-        let parked = self.parked_first(&ours.parked, lane);
+        let parked = self.parked_first(&ours.parked, stream_key);
         if let Some(lease) = parked.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
             return Ok(lease);
         }
@@ -214,11 +220,11 @@ impl Cache {
             self.make_way_for_growth(key, age);
             return self.make(class, bytes, work).map(|lease| (lease, Found::New));
         }
-        let of_others = |real: &Real| real.class.load(Relaxed) != key;
+        let of_others = |real: &RealExec| real.class.load(Relaxed) != key;
         let counts = self.found_no_room().is_multiple_of(PROMOTED);
         // Another class's parked exec; now and then one that its handle has not wanted for long, as all look after a
         // pause; then our own oldest; then anyone's.
-        let goes = |real: &Real| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
+        let goes = |real: &RealExec| real.owner.load(Relaxed) == 0 || (counts && unwanted(real, age(real), idle_ns));
         let cold_other = self.first_of_all(|real| of_others(real) && goes(real));
         if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut idle_devices)) {
             self.end_idle(idle, true);
@@ -226,7 +232,7 @@ impl Cache {
                 return self.make(class, bytes, work).map(|lease| (lease, Found::New));
             }
         }
-        if let Some(lease) = self.make_anew(class, &ours.first, (lane, counts), bytes, work, &mut idle_devices) {
+        if let Some(lease) = self.replace(class, &ours.first, (stream_key, counts), bytes, work, &mut idle_devices) {
             return Ok((lease, Found::New));
         }
         if let Some((mut lease, found)) = ours.first.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
@@ -252,7 +258,7 @@ impl Cache {
 
     /// Before another exec is made: one that nobody has wanted for long goes, so that the library can
     /// use its memory again. It never gives any back.
-    fn make_way_for_growth(&self, key: usize, age: impl Fn(&Real) -> u64) {
+    fn make_way_for_growth(&self, key: usize, age: impl Fn(&RealExec) -> u64) {
         let idle_ns = self.bounds.idle_ns.load(Relaxed);
         if idle_ns == 0 {
             self.parked_go();
@@ -266,17 +272,17 @@ impl Cache {
     }
 
     /// Back under the bounds after they were exceeded, right after a launch: by what needs no idle device.
-    pub fn settle_busy(&self) {
-        self.settle_with(|real| !may_wait(real));
+    pub fn back_under_bounds_at_once(&self) {
+        self.back_under_bounds_where(|real| !may_wait(real));
     }
 
     /// The same when the program has waited, perhaps for all that there was.
-    pub fn settle(&self) {
-        self.sweep();
-        self.settle_with(|_| true);
+    pub fn back_under_bounds(&self) {
+        self.destroy_completed();
+        self.back_under_bounds_where(|_| true);
     }
 
-    fn settle_with(&self, may_go: fn(&Real) -> bool) {
+    fn back_under_bounds_where(&self, may_go: fn(&RealExec) -> bool) {
         let mut idle_devices = IdleDevices::default();
         for real in self.candidates(0).into_iter().filter(|real| may_go(real)) {
             if !self.over_bound() {
@@ -289,12 +295,12 @@ impl Cache {
     }
 
     /// Memory of this device is short: what nobody needs now goes, here and in the pool. Whether that was anything.
-    pub fn relieve(&self) -> bool {
+    pub fn give_back_all(&self) -> bool {
         self.short_ns.store(clock::now_ns(), Relaxed);
         let mut anything = gate::shim().is_some_and(|shim| shim.above.flush_here(self.vendor) > 0);
         let mut idle_devices = IdleDevices::default();
         let here = self.contexts_here();
-        let is_here = |real: &Real| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
+        let is_here = |real: &RealExec| here.as_ref().is_none_or(|here| here.contains(&real.context.load(Relaxed)));
         for real in self.candidates(0).into_iter().filter(|real| is_here(real)) {
             if let Some(idle) = self.take_idle(real, &mut idle_devices) {
                 self.end_idle(idle, true);
@@ -331,23 +337,23 @@ impl Cache {
     fn look_at_thrash(&self) {
         let now = clock::now_ns();
         let counter = |of| gate::record_if_started(|shim| shim.ledger.counter(of)).unwrap_or(0);
-        let seen = Seen {
+        let values = LastValues {
             launches: counter(counters::LAUNCHES),
             saved_ns: counter(counters::SAVED_NS),
             miss_ns: counter(counters::MISS_NS),
             at_ns: now,
         };
-        let before = std::mem::replace(&mut *lock(&self.thrash.before), seen);
-        let since = |of: fn(&Seen) -> u64| of(&seen).wrapping_sub(of(&before));
-        let most_miss = since(|seen| seen.launches) < 2 * THRASH_WINDOW;
-        let took = since(|seen| seen.miss_ns);
-        let costs = took > since(|seen| seen.saved_ns) && took > since(|seen| seen.at_ns) / COSTLY_SHARE;
-        let said = self.thrash.said_ns.load(Relaxed);
+        let before = std::mem::replace(&mut *lock(&self.thrash.before), values);
+        let since = |of: fn(&LastValues) -> u64| of(&values).wrapping_sub(of(&before));
+        let most_miss = since(|values| values.launches) < 2 * THRASH_WINDOW;
+        let took = since(|values| values.miss_ns);
+        let costs = took > since(|values| values.saved_ns) && took > since(|values| values.at_ns) / COSTLY_SHARE;
+        let printed = self.thrash.printed_ns.load(Relaxed);
         let first = before.at_ns == 0;
-        if first || !(most_miss || costs) || (said != 0 && now.saturating_sub(said) < THRASH_EVERY_NS) {
+        if first || !(most_miss || costs) || (printed != 0 && now.saturating_sub(printed) < THRASH_EVERY_NS) {
             return;
         }
-        self.thrash.said_ns.store(now, Relaxed);
+        self.thrash.printed_ns.store(now, Relaxed);
         let (count, bytes) = {
             let inner = lock(&self.inner);
             (inner.count, inner.bytes)
@@ -368,7 +374,7 @@ fn age_of(time_ns: &AtomicU64, now: u64) -> u64 {
 
 /// Whether nobody has wanted an exec for so long that another class gets its room; one that has a handle never
 /// goes for its age where no time counts as idle.
-fn unwanted(real: &Real, age: u64, idle_ns: u64) -> bool {
+fn unwanted(real: &RealExec, age: u64, idle_ns: u64) -> bool {
     match real.owner.load(Relaxed) {
         0 => age > idle_ns,
         _ => idle_ns != 0 && age > idle_ns.saturating_mul(COLD_TIMES),
@@ -376,6 +382,6 @@ fn unwanted(real: &Real, age: u64, idle_ns: u64) -> bool {
 }
 
 /// Whether destroying an exec may wait for the device.
-fn may_wait(real: &Real) -> bool {
+fn may_wait(real: &RealExec) -> bool {
     real.waits.load(Relaxed) || activity::is_outside()
 }

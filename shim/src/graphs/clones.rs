@@ -4,7 +4,7 @@
 use super::choose::Found;
 use super::class::{Class, Template};
 use super::handle::Body;
-use super::real::{Lane, Lease, NOWHERE};
+use super::real::{Lease, NOWHERE, StreamKey};
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
@@ -40,7 +40,7 @@ impl Cache {
         };
         if status != SUCCESS {
             // It may be half of each now: one of the clone takes its place.
-            self.discard(lease);
+            self.destroy_when_completed(lease);
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
             let lease = self.make_over(class, work)?;
             gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
@@ -75,38 +75,38 @@ impl Cache {
         self.cloned(graph).ok().map(Arc::new)
     }
 
-    /// An exec was launched on a lane: if its last launch was on another, remembers what tells the end
+    /// An exec was launched on a stream: if its last launch was on another, remembers what tells the end
     /// of that.
-    pub(super) fn leaves_lane(&self, lease: &mut Lease, lane: Lane) {
+    pub(super) fn leaves_stream(&self, lease: &mut Lease, stream_key: StreamKey) {
         let real = lease.real();
-        let before = real.lane.load(Relaxed);
-        if before == lane || before == NOWHERE || self.calls.ways().outlived {
+        let before = real.stream_key.load(Relaxed);
+        if before == stream_key || before == NOWHERE || self.calls.ways().outlived {
             return;
         }
         match self.event_behind(lease, before) {
             Some(event) => lease.body().earlier.push(event),
             None => lease.body().unknown = true,
         }
-        // Not more than the lanes in use.
-        self.forget_over(lease);
+        // Not more than the streams in use.
+        self.forget_completed(lease);
     }
 
-    /// Whether all launches on other lanes than the last are over.
-    pub(super) fn earlier_over(&self, lease: &mut Lease) -> bool {
-        self.forget_over(lease);
+    /// Whether all launches on other streams than the last are over.
+    pub(super) fn earlier_completed(&self, lease: &mut Lease) -> bool {
+        self.forget_completed(lease);
         let body = lease.body();
         body.earlier.is_empty() && !body.unknown
     }
 
     /// Whether nothing of an exec runs.
-    pub(super) fn known_over(&self, lease: &mut Lease) -> bool {
-        let lane = lease.real().lane.load(Relaxed);
-        self.earlier_over(lease) && (lane == NOWHERE || self.is_over(lease, lane))
+    pub(super) fn known_completed(&self, lease: &mut Lease) -> bool {
+        let stream_key = lease.real().stream_key.load(Relaxed);
+        self.earlier_completed(lease) && (stream_key == NOWHERE || self.has_completed(lease, stream_key))
     }
 
-    fn forget_over(&self, lease: &mut Lease) {
+    fn forget_completed(&self, lease: &mut Lease) {
         lease.body().earlier.retain(|&event| {
-            let over = self.calls.done(event);
+            let over = self.calls.completed(event);
             if over {
                 self.calls.drop_event(event);
             }

@@ -4,8 +4,8 @@
 use super::Cache;
 use super::handle::Body;
 use super::handle::context_of;
-use super::real::Real;
-use crate::progress::device::Visit;
+use super::real::RealExec;
+use crate::progress::device::ContextHold;
 use crate::vendor::graphs::GraphCalls;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -41,9 +41,9 @@ impl Cache {
     }
 
     /// Runs `f` in the context of an exec, which does not end meanwhile; `None` if it does or has.
-    pub(super) fn in_context_of<R>(&self, real: &Real, f: impl FnOnce() -> R) -> Option<R> {
+    pub(super) fn in_context_of<R>(&self, real: &RealExec, f: impl FnOnce() -> R) -> Option<R> {
         let context = real.context.load(Relaxed);
-        let _visit = Visit::begin(context)?;
+        let _hold = ContextHold::begin(context)?;
         real.is_in(context).then(|| self.in_context(context, f))
     }
 

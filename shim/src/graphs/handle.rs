@@ -7,7 +7,7 @@
 use super::class::{Class, Template};
 use super::needed::Need;
 use super::nodes::KnownNodes;
-use super::real::{Lane, Lease, Real};
+use super::real::{Lease, RealExec, StreamKey};
 use crate::ledger::table::NO_SLOT;
 use crate::process::lock::lock;
 use crate::vendor::graphs::Event;
@@ -129,7 +129,7 @@ impl<T: Default> Handles<T> {
 #[repr(C, align(64))]
 pub struct Handle {
     /// The real exec that holds what this handle means; null: none does now.
-    pub real: AtomicPtr<Real>,
+    pub real: AtomicPtr<RealExec>,
     /// Slot in the ledger.
     pub slot: AtomicU32,
     /// It had an exec, which another handle has got since.
@@ -154,7 +154,7 @@ pub struct Body {
     pub disabled: Vec<u32>,
     /// Its exec is its own for ever.
     pub owned: bool,
-    /// The graph it came from: handle, and serial where the books have it. Its nodes are what setters
+    /// The graph it came from: handle, and serial where the records have it. Its nodes are what setters
     /// name.
     pub graph: (u64, Option<u64>),
     pub nodes: Option<KnownNodes>,
@@ -167,7 +167,7 @@ pub struct Body {
 /// A launch whose end the next launch of the same handle has to wait for.
 pub struct Pending {
     pub event: Event,
-    pub lane: Lane,
+    pub stream_key: StreamKey,
 }
 
 impl Default for Handle {
@@ -185,8 +185,8 @@ impl Default for Handle {
 impl Handle {
     /// Its real exec, if it has one.
     #[inline(always)]
-    pub fn resident(&self) -> Option<&'static Real> {
-        // SAFETY: null, or a Real out of a leaked box: real execs are used again and never freed.
+    pub fn resident(&self) -> Option<&'static RealExec> {
+        // SAFETY: null, or a RealExec out of a leaked box: real execs are used again and never freed.
         unsafe { self.real.load(Acquire).as_ref() }
     }
 

@@ -3,7 +3,7 @@
 use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, INVALID, Pending, context_of};
-use super::real::{Lane, Lease, Real, lane_by_handle, lane_of, stream_of};
+use super::real::{Lease, RealExec, StreamKey, key_by_handle, key_of, stream_of};
 use super::{Cache, Work, capturing};
 use crate::gate;
 use crate::process::clock;
@@ -12,7 +12,7 @@ use crate::process::threads;
 use crate::progress::{activity, device};
 use crate::records;
 use crate::vendor;
-use crate::vendor::graphs::{Event, Given, StreamArg};
+use crate::vendor::graphs::{Event, SetCount, StreamArg};
 use crate::vendor::records::Records;
 use gpumem_abi::types::{GraphExec, OUT_OF_MEMORY, SUCCESS, Status, Stream};
 use gpumem_wire::counters;
@@ -26,7 +26,7 @@ const CAPTURE_UNSUPPORTED: Status = 900;
 /// The library's launch.
 pub type Launch = unsafe extern "C-unwind" fn(GraphExec, Stream) -> Status;
 
-/// Launches a handle; counts that as work given to the device, and in the books.
+/// Launches a handle; counts that as work given to the device, and in the records.
 ///
 /// After the work of the launch before, nothing of ours is in the processor's caches: what counts here are the lines
 /// that it touches, of code and of data, and the pages that these lie on. All that a resident exec does not need is
@@ -45,9 +45,9 @@ pub unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> 
     if let Some(shim) = shim {
         shim.launches.begins(slot);
     }
-    let lane = lane_by_handle(to.stream).unwrap_or_else(|| lane_of_default(cache.vendor, to));
+    let stream_key = key_by_handle(to.stream).unwrap_or_else(|| key_of_default(cache.vendor, to));
     let submission = activity::begin_here(local);
-    let (status, at_ns) = match shared(cache, handle, lane) {
+    let (status, at_ns) = match shared(cache, handle, stream_key) {
         Some(exec) => {
             exec.marked.store(false, Relaxed);
             // SAFETY: while the lease is shared the exec stays this handle's, so it is alive.
@@ -74,26 +74,26 @@ pub unsafe fn launch(cache: &Cache, real: Launch, index: u32, to: StreamArg) -> 
 
 /// The exec of a handle, its lease shared, if that is all that a launch needs.
 #[inline(always)]
-fn shared(cache: &Cache, handle: &Handle, lane: Lane) -> Option<&'static Real> {
+fn shared(cache: &Cache, handle: &Handle, stream_key: StreamKey) -> Option<&'static RealExec> {
     let exec = handle.resident()?;
     if cache.pressed.load(Relaxed) || !exec.share() {
         return None;
     }
-    // Looked at once more: before the lease it may have been taken away. On another lane than the last launch, the
-    // lane has to change, which is for one thread at a time.
+    // Looked at once more: before the lease it may have been taken away. On another stream than the last launch, the
+    // stream has to change, which is for one thread at a time.
     let same = handle.resident().is_some_and(|now| std::ptr::eq(now, exec));
-    if same && exec.lane.load(Relaxed) == lane {
+    if same && exec.stream_key.load(Relaxed) == stream_key {
         return Some(exec);
     }
     exec.unshare();
     None
 }
 
-/// The lane of a default stream.
+/// The key of a default stream.
 #[cold]
 #[inline(never)]
-fn lane_of_default(vendor: Vendor, to: StreamArg) -> Lane {
-    lane_of(vendor::named(vendor, to))
+fn key_of_default(vendor: Vendor, to: StreamArg) -> StreamKey {
+    key_of(vendor::named(vendor, to))
 }
 
 /// An index of which no handle was ever made.
@@ -136,38 +136,38 @@ impl Cache {
         if body.class.is_none() {
             return INVALID;
         }
-        let lane = lane_of(to);
+        let stream_key = key_of(to);
         let mut lease = match handle.lease() {
             Some(lease) => lease,
-            None => match self.in_context(context_of(&body), || self.missed(handle, &body, lane)) {
+            None => match self.in_context(context_of(&body), || self.missed(handle, &body, stream_key)) {
                 Ok(lease) => lease,
                 // The program's own instantiate has long succeeded: what ours says is no answer to a launch.
                 Err(status) => {
-                    return match self.one_by_one(handle, &body, to, lane) {
+                    return match self.one_by_one(handle, &body, to, stream_key) {
                         done @ (SUCCESS | CAPTURE_UNSUPPORTED) => done,
                         _ => status,
                     };
                 }
             },
         };
-        let pending = self.wait_for_pending(handle, to, lane);
+        let pending = self.wait_for_pending(handle, to, stream_key);
         // SAFETY: this thread holds the lease of the exec, so it is alive. Our caller vouches for
         // `real` and the stream.
         let mut status = unsafe { real(lease.real().exec(), to.stream) };
         if status == OUT_OF_MEMORY {
-            self.in_context(context_of(&body), || self.relieve());
+            self.in_context(context_of(&body), || self.give_back_all());
             // SAFETY: this thread still holds the lease of the exec, so it is alive. Our caller
             // vouches for `real` and the stream.
             status = unsafe { real(lease.real().exec(), to.stream) };
             if status == OUT_OF_MEMORY && !body.owned {
-                status = self.one_by_one(handle, &body, to, lane);
+                status = self.one_by_one(handle, &body, to, stream_key);
             }
         }
         let exec = lease.real();
         exec.used(clock::now_ns(), std::mem::take(&mut lease.body().stays));
         if status == SUCCESS {
-            self.leaves_lane(&mut lease, lane);
-            exec.lane.store(lane, Relaxed);
+            self.leaves_stream(&mut lease, stream_key);
+            exec.stream_key.store(stream_key, Relaxed);
             let marked = self.pressed.load(Relaxed) && self.mark(&mut lease, to, context_of(&body));
             exec.marked.store(marked, Relaxed);
             if marked {
@@ -184,7 +184,7 @@ impl Cache {
         drop(body);
         // After a launch that failed nothing may be asked: its error is the thread's last.
         if status == SUCCESS && self.over_bound() {
-            self.settle_busy();
+            self.back_under_bounds_at_once();
         }
         status
     }
@@ -211,11 +211,14 @@ impl Cache {
         self.in_context(context, || self.calls.mark(event, to))
     }
 
-    /// Makes the stream wait for this handle's last launch, if that was on another exec and lane.
-    fn wait_for_pending(&self, handle: &Handle, to: StreamArg, lane: Lane) -> Option<Pending> {
+    /// Makes the stream wait for this handle's last launch, if that was on another exec and stream.
+    fn wait_for_pending(&self, handle: &Handle, to: StreamArg, stream_key: StreamKey) -> Option<Pending> {
         let pending = lock(&handle.pending).take()?;
         // A stream that captures is not touched: its launch is refused.
-        if pending.lane != lane && !self.calls.done(pending.event) && !(capturing() && self.calls.captures(to)) {
+        if pending.stream_key != stream_key
+            && !self.calls.completed(pending.event)
+            && !(capturing() && self.calls.captures(to))
+        {
             self.calls.wait(to, pending.event);
         }
         Some(pending)
@@ -262,14 +265,14 @@ impl Cache {
     ///
     /// # Errors
     /// The library's.
-    pub fn held(&self, handle: &Handle, body: &Body, lane: Lane) -> Result<Lease, Status> {
-        contained(self, || self.with_work(|work| self.hold(handle, body, lane, work)))?
+    pub fn held(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
+        contained(self, || self.with_work(|work| self.hold(handle, body, stream_key, work)))?
     }
 
     /// The same for a launch, which natively had it.
-    fn missed(&self, handle: &Handle, body: &Body, lane: Lane) -> Result<Lease, Status> {
+    fn missed(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
         let start = clock::precise_ns();
-        let lease = self.held(handle, body, lane)?;
+        let lease = self.held(handle, body, stream_key)?;
         let took = clock::precise_ns() - start;
         gate::record_if_started(|shim| records::handles::missed(shim, handle.slot.load(Relaxed), took));
         Ok(lease)
@@ -279,7 +282,7 @@ impl Cache {
     ///
     /// # Errors
     /// The library's.
-    pub fn hold(&self, handle: &Handle, body: &Body, lane: Lane, work: &mut Work) -> Result<Lease, Status> {
+    pub fn hold(&self, handle: &Handle, body: &Body, stream_key: StreamKey, work: &mut Work) -> Result<Lease, Status> {
         let class = body.class.clone().ok_or(INVALID)?;
         let slot = handle.slot.load(Relaxed);
         if !class.alone && !self.unfold(body, work) {
@@ -287,10 +290,10 @@ impl Cache {
         }
         work.clone = body.template.clone();
         let comes_back = handle.lost_its.load(Relaxed);
-        let (mut lease, found) = self.acquire(&class, lane, comes_back, work)?;
+        let (mut lease, found) = self.acquire(&class, stream_key, comes_back, work)?;
         let new = found == Found::New;
         if !new {
-            self.upload_first(&mut lease, lane);
+            self.upload_first(&mut lease, stream_key);
         }
         if new {
             gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
@@ -303,7 +306,7 @@ impl Cache {
             Ok(set) => set,
             Err(_) => {
                 // It may be half of each now: one of the template takes its place.
-                self.discard(lease);
+                self.destroy_when_completed(lease);
                 gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
                 lease = self.make_of(&class, body, work)?;
                 gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
@@ -318,11 +321,11 @@ impl Cache {
     }
 
     /// An exec that another handle had and never launched is uploaded before it is given other contents.
-    fn upload_first(&self, lease: &mut Lease, lane: Lane) {
+    fn upload_first(&self, lease: &mut Lease, stream_key: StreamKey) {
         if lease.body().uploaded || !self.calls.ways().uploaded_first {
             return;
         }
-        let stream = stream_of(lane).filter(|stream| !(capturing() && self.calls.captures(*stream)));
+        let stream = stream_of(stream_key).filter(|stream| !(capturing() && self.calls.captures(*stream)));
         lease.body().uploaded = stream.is_some_and(|stream| self.calls.upload(lease.real().exec(), stream) == SUCCESS);
     }
 
@@ -337,7 +340,8 @@ impl Cache {
         let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
         let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
         let _alone = template.alone();
-        let Given { nodes, mut reshaped } = self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
+        let SetCount { nodes, mut reshaped } =
+            self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
         let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
         for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
             check(self.calls.set_enabled(exec, node(index)?, true))?;
@@ -349,7 +353,7 @@ impl Cache {
         }
         body.disabled = disabled.to_vec();
         std::mem::swap(&mut body.content, target);
-        real.wears(reshaped, body.content.len());
+        real.degrades(reshaped, body.content.len());
         Ok(nodes)
     }
 
@@ -380,18 +384,18 @@ impl Cache {
         match self.retarget(&mut lease, &mut target, &body.disabled) {
             Ok(_) => Ok(lease),
             Err(status) => {
-                self.discard(lease);
+                self.destroy_when_completed(lease);
                 Err(status)
             }
         }
     }
 
     /// No memory for an exec: the nodes' work, one after the other, in the order of their edges.
-    fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, lane: Lane) -> Status {
+    fn one_by_one(&self, handle: &Handle, body: &Body, to: StreamArg, stream_key: StreamKey) -> Status {
         if capturing() && self.calls.captures(to) {
             return CAPTURE_UNSUPPORTED;
         }
-        let pending = self.wait_for_pending(handle, to, lane);
+        let pending = self.wait_for_pending(handle, to, stream_key);
         let status = self.with_work(|work| {
             if !self.unfold(body, work) {
                 return OUT_OF_MEMORY;
@@ -409,7 +413,7 @@ impl Cache {
             // That matters more than whose the event is.
             let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
             if let Some(event) = self.unless_capturing(to, || true, mark).flatten() {
-                self.has_to_wait(handle, Pending { event, lane });
+                self.has_to_wait(handle, Pending { event, stream_key });
             }
         }
         status
@@ -426,18 +430,18 @@ impl Cache {
             // driver 580): now, as the program expects, and not when room is needed.
             let never = !lease.body().uploaded;
             // One of which nothing will ever tell that it is over could never be taken.
-            let lost = self.nothing_tells(real, real.lane.load(Relaxed)) && !device::can_tell(self.vendor);
+            let lost = self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.vendor);
             let at_once = body.owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;
             let goes = at_once || touched || alone || self.over_bound() || too_many();
-            if goes && (at_once || !self.calls.ways().outlived || self.known_over(&mut lease)) {
+            if goes && (at_once || !self.calls.ways().outlived || self.known_completed(&mut lease)) {
                 self.end(lease, false);
             } else {
                 self.mark_last(&mut lease);
-                self.doom(&lease, goes && alone);
+                self.mark_to_destroy(&lease, goes && alone);
             }
         }
-        self.sweep();
+        self.destroy_completed();
         if let Some(pending) = lock(&handle.pending).take() {
             self.calls.drop_event(pending.event);
         }

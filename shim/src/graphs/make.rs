@@ -5,14 +5,14 @@ use super::choose::IdleDevices;
 use super::class::Recipe;
 use super::class::{Class, Shape, Template};
 use super::handle::INVALID;
-use super::real::{self, Lease, NOWHERE, Real};
+use super::real::{self, Lease, NOWHERE, RealExec};
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::process::raised::Raised;
 use crate::records;
-use crate::vendor::graphs::Given;
+use crate::vendor::graphs::SetCount;
 use crate::vendor::records::Records;
 use gpumem_abi::types::{Graph, GraphExec, OUT_OF_MEMORY, Status};
 use std::sync::atomic::Ordering::*;
@@ -66,7 +66,7 @@ impl Cache {
                 self.calls.set(None, template.nodes(class), held, &work.target)
             };
             match set {
-                Ok(Given { nodes: 0, .. }) => {}
+                Ok(SetCount { nodes: 0, .. }) => {}
                 Ok(_) => held.clone_from(&work.target),
                 Err(_) => {
                     *content = None;
@@ -77,7 +77,7 @@ impl Cache {
         let start = clock::precise_ns();
         let exec = match self.exec_from(template, class) {
             Err(OUT_OF_MEMORY) => {
-                self.relieve();
+                self.give_back_all();
                 self.exec_from(template, class)?
             }
             other => other?,
@@ -115,9 +115,9 @@ impl Cache {
             ..Default::default()
         };
         real.owner.store(0, Relaxed);
-        real.lane.store(NOWHERE, Relaxed);
+        real.stream_key.store(NOWHERE, Relaxed);
         real.marked.store(false, Relaxed);
-        real.worn.store(false, Relaxed);
+        real.degraded.store(false, Relaxed);
         real.waits.store(class.shape.branches, Relaxed);
         real.used_ns.store(clock::now_ns(), Relaxed);
         real.set_bytes(bytes);
@@ -133,7 +133,7 @@ impl Cache {
         loop {
             let unused = lock(&self.inner).unused.pop();
             let real = unused.unwrap_or_else(|| {
-                let real: &'static Real = Box::leak(Box::default());
+                let real: &'static RealExec = Box::leak(Box::default());
                 lock(&self.inner).reals.push(real);
                 real
             });
@@ -154,31 +154,31 @@ impl Cache {
     /// One that would be destroyed but may still run: instantiating waits for destroyed execs that do,
     /// and here that happens at launches, too, which wait for nothing. It stays parked, and is destroyed
     /// when it is seen to be over; a class that others share may use it first.
-    pub(super) fn doom(&self, lease: &Lease, alone: bool) {
-        if alone && !lease.real().doomed.swap(true, Relaxed) {
-            self.doomed.fetch_add(1, Relaxed);
+    pub(super) fn mark_to_destroy(&self, lease: &Lease, alone: bool) {
+        if alone && !lease.real().to_destroy.swap(true, Relaxed) {
+            self.to_destroy.fetch_add(1, Relaxed);
             to_go();
         }
     }
 
     /// One that is half of one thing and half of another: nobody gets it any more, and it goes when that waits
     /// for nothing.
-    pub(super) fn discard(&self, mut lease: Lease) {
+    pub(super) fn destroy_when_completed(&self, mut lease: Lease) {
         lease.body().broken = true;
-        self.doom(&lease, true);
+        self.mark_to_destroy(&lease, true);
         drop(lease);
-        self.sweep();
+        self.destroy_completed();
     }
 
-    /// Destroys what is doomed and over by now.
-    pub(super) fn sweep(&self) {
-        if self.doomed.load(Relaxed) == 0 {
+    /// Destroys what is to be destroyed and has completed by now.
+    pub(super) fn destroy_completed(&self) {
+        if self.to_destroy.load(Relaxed) == 0 {
             return;
         }
         let mut idle_devices = IdleDevices::default();
-        for real in self.reals().into_iter().filter(|real| real.doomed.load(Relaxed)) {
+        for real in self.reals().into_iter().filter(|real| real.to_destroy.load(Relaxed)) {
             self.in_context_of(real, || {
-                if let Some(idle) = self.take_idle(real, &mut idle_devices).filter(|_| real.doomed.load(Relaxed)) {
+                if let Some(idle) = self.take_idle(real, &mut idle_devices).filter(|_| real.to_destroy.load(Relaxed)) {
                     self.end_idle(idle, false);
                 }
             });
@@ -191,8 +191,8 @@ impl Cache {
     /// finds it and waits ([`Cache::context_going`]).
     pub fn end_in(&self, mut lease: Lease, evicted: bool, gone: bool) {
         let real = lease.real();
-        if real.doomed.swap(false, Relaxed) {
-            self.doomed.fetch_sub(1, Relaxed);
+        if real.to_destroy.swap(false, Relaxed) {
+            self.to_destroy.fetch_sub(1, Relaxed);
         }
         let body = std::mem::take(lease.body());
         // One that its handle owns is not among those that are counted.
@@ -203,7 +203,7 @@ impl Cache {
             handle.loses(&lease);
         }
         real.owner.store(0, Relaxed);
-        real.lane.store(NOWHERE, Relaxed);
+        real.stream_key.store(NOWHERE, Relaxed);
         let bytes = real.take_bytes();
         if gone || lease.is_abandoned() {
             // Its events and its template's graph went with the context.

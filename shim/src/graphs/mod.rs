@@ -8,20 +8,19 @@
 //! * [`words`]: handles of ours in the program's calls, and what is behind them. [`caches`]: the caches of the process,
 //!   made, turned off and on, looked after.
 //! * A handle comes to be and ends: [`instantiate`]. The program changes an exec: [`change`], [`child`]. Contexts,
-//!   streams and modules end: [`lives`]. Whether a graph refers to memory: [`refers`].
+//!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`refers`].
 //! * A launch: [`launch`]. It needs an exec that holds what the handle means: its own, one that is *retargeted* node by
 //!   node, a new one, or a clone ([`clones`]).
 //! * How one is made and destroyed: [`make`]. Those that no handle has: [`parked`]. Where a new one is better than a
-//!   retargeted one: [`anew`].
+//!   retargeted one: [`replace`].
 //! * Which one a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
-//!   one has completed: [`over`].
+//!   one has completed: [`completed`].
 //! * The program's own graphs are packed too, while the program does not use them: [`folded`].
 //! * What there is: a handle ([`handle`]), a real exec ([`real`]), shapes, classes and sources ([`class`]), nodes that
 //!   the program knows ([`nodes`]), how many execs are needed ([`needed`]). What has to be put back: [`guards`].
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::graphs`].
 
-mod anew;
 mod bounds;
 mod caches;
 mod candidates;
@@ -30,25 +29,26 @@ mod child;
 pub mod choose;
 pub mod class;
 mod clones;
+mod completed;
+pub mod context_end;
 pub mod folded;
 mod guards;
 pub mod handle;
 pub mod instantiate;
 pub mod launch;
-pub mod lives;
 pub mod make;
 mod needed;
 pub mod nodes;
-mod over;
 mod parked;
 pub mod real;
 mod refers;
+mod replace;
 #[cfg(test)]
 mod tests;
 mod words;
 
 pub use bounds::waited;
-pub use caches::{cache_to_be, open, step_aside, step_back_in, tick, trim};
+pub use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim};
 pub use refers::{may_refer_to, refers_to};
 pub use words::{captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload};
 
@@ -66,7 +66,7 @@ use gpumem_wire::kinds::{Pinned, Severity, Vendor};
 use gpumem_wire::settings::Settings;
 use handle::{Handle, Handles};
 use needed::Needed;
-use real::Real;
+use real::RealExec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, Weak};
@@ -103,14 +103,14 @@ pub struct Cache {
     /// Threads that destroy graphs which nothing refers to any more.
     pub ending: AtomicU32,
     /// Execs that no handle can use and that may still run.
-    pub doomed: AtomicU32,
+    pub to_destroy: AtomicU32,
     /// Code that is about to be unloaded, and threads that instantiate a template of whatever code it was
     /// built of.
     pub going: AtomicU32,
     pub making: AtomicU32,
     inner: Mutex<Inner>,
     /// Held by the control thread while it destroys execs; whether nothing is destroyed any more, as the process ends.
-    tending: Mutex<bool>,
+    housekeeping: Mutex<bool>,
     /// When memory was short last, ns.
     short_ns: AtomicU64,
     works: Mutex<Vec<Work>>,
@@ -123,8 +123,8 @@ pub struct Cache {
 #[derive(Default)]
 struct Inner {
     /// Every real exec there is or was.
-    pub reals: Vec<&'static Real>,
-    pub unused: Vec<&'static Real>,
+    pub reals: Vec<&'static RealExec>,
+    pub unused: Vec<&'static RealExec>,
     pub count: u64,
     pub bytes: u64,
     pub needed: Needed,
@@ -132,7 +132,7 @@ struct Inner {
 
 impl Inner {
     /// Real execs of a class; all that no handle has for ever, for 0.
-    pub fn of_class(&self, class: usize) -> impl Iterator<Item = &'static Real> {
+    pub fn of_class(&self, class: usize) -> impl Iterator<Item = &'static RealExec> {
         let is = move |its: usize| its != 0 && (class == 0 || its == class);
         self.reals.iter().copied().filter(move |real| real.in_use() && is(real.class.load(Relaxed)))
     }
@@ -160,13 +160,13 @@ impl Cache {
             closed: AtomicU8::new(0),
             beginning: AtomicU32::new(0),
             ending: AtomicU32::new(0),
-            doomed: AtomicU32::new(0),
+            to_destroy: AtomicU32::new(0),
             going: AtomicU32::new(0),
             making: AtomicU32::new(0),
             querying: AtomicU32::new(0),
             pressed: AtomicBool::new(false),
             inner: Mutex::default(),
-            tending: Mutex::default(),
+            housekeeping: Mutex::default(),
             short_ns: AtomicU64::new(0),
             works: Mutex::default(),
             known: Mutex::default(),
@@ -205,7 +205,7 @@ impl Cache {
     }
 
     /// All real execs, for those who look for some.
-    pub fn reals(&self) -> Vec<&'static Real> {
+    pub fn reals(&self) -> Vec<&'static RealExec> {
         lock(&self.inner).reals.clone()
     }
 

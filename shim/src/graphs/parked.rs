@@ -3,7 +3,7 @@
 
 use super::choose::IdleDevices;
 use super::needed::Need;
-use super::real::{Lane, Real};
+use super::real::{RealExec, StreamKey};
 use super::{Cache, Inner};
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -41,11 +41,11 @@ impl Cache {
         inner.count < inner.needed.now().execs
     }
 
-    /// Of the parked ones among `ours`, those to be asked first whether a launch on a lane may have them.
-    pub(super) fn parked_first(&self, ours: &[&'static Real], lane: Lane) -> Vec<&'static Real> {
+    /// Of the parked ones among `ours`, those to be asked first whether a launch on a stream may have them.
+    pub(super) fn parked_first(&self, ours: &[&'static RealExec], stream_key: StreamKey) -> Vec<&'static RealExec> {
         let mut parked: Vec<_> = ours.iter().copied().filter(|real| real.owner.load(Relaxed) == 0).collect();
-        // What runs on this very lane need not be over.
-        parked.sort_by_cached_key(|real| (real.lane.load(Relaxed) != lane, Reverse(real.place())));
+        // What runs on this very stream need not be over.
+        parked.sort_by_cached_key(|real| (real.stream_key.load(Relaxed) != stream_key, Reverse(real.place())));
         if parked.len() > ASKED {
             let mut oldest = parked.split_off(ASKED - ASKED_OLDEST);
             oldest.sort_by_cached_key(|real| real.place());
@@ -62,11 +62,11 @@ impl Cache {
         }
         let mut idle_devices = IdleDevices::default();
         let oldest = self.candidates(0).into_iter().take_while(|real| real.owner.load(Relaxed) == 0);
-        let goes = |real: &&'static Real| self.has_too_many() && self.goes(real, &mut idle_devices);
+        let goes = |real: &&'static RealExec| self.has_too_many() && self.goes(real, &mut idle_devices);
         oldest.take(ASKED).filter(goes).take(AT_A_TIME).count()
     }
 
-    fn goes(&self, real: &'static Real, idle_devices: &mut IdleDevices) -> bool {
+    fn goes(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> bool {
         let idle = self.take_idle(real, idle_devices);
         let goes = idle.is_some();
         if let Some(idle) = idle {
@@ -77,10 +77,10 @@ impl Cache {
 
     /// What is done once a second, and when somebody asks (then `all` that is parked goes): execs that are over the
     /// bounds, too many, or parked for too long go as far as they can. How many did, and how many are parked.
-    pub(super) fn tend(&self, all: bool) -> (usize, usize) {
-        let Some(ended) = self.tending.try_lock().ok().filter(|ended| !**ended) else { return (0, 0) };
+    pub(super) fn housekeeping(&self, all: bool) -> (usize, usize) {
+        let Some(ended) = self.housekeeping.try_lock().ok().filter(|ended| !**ended) else { return (0, 0) };
         let (now, long) = (clock::now_ns(), self.bounds.long_ns());
-        let due = |real: &Real| {
+        let due = |real: &RealExec| {
             let parked = real.owner.load(Relaxed) == 0;
             let old = now.saturating_sub(real.used_ns.load(Relaxed)) > long;
             parked && (all || old || super::is_off() || self.has_too_many()) || self.over_bound()
@@ -91,7 +91,7 @@ impl Cache {
         let mut gone = 0;
         let _ = self.relaxed(|| {
             super::contained(self, || {
-                self.sweep();
+                self.destroy_completed();
                 let mut idle_devices = IdleDevices::default();
                 for real in self.candidates(0) {
                     // Somebody else's context is left alone as soon as it ends.
@@ -106,10 +106,10 @@ impl Cache {
 
     /// Nothing of this is done any more, nor being done: not waited for for ever, since what it waits for may be the
     /// program's own.
-    pub(super) fn tend_no_more(&self) {
+    pub(super) fn end_housekeeping(&self) {
         let start = clock::precise_ns();
         while clock::precise_ns() - start < LONGEST_NS {
-            if let Ok(mut ended) = self.tending.try_lock() {
+            if let Ok(mut ended) = self.housekeeping.try_lock() {
                 *ended = true;
                 return;
             }

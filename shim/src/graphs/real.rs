@@ -12,30 +12,30 @@ use std::sync::{Arc, Weak};
 /// Where something was launched: a stream, as a number that differs between streams. Default streams
 /// by their special handles, with the number of the context or device above it that has one of its own,
 /// and the thread's number above that of a per-thread one.
-pub type Lane = u64;
+pub type StreamKey = u64;
 /// Nothing is in flight.
-pub const NOWHERE: Lane = 0;
+pub const NOWHERE: StreamKey = 0;
 /// On a stream that is gone, with nothing to tell when that ended.
-pub const LOST: Lane = u64::MAX;
+pub const LOST: StreamKey = u64::MAX;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
-/// Handles of streams are addresses of objects: no other lane has these bits.
+/// Handles of streams are addresses of objects: no other key has these bits.
 const SPECIAL: u64 = 3;
 const HOME_SHIFT: u32 = 8;
 const THREAD_SHIFT: u32 = 32;
 
-/// An exec is worn once so large a share of its nodes was given another shape at a time.
-const WORN_SHARE: u64 = 8;
+/// An exec is degraded once so large a share of its nodes was given another shape at a time.
+const DEGRADED_SHARE: u64 = 8;
 
-/// The lane of a stream whose handle no other has; `None` for a default one.
+/// The key of a stream whose handle no other has; `None` for a default one.
 #[inline(always)]
-pub fn lane_by_handle(stream: Stream) -> Option<Lane> {
-    (stream as Lane > PER_THREAD).then_some(stream as Lane)
+pub fn key_by_handle(stream: Stream) -> Option<StreamKey> {
+    (stream as StreamKey > PER_THREAD).then_some(stream as StreamKey)
 }
 
 #[inline]
-pub fn lane_of(to: StreamArg) -> Lane {
+pub fn key_of(to: StreamArg) -> StreamKey {
     let home = u64::from(to.home) << HOME_SHIFT;
     match to.stream as u64 {
         0 if !to.per_thread => LEGACY | home,
@@ -45,32 +45,32 @@ pub fn lane_of(to: StreamArg) -> Lane {
     }
 }
 
-/// The stream of a lane, if this thread can name it.
-pub fn stream_of(lane: Lane) -> Option<StreamArg> {
-    let home = (lane >> HOME_SHIFT) as u32 & ((1 << (THREAD_SHIFT - HOME_SHIFT)) - 1);
+/// The stream of a key, if this thread can name it.
+pub fn stream_of(stream_key: StreamKey) -> Option<StreamArg> {
+    let home = (stream_key >> HOME_SHIFT) as u32 & ((1 << (THREAD_SHIFT - HOME_SHIFT)) - 1);
     let special = |stream: u64| Some(StreamArg { home, ..StreamArg::new(stream as Stream, false) });
-    match lane {
+    match stream_key {
         NOWHERE | LOST => None,
-        lane if lane & SPECIAL == PER_THREAD => {
-            let ours = lane >> THREAD_SHIFT == u64::from(threads::tid(|_| {}));
+        stream_key if stream_key & SPECIAL == PER_THREAD => {
+            let ours = stream_key >> THREAD_SHIFT == u64::from(threads::tid(|_| {}));
             if ours { special(PER_THREAD) } else { None }
         }
-        lane if lane & SPECIAL == LEGACY => special(LEGACY),
-        lane => Some(StreamArg::new(lane as Stream, false)),
+        stream_key if stream_key & SPECIAL == LEGACY => special(LEGACY),
+        stream_key => Some(StreamArg::new(stream_key as Stream, false)),
     }
 }
 
-/// Whether a lane is the legacy stream of whatever context.
-pub fn is_legacy(lane: Lane) -> bool {
-    lane != NOWHERE && lane != LOST && lane & SPECIAL == LEGACY
+/// Whether a key is that of the legacy stream of whatever context.
+pub fn is_legacy(stream_key: StreamKey) -> bool {
+    stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == LEGACY
 }
 
-/// The stream that a lane names by its own handle; none for default streams.
-pub fn names_stream(lane: Lane) -> Option<u64> {
-    (lane != NOWHERE && lane != LOST && lane & SPECIAL == 0).then_some(lane)
+/// The stream that a key names by its own handle; none for default streams.
+pub fn handle_of(stream_key: StreamKey) -> Option<u64> {
+    (stream_key != NOWHERE && stream_key != LOST && stream_key & SPECIAL == 0).then_some(stream_key)
 }
 
-/// Bit of [`Real::lease`]: one thread has the exec for itself. Below it: launches going on.
+/// Bit of [`RealExec::lease`]: one thread has the exec for itself. Below it: launches going on.
 const EXCLUSIVE: u32 = 1 << 31;
 
 /// A real exec. Never freed, only used again. What a launch reads and writes comes first, in one line of the
@@ -78,13 +78,13 @@ const EXCLUSIVE: u32 = 1 << 31;
 /// are looked at.
 #[derive(Default)]
 #[repr(C, align(64))]
-pub struct Real {
+pub struct RealExec {
     lease: AtomicU32,
     /// Whether the body's event covers the last launch.
     pub marked: AtomicBool,
     exec: AtomicUsize,
     /// Where the last launch may still run.
-    pub lane: AtomicU64,
+    pub stream_key: AtomicU64,
     /// Last launch, ns.
     pub used_ns: AtomicU64,
     /// Index of its handle plus one; 0: parked.
@@ -98,11 +98,11 @@ pub struct Real {
     /// What it holds is not known: its lease is never given back.
     pub lost: AtomicBool,
     /// No handle can use it: it goes when it is over.
-    pub doomed: AtomicBool,
+    pub to_destroy: AtomicBool,
     /// The library may wait for the device when it destroys it.
     pub waits: AtomicBool,
     /// Many of its nodes were given another shape, so that the device takes longer for them.
-    pub worn: AtomicBool,
+    pub degraded: AtomicBool,
     /// The last launch that left an event, by the clock that tells apart what is in one tick of the other.
     pub launched_ns: AtomicU64,
     /// A context that went while another thread had the lease, for longer than that was waited for: if it
@@ -131,7 +131,7 @@ pub struct Body {
     pub stays: bool,
     /// The clone that it holds now, if its class has clones.
     pub holds: Weak<Template>,
-    /// Launches on other lanes before the last one, where those of one exec are not ordered.
+    /// Launches on other streams before the last one, where those of one exec are not ordered.
     pub earlier: Vec<Event>,
     /// Such a launch that nothing tells the end of.
     pub unknown: bool,
@@ -139,9 +139,9 @@ pub struct Body {
 
 // SAFETY: `body` is reached only through a `Lease`, of which there is one at a time. The other
 // fields are atomics.
-unsafe impl Sync for Real {}
+unsafe impl Sync for RealExec {}
 
-impl Real {
+impl RealExec {
     /// Where it stands in the order of last uses.
     pub fn place(&self) -> u64 {
         let used = self.used_ns.load(Relaxed);
@@ -190,9 +190,9 @@ impl Real {
     }
 
     /// So many of its nodes were given another shape, or switched.
-    pub(super) fn wears(&self, reshaped: u64, nodes: usize) {
-        if reshaped > 0 && reshaped * WORN_SHARE >= nodes as u64 {
-            self.worn.store(true, Relaxed);
+    pub(super) fn degrades(&self, reshaped: u64, nodes: usize) {
+        if reshaped > 0 && reshaped * DEGRADED_SHARE >= nodes as u64 {
+            self.degraded.store(true, Relaxed);
         }
     }
 
@@ -227,10 +227,10 @@ impl Real {
 }
 
 /// The exec is this thread's.
-pub struct Lease(&'static Real);
+pub struct Lease(&'static RealExec);
 
 impl Lease {
-    pub fn real(&self) -> &'static Real {
+    pub fn real(&self) -> &'static RealExec {
         self.0
     }
 

@@ -4,11 +4,11 @@ use super::choose::IdleDevices;
 use super::class::{Class, Shape, Template};
 use super::handle::INVALID;
 use super::handle::{Body, Pending};
-use super::real::{LOST, Real};
+use super::real::{LOST, RealExec};
 use super::{Cache, Work};
 use crate::process::clock;
 use crate::process::lock::lock;
-use crate::vendor::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Visit};
+use crate::vendor::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
 use crate::vendor::records::{Packed, Records, Source};
 use gpumem_abi::types::{Graph, GraphExec, GraphNode, SUCCESS, Status, Stream};
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
@@ -79,7 +79,7 @@ impl GraphCalls for Library {
         self.uses(|| Gate::pass(&self.graph_destroyed));
         self.uses(|| ());
     }
-    fn done(&self, _: Event) -> bool {
+    fn completed(&self, _: Event) -> bool {
         self.uses(|| Gate::pass(&self.looked))
     }
     fn drop_event(&self, _: Event) {
@@ -119,7 +119,7 @@ impl GraphCalls for Library {
     fn upload(&self, _: GraphExec, _: StreamArg) -> Status {
         unreachable!()
     }
-    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<Given, Status> {
+    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<SetCount, Status> {
         unreachable!()
     }
     fn set_enabled(&self, _: GraphExec, _: GraphNode, _: bool) -> Status {
@@ -181,7 +181,7 @@ impl Deref for Shared {
 }
 
 /// A cache with one parked exec in the context, whose event tells whether it runs.
-fn cache(library: Library) -> (&'static Shared, &'static Library, &'static Real) {
+fn cache(library: Library) -> (&'static Shared, &'static Library, &'static RealExec) {
     let library: &'static Library = Box::leak(Box::new(library));
     let starts: &'static [AtomicUsize; 2] = Box::leak(Box::default());
     let (settings, _) = Settings::read(std::iter::empty());
@@ -195,13 +195,13 @@ fn cache(library: Library) -> (&'static Shared, &'static Library, &'static Real)
     let mut lease = cache.keep(&class, template, EXEC, Records::default(), (0, 0));
     lease.body().event = Some(EVENT);
     let real = lease.real();
-    real.lane.store(LOST, Relaxed);
+    real.stream_key.store(LOST, Relaxed);
     real.marked.store(true, Relaxed);
     (cache, library, real)
 }
 
 /// As a thread that wants room: whether it got the exec and destroyed it.
-fn evict(cache: &Cache, real: &'static Real) -> bool {
+fn evict(cache: &Cache, real: &'static RealExec) -> bool {
     cache.take_idle(real, &mut IdleDevices::default()).map(|idle| cache.end_idle(idle, true)).is_some()
 }
 
@@ -359,7 +359,7 @@ fn a_handle_means_nothing_when_its_context_is_gone() {
         let class = Arc::new(Class::new(shape, 0, false));
         let (index, handle) = cache.execs.take().unwrap();
         *lock(&handle.body) = Body { class: Some(class.clone()), source: Some(source.clone()), ..Body::default() };
-        *lock(&handle.pending) = Some(Pending { event: EVENT, lane: LOST });
+        *lock(&handle.pending) = Some(Pending { event: EVENT, stream_key: LOST });
         cache.context_going(CONTEXT + 1, gone);
         assert_eq!((Arc::strong_count(&class), Arc::strong_count(&source)), (2, 2));
         cache.context_going(CONTEXT, gone);

@@ -1,12 +1,12 @@
-//! Attributes that nobody knows: which graphs have them ([`given`]), and that they were met ([`crate::newer`]).
+//! Attributes that nobody knows: which graphs have them ([`attributes_set`]), and that they were met ([`crate::newer`]).
 
 use crate::gate;
 use crate::progress::queries;
-use crate::vendor::given;
+use crate::vendor::attributes_set;
 use gpumem_abi::types::*;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Whether this process keeps such books: a child of a fork does not, and nothing of the driver works there.
+/// Whether this process keeps such records: a child of a fork does not, and nothing of the driver works there.
 fn kept() -> bool {
     gate::shim().is_some()
 }
@@ -18,7 +18,7 @@ fn kept() -> bool {
 #[inline]
 pub unsafe fn launch(config: *const LaunchConfig) {
     // SAFETY: our caller vouches for the CUlaunchConfig of a launch that the driver has just accepted.
-    if let Some(id) = unsafe { given::launch(config) } {
+    if let Some(id) = unsafe { attributes_set::launch(config) } {
         unknown_launch(id);
     }
 }
@@ -26,7 +26,7 @@ pub unsafe fn launch(config: *const LaunchConfig) {
 #[cold]
 fn unknown_launch(id: u32) {
     if queries::capturing() {
-        given::unknown_in_capture();
+        attributes_set::unknown_in_capture();
     }
     /// The last one that was told of.
     static TOLD: AtomicU32 = AtomicU32::new(0);
@@ -38,47 +38,47 @@ fn unknown_launch(id: u32) {
 /// A capture is about to begin.
 pub fn capture_begins(stream: Stream) {
     if kept() {
-        given::capture_begins(stream);
+        attributes_set::capture_begins(stream);
     }
 }
 
 /// A capture of this stream is over, or was refused; with the library's graph, if there is one.
 pub fn capture_over(stream: Stream, graph: Option<Graph>) {
     if kept() {
-        given::capture_over(stream, graph);
+        attributes_set::capture_over(stream, graph);
     }
 }
 
 /// One graph came to hold what another holds.
 pub fn inherits(from: Graph, to: Graph) {
     if kept() {
-        given::inherits(from, to);
+        attributes_set::inherits(from, to);
     }
 }
 
 /// A graph is being destroyed.
 pub fn forget(graph: Graph) {
     if kept() {
-        given::forget(graph);
+        attributes_set::forget(graph);
     }
 }
 
 /// A node was given an attribute that is not known: whether its graph is known for it from now on.
 pub fn to_node(node: GraphNode, id: u32) -> bool {
     gate::record_if_started(|shim| shim.met(&format!("nodes with attribute {id}")));
-    kept() && given::unknown_in_node(node)
+    kept() && attributes_set::unknown_in_node(node)
 }
 
 /// A node was given another's attributes: whether it is known what graphs have them.
 pub fn copied(to: GraphNode, from: GraphNode) -> bool {
-    !kept() || given::copied(to, from)
+    !kept() || attributes_set::copied(to, from)
 }
 
 /// A stream is given an attribute.
 pub fn to_stream(id: u32) {
-    if !given::is_known(id) {
+    if !attributes_set::is_known(id) {
         gate::record_if_started(|shim| shim.met(&format!("streams with attribute {id}")));
-        given::unknown_in_stream();
+        attributes_set::unknown_in_stream();
     }
 }
 
@@ -87,10 +87,10 @@ pub fn to_stream(id: u32) {
 /// # Safety
 /// The library has just taken it: it is one of the program's, and alive.
 pub unsafe fn to_function(function: Opaque, id: i32) {
-    if !given::is_known_of_functions(id) && kept() {
+    if !attributes_set::is_known_of_functions(id) && kept() {
         gate::record_if_started(|shim| shim.met(&format!("functions with attribute {id}")));
         // SAFETY: our caller vouches that the library has just accepted the function, so it is
         // alive.
-        unsafe { given::unknown_in_function(function) };
+        unsafe { attributes_set::unknown_in_function(function) };
     }
 }

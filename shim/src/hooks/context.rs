@@ -4,7 +4,7 @@ use super::written;
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::pool::ends::Leaving;
+use crate::pool::context_end::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
@@ -213,12 +213,12 @@ fn gone(call: &Call, contexts: Vec<(u64, ContextRef)>) {
 }
 
 /// Nobody of ours looks at a device's primary context while this lives.
-pub(super) fn close_primary(call: &Call, device: Device) -> device::Closed {
+pub(super) fn close_primary(call: &Call, device: Device) -> device::NoHolds {
     device::close(primary_of(call, device))
 }
 
-/// A device's primary context by its handle, if it was met, and by its device: who lets it go takes it out of the books
-/// before all that was in it, and another thread may make it live again in between, under the same handle.
+/// A device's primary context by its handle, if it was met, and by its device: who lets it go takes it out of the
+/// records before all that was in it, and another thread may make it live again in between, under the same handle.
 fn primary_of(call: &Call, device: Device) -> Vec<u64> {
     let mut names = gate::note(|shim| records::contexts::primaries(shim, call.vendor, device)).unwrap_or_default();
     names.push(device::primary_of(device));

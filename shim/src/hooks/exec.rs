@@ -165,12 +165,12 @@ pub unsafe fn update_v1(
             graph,
             refused,
             |exec, graph| real(exec, graph, error_node, result),
-            |told| {
+            |answer| {
                 if let Some(node) = error_node.as_mut() {
                     *node = std::ptr::null_mut();
                 }
                 if let Some(result) = result.as_mut() {
-                    *result = told;
+                    *result = answer;
                 }
             },
         )
@@ -196,9 +196,9 @@ pub unsafe fn update(
             graph,
             TOPOLOGY_CHANGED,
             |exec, graph| real(exec, graph, info),
-            |told| {
+            |answer| {
                 if let Some(out) = out.as_mut() {
-                    out.result = told;
+                    out.result = answer;
                     out.error_node = std::ptr::null_mut();
                     out.error_from_node = std::ptr::null_mut();
                 }
@@ -306,7 +306,7 @@ pub unsafe fn set_any(call: Call, real: SetParams, exec: GraphExec, node: GraphN
         let vendor = call.vendor;
         let mut library = LibraryParams::of(vendor, params);
         let status = set_kind(call, real, exec, node, library.get(), None);
-        library.told();
+        library.write_back();
         status
     }
 }

@@ -4,7 +4,7 @@ use super::{attributes, parameter, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::vendor::given;
+use crate::vendor::attributes_set;
 use crate::vendor::graphs::Code;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned, Vendor};
@@ -111,7 +111,7 @@ impl LibraryParams {
     ///
     /// # Safety
     /// `params` of [`LibraryParams::of`] was the program's `CUgraphNodeParams`, or led nowhere, and this is the same call.
-    pub(super) unsafe fn told(self) {
+    pub(super) unsafe fn write_back(self) {
         let [now, before] = self.copy.unwrap_or_default();
         for (at, (now, before)) in now.iter().zip(before).enumerate() {
             if *now == before {
@@ -132,7 +132,7 @@ unsafe fn added(call: &Call, graph: Graph, params: Opaque, real: impl FnOnce(Gra
     unsafe {
         let mut library = LibraryParams::of(call.vendor, params);
         let status = real(graph, library.get());
-        library.told();
+        library.write_back();
         status
     }
 }
@@ -188,12 +188,12 @@ pub unsafe fn set_attribute(
     attribute: c_int,
     value: Opaque,
 ) -> Status {
-    given::attribute(attribute as u32);
+    attributes_set::attribute(attribute as u32);
     // SAFETY: rule of the call: `real` gets all arguments as they came. Nodes are always the
     // library's.
     let status = unsafe { real(node, attribute, value) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
-        match given::is_known(attribute as u32) {
+        match attributes_set::is_known(attribute as u32) {
             true => cache.attribute_set(node, attribute as u32),
             false if attributes::to_node(node, attribute as u32) => {}
             false => cache.close(Pinned::UnknownAttribute),
@@ -269,7 +269,7 @@ pub unsafe fn node_set_params(
     unsafe {
         let mut library = LibraryParams::of(call.vendor, params);
         let status = real(node, library.get());
-        library.told();
+        library.write_back();
         status
     }
 }
@@ -291,7 +291,7 @@ pub unsafe fn capture_info(
 ///
 /// # Safety
 /// `graph` is NULL or the program's out-parameter of the call that `real` makes.
-unsafe fn told(call: &Call, graph: *mut Graph, real: impl FnOnce(*mut Graph) -> Status) -> Status {
+unsafe fn ask_of_capture(call: &Call, graph: *mut Graph, real: impl FnOnce(*mut Graph) -> Status) -> Status {
     let mut ours = std::ptr::null_mut();
     let graph = if graph.is_null() { &mut ours } else { graph };
     let status = real(graph);
@@ -328,7 +328,7 @@ pub unsafe fn capture_info_v2(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the other out-parameters as they came. Rule of
     // out-parameters: `graph` is NULL or the program's.
-    unsafe { told(&call, graph, |graph| real(stream, status, id, graph, deps, len)) }
+    unsafe { ask_of_capture(&call, graph, |graph| real(stream, status, id, graph, deps, len)) }
 }
 
 /// As [`capture_info_v2`]; also gives the data of the edges.
@@ -353,7 +353,7 @@ pub unsafe fn capture_info_v3(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the other out-parameters as they came. Rule of
     // out-parameters: `graph` is NULL or the program's.
-    unsafe { told(&call, graph, |graph| real(stream, status, id, graph, deps, data, len)) }
+    unsafe { ask_of_capture(&call, graph, |graph| real(stream, status, id, graph, deps, data, len)) }
 }
 
 type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;

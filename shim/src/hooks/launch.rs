@@ -7,7 +7,7 @@ use crate::gate;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::stranded;
-use crate::vendor::{given, params};
+use crate::vendor::{attributes_set, params};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 
@@ -79,7 +79,7 @@ pub unsafe fn cooperative_kernel(
     stream: Stream,
     params: Opaque,
 ) -> Status {
-    given::cooperative();
+    attributes_set::cooperative();
     // SAFETY: rule of the call: `real` gets all arguments as they came. `params` is this launch's.
     unsafe {
         launched(function, params, std::ptr::null_mut(), || {

@@ -20,7 +20,7 @@ pub unsafe fn init(_: Call, real: unsafe extern "C-unwind" fn(c_uint) -> Status,
 extern "C" fn at_exit() {
     gate::record_if_started(|shim| {
         shim.exiting();
-        pool::all().for_each(|pool| pool.tell_all(shim));
+        pool::all().for_each(|pool| pool.report_all(shim));
         shim.exited();
     });
 }

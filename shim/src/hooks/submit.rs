@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::stranded;
-use crate::vendor::given;
+use crate::vendor::attributes_set;
 use gpumem_abi::types::{Opaque, SUCCESS, Status, Stream};
 
 macro_rules! work {
@@ -49,7 +49,7 @@ work! {
     kernel_1(a: A) { stranded::submitted() }
     kernel_3(a: A, b: B, c: C) { stranded::submitted() }
     kernel_4(a: A, b: B, c: C, d: D) { stranded::submitted() }
-    cooperative_3(a: A, b: B, c: C) { stranded::submitted(); given::cooperative() }
+    cooperative_3(a: A, b: B, c: C) { stranded::submitted(); attributes_set::cooperative() }
     // What something outside of the device ends: a host function, a value in memory, another library's semaphore.
     outside_3(a: A, b: B, c: C) {} { activity::outside(queries::capturing()) }
     outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(queries::capturing()) }

@@ -12,12 +12,12 @@
 use super::Pool;
 use super::block::Block;
 use super::block_records;
-use super::owner::{Most, Owner};
+use super::context_pool::{ContextPool, Most};
 use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
-use crate::vendor::memory::Lane;
+use crate::vendor::memory::ReleaseStream;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -29,38 +29,39 @@ const TOGETHER: usize = 4096;
 /// wait for (where there are no others): work that is over by then was worth it, and other work must not be waited for.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// A free on a lane was made: the driver has taken the host memory that the first one takes, and the next cost nothing.
-static LANE_USED: AtomicBool = AtomicBool::new(false);
+/// A free on a release stream was made: the driver has taken the host memory that the first one takes, and the next cost
+/// nothing.
+static RELEASE_STREAM_USED: AtomicBool = AtomicBool::new(false);
 
-/// Whether blocks go back on lanes anyway.
-pub(super) fn lanes_are_used() -> bool {
-    LANE_USED.load(Relaxed)
+/// Whether blocks go back on release streams anyway.
+pub(super) fn release_streams_are_used() -> bool {
+    RELEASE_STREAM_USED.load(Relaxed)
 }
 
 impl Pool {
     /// Gives back idle blocks of a context, whatever it works on; bytes given back. `if_it_waits`: asked before each
     /// block where a free waits for the context's work.
-    pub(super) fn release(&self, owner: &'static Owner, most: Most, if_it_waits: impl Fn() -> bool) -> u64 {
+    pub(super) fn release(&self, owner: &'static ContextPool, most: Most, if_it_waits: impl Fn() -> bool) -> u64 {
         if owner.idle() == 0 {
             return 0;
         }
         let _errno = KeepErrno::new();
-        owner.within(|| match owner.lane() {
-            Some(lane) => self.release_on(lane, owner, most),
+        owner.within(|| match owner.release_stream() {
+            Some(stream) => self.release_on(stream, owner, most),
             None => self.release_one_by_one(owner, most, if_it_waits),
         })
     }
 
-    fn release_on(&self, lane: Lane, owner: &'static Owner, mut most: Most) -> u64 {
+    fn release_on(&self, stream: ReleaseStream, owner: &'static ContextPool, mut most: Most) -> u64 {
         let mut released = 0;
         while !owner.gone.load(Relaxed) {
-            let _moving = owner.moves.blocks.begin();
+            let _transit = owner.in_transit.blocks.begin();
             let blocks = owner.oldest(&mut most, TOGETHER);
             let count = blocks.len();
-            LANE_USED.fetch_or(count > 0, Relaxed);
+            RELEASE_STREAM_USED.fetch_or(count > 0, Relaxed);
             let mut gone = Vec::with_capacity(count);
             for block in blocks {
-                match self.free_by(block, |addr| owner.calls.free_on(addr, lane)) {
+                match self.free_by(block, |addr| owner.calls.free_on(addr, stream)) {
                     SUCCESS => gone.push(block),
                     _ => owner.keep(block, block.idle_ns.load(Relaxed)),
                 }
@@ -68,7 +69,7 @@ impl Pool {
             if gone.is_empty() {
                 break;
             }
-            activity::saw(owner.calls.pass(lane));
+            activity::saw(owner.calls.pass(stream));
             let all_gone = gone.len() == count;
             released += gone.into_iter().map(|block| self.is_gone(block, owner)).sum::<u64>();
             if !all_gone {
@@ -79,18 +80,23 @@ impl Pool {
     }
 
     /// The same inside a wait of the program's own, where a real free waits for nothing more; `may`: asked before each.
-    pub(super) fn release_where_waited(&self, owner: &'static Owner, most: Most, may: impl Fn() -> bool) -> u64 {
-        if lanes_are_used() || owner.idle() == 0 {
+    pub(super) fn release_where_waited(&self, owner: &'static ContextPool, most: Most, may: impl Fn() -> bool) -> u64 {
+        if release_streams_are_used() || owner.idle() == 0 {
             return self.release(owner, most, may);
         }
         let _errno = KeepErrno::new();
         owner.within(|| self.release_one_by_one(owner, most, may))
     }
 
-    pub(super) fn release_one_by_one(&self, owner: &'static Owner, mut most: Most, may: impl Fn() -> bool) -> u64 {
+    pub(super) fn release_one_by_one(
+        &self,
+        owner: &'static ContextPool,
+        mut most: Most,
+        may: impl Fn() -> bool,
+    ) -> u64 {
         let mut released = 0;
         while !owner.gone.load(Relaxed) && may() {
-            let _moving = owner.moves.blocks.begin();
+            let _transit = owner.in_transit.blocks.begin();
             let Some(block) = owner.oldest(&mut most, 1).pop() else { break };
             if self.free_by(block, |addr| owner.calls.free(addr)) != SUCCESS {
                 owner.keep(block, block.idle_ns.load(Relaxed));
@@ -114,7 +120,7 @@ impl Pool {
     }
 
     /// A block is the driver's again; its bytes.
-    fn is_gone(&self, block: &'static Block, owner: &Owner) -> u64 {
+    fn is_gone(&self, block: &'static Block, owner: &ContextPool) -> u64 {
         let bytes = block.bytes.load(Relaxed);
         owner.shrank(bytes);
         // Also inside a note of the program's own free.
@@ -127,10 +133,10 @@ impl Pool {
 
     /// Gives back all that is idle in a context because memory is short; bytes given back. In deferred mode, and where a
     /// free waits, work is waited for that may be finite.
-    pub(super) fn release_all(&self, owner: &'static Owner) -> u64 {
+    pub(super) fn release_all(&self, owner: &'static ContextPool) -> u64 {
         if owner.has_pending() {
-            let _moving = owner.moves.blocks.begin();
-            owner.settle(LONGEST_WAIT);
+            let _transit = owner.in_transit.blocks.begin();
+            owner.wait_for_freed(LONGEST_WAIT);
         }
         owner.end_quarantine(clock::now_ns());
         let all = Most::AtLeast(u64::MAX, usize::MAX);

@@ -2,7 +2,7 @@
 //! request that an idle block serves takes no list of places.
 
 use super::block::{Block, SPILLED};
-use super::owner::Owner;
+use super::context_pool::ContextPool;
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
@@ -22,13 +22,20 @@ fn kind_of(block: &Block) -> AllocKind {
     if block.has(SPILLED) { AllocKind::Managed } else { AllocKind::Device }
 }
 
-/// An idle block serves a request. `told`: live bytes that the context is to be told of now.
+/// An idle block serves a request. `reported`: live bytes that are reported to the context now.
 #[inline]
-pub(super) fn hit(shim: &'static Shim, call: &Call, block: &Block, owner: &'static Owner, bytes: u64, told: i64) {
+pub(super) fn hit(
+    shim: &'static Shim,
+    call: &Call,
+    block: &Block,
+    owner: &'static ContextPool,
+    bytes: u64,
+    reported: i64,
+) {
     shim.count(counters::POOL_HITS, 1);
     let stack = shim.site(call.site(), Made::Memory(bytes));
     listed(shim, block, owner, bytes, stack);
-    add_live(shim, owner, told);
+    add_live(shim, owner, reported);
 }
 
 /// A new block serves a request. `taken`: the stack of the call, if that was taken before.
@@ -36,7 +43,7 @@ pub(super) fn miss(
     shim: &'static Shim,
     call: &Call,
     block: &Block,
-    owner: &'static Owner,
+    owner: &'static ContextPool,
     bytes: u64,
     taken: Option<StackRef>,
 ) {
@@ -58,7 +65,7 @@ pub(super) fn miss(
 
 /// Writes a block's record.
 #[inline]
-fn listed(shim: &'static Shim, block: &Block, owner: &Owner, bytes: u64, stack: StackRef) {
+fn listed(shim: &'static Shim, block: &Block, owner: &ContextPool, bytes: u64, stack: StackRef) {
     let kind = kind_of(block);
     if let Some(slot) = slot_of(shim, block) {
         let tid = shim.tid();
@@ -77,7 +84,7 @@ pub(super) fn write_live(
     shim: &Shim,
     slot: u32,
     block: &Block,
-    owner: &Owner,
+    owner: &ContextPool,
     bytes: u64,
     (local, tid): (&Local, u32),
     stack: StackRef,
@@ -155,7 +162,7 @@ pub(super) fn kept(shim: &Shim, block: &Block) {
 
 /// Live bytes came to a context, or went.
 #[inline]
-pub(super) fn add_live(shim: &'static Shim, owner: &'static Owner, bytes: i64) {
+pub(super) fn add_live(shim: &'static Shim, owner: &'static ContextPool, bytes: i64) {
     match bytes {
         0 => {}
         1.. => records::contexts::charge(shim, owner.vendor, owner.record(), bytes as u64, clock::now_ns()),
@@ -164,13 +171,13 @@ pub(super) fn add_live(shim: &'static Shim, owner: &'static Owner, bytes: i64) {
 }
 
 /// A block that was the program's is the driver's again.
-pub(super) fn given_up(shim: &'static Shim, block: &Block, owner: &'static Owner) {
+pub(super) fn given_up(shim: &'static Shim, block: &Block, owner: &'static ContextPool) {
     unlisted(shim, block);
     delist(shim, block);
     ended_bytes(shim, block, owner);
 }
 
-fn ended_bytes(shim: &'static Shim, block: &Block, owner: &'static Owner) {
+fn ended_bytes(shim: &'static Shim, block: &Block, owner: &'static ContextPool) {
     let bytes = -(block.asked.load(Relaxed) as i64);
     if block.has(SPILLED) {
         records::pooled::spilled_bytes(shim, owner.record(), bytes);
@@ -205,7 +212,7 @@ pub(super) fn stays(shim: &Shim, block: &Block) {
 }
 
 /// A block went with its context.
-pub(super) fn lost(shim: &'static Shim, block: &Block, owner: &'static Owner, live: bool) {
+pub(super) fn lost(shim: &'static Shim, block: &Block, owner: &'static ContextPool, live: bool) {
     if live {
         shim.count(counters::ENDED_WITH_CONTEXT, 1);
         unlisted(shim, block);
@@ -215,7 +222,7 @@ pub(super) fn lost(shim: &'static Shim, block: &Block, owner: &'static Owner, li
 }
 
 /// What the pool keeps in a context now.
-pub(super) fn idle(shim: &Shim, owner: &Owner, bytes: u64, blocks: u64) {
+pub(super) fn idle(shim: &Shim, owner: &ContextPool, bytes: u64, blocks: u64) {
     let set = |offset, value| {
         if let Some(field) = records::contexts::field(shim, owner.record(), offset) {
             field.store(value, Relaxed);

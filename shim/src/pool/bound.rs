@@ -3,7 +3,7 @@
 //! A thread's share is divided again whenever threads come or go. What it keeps above that goes to all when
 //! that is next looked at, and so does what its cache holds above the device's bound.
 
-use super::owner::Owner;
+use super::context_pool::ContextPool;
 use super::thread::ThreadCache;
 use super::{Pool, lock};
 use std::sync::atomic::Ordering::*;
@@ -52,7 +52,7 @@ impl Pool {
     }
 
     /// Idle bytes that the device of a context may keep.
-    pub fn most_idle(&self, owner: &Owner) -> u64 {
+    pub fn most_idle(&self, owner: &ContextPool) -> u64 {
         match self.max.load(Relaxed) {
             AUTO => owner.share,
             max => max,
@@ -61,7 +61,7 @@ impl Pool {
 
     /// Idle bytes above that: of all contexts of the device together, with those that threads have.
     #[inline]
-    pub fn over_most_idle(&self, owner: &Owner) -> u64 {
+    pub fn over_most_idle(&self, owner: &ContextPool) -> u64 {
         let idle = match owner.has_neighbours.load(Relaxed) {
             false => owner.idle(),
             true => self.neighbours(owner).iter().fold(owner.idle(), |sum, other| sum + other.idle()),
@@ -73,9 +73,9 @@ impl Pool {
 
     /// Idle bytes that threads have of the device of a context.
     #[cold]
-    fn with_threads(&self, owner: &Owner) -> u64 {
+    fn with_threads(&self, owner: &ContextPool) -> u64 {
         let is_there = |cache: &&&ThreadCache| {
-            // SAFETY: null, or an Owner out of a leaked box, which is never freed.
+            // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
             unsafe { cache.last_owner().as_ref() }.is_some_and(|its| its.device == owner.device)
         };
         lock(&self.caches).iter().filter(is_there).map(|cache| cache.bytes.load(Relaxed)).sum()
@@ -83,7 +83,7 @@ impl Pool {
 
     /// The other contexts on the device of one.
     #[cold]
-    fn neighbours(&self, owner: &Owner) -> Vec<&'static Owner> {
+    fn neighbours(&self, owner: &ContextPool) -> Vec<&'static ContextPool> {
         let mut on_device = self.owners();
         on_device.retain(|other| other.device == owner.device && !std::ptr::eq(*other, owner));
         on_device
@@ -131,8 +131,8 @@ mod tests {
     fn what_threads_keep_counts_as_idle_on_the_device() {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings, true);
-        let owners: Vec<&'static Owner> = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
-            .map(|(context, device, share)| Owner::made_up(context, device, share))
+        let owners: Vec<&'static ContextPool> = [(1, 0, 16 * MIB), (2, 1, 1 << 40)]
+            .map(|(context, device, share)| ContextPool::made_up(context, device, share))
             .to_vec();
         lock(&pool.owners).extend(&owners);
         let cache: &'static ThreadCache = Box::leak(Box::default());

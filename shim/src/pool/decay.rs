@@ -3,7 +3,7 @@
 //! [`super::unhurried`] says how, so that neither the program nor the control thread waits for the device's work.
 
 use super::block_records;
-use super::owner::{Most, Owner};
+use super::context_pool::{ContextPool, Most};
 use super::thread::ThreadCache;
 use super::{Pool, all, lock};
 use crate::process::clock;
@@ -27,7 +27,7 @@ fn staying(age_ns: u64, decay_ns: u64) -> f64 {
 
 impl Pool {
     /// Idle bytes of a context that are due to go back by now. 0 if that was looked at just before.
-    pub(super) fn decayed(&self, owner: &Owner, now_ns: u64) -> u64 {
+    pub(super) fn decayed(&self, owner: &ContextPool, now_ns: u64) -> u64 {
         static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
         let looked = LOOKED_NS.load(Relaxed);
         if now_ns.saturating_sub(looked) < LOOK_EVERY_NS {
@@ -37,7 +37,7 @@ impl Pool {
         self.due(owner, now_ns)
     }
 
-    fn due(&self, owner: &Owner, now_ns: u64) -> u64 {
+    fn due(&self, owner: &ContextPool, now_ns: u64) -> u64 {
         let decay = self.decay_ns.load(Relaxed);
         if decay == 0 || owner.idle() == 0 {
             return 0;
@@ -51,11 +51,11 @@ impl Pool {
     }
 
     /// What is done once a second, by the control thread.
-    pub fn tick(&'static self, shim: &'static Shim) {
+    pub fn housekeeping(&'static self, shim: &'static Shim) {
         self.collect(shim);
-        self.tell_all(shim);
+        self.report_all(shim);
         for owner in self.owners() {
-            let Some(staying) = owner.staying().filter(|_| !self.is_ending()) else { continue };
+            let Some(staying) = owner.hold().filter(|_| !self.is_ending()) else { continue };
             let now = clock::now_ns();
             if owner.has_pending() {
                 owner.reap(now);
@@ -72,7 +72,7 @@ impl Pool {
     }
 
     /// Whether the device has little left for others, and the bound is ours to choose.
-    fn is_low(&self, owner: &Owner) -> bool {
+    fn is_low(&self, owner: &ContextPool) -> bool {
         if !self.chooses_bound() || owner.idle() == 0 {
             return false;
         }
@@ -85,7 +85,7 @@ impl Pool {
     fn collect(&self, shim: &'static Shim) {
         for cache in self.caches() {
             let uses = cache.uses.load(Relaxed);
-            let rests = cache.seen.swap(uses, Relaxed) == uses;
+            let rests = cache.last_uses.swap(uses, Relaxed) == uses;
             let holds = cache.bytes.load(Relaxed) != 0 || cache.keeps_bytes();
             let over = cache.bytes.load(Relaxed) > self.most_of_a_thread();
             if cache.end(|| self.empty(shim, cache)) {
@@ -106,9 +106,9 @@ impl Pool {
             return cache.was_empty();
         }
         let Some(mut taken) = cache.take() else { return };
-        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
+        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
         let Some(owner) = (unsafe { taken.owner().as_ref() }) else { return };
-        let _moving = owner.moves.blocks.begin();
+        let _transit = owner.in_transit.blocks.begin();
         let (unused, now) = (taken.unused(), clock::now_ns());
         taken.look();
         if !owner.gone.load(Relaxed) {
@@ -146,7 +146,7 @@ impl Pool {
         self.gather(shim);
         let (mut back, mut stays) = (0, 0);
         for owner in self.owners() {
-            let Some(_staying) = owner.staying().filter(|_| !self.is_ending()) else { continue };
+            let Some(_hold) = owner.hold().filter(|_| !self.is_ending()) else { continue };
             if owner.has_pending() {
                 owner.reap(clock::now_ns());
             }
@@ -159,7 +159,7 @@ impl Pool {
 
     /// Writes down what is idle in a context: bytes and the blocks that they are in, those of threads as they were at
     /// the last look.
-    fn tell_idle(&self, shim: &Shim, owner: &'static Owner) {
+    fn tell_idle(&self, shim: &Shim, owner: &'static ContextPool) {
         let (mut bytes, mut blocks) = owner.idle_blocks();
         for cache in self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner)) {
             let (more, in_blocks) = cache.looked();
@@ -170,8 +170,8 @@ impl Pool {
 }
 
 /// What is done once a second.
-pub fn tick(shim: &'static Shim) {
-    all().for_each(|pool| pool.tick(shim));
+pub fn housekeeping(shim: &'static Shim) {
+    all().for_each(|pool| pool.housekeeping(shim));
 }
 
 /// Gives back all that is idle, for `gpumem trim`: what came of it, for people.
@@ -218,7 +218,7 @@ mod tests {
     fn what_a_thread_does_not_use_is_everybodys() {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings, true);
-        let (owner, cache) = (Owner::made_up(1, 0, 0), ThreadCache::default());
+        let (owner, cache) = (ContextPool::made_up(1, 0, 0), ThreadCache::default());
         let push = |class, bytes| {
             let block: &'static Block = Box::leak(Box::default());
             block.bytes.store(bytes, Relaxed);

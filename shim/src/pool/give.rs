@@ -4,7 +4,7 @@ use super::Pool;
 use super::ask::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
-use super::owner::{Most, Owner};
+use super::context_pool::{ContextPool, Most};
 use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
 use crate::gate;
@@ -30,7 +30,7 @@ const MOST_RELEASED: usize = 4;
 enum Gone {
     Done,
     /// Work may still use it.
-    Wait(&'static Block, &'static Owner),
+    Wait(&'static Block, &'static ContextPool),
     /// The driver has to decide.
     Real(&'static Block),
     Twice,
@@ -47,7 +47,7 @@ impl Pool {
             Some(Gone::Twice) => Some(real(NOWHERE)),
             Some(Gone::Real(block)) => Some(self.give_up(call, block, real)),
             Some(Gone::Wait(block, owner)) => Some(self.wait(call, block, owner, real)),
-            // The books are closed: the block is the driver's again.
+            // Recording has ended: the block is the driver's again.
             None => {
                 let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
                 Some(self.give_up(call, block, real))
@@ -62,7 +62,7 @@ impl Pool {
             // The same block again; one that is just being freed is the program's own race.
             return if block.is(State::Gone) { Gone::NotOurs } else { Gone::Twice };
         }
-        let Some(owner) = Owner::of(block) else { return Gone::Real(block) };
+        let Some(owner) = ContextPool::of(block) else { return Gone::Real(block) };
         // Freed because it was pressed for, which was for the driver's sake.
         if stranded::freed(shim, addr) {
             return Gone::Real(block);
@@ -94,7 +94,7 @@ impl Pool {
 
     /// Keeps a block that no work uses.
     #[inline]
-    fn finish(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner) {
+    fn finish(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static ContextPool) {
         let bytes = block.asked.load(Relaxed) as i64;
         block_records::kept(shim, block);
         self.put(shim, block, owner, bytes);
@@ -102,20 +102,20 @@ impl Pool {
 
     /// Puts a block that no work uses where later requests find it. `bytes`: what leaves the program.
     #[inline]
-    fn put(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static Owner, bytes: i64) {
-        let _moving = self.moving(owner);
+    fn put(&'static self, shim: &'static Shim, block: &'static Block, owner: &'static ContextPool, bytes: i64) {
+        let _transit = self.transit(owner);
         let cache = self.cache();
         let taken = cache.enter().filter(|taken| std::ptr::eq(taken.owner(), owner));
         let class = self.class_of(block.bytes.load(Relaxed));
         if let (Some(mut taken), Some(class)) = (taken, class) {
             block.set(State::Idle);
             if let Pushed::Kept(leaves) = taken.push(class, block, self.most_of_a_thread()) {
-                let told = taken.tell(-bytes, self.untold_at_most());
+                let reported = taken.report(-bytes, self.unreported_at_most());
                 drop(taken);
                 if let Some(leaves) = leaves {
                     owner.keep(leaves, clock::now_ns());
                 }
-                return block_records::add_live(shim, owner, told);
+                return block_records::add_live(shim, owner, reported);
             }
         }
         owner.keep(block, clock::now_ns());
@@ -131,7 +131,7 @@ impl Pool {
         &'static self,
         call: &Call,
         block: &'static Block,
-        owner: &'static Owner,
+        owner: &'static ContextPool,
         real: impl FnOnce(u64) -> Status,
     ) -> Status {
         let plain = self.quarantine == 0 && self.fill != Fill::Poison;
@@ -142,8 +142,8 @@ impl Pool {
             // Before: another thread may get the block at once.
             gate::note(|shim| block_records::kept(shim, block));
             // Nobody else finds the blocks that are looked at.
-            let _moving = owner.moves.blocks.begin();
-            match owner.keep_unless_over(block, clock::now_ns()) {
+            let _transit = owner.in_transit.blocks.begin();
+            match owner.keep_unless_completed(block, clock::now_ns()) {
                 true => gate::note(|shim| self.put(shim, block, owner, bytes)),
                 false => gate::note(|shim| block_records::add_live(shim, owner, -bytes)),
             };
@@ -186,7 +186,7 @@ impl Pool {
     }
 
     /// Inside a barrier of the program's own, what should go back goes.
-    fn pay(&'static self, owner: &'static Owner) {
+    fn pay(&'static self, owner: &'static ContextPool) {
         let due = owner.in_the_way(0).max(self.decayed(owner, clock::now_ns()));
         if due > 0 {
             self.release_where_waited(owner, Most::AtLeast(due, MOST_RELEASED), || true);
@@ -196,7 +196,7 @@ impl Pool {
     /// Idle blocks above the bound go back. A free of the program's own that has made its barrier is the
     /// time for it.
     #[cold]
-    fn over_the_bound(&'static self, owner: &'static Owner) {
+    fn over_the_bound(&'static self, owner: &'static ContextPool) {
         self.release_where_waited(owner, Most::AtLeast(self.over_most_idle(owner), MOST_RELEASED), || {
             owner.known_idle()
         });
@@ -209,7 +209,7 @@ impl Pool {
         if trace::on() {
             gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
         }
-        let owner = Owner::of(block);
+        let owner = ContextPool::of(block);
         let status = match (owner, block.has(super::block::HOST)) {
             (Some(owner), true) => {
                 // Host memory is no barrier by itself.
@@ -230,7 +230,7 @@ impl Pool {
             });
             return status;
         }
-        let _moving = owner.and_then(|owner| self.moving(owner));
+        let _transit = owner.and_then(|owner| self.transit(owner));
         if let Some(owner) = owner {
             if !block.has(SPILLED) {
                 owner.shrank(block.bytes.load(Relaxed));
@@ -262,7 +262,7 @@ impl Pool {
 }
 
 /// Fills a block and waits for it.
-pub fn fill(owner: &Owner, block: &Block, byte: u8) {
+pub fn fill(owner: &ContextPool, block: &Block, byte: u8) {
     let _errno = KeepErrno::new();
     owner.within(|| owner.calls.fill(block.addr.load(Relaxed), byte, block.bytes.load(Relaxed) as usize));
     let _ = owner.barrier();

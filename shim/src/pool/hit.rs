@@ -7,7 +7,7 @@
 
 use super::block::{Block, State};
 use super::block_records;
-use super::owner::Owner;
+use super::context_pool::ContextPool;
 use super::thread::ThreadCache;
 use super::{Pool, size};
 use crate::call::Call;
@@ -35,12 +35,12 @@ impl Pool {
         }
         let mut taken = cache.enter()?;
         let block = taken.pop_for(class)?;
-        let told = taken.tell(bytes as i64, self.untold_at_most());
+        let reported = taken.report(bytes as i64, self.unreported_at_most());
         drop(taken);
         let addr = block.addr.load(Relaxed);
         let slot = block.slot.load(Relaxed);
-        if slot == NO_SLOT || told != 0 {
-            return Some(self.hand_out(call, block, owner, bytes, told));
+        if slot == NO_SLOT || reported != 0 {
+            return Some(self.hand_out(call, block, owner, bytes, reported));
         }
         let stack = match shim.takes_stack(bytes) {
             true => shim.known_site(local, call.site(), bytes).unwrap_or_else(|| stack(call, bytes)),
@@ -75,7 +75,7 @@ impl Pool {
             return false;
         }
         // It is this thread's now.
-        let _moving = self.moving(owner);
+        let _transit = self.transit(owner);
         let asked = block.asked.load(Relaxed);
         shim.ledger.allocs.hide_if_any(block.slot.load(Relaxed));
         shim.ledger.count_all(
@@ -88,11 +88,11 @@ impl Pool {
             ],
         );
         taken.keep(class, block);
-        let told = taken.tell(-(asked as i64), self.untold_at_most());
+        let reported = taken.report(-(asked as i64), self.unreported_at_most());
         drop(taken);
         local.recorded();
-        if told != 0 {
-            tell(call, owner, told);
+        if reported != 0 {
+            report(call, owner, reported);
         }
         true
     }
@@ -103,23 +103,27 @@ impl Pool {
         &'static self,
         call: &Call,
         block: &'static Block,
-        owner: &'static Owner,
+        owner: &'static ContextPool,
         bytes: u64,
-        told: i64,
+        reported: i64,
     ) -> u64 {
-        gate::note(|shim| self.handed_out(shim, call, block, owner, bytes, told));
+        gate::note(|shim| self.handed_out(shim, call, block, owner, bytes, reported));
         block.set(State::Live);
         block.addr.load(Relaxed)
     }
 
     /// This thread's cache, and whose blocks are in it, where nothing is out of the ordinary.
     #[inline(always)]
-    fn usual(&'static self, shim: &'static Shim, local: &Local) -> Option<(&'static ThreadCache, &'static Owner)> {
+    fn usual(
+        &'static self,
+        shim: &'static Shim,
+        local: &Local,
+    ) -> Option<(&'static ThreadCache, &'static ContextPool)> {
         if !self.plain || !self.sees_all || trace::on() || self.aside(shim) || !local.is_known() {
             return None;
         }
         let cache = ThreadCache::of(local)?;
-        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
+        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
         let owner = unsafe { cache.last_owner().as_ref() }?;
         let usual = owner.vendor == self.vendor
             && !owner.gone.load(Relaxed)
@@ -129,8 +133,8 @@ impl Pool {
 }
 
 #[cold]
-fn tell(_call: &Call, owner: &'static Owner, told: i64) {
-    gate::note(|shim| block_records::add_live(shim, owner, told));
+fn report(_call: &Call, owner: &'static ContextPool, reported: i64) {
+    gate::note(|shim| block_records::add_live(shim, owner, reported));
 }
 
 /// The stack of a call.
@@ -141,6 +145,6 @@ fn stack(call: &Call, bytes: u64) -> u32 {
 
 /// Whether a block is a context's, and nothing is special about it.
 #[inline(always)]
-fn is_usual(block: &Block, owner: &Owner) -> bool {
-    block.flags.load(Relaxed) == 0 && Owner::of(block).is_some_and(|its| std::ptr::eq(its, owner))
+fn is_usual(block: &Block, owner: &ContextPool) -> bool {
+    block.flags.load(Relaxed) == 0 && ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, owner))
 }

@@ -11,11 +11,12 @@
 //!   for an event. Questions about memory are answered as if there were no pool: [`ask`].
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
 //!   ([`crate::reclaim`]). How they go back: [`back`], [`unhurried`]. A context that ends takes its blocks with it:
-//!   [`ends`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`].
+//!   [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`].
 //! * What is recorded of blocks: [`block_records`].
-//! * Idle blocks are kept by thread ([`thread`]), and by context ([`owner`], which also knows whether the context has
-//!   work left).
-//! * [`block`]: a block, and all of them by address. [`size`]: the classes of sizes. [`moves`]: what is on its way.
+//! * Idle blocks are kept by thread ([`thread`]), and by context ([`context_pool`], which also knows whether the
+//!   context has work left).
+//! * [`block`]: a block, and all of them by address. [`size`]: the classes of sizes. [`in_transit`]: what is on its
+//!   way.
 //!
 //! The pool steps aside while anything captures, when not all calls are seen, when a context is broken, and once
 //! devices reach into each other's memory. The real functions alone decide then.
@@ -27,12 +28,12 @@ mod back;
 pub mod block;
 mod block_records;
 mod bound;
+pub mod context_end;
+pub mod context_pool;
 pub mod decay;
-pub mod ends;
 pub mod give;
 mod hit;
-pub mod moves;
-pub mod owner;
+pub mod in_transit;
 pub mod quota;
 pub mod serve;
 pub mod size;
@@ -48,18 +49,18 @@ use crate::shim::Shim;
 use crate::vendor::memory::{self, MemoryCalls};
 use crate::{gate, vendor};
 use block::{Block, Map};
+use context_pool::ContextPool;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{Interception, Mode, PoolState, Vendor};
 use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
-use moves::Moves;
-use owner::Owner;
+use in_transit::InTransit;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 use thread::ThreadCache;
 
 /// Live bytes that a thread may keep from its context's total, so that threads do not meet there.
-const UNTOLD: i64 = 32 << 20;
+const UNREPORTED: i64 = 32 << 20;
 
 /// The pool of one vendor's library.
 pub struct Pool {
@@ -96,9 +97,9 @@ pub struct Pool {
     closed: AtomicBool,
     /// The process is ending: nothing is given back any more.
     ending: AtomicBool,
-    owners: Mutex<Vec<&'static Owner>>,
+    owners: Mutex<Vec<&'static ContextPool>>,
     /// Those of contexts that have ended, in the order of that.
-    ended: Mutex<VecDeque<&'static Owner>>,
+    ended: Mutex<VecDeque<&'static ContextPool>>,
     caches: Mutex<Vec<&'static ThreadCache>>,
     /// More than one thread has a cache, or had one.
     has_threads: AtomicBool,
@@ -107,7 +108,7 @@ pub struct Pool {
     spare: Mutex<Vec<&'static Block>>,
     any_spare: AtomicBool,
     /// What is on its way on each device.
-    moves: Mutex<Vec<(Device, &'static Moves)>>,
+    in_transit: Mutex<Vec<(Device, &'static InTransit)>>,
 }
 
 /// Devices were let into each other's memory: work of one may use blocks of another, which no barrier of
@@ -214,7 +215,7 @@ impl Pool {
             looked: AtomicUsize::new(0),
             spare: Mutex::default(),
             any_spare: AtomicBool::new(false),
-            moves: Mutex::default(),
+            in_transit: Mutex::default(),
         };
         pool.goes_by(settings);
         pool
@@ -285,8 +286,8 @@ impl Pool {
 
     /// The owner of a context's blocks, for the calling thread's context.
     #[inline]
-    fn owner_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static Owner> {
-        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
+    fn owner_here(&self, shim: &'static Shim, cache: &ThreadCache) -> Option<&'static ContextPool> {
+        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
         let last = unsafe { cache.last_owner().as_ref() };
         let last = last.filter(|last| last.vendor == self.vendor && !last.gone.load(Relaxed));
         if last.is_some() && self.sees_all && records::contexts::has_the_only_context(shim) {
@@ -298,7 +299,7 @@ impl Pool {
     }
 
     #[cold]
-    fn find_owner(&self, shim: &'static Shim, context: u64) -> Option<&'static Owner> {
+    fn find_owner(&self, shim: &'static Shim, context: u64) -> Option<&'static ContextPool> {
         let record = records::contexts::current(shim, self.vendor);
         let device = vendor::of(self.vendor).current_device()?;
         let mut owners = lock(&self.owners);
@@ -315,18 +316,18 @@ impl Pool {
     }
 
     /// What is on its way on a device.
-    fn moves_of(&self, device: Device) -> &'static Moves {
-        let mut all = lock(&self.moves);
-        let known = all.iter().find(|(its, _)| *its == device).map(|(_, moves)| *moves);
+    fn in_transit_on(&self, device: Device) -> &'static InTransit {
+        let mut all = lock(&self.in_transit);
+        let known = all.iter().find(|(its, _)| *its == device).map(|(_, in_transit)| *in_transit);
         known.unwrap_or_else(|| {
-            let moves: &'static Moves = Box::leak(Box::default());
-            all.push((device, moves));
-            moves
+            let in_transit: &'static InTransit = Box::leak(Box::default());
+            all.push((device, in_transit));
+            in_transit
         })
     }
 
     /// Blocks of one more context.
-    fn add(&self, owners: &mut Vec<&'static Owner>, owner: &'static Owner) {
+    fn add(&self, owners: &mut Vec<&'static ContextPool>, owner: &'static ContextPool) {
         for other in owners.iter().filter(|other| other.device == owner.device && !other.gone.load(Relaxed)) {
             other.has_neighbours.store(true, Relaxed);
             owner.has_neighbours.store(true, Relaxed);
@@ -334,7 +335,7 @@ impl Pool {
         owners.push(owner);
     }
 
-    pub fn owners(&self) -> Vec<&'static Owner> {
+    pub fn owners(&self) -> Vec<&'static ContextPool> {
         lock(&self.owners).iter().filter(|owner| !owner.gone.load(Relaxed)).copied().collect()
     }
 
@@ -371,14 +372,14 @@ impl Pool {
     }
 
     /// Tells contexts of the live bytes that threads have kept from them.
-    pub fn tell_all(&self, shim: &'static Shim) {
+    pub fn report_all(&self, shim: &'static Shim) {
         for cache in self.caches().into_iter().filter(|cache| cache.keeps_bytes()) {
             let Some(taken) = cache.take() else { continue };
-            let (owner, untold) = (taken.owner(), taken.untold());
+            let (owner, unreported) = (taken.owner(), taken.unreported());
             drop(taken);
-            // SAFETY: null, or an Owner out of a leaked box, which is never freed.
+            // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
             if let Some(owner) = unsafe { owner.as_ref() } {
-                block_records::add_live(shim, owner, untold);
+                block_records::add_live(shim, owner, unreported);
             }
         }
     }
@@ -404,13 +405,13 @@ impl Pool {
     }
 
     /// Idle bytes of a context, those that threads have among them.
-    pub fn idle(&self, owner: &'static Owner) -> u64 {
+    pub fn idle(&self, owner: &'static ContextPool) -> u64 {
         let of_threads = self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner));
         owner.idle() + of_threads.map(|cache| cache.bytes.load(Relaxed)).sum::<u64>()
     }
 
     /// The owner of the blocks of this thread's context.
-    pub fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static Owner> {
+    pub fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
         self.owner_here(shim, self.cache())
     }
 
@@ -429,7 +430,7 @@ impl Pool {
     }
 }
 
-/// The pool of a vendor, made once the books are open and the shim may do more than record.
+/// The pool of a vendor, made once recording has begun and the shim may do more than record.
 #[inline]
 pub fn open(vendor: Vendor) -> Option<&'static Pool> {
     match of(vendor) {

@@ -1,8 +1,8 @@
 //! What this process may take of a device (`GPUMEM_LIMIT`), what it takes, and what of that is idle.
 
 use super::back::LONGEST_WAIT;
-use super::moves::{Moves, Moving, are_still_at};
-use super::owner::Owner;
+use super::context_pool::ContextPool;
+use super::in_transit::{InTransit, Transit, are_still_at};
 use super::{Pool, lock};
 use crate::gate;
 use crate::progress::queries;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const FLUSHES: usize = 64;
 
 /// Bytes that the quota has room for, until they are counted.
-pub struct Reserved(Option<(&'static Pool, (Device, u64), Moving<'static>)>);
+pub struct Reserved(Option<(&'static Pool, (Device, u64), Transit<'static>)>);
 
 impl Reserved {
     /// Where nothing has to be reserved.
@@ -27,7 +27,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let Some((pool, what, _moving)) = &self.0 else { return };
+        let Some((pool, what, _transit)) = &self.0 else { return };
         let mut reserved = lock(&pool.reserved);
         if let Some(at) = reserved.iter().position(|reserved| reserved == what) {
             reserved.swap_remove(at);
@@ -38,13 +38,13 @@ impl Drop for Reserved {
 impl Pool {
     /// Room that the quota has for so many bytes more, after idle blocks went back if need be: held until these are
     /// counted.
-    pub fn admits(&'static self, owner: &'static Owner, bytes: u64) -> Option<Reserved> {
+    pub fn admits(&'static self, owner: &'static ContextPool, bytes: u64) -> Option<Reserved> {
         let limit = self.limit.load(Relaxed);
         if limit == 0 {
             return Some(Reserved::none());
         }
         for _ in 0..FLUSHES {
-            let Moves { blocks, requests } = owner.moves;
+            let InTransit { blocks, requests } = owner.in_transit;
             let before = [(blocks, blocks.ended()), (requests, requests.ended())];
             if let Some(reserved) = self.reserve(owner, bytes, limit) {
                 return Some(reserved);
@@ -53,7 +53,7 @@ impl Pool {
             // live bytes from then on. In between they count twice: that refuses too much and never too little, so
             // the question is asked again once that thread is done.
             if !self.may_flush(owner)
-                || self.flush(owner.device) == 0 && are_still_at(&before, self.longest_move(owner))
+                || self.flush(owner.device) == 0 && are_still_at(&before, self.longest_transit(owner))
             {
                 break;
             }
@@ -61,7 +61,7 @@ impl Pool {
         self.reserve(owner, bytes, limit)
     }
 
-    fn reserve(&'static self, owner: &'static Owner, bytes: u64, limit: u64) -> Option<Reserved> {
+    fn reserve(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<Reserved> {
         let mut reserved = lock(&self.reserved);
         let of_device: u64 =
             reserved.iter().filter(|(device, _)| *device == owner.device).map(|(_, bytes)| bytes).sum();
@@ -70,16 +70,16 @@ impl Pool {
             return None;
         }
         reserved.push((owner.device, bytes));
-        Some(Reserved(Some((self, (owner.device, bytes), owner.moves.requests.begin()))))
+        Some(Reserved(Some((self, (owner.device, bytes), owner.in_transit.requests.begin()))))
     }
 
     /// Whether idle blocks can go back now: a real free is refused while something captures.
-    pub fn may_flush(&self, owner: &Owner) -> bool {
+    pub fn may_flush(&self, owner: &ContextPool) -> bool {
         !queries::capturing() || owner.gives_back_at_once()
     }
 
     /// How long something may be on its way.
-    pub fn longest_move(&self, owner: &Owner) -> Duration {
+    pub fn longest_transit(&self, owner: &ContextPool) -> Duration {
         /// A thread that has to wait for a processor.
         const DESCHEDULED: Duration = Duration::from_secs(2);
         if self.may_have_pending() || !owner.gives_back_at_once() { LONGEST_WAIT } else { DESCHEDULED }
@@ -87,12 +87,12 @@ impl Pool {
 
     /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
     #[inline(always)]
-    pub(super) fn moving(&self, owner: &Owner) -> Option<Moving<'static>> {
-        if self.limit.load(Relaxed) == 0 { None } else { Some(owner.moves.blocks.begin()) }
+    pub(super) fn transit(&self, owner: &ContextPool) -> Option<Transit<'static>> {
+        if self.limit.load(Relaxed) == 0 { None } else { Some(owner.in_transit.blocks.begin()) }
     }
 
     /// Device bytes that this process takes of an owner's device, idle ones among them.
-    pub fn used(&self, owner: &'static Owner) -> u64 {
+    pub fn used(&self, owner: &'static ContextPool) -> u64 {
         let live = gate::shim().map_or(0, |shim| records::pooled::live_on(shim, self.vendor, owner.device));
         live + self.idle_on(owner.device)
     }
@@ -109,7 +109,7 @@ impl Pool {
         self.gather(shim);
         let of_device = self.owners().into_iter().filter(|owner| owner.device == device);
         // The context may be another thread's, which ends it: that waits until this is done.
-        let give_back = |owner: &'static Owner| owner.staying().map_or(0, |_staying| self.release_all(owner));
+        let give_back = |owner: &'static ContextPool| owner.hold().map_or(0, |_hold| self.release_all(owner));
         let released = of_device.map(give_back).sum();
         shim.count(counters::POOL_FLUSHES, 1);
         released

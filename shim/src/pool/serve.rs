@@ -2,8 +2,8 @@
 
 use super::block::{Block, NO_CLASS, SPILLED, State};
 use super::block_records;
-use super::owner::{Most, Owner};
-use super::{Pool, UNTOLD, give, size};
+use super::context_pool::{ContextPool, Most};
+use super::{Pool, UNREPORTED, give, size};
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
@@ -30,7 +30,7 @@ pub struct Obtained {
 pub enum Found {
     Block(&'static Block),
     /// There is none that fits.
-    None(&'static Owner, u64),
+    None(&'static ContextPool, u64),
     /// The pool has nothing to do with it.
     Aside,
 }
@@ -47,39 +47,39 @@ impl Pool {
         let Some(rounded) = rounded else { return Found::Aside };
         let cache = self.cache();
         let Some(owner) = self.owner_here(shim, cache) else { return Found::Aside };
-        let (mut block, mut told) = (None, bytes as i64);
+        let (mut block, mut reported) = (None, bytes as i64);
         if let Some(mut taken) = cache.enter() {
             if !std::ptr::eq(taken.owner(), owner) {
                 self.rebind(shim, &mut taken, owner);
             }
             block = self.class_of(rounded).and_then(|class| taken.pop_for(class));
             if block.is_some() {
-                told = taken.tell(bytes as i64, self.untold_at_most());
+                reported = taken.report(bytes as i64, self.unreported_at_most());
             }
         }
         let block = match block.or_else(|| self.take_central(owner, rounded)) {
             Some(block) => block,
             None => return Found::None(owner, rounded),
         };
-        self.handed_out(shim, call, block, owner, bytes, told);
+        self.handed_out(shim, call, block, owner, bytes, reported);
         Found::Block(block)
     }
 
-    /// An idle block is the program's. `told`: live bytes that its context is to be told of now.
+    /// An idle block is the program's. `reported`: live bytes that are reported to its context now.
     pub fn handed_out(
         &'static self,
         shim: &'static Shim,
         call: &Call,
         block: &'static Block,
-        owner: &'static Owner,
+        owner: &'static ContextPool,
         bytes: u64,
-        told: i64,
+        reported: i64,
     ) {
         block.asked.store(bytes, Relaxed);
         if bytes >= SMALLEST && shim.stranded.waiting() {
             stranded::served(shim, call, bytes);
         }
-        block_records::hit(shim, call, block, owner, bytes, told);
+        block_records::hit(shim, call, block, owner, bytes, reported);
         block.set(State::Live);
     }
 
@@ -93,7 +93,7 @@ impl Pool {
         if self.exact { 0 } else { size::slack(rounded) }
     }
 
-    fn take_central(&self, owner: &'static Owner, rounded: u64) -> Option<&'static Block> {
+    fn take_central(&self, owner: &'static ContextPool, rounded: u64) -> Option<&'static Block> {
         if owner.idle() == 0 {
             return None;
         }
@@ -108,12 +108,12 @@ impl Pool {
     }
 
     /// A block that a thread kept which has ended meanwhile.
-    pub fn take_of_ended_threads(&self, owner: &'static Owner, rounded: u64) -> Option<&'static Block> {
+    pub fn take_of_ended_threads(&self, owner: &'static ContextPool, rounded: u64) -> Option<&'static Block> {
         if self.collect_ended() { self.take_central(owner, rounded) } else { None }
     }
 
     /// Idle blocks of other sizes make way for a new one.
-    pub fn make_way_for(&'static self, owner: &'static Owner, rounded: u64) {
+    pub fn make_way_for(&'static self, owner: &'static ContextPool, rounded: u64) {
         let in_the_way = owner.in_the_way(rounded);
         if in_the_way > 0 {
             self.make_way(owner, Most::AtLeast(in_the_way, MOST_IN_THE_WAY));
@@ -122,21 +122,21 @@ impl Pool {
 
     /// Live bytes that a thread may keep from its context: none where they are counted against a limit.
     #[inline]
-    pub(super) fn untold_at_most(&self) -> i64 {
-        if self.limit.load(Relaxed) == 0 { UNTOLD } else { 0 }
+    pub(super) fn unreported_at_most(&self) -> i64 {
+        if self.limit.load(Relaxed) == 0 { UNREPORTED } else { 0 }
     }
 
     /// Binds a thread's cache to another context; what it had goes to all.
     #[cold]
-    pub(super) fn rebind(&self, shim: &'static Shim, taken: &mut super::thread::Taken<'_>, owner: *const Owner) {
+    pub(super) fn rebind(&self, shim: &'static Shim, taken: &mut super::thread::Taken<'_>, owner: *const ContextPool) {
         let before = taken.owner();
-        let untold = taken.untold();
+        let unreported = taken.unreported();
         let now = clock::now_ns();
         let blocks = taken.rebind(owner);
-        // SAFETY: null, or an Owner out of a leaked box, which is never freed.
-        if let Some(before) = unsafe { before.cast::<Owner>().as_ref() } {
-            let before: &'static Owner = before;
-            block_records::add_live(shim, before, untold);
+        // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.
+        if let Some(before) = unsafe { before.cast::<ContextPool>().as_ref() } {
+            let before: &'static ContextPool = before;
+            block_records::add_live(shim, before, unreported);
             if !before.gone.load(Relaxed) {
                 blocks.into_iter().for_each(|block| before.keep(block, now));
             }
@@ -155,7 +155,7 @@ impl Pool {
     pub fn adopt(
         &'static self,
         call: &Call,
-        (owner, life): (&'static Owner, u32),
+        (owner, generation): (&'static ContextPool, u32),
         addr: u64,
         obtained: Obtained,
         watch: &Watch,
@@ -180,7 +180,7 @@ impl Pool {
         block.set(State::Live);
         self.map.insert(addr, block);
         // Its context ended meanwhile, and the memory with it.
-        if owner.life() != life && block.turn_to(addr, State::Live, State::Gone) {
+        if owner.generation() != generation && block.turn_to(addr, State::Live, State::Gone) {
             self.map.remove(addr);
         }
     }
@@ -188,7 +188,7 @@ impl Pool {
     /// Fills a block that is about to be the program's, if that was asked for.
     #[cold]
     pub fn filled(&self, block: &'static Block) {
-        if let (Fill::Zero, Some(owner)) = (self.fill, Owner::of(block)) {
+        if let (Fill::Zero, Some(owner)) = (self.fill, ContextPool::of(block)) {
             give::fill(owner, block, 0);
         }
     }

@@ -6,10 +6,10 @@
 //! again.
 
 use super::block::Block;
-use super::owner::Owner;
+use super::context_pool::ContextPool;
 use super::size::{self, CLASSES};
 use crate::process::fences;
-use crate::process::life::Life;
+use crate::process::thread_end::Lifetime;
 use crate::process::threads::Local;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::*};
@@ -38,18 +38,18 @@ pub struct ThreadCache {
     /// Some thread's, which may have ended. Whoever changes this holds its life.
     has_thread: AtomicBool,
     /// The context whose blocks these are.
-    owner: AtomicPtr<Owner>,
-    /// Live bytes that the context was not told of yet.
-    untold: AtomicI64,
+    owner: AtomicPtr<ContextPool>,
+    /// Live bytes that are not reported to the context yet.
+    unreported: AtomicI64,
     /// Bytes of the blocks in it.
     pub bytes: AtomicU64,
     /// Changes when it is used.
     pub uses: AtomicU64,
     /// `uses` at the last look.
-    pub seen: AtomicU64,
+    pub last_uses: AtomicU64,
     /// Bytes and blocks in it at the control thread's last look.
     looked: [AtomicU64; 2],
-    life: Life,
+    life: Lifetime,
     bins: UnsafeCell<Bins>,
 }
 
@@ -177,37 +177,37 @@ impl ThreadCache {
         self.looked.iter().for_each(|looked| looked.store(0, Relaxed));
     }
 
-    /// Whether its context was not told of some live bytes.
+    /// Whether some live bytes are not reported to its context.
     pub fn keeps_bytes(&self) -> bool {
-        self.untold.load(Relaxed) != 0
+        self.unreported.load(Relaxed) != 0
     }
 
     /// The context whose blocks it has.
     #[inline]
-    pub fn last_owner(&self) -> *const Owner {
+    pub fn last_owner(&self) -> *const ContextPool {
         self.owner.load(Relaxed)
     }
 }
 
 impl Taken<'_> {
     #[inline]
-    pub fn owner(&self) -> *const Owner {
+    pub fn owner(&self) -> *const ContextPool {
         self.cache.owner.load(Relaxed)
     }
 
     /// Live bytes came (or went) that the context is to be told of some time: what it is to be told now, once
     /// it is `most`.
     #[inline]
-    pub fn tell(&self, bytes: i64, most: i64) -> i64 {
-        let untold = self.cache.untold.load(Relaxed).wrapping_add(bytes);
-        let now = untold.abs() >= most;
-        self.cache.untold.store(if now { 0 } else { untold }, Relaxed);
-        if now { untold } else { 0 }
+    pub fn report(&self, bytes: i64, most: i64) -> i64 {
+        let unreported = self.cache.unreported.load(Relaxed).wrapping_add(bytes);
+        let now = unreported.abs() >= most;
+        self.cache.unreported.store(if now { 0 } else { unreported }, Relaxed);
+        if now { unreported } else { 0 }
     }
 
-    /// What it was not told of yet.
-    pub fn untold(&self) -> i64 {
-        self.tell(0, 0)
+    /// What is not reported to it yet.
+    pub fn unreported(&self) -> i64 {
+        self.report(0, 0)
     }
 
     #[inline]
@@ -329,7 +329,7 @@ impl Taken<'_> {
     }
 
     /// Takes everything out and binds the cache to another context.
-    pub fn rebind(&mut self, owner: *const Owner) -> Vec<&'static Block> {
+    pub fn rebind(&mut self, owner: *const ContextPool) -> Vec<&'static Block> {
         let mut all = Vec::new();
         for bin in &mut self.bins().all {
             all.extend(bin.blocks.iter_mut().filter_map(Option::take));

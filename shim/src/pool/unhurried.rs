@@ -6,16 +6,16 @@
 //! has to wait, the control thread goes on without it.
 
 use super::Pool;
-use super::back::lanes_are_used;
-use super::owner::{Most, Owner};
+use super::back::release_streams_are_used;
+use super::context_pool::{ContextPool, Most};
 use crate::process::spawn::spawn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// So many bytes are worth the host memory that the first free on a lane takes.
-const WORTH_A_LANE: u64 = 64 << 20;
-/// Times that a context was found at work, one after the other, before its memory goes back on a lane.
+/// So many bytes are worth the host memory that the first free on a release stream takes.
+const WORTH_A_RELEASE_STREAM: u64 = 64 << 20;
+/// Times that a context was found at work, one after the other, before its memory goes back on a release stream.
 const MOST_BUSY: u64 = 3;
 const STACK: usize = 256 << 10;
 /// How long the control thread waits for the thread that frees. A real free of 2 GiB takes a millisecond (measured on an
@@ -36,12 +36,12 @@ impl Drop for Freeing {
 
 impl Pool {
     /// Gives back idle blocks of a context while it does nothing, or if it never does; bytes given back so far.
-    pub(super) fn release_unhurried(&'static self, owner: &'static Owner, most: Most) -> u64 {
+    pub(super) fn release_unhurried(&'static self, owner: &'static ContextPool, most: Most) -> u64 {
         if owner.idle() == 0 {
             return 0;
         }
-        let has_lane = owner.gives_back_at_once();
-        if has_lane && lanes_are_used() {
+        let has_release_stream = owner.gives_back_at_once();
+        if has_release_stream && release_streams_are_used() {
             return self.release(owner, most, || owner.is_idle());
         }
         if owner.is_idle() {
@@ -49,29 +49,29 @@ impl Pool {
             return self.release_aside(owner, most);
         }
         let busy = owner.found_busy.fetch_add(1, Relaxed) + 1;
-        let worth = owner.idle().min(most.bytes()) >= WORTH_A_LANE;
-        if has_lane && worth && busy >= MOST_BUSY { self.release(owner, most, || false) } else { 0 }
+        let worth = owner.idle().min(most.bytes()) >= WORTH_A_RELEASE_STREAM;
+        if has_release_stream && worth && busy >= MOST_BUSY { self.release(owner, most, || false) } else { 0 }
     }
 
     /// Gives back idle blocks of other sizes before a new one is asked for. The program's allocation must not wait for
-    /// work: without a lane in use, little memory stays until its time comes.
-    pub(super) fn make_way(&'static self, owner: &'static Owner, most: Most) {
-        let little = || most.bytes() < WORTH_A_LANE && owner.gives_back_at_once();
-        if lanes_are_used() || !little() {
+    /// work: without a release stream in use, little memory stays until its time comes.
+    pub(super) fn make_way(&'static self, owner: &'static ContextPool, most: Most) {
+        let little = || most.bytes() < WORTH_A_RELEASE_STREAM && owner.gives_back_at_once();
+        if release_streams_are_used() || !little() {
             self.release(owner, most, || owner.known_idle());
         }
     }
 
     /// Gives back idle blocks for the user, who waits: whatever their context does.
-    pub(super) fn release_for_user(&'static self, owner: &'static Owner) -> u64 {
+    pub(super) fn release_for_user(&'static self, owner: &'static ContextPool) -> u64 {
         let all = Most::AtLeast(u64::MAX, usize::MAX);
-        let aside = !lanes_are_used() && owner.is_idle();
+        let aside = !release_streams_are_used() && owner.is_idle();
         let released = if aside { self.release_aside(owner, all) } else { 0 };
         released + self.release(owner, all, || false)
     }
 
     /// Makes real frees on a thread of its own while the context does nothing; bytes given back so far.
-    fn release_aside(&'static self, owner: &'static Owner, most: Most) -> u64 {
+    fn release_aside(&'static self, owner: &'static ContextPool, most: Most) -> u64 {
         if FREEING.swap(true, Acquire) {
             return 0;
         }
@@ -80,7 +80,7 @@ impl Pool {
         let theirs = Arc::clone(&seen);
         let free = move || {
             let _freeing = freeing;
-            if let Some(_staying) = owner.staying().filter(|_| !self.is_ending()) {
+            if let Some(_hold) = owner.hold().filter(|_| !self.is_ending()) {
                 let released = owner.within(|| self.release_one_by_one(owner, most, || owner.is_idle()));
                 theirs.1.store(released, Relaxed);
             }

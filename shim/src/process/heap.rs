@@ -10,7 +10,7 @@
 //!
 //! The kernel may give no more (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the
 //! process where an allocation fails. So some memory is kept that nobody has: [`KEPT`], and beside it a mapping twice
-//! as long as the longest block, since what grows doubles. The first time that the kernel refuses, keeping books ends
+//! as long as the longest block, since what grows doubles. The first time that the kernel refuses, recording ends
 //! for good (see [`when_refused`]), and what is under way then is finished with the memory that was kept.
 
 use super::errno::KeepErrno;
@@ -71,7 +71,7 @@ fn obtain(bytes: usize) -> *mut u8 {
     let bytes = bytes.next_multiple_of(PAGE);
     let at = map(bytes);
     if at.is_null() {
-        // What is kept is for this thread, too: keeping books ends while it has it in hand.
+        // What is kept is for this thread, too: recording ends while it has it in hand.
         let kept = kept(bytes);
         ran_short();
         return kept;

@@ -1,8 +1,8 @@
 //! What the shim knows of the calling thread, together, so that a hook looks for it once.
 
 use super::clock::Recent;
-use super::life::Life;
 use super::regs::Regs;
+use super::thread_end::Lifetime;
 use super::tls::thread_state;
 use gpumem_wire::layout::ContextRef;
 use once_cell::race::OnceBox;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// The state of a thread. What most calls touch comes first, in one line of the processor's caches.
 #[repr(C, align(64))]
 pub struct Local {
-    /// This thread keeps books: calls that it makes meanwhile are not recorded.
+    /// This thread is recording: calls that it makes meanwhile are not recorded.
     pub busy: Cell<bool>,
     /// It has launched kernels and not waited since: see [`crate::stranded`].
     pub launched: Cell<bool>,
@@ -175,7 +175,7 @@ impl Local {
         next
     }
 
-    /// Whether the thread has its numbers, and keeps no books now.
+    /// Whether the thread has its numbers, and is not recording now.
     #[inline(always)]
     pub fn is_known(&self) -> bool {
         self.tid.get() != 0 && self.shard.get() != 0 && !self.busy.get()
@@ -243,7 +243,7 @@ fn first_shard() -> usize {
 
 /// The first number that no living thread has: a process that makes threads for ever has a few at a time.
 fn own_shard() -> Option<usize> {
-    static LIVES: [OnceBox<Life>; OWN] = [const { OnceBox::new() }; OWN];
+    static LIVES: [OnceBox<Lifetime>; OWN] = [const { OnceBox::new() }; OWN];
     LIVES.iter().enumerate().find_map(|(index, life)| {
         life.get_or_init(Box::default).hold()?.for_life();
         Some(index + 1)

@@ -20,10 +20,10 @@ pub enum Word {
     Shim,
     /// The allocation trace: [`crate::trace`].
     Trace,
-    /// Who looks at contexts: [`crate::progress::device`]. It outlives a stop of the books, as does the thread that
+    /// Who looks at contexts: [`crate::progress::device`]. It outlives a stop of the recording, as does the thread that
     /// looks.
     Visits,
-    /// Graph caches: [`crate::graphs`]. They outlive a stop of the books: handles are in the program's hands.
+    /// Graph caches: [`crate::graphs`]. They outlive a stop of the recording: handles are in the program's hands.
     Cache(Vendor),
     /// What was said when memory ran out: [`crate::reclaim`].
     OutOfMemory,

@@ -33,21 +33,21 @@ struct Now {
 // SAFETY: `Place::new` asks that all places of a word hold one type. This is the only place of this word.
 const VISITS: Place<Visits> = unsafe { Place::new(Word::Visits) };
 
-/// Who looks at contexts in this process, made when that is first asked. It outlives a stop of the books: so does the
-/// thread that looks. `None` if there is no memory for it.
+/// Who looks at contexts in this process, made when that is first asked. It outlives a stop of the recording: so
+/// does the thread that looks. `None` if there is no memory for it.
 fn visits() -> Option<&'static Visits> {
     VISITS.get_or_default()
 }
 
 /// Whoever ends a context waits this long for those that look at it; they may wait for its work, and so does the
 /// driver when it ends one.
-pub const LONGEST_VISIT: Duration = Duration::from_secs(30);
+pub const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
 /// While it lives, a context does not end.
-pub struct Visit(u64, &'static Visits);
+pub struct ContextHold(u64, &'static Visits);
 
-impl Visit {
-    /// `None` while it ends. Who ends one takes it, and all that is in it, out of the books before it opens that
+impl ContextHold {
+    /// `None` while it ends. Who ends one takes it, and all that is in it, out of the records before it opens that
     /// again: whether it is still there is to be asked next.
     pub fn begin(context: u64) -> Option<Self> {
         let all = visits()?;
@@ -67,24 +67,24 @@ pub fn primary_of(device: Device) -> u64 {
 
 /// Runs a look at a context, which does not end meanwhile; `None` if it does or has.
 pub fn look_in<R>(vendor: Vendor, context: u64, look: impl FnOnce() -> R) -> Option<R> {
-    let _visit = Visit::begin(context)?;
+    let _hold = ContextHold::begin(context)?;
     records::contexts::known(gate::shim()?, vendor, context)?;
     Some(look())
 }
 
-/// Whoever makes contexts live, or live on, waits for those that end them: what was in one is out of the books before
+/// Whoever makes contexts live, or live on, waits for those that end them: what was in one is out of the records before
 /// there is another in its place.
-pub fn stay(contexts: Vec<u64>) -> Vec<Visit> {
+pub fn stay(contexts: Vec<u64>) -> Vec<ContextHold> {
     let Some(all) = visits().filter(|_| !contexts.is_empty()) else { return Vec::new() };
     let visits = lock(&all.now);
     let closed = |visits: &mut Now| contexts.iter().any(|context| visits.closed.contains(context));
     let (mut visits, _) =
-        all.left.wait_timeout_while(visits, LONGEST_VISIT, closed).unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.left.wait_timeout_while(visits, LONGEST_HOLD, closed).unwrap_or_else(std::sync::PoisonError::into_inner);
     visits.here.extend(&contexts);
-    contexts.into_iter().map(|context| Visit(context, all)).collect()
+    contexts.into_iter().map(|context| ContextHold(context, all)).collect()
 }
 
-impl Drop for Visit {
+impl Drop for ContextHold {
     fn drop(&mut self) {
         let mut visits = lock(&self.1.now);
         if let Some(at) = visits.here.iter().position(|&here| here == self.0) {
@@ -95,21 +95,21 @@ impl Drop for Visit {
 }
 
 /// While it lives, contexts may end: nobody else looks at them.
-pub struct Closed(Vec<u64>, Option<&'static Visits>);
+pub struct NoHolds(Vec<u64>, Option<&'static Visits>);
 
 /// Waits until nobody looks at contexts that are about to end.
-pub fn close(contexts: impl IntoIterator<Item = u64>) -> Closed {
-    let closed = Closed(contexts.into_iter().collect(), visits());
+pub fn close(contexts: impl IntoIterator<Item = u64>) -> NoHolds {
+    let closed = NoHolds(contexts.into_iter().collect(), visits());
     if let Some(all) = closed.1 {
         let mut visits = lock(&all.now);
         visits.closed.extend(&closed.0);
         let visited = |visits: &mut Now| visits.here.iter().any(|here| closed.0.contains(here));
-        drop(all.left.wait_timeout_while(visits, LONGEST_VISIT, visited));
+        drop(all.left.wait_timeout_while(visits, LONGEST_HOLD, visited));
     }
     closed
 }
 
-impl Drop for Closed {
+impl Drop for NoHolds {
     fn drop(&mut self) {
         let Some(all) = self.1 else { return };
         let mut visits = lock(&all.now);
@@ -144,9 +144,9 @@ pub fn is_idle(vendor: Vendor, context: u64) -> Option<bool> {
     let over = |event: Option<Event>| {
         event.is_some_and(|event| {
             let end = clock::precise_ns() + SOON_NS;
-            let mut over = calls.over(event);
+            let mut over = calls.completed(event);
             while !over && clock::precise_ns() < end {
-                over = calls.over(event);
+                over = calls.completed(event);
             }
             over
         })
@@ -190,7 +190,7 @@ fn behind_all_of<R>(calls: &'static dyn MemoryCalls, context: u64, f: impl FnOnc
 mod tests {
     use super::*;
 
-    /// Whoever retains it is kept waiting also while the books know of no such context any more.
+    /// Whoever retains it is kept waiting also while the records know of no such context any more.
     #[test]
     fn a_primary_context_is_not_made_again_while_it_is_let_go() {
         const DEVICE: Device = 7;
@@ -198,11 +198,11 @@ mod tests {
         std::thread::scope(|scope| {
             let retains = scope.spawn(|| drop(stay(vec![primary_of(DEVICE)])));
             drop(stay(vec![primary_of(DEVICE + 1)]));
-            assert!(Visit::begin(primary_of(DEVICE)).is_none() && !retains.is_finished());
+            assert!(ContextHold::begin(primary_of(DEVICE)).is_none() && !retains.is_finished());
             drop(closed);
             retains.join().unwrap();
         });
-        assert!(Visit::begin(primary_of(DEVICE)).is_some());
+        assert!(ContextHold::begin(primary_of(DEVICE)).is_some());
     }
 
     /// Else who ends a context in the child waits for a thread that is not there.
@@ -210,7 +210,7 @@ mod tests {
     fn a_child_has_no_visits_of_its_parents() {
         const CONTEXT: u64 = 7;
         let is_visited = || lock(&visits().unwrap().now).here.contains(&CONTEXT);
-        let visit = Visit::begin(CONTEXT).unwrap();
+        let visit = ContextHold::begin(CONTEXT).unwrap();
         // SAFETY: between fork and exit the child may only do what a child of a program's fork may.
         // It reads one list and ends.
         let child = unsafe { libc::fork() };

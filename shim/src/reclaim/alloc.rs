@@ -4,7 +4,7 @@ use super::out_of_memory::{obtain, spill};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::Pool;
-use crate::pool::owner::Owner;
+use crate::pool::context_pool::ContextPool;
 use crate::pool::serve::Found;
 use crate::records;
 use crate::stranded::{Verdict, Watch};
@@ -52,13 +52,13 @@ pub unsafe fn alloc(
 unsafe fn grow(
     pool: &'static Pool,
     call: &Call,
-    owner: &'static Owner,
+    owner: &'static ContextPool,
     real: unsafe extern "C-unwind" fn(*mut DevicePtr, usize) -> Status,
     out: *mut DevicePtr,
     bytes: u64,
     rounded: u64,
 ) -> Status {
-    let life = owner.life();
+    let generation = owner.generation();
     // What a thread kept that has ended meanwhile.
     if let Some(block) = pool.take_of_ended_threads(owner, rounded) {
         gate::note(|shim| pool.handed_out(shim, call, block, owner, bytes, bytes as i64));
@@ -86,7 +86,7 @@ unsafe fn grow(
             // SAFETY: our caller vouches for the program's out-parameter, which is not NULL. Where
             // there is no address of ours, `real` has succeeded and written it.
             let addr = unsafe { obtained.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
-            pool.adopt(call, (owner, life), addr, obtained, &watch);
+            pool.adopt(call, (owner, generation), addr, obtained, &watch);
             SUCCESS
         }
         Err(status) => {

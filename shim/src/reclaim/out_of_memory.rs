@@ -4,8 +4,8 @@
 use crate::call::Call;
 use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
-use crate::pool::moves::are_still_at;
-use crate::pool::owner::Owner;
+use crate::pool::context_pool::ContextPool;
+use crate::pool::in_transit::are_still_at;
 use crate::pool::quota::{FLUSHES, Reserved};
 use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::*;
 pub(super) fn obtain(
     pool: &'static Pool,
     call: &Call,
-    owner: &'static Owner,
+    owner: &'static ContextPool,
     rounded: u64,
     asked: u64,
     real: &mut dyn FnMut(u64) -> Status,
@@ -46,7 +46,7 @@ pub(super) fn obtain(
             status = real(bytes);
         }
         // HIP has the answer of the last call as the thread's last error: that has to be this one's.
-        if status == OUT_OF_MEMORY && (relieve_graphs(owner) || pool.vendor == Vendor::Hip) {
+        if status == OUT_OF_MEMORY && (give_back_graphs(owner) || pool.vendor == Vendor::Hip) {
             status = real(bytes);
         }
         if status != OUT_OF_MEMORY {
@@ -64,7 +64,7 @@ pub(super) fn obtain(
 /// Asks for so many bytes until there are some, or nothing more to give back. `first`: what the driver said just now.
 fn until_there_is_room(
     pool: &'static Pool,
-    owner: &'static Owner,
+    owner: &'static ContextPool,
     bytes: u64,
     mut first: Option<Status>,
     real: &mut dyn FnMut() -> Status,
@@ -72,12 +72,12 @@ fn until_there_is_room(
     let mut status = OUT_OF_MEMORY;
     // Other threads take what one gives back, and give back what another one looks for.
     for _ in 0..FLUSHES {
-        let blocks = &owner.moves.blocks;
+        let blocks = &owner.in_transit.blocks;
         let before = blocks.ended();
         status = first.take().unwrap_or_else(&mut *real);
         // Without anything to give back, or enough of it, what the driver said is the answer.
         if status != OUT_OF_MEMORY
-            || !make_room(pool, owner, bytes) && are_still_at(&[(blocks, before)], pool.longest_move(owner))
+            || !make_room(pool, owner, bytes) && are_still_at(&[(blocks, before)], pool.longest_transit(owner))
         {
             break;
         }
@@ -86,12 +86,12 @@ fn until_there_is_room(
 }
 
 /// Gives back all that is idle, where so many bytes may fit then. Whether that was anything.
-fn make_room(pool: &'static Pool, owner: &'static Owner, bytes: u64) -> bool {
+fn make_room(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
     pool.may_flush(owner) && may_fit(pool, owner, bytes) && pool.flush(owner.device) > 0
 }
 
 /// Whether so many bytes could be had if all that is idle went back, as far as is known.
-fn may_fit(pool: &'static Pool, owner: &'static Owner, bytes: u64) -> bool {
+fn may_fit(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
     let info = owner.within(|| vendor::of(pool.vendor).memory_info());
     info.is_none_or(|(free, _)| free + pool.idle_on(owner.device) >= bytes)
 }
@@ -100,7 +100,7 @@ fn may_fit(pool: &'static Pool, owner: &'static Owner, bytes: u64) -> bool {
 ///
 /// # Errors
 /// The driver's; its code for no memory where that is not allowed.
-pub(super) fn spill(call: &Call, owner: &'static Owner, bytes: u64, to: OomFallback) -> Result<Obtained, Status> {
+pub(super) fn spill(call: &Call, owner: &'static ContextPool, bytes: u64, to: OomFallback) -> Result<Obtained, Status> {
     if to == OomFallback::None {
         return Err(OUT_OF_MEMORY);
     }
@@ -119,8 +119,8 @@ pub(super) fn spill(call: &Call, owner: &'static Owner, bytes: u64, to: OomFallb
 }
 
 /// Gives back what graphs hold that nobody needs now; whether that was anything.
-fn relieve_graphs(owner: &Owner) -> bool {
-    graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.relieve()))
+fn give_back_graphs(owner: &ContextPool) -> bool {
+    graphs::cache(owner.vendor).is_some_and(|cache| owner.within(|| cache.give_back_all()))
 }
 
 /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many bytes.
@@ -146,7 +146,7 @@ pub fn has_limit(vendor: Vendor) -> bool {
 }
 
 /// A pool, and the owner of this thread's context there.
-fn of_thread(_call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Owner)> {
+fn of_thread(_call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static ContextPool)> {
     let pool = pool?;
     Some((pool, gate::note(|shim| pool.owner_of_thread(shim)).flatten()?))
 }

@@ -137,9 +137,9 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
     let slot = records::contexts::slot(shim, context)?;
     let device = slot.device as i32;
     let pool = pool::of(vendor);
-    // What threads have not told of yet may make the books ask the device, too.
+    // What threads have not told of yet may make the records ask the device, too.
     if let Some(pool) = pool.filter(|_| vendor == Vendor::Cuda) {
-        pool.tell_all(shim);
+        pool.report_all(shim);
     }
     let may_ask = vendor == Vendor::Cuda && shim.registry.streams.capturing() == 0;
     Some(Full {

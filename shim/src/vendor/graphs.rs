@@ -118,7 +118,7 @@ pub struct Nodes<'a> {
 
 /// What setters gave.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Given {
+pub struct SetCount {
     pub nodes: u64,
     /// Those of them that call another function, or in another shape: grid, block, shared memory.
     pub reshaped: u64,
@@ -219,7 +219,8 @@ pub trait GraphCalls: Send + Sync {
     ///
     /// # Errors
     /// The library's; some nodes hold the one then and some the other.
-    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<Given, Status>;
+    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records)
+    -> Result<SetCount, Status>;
     fn set_enabled(&self, exec: GraphExec, node: GraphNode, on: bool) -> Status;
 
     /// Does the work of a graph on a stream, node after node, without those that are `disabled`.
@@ -228,7 +229,7 @@ pub trait GraphCalls: Send + Sync {
     /// An event that covers the work of a stream up to now.
     fn mark(&self, event: Option<Event>, stream: StreamArg) -> Option<Event>;
     /// Whether what an event covers is done.
-    fn done(&self, event: Event) -> bool;
+    fn completed(&self, event: Event) -> bool;
     /// Makes a stream wait for an event.
     fn wait(&self, stream: StreamArg, event: Event) -> Status;
     fn drop_event(&self, event: Event);

@@ -5,7 +5,7 @@
 //! (`GPUMEM_HIP_RETARGET=1`: by hipGraphExecUpdate). What is said of HIP here is what ROCm 5.2 to 6.3
 //! do by their sources; it was run against a simulation, and not on a device.
 
-use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Visit, Ways};
+use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit, Ways};
 use super::hip::{self as runtime, Hip};
 use super::hip_runtime;
 use super::{Backend, buffer};
@@ -273,7 +273,7 @@ impl GraphCalls for HipGraphs {
         unsafe { hip_runtime::hipGraphUpload(exec, stream_of(to)) }.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<Given, Status> {
+    fn set(&self, _: Option<GraphExec>, _: Nodes, _: &Records, _: &Records) -> Result<SetCount, Status> {
         Err(NOT_SUPPORTED)
     }
 
@@ -301,7 +301,7 @@ impl GraphCalls for HipGraphs {
         })
     }
 
-    fn done(&self, event: Event) -> bool {
+    fn completed(&self, event: Event) -> bool {
         // SAFETY: rule of the cache's handles: the event is one of the cache's, and alive.
         is_ok(unsafe { hip_runtime::hipEventQuery(event as Opaque) })
     }

@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 /// An event of ours.
 pub type Event = usize;
 /// A stream of ours.
-pub type Lane = usize;
+pub type ReleaseStream = usize;
 
 const NO_TIMING: u32 = 2;
 /// `CU_STREAM_NON_BLOCKING`.
@@ -45,13 +45,13 @@ pub trait MemoryCalls: Sync {
     ///
     /// # Errors
     /// The library's.
-    fn lane(&self, device: Device) -> Result<Option<Lane>, Status>;
-    fn end_lane(&self, lane: Lane);
-    /// Has a lane free memory that no work uses. It waits for no work, and nobody else has the memory until
+    fn release_stream(&self, device: Device) -> Result<Option<ReleaseStream>, Status>;
+    fn end_release_stream(&self, stream: ReleaseStream);
+    /// Has a release stream free memory that no work uses. It waits for no work, and nobody else has the memory until
     /// [`MemoryCalls::pass`] has returned (both measured on an H200, driver 580).
-    fn free_on(&self, addr: u64, lane: Lane) -> Status;
-    /// Waits until a lane has freed what it was to free.
-    fn pass(&self, lane: Lane) -> Status;
+    fn free_on(&self, addr: u64, stream: ReleaseStream) -> Status;
+    /// Waits until a release stream has freed what it was to free.
+    fn pass(&self, stream: ReleaseStream) -> Status;
     /// Managed memory of this size.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ pub trait MemoryCalls: Sync {
     /// Whether there are such events.
     fn tells_all(&self) -> bool;
     /// Whether an event is over.
-    fn over(&self, event: Event) -> bool;
+    fn completed(&self, event: Event) -> bool;
     fn wait(&self, event: Event) -> Status;
     fn drop_event(&self, event: Event);
 }
@@ -153,11 +153,11 @@ impl MemoryCalls for Cuda {
         answer(unsafe { driver::cuMemFree_v2(addr) })
     }
 
-    fn lane(&self, device: Device) -> Result<Option<Lane>, Status> {
+    fn release_stream(&self, device: Device) -> Result<Option<ReleaseStream>, Status> {
         if !driver::frees_in_order() {
             return Ok(None);
         }
-        let (mut pools, mut lane) = (0, null_mut());
+        let (mut pools, mut stream) = (0, null_mut());
         // SAFETY: rule of answers: each call writes a local of the type that its row declares. The
         // driver checks the device.
         unsafe {
@@ -165,25 +165,25 @@ impl MemoryCalls for Cuda {
             if pools == 0 {
                 return Ok(None);
             }
-            made(driver::cuStreamCreate(&mut lane, NON_BLOCKING), 0)?;
+            made(driver::cuStreamCreate(&mut stream, NON_BLOCKING), 0)?;
         }
-        Ok(Some(lane as Lane))
+        Ok(Some(stream as ReleaseStream))
     }
 
-    fn end_lane(&self, lane: Lane) {
-        // SAFETY: `lane` made this stream, and only its owner knows it. The owner ends it once.
-        let _ = unsafe { driver::cuStreamDestroy_v2(lane as Stream) };
+    fn end_release_stream(&self, stream: ReleaseStream) {
+        // SAFETY: `release_stream` made this stream, and only its owner knows it. The owner ends it once.
+        let _ = unsafe { driver::cuStreamDestroy_v2(stream as Stream) };
     }
 
-    fn free_on(&self, addr: u64, lane: Lane) -> Status {
-        // SAFETY: rule of the pool's memory: the block goes back once. `lane` made the stream, and
+    fn free_on(&self, addr: u64, stream: ReleaseStream) -> Status {
+        // SAFETY: rule of the pool's memory: the block goes back once. `release_stream` made the stream, and
         // it is alive.
-        answer(unsafe { driver::cuMemFreeAsync(addr, lane as Stream) })
+        answer(unsafe { driver::cuMemFreeAsync(addr, stream as Stream) })
     }
 
-    fn pass(&self, lane: Lane) -> Status {
-        // SAFETY: `lane` made this stream, and its owner ends it only later.
-        answer(unsafe { driver::cuStreamSynchronize(lane as Stream) })
+    fn pass(&self, stream: ReleaseStream) -> Status {
+        // SAFETY: `release_stream` made this stream, and its owner ends it only later.
+        answer(unsafe { driver::cuStreamSynchronize(stream as Stream) })
     }
 
     fn managed(&self, device: Device, bytes: usize) -> Result<u64, Status> {
@@ -253,7 +253,7 @@ impl MemoryCalls for Cuda {
         driver::has_context_events()
     }
 
-    fn over(&self, event: Event) -> bool {
+    fn completed(&self, event: Event) -> bool {
         // SAFETY: `behind_all` made this event, and `drop_event` has not ended it yet.
         unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
     }
@@ -300,17 +300,17 @@ impl MemoryCalls for Hip {
     }
 
     /// What hipFreeAsync does with memory of hipMalloc is not known.
-    fn lane(&self, _: Device) -> Result<Option<Lane>, Status> {
+    fn release_stream(&self, _: Device) -> Result<Option<ReleaseStream>, Status> {
         Ok(None)
     }
 
-    fn end_lane(&self, _: Lane) {}
+    fn end_release_stream(&self, _: ReleaseStream) {}
 
-    fn free_on(&self, _: u64, _: Lane) -> Status {
+    fn free_on(&self, _: u64, _: ReleaseStream) -> Status {
         NOT_SUPPORTED
     }
 
-    fn pass(&self, _: Lane) -> Status {
+    fn pass(&self, _: ReleaseStream) -> Status {
         NOT_SUPPORTED
     }
 
@@ -365,7 +365,7 @@ impl MemoryCalls for Hip {
         false
     }
 
-    fn over(&self, _: Event) -> bool {
+    fn completed(&self, _: Event) -> bool {
         false
     }
 

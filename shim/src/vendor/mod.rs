@@ -43,7 +43,7 @@ pub mod providers;
 pub mod records;
 
 pub use cuda::gpus;
-pub use cuda_graphs::given;
+pub use cuda_graphs::attributes_set;
 pub use hip::context_of as hip_context;
 
 use gpumem_abi::types::{Device, DevicePtr, Graph, GraphNode};

@@ -5,7 +5,7 @@ use super::layout::*;
 use super::read::kernel_parts;
 use super::shape::{Node, PACKED, Set, Shape, attribute};
 use crate::vendor::driver;
-use crate::vendor::graphs::{Given, Nodes, StreamArg};
+use crate::vendor::graphs::{Nodes, SetCount, StreamArg};
 use crate::vendor::records::Records;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
@@ -101,8 +101,8 @@ pub fn set(
     nodes: Nodes,
     before: &Records,
     after: &Records,
-) -> Result<Given, Status> {
-    let (mut called, mut given) = (Called::of(functions), Given::default());
+) -> Result<SetCount, Status> {
+    let (mut called, mut given) = (Called::of(functions), SetCount::default());
     for (index, (&node, &kind)) in nodes.handles.iter().zip(nodes.kinds).enumerate() {
         let record = after.get(index);
         if record != before.get(index) {

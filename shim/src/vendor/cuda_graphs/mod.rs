@@ -1,10 +1,10 @@
 //! CUDA graphs for the graph cache: a graph is read into a shape and a record for each node, and built from them again.
 
+pub mod attributes_set;
 mod build;
 mod contexts;
 mod edges;
 pub mod functions;
-pub mod given;
 mod layout;
 mod places;
 mod read;
@@ -12,7 +12,7 @@ mod setters;
 mod shape;
 
 use super::cuda;
-use super::graphs::{Code, Event, Given, GraphCalls, Nodes, Read, Reading, Setter, StreamArg, Visit};
+use super::graphs::{Code, Event, GraphCalls, Nodes, Read, Reading, SetCount, Setter, StreamArg, Visit};
 use crate::vendor::driver;
 use crate::vendor::records::Records;
 pub use contexts::named;
@@ -135,7 +135,13 @@ impl GraphCalls for CudaGraphs {
         status.unwrap_or(SYMBOL_NOT_FOUND)
     }
 
-    fn set(&self, exec: Option<GraphExec>, nodes: Nodes, before: &Records, after: &Records) -> Result<Given, Status> {
+    fn set(
+        &self,
+        exec: Option<GraphExec>,
+        nodes: Nodes,
+        before: &Records,
+        after: &Records,
+    ) -> Result<SetCount, Status> {
         build::set(&self.functions, exec, nodes, before, after)
     }
 
@@ -182,7 +188,7 @@ impl GraphCalls for CudaGraphs {
         }
     }
 
-    fn done(&self, event: Event) -> bool {
+    fn completed(&self, event: Event) -> bool {
         // SAFETY: rule of the cache's handles: the event is one of the cache's, and alive.
         unsafe { driver::cuEventQuery(event as Opaque) == Some(SUCCESS) }
     }

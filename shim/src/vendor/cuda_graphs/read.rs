@@ -1,8 +1,8 @@
 //! A CUDA graph, taken apart.
 
+use super::attributes_set;
 use super::edges::{edges, ok};
 use super::functions::{Function, Functions, MAX_PARAM_BYTES};
-use super::given;
 use super::layout::*;
 use super::places::{tag_of_copy, tag_of_memset};
 use super::shape::{Node, PACKED, Set, Shape, attribute};
@@ -35,7 +35,7 @@ pub fn read(functions: &Functions, graph: Graph, reading: &mut Reading, shape: &
     let mut device = 0;
     // SAFETY: rule of answers: `device` takes the ordinal.
     ok(unsafe { driver::cuCtxGetDevice(&mut device) })?;
-    if given::has_unknown(graph as usize) {
+    if attributes_set::has_unknown(graph as usize) {
         return Err(Pinned::UnknownAttribute);
     }
     nodes_of(graph, &mut reading.nodes)?;
@@ -192,7 +192,7 @@ fn ask(node: GraphNode, id: u32, value: &mut AttributeValue) -> Option<Status> {
 fn ask_node(node: GraphNode, known: Option<&OfNode>) -> Result<OfNode, Pinned> {
     let mut values = known.copied().unwrap_or_default();
     for (&id, value) in attribute::OF_NODES.iter().zip(&mut values) {
-        if known.is_some() && !given::may_differ(id) {
+        if known.is_some() && !attributes_set::may_differ(id) {
             continue;
         }
         *value = AttributeValue::default();
@@ -237,7 +237,7 @@ fn kernel(
     if params.context != 0 && params.context != shape.context {
         return Err(Pinned::Contexts);
     }
-    if given::has_unknown(params.function as usize) || given::has_unknown(params.kernel as usize) {
+    if attributes_set::has_unknown(params.function as usize) || attributes_set::has_unknown(params.kernel as usize) {
         return Err(Pinned::UnknownAttribute);
     }
     let callee = called.get(functions, (params.function, params.kernel), node)?;
@@ -328,7 +328,7 @@ fn child(
     if depth == MAX_DEPTH {
         return Err(Pinned::UnknownNode);
     }
-    if given::has_unknown(graph as usize) {
+    if attributes_set::has_unknown(graph as usize) {
         return Err(Pinned::UnknownAttribute);
     }
     let mut nodes = Vec::new();

@@ -8,7 +8,7 @@
 use super::candidates::MAX_TRIES;
 use super::choose::IdleDevices;
 use super::class::Class;
-use super::real::{Lane, Lease, Real};
+use super::real::{Lease, RealExec, StreamKey};
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
@@ -23,14 +23,14 @@ use std::sync::atomic::Ordering::*;
 const BEHIND: u64 = 2;
 
 impl Cache {
-    /// Instead of taking the oldest of `ours`, if that is worn and the device is behind: a new exec in the room of
-    /// one that is idle, worn ones first. It takes the oldest's place, too, unless it `counts` as used: by
+    /// Instead of taking the oldest of `ours`, if that is degraded and the device is behind: a new exec in the room of
+    /// one that is idle, degraded ones first. It takes the oldest's place, too, unless it `counts` as used: by
     /// turns with retargets, execs are made in no more time than the device takes.
-    pub(super) fn make_anew(
+    pub(super) fn replace(
         &self,
         class: &Arc<Class>,
-        ours: &[&'static Real],
-        (lane, counts): (Lane, bool),
+        ours: &[&'static RealExec],
+        (stream_key, counts): (StreamKey, bool),
         bytes: (u64, u64),
         work: &mut Work,
         idle_devices: &mut IdleDevices,
@@ -38,17 +38,17 @@ impl Cache {
         let oldest = *ours.first()?;
         let takes = BEHIND * class.instantiate_ns.load(Relaxed);
         // Work that waits for the program is over when the program likes: the library may wait for it.
-        if !oldest.worn.load(Relaxed) || activity::is_outside() {
+        if !oldest.degraded.load(Relaxed) || activity::is_outside() {
             return None;
         }
         let all = self.candidates(0);
-        if !self.is_behind(&all, lane, takes) {
+        if !self.is_behind(&all, stream_key, takes) {
             return None;
         }
         // Of those in whose room it fits: small ones do not all go for a large one.
-        let goes = |real: &&'static Real| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
+        let goes = |real: &&'static RealExec| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
         let mut others: Vec<_> = all.into_iter().filter(goes).collect();
-        others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.worn.load(Relaxed)));
+        others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.degraded.load(Relaxed)));
         let idle = others.into_iter().take(MAX_TRIES).find_map(|real| self.take_idle(real, idle_devices))?;
         self.end_idle(idle, true);
         if !self.reserve(bytes, false) {
@@ -62,17 +62,18 @@ impl Cache {
         Some(lease)
     }
 
-    /// Whether something that was launched on this lane so long ago is not over. What runs in order, and was
+    /// Whether something that was launched on this stream so long ago is not over. What runs in order, and was
     /// launched since, is then work for about as long.
-    fn is_behind(&self, all: &[&'static Real], lane: Lane, ns: u64) -> bool {
+    fn is_behind(&self, all: &[&'static RealExec], stream_key: StreamKey, ns: u64) -> bool {
         let before = clock::precise_ns().saturating_sub(ns);
-        let of_lane = all.iter().filter(|real| real.lane.load(Relaxed) == lane && real.marked.load(Relaxed));
-        let launched = |real: &Real| real.launched_ns.load(Relaxed);
-        let long_ago = of_lane.filter(|real| launched(real) <= before).max_by_key(|real| launched(real));
+        let of_stream =
+            all.iter().filter(|real| real.stream_key.load(Relaxed) == stream_key && real.marked.load(Relaxed));
+        let launched = |real: &RealExec| real.launched_ns.load(Relaxed);
+        let long_ago = of_stream.filter(|real| launched(real) <= before).max_by_key(|real| launched(real));
         let Some(mut lease) = long_ago.and_then(|real| real.lease()) else { return false };
         // It may have been launched, or taken, since.
         let real = lease.real();
-        let same = real.lane.load(Relaxed) == lane && real.marked.load(Relaxed);
-        same && launched(real) <= before && !self.is_over(&mut lease, lane)
+        let same = real.stream_key.load(Relaxed) == stream_key && real.marked.load(Relaxed);
+        same && launched(real) <= before && !self.has_completed(&mut lease, stream_key)
     }
 }

@@ -12,15 +12,15 @@ use std::mem::MaybeUninit;
 const PTHREAD_MUTEX_ROBUST: libc::c_int = 1;
 
 /// What a thread holds until it ends. The mutex stays where it is.
-pub struct Life(Box<UnsafeCell<libc::pthread_mutex_t>>);
+pub struct Lifetime(Box<UnsafeCell<libc::pthread_mutex_t>>);
 
 // SAFETY: pthread mutexes are made for use by many threads, and the Box keeps the mutex at one
 // address.
-unsafe impl Send for Life {}
+unsafe impl Send for Lifetime {}
 // SAFETY: all access goes through the pthread functions, which several threads may call at once.
-unsafe impl Sync for Life {}
+unsafe impl Sync for Lifetime {}
 
-impl Default for Life {
+impl Default for Lifetime {
     fn default() -> Self {
         let life = Self(Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
         let mut robust = MaybeUninit::uninit();
@@ -37,9 +37,9 @@ impl Default for Life {
 }
 
 /// The calling thread holds it.
-pub struct Held<'a>(&'a Life);
+pub struct Held<'a>(&'a Lifetime);
 
-impl Life {
+impl Lifetime {
     /// Takes hold of it, unless a thread has it that lives: it is held for a few instructions otherwise.
     pub fn hold(&self) -> Option<Held<'_>> {
         // SAFETY: `default` has initialised the mutex, and it stays at its address while `self`
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn it_is_held_for_as_long_as_its_thread_lives() {
-        let life: &'static Life = Box::leak(Box::default());
+        let life: &'static Lifetime = Box::leak(Box::default());
         for _ in 0..1000 {
             let held = std::thread::spawn(|| life.hold().map(Held::for_life).is_some());
             assert!(held.join().unwrap());

@@ -1,42 +1,42 @@
 //! The stream on which blocks of a context go back without waiting for its work.
 
-use super::Owner;
-use crate::vendor::memory::Lane;
+use super::ContextPool;
+use crate::vendor::memory::ReleaseStream;
 use std::sync::atomic::Ordering::*;
 
-/// In place of [`Owner::lane`]: nobody has asked for one.
+/// In place of [`ContextPool::release_stream`]: nobody has asked for one.
 pub(in crate::pool) const UNKNOWN: usize = 0;
 /// There is no such way here.
 const NONE: usize = 1;
 
-impl Owner {
+impl ContextPool {
     /// The stream on which blocks go back without waiting, in the current context.
-    pub(in crate::pool) fn lane(&self) -> Option<Lane> {
-        match self.lane.load(Acquire) {
-            UNKNOWN => self.new_lane(),
+    pub(in crate::pool) fn release_stream(&self) -> Option<ReleaseStream> {
+        match self.release_stream.load(Acquire) {
+            UNKNOWN => self.new_release_stream(),
             NONE => None,
-            lane => Some(lane),
+            stream => Some(stream),
         }
     }
 
     /// Makes it, while there is memory for one: a stream takes some.
     pub(in crate::pool) fn prepare(&self) {
-        if self.lane.load(Relaxed) == UNKNOWN {
-            self.within(|| self.new_lane());
+        if self.release_stream.load(Relaxed) == UNKNOWN {
+            self.within(|| self.new_release_stream());
         }
     }
 
     #[cold]
-    fn new_lane(&self) -> Option<Lane> {
-        let made = match self.calls.lane(self.device) {
+    fn new_release_stream(&self) -> Option<ReleaseStream> {
+        let made = match self.calls.release_stream(self.device) {
             Ok(made) => made,
             // There may be memory for it later.
             Err(_) => return None,
         };
-        match self.lane.compare_exchange(UNKNOWN, made.unwrap_or(NONE), AcqRel, Acquire) {
+        match self.release_stream.compare_exchange(UNKNOWN, made.unwrap_or(NONE), AcqRel, Acquire) {
             Ok(_) => made,
             Err(known) => {
-                made.into_iter().for_each(|made| self.calls.end_lane(made));
+                made.into_iter().for_each(|made| self.calls.end_release_stream(made));
                 (known != NONE).then_some(known)
             }
         }
@@ -44,6 +44,6 @@ impl Owner {
 
     /// Whether blocks go back without waiting for work.
     pub fn gives_back_at_once(&self) -> bool {
-        self.within(|| self.lane()).is_some()
+        self.within(|| self.release_stream()).is_some()
     }
 }

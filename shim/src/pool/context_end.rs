@@ -2,12 +2,12 @@
 
 use super::block::{Block, SPILLED, State};
 use super::block_records;
-use super::owner::Owner;
+use super::context_pool::ContextPool;
 use super::thread::LOOKS;
 use super::{Pool, lock};
 use crate::gate;
 use crate::process::clock;
-use crate::progress::device::LONGEST_VISIT;
+use crate::progress::device::LONGEST_HOLD;
 use gpumem_abi::types::Device;
 use gpumem_wire::layout::ContextRef;
 use rustc_hash::FxHashMap;
@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering::*;
 pub struct Leaving<'a> {
     pool: &'a Pool,
     /// Those that no thread's cache is bound to any more.
-    owners: Vec<&'static Owner>,
-    blocks: Vec<(&'static Owner, &'static Block, Was)>,
+    owners: Vec<&'static ContextPool>,
+    blocks: Vec<(&'static ContextPool, &'static Block, Was)>,
 }
 
 /// What a block was that leaves.
@@ -48,11 +48,11 @@ impl Leaving<'_> {
         let now = clock::now_ns();
         for (before, block, was) in self.blocks {
             let again = || {
-                let Owner { vendor, device, share, calls, moves, .. } = *before;
+                let ContextPool { vendor, device, share, calls, in_transit, .. } = *before;
                 let (context, record) = (before.context(), before.record());
-                let again = Owner::new(vendor, context, record, device, share, calls, moves);
-                again.lane.store(before.lane.load(Relaxed), Relaxed);
-                let again: &'static Owner = Box::leak(Box::new(again));
+                let again = ContextPool::new(vendor, context, record, device, share, calls, in_transit);
+                again.release_stream.store(before.release_stream.load(Relaxed), Relaxed);
+                let again: &'static ContextPool = Box::leak(Box::new(again));
                 self.pool.add(&mut lock(&self.pool.owners), again);
                 again
             };
@@ -81,20 +81,28 @@ impl Pool {
     /// The owner of the blocks of one more context.
     pub(super) fn owner_for(
         &self,
-        owners: &mut Vec<&'static Owner>,
+        owners: &mut Vec<&'static ContextPool>,
         context: u64,
         record: ContextRef,
         device: Device,
         share: u64,
-    ) -> &'static Owner {
+    ) -> &'static ContextPool {
         let owner = match self.ended_long_ago(device) {
             Some(owner) => {
                 owner.begin_again(context, record);
                 owner
             }
             None => {
-                let moves = self.moves_of(device);
-                Box::leak(Box::new(Owner::new(self.vendor, context, record, device, share, self.calls, moves)))
+                let in_transit = self.in_transit_on(device);
+                Box::leak(Box::new(ContextPool::new(
+                    self.vendor,
+                    context,
+                    record,
+                    device,
+                    share,
+                    self.calls,
+                    in_transit,
+                )))
             }
         };
         self.add(owners, owner);
@@ -103,7 +111,7 @@ impl Pool {
 
     /// An owner of an ended context of a device, to be used again. A thread that was at it when that ended, against the
     /// program's own order, is given time to be done: so many contexts end before.
-    fn ended_long_ago(&self, device: Device) -> Option<&'static Owner> {
+    fn ended_long_ago(&self, device: Device) -> Option<&'static ContextPool> {
         const AT_LEAST: usize = 64;
         let mut ended = lock(&self.ended);
         let long_ago = ended.len().checked_sub(AT_LEAST)?;
@@ -117,7 +125,7 @@ impl Pool {
         for owner in self.owners().into_iter().filter(|owner| owner.context() == context) {
             owner.gone.store(true, SeqCst);
             // Whoever gives blocks back now finishes first.
-            owner.wait_for_releases(LONGEST_VISIT);
+            owner.wait_for_releases(LONGEST_HOLD);
             let (idle, waiting) = owner.let_go();
             let here = |was| move |block: &'static Block| (std::ptr::from_ref(block), was);
             let mut ours: FxHashMap<*const Block, Was> = idle.into_iter().map(here(Was::Idle)).collect();
@@ -125,8 +133,11 @@ impl Pool {
             let (of_threads, all_let_go) = self.caches_let_go(owner);
             ours.extend(of_threads.into_iter().map(here(Was::Idle)));
             owners.extend(all_let_go.then_some(owner));
-            for block in
-                self.map.all().into_iter().filter(|block| Owner::of(block).is_some_and(|its| std::ptr::eq(its, owner)))
+            for block in self
+                .map
+                .all()
+                .into_iter()
+                .filter(|block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, owner)))
             {
                 let addr = block.addr.load(Relaxed);
                 // Another thread may get the address as soon as the context has ended.
@@ -154,7 +165,7 @@ impl Pool {
     }
 
     /// What threads have of a context's, taken out; whether all could be.
-    fn caches_let_go(&self, owner: &'static Owner) -> (Vec<&'static Block>, bool) {
+    fn caches_let_go(&self, owner: &'static ContextPool) -> (Vec<&'static Block>, bool) {
         let (mut blocks, mut all) = (Vec::new(), true);
         for cache in self.caches().into_iter().filter(|cache| std::ptr::eq(cache.last_owner(), owner)) {
             let Some(mut taken) = (0..LOOKS).find_map(|_| cache.take()) else {
@@ -162,8 +173,8 @@ impl Pool {
                 continue;
             };
             if std::ptr::eq(taken.owner(), owner) {
-                let untold = taken.untold();
-                gate::record_if_started(|shim| block_records::add_live(shim, owner, untold));
+                let unreported = taken.unreported();
+                gate::record_if_started(|shim| block_records::add_live(shim, owner, unreported));
                 blocks.extend(taken.rebind(std::ptr::null()));
             }
         }
@@ -185,7 +196,7 @@ mod tests {
     fn owners_of_ended_contexts_are_used_again() {
         let (settings, _) = Settings::read(std::iter::empty());
         let pool = Pool::new(Vendor::Cuda, &settings, true);
-        let block = |owner: &'static Owner, addr: u64| {
+        let block = |owner: &'static ContextPool, addr: u64| {
             let block = pool.spare();
             block.addr.store(addr, Relaxed);
             block.bytes.store(4096, Relaxed);
@@ -203,15 +214,15 @@ mod tests {
             // A thread has it in hand when its context ends.
             let in_hand = block(owner, context << 20);
             if context == 1 {
-                late = Some((owner, owner.life(), in_hand));
+                late = Some((owner, owner.generation(), in_hand));
             }
             pool.context_going(context).gone();
         }
         assert!(all.len() < 100, "{} owners", all.len());
-        let (owner, life, block) = late.unwrap();
-        assert!(owner.life() > life);
+        let (owner, generation, block) = late.unwrap();
+        assert!(owner.generation() > generation);
         owner.keep(block, 0);
-        owner.keep_event(life, Some(7 as _));
+        owner.keep_event(generation, Some(7 as _));
         assert_eq!(owner.idle_blocks(), (0, 0));
         assert!(owner.take(4096, 0).is_none());
     }
@@ -226,7 +237,7 @@ mod tests {
         lock(&pool.caches).push(cache);
         let mut all = FxHashSet::default();
         for context in 1..=20_u64 {
-            let owner = Owner::made_up(context, 0, 0);
+            let owner = ContextPool::made_up(context, 0, 0);
             lock(&pool.owners).push(owner);
             cache.take().unwrap().rebind(owner);
             let mut of_it = FxHashSet::default();

@@ -4,7 +4,7 @@ use super::Cache;
 use super::class::Class;
 use super::handle::{Body, Handle};
 use super::needed::Need;
-use super::real::{LOST, Lease, lane_of, names_stream};
+use super::real::{LOST, Lease, handle_of, key_of};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -81,14 +81,14 @@ impl Cache {
             match wait_until(end, asked) {
                 Some(Some(mut lease)) if real.is_in(context) => {
                     // The program's own call ends what runs; until then its exec has to be there.
-                    let runs = !gone && !self.calls.ways().outlived && !self.known_over(&mut lease);
+                    let runs = !gone && !self.calls.ways().outlived && !self.known_completed(&mut lease);
                     self.end_in(lease, false, gone || runs);
                 }
                 Some(_) => {}
                 None => real.abandon(context),
             }
         }
-        self.lanes_of_others(context);
+        self.streams_of_others(context);
         wait_until(end, || (self.ending.load(SeqCst) == 0).then_some(()));
         // Whoever took an exec from a handle meanwhile has left it an event.
         for (_, handle) in self.execs.all() {
@@ -121,18 +121,18 @@ impl Cache {
     /// Execs of other contexts that were launched on streams of one that goes, or of whatever other: nobody may ask
     /// those streams any more, nor events that may be of that context. They are left to it: another thread may be
     /// ending it, or theirs, just now.
-    fn lanes_of_others(&self, going: u64) {
+    fn streams_of_others(&self, going: u64) {
         for real in self.reals().into_iter().filter(|real| !real.is_in(going)) {
-            let (lane, own) = (real.lane.load(Relaxed), real.context.load(Relaxed));
+            let (stream_key, own) = (real.stream_key.load(Relaxed), real.context.load(Relaxed));
             let of_own = |stream| {
                 gate::record_if_started(|shim| records::streams::is_of(shim, self.vendor, stream, own)).flatten()
             };
-            if names_stream(lane).and_then(of_own) != Some(false) {
+            if handle_of(stream_key).and_then(of_own) != Some(false) {
                 continue;
             }
-            // Whoever has the lease may be launching it elsewhere: then lane and event are of that launch.
+            // Whoever has the lease may be launching it elsewhere: then stream and event are of that launch.
             let lease = real.lease();
-            if real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_ok() {
+            if real.stream_key.compare_exchange(stream_key, LOST, AcqRel, Relaxed).is_ok() {
                 real.marked.store(false, Relaxed);
                 let _ = lease.and_then(|mut lease| lease.body().event.take());
             }
@@ -149,12 +149,13 @@ impl Cache {
     }
 
     fn leave_stream(&self, to: StreamArg) {
-        let lane = lane_of(to);
-        for real in self.reals().into_iter().filter(|real| real.lane.load(Relaxed) == lane) {
-            // Taken before the lane is looked at again: else it may be launched elsewhere in between, and the event
+        let stream_key = key_of(to);
+        for real in self.reals().into_iter().filter(|real| real.stream_key.load(Relaxed) == stream_key) {
+            // Taken before the stream is looked at again: else it may be launched elsewhere in between, and the event
             // be taken for one behind that.
             let lease = real.lease();
-            if real.lane.compare_exchange(lane, LOST, AcqRel, Relaxed).is_err() || real.marked.load(Relaxed) {
+            if real.stream_key.compare_exchange(stream_key, LOST, AcqRel, Relaxed).is_err() || real.marked.load(Relaxed)
+            {
                 continue;
             }
             // Without an event it counts as running until it is launched again.
@@ -165,8 +166,8 @@ impl Cache {
             }
         }
         for (_, handle) in self.execs.all() {
-            if let Some(pending) = lock(&handle.pending).as_mut().filter(|pending| pending.lane == lane) {
-                pending.lane = LOST;
+            if let Some(pending) = lock(&handle.pending).as_mut().filter(|pending| pending.stream_key == stream_key) {
+                pending.stream_key = LOST;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Whether a context has work left: waited for, or asked.
 
-use super::Owner;
+use super::ContextPool;
 use crate::process::{cancel, clock};
 use crate::progress::activity;
 use crate::progress::device::look_in;
@@ -9,15 +9,15 @@ use crate::vendor::memory::Event;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::time::Duration;
 
-impl Owner {
+impl ContextPool {
     /// Runs `f` in the context, with an event behind all its work, or without one where there are no such events. The
     /// event is used again. `None` if something captures.
     fn with_event<R>(&self, f: impl FnOnce(Option<Event>) -> R) -> Option<R> {
         self.within(|| {
-            let life = self.life();
+            let generation = self.generation();
             let event = self.behind_all()?;
             let result = f(event);
-            self.keep_event(life, event);
+            self.keep_event(generation, event);
             Some(result)
         })
     }
@@ -46,7 +46,7 @@ impl Owner {
         if submissions.is_none() {
             return false;
         }
-        let over = |event: Option<Event>| event.is_some_and(|event| self.calls.over(event));
+        let over = |event: Option<Event>| event.is_some_and(|event| self.calls.completed(event));
         // The thread that asks may be ours: a context that is looked at stays until it is done.
         let look = || self.with_event(over);
         let idle = look_in(self.vendor, self.context(), look).flatten() == Some(true);

@@ -1,17 +1,17 @@
 //! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
 //! what all of them take. Those that wait are in [`pending`]. [`barrier`] waits for the context's work, or asks whether
-//! there is any. [`lane`] is the way back to the driver that waits for nothing.
+//! there is any. [`release_stream`] is the way back to the driver that waits for nothing.
 
 mod barrier;
-mod lane;
 mod pending;
+mod release_stream;
 
 use super::block::{Block, State};
-use super::moves::Moves;
+use super::in_transit::InTransit;
 use crate::process::clock;
 use crate::process::lock::lock;
 use crate::progress::activity;
-use crate::progress::device::Visit;
+use crate::progress::device::ContextHold;
 use crate::vendor::memory::{Event, MemoryCalls};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
@@ -29,13 +29,13 @@ const GROWTH_BYTES: u64 = 32 << 20;
 const NEVER: u64 = u64::MAX;
 
 /// The pool of one context. Never freed, and used again for another context of its device once many have ended since
-/// ([`Owner::begin_again`]): whoever has one holds no lock on it.
-pub struct Owner {
+/// ([`ContextPool::begin_again`]): whoever has one holds no lock on it.
+pub struct ContextPool {
     pub vendor: Vendor,
     context: AtomicU64,
     record: AtomicU16,
     /// How many contexts it was for before: what belongs to another of them is not taken in.
-    life: AtomicU32,
+    generation: AtomicU32,
     pub device: Device,
     /// Idle bytes that it may keep where the user sets no bound.
     pub share: u64,
@@ -58,12 +58,12 @@ pub struct Owner {
     events: Mutex<Vec<Event>>,
     /// Threads that give blocks back now, or wait for some: the context stays.
     releasing: AtomicUsize,
-    /// The stream on which blocks are given back: [`lane::UNKNOWN`], that there is none, or what it is.
-    pub(super) lane: AtomicUsize,
+    /// The stream on which blocks are given back: [`release_stream::UNKNOWN`], that there is none, or what it is.
+    pub(super) release_stream: AtomicUsize,
     /// Times, one after the other, that memory was to go back and the context was at work.
     pub(super) found_busy: AtomicU64,
     /// Blocks of its device that are on their way.
-    pub moves: &'static Moves,
+    pub in_transit: &'static InTransit,
 }
 
 /// Which idle blocks go back: the oldest, of so many bytes.
@@ -84,12 +84,12 @@ impl Most {
 }
 
 /// While it lives, a context stays. Nothing of the pool's is locked meanwhile.
-pub struct Staying<'a> {
-    owner: &'a Owner,
-    _visit: Visit,
+pub struct PoolHold<'a> {
+    owner: &'a ContextPool,
+    _hold: ContextHold,
 }
 
-impl Drop for Staying<'_> {
+impl Drop for PoolHold<'_> {
     fn drop(&mut self) {
         self.owner.releasing.fetch_sub(1, SeqCst);
     }
@@ -121,16 +121,16 @@ struct Batch {
 }
 
 #[cfg(test)]
-impl Owner {
+impl ContextPool {
     /// One of a context that no driver knows.
     pub fn made_up(context: u64, device: Device, share: u64) -> &'static Self {
         use crate::vendor::memory;
-        let (vendor, moves) = (Vendor::Cuda, Box::leak(Box::default()));
-        Box::leak(Box::new(Self::new(vendor, context, 0, device, share, memory::calls(vendor), moves)))
+        let (vendor, in_transit) = (Vendor::Cuda, Box::leak(Box::default()));
+        Box::leak(Box::new(Self::new(vendor, context, 0, device, share, memory::calls(vendor), in_transit)))
     }
 }
 
-impl Owner {
+impl ContextPool {
     pub fn new(
         vendor: Vendor,
         context: u64,
@@ -138,13 +138,13 @@ impl Owner {
         device: Device,
         share: u64,
         calls: &'static dyn MemoryCalls,
-        moves: &'static Moves,
+        in_transit: &'static InTransit,
     ) -> Self {
         Self {
             vendor,
             context: context.into(),
             record: record.into(),
-            life: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
             device,
             share,
             calls,
@@ -159,17 +159,17 @@ impl Owner {
             inner: Mutex::default(),
             events: Mutex::default(),
             releasing: AtomicUsize::new(0),
-            lane: AtomicUsize::new(lane::UNKNOWN),
+            release_stream: AtomicUsize::new(release_stream::UNKNOWN),
             found_busy: AtomicU64::new(0),
-            moves,
+            in_transit,
         }
     }
 
     /// Whose a block is.
     #[inline(always)]
     pub fn of(block: &Block) -> Option<&'static Self> {
-        // SAFETY: null, or what `owns` put there: an Owner out of a leaked box. Contexts' owners are never freed, also
-        // after their contexts have ended.
+        // SAFETY: null, or what `owns` put there: a ContextPool out of a leaked box. They are never freed, also after their
+        // contexts have ended.
         unsafe { block.owner.load(Relaxed).cast::<Self>().as_ref() }
     }
 
@@ -189,13 +189,13 @@ impl Owner {
     }
 
     /// Which of its contexts it is for now.
-    pub fn life(&self) -> u32 {
-        self.life.load(Acquire)
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Acquire)
     }
 
     /// It is for another context from now on. Nobody has had a reason to look at it for as long as its last one is gone.
     pub(super) fn begin_again(&self, context: u64, record: ContextRef) {
-        self.life.fetch_add(1, AcqRel);
+        self.generation.fetch_add(1, AcqRel);
         // What a thread left that was still at it when the last one ended.
         self.events_now().clear();
         *lock(&self.inner) = Inner::default();
@@ -205,7 +205,7 @@ impl Owner {
         self.idle_at.store(NEVER, Relaxed);
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
-        self.lane.store(lane::UNKNOWN, Relaxed);
+        self.release_stream.store(release_stream::UNKNOWN, Relaxed);
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);
         self.gone.store(false, SeqCst);
@@ -216,9 +216,9 @@ impl Owner {
     }
 
     /// Keeps an event for later, if it is of the context that this is for now.
-    pub(super) fn keep_event(&self, life: u32, event: Option<Event>) {
+    pub(super) fn keep_event(&self, generation: u32, event: Option<Event>) {
         let mut events = self.events_now();
-        if self.life() == life {
+        if self.generation() == generation {
             events.extend(event);
         }
     }
@@ -229,7 +229,7 @@ impl Owner {
         self.calls.sees_all() && self.unchanged_since_idle()
     }
 
-    /// As [`Owner::known_idle`], where all that submits work is seen.
+    /// As [`ContextPool::known_idle`], where all that submits work is seen.
     #[inline(always)]
     pub fn unchanged_since_idle(&self) -> bool {
         activity::unchanged_since(self.idle_at.load(Acquire))
@@ -244,12 +244,12 @@ impl Owner {
     }
 
     /// Has the context stay while its blocks are given back: whoever ends it waits. `None` if it is gone.
-    pub fn staying(&self) -> Option<Staying<'_>> {
+    pub fn hold(&self) -> Option<PoolHold<'_>> {
         // Of the last release of a primary context it is known afterwards only that it ended it.
         let context = self.context();
-        let _visit = Visit::begin(context)?;
+        let _hold = ContextHold::begin(context)?;
         self.releasing.fetch_add(1, SeqCst);
-        let staying = Staying { owner: self, _visit };
+        let staying = PoolHold { owner: self, _hold };
         (!self.gone.load(SeqCst) && self.context() == context).then_some(staying)
     }
 
@@ -278,11 +278,11 @@ impl Owner {
     /// As [`MemoryCalls::behind_all`], in the current context, with a spare event if there is one. `None` if something
     /// captures.
     pub(super) fn behind_all(&self) -> Option<Option<Event>> {
-        let (life, spare) = (self.life(), self.events_now().pop());
+        let (generation, spare) = (self.generation(), self.events_now().pop());
         let event = crate::progress::queries::unless_capturing(|| self.calls.behind_all(self.context(), spare));
         match event {
             Some(event) => self.without_events.store(event.is_none(), Relaxed),
-            None => self.keep_event(life, spare),
+            None => self.keep_event(generation, spare),
         }
         event
     }

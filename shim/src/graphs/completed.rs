@@ -5,7 +5,7 @@
 //! stream that captures the event would become part of the capture, and the legacy stream is a barrier for all
 //! blocking ones, captured ones among them.
 
-use super::real::{self, Lane, Lease, NOWHERE, Real, lane_of};
+use super::real::{self, Lease, NOWHERE, RealExec, StreamKey, key_of};
 use super::{Cache, capturing};
 use crate::process::raised::Raised;
 use crate::vendor::graphs::{Event, StreamArg};
@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering::*;
 
 impl Cache {
     /// Whether no event and no stream that this thread may ask covers the last launch of an exec.
-    pub(super) fn nothing_tells(&self, real: &Real, last: Lane) -> bool {
+    pub(super) fn is_unknowable(&self, real: &RealExec, last: StreamKey) -> bool {
         last != NOWHERE && !real.marked.load(Relaxed) && real::stream_of(last).is_none()
     }
 
     /// An event behind the last launch of an exec, on whatever stream that was: the one it has, or one left now.
-    pub(super) fn event_behind(&self, lease: &mut Lease, last: Lane) -> Option<Event> {
+    pub(super) fn event_behind(&self, lease: &mut Lease, last: StreamKey) -> Option<Event> {
         let real = lease.real();
         if real.marked.load(Relaxed) {
             return lease.body().event.take();
@@ -33,10 +33,10 @@ impl Cache {
     /// free that the program makes next would have to wait for.
     pub(super) fn mark_last(&self, lease: &mut Lease) {
         let real = lease.real();
-        let last = real.lane.load(Relaxed);
+        let last = real.stream_key.load(Relaxed);
         if last != NOWHERE && !real.marked.load(Relaxed) && self.told(lease) == Some(true) {
             // A stream that goes meanwhile takes its name off, too.
-            let _ = real.lane.compare_exchange(last, NOWHERE, AcqRel, Relaxed);
+            let _ = real.stream_key.compare_exchange(last, NOWHERE, AcqRel, Relaxed);
         }
     }
 
@@ -44,8 +44,8 @@ impl Cache {
     /// tells.
     pub(super) fn told(&self, lease: &mut Lease) -> Option<bool> {
         let real = lease.real();
-        let last = real.lane.load(Relaxed);
-        if last == NOWHERE || self.is_over(lease, last) {
+        let last = real.stream_key.load(Relaxed);
+        if last == NOWHERE || self.has_completed(lease, last) {
             return Some(true);
         }
         if !real.marked.load(Relaxed) {
@@ -59,13 +59,13 @@ impl Cache {
     }
 
     /// Whether the last launch of an exec is known to be over.
-    pub(super) fn is_over(&self, lease: &mut Lease, lane: Lane) -> bool {
+    pub(super) fn has_completed(&self, lease: &mut Lease, stream_key: StreamKey) -> bool {
         if lease.real().marked.load(Relaxed) {
-            return lease.body().event.is_some_and(|event| self.calls.done(event));
+            return lease.body().event.is_some_and(|event| self.calls.completed(event));
         }
-        let Some(stream) = real::stream_of(lane) else { return false };
+        let Some(stream) = real::stream_of(stream_key) else { return false };
         let real = lease.real();
-        self.unless_capturing(stream, || is_on(real, lane), || self.calls.idle(stream)).unwrap_or(false)
+        self.unless_capturing(stream, || is_on(real, stream_key), || self.calls.idle(stream)).unwrap_or(false)
     }
 
     /// Runs a look at a stream, or leaves an event on it, if the stream is `there` and that disturbs no capture.
@@ -85,12 +85,12 @@ impl Cache {
     pub(super) fn may_ask(&self, stream: StreamArg) -> bool {
         !capturing()
             || (self.calls.ways().asked_beside_captures
-                && !real::is_legacy(lane_of(stream))
+                && !real::is_legacy(key_of(stream))
                 && !self.calls.captures(stream))
     }
 }
 
 /// Whether that is still where an exec was launched last: a stream that is about to be destroyed takes its name off it.
-fn is_on(real: &Real, lane: Lane) -> bool {
-    real.lane.load(SeqCst) == lane
+fn is_on(real: &RealExec, stream_key: StreamKey) -> bool {
+    real.stream_key.load(SeqCst) == stream_key
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// One device's.
 #[derive(Default)]
-pub struct Moves {
+pub struct InTransit {
     pub blocks: Counts,
     pub requests: Counts,
 }
@@ -20,13 +20,13 @@ pub struct Counts {
 }
 
 /// Something on its way, for as long as this lives.
-pub struct Moving<'a>(&'a Counts);
+pub struct Transit<'a>(&'a Counts);
 
 impl Counts {
     #[cold]
-    pub fn begin(&self) -> Moving<'_> {
+    pub fn begin(&self) -> Transit<'_> {
         self.begun.fetch_add(1, SeqCst);
-        Moving(self)
+        Transit(self)
     }
 
     /// How many have ended. As long as it changes there may be more to give back.
@@ -41,7 +41,7 @@ impl Counts {
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for Transit<'_> {
     fn drop(&mut self) {
         self.0.ended.fetch_add(1, SeqCst);
     }
@@ -84,10 +84,10 @@ mod tests {
         let counts = Counts::default();
         assert!(are_still_at(&[(&counts, 0)], Duration::ZERO));
         std::thread::scope(|scope| {
-            let moving = counts.begin();
+            let transit = counts.begin();
             scope.spawn(move || {
                 std::thread::sleep(Duration::from_millis(300));
-                drop(moving);
+                drop(transit);
             });
             assert!(!are_still_at(&[(&counts, 0)], Duration::from_secs(60)));
         });

@@ -1,6 +1,6 @@
 //! Freed blocks that work may still use, until events tell that it is over.
 
-use super::{Batch, Inner, Owner};
+use super::{Batch, ContextPool, Inner};
 use crate::pool::block::{Block, State};
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -19,16 +19,16 @@ const GATHERED_BYTES: u64 = 32 << 20;
 const BATCH: usize = 64;
 /// Events that wait at a time, unless many blocks were freed since the last.
 const MOST_BATCHES: usize = 64;
-impl Owner {
+impl ContextPool {
     /// Keeps a block until the work that may use it is over. True if that work is over by now: the block is not kept
     /// then.
-    pub fn keep_unless_over(&self, block: &'static Block, now_ns: u64) -> bool {
+    pub fn keep_unless_completed(&self, block: &'static Block, now_ns: u64) -> bool {
         let keep = || {
             block.idle_ns.store(now_ns, Relaxed);
             block.set(State::Idle);
             self.idle.fetch_add(block.bytes.load(Relaxed), Relaxed);
         };
-        let (life, submissions) = (self.life(), activity::submissions_if_none_open());
+        let (generation, submissions) = (self.generation(), activity::submissions_if_none_open());
         {
             let mut inner = lock(&self.inner);
             // As in `keep_in`.
@@ -58,18 +58,18 @@ impl Owner {
         let Some((event, submissions)) = self.within(|| self.event()) else {
             keep();
             blocks.push(block);
-            self.open_again(life, blocks);
+            self.open_again(generation, blocks);
             return false;
         };
-        if self.within(|| self.calls.over(event)) {
+        if self.within(|| self.calls.completed(event)) {
             self.found_idle(submissions);
-            self.keep_event(life, Some(event));
+            self.keep_event(generation, Some(event));
             self.keep_all(&mut lock(&self.inner), blocks, now_ns);
             return true;
         }
         keep();
         blocks.push(block);
-        self.push_batch(life, event, submissions, blocks);
+        self.push_batch(generation, event, submissions, blocks);
         false
     }
 
@@ -79,9 +79,9 @@ impl Owner {
     }
 
     /// Keeps blocks that wait for an event, if they are of the context that this is for now.
-    fn push_batch(&self, life: u32, event: Event, submissions: Option<u64>, blocks: Vec<&'static Block>) {
+    fn push_batch(&self, generation: u32, event: Event, submissions: Option<u64>, blocks: Vec<&'static Block>) {
         let mut inner = lock(&self.inner);
-        if self.life() != life {
+        if self.generation() != generation {
             return;
         }
         let number = inner.next_batch;
@@ -91,21 +91,21 @@ impl Owner {
 
     /// Puts an event behind the work that may use what was freed since the last batch.
     fn close_batch(&self) {
-        let life = self.life();
+        let generation = self.generation();
         let blocks = std::mem::take(&mut lock(&self.inner).open);
         if blocks.is_empty() {
             return;
         }
         match self.within(|| self.event()) {
-            Some((event, submissions)) => self.push_batch(life, event, submissions, blocks),
-            None => self.open_again(life, blocks),
+            Some((event, submissions)) => self.push_batch(generation, event, submissions, blocks),
+            None => self.open_again(generation, blocks),
         }
     }
 
     /// Blocks wait for an event again that were about to get one.
-    fn open_again(&self, life: u32, blocks: impl IntoIterator<Item = &'static Block>) {
+    fn open_again(&self, generation: u32, blocks: impl IntoIterator<Item = &'static Block>) {
         let mut inner = lock(&self.inner);
-        if self.life() == life {
+        if self.generation() == generation {
             inner.open.extend(blocks);
         }
     }
@@ -113,23 +113,23 @@ impl Owner {
     /// Takes in what no work uses any more, and covers the rest by events.
     pub fn reap(&self, now_ns: u64) {
         self.close_batch();
-        let life = self.life();
+        let generation = self.generation();
         loop {
             let front = lock(&self.inner).batches.front().map(|batch| (batch.number, batch.event));
             let Some((number, event)) = front else { return };
-            if !self.within(|| self.calls.over(event)) {
+            if !self.within(|| self.calls.completed(event)) {
                 return;
             }
             let mut inner = lock(&self.inner);
             // Another thread may have been here.
-            if self.life() != life || inner.batches.front().is_none_or(|batch| batch.number != number) {
+            if self.generation() != generation || inner.batches.front().is_none_or(|batch| batch.number != number) {
                 continue;
             }
             let Some(batch) = inner.batches.pop_front() else { return };
             self.keep_all(&mut inner, batch.blocks, now_ns);
             drop(inner);
             self.found_idle(batch.submissions);
-            self.keep_event(life, Some(event));
+            self.keep_event(generation, Some(event));
         }
     }
 
@@ -140,7 +140,7 @@ impl Owner {
     }
 
     /// Waits until no work uses what was freed so far, for so long at most, and not while something captures.
-    pub fn settle(&self, longest: Duration) {
+    pub fn wait_for_freed(&self, longest: Duration) {
         let end = clock::precise_ns() + longest.as_nanos() as u64;
         self.reap(clock::now_ns());
         // What is freed from here on is not waited for.
@@ -152,9 +152,9 @@ impl Owner {
         }
     }
 
-    /// As [`Owner::barrier`], and takes in what was freed before it.
+    /// As [`ContextPool::barrier`], and takes in what was freed before it.
     pub fn barrier_for_all(&self, now_ns: u64) -> Option<Status> {
-        let life = self.life();
+        let generation = self.generation();
         // What is freed from here on is not covered.
         let (open, batches) = {
             let mut inner = lock(&self.inner);
@@ -165,9 +165,9 @@ impl Owner {
         let blocks = open.into_iter().chain(batches.into_iter().flat_map(|batch| batch.blocks));
         match status {
             Some(SUCCESS) => self.keep_all(&mut lock(&self.inner), blocks, now_ns),
-            _ => self.open_again(life, blocks),
+            _ => self.open_again(generation, blocks),
         }
-        events.into_iter().for_each(|event| self.keep_event(life, Some(event)));
+        events.into_iter().for_each(|event| self.keep_event(generation, Some(event)));
         status
     }
 
