@@ -249,6 +249,23 @@ fn an_advice_is_over_when_its_reason_is() {
 }
 
 #[test]
+fn the_call_site_that_grows_is_named() {
+    let growth = |ledger| advice(ledger).into_iter().filter(|(id, ..)| id == "growth").collect::<Vec<_>>();
+    let pid = me().pid;
+    let found = growth(common::growth::leaking(me(), 120));
+    assert_eq!(
+        found,
+        [("growth".to_owned(), Some(120 * MIB), format!("gpumem allocs {pid} --by stack --sort growth"))]
+    );
+    let dir = dir();
+    dir.put(me(), common::growth::leaking(me(), 120));
+    let text = dir.gpumem(&["doctor", &pid.to_string()]).out;
+    assert!(text.contains("demo-server+0x201 grows steadily, by +60.0 MiB/min: 120.0 MiB in 120"), "{text}");
+    // Seconds after the start nothing is said.
+    assert_eq!(growth(common::growth::leaking(me(), 12)), [("growth".to_owned(), None, String::new())]);
+}
+
+#[test]
 fn growth_is_told_by_the_samples() {
     let growing = |minutes: u64, mib_a_minute: u64| {
         let mut ledger = begin(me());
@@ -263,7 +280,7 @@ fn growth_is_told_by_the_samples() {
         advice(ledger).into_iter().find(|(id, ..)| id == "growth").unwrap()
     };
     let (_, bytes, paste) = growing(5, 20);
-    assert_eq!((bytes, paste), (Some(20 * MIB), format!("gpumem dump -o before.gpumem {}", me().pid)));
+    assert_eq!((bytes, paste), (Some(20 * MIB), format!("gpumem leaks {}", me().pid)));
     assert_eq!(growing(5, 0).1, None);
     assert_eq!(growing(0, 20).1, None, "too little to judge");
 }

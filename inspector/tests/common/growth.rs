@@ -99,9 +99,15 @@ pub fn leaking_at(id: ProcessId, seconds: u64, leak_at: &[u64]) -> Composer {
     composer
 }
 
-/// Adds a mark, so long ago.
+/// As a dump of that moment: no time goes by while it is looked at, however slow the machine is.
+pub fn dumped(mut composer: Composer) -> Composer {
+    composer.header.dumped_ns = composer.header.heartbeat_ns;
+    composer
+}
+
+/// Adds a mark, so long before the last heartbeat.
 pub fn mark(composer: &mut Composer, seq: u64, name: &str, seconds_ago: u64) {
     let text = composer.text(name);
-    let time_ns = monotonic_ns() - seconds_ago * SECOND;
+    let time_ns = composer.header.heartbeat_ns - seconds_ago * SECOND;
     composer.slots([EventSlot { kind: EventKind::Mark as u8, seq, time_ns, text, ..Default::default() }]);
 }

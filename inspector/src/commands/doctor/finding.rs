@@ -60,7 +60,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("memory", "no allocation ran out of memory"),
     ("limit", "what is live leaves room under GPUMEM_LIMIT"),
     ("idle", "much idle memory goes back to the driver with time"),
-    ("growth", "no memory grew steadily over the last minute"),
+    ("growth", "no call site grows steadily, nor does memory of which no call site is known"),
     ("stranded", "no call site asks for larger and larger buffers while its older ones lie unused"),
     ("graph-cache", "graph execs are under the graph cache, and its bounds are wide enough"),
     ("parked", "no more than half of the real execs' memory is that of destroyed graphs"),

@@ -1,27 +1,94 @@
-//! Whether a process grows: by the samples, which know how much, and not from where.
-//!
-//! Who grows is a question to the records. A finding for each call site belongs here as soon as one is known, in place of
-//! the command that compares two dumps.
+//! Whether a process grows: which call sites, by the samples of what each of them held; and the process as a whole, by
+//! the samples of its totals.
 
 use super::finding::{Finding, Severity};
 use crate::model::Ledger;
 use crate::model::growth::{self, Growth};
-use crate::text::units;
+use crate::model::suspects::{self, Suspect, is_site};
+use crate::report::growth::{advice, caveat, rate};
+use crate::text::{clean, count, units};
 
 /// What is younger has too few samples to be judged, ns.
 const SHORTEST_NS: u64 = 60_000_000_000;
 /// Growth in a minute that is less is none, bytes.
 const LITTLE: i64 = 16 << 20;
+/// What grows by less a minute is told without a warning, bytes.
+const MUCH: f64 = 1048576.0;
+/// Call sites that are named; `gpumem leaks` has the others.
+const NAMED: usize = 3;
 
-/// What is looked at: the name of the column, what it is, and the command that says more.
+/// What is looked at where no call site explains it: the name of the column, what it is, and the command that says more.
 const WHAT: [(&str, &str, &str); 3] = [
-    ("device_live_bytes", "live device memory", "gpumem dump -o before.gpumem PID"),
+    ("device_live_bytes", "live device memory", "gpumem leaks PID"),
     ("graph_host_bytes", "host memory of graphs and execs", "gpumem graphs PID"),
     ("rss_bytes", "resident memory", "gpumem stats PID"),
 ];
 
 /// All of them.
 pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
+    let mut findings = sites(ledger);
+    if findings.is_empty() {
+        findings = totals(ledger);
+    }
+    findings
+}
+
+/// Call sites that grow steadily, and the heap where that does.
+fn sites(ledger: &Ledger) -> Vec<Finding> {
+    let found = suspects::find(ledger, None);
+    let growing: Vec<&Suspect> = found.all.iter().filter(|suspect| is_site(suspect) && suspect.grows()).collect();
+    let mut findings: Vec<Finding> = growing.iter().take(NAMED).map(|suspect| site(ledger, suspect)).collect();
+    if let Some(more) = growing.get(NAMED..).filter(|more| !more.is_empty()) {
+        let said = format!("{} more grow steadily", count(more.len() as u64, "call site"));
+        let all = more.iter().map(|suspect| bytes(suspect)).fold(0, u64::saturating_add);
+        let per_minute = more.iter().map(|suspect| suspect.bytes_per_minute).sum();
+        findings.push(finding(said, per_minute, all).paste(format!("gpumem leaks {}", ledger.whose())));
+    }
+    if let Some(heap) = found.heap.as_ref().filter(|heap| heap.grows()) {
+        let said = format!(
+            "the process's own heap grows by {}, which no call of the GPU explains",
+            rate(heap.bytes_per_minute)
+        );
+        findings.push(
+            finding(said, heap.bytes_per_minute, bytes(heap))
+                .fix("it is the program's own memory: a profiler of its heap tells more"),
+        );
+    }
+    findings
+}
+
+/// A finding about something that grows by so much a minute, and grew by so many bytes in all.
+fn finding(said: String, per_minute: f64, bytes: u64) -> Finding {
+    let severity = if per_minute >= MUCH { Severity::Warning } else { Severity::Info };
+    Finding::new("growth", severity, said).bytes(bytes)
+}
+
+fn site(ledger: &Ledger, suspect: &Suspect) -> Finding {
+    let what = if suspect.kind == "graphs" { "graphs of " } else { "" };
+    let said = format!(
+        "{what}{} grows steadily, by {}: {} in {}, {:.0} % of all that it made is freed",
+        clean(&suspect.key),
+        rate(suspect.bytes_per_minute),
+        units::bytes(suspect.bytes),
+        units::number(suspect.live),
+        suspect.freed_share.unwrap_or(0.0) * 100.0,
+    );
+    let finding =
+        finding(said, suspect.bytes_per_minute, bytes(suspect)).fix(caveat(ledger, suspect).unwrap_or_default());
+    match advice(ledger, suspect) {
+        Some(next) if next.starts_with("gpumem ") => finding.paste(next),
+        Some(next) => finding.fix(next),
+        None => finding,
+    }
+}
+
+/// What it grew by in all.
+fn bytes(suspect: &Suspect) -> u64 {
+    suspect.since().map_or(0, |grown| u64::try_from(grown.bytes_change).unwrap_or(0))
+}
+
+/// What grew of the whole process, though nobody is known to: the samples say how much, and not from where.
+fn totals(ledger: &Ledger) -> Vec<Finding> {
     let finding = |severity, text: String| Finding::new("growth", severity, text);
     let Some((span_ns, rows)) = growth::growth(ledger).filter(|&(span_ns, _)| span_ns >= SHORTEST_NS) else {
         return vec![finding(Severity::Ok, "too little was recorded to judge".into())];
@@ -40,9 +107,7 @@ pub(super) fn check(ledger: &Ledger) -> Vec<Finding> {
             );
             let pid = ledger.pid().to_string();
             let then = match row.what {
-                "device_live_bytes" => {
-                    format!("a minute later gpumem diff before.gpumem {pid} says which call site grew")
-                }
+                "device_live_bytes" => "it says what each call site held over time".into(),
                 "rss_bytes" => "it says what of it is not of the GPU: that is the program's own".into(),
                 _ => String::new(),
             };
