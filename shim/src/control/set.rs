@@ -97,59 +97,78 @@ fn has_room(shim: &'static Shim, limit: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Who has to hear of a new value.
+#[derive(Clone, Copy)]
+enum Follower {
+    PoolSwitch,
+    GraphSwitch,
+    GraphBounds,
+    StrandedMode,
+    StrandedRetries,
+    Stacks,
+    Tag,
+    Pools,
+    /// Nobody: the shim looks at the value in force each time.
+    Nobody,
+}
+
+/// `None` for a variable that does not change while a process runs.
+fn follower(name: &str) -> Option<Follower> {
+    Some(match name {
+        "GPUMEM_POOL" => Follower::PoolSwitch,
+        "GPUMEM_GRAPH_CACHE" => Follower::GraphSwitch,
+        "GPUMEM_GRAPH_CACHE_BYTES" | "GPUMEM_GRAPH_IDLE" | "GPUMEM_GRAPH_FOLD" => Follower::GraphBounds,
+        "GPUMEM_STRANDED" => Follower::StrandedMode,
+        "GPUMEM_STRANDED_RETRIES" => Follower::StrandedRetries,
+        "GPUMEM_STACKS" | "GPUMEM_STACK_EVERY" => Follower::Stacks,
+        "GPUMEM_TAG" => Follower::Tag,
+        "GPUMEM_FREE"
+        | "GPUMEM_LIMIT"
+        | "GPUMEM_POOL_MAX"
+        | "GPUMEM_POOL_DECAY"
+        | "GPUMEM_POOL_MANAGED"
+        | "GPUMEM_OOM_FALLBACK" => Follower::Pools,
+        // The control thread looks at the last of them after each command.
+        "GPUMEM_LOG" | "GPUMEM_SUMMARY" | "GPUMEM_OOM_REPORT" | "GPUMEM_GROWTH_INTERVAL" => Follower::Nobody,
+        _ => return None,
+    })
+}
+
 /// Puts a new value in force. `None`: it is unset from now on.
 ///
 /// # Errors
 /// Why it cannot be.
 fn change(shim: &'static Shim, setting: &'static Setting, value: Option<Value>) -> Result<String, String> {
+    let follower = follower(setting.name).ok_or("nobody follows this variable (a bug in gpumem: please report it)")?;
     // Whoever comes to be from here on finds the new value; whoever is there already is told.
     let now = shim.in_force.put(setting, value);
-    match setting.name {
-        "GPUMEM_POOL" => match now.pool {
-            true => pool::step_back_in(shim).inspect_err(|_| {
+    match follower {
+        Follower::PoolSwitch if now.pool => {
+            return pool::step_back_in(shim).inspect_err(|_| {
                 shim.in_force.put(setting, Some(Value::Bool(false)));
-            }),
-            false => Ok(pool::step_aside(shim)),
-        },
-        "GPUMEM_GRAPH_CACHE" if now.graph_cache == 0 => Ok(graphs::step_aside().to_owned()),
-        "GPUMEM_GRAPH_CACHE" => {
+            });
+        }
+        Follower::PoolSwitch => return Ok(pool::step_aside(shim)),
+        Follower::GraphSwitch if now.graph_cache == 0 => return Ok(graphs::step_aside().to_owned()),
+        Follower::GraphSwitch => {
             graph_bounds(&now);
             graphs::step_back_in();
-            Ok(String::new())
         }
-        "GPUMEM_GRAPH_CACHE_BYTES" | "GPUMEM_GRAPH_IDLE" | "GPUMEM_GRAPH_FOLD" => {
-            graph_bounds(&now);
-            Ok(String::new())
-        }
-        "GPUMEM_STRANDED" => {
-            shim.stranded.set_mode(now.stranded);
-            Ok(String::new())
-        }
-        "GPUMEM_STRANDED_RETRIES" => {
-            shim.stranded.set_retries(now.stranded_retries);
-            Ok(String::new())
-        }
-        "GPUMEM_STACKS" | "GPUMEM_STACK_EVERY" => {
-            shim.registry.sites.set(&shim.ledger, now.stacks, now.stack_every);
-            Ok(String::new())
-        }
-        "GPUMEM_TAG" => {
-            shim.set_default_tag(now.tag.as_deref());
-            Ok(String::new())
-        }
-        // What the shim itself asks each time.
-        "GPUMEM_LOG" | "GPUMEM_SUMMARY" | "GPUMEM_OOM_REPORT" => Ok(String::new()),
-        // The control thread looks at it after each command.
-        "GPUMEM_GROWTH_INTERVAL" => Ok(String::new()),
-        _ => {
+        Follower::GraphBounds => graph_bounds(&now),
+        Follower::StrandedMode => shim.stranded.set_mode(now.stranded),
+        Follower::StrandedRetries => shim.stranded.set_retries(now.stranded_retries),
+        Follower::Stacks => shim.registry.sites.set(&shim.ledger, now.stacks, now.stack_every),
+        Follower::Tag => shim.set_default_tag(now.tag.as_deref()),
+        Follower::Pools => {
             for pool in pool::all() {
                 pool.goes_by(&now);
                 // What threads kept to themselves counts against a limit.
                 pool.report_all(shim);
             }
-            Ok(String::new())
         }
+        Follower::Nobody => {}
     }
+    Ok(String::new())
 }
 
 /// Whether anything may be opened again: where recording has ended, for want of memory or by a fault of ours, pool and
@@ -172,4 +191,17 @@ fn graph_bounds(now: &Settings) {
     graphs::caches().for_each(|cache| cache.goes_by(now));
     // An idle process launches nothing that would go by it.
     graphs::housekeeping();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else `gpumem set` would answer that a variable has changed, and nothing would.
+    #[test]
+    fn each_variable_that_can_change_has_a_follower_and_no_other() {
+        for setting in settings::ALL {
+            assert_eq!(follower(setting.name).is_some(), setting.when == settings::When::Live, "{}", setting.name);
+        }
+    }
 }

@@ -39,7 +39,7 @@ impl Bounds {
     }
 }
 
-/// What is held against what the cache saves.
+/// Counters as they were at the last look for thrashing.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LastValues {
     pub launches: u64,

@@ -19,7 +19,8 @@ use gpumem_wire::kinds::Vendor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// One miss for want of room of so many counts: what it takes counts as used, and may be another class's.
+/// Every so many misses for want of room one counts as a use: the exec that it takes moves to the newest place. On such a
+/// miss an unused exec of another class may be destroyed as well.
 const PROMOTED: u64 = 32;
 
 /// A look every so many launches that were no hit.
@@ -135,7 +136,7 @@ impl Cache {
     pub fn take_idle(&self, real: &'static RealExec, idle_devices: &mut IdleDevices) -> Option<Idle> {
         let context = real.context.load(Relaxed);
         let visit = ContextHold::begin(context)?;
-        // Where nothing tells, it is as with all others.
+        // Where the library cannot tell whether the device is idle, this exec is treated like any other.
         if may_wait(real) && !idle_devices.of(self.vendor, context).unwrap_or(true) {
             return None;
         }
@@ -160,7 +161,8 @@ impl Cache {
             if let Some(event) = lease.body().event.take_if(|_| pending) {
                 self.has_to_wait(handle, Pending { event, stream_key });
             }
-            // Its next launch, or its end, waits for this and finds all that before.
+            // The handle's exec is cleared last: the next launch, or the handle's end, that sees it cleared also sees what
+            // was stored above.
             handle.loses(&lease);
         }
         real.marked.store(false, Relaxed);
@@ -175,8 +177,9 @@ impl Cache {
         self.destroy_when_completed(lease);
     }
 
-    /// A real exec for a class, leased: one that is parked, cold or the least recently used, else a
-    /// new one; for a handle that `comes_back` and had one, a new one where the others are cold.
+    /// A real exec for a class, leased. The order is that of docs/graphs.md, "A launch": a parked one, a new one for a
+    /// handle that `comes_back`, a cold one, a new one within the bounds, one in the room of another class's, one instead
+    /// of a degraded one, the least recently used, and a new one above the bound.
     ///
     /// # Errors
     /// The library's, from instantiate.

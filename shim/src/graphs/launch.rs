@@ -429,7 +429,7 @@ impl Cache {
             // Of one that never ran the library may wait for the device when it destroys it (measured on an H200,
             // driver 580): now, as the program expects, and not when room is needed.
             let never = !lease.body().uploaded;
-            // One of which nothing will ever tell that it is over could never be taken.
+            // If nothing can tell that its last launch has completed, no handle could ever take it: it is destroyed now.
             let lost = self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.vendor);
             let at_once = body.owned || lost || never;
             let too_many = || self.has_too_many() && self.parked_go() == 0;

@@ -11,14 +11,14 @@ use crate::progress::activity;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::*;
 
-/// So much more than was lately needed at once may be real: a program that goes through a few shapes with one handle
-/// finds an exec of each. It is part of what a program may take more than natively.
+/// So many execs, and bytes of them, are kept beyond the most that were lately needed at once: one handle that goes
+/// through a few shapes finds an exec for each. A native run has no such memory.
 const SPARE: Need = Need { execs: 12, bytes: 1 << 20 };
 /// Parked execs that are asked whether they are over before the others are left for another time.
 const ASKED: usize = 8;
 /// Of those, so many that were used longest ago: the last ones may all run.
 const ASKED_OLDEST: usize = 2;
-/// Of more execs than may be kept, so many go at a time: one comes at a time.
+/// At most so many surplus execs are destroyed at a time. Each time goes with one new exec, so their number falls.
 const AT_A_TIME: usize = 2;
 
 /// The end of the process waits so long for what the control thread is at.

@@ -157,8 +157,8 @@ impl RealExec {
         self.used_ns.store(now, Relaxed);
     }
 
-    /// Stands just before where another stood, which stands where its last launch puts it. (By the clock those
-    /// may be one place: it ticks every few milliseconds.)
+    /// Takes the place just before `other` in the order of last uses; `other` moves to the time of its own last launch.
+    /// (Both may be one place: the clock ticks every few milliseconds.)
     pub fn takes_place_of(&self, other: &Self) {
         self.place_ns.store(other.place().saturating_sub(1), Relaxed);
         self.uncounted_ns.store(self.used_ns.load(Relaxed), Relaxed);
@@ -211,7 +211,7 @@ impl RealExec {
         (self.host_bytes.swap(0, Relaxed), self.device_bytes.swap(0, Relaxed))
     }
 
-    /// One that was and is not any more is destroyed.
+    /// Whether this slot holds an exec: false once that exec is destroyed.
     pub fn in_use(&self) -> bool {
         self.exec.load(Acquire) != 0
     }

@@ -45,7 +45,7 @@ impl Cache {
         if !self.is_behind(&all, stream_key, takes) {
             return None;
         }
-        // Of those in whose room it fits: small ones do not all go for a large one.
+        // Only execs whose room is enough alone: many small ones are not destroyed for one large one.
         let goes = |real: &&'static RealExec| !ptr::eq(*real, oldest) && self.fits_in_place_of(bytes, real);
         let mut others: Vec<_> = all.into_iter().filter(goes).collect();
         others.sort_by_key(|real| (real.owner.load(Relaxed) != 0, !real.degraded.load(Relaxed)));

@@ -146,7 +146,8 @@ impl Pool {
         if owner.gives_back_at_once() || owner.calls.tells_all() && owner.rests_within(LONGEST_WAIT) {
             return self.release(owner, all, || owner.is_idle());
         }
-        // Nobody can say whether it does anything: what is known to wait for the program is not waited for.
+        // Without events of contexts nobody can say whether the context is idle. The free then waits, unless some of the
+        // work is known to wait for the program itself.
         self.release(owner, all, || !owner.calls.tells_all() && !activity::is_outside())
     }
 }

@@ -70,7 +70,7 @@ fn until_there_is_room(
     real: &mut dyn FnMut() -> Status,
 ) -> Status {
     let mut status = OUT_OF_MEMORY;
-    // Other threads take what one gives back, and give back what another one looks for.
+    // Tried again: another thread may take the memory that this one gave back, or give back memory that this one needs.
     for _ in 0..FLUSHES {
         let blocks = &owner.in_transit.blocks;
         let before = blocks.ended();

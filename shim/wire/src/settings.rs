@@ -180,7 +180,7 @@ settings! {
     graph_cache: u64 = "GPUMEM_GRAPH_CACHE", Kind::Count { min: 0, max: 65536 }, "512", Live;
     /// Most host and device bytes that those execs may take, estimated; 0 sets no bound.
     graph_cache_bytes: u64 = "GPUMEM_GRAPH_CACHE_BYTES", Kind::Size { min: 0, max: u64::MAX }, "2GiB", Live;
-    /// An exec that was not launched for so long may be given to another graph of its class; with 0 only when a bound is reached.
+    /// An exec that was not launched for so long may be given to another graph of its class (with 0 only when a bound is reached); one without a graph is destroyed after ten times that.
     graph_idle: u64 = "GPUMEM_GRAPH_IDLE", Kind::Time, "1s", Live;
     /// Fold idle graphs of the program to a compact recipe; 0 leaves them with the driver.
     graph_fold: bool = "GPUMEM_GRAPH_FOLD", Kind::Bool, "1", Live;
@@ -188,7 +188,7 @@ settings! {
     hip_retarget: bool = "GPUMEM_HIP_RETARGET", Kind::Bool, "0", Start;
     /// Keep freed device memory for the next allocation of its size; 0 leaves every call to the driver.
     pool: bool = "GPUMEM_POOL", Kind::Bool, "1", Live;
-    /// strict: a free waits as it does without gpumem; deferred: a free never waits, and its block is reused later.
+    /// strict: a free waits as it does without gpumem; deferred: a free of a plain block on CUDA 12.5 or later does not wait, and its block is reused later.
     free: FreeMode = "GPUMEM_FREE", Kind::Choice(FreeMode::WORDS), "strict", Live;
     /// Most idle bytes that the pool keeps on each device; unset: a quarter of its memory.
     pool_max: Option<u64> = "GPUMEM_POOL_MAX", Kind::Size { min: 0, max: u64::MAX }, "", Live;
