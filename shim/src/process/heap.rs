@@ -4,27 +4,34 @@
 //! a lock and then walks the loaded objects, a checker that aborts or counts leaks. Bookkeeping must
 //! enter none of them, so this library's allocator (nobody else's) is made of mappings.
 //!
-//! No locks: a child of `fork` or a bare `clone` must not find one held. Blocks of one size class
-//! come from slabs and go back to a list whose head carries a tag, so that a block that was taken and
-//! put back in between is not mistaken for one that stayed. Slabs are never unmapped.
+//! No locks: a child of `fork` or a bare `clone` must not find one held. Blocks of one size class ([`classes`])
+//! come from chunks and go back to a list whose head carries a tag, so that a block that was taken and
+//! put back in between is not mistaken for one that stayed. Chunks are never unmapped.
+//!
+//! All of this is memory of the program's process, so none is touched before it is needed: a chunk is handed out block
+//! by block from its beginning ([`run`]), and chunks of short blocks of all classes lie in one mapping.
 //!
 //! The kernel may give no more (RLIMIT_AS, overcommit, the number of mappings), and Rust's collections end the
 //! process where an allocation fails. So some memory is kept that nobody has: [`KEPT`], and beside it a mapping twice
 //! as long as the longest block, since what grows doubles. The first time that the kernel refuses, recording ends
 //! for good (see [`when_refused`]), and what is under way then is finished with the memory that was kept.
 
+mod classes;
+mod run;
+
 use super::errno::KeepErrno;
+use classes::{CLASSES, MOST_ALIGNED, bytes_of, class_of};
+use run::Run;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use zerocopy::FromZeros;
 
-/// Smallest block, bytes; classes double from here.
-const SMALLEST: usize = 16;
-/// Classes: up to 128 KiB. What is larger gets a mapping of its own.
-const CLASSES: usize = 14;
-/// A slab is this long, or as long as its one block.
-const SLAB: usize = 64 << 10;
+/// Chunks begin at a multiple of this. Those of blocks that are no longer lie in one mapping.
+const CHUNK: usize = MOST_ALIGNED;
+/// A chunk has room for so many blocks, or for more.
+const BLOCKS: usize = 4;
 /// Mappings are this long, or multiples of it.
 const PAGE: usize = 64 << 10;
 /// Bytes of [`KEPT`].
@@ -40,6 +47,12 @@ static HEAP: Heap = Heap;
 
 /// Free blocks of each class: the address of the first, and a tag above it.
 static FREE: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
+
+/// Blocks of each class that nobody has had.
+static FRESH: [Run; CLASSES] = [const { Run::new() }; CLASSES];
+
+/// What of a mapping is in no chunk yet.
+static CHUNKS: Run = Run::new();
 
 /// For when the kernel gives no more. Nothing touches it before, so that it takes no memory.
 #[repr(align(65536))]
@@ -80,6 +93,23 @@ fn obtain(bytes: usize) -> *mut u8 {
         keep_spare(bytes);
     }
     at
+}
+
+/// So many things of which zeroes are valid ones. Of a long slice no page takes memory that nobody touches.
+pub fn zeroes<T: FromZeros>(len: usize) -> Box<[T]> {
+    let Ok(layout) = Layout::array::<T>(len) else { return Box::default() };
+    if layout.size() == 0 {
+        return Box::default();
+    }
+    // SAFETY: the layout is not empty. FromZeros says that zeroes are a valid `T`, and the global allocator gave the
+    // memory for the layout that the box will give it back with.
+    unsafe {
+        let at = std::alloc::alloc_zeroed(layout).cast::<T>();
+        if at.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Box::from_raw(std::ptr::slice_from_raw_parts_mut(at, len))
+    }
 }
 
 /// Has `close` called once the kernel refuses memory; at once if it has. It runs inside of the allocator: it takes no
@@ -171,12 +201,6 @@ fn is_kept(block: *mut u8) -> bool {
     (block as usize).wrapping_sub(KEPT.0.get() as usize) < KEPT_BYTES
 }
 
-fn class_of(layout: Layout) -> Option<usize> {
-    let bytes = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
-    let class = (bytes / SMALLEST).trailing_zeros() as usize;
-    (class < CLASSES).then_some(class)
-}
-
 fn map(bytes: usize) -> *mut u8 {
     let _errno = KeepErrno::new();
     // SAFETY: without MAP_FIXED the kernel picks addresses that are free, so no other mapping is
@@ -185,7 +209,24 @@ fn map(bytes: usize) -> *mut u8 {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     };
-    if at == libc::MAP_FAILED { null_mut() } else { at.cast() }
+    if at == libc::MAP_FAILED {
+        return null_mut();
+    }
+    // SAFETY: this is the mapping that was just made.
+    unsafe { use_small_pages(at, bytes) };
+    at.cast()
+}
+
+/// Has the kernel give a mapping, of which little may ever be touched, no memory but the pages that are: where huge pages
+/// are always on, one word would take 2 MiB.
+///
+/// # Safety
+/// The range is a mapping of the caller's own.
+pub unsafe fn use_small_pages(at: *mut libc::c_void, bytes: usize) {
+    let _errno = KeepErrno::new();
+    // SAFETY: our caller vouches for the range, whose contents the advice does not change. Kernels without huge pages
+    // refuse.
+    unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
 }
 
 /// The kernel may refuse that, too; the memory is lost then.
@@ -202,14 +243,15 @@ unsafe fn unmap(at: *mut u8, bytes: usize) {
 /// The link inside a free block.
 ///
 /// # Safety
-/// `block` is the address of a block of a slab.
+/// `block` is the address of a block of a chunk.
 unsafe fn link<'a>(block: u64) -> &'a AtomicU64 {
-    // SAFETY: our caller vouches for a block of a slab. Blocks are aligned to 16 bytes, and slabs
+    // SAFETY: our caller vouches for a block of a chunk. Blocks are aligned to 16 bytes, and chunks
     // are never unmapped.
     unsafe { &*(block as *const AtomicU64) }
 }
 
-fn take(class: usize) -> *mut u8 {
+/// A block of a class, null if there is no memory; and whether it is all zeroes, since nobody has had it.
+fn take(class: usize) -> (*mut u8, bool) {
     let head = &FREE[class];
     let mut seen = head.load(Acquire);
     while seen & ADDRESS != 0 {
@@ -218,11 +260,11 @@ fn take(class: usize) -> *mut u8 {
         let next = unsafe { link(seen & ADDRESS) }.load(Relaxed) & ADDRESS;
         let wanted = next | (seen & !ADDRESS).wrapping_add(ADDRESS + 1);
         match head.compare_exchange_weak(seen, wanted, AcqRel, Acquire) {
-            Ok(_) => return (seen & ADDRESS) as *mut u8,
+            Ok(_) => return ((seen & ADDRESS) as *mut u8, false),
             Err(now) => seen = now,
         }
     }
-    carve(class)
+    (take_fresh(class), true)
 }
 
 /// Puts a chain of blocks, linked from `first` to `last`, on the list of its class.
@@ -240,24 +282,45 @@ fn put(class: usize, first: u64, last: u64) {
     }
 }
 
-/// A new slab: its first block, the others on the list.
+/// A block that nobody has had.
 #[cold]
-fn carve(class: usize) -> *mut u8 {
-    let block = SMALLEST << class;
-    let slab = obtain(SLAB.max(block));
-    if slab.is_null() {
-        return slab;
+fn take_fresh(class: usize) -> *mut u8 {
+    let (run, block) = (&FRESH[class], bytes_of(class));
+    let seen = match run.take(block, 1) {
+        Ok(first) => return first,
+        Err(seen) => seen,
+    };
+    let (chunk, len) = new_chunk(block);
+    let (start, others) = (chunk as u64, len - 1);
+    // Where another thread has made a chunk, too, the list takes the blocks of this one.
+    if chunk.is_null() || others == 0 || run.refill(seen, chunk.wrapping_add(block), others) {
+        return chunk;
     }
-    let (start, len) = (slab as u64, SLAB / block);
-    if len > 1 {
-        for index in 1..len - 1 {
-            // SAFETY: the index is below `len`, so this is a block of the slab that was just
-            // mapped.
-            unsafe { link(start + (index * block) as u64) }.store(start + ((index + 1) * block) as u64, Relaxed);
+    for index in 1..others {
+        // SAFETY: the index is below `len`, so this is a block of the chunk that was just made.
+        unsafe { link(start + (index * block) as u64) }.store(start + ((index + 1) * block) as u64, Relaxed);
+    }
+    put(class, start + block as u64, start + (others * block) as u64);
+    chunk
+}
+
+/// Memory for blocks of a length, as zeroes, and how many it is for; null if there is none.
+fn new_chunk(block: usize) -> (*mut u8, usize) {
+    if block > CHUNK {
+        let bytes = block.next_multiple_of(PAGE);
+        return (obtain(bytes), bytes / block);
+    }
+    let bytes = (block * BLOCKS).next_multiple_of(CHUNK);
+    let pieces = bytes / CHUNK;
+    let chunk = CHUNKS.take(CHUNK, pieces).unwrap_or_else(|seen| {
+        let mapping = obtain(PAGE);
+        if !mapping.is_null() {
+            // What was left there, or is left here if another thread was faster, nobody touches any more.
+            CHUNKS.refill(seen, mapping.wrapping_add(bytes), PAGE / CHUNK - pieces);
         }
-        put(class, start + block as u64, start + ((len - 1) * block) as u64);
-    }
-    slab
+        mapping
+    });
+    (chunk, bytes / block)
 }
 
 // SAFETY: a block is as large and as aligned as its class, which is at least what the layout asks.
@@ -266,8 +329,8 @@ fn carve(class: usize) -> *mut u8 {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
-            Some(class) => take(class),
-            None if layout.align() > 4096 => null_mut(),
+            _ if layout.align() > MOST_ALIGNED => null_mut(),
+            Some(class) => take(class).0,
             None => obtain(layout.size()),
         }
     }
@@ -283,32 +346,23 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: our caller keeps `alloc`'s contract. The block has at least `layout.size()`
-        // bytes. Only blocks of a class may have been used before: new mappings and KEPT are
-        // zeroes.
-        unsafe {
-            let block = self.alloc(layout);
-            if !block.is_null() && class_of(layout).is_some() {
-                block.write_bytes(0, layout.size());
-            }
-            block
+        let Some(class) = class_of(layout).filter(|_| layout.align() <= MOST_ALIGNED) else {
+            // SAFETY: our caller keeps `alloc`'s contract. New mappings and KEPT are zeroes.
+            return unsafe { self.alloc(layout) };
+        };
+        let (block, is_zeroes) = take(class);
+        if !block.is_null() && !is_zeroes {
+            // SAFETY: the block is of the layout's class, so it has at least `layout.size()` bytes, and `take` gave it
+            // to this thread alone.
+            unsafe { block.write_bytes(0, layout.size()) };
         }
+        block
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn classes_hold_what_is_asked() {
-        for (size, align) in [(1, 1), (16, 8), (17, 8), (100, 64), (4096, 4096), (128 << 10, 8)] {
-            let layout = Layout::from_size_align(size, align).unwrap();
-            let block = SMALLEST << class_of(layout).unwrap();
-            assert!(block >= size && block.is_multiple_of(align), "{size} {align}");
-        }
-        assert_eq!(class_of(Layout::from_size_align((128 << 10) + 1, 8).unwrap()), None);
-    }
 
     #[test]
     fn what_is_kept_is_handed_out_once_and_as_zeroes() {
@@ -328,6 +382,24 @@ mod tests {
             seen.push((from, to));
         }
         assert!(kept(1 << 40).is_null());
+    }
+
+    #[test]
+    fn a_long_block_takes_the_pages_that_are_touched() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        let block = zeroes::<AtomicU64>(1 << 20);
+        block[1 << 19].store(1, Relaxed);
+        let address = block.as_ptr() as usize;
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begins = |line: &str| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+        };
+        let its = smaps.lines().skip_while(|line| begins(line).is_none_or(|range| !range.contains(&address)));
+        let flags = its.into_iter().find_map(|line| line.strip_prefix("VmFlags:")).expect("its flags");
+        assert!(flags.split(' ').any(|flag| flag == "nh"), "huge pages where they are on: {flags}");
     }
 
     #[test]
