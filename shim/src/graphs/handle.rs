@@ -9,6 +9,7 @@ use super::needed::Need;
 use super::nodes::KnownNodes;
 use super::real::{Lease, RealExec, StreamKey};
 use crate::ledger::table::NO_SLOT;
+use crate::process::heap;
 use crate::process::lock::lock;
 use crate::vendor::graphs::Event;
 use crate::vendor::records::Source;
@@ -23,7 +24,11 @@ const STRIDE: usize = 64;
 /// Handles that a process can have at a time.
 const HANDLES: usize = 1 << 20;
 /// Slots that are made at a time.
-const CHUNK: usize = 256;
+const CHUNK: usize = 32;
+const CHUNKS: usize = HANDLES / CHUNK;
+/// Chunks that a launch finds by one load: the first of them lie in the line of the processor's caches that it reads
+/// anyway.
+const NEAR: usize = 31;
 
 /// `CUDA_ERROR_INVALID_VALUE`: what a call with a handle that is not in use answers (measured on an
 /// H200, driver 580).
@@ -32,7 +37,9 @@ pub const INVALID: Status = 1;
 /// Handles of one kind. `start` is a static: a child of `fork` still has to know its parent's.
 #[repr(C)]
 pub struct Handles<T: 'static> {
-    chunks: [AtomicPtr<T>; HANDLES / CHUNK],
+    near: [AtomicPtr<T>; NEAR],
+    /// All others, most of which nobody ever touches.
+    far: Box<[AtomicPtr<T>]>,
     start: &'static AtomicUsize,
     free: Mutex<Free>,
 }
@@ -71,7 +78,13 @@ impl<T: Default> Handles<T> {
                 unsafe { libc::munmap(at, HANDLES * STRIDE) };
             }
         }
-        Some(Self { start, chunks: [const { AtomicPtr::new(null_mut()) }; HANDLES / CHUNK], free: Mutex::default() })
+        let near = [const { AtomicPtr::new(null_mut()) }; NEAR];
+        Some(Self { near, far: heap::zeroes(CHUNKS - NEAR), start, free: Mutex::default() })
+    }
+
+    fn chunk(&self, index: usize) -> Option<&AtomicPtr<T>> {
+        let chunk = index / CHUNK;
+        self.near.get(chunk).or_else(|| self.far.get(chunk - NEAR))
     }
 
     /// Where the range begins.
@@ -89,7 +102,7 @@ impl<T: Default> Handles<T> {
         if index >= HANDLES {
             return None;
         }
-        let chunk = &self.chunks[index / CHUNK];
+        let chunk = self.chunk(index)?;
         if chunk.load(Acquire).is_null() {
             let slots: Box<[T]> = (0..CHUNK).map(|_| T::default()).collect();
             chunk.store(Box::leak(slots).as_mut_ptr(), Release);
@@ -106,10 +119,19 @@ impl<T: Default> Handles<T> {
     /// What is behind a handle; `None` if it was never given out.
     #[inline(always)]
     pub fn get(&self, index: u32) -> Option<&'static T> {
-        let chunk = self.chunks.get(index as usize / CHUNK)?.load(Acquire);
+        let chunk = match self.near.get(index as usize / CHUNK) {
+            Some(chunk) => chunk.load(Acquire),
+            None => self.far_chunk(index),
+        };
         // SAFETY: not null, so it is a leaked array of CHUNK slots, which is never freed. The
         // remainder is below CHUNK.
         (!chunk.is_null()).then(|| unsafe { &*chunk.add(index as usize % CHUNK) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn far_chunk(&self, index: u32) -> *mut T {
+        self.chunk(index as usize).map_or(null_mut(), |chunk| chunk.load(Acquire))
     }
 
     /// The handle of an index, as the program has it.
@@ -258,5 +280,19 @@ mod tests {
         let (again, slot) = handles.take().unwrap();
         assert_eq!((again, slot.load(Relaxed)), (first, 7));
         assert_eq!(handles.all().count(), 2);
+    }
+
+    #[test]
+    fn many_handles_are_behind_one_another() {
+        static START: AtomicUsize = AtomicUsize::new(0);
+        let handles = Handles::<AtomicUsize>::new(&START).unwrap();
+        let many = CHUNK * (NEAR + 3);
+        for wanted in 0..many {
+            let (index, slot) = handles.take().unwrap();
+            slot.store(wanted, Relaxed);
+            assert_eq!(index as usize, wanted);
+        }
+        assert!((0..many).all(|index| handles.get(index as u32).unwrap().load(Relaxed) == index));
+        assert!([many, HANDLES - 1, HANDLES].iter().all(|&index| handles.get(index as u32).is_none()));
     }
 }

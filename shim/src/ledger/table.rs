@@ -1,6 +1,7 @@
 //! Fixed slots in the ledger: taken, written, cleared, without a lock on the way.
 
 use super::file::{Backing, Full, Used};
+use crate::process::heap;
 use crate::process::threads;
 use gpumem_wire::layout::{Sealed, TableKind};
 use std::marker::PhantomData;
@@ -139,6 +140,8 @@ impl<T: Sealed> Table<T> {
         if links == libc::MAP_FAILED {
             return Err(Full);
         }
+        // SAFETY: this is the mapping that was just made.
+        unsafe { heap::use_small_pages(links, bytes) };
         let heads = [const { Head(AtomicU64::new(NIL as u64)) }; LISTS];
         let (next, stocked) = (AtomicU64::new(0), AtomicU32::new(0));
         Ok(Self { slots: Slots::new(base), used, capacity, next, stocked, heads, links: links.cast() })

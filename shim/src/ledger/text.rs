@@ -1,8 +1,8 @@
 //! Interned text: each string is in the ledger once. And places for texts that change.
 
 use super::file::{Backing, Used};
+use crate::process::map::{self, Map};
 use gpumem_wire::layout::{StrRef, TableKind};
-use rustc_hash::FxBuildHasher;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ pub struct Texts {
     base: *mut u8,
     capacity: u64,
     used: Used,
-    known: dashmap::DashMap<Box<[u8]>, StrRef, FxBuildHasher>,
+    known: Map<Box<[u8]>, StrRef>,
     next: AtomicU64,
     adding: Mutex<()>,
 }
@@ -29,7 +29,7 @@ unsafe impl Sync for Texts {}
 impl Texts {
     pub fn new(backing: &'static Backing) -> Self {
         let (base, capacity, used) = backing.table(TableKind::Strings);
-        let known = dashmap::DashMap::with_hasher(FxBuildHasher);
+        let known = map::new();
         // The first bytes stay empty, so that reference 0 means no text.
         Self { base, capacity, used, known, next: AtomicU64::new(4), adding: Mutex::new(()) }
     }

@@ -1,9 +1,11 @@
 //! Real blocks, and where to find one by its address.
 
 use super::lock;
+use crate::process::heap;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use zerocopy::FromZeros;
 
 /// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,12 +133,15 @@ impl Inner {
     }
 }
 
+/// Places of the first table.
+const LEAST_PLACES: usize = 256;
+
 struct Table {
     /// A power of two of places.
     places: Box<[Place]>,
 }
 
-#[derive(Default)]
+#[derive(FromZeros)]
 struct Place {
     /// 0: free. An address keeps its place, since addresses come back.
     addr: AtomicU64,
@@ -145,7 +150,7 @@ struct Place {
 
 impl Table {
     fn new(places: usize) -> &'static Self {
-        Box::leak(Box::new(Self { places: (0..places).map(|_| Place::default()).collect() }))
+        Box::leak(Box::new(Self { places: heap::zeroes(places) }))
     }
 
     /// Takes everything out, of a table that is not in use.
@@ -188,7 +193,7 @@ impl Table {
 impl Map {
     pub fn new() -> Self {
         Self {
-            table: AtomicPtr::new(std::ptr::from_ref(Table::new(1024)).cast_mut()),
+            table: AtomicPtr::new(std::ptr::from_ref(Table::new(LEAST_PLACES)).cast_mut()),
             replaced: AtomicU64::new(0),
             inner: Mutex::default(),
         }
@@ -256,7 +261,8 @@ impl Map {
     fn grow(&self, old: &'static Table, inner: &mut Inner) -> &'static Table {
         let spare = inner.spare.replace(old);
         let sorted = inner.sorted();
-        let places = (sorted.len() * 4).next_power_of_two().max(old.places.len());
+        // A quarter of what there is may come before the next time.
+        let places = (sorted.len() * 5 / 2).next_power_of_two().max(old.places.len());
         let table = match spare.filter(|spare| spare.places.len() == places) {
             Some(spare) => {
                 spare.clear();

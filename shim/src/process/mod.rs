@@ -12,6 +12,7 @@ pub mod fences;
 pub mod heap;
 pub mod load;
 pub mod lock;
+pub mod map;
 pub mod peek;
 pub mod raised;
 pub mod regs;

@@ -1,17 +1,16 @@
 //! Contexts by vendor and handle, and what is known of all of them. What happens to them is in
 //! [`crate::records::contexts`].
 
-use dashmap::DashMap;
+use crate::process::map::{self, Map};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
-use rustc_hash::FxBuildHasher;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Contexts by vendor and handle.
 pub struct Contexts {
-    pub(crate) map: DashMap<(Vendor, u64), ContextRef, FxBuildHasher>,
+    pub(crate) map: Map<(Vendor, u64), ContextRef>,
     /// Changes when a context goes, so that threads forget what they knew.
     pub(crate) generation: AtomicU32,
     /// Contexts in the map.
@@ -28,7 +27,7 @@ impl Contexts {
         // Generations differ between shims of one process (before and after a fork).
         let generation = AtomicU32::new(std::process::id().rotate_left(16) | 1);
         Self {
-            map: DashMap::with_hasher(FxBuildHasher),
+            map: map::new(),
             generation,
             count: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),

@@ -1,8 +1,7 @@
 //! Live things by pointer or handle. Values are copied out: no reference into the map leaves it,
 //! so no lock of it can be held over a call to the driver.
 
-use dashmap::DashMap;
-use rustc_hash::FxBuildHasher;
+use crate::process::map::{self, Map};
 
 /// What a key's number means: the same number may be a device address and a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,13 +33,13 @@ pub enum Class {
 
 /// A map that hands out owned values only.
 pub struct Live<V: Copy> {
-    map: DashMap<(u64, Class), V, FxBuildHasher>,
+    map: Map<(u64, Class), V>,
 }
 
 impl<V: Copy> Live<V> {
     pub fn new() -> Self {
-        // Power of two, more than threads usually meet in one place at a time.
-        Self { map: DashMap::with_capacity_and_hasher_and_shard_amount(1024, FxBuildHasher, 64) }
+        // Every allocation that the pool does not serve comes here.
+        Self { map: map::with_parts(64) }
     }
 
     /// Adds an entry; the one that had its place, if any.

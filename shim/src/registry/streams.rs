@@ -1,10 +1,9 @@
 //! Streams by vendor and handle, and how many captures are in progress. What happens to them is in
 //! [`crate::records::streams`].
 
-use dashmap::DashMap;
+use crate::process::map::{self, Map};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
-use rustc_hash::FxBuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// What is needed to find a stream's record.
@@ -17,13 +16,13 @@ pub struct Entry {
 
 /// Streams by vendor and handle.
 pub struct Streams {
-    pub(crate) map: DashMap<(Vendor, u64), Entry, FxBuildHasher>,
+    pub(crate) map: Map<(Vendor, u64), Entry>,
     pub(crate) capturing: AtomicU32,
 }
 
 impl Streams {
     pub fn new() -> Self {
-        Self { map: DashMap::with_hasher(FxBuildHasher), capturing: AtomicU32::new(0) }
+        Self { map: map::new(), capturing: AtomicU32::new(0) }
     }
 
     /// Captures in progress in the process.

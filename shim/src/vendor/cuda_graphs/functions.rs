@@ -3,12 +3,12 @@
 //! A function's address comes back when its module is unloaded and loaded again (JITs do that), so
 //! each load is a *generation*, which is part of every record that names the function.
 
+use crate::process::map::{self, Map};
 use crate::vendor::cuda;
 use crate::vendor::driver;
 use crate::vendor::graphs::{Code, Visit};
-use dashmap::DashMap;
 use gpumem_abi::types::*;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -41,12 +41,17 @@ pub struct Function {
 }
 
 /// Kernels by handle.
-#[derive(Default)]
 pub struct Functions {
-    map: DashMap<u64, Arc<Function>, FxBuildHasher>,
+    map: Map<u64, Arc<Function>>,
     /// Those whose code is being unloaded.
-    going: DashMap<u64, Arc<Function>, FxBuildHasher>,
+    going: Map<u64, Arc<Function>>,
     generations: AtomicU32,
+}
+
+impl Default for Functions {
+    fn default() -> Self {
+        Self { map: map::new(), going: map::new(), generations: AtomicU32::new(0) }
+    }
 }
 
 fn ok(status: Option<Status>) -> Option<()> {
