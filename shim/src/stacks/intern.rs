@@ -3,9 +3,13 @@
 //! Open addressing over the stacks' 64-bit hashes; frames are not compared (of 65 536 stacks two
 //! share a hash with a probability of 10⁻¹⁰). A known stack is found without a lock and without a
 //! write; a new one takes a short spinning lock.
+//!
+//! Entries lie where their hashes say, so each is on a page of its own in a large table. The first table is one page;
+//! a larger one takes its place when it is half full.
 
+use crate::process::heap;
 use crate::process::threads;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 struct Entry {
     /// 0: free. Written after `id`.
@@ -13,42 +17,75 @@ struct Entry {
     id: AtomicU32,
 }
 
+/// Slots of the first table, by their number of bits, and how many bits each next one has more.
+const FIRST_BITS: u32 = 8;
+const MORE_BITS: u32 = 2;
+/// Tables, the last of which is larger than what 32-bit numbers can fill.
+const TABLES: usize = 14;
+
+/// Where a table lies, and in the bits that are zeroes in an address of a page, how many bits its slots have.
+#[derive(Clone, Copy)]
+struct Table(usize);
+
+const BITS: usize = 0xfff;
+
+impl Table {
+    /// The table at a place in the order of sizes, with nothing in it; `None` if there is no memory for it.
+    fn new(place: usize) -> Option<Self> {
+        let bits = FIRST_BITS + MORE_BITS * place as u32;
+        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Zeroes are free
+        // entries.
+        let at = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), size_of::<Entry>() << bits, access, flags, -1, 0)
+        };
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        // SAFETY: this is the mapping that was just made.
+        unsafe { heap::use_small_pages(at, size_of::<Entry>() << bits) };
+        Some(Self(at as usize | bits as usize))
+    }
+
+    #[inline(always)]
+    fn slots(self) -> u64 {
+        1 << (self.0 & BITS)
+    }
+
+    /// # Safety
+    /// The interner that the table is of lives for so long.
+    #[inline(always)]
+    unsafe fn entry<'a>(self, index: u64) -> &'a Entry {
+        let entries = (self.0 & !BITS) as *const Entry;
+        // SAFETY: `new` made the mapping with so many slots, a power of two that the index is masked by. Our caller
+        // vouches that it is still there: only the interner's end unmaps tables.
+        unsafe { &*entries.add((index & (self.slots() - 1)) as usize) }
+    }
+}
+
 /// Gives out numbers from 0, one for each stack, up to a capacity.
 pub struct Interner {
-    entries: *const Entry,
-    mask: u64,
+    /// The [`Table`] that has all stacks.
+    table: AtomicUsize,
+    /// All that were made; the smaller ones may still be read.
+    tables: [AtomicUsize; TABLES],
     capacity: u32,
     len: AtomicU32,
     /// Thread id of who is adding a stack, 0 when nobody is.
     adding: AtomicI32,
 }
 
-// SAFETY: the entries belong to no thread. Their mapping lives as long as the interner.
-unsafe impl Send for Interner {}
-// SAFETY: the entries are atomics, which many threads may use at once.
-unsafe impl Sync for Interner {}
-
 impl Interner {
-    /// Room for `capacity` stacks: 32 to 64 bytes each, of which only touched pages are backed.
+    /// Room for `capacity` stacks: 32 to 170 bytes each.
     ///
-    /// `None` if the memory cannot be had. Does not call malloc.
+    /// `None` if the memory for the first ones cannot be had. Does not call malloc.
     pub fn new(capacity: u32) -> Option<Interner> {
-        // At most half full, so that searches are short.
-        let slots = (u64::from(capacity.max(8)) * 2).next_power_of_two();
-        // SAFETY: without MAP_FIXED the kernel picks addresses that are free. Zeroes are free
-        // entries.
-        let entries = unsafe {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(std::ptr::null_mut(), slots as usize * size_of::<Entry>(), access, flags, -1, 0)
-        };
-        (entries != libc::MAP_FAILED).then(|| Interner {
-            entries: entries.cast(),
-            mask: slots - 1,
-            capacity,
-            len: AtomicU32::new(0),
-            adding: AtomicI32::new(0),
-        })
+        let first = Table::new(0)?;
+        let tables = [const { AtomicUsize::new(0) }; TABLES];
+        tables[0].store(first.0, Ordering::Relaxed);
+        let (table, len) = (AtomicUsize::new(first.0), AtomicU32::new(0));
+        Some(Interner { table, tables, capacity: capacity.max(8), len, adding: AtomicI32::new(0) })
     }
 
     /// Stacks known.
@@ -77,21 +114,21 @@ impl Interner {
     }
 
     #[inline(always)]
-    fn entry(&self, index: u64) -> &Entry {
-        // SAFETY: the mapping has `mask + 1` entries, and the index is masked by that. It lives as
-        // long as `self`.
-        unsafe { &*self.entries.add((index & self.mask) as usize) }
+    fn table(&self) -> Table {
+        Table(self.table.load(Ordering::Acquire))
     }
 
-    /// The number, or the index where it would be put.
+    /// The number, or the table and the index where it would be put.
     #[inline(always)]
-    fn find(&self, hash: u64) -> Result<u32, u64> {
+    fn find(&self, hash: u64) -> Result<u32, (Table, u64)> {
+        let table = self.table();
         // The upper bits of the walk's hash are the best mixed.
         let mut index = hash >> 20;
         loop {
-            let entry = self.entry(index);
+            // SAFETY: the table is this interner's, which lives for longer than this call.
+            let entry = unsafe { table.entry(index) };
             match entry.hash.load(Ordering::Acquire) {
-                0 => return Err(index),
+                0 => return Err((table, index)),
                 found if found == hash => return Ok(entry.id.load(Ordering::Relaxed)),
                 _ => index += 1,
             }
@@ -106,19 +143,48 @@ impl Interner {
             return self.find(hash).ok();
         }
         let _adding = self.lock()?;
-        let index = match self.find(hash) {
+        let mut place = match self.find(hash) {
             Ok(id) => return Some(id),
-            Err(index) => index,
+            Err(place) => place,
         };
         let id = self.len();
+        // At most half full, so that searches are short.
+        if u64::from(id) * 2 >= place.0.slots() {
+            self.grow()?;
+            place = self.find(hash).err()?;
+        }
         if id >= self.capacity || !add(id) {
             return None;
         }
-        let entry = self.entry(index);
+        // SAFETY: the table is this interner's, which lives for longer than this call.
+        let entry = unsafe { place.0.entry(place.1) };
         entry.id.store(id, Ordering::Relaxed);
         entry.hash.store(hash, Ordering::Release);
         self.len.store(id + 1, Ordering::Release);
         Some(id)
+    }
+
+    /// Puts a larger table in the place of the one that there is; `None` if there is no memory for it. To be called by
+    /// who holds the lock.
+    fn grow(&self) -> Option<()> {
+        let old = self.table();
+        let made = self.tables.iter().position(|table| table.load(Ordering::Relaxed) == 0)?;
+        let new = Table::new(made)?;
+        for index in 0..old.slots() {
+            // SAFETY: both tables are this interner's, which lives for longer than this call.
+            let entry = unsafe { old.entry(index) };
+            let hash = entry.hash.load(Ordering::Relaxed);
+            if hash != 0 {
+                // SAFETY: as above. The new table has room for four times as many.
+                let free = (hash >> 20..).map(|index| unsafe { new.entry(index) });
+                let free = free.into_iter().find(|entry| entry.hash.load(Ordering::Relaxed) == 0)?;
+                free.id.store(entry.id.load(Ordering::Relaxed), Ordering::Relaxed);
+                free.hash.store(hash, Ordering::Relaxed);
+            }
+        }
+        self.tables[made].store(new.0, Ordering::Relaxed);
+        self.table.store(new.0, Ordering::Release);
+        Some(())
     }
 
     fn lock(&self) -> Option<Unlock<'_>> {
@@ -141,10 +207,13 @@ impl Interner {
 
 impl Drop for Interner {
     fn drop(&mut self) {
-        let bytes = (self.mask as usize + 1) * size_of::<Entry>();
-        // SAFETY: `new` made this mapping with this length. The interner is being dropped, so
-        // nothing borrows from it any more.
-        unsafe { libc::munmap(self.entries.cast_mut().cast(), bytes) };
+        let tables = self.tables.iter_mut().map(|table| Table(*table.get_mut()));
+        for table in tables.filter(|table| table.0 != 0) {
+            let bytes = table.slots() as usize * size_of::<Entry>();
+            // SAFETY: `new` made this mapping with this length. The interner is being dropped, so
+            // nothing borrows from it any more.
+            unsafe { libc::munmap((table.0 & !BITS) as *mut libc::c_void, bytes) };
+        }
     }
 }
 
@@ -176,6 +245,21 @@ mod tests {
         }
         assert_eq!(interner.intern(hash(100), |_| panic!("full")), None);
         assert_eq!(interner.len(), 100);
+    }
+
+    /// What was found in a smaller table has its number in the larger ones; most processes have few stacks.
+    #[test]
+    fn tables_grow_with_their_stacks() {
+        let interner = Interner::new(1 << 20).unwrap();
+        let slots = |stacks: std::ops::Range<u64>| {
+            for number in stacks {
+                assert_eq!(interner.intern(hash(number), |_| true), Some(number as u32));
+            }
+            interner.table().slots()
+        };
+        assert_eq!((slots(0..128), slots(128..129), slots(129..512)), (256, 1024, 1024));
+        assert_eq!(slots(512..3000), 16_384);
+        assert!((0..3000).all(|number| interner.intern(hash(number), |_| panic!("known")) == Some(number as u32)));
     }
 
     #[test]

@@ -107,9 +107,13 @@ struct Set {
     rules: [AtomicU64; WAYS],
 }
 
-/// 16384 rules in 256 KiB, of which a program touches what it uses.
-static CACHE: [Set; SETS] =
-    [const { Set { mixed: [const { AtomicU64::new(0) }; WAYS], rules: [const { AtomicU64::new(0) }; WAYS] } }; SETS];
+/// 16384 rules in 256 KiB, of which a program touches what it uses: rules of code that lies together lie on one page.
+static CACHE: Pages = Pages(
+    [const { Set { mixed: [const { AtomicU64::new(0) }; WAYS], rules: [const { AtomicU64::new(0) }; WAYS] } }; SETS],
+);
+
+#[repr(align(4096))]
+struct Pages([Set; SETS]);
 
 /// Raised when code was unmapped; rules of earlier generations no longer match.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -125,7 +129,7 @@ pub(super) fn forget_all() {
     let generation = GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
     if generation & 0xffff == 0 {
         // The keys hold 16 bits of it: empty the cache before they come round.
-        for set in &CACHE {
+        for set in &CACHE.0 {
             set.rules.iter().for_each(|rule| rule.store(0, Ordering::Relaxed));
         }
     }
@@ -133,8 +137,10 @@ pub(super) fn forget_all() {
 
 /// Forgets where nothing was known: an object that was loaded since may cover it.
 pub(super) fn forget_unknown() {
-    for rule in CACHE.iter().flat_map(|set| &set.rules) {
-        let unknown = Rule::UNKNOWN.0;
+    let unknown = Rule::UNKNOWN.0;
+    // An exchange writes where it fails, too, and a page that is written to takes memory.
+    let is_unknown = |rule: &&AtomicU64| rule.load(Ordering::Relaxed) == unknown;
+    for rule in CACHE.0.iter().flat_map(|set| &set.rules).filter(is_unknown) {
         let _ = rule.compare_exchange(unknown, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -149,10 +155,16 @@ fn mix(key: u64, rule: u64) -> u64 {
     key ^ rule.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// Code that shares a page of sets, bytes by their number of bits.
+const CODE_BITS: u32 = 14;
+/// Sets of a page, likewise.
+const PAGE_BITS: u32 = (4096 / size_of::<Set>()).trailing_zeros();
+
 #[inline(always)]
 fn set_of(address: u64) -> &'static Set {
-    let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SETS.trailing_zeros());
-    &CACHE[hash as usize]
+    let page = (address >> CODE_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 + PAGE_BITS - SETS.trailing_zeros());
+    let within = (address as u32).wrapping_mul(0x9e37_79b1) >> (32 - PAGE_BITS);
+    &CACHE.0[(page << PAGE_BITS) as usize | within as usize]
 }
 
 /// The rule for `address`, if it is remembered.
@@ -198,6 +210,17 @@ mod tests {
         assert_eq!(Rule::new(Kind::Fp, 16, SavedFp::AtCfa, 1 << 18), None);
         let realigned = Rule::new(Kind::AtFp, -8, SavedFp::AtFp, 0).unwrap();
         assert!(!realigned.is_plain() && realigned.fp_at_fp() && !realigned.fp_kept());
+    }
+
+    #[test]
+    fn rules_of_code_that_lies_together_share_a_page() {
+        let page = |address: u64| (std::ptr::from_ref(set_of(address)) as usize - CACHE.0.as_ptr() as usize) / 4096;
+        let distinct = |all: &mut dyn Iterator<Item = u64>| all.map(page).collect::<std::collections::BTreeSet<_>>();
+        let code = 0x7f12_3455_c000..0x7f12_3456_0000_u64;
+        assert_eq!(distinct(&mut code.clone().step_by(7)).len(), 1);
+        let sets: std::collections::BTreeSet<_> = code.step_by(64).map(|at| std::ptr::from_ref(set_of(at))).collect();
+        assert!(sets.len() > 40, "256 addresses in {} of 64 sets", sets.len());
+        assert!(distinct(&mut (0x4000_0000..0x4100_0000).step_by(0x4000)).len() > 60, "1024 regions on 64 pages");
     }
 
     #[test]
