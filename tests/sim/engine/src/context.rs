@@ -206,7 +206,7 @@ fn tear_down(h: H) -> Result {
     crate::memory::drop_context(&mut m, h);
     let streams: Vec<H> = m.streams.iter().filter(|(_, s)| s.ctx == h).map(|(h, _)| *h).collect();
     for s in streams {
-        m.streams.remove(&s);
+        m.streams.remove(&s).iter().for_each(|stream| stream.queue.close());
         m.handles.retire("stream", s);
     }
     m.events.retain(|_, e| e.ctx != h);

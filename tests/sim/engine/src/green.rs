@@ -81,7 +81,7 @@ fn end_context(m: &mut Machine, ctx: H) {
         m.streams.iter().filter(|(_, s)| s.ctx == ctx).map(|(h, s)| (*h, s.builtin)).collect();
     for (h, builtin) in streams {
         capture::leave(m, h);
-        m.streams.remove(&h);
+        m.streams.remove(&h).iter().for_each(|stream| stream.queue.close());
         if !builtin {
             m.detached.insert(h);
         }

@@ -47,6 +47,8 @@ struct State {
     submitted: u64,
     completed: u64,
     worker: bool,
+    /// Its stream is gone.
+    closed: bool,
 }
 
 impl Queue {
@@ -68,6 +70,12 @@ impl Queue {
         q.completed == q.submitted
     }
 
+    /// Its stream is gone: nothing more is submitted.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.work.notify_one();
+    }
+
     pub fn submit(self: &Arc<Queue>, op: Op) -> Fence {
         let mut q = self.state();
         q.ops.push_back((op, Instant::now()));
@@ -84,7 +92,8 @@ impl Queue {
     }
 }
 
-/// Threads go away when idle, so that a program with many streams has few.
+/// Threads go away when idle, so that a program with many streams has few; with the last work of a stream that is gone at
+/// once: how many threads such a program has does not depend on how fast it is.
 const IDLE: Duration = Duration::from_millis(500);
 
 fn start_worker(queue: Arc<Queue>) {
@@ -112,6 +121,10 @@ fn worker(queue: Arc<Queue>) {
     loop {
         let mut q = queue.state();
         while q.ops.is_empty() {
+            if q.closed {
+                q.worker = false;
+                return;
+            }
             let (guard, timeout) = queue.work.wait_timeout(q, IDLE).unwrap_or_else(|e| e.into_inner());
             q = guard;
             if timeout.timed_out() && q.ops.is_empty() {

@@ -74,6 +74,7 @@ pub fn destroy(h: H) -> Result {
     capture::leave(&mut m, h);
     if let Some(s) = m.streams.remove(&h) {
         let tail = s.queue.tail();
+        s.queue.close();
         if let Some(c) = m.contexts.get_mut(&s.ctx) {
             c.orphans.retain(|f| !f.reached());
             c.orphans.push(tail);
