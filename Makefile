@@ -27,7 +27,7 @@ version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 release := $(target)/release
 built   := $(target)/$(PROFILE)
 profile := --profile $(if $(filter debug,$(PROFILE)),dev,$(PROFILE))
-sims    := -p gpumem-sim-cuda -p gpumem-sim-cudart12 -p gpumem-sim-cudart13 -p gpumem-sim-hip
+sims    := -p gpumem-sim-cuda -p gpumem-sim-cudart11 -p gpumem-sim-cudart12 -p gpumem-sim-cudart13 -p gpumem-sim-hip
 
 ##@ Build
 all: build ## release builds of libgpumem.so, gpumem and what gpumem selftest runs, in target/release

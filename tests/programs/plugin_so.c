@@ -42,6 +42,14 @@ struct plugin_work plugin_work(size_t bytes, uint32_t value) {
     return w;
 }
 
+int plugin_device_of_memory(int device) {
+    struct cudaPointerAttributes of;
+    void *p;
+    if (cudaSetDevice(device) != 0 || cudaMalloc(&p, 1 << 16) != 0) return -1;
+    int is_known = cudaPointerGetAttributes(&of, p) == 0;
+    return cudaFree(p) == 0 && is_known ? of.device : -1;
+}
+
 int plugin_runtime_version(void) {
     int v = 0;
     return cudaRuntimeGetVersion(&v) == 0 ? v : -1;

@@ -16,6 +16,7 @@ put() { # file, soname, linker name
 put libcuda.so libcuda.so.1 libcuda.so
 put libcudart13.so libcudart.so.13 libcudart.so
 put libcudart12.so libcudart.so.12 libcudart12.so
+put libcudart11.so libcudart.so.11.0 libcudart11.so
 [ -e "$to/libcudart.so" ] || ln -sf libcudart.so.12 "$to/libcudart.so"
 # The HIP runtime comes as an archive: symbol versions need a linker script.
 if [ -e "$from/libamdhip64.a" ]; then

@@ -217,11 +217,28 @@ fn t17_ipc_between_two_processes() {
 #[test]
 fn t19_two_runtimes_in_one_process() {
     let programs = &gpumem_tests::harness::artifacts().programs;
-    let both = program("plugin").args([programs.join("plugin_a.so"), programs.join("plugin_b.so")]);
-    let ran = same_in_all_ways(&both);
-    ran.ledger().balanced();
-    let versions = ran.json()["runtime_versions"].clone();
-    assert!(versions[0].as_u64() < versions[1].as_u64(), "two versions, each its own: {versions}");
+    for [older, newer] in [["plugin_a.so", "plugin_b.so"], ["plugin_c.so", "plugin_a.so"]] {
+        let both = program("plugin").args([programs.join(older), programs.join(newer)]);
+        let ran = same_in_all_ways(&both);
+        ran.ledger().balanced();
+        let versions = ran.json()["runtime_versions"].clone();
+        assert!(versions[0].as_u64() < versions[1].as_u64(), "two versions, each its own: {versions}");
+    }
+}
+
+/// T19: runtimes before 12 put off what cudaSetDevice says to the next call: that one, too, has the device that its
+/// thread has chosen, whatever another runtime's allocations found last.
+#[test]
+fn t19_each_runtime_allocates_on_the_device_that_was_chosen() {
+    let programs = &gpumem_tests::harness::artifacts().programs;
+    for plugins in [&["c"][..], &["a"], &["a", "c"], &["c", "a"], &["a", "b", "c"]] {
+        let plugins: Vec<_> = plugins.iter().map(|name| programs.join(format!("plugin_{name}.so"))).collect();
+        let all = client("runtimes").args(&plugins).env("SIM_DEVICES", "2");
+        let (native, preloaded) = (all.native().ok(), all.preloaded().ok());
+        assert_eq!(native.out, "0 0 0 1 0\n".repeat(plugins.len()));
+        assert_eq!(preloaded.out, native.out, "{plugins:?}");
+        preloaded.ledger().sound().balanced();
+    }
 }
 
 /// T11: a plugin loaded RTLD_LOCAL, as ggml loads its backends.

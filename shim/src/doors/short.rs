@@ -5,8 +5,9 @@
 //!
 //! The context is known: an allocation of the runtime's came through to it in this thread, it is the only one
 //! of the process, and the thread has it still. `cudaSetDevice` says so at once since CUDA 12 (it makes the
-//! other device's context and asks the driver for it); with older runtimes, which put that off to the next
-//! call, nothing is short. Neither function touches what `cudaGetLastError` returns when it succeeds.
+//! other device's context and asks the driver for it). Older runtimes put that off to the next call: where there is
+//! one, nothing is short, for no runtime's caller. Neither function touches what `cudaGetLastError` returns when it
+//! succeeds.
 
 use crate::call::Call;
 use crate::pool;
@@ -15,7 +16,7 @@ use crate::process::threads;
 use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// The first runtime whose `cudaSetDevice` asks the driver at once.
 const AT_ONCE: c_int = 12_000;
@@ -23,6 +24,14 @@ const AT_ONCE: c_int = 12_000;
 /// The real `cudaMalloc` of a runtime that is new enough, and of one that is not.
 static NEW: AtomicUsize = AtomicUsize::new(0);
 static OLD: AtomicUsize = AtomicUsize::new(0);
+/// There is one that is not new enough.
+static ANY_OLD: AtomicBool = AtomicBool::new(false);
+
+/// Somebody asks for the driver's functions as runtimes do that are not new enough (11.3 to 11.8), which is before any
+/// other call of theirs.
+pub fn asked_as_old() {
+    ANY_OLD.store(true, Relaxed);
+}
 
 /// A `cudaMalloc` by way of this real one has succeeded: the next may be short.
 #[inline]
@@ -44,6 +53,9 @@ fn is_new(real: usize) -> bool {
         status == SUCCESS && number >= AT_ONCE
     });
     if new { &NEW } else { &OLD }.store(real, Relaxed);
+    if !new {
+        asked_as_old();
+    }
     new
 }
 
@@ -54,7 +66,7 @@ fn is_known() -> bool {
     let local = unsafe { threads::state() };
     let context = local.runtime_context.get();
     // Whether it still is the only one is asked by the pool.
-    context != 0 && local.only_context.get() == context
+    context != 0 && local.only_context.get() == context && !ANY_OLD.load(Relaxed)
 }
 
 /// Whether a block was handed out.

@@ -12,6 +12,7 @@ pub const UNKNOWN: u32 = 999;
 thread_local! {
     static LAST: Cell<u32> = const { Cell::new(0) };
     static DEVICE: Cell<i32> = const { Cell::new(0) };
+    static PUT_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What a function needs before its body runs.
@@ -36,6 +37,12 @@ pub fn device() -> i32 {
 
 pub fn set_device(n: i32) {
     DEVICE.set(n);
+}
+
+/// Chooses a device for the next call that needs a context, as runtimes before 12 do.
+pub fn set_device_later(n: i32) {
+    DEVICE.set(n);
+    PUT_OFF.set(true);
 }
 
 /// Primary contexts that this runtime retains, by device.
@@ -74,6 +81,9 @@ fn init(rt: Rt) -> Result {
 
 /// Makes a context current if none is.
 fn ensure_context(rt: Rt) -> Result {
+    if PUT_OFF.replace(false) {
+        rt.cuCtxSetCurrent(primary(rt, DEVICE.get())?)?;
+    }
     let mut now: P = 0;
     rt.cuCtxGetCurrent(&raw mut now as P)?;
     if now != 0 {

@@ -1,6 +1,8 @@
 //! Devices, errors, versions, peers.
 
-use super::core::{INVALID_DEVICE, ask, device, forget, last_error, primary, read, set_device, write};
+use super::core::{
+    INVALID_DEVICE, ask, device, forget, last_error, primary, read, set_device, set_device_later, write,
+};
 use super::driver::{P, Result, Rt};
 use crate::VERSION;
 
@@ -97,6 +99,10 @@ rt! {
     Init cudaGetDevice [] (rt, out: P) { write(out, current(rt)?) }
     Init cudaSetDevice [] (rt, n: i32) {
         check(rt, n)?;
+        if VERSION < 12000 {
+            set_device_later(n);
+            return Ok(());
+        }
         set_device(n);
         rt.cuCtxSetCurrent(primary(rt, n)?)
     }

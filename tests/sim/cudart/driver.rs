@@ -1,6 +1,6 @@
 //! The driver as the runtime finds it: by name, version and flag.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::OnceLock;
 
 /// Addresses and handles pass through untouched.
@@ -23,7 +23,36 @@ pub struct Location {
 #[derive(Clone, Copy)]
 pub struct IpcHandle(pub [u8; 64]);
 
+/// The form of 11.3, which runtime 11 knows, and that of 12.
+#[cfg(runtime11)]
+type GetProcAddress = unsafe extern "C" fn(*const i8, *mut usize, i32, u64) -> u32;
+#[cfg(not(runtime11))]
 type GetProcAddress = unsafe extern "C" fn(*const i8, *mut usize, i32, u64, *mut u32) -> u32;
+#[cfg(runtime11)]
+const GET_PROC_ADDRESS: &CStr = c"cuGetProcAddress";
+#[cfg(not(runtime11))]
+const GET_PROC_ADDRESS: &CStr = c"cuGetProcAddress_v2";
+
+/// Whether the driver has a function: its address is written then.
+///
+/// # Safety
+/// `get` is the driver's own function of that name.
+#[cfg(runtime11)]
+unsafe fn ask(get: GetProcAddress, name: &CStr, out: &mut usize, version: i32, flags: u64) -> bool {
+    // SAFETY: our caller vouches for `get`. The name ends in NUL, and `out` takes an address.
+    unsafe { get(name.as_ptr().cast(), out, version, flags) == 0 }
+}
+
+/// As above, by the form of 12.
+///
+/// # Safety
+/// `get` is the driver's own function of that name.
+#[cfg(not(runtime11))]
+unsafe fn ask(get: GetProcAddress, name: &CStr, out: &mut usize, version: i32, flags: u64) -> bool {
+    let mut status = 0;
+    // SAFETY: our caller vouches for `get`. The name ends in NUL, and both out-parameters are locals of theirs.
+    unsafe { get(name.as_ptr().cast(), out, version, flags, &mut status) == 0 && status == 0 }
+}
 
 struct Loader {
     get: GetProcAddress,
@@ -31,14 +60,14 @@ struct Loader {
 
 impl Loader {
     fn open() -> Result<Loader> {
-        // SAFETY: both names are literals that end in NUL. GetProcAddress is the type of the
+        // SAFETY: both names are constants that end in NUL. GetProcAddress is the type of the
         // function with that name, and the library is never closed.
         unsafe {
             let lib = libc_dlopen(c"libcuda.so.1".as_ptr(), 1);
             if lib.is_null() {
                 return Err(INSUFFICIENT_DRIVER);
             }
-            let get = libc_dlsym(lib, c"cuGetProcAddress_v2".as_ptr());
+            let get = libc_dlsym(lib, GET_PROC_ADDRESS.as_ptr());
             if get.is_null() {
                 return Err(SHARED_OBJECT_INIT_FAILED);
             }
@@ -51,11 +80,14 @@ impl Loader {
         let Ok(name) = CString::new(name) else {
             return 0;
         };
-        let (mut out, mut status) = (0, 0);
-        // SAFETY: `open` found the driver's own function, of this type. `name` is a CString, and
-        // `out` and `status` are locals.
-        let r = unsafe { (self.get)(name.as_ptr().cast(), &mut out, version, flags, &mut status) };
-        if r == 0 && status == 0 { out } else { 0 }
+        // A runtime knows nothing of what came after it.
+        if version / 1000 > crate::VERSION / 1000 {
+            return 0;
+        }
+        let mut out = 0;
+        // SAFETY: `open` found the driver's own function, of the type that `ask` is given. `name` is a
+        // CString, and `out` is a local.
+        if unsafe { ask(self.get, &name, &mut out, version, flags) } { out } else { 0 }
     }
 }
 
@@ -73,6 +105,11 @@ pub struct Rt {
     pub per_thread: bool,
 }
 
+/// The driver's name of a row: several versions of a function have rows.
+fn named(row: &str) -> &str {
+    row.trim_start_matches("v1_").trim_start_matches("v2_")
+}
+
 macro_rules! driver {
     ($($name:ident $version:literal $(/ $twin:literal)? ($($a:ident: $t:ty),*);)*) => {
         /// Legacy and per-thread address of each function; 0 where there is none.
@@ -86,8 +123,8 @@ macro_rules! driver {
                 let l = Loader::open()?;
                 Ok(Driver {
                     $($name: [
-                        l.find(stringify!($name).trim_start_matches("v2_"), $version, 0),
-                        0 $(+ l.find(stringify!($name).trim_start_matches("v2_"), $twin, 2))?,
+                        l.find(named(stringify!($name)), $version, 0),
+                        0 $(+ l.find(named(stringify!($name)), $twin, 2))?,
                     ],)*
                 })
             }
@@ -316,6 +353,7 @@ driver! {
     cuGraphExecDestroy 10000 (h: P);
     cuGraphExecGetFlags 12000 (h: P, out: P);
     cuGraphExecUpdate 12000 (h: P, g: P, out: P);
+    v1_cuGraphExecUpdate 10020 (h: P, g: P, node: P, why: P);
     cuGraphExecKernelNodeSetParams 12000 (h: P, node: P, p: P);
     cuGraphExecMemcpyNodeSetParams 10020 (h: P, node: P, p: P, ctx: P);
     cuGraphExecMemsetNodeSetParams 10020 (h: P, node: P, p: P, ctx: P);

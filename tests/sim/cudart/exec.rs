@@ -5,7 +5,6 @@ use super::graphs::{context, kernel_node, linear, with_params};
 use super::params::copy3;
 
 rt! {
-    Ctx cudaGraphInstantiate [] (rt, out: P, g: P, flags: u64) { rt.cuGraphInstantiateWithFlags(out, g, flags) }
     Ctx cudaGraphInstantiateWithFlags [] (rt, out: P, g: P, flags: u64) { rt.cuGraphInstantiateWithFlags(out, g, flags) }
     Ctx cudaGraphInstantiateWithParams [cudaGraphInstantiateWithParams_ptsz] (rt, out: P, g: P, p: P) {
         rt.cuGraphInstantiateWithParams(out, g, p)
@@ -14,7 +13,6 @@ rt! {
     Ctx cudaGraphUpload [cudaGraphUpload_ptsz] (rt, h: P, s: P) { rt.cuGraphUpload(h, s) }
     Ctx cudaGraphExecDestroy [] (rt, h: P) { rt.cuGraphExecDestroy(h) }
     Ctx cudaGraphExecGetFlags [] (rt, h: P, out: P) { rt.cuGraphExecGetFlags(h, out) }
-    Ctx cudaGraphExecUpdate [] (rt, h: P, g: P, out: P) { rt.cuGraphExecUpdate(h, g, out) }
     Ctx cudaGraphExecKernelNodeSetParams [] (rt, h: P, node: P, p: P) {
         let k = kernel_node(rt, p)?;
         rt.cuGraphExecKernelNodeSetParams(h, node, &raw const k as P)

@@ -1,9 +1,11 @@
-//! A simulated CUDA runtime, shared by the two versions of it.
+//! A simulated CUDA runtime, shared by the three versions of it.
 //!
 //! Like the real one it knows the driver only through `dlopen("libcuda.so.1")`
 //! and cuGetProcAddress, so that an interposer sees what it would see on a real
 //! system. Every function is a thin layer over [`driver`]; what differs between
-//! 12 and 13 is in `v12.rs` and `v13.rs`.
+//! 12 and 13 is in `v12.rs` and `v13.rs`; 11 is as 12, but for `v11.rs` in the
+//! place of `since12.rs`, another way to look functions of the driver up, and a
+//! cudaSetDevice that puts off what it does.
 
 #[macro_use]
 mod core;
@@ -19,6 +21,9 @@ mod launches;
 mod memory;
 mod params;
 mod pools;
+#[cfg_attr(runtime11, path = "v11.rs")]
+#[cfg_attr(not(runtime11), path = "since12.rs")]
+mod signatures;
 mod streams;
 #[cfg_attr(runtime12, path = "v12.rs")]
 #[cfg_attr(not(runtime12), path = "v13.rs")]

@@ -3,6 +3,7 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-check-cfg=cfg(runtime11)");
     println!("cargo:rustc-check-cfg=cfg(runtime12)");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcudart.so.13");
     println!("cargo:rustc-cdylib-link-arg=-fuse-ld=bfd");

@@ -101,6 +101,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("reload", Link::Plain),
     ("retry", Link::Driver),
     ("runtime", Link::Runtime),
+    ("runtimes", Link::Plain),
     ("sites", Link::Runtime),
     ("small_stacks", Link::Driver),
     ("stubbed", Link::Clients(&["libstub.so"])),
@@ -146,15 +147,17 @@ pub fn artifacts() -> &'static Artifacts {
 
 /// Builds what cargo makes, if any of it is missing.
 fn libraries(profile: &Path) {
-    let made = ["libgpumem.so", "gpumem", "libcuda.so", "libcudart12.so", "libcudart13.so"];
+    let made = ["libgpumem.so", "gpumem", "libcuda.so", "libcudart11.so", "libcudart12.so", "libcudart13.so"];
     if made.iter().all(|file| profile.join(file).exists()) {
         return;
     }
     let mut cargo = Command::new(env!("CARGO"));
     cargo.arg("build").current_dir(repository()).env("CARGO_TARGET_DIR", profile.parent().expect("target"));
-    for package in ["gpumem-shim", "gpumem-inspector", "gpumem-sim-cuda", "gpumem-sim-cudart12", "gpumem-sim-cudart13"]
-    {
+    for package in ["gpumem-shim", "gpumem-inspector", "gpumem-sim-cuda"] {
         cargo.args(["-p", package]);
+    }
+    for version in [11, 12, 13] {
+        cargo.args(["-p".to_owned(), format!("gpumem-sim-cudart{version}")]);
     }
     match profile.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => &mut cargo,
@@ -168,8 +171,10 @@ fn programs(profile: &Path, suite: &Path) {
     let stamp = suite.join("built");
     let of_clients = repository().join("tests/tests/clients");
     let sources = [repository().join("tests/programs"), of_clients.clone(), repository().join("shim/include")];
-    let mut inputs: Vec<PathBuf> =
-        ["libcuda.so", "libcudart12.so", "libcudart13.so"].iter().map(|file| profile.join(file)).collect();
+    let mut inputs: Vec<PathBuf> = ["libcuda.so", "libcudart11.so", "libcudart12.so", "libcudart13.so"]
+        .iter()
+        .map(|file| profile.join(file))
+        .collect();
     // The table of clients is here.
     inputs.push(repository().join("tests/src/harness/artifacts.rs"));
     for folder in &sources {

@@ -3,7 +3,7 @@
 use super::{ours, real_of};
 use crate::call::Call;
 use crate::doors::rows::{PER_THREAD, Row, knows_base, row_at, row_for};
-use crate::doors::spare;
+use crate::doors::{short, spare};
 use crate::gate;
 use crate::hooks::written;
 use crate::process::elf;
@@ -12,7 +12,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// The form of CUDA 11.3.
+/// The form of CUDA 11.3, which runtimes since 12 do not call.
 pub unsafe fn v1(
     _: Call,
     real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64) -> Status,
@@ -21,6 +21,7 @@ pub unsafe fn v1(
     version: c_int,
     flags: u64,
 ) -> Status {
+    short::asked_as_old();
     // SAFETY: rule of the call: `real` gets the arguments as they came. It is asked again with an
     // out-parameter of ours. `answer` gets the call's arguments and status.
     unsafe {
