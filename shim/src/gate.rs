@@ -8,11 +8,11 @@ use crate::process::heap;
 use crate::process::stack;
 use crate::process::threads;
 pub use crate::process::wiped::disabled;
-use crate::process::wiped::{self, Place, Word};
+use crate::process::wiped::{self, Numbers, Place, Word};
 use crate::shim::{self, Above, Shim};
 use gpumem_wire::layout::Door;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{Ordering::*, fence};
 
 /// Nothing happened yet.
 const IDLE: u32 = 0;
@@ -112,7 +112,10 @@ fn start(above: &'static dyn Above) -> Option<&'static Shim> {
             match made {
                 // What could only be made out of the last memory could not be kept up.
                 Some(Some(shim)) if heap::is_short() => shim.cannot_begin(),
-                Some(Some(shim)) => SHIM.set(Box::leak(shim)),
+                Some(Some(shim)) => {
+                    SHIM.set(Box::leak(shim));
+                    noted_meanwhile(process, initialised);
+                }
                 // It has said why.
                 Some(None) => {}
                 None => shim::no_room_to_begin(),
@@ -127,6 +130,19 @@ fn start(above: &'static dyn Above) -> Option<&'static Shim> {
         Err(_) => {}
     }
     shim()
+}
+
+/// What other threads noted while the shim was starting, and could not tell it.
+#[cold]
+fn noted_meanwhile(process: &Numbers, initialised: bool) {
+    // They note, and then look for the shim; here it is the other way round: one of the two sees the other.
+    fence(SeqCst);
+    record_if_started(|shim| {
+        shim.ledger.header().doors().fetch_or(process.doors.load(Relaxed), Relaxed);
+        if !initialised && process.initialised.load(Relaxed) != 0 {
+            shim.initialised();
+        }
+    });
 }
 
 /// Ends recording for good, with a reason in the ledger.
@@ -159,6 +175,7 @@ fn out_of_memory() {
 pub fn initialised() {
     if let Some(process) = wiped::numbers() {
         process.initialised.store(1, Relaxed);
+        fence(SeqCst);
     }
     record_if_started(|shim| shim.initialised());
 }
@@ -175,6 +192,7 @@ pub fn door(door: Door) {
 #[cold]
 fn new_door(door: Door) {
     let Some(process) = wiped::numbers() else { return };
-    let doors = process.doors.fetch_or(door as u32, Relaxed) | door as u32;
-    record_if_started(|shim| shim.ledger.header().doors().store(doors, Relaxed));
+    process.doors.fetch_or(door as u32, Relaxed);
+    fence(SeqCst);
+    record_if_started(|shim| shim.ledger.header().doors().fetch_or(door as u32, Relaxed));
 }
