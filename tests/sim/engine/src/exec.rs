@@ -226,8 +226,7 @@ pub fn instantiate_or_why(ctx: H, g: H, flags: u64) -> std::result::Result<H, Re
 /// Safe while it runs: what was launched keeps running. With `SIM_DESTROY_WAITS` it may wait for all of the
 /// device's work.
 pub fn destroy(h: H) -> Result {
-    let source = lock().exec(h)?.source;
-    let _inside = inside::exec_and_graph(h, source);
+    let _inside = inside::exec_and_graph(h, || lock().execs.get(&h).map_or(0, |exec| exec.source));
     let mut m = lock();
     m.exec(h)?;
     capture::forbid_unsafe(&mut m)?;
@@ -355,8 +354,7 @@ fn slot(m: &mut Machine, h: H, node: H) -> Result<&mut ExecNode> {
 
 /// A setter is a call with the exec and with the graph whose node it names.
 fn inside_setter(h: H, node: H) -> inside::Inside {
-    let graph = lock().nodes.get(&node).map_or(0, |n| n.graph);
-    inside::exec_and_graph(h, graph)
+    inside::exec_and_graph(h, || lock().nodes.get(&node).map_or(0, |n| n.graph))
 }
 
 /// Sets the parameters of one node of an exec; attributes of kernels stay.

@@ -28,8 +28,13 @@ pub fn graph(h: H) -> Inside {
     enter([Some(("graph", h)), None])
 }
 
-/// The same, with an exec and a graph: the one that it was instantiated from, or that it is updated from. 0 is none.
-pub fn exec_and_graph(h: H, graph: H) -> Inside {
+/// The same, with an exec and a graph: the one that it was instantiated from, or that it is updated from. 0 is none. Who
+/// is not asked for looks for nothing, and takes no lock.
+pub fn exec_and_graph(h: H, graph: impl FnOnce() -> H) -> Inside {
+    if !config().strict_threads {
+        return Inside([None; 2]);
+    }
+    let graph = graph();
     enter([Some(("graph exec", h)), (graph != 0).then_some(("graph", graph))])
 }
 

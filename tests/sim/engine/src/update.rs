@@ -61,7 +61,7 @@ pub fn update_before_12(h: H, g: H) -> Result<Outcome> {
 type Look = fn(&Machine, &Body, &Body, u64) -> std::result::Result<(), Mismatch>;
 
 fn update_after(h: H, g: H, look: Look) -> Result<Outcome> {
-    let _inside = crate::inside::exec_and_graph(h, g);
+    let _inside = crate::inside::exec_and_graph(h, || g);
     crate::report::count("graph_updates", 1);
     let mut m = lock();
     m.exec(h)?;
