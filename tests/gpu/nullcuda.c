@@ -22,7 +22,7 @@ API int null_driver = 1; /* its users can tell it from a real one */
 
 YES(cuInit) YES(cuCtxSetCurrent) YES(cuCtxPushCurrent_v2) YES(cuCtxSynchronize) YES(cuStreamSynchronize)
 YES(cuStreamQuery) YES(cuStreamDestroy_v2) YES(cuModuleUnload) YES(cuDevicePrimaryCtxRelease_v2)
-YES(cuThreadExchangeStreamCaptureMode)
+YES(cuThreadExchangeStreamCaptureMode) YES(cuMemsetD32_v2) YES(cuMemcpyDtoH_v2)
 GIVES(cuCtxGetCurrent, context) GIVES(cuCtxPopCurrent_v2, context) GIVES(cuDevicePrimaryCtxRetain, context)
 GIVES(cuModuleLoadData, module_) GIVES(cuModuleGetFunction, function_) GIVES(cuStreamCreate, stream_)
 #include "nullgraphs.h"

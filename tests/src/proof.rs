@@ -90,6 +90,30 @@ impl Measured {
     }
 }
 
+/// What a claim can be shown by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Needs {
+    Nothing,
+    /// The simulator cannot show it.
+    Gpu,
+    /// Instructions are counted: those of an optimised build for x86-64.
+    Optimised,
+}
+
+impl Needs {
+    /// Why it is not measured here; `None` if it is.
+    fn missing(self, device: &Device) -> Option<&'static str> {
+        let missing = match self {
+            Self::Nothing => false,
+            Self::Gpu => matches!(device, Device::Simulator),
+            Self::Optimised => cfg!(debug_assertions) || !cfg!(target_arch = "x86_64"),
+        };
+        let why =
+            if self == Self::Gpu { "not measured on the simulator" } else { "measured in optimised x86-64 builds" };
+        missing.then_some(why)
+    }
+}
+
 /// One claim.
 pub struct Claim {
     pub name: &'static str,
@@ -97,8 +121,7 @@ pub struct Claim {
     pub says: &'static str,
     pub unit: &'static str,
     pub limit: Limit,
-    /// The simulator cannot show it.
-    pub needs_gpu: bool,
+    pub needs: Needs,
     pub measure: fn(&Bench<'_>) -> Result<Measured, String>,
 }
 
@@ -109,7 +132,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "programs end with the same status, output and messages",
         unit: "programs whose results are the native ones",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: record::results_equal,
     },
     Claim {
@@ -117,7 +140,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "the ledger counts what the program counted for itself",
         unit: "allocations, frees, bytes, graphs, execs, launches, updates and captures of all programs",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: record::counts_equal,
     },
     Claim {
@@ -125,7 +148,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "nothing is left in the ledger of a program that gave all back",
         unit: "allocations, bytes, graphs and execs left over",
         limit: Limit::Exactly(0.0),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: record::balance_zero,
     },
     Claim {
@@ -133,7 +156,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "the ledger of a process killed by SIGKILL shows what it held",
         unit: "live bytes at death",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: record::dead_process_readable,
     },
     Claim {
@@ -141,7 +164,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "every total that gpumem prints is the sum of its parts, the same in all views, and what program and driver count",
         unit: "totals of random states; those that are equal",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: totals::equal,
     },
     Claim {
@@ -149,7 +172,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "a call that passes through: the one that gets slowest",
         unit: "ns a call",
         limit: Limit::Added(15.0),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: cost::call,
     },
     Claim {
@@ -157,7 +180,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "a recorded allocation and its free, without call stacks",
         unit: "ns a pair",
         limit: Limit::Added(150.0),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: cost::record,
     },
     Claim {
@@ -165,15 +188,23 @@ pub const CLAIMS: &[Claim] = &[
         says: "a recorded allocation and its free, with stacks of 32 frames",
         unit: "ns a pair",
         limit: Limit::Added(400.0),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: cost::record_stacks,
+    },
+    Claim {
+        name: "cost.cold_launch",
+        says: "a launch that finds nothing of ours in the processor's caches",
+        unit: "lines of 64 bytes of our code",
+        limit: Limit::AtMost(14.0),
+        needs: Needs::Optimised,
+        measure: cost::cold_launch,
     },
     Claim {
         name: "graphs.results_equal",
         says: "random graph programs end with the same memory, codes and order",
         unit: "random graph programs at caps of 1, 2 and 8",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: graphs::results_equal,
     },
     Claim {
@@ -181,7 +212,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "a program that never evicts has no more real execs than the cap",
         unit: "execs at the most",
         limit: Limit::AtMost(graphs::CAP),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: graphs::execs_bounded,
     },
     Claim {
@@ -189,7 +220,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "200 graphs of 1000 nodes at a cap of 16: what the process grows by",
         unit: "MB",
         limit: Limit::AtMost(130.0),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: graphs::host_growth,
     },
     Claim {
@@ -197,7 +228,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "200 graphs of 1000 nodes at a cap of 16: what the device memory in use grows by",
         unit: "MiB",
         limit: Limit::AtMost(40.0),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: graphs::device_growth,
     },
     Claim {
@@ -205,7 +236,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "an instantiate of a class that is known, 1000 nodes",
         unit: "us an instantiate",
         limit: Limit::Times(0.136),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: graphs::instantiate_ratio,
     },
     Claim {
@@ -213,7 +244,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "a launch of an exec that is resident, 1000 nodes",
         unit: "ns a call",
         limit: Limit::Added(50.0),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: graphs::launch_ratio,
     },
     Claim {
@@ -221,7 +252,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "host memory of programs that do the same over and over, where it is furthest above the native run's",
         unit: "MiB",
         limit: Limit::Beside(flat::SLACK_MIB, flat::SLACK_SHARE),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: flat::host_growth,
     },
     Claim {
@@ -229,7 +260,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "used device memory of these, without what the pool keeps idle",
         unit: "MiB",
         limit: Limit::Beside(flat::SLACK_MIB, flat::SLACK_SHARE),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: flat::device_growth,
     },
     Claim {
@@ -237,7 +268,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "random programs of allocation end with the same codes, answers and contents",
         unit: "random programs in all settings of the pool",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: pool::results_equal,
     },
     Claim {
@@ -245,7 +276,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "no memory is given out under work, no free returns before its barrier",
         unit: "rules broken and programs gone wrong",
         limit: Limit::Exactly(0.0),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: pool::reuse_violations,
     },
     Claim {
@@ -253,7 +284,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "device memory above 1.02 of native at the worst: in use while it works, and after 15 s of rest",
         unit: "MiB, after 2 000 and 40 000 operations, and the growth of the later half",
         limit: Limit::AtMost(4.0),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: pool_flat::device_growth,
     },
     Claim {
@@ -262,7 +293,7 @@ pub const CLAIMS: &[Claim] = &[
         unit: "ns a pair",
         // 60 ns; the driver's own take 46 to 84 µs.
         limit: Limit::Times(0.0013),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: pool_gpu::pair_ratio,
     },
     Claim {
@@ -270,7 +301,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "the same by 16 threads at once",
         unit: "ns a pair, of all",
         limit: Limit::Times(0.00033),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: pool_gpu::threads_ratio,
     },
     Claim {
@@ -278,7 +309,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "what is still kept 15 s after a burst of 32 GiB was freed, the device idle",
         unit: "MiB",
         limit: Limit::Exactly(0.0),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: pool_gpu::given_back,
     },
     Claim {
@@ -286,7 +317,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "what does not fit goes where the four combinations of llama.cpp's names send it",
         unit: "combinations, by each name",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: pool::matrix,
     },
     Claim {
@@ -294,7 +325,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "the most that a program gets under GPUMEM_LIMIT=256MiB, in any way",
         unit: "MiB",
         limit: Limit::AtMost(pool::QUOTA_MIB),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: pool::quota,
     },
     Claim {
@@ -302,7 +333,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "programs that do not retry, that capture or keep graphs end as natively under press",
         unit: "programs that end well",
         limit: Limit::Same,
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: pool::press_safe,
     },
     Claim {
@@ -311,7 +342,7 @@ pub const CLAIMS: &[Claim] = &[
         unit: "MiB",
         // Its newest block, those that it outgrew since the last refusal, and what else it works with.
         limit: Limit::Times(0.2),
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: pool::press_peak,
     },
     Claim {
@@ -319,7 +350,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "one that does not retry ends well in a quota of a quarter of its peak, under spill",
         unit: "programs that end well",
         limit: Limit::Same,
-        needs_gpu: true,
+        needs: Needs::Gpu,
         measure: pool::spill_finishes,
     },
     Claim {
@@ -327,7 +358,7 @@ pub const CLAIMS: &[Claim] = &[
         says: "a thousand call sites with planted growth, and the heaps of their programs: wrong verdicts",
         unit: "planted call sites, and wrong verdicts",
         limit: Limit::AtMost(leaks::WRONG),
-        needs_gpu: false,
+        needs: Needs::Nothing,
         measure: leaks::verdicts,
     },
 ];
@@ -361,9 +392,9 @@ fn line(claim: &Claim, device: &Device, result: &Result<Measured, String>) -> (S
         n if n.fract() == 0.0 && n.abs() < 9e15 => json!(n as i64),
         n => json!((n * 10.0).round() / 10.0),
     };
-    let skipped = claim.needs_gpu && matches!(device, Device::Simulator);
+    let missing = claim.needs.missing(device).map(str::to_owned);
     let (native, preloaded, (added, ratio), holds, note) = match result {
-        _ if skipped => (Value::Null, Value::Null, (None, None), None, "not measured on the simulator".to_owned()),
+        _ if missing.is_some() => (Value::Null, Value::Null, (None, None), None, missing.unwrap_or_default()),
         Err(why) => (Value::Null, Value::Null, (None, None), Some(false), why.clone()),
         Ok(measured) => (
             number(measured.native),
@@ -405,9 +436,9 @@ pub fn prove(stage: &Stage, chosen: &[String]) -> Result<bool, String> {
             continue;
         }
         let bench = Bench { stage, work: work.clone(), claim: claim.name, runs: Cell::new(0) };
-        let measurable = !claim.needs_gpu || matches!(stage.device, Device::Gpu(_));
-        bench.step(if measurable { claim.says } else { "not measured on the simulator" });
-        let result = if measurable { (claim.measure)(&bench) } else { Ok(Measured::default()) };
+        let missing = claim.needs.missing(&stage.device);
+        bench.step(missing.unwrap_or(claim.says));
+        let result = if missing.is_none() { (claim.measure)(&bench) } else { Ok(Measured::default()) };
         let (text, holds) = line(claim, &stage.device, &result);
         writeln!(std::io::stdout(), "{text}").map_err(|error| format!("stdout: {error}"))?;
         all_hold &= holds != Some(false);
@@ -449,7 +480,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_holds_and_what_was_not_measured() {
-        let (record, cost) = (&CLAIMS[0], CLAIMS.iter().find(|claim| claim.needs_gpu).unwrap());
+        let (record, cost) = (&CLAIMS[0], CLAIMS.iter().find(|claim| claim.needs == Needs::Gpu).unwrap());
         let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         let good = Measured { native: 14.0, preloaded: 14.0, ..Measured::default() };
         let (text, holds) = line(record, &Device::Simulator, &Ok(good.clone()));

@@ -26,6 +26,13 @@ pub(super) fn compiled(bench: &Bench<'_>, source: &str, out: &str, args: &[&str]
     Ok(out)
 }
 
+/// The directory of the driver that does nothing.
+fn null_driver(bench: &Bench<'_>) -> Result<PathBuf, String> {
+    let library = ["-fPIC", "-shared", "-Wl,-soname,libcuda.so.1"];
+    let file = compiled(bench, "nullcuda.c", "null/libcuda.so.1", &library)?;
+    Ok(file.parent().unwrap_or(&file).to_owned())
+}
+
 /// The driver that a figure is taken against.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Driver {
@@ -43,9 +50,7 @@ pub(super) fn figures(
     let program = compiled(bench, "cost.c", "cost", &["-fno-omit-frame-pointer", "-ldl"])?;
     let mut command = bench.stage.command(&program, Some(&bench.ledgers()))?;
     if driver == Driver::Null {
-        let library = ["-fPIC", "-shared", "-Wl,-soname,libcuda.so.1"];
-        let null = compiled(bench, "nullcuda.c", "null/libcuda.so.1", &library)?;
-        command.env("LD_LIBRARY_PATH", null.parent().unwrap_or(&null));
+        command.env("LD_LIBRARY_PATH", null_driver(bench)?);
     }
     let text = checked(command.args(args).envs(settings.iter().copied()))?;
     let lines = text.lines().filter(|line| line.starts_with('{'));
@@ -94,6 +99,33 @@ fn pair(bench: &Bench<'_>, depth: &str, stacks: &str) -> Result<Measured, String
     };
     let (null, real) = (figure(Driver::Null)?, figure(Driver::Real)?);
     Ok(Measured { note: beside(&real), ..measured(&null) })
+}
+
+/// Instructions of a launch of a resident exec at most; 164 were counted, on 11 or 12 lines, by where they begin.
+const INSTRUCTIONS: u64 = 200;
+
+/// What a launch of a resident exec touches of code: between two launches the device works for a while, and whatever the
+/// program does then pushes our code out of the processor's caches. Each line is one that the next launch waits for.
+pub fn cold_launch(bench: &Bench<'_>) -> Result<Measured, String> {
+    let null = null_driver(bench)?;
+    let link = [format!("-I{}", bench.stage.root.join("tests/programs").display()), format!("-L{}", null.display())];
+    let rest = ["-l:libcuda.so.1", "-pthread", "-ldl"];
+    let args: Vec<&str> = link.iter().map(String::as_str).chain(rest).collect();
+    let program = compiled(bench, "../tests/clients/graph_steps.c", "graph_steps", &args)?;
+    let mut command = bench.stage.command(&program, Some(&bench.ledgers()))?;
+    let text = checked(command.env("LD_LIBRARY_PATH", &null))?;
+    let counted: Value = serde_json::from_str(text.trim()).map_err(|error| format!("graph_steps: {error}: {text}"))?;
+    let of = |what: &str| counted[what].as_u64().ok_or(format!("graph_steps counted no {what}"));
+    let (instructions, lines, outside) = (of("instructions")?, of("lines")?, of("outside")?);
+    Ok(Measured {
+        preloaded: lines as f64,
+        note: format!(
+            "{instructions} instructions, {INSTRUCTIONS} at most; {outside} of the C library's, none at most"
+        ),
+        // A few of both are there in any case: else it is not our function that was counted.
+        broken: instructions > INSTRUCTIONS || outside > 0 || instructions < 50 || lines < 5,
+        ..Measured::default()
+    })
 }
 
 /// An allocation and its free, without stacks.

@@ -2,6 +2,7 @@
  * that are not the driver's own. `graph_steps LIBRARY`: the instructions and the lines of 64 bytes that lie in the library
  * of that name, and the instructions that lie in no library of ours (the C library's and the kernel's). */
 #include "graph.h"
+#include <dlfcn.h>
 #include <link.h>
 #include <signal.h>
 #include <ucontext.h>
@@ -91,7 +92,8 @@ int main(int argc, char **argv) {
         /* Now and then a launch has more to do: it asks for the time. */
         if (instructions < fewest) fewest = instructions, fewest_lines = lines, fewest_outside = outside;
     }
-    EXPECT(word_of(p), 1);
+    /* A driver that does nothing fills nothing. */
+    if (!dlsym(RTLD_DEFAULT, "null_driver")) EXPECT(word_of(p), 1);
     exec_end(e);
     char more[128];
     snprintf(more, sizeof more, ",\"instructions\":%zu,\"lines\":%zu,\"outside\":%zu", fewest, fewest_lines, fewest_outside);
