@@ -127,6 +127,44 @@ fn documents_name_files_that_exist() {
     assert!(named > 50, "only {named} files are named");
 }
 
+/// All Rust sources below a folder, by their names.
+fn sources(folder: PathBuf, all: &mut Vec<(String, String)>) {
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            sources(path, all);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            all.push((name, std::fs::read_to_string(path).unwrap()));
+        }
+    }
+}
+
+/// What docs/reliability.md names in its columns of tests: functions, of which `…` stands for the rest of the name,
+/// files of tests, claims and goals of make.
+#[test]
+fn what_was_tried_names_tests_that_exist() {
+    let mut all = Vec::new();
+    ["shim", "inspector", "kernels", "tests"].into_iter().for_each(|folder| sources(root().join(folder), &mut all));
+    let claims = gpumem_tests::proof::CLAIMS;
+    let exists = |name: &str| match name.strip_suffix('…') {
+        _ if name.starts_with("make ") || name.contains('.') && claims.iter().any(|claim| claim.name == name) => true,
+        _ if name.ends_with(".rs") => all.iter().any(|(file, _)| file == name),
+        Some(begin) => all.iter().any(|(_, text)| text.contains(&format!("fn {begin}"))),
+        None => all.iter().any(|(_, text)| text.contains(&format!("fn {name}("))),
+    };
+    let text = std::fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+    let (mut is_of_tests, mut named) = (false, 0);
+    for line in text.lines() {
+        let last = line.strip_suffix('|').and_then(|line| line.rsplit('|').next()).map(str::trim);
+        is_of_tests = last.is_some_and(|last| is_of_tests || last == "test");
+        for name in last.filter(|_| is_of_tests).unwrap_or_default().split('`').skip(1).step_by(2) {
+            assert!(exists(name), "docs/reliability.md names {name}, which is no test");
+            named += 1;
+        }
+    }
+    assert!(named > 80, "only {named} tests are named");
+}
+
 /// A home, a PATH with `llama-server` in it, and the build that is being tested.
 struct Reader {
     home: PathBuf,
