@@ -101,7 +101,7 @@ fn pair(bench: &Bench<'_>, depth: &str, stacks: &str) -> Result<Measured, String
     Ok(Measured { note: beside(&real), ..measured(&null) })
 }
 
-/// Instructions of a launch of a resident exec at most; 164 were counted, on 11 or 12 lines, by where they begin.
+/// Instructions of a launch of a resident exec at most; 157 were counted, on 13 lines: 11 to 13, by where they begin.
 const INSTRUCTIONS: u64 = 200;
 
 /// What a launch of a resident exec touches of code: between two launches the device works for a while, and whatever the
