@@ -99,7 +99,7 @@ static void mark(void) {
     static struct sockaddr_un at = {.sun_family = AF_UNIX};
     const char *dir = getenv("GPUMEM_DIR");
     if (!dir) return;
-    for (int tries = 0; !at.sun_path[0] && tries < 5000; tries++, usleep(1000)) {
+    for (int tries = 0; !at.sun_path[0] && tries < 60000; tries++, usleep(1000)) {
         char own[32];
         snprintf(own, sizeof own, "%d-", getpid());
         DIR *all = opendir(dir);

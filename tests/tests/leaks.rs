@@ -1,9 +1,10 @@
 //! What grows is found, in programs of which it is known: with the README alone, and by the claim of `make proof`.
 
-use gpumem_tests::harness::run::{Running, Scratch, wait_for};
+use gpumem_tests::harness::run::{Running, Scratch};
 use gpumem_tests::harness::{artifacts, command, program};
 use serde_json::Value;
 use std::process::Command;
+use std::time::Duration;
 
 /// A line as a user pastes it, where this program's ledger is looked for.
 fn typed(running: &Running, line: &str) -> String {
@@ -17,14 +18,17 @@ fn typed(running: &Running, line: &str) -> String {
 /// Asks until the answer is there: how many samples there are by then depends on the machine.
 fn typed_until(running: &Running, line: &str, right: impl Fn(&str) -> bool) -> String {
     let mut said = String::new();
-    wait_for(&format!("{line}, which says {said}"), || {
+    for _ in 0..200 {
         said = typed(running, line);
-        right(&said)
-    });
-    said
+        if right(&said) {
+            return said;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    panic!("{line} says: {said}");
 }
 
-/// The first line below a heading.
+/// What stands behind the first line that begins so.
 fn after<'a>(said: &'a str, begin: &str) -> &'a str {
     said.lines()
         .find_map(|line| line.trim().strip_prefix(begin))

@@ -13,7 +13,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering::*, fence};
 use std::time::{Duration, Instant};
 
-/// After a sample there is none for so many times as long as it took.
+/// After a sample there is none for so many times as long as the thread worked on it.
 const REST: u32 = 100;
 
 /// A sum is given a row of another one only if it is more than so many times that.
@@ -98,14 +98,16 @@ impl Growth {
 
     /// Takes a sample.
     pub(super) fn sample(&mut self, shim: &Shim) {
-        let begin = Instant::now();
+        // A machine that has much to do makes samples late, and not rare.
+        let (begin, worked) = (Instant::now(), clock::worked_ns());
         let now_ns = clock::precise_ns();
         let strangers = self.look(shim);
         self.admit(shim, strangers, now_ns);
         self.write(shim, now_ns);
         self.samples += 1;
         // Samples that were missed, by a process that stood still, are not made up for.
-        let rest = self.interval.max(begin.elapsed() * REST);
+        let took = Duration::from_nanos(clock::worked_ns().saturating_sub(worked));
+        let rest = self.interval.max(took * REST);
         self.next = (!self.interval.is_zero()).then(|| begin + rest);
     }
 

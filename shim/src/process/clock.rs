@@ -77,6 +77,11 @@ pub fn precise_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
+/// What the calling thread has worked: time in which others ran, or nobody, is left out.
+pub fn worked_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// CLOCK_REALTIME.
 pub fn real_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
