@@ -9,8 +9,8 @@
 //!   made, turned off and on, looked after.
 //! * A handle comes to be and ends: [`instantiate`]. The program changes an exec: [`change`], [`child`]. Contexts,
 //!   streams and modules end: [`context_end`]. Whether a graph refers to memory: [`refers`].
-//! * A launch: [`launch`]. It needs an exec that holds what the handle means: its own, one that is *retargeted* node by
-//!   node, a new one, or a clone ([`clones`]).
+//! * A launch: [`launch`]. It needs an exec that holds what the handle means ([`hold`]): its own, one that is *retargeted*
+//!   node by node, a new one, or a clone ([`clones`]).
 //! * How one is made and destroyed: [`make`]. Those that no handle has: [`parked`]. Where a new one is better than a
 //!   retargeted one: [`replace`].
 //! * Which one a launch gets: [`choose`], among the [`candidates`]. The bounds: [`bounds`]. Whether the last launch of
@@ -34,6 +34,7 @@ pub mod context_end;
 pub mod folded;
 mod guards;
 pub mod handle;
+pub mod hold;
 pub mod instantiate;
 pub mod launch;
 pub mod make;

@@ -5,26 +5,33 @@
 //! * [`file`](mod@file): making the file and letting its tables grow. [`directory`]: where ledgers lie. [`sweep`]:
 //!   removing what dead processes left.
 //! * [`storage`]: files of which no touch can end the program.
-//! * [`table`]: fixed slots, free lists, growth. It knows no meaning.
+//! * [`table`]: fixed slots, free lists, growth. [`ring`], [`words`]: the same without free lists. [`slots`]: where slots
+//!   lie. None of them knows a meaning.
 //! * [`text`]: interned strings.
 //! * This file: which tables there are and how large they are.
 
 mod directory;
 pub mod file;
+mod ring;
+mod slots;
 pub mod storage;
 mod sweep;
 pub mod table;
 pub mod text;
+mod words;
 
 use file::{Backing, Full, Plan};
 use gpumem_wire::counters;
 use gpumem_wire::layout::*;
 use gpumem_wire::place;
+use ring::Ring;
+use slots::Slots;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use table::{NO_SLOT, Ring, Slots, Table, Words};
+use table::{NO_SLOT, Table};
 use text::Texts;
+use words::Words;
 
 /// The header's fields that change after the ledger is made, at their places in [`Header`].
 pub struct LiveHeader(*mut u8);

@@ -1,10 +1,10 @@
 //! Fixed slots in the ledger: taken, written, cleared, without a lock on the way.
 
 use super::file::{Backing, Full, Used};
+use super::slots::{Slots, publish};
 use crate::process::heap;
 use crate::process::threads;
-use gpumem_wire::layout::{Sealed, TableKind};
-use std::marker::PhantomData;
+use gpumem_wire::layout::Sealed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Free lists that threads are spread over.
@@ -13,73 +13,6 @@ const LISTS: usize = 16;
 const NIL: u32 = u32::MAX;
 /// In place of a slot: the table was full when the thing was recorded. It is counted all the same.
 pub const NO_SLOT: u32 = u32::MAX;
-
-/// Writes a slot into its words: no valid check while it changes, the right one last.
-#[inline(always)]
-fn publish<T: Sealed>(words: &[AtomicU64], slot: &T) {
-    let check = slot.seal();
-    let (all, _) = slot.as_bytes().as_chunks::<8>();
-    words[0].store(0, Relaxed);
-    std::sync::atomic::fence(Release);
-    for at in 1..all.len().min(words.len()) {
-        words[at].store(u64::from_le_bytes(all[at]), Relaxed);
-    }
-    words[0].store((u64::from_le_bytes(all[0]) & !0xffff_ffff) | u64::from(check), Release);
-}
-
-/// Where the slots of a table, or its words, lie: apart from the table, for what touches few lines of the processor's
-/// caches.
-pub struct Slots<T> {
-    base: *mut u8,
-    slot: PhantomData<fn() -> T>,
-}
-
-impl<T> Clone for Slots<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Slots<T> {}
-
-// SAFETY: what the pointer leads to is changed through atomics alone, so any thread may have it.
-unsafe impl<T> Send for Slots<T> {}
-// SAFETY: what the pointer leads to is changed through atomics alone, so threads may share it.
-unsafe impl<T> Sync for Slots<T> {}
-
-impl<T> Slots<T> {
-    fn new(base: *mut u8) -> Self {
-        Self { base, slot: PhantomData }
-    }
-}
-
-impl<T: Sealed> Slots<T> {
-    #[inline(always)]
-    fn words(&self, index: u32) -> &[AtomicU64] {
-        // SAFETY: `Table::take` gave `index`, so the slot is backed. A slot is a whole number of u64s and
-        // aligned to them, and slots change through atomics only.
-        unsafe {
-            let at = self.base.add(index as usize * size_of::<T>());
-            std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
-        }
-    }
-
-    /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
-    #[inline(always)]
-    pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset >= T::SEALED && offset.is_multiple_of(8));
-        &self.words(index)[offset / 8]
-    }
-}
-
-impl Slots<u64> {
-    /// A word that is backed.
-    #[inline(always)]
-    pub fn at(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: callers pass an index below what `Words::filled` or `Words::append` has backed. That memory is
-        // aligned and never taken away.
-        unsafe { &*self.base.add(index * 8).cast() }
-    }
-}
 
 #[repr(align(64))]
 struct Head(AtomicU64);
@@ -315,103 +248,11 @@ impl<T: Sealed> Table<T> {
     }
 }
 
-/// A ring of slots; the newest overwrites the oldest. All of it is backed from the start.
-pub struct Ring<T: Sealed> {
-    base: *mut u8,
-    used: Used,
-    capacity: u64,
-    slot: PhantomData<fn() -> T>,
-}
-
-// SAFETY: the ring's memory belongs to no thread, and its mapping is never taken away.
-unsafe impl<T: Sealed> Send for Ring<T> {}
-// SAFETY: words are changed through atomics only. Two writers of one place leave a slot whose check
-// does not hold, which readers pass over.
-unsafe impl<T: Sealed> Sync for Ring<T> {}
-
-impl<T: Sealed> Ring<T> {
-    /// # Errors
-    /// [`Full`] if the ledger has no storage for it.
-    pub fn new(backing: &'static Backing) -> Result<Self, Full> {
-        let (base, capacity, used) = backing.table(T::TABLE);
-        used.grow(capacity)?;
-        Ok(Self { base, used, capacity, slot: PhantomData })
-    }
-
-    /// Writes what `make` gives for the next sequence number.
-    pub fn push(&self, make: impl FnOnce(u64) -> T) {
-        let seq = self.used.written().fetch_add(1, Relaxed);
-        // SAFETY: the remainder is below the capacity, and `new` has backed the whole ring. A slot
-        // is a whole number of aligned u64s.
-        let words: &[AtomicU64] = unsafe {
-            let at = self.base.add((seq % self.capacity) as usize * size_of::<T>());
-            std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
-        };
-        publish(words, &make(seq));
-    }
-}
-
-/// A table of plain 64-bit words: frames, counters.
-pub struct Words {
-    words: Slots<u64>,
-    used: Used,
-    capacity: u64,
-    next: AtomicU64,
-}
-
-// SAFETY: the words belong to no thread, and their mapping is never taken away.
-unsafe impl Send for Words {}
-// SAFETY: words are changed through atomics only.
-unsafe impl Sync for Words {}
-
-impl Words {
-    pub fn new(backing: &'static Backing, kind: TableKind) -> Self {
-        let (base, capacity, used) = backing.table(kind);
-        Self { words: Slots::new(base), used, capacity, next: AtomicU64::new(0) }
-    }
-
-    /// Where its words lie.
-    pub fn words(&self) -> Slots<u64> {
-        self.words
-    }
-
-    /// All of it backed.
-    ///
-    /// # Errors
-    /// [`Full`] if the ledger has no storage for it.
-    pub fn filled(self) -> Result<Self, Full> {
-        self.used.grow(self.capacity)?;
-        Ok(self)
-    }
-
-    /// A word that is backed.
-    #[inline]
-    pub fn at(&self, index: usize) -> &AtomicU64 {
-        debug_assert!((index as u64) < self.used.used());
-        self.words.at(index)
-    }
-
-    /// Appends words; where the first one is, or `None` if there is no more room.
-    pub fn append(&self, words: &[u64]) -> Option<u64> {
-        let len = words.len() as u64;
-        let first = self.next.fetch_add(len, Relaxed);
-        let end = first + len;
-        if end > self.capacity || (end > self.used.used() && self.used.grow(end).is_err()) {
-            self.next.fetch_sub(len, Relaxed);
-            return None;
-        }
-        for (index, &word) in words.iter().enumerate() {
-            self.at(first as usize + index).store(word, Relaxed);
-        }
-        Some(first)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ledger::file::{self, Plan};
-    use gpumem_wire::layout::AllocSlot;
+    use gpumem_wire::layout::{AllocSlot, TableKind};
     use std::sync::mpsc;
 
     fn table(slots: u64) -> Table<AllocSlot> {

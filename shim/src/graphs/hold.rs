@@ -1,0 +1,169 @@
+//! A handle gets an exec that holds what it means: one that is chosen for it, and retargeted node by node.
+
+use super::choose::Found;
+use super::contained;
+use super::handle::{Body, Handle, INVALID};
+use super::real::{Lease, StreamKey, stream_of};
+use super::{Cache, Work, capturing};
+use crate::gate;
+use crate::process::clock;
+use crate::process::lock::lock;
+use crate::records;
+use crate::vendor::graphs::SetCount;
+use crate::vendor::records::Records;
+use gpumem_abi::types::{SUCCESS, Status};
+use gpumem_wire::counters;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
+
+impl Cache {
+    /// What a handle means now, in `work.target`; whether that could be had.
+    pub fn unfold(&self, body: &Body, work: &mut Work) -> bool {
+        let (Some(class), Some(source)) = (&body.class, &body.source) else { return false };
+        if body.changes.is_empty() && work.read.as_ptr() == Arc::as_ptr(source) {
+            work.read = Weak::new();
+            std::mem::swap(&mut work.target, &mut work.reading.records);
+            return true;
+        }
+        let Some(base) = class.shape.base(&mut work.scratch) else { return false };
+        if !source.unfold(Some(&base), &mut work.target, &mut work.scratch) {
+            return false;
+        }
+        body.changes.iter().for_each(|(node, record)| work.target.replace(*node as usize, record));
+        true
+    }
+
+    /// As [`Cache::hold`], contained.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn held(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
+        contained(self, || self.with_work(|work| self.hold(handle, body, stream_key, work)))?
+    }
+
+    /// The same for a launch, which natively had it.
+    pub(super) fn missed(&self, handle: &Handle, body: &Body, stream_key: StreamKey) -> Result<Lease, Status> {
+        let start = clock::precise_ns();
+        let lease = self.held(handle, body, stream_key)?;
+        let took = clock::precise_ns() - start;
+        gate::record_if_started(|shim| records::handles::missed(shim, handle.slot.load(Relaxed), took));
+        Ok(lease)
+    }
+
+    /// A real exec that holds what the handle means, leased and not yet given to it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn hold(&self, handle: &Handle, body: &Body, stream_key: StreamKey, work: &mut Work) -> Result<Lease, Status> {
+        let class = body.class.clone().ok_or(INVALID)?;
+        let slot = handle.slot.load(Relaxed);
+        if !class.alone && !self.unfold(body, work) {
+            return Err(INVALID);
+        }
+        work.clone = body.template.clone();
+        let comes_back = handle.lost_its.load(Relaxed);
+        let (mut lease, found) = self.acquire(&class, stream_key, comes_back, work)?;
+        let new = found == Found::New;
+        if !new {
+            self.upload_first(&mut lease, stream_key);
+        }
+        if new {
+            gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
+        }
+        if class.alone {
+            return self.hold_clone(lease, found, &class, slot, work);
+        }
+        let start = clock::precise_ns();
+        let set = match self.retarget(&mut lease, &mut work.target, &body.disabled) {
+            Ok(set) => set,
+            Err(_) => {
+                // It may be half of each now: one of the template takes its place.
+                self.destroy_when_completed(lease);
+                gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
+                lease = self.make_of(&class, body, work)?;
+                gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
+                return Ok(lease);
+            }
+        };
+        if !new {
+            let took = clock::precise_ns() - start;
+            gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, set, found == Found::Parked));
+        }
+        Ok(lease)
+    }
+
+    /// An exec that another handle had and never launched is uploaded before it is given other contents.
+    fn upload_first(&self, lease: &mut Lease, stream_key: StreamKey) {
+        if lease.body().uploaded || !self.calls.ways().uploaded_first {
+            return;
+        }
+        let stream = stream_of(stream_key).filter(|stream| !(capturing() && self.calls.captures(*stream)));
+        lease.body().uploaded = stream.is_some_and(|stream| self.calls.upload(lease.real().exec(), stream) == SUCCESS);
+    }
+
+    /// Gives an exec the content of `target` (and gets the old one there); how many nodes were set.
+    ///
+    /// # Errors
+    /// The library's; the exec is then half one and half the other.
+    pub fn retarget(&self, lease: &mut Lease, target: &mut Records, disabled: &[u32]) -> Result<u64, Status> {
+        let real = lease.real();
+        let exec = real.exec();
+        let body = lease.body();
+        let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
+        let check = |status| if status == SUCCESS { Ok(()) } else { Err(status) };
+        let _alone = template.alone();
+        let SetCount { nodes, mut reshaped } =
+            self.calls.set(Some(exec), template.nodes(class), &body.content, target)?;
+        let node = |index: u32| template.nodes.get(index as usize).copied().ok_or(INVALID);
+        for &index in body.disabled.iter().filter(|index| !disabled.contains(index)) {
+            check(self.calls.set_enabled(exec, node(index)?, true))?;
+            reshaped += 1;
+        }
+        for &index in disabled.iter().filter(|index| !body.disabled.contains(index)) {
+            check(self.calls.set_enabled(exec, node(index)?, false))?;
+            reshaped += 1;
+        }
+        body.disabled = disabled.to_vec();
+        std::mem::swap(&mut body.content, target);
+        real.degrades(reshaped, body.content.len());
+        Ok(nodes)
+    }
+
+    /// Gives an exec that could not be given all of `target` its own content again.
+    ///
+    /// # Errors
+    /// The library's; the exec is then half one and half the other.
+    pub fn restore(&self, lease: &mut Lease, target: &Records) -> Result<(), Status> {
+        let (context, exec) = (lease.real().context.load(Relaxed), lease.real().exec());
+        let body = lease.body();
+        let (Some(class), Some(template)) = (&body.class, &body.template) else { return Err(INVALID) };
+        let _alone = template.alone();
+        let set = || self.calls.set(Some(exec), template.nodes(class), target, &body.content);
+        self.in_context(context, set).map(drop)
+    }
+
+    /// An exec of a graph built for this handle alone: no setter is needed.
+    pub(super) fn make_of(
+        &self,
+        class: &Arc<super::class::Class>,
+        body: &Body,
+        work: &mut Work,
+    ) -> Result<Lease, Status> {
+        if !self.unfold(body, work) {
+            return Err(INVALID);
+        }
+        let template = self.build_template(class, work)?;
+        let exec = self.exec_from(&template, class)?;
+        let bytes = self.estimate(&class.shape);
+        self.reserve(bytes, true);
+        let mut target = lock(&template.content).clone().unwrap_or_default();
+        let mut lease = self.keep(class, template, exec, target.clone(), bytes);
+        match self.retarget(&mut lease, &mut target, &body.disabled) {
+            Ok(_) => Ok(lease),
+            Err(status) => {
+                self.destroy_when_completed(lease);
+                Err(status)
+            }
+        }
+    }
+}

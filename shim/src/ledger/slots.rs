@@ -1,0 +1,72 @@
+//! Where slots and words of the ledger lie, and how a slot is written.
+
+use gpumem_wire::layout::Sealed;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Writes a slot into its words: no valid check while it changes, the right one last.
+#[inline(always)]
+pub(super) fn publish<T: Sealed>(words: &[AtomicU64], slot: &T) {
+    let check = slot.seal();
+    let (all, _) = slot.as_bytes().as_chunks::<8>();
+    words[0].store(0, Relaxed);
+    std::sync::atomic::fence(Release);
+    for at in 1..all.len().min(words.len()) {
+        words[at].store(u64::from_le_bytes(all[at]), Relaxed);
+    }
+    words[0].store((u64::from_le_bytes(all[0]) & !0xffff_ffff) | u64::from(check), Release);
+}
+
+/// Where the slots of a table, or its words, lie: apart from the table, for what touches few lines of the processor's
+/// caches.
+pub struct Slots<T> {
+    pub(super) base: *mut u8,
+    slot: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Slots<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Slots<T> {}
+
+// SAFETY: what the pointer leads to is changed through atomics alone, so any thread may have it.
+unsafe impl<T> Send for Slots<T> {}
+// SAFETY: what the pointer leads to is changed through atomics alone, so threads may share it.
+unsafe impl<T> Sync for Slots<T> {}
+
+impl<T> Slots<T> {
+    pub(super) fn new(base: *mut u8) -> Self {
+        Self { base, slot: PhantomData }
+    }
+}
+
+impl<T: Sealed> Slots<T> {
+    #[inline(always)]
+    pub(super) fn words(&self, index: u32) -> &[AtomicU64] {
+        // SAFETY: `Table::take` gave `index`, so the slot is backed. A slot is a whole number of u64s and
+        // aligned to them, and slots change through atomics only.
+        unsafe {
+            let at = self.base.add(index as usize * size_of::<T>());
+            std::slice::from_raw_parts(at.cast(), size_of::<T>() / 8)
+        }
+    }
+
+    /// One of the slot's unsealed 64-bit fields, by its offset in the struct.
+    #[inline(always)]
+    pub fn field(&self, index: u32, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset >= T::SEALED && offset.is_multiple_of(8));
+        &self.words(index)[offset / 8]
+    }
+}
+
+impl Slots<u64> {
+    /// A word that is backed.
+    #[inline(always)]
+    pub fn at(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: callers pass an index below what `Words::filled` or `Words::append` has backed. That memory is
+        // aligned and never taken away.
+        unsafe { &*self.base.add(index * 8).cast() }
+    }
+}

@@ -1,0 +1,62 @@
+//! Plain 64-bit words in the ledger, one behind the other.
+
+use super::file::{Backing, Full, Used};
+use super::slots::Slots;
+use gpumem_wire::layout::TableKind;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// A table of plain 64-bit words: frames, counters.
+pub struct Words {
+    words: Slots<u64>,
+    used: Used,
+    capacity: u64,
+    next: AtomicU64,
+}
+
+// SAFETY: the words belong to no thread, and their mapping is never taken away.
+unsafe impl Send for Words {}
+// SAFETY: words are changed through atomics only.
+unsafe impl Sync for Words {}
+
+impl Words {
+    pub fn new(backing: &'static Backing, kind: TableKind) -> Self {
+        let (base, capacity, used) = backing.table(kind);
+        Self { words: Slots::new(base), used, capacity, next: AtomicU64::new(0) }
+    }
+
+    /// Where its words lie.
+    pub fn words(&self) -> Slots<u64> {
+        self.words
+    }
+
+    /// All of it backed.
+    ///
+    /// # Errors
+    /// [`Full`] if the ledger has no storage for it.
+    pub fn filled(self) -> Result<Self, Full> {
+        self.used.grow(self.capacity)?;
+        Ok(self)
+    }
+
+    /// A word that is backed.
+    #[inline]
+    pub fn at(&self, index: usize) -> &AtomicU64 {
+        debug_assert!((index as u64) < self.used.used());
+        self.words.at(index)
+    }
+
+    /// Appends words; where the first one is, or `None` if there is no more room.
+    pub fn append(&self, words: &[u64]) -> Option<u64> {
+        let len = words.len() as u64;
+        let first = self.next.fetch_add(len, Relaxed);
+        let end = first + len;
+        if end > self.capacity || (end > self.used.used() && self.used.grow(end).is_err()) {
+            self.next.fetch_sub(len, Relaxed);
+            return None;
+        }
+        for (index, &word) in words.iter().enumerate() {
+            self.at(first as usize + index).store(word, Relaxed);
+        }
+        Some(first)
+    }
+}
