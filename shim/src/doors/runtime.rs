@@ -144,7 +144,7 @@ unsafe fn serve_short(function: Function, regs: Regs, words: &[usize]) -> bool {
         // SAFETY: our caller vouches for the words of a call of cudaMalloc: the first is the
         // program's out-parameter.
         (Function::cudaMalloc, &[ptr, bytes]) => unsafe { short::malloc(&call, ptr as *mut DevicePtr, bytes) },
-        (Function::cudaFree, &[ptr]) => short::free(&call, ptr as DevicePtr),
+        (Function::cudaFree, &[ptr]) => short::free(ptr as DevicePtr),
         _ => false,
     }
 }

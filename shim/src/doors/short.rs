@@ -87,9 +87,9 @@ pub unsafe fn malloc(call: &Call, out: *mut DevicePtr, bytes: usize) -> bool {
 
 /// Whether a block was taken back.
 #[inline(always)]
-pub fn free(call: &Call, addr: DevicePtr) -> bool {
+pub fn free(addr: DevicePtr) -> bool {
     match pool::of(Vendor::Cuda) {
-        Some(pool) if is_known() => pool.take_back(call, addr),
+        Some(pool) if is_known() => pool.take_back(addr),
         _ => false,
     }
 }

@@ -161,19 +161,15 @@ pub unsafe fn create_channels_mipmapped(
 }
 
 /// The program destroys an array.
-pub unsafe fn destroy(call: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
+pub unsafe fn destroy(_: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
     // SAFETY: rule of the call: `real` gets the array that the program destroys.
-    freed(&call, Class::Array, array as u64, || unsafe { real(array) })
+    freed(Class::Array, array as u64, || unsafe { real(array) })
 }
 
 /// The program destroys a mipmapped array.
-pub unsafe fn destroy_mipmapped(
-    call: Call,
-    real: unsafe extern "C-unwind" fn(Array) -> Status,
-    array: Array,
-) -> Status {
+pub unsafe fn destroy_mipmapped(_: Call, real: unsafe extern "C-unwind" fn(Array) -> Status, array: Array) -> Status {
     // SAFETY: rule of the call: `real` gets the mipmapped array that the program destroys.
-    freed(&call, Class::Array, array as u64, || unsafe { real(array) })
+    freed(Class::Array, array as u64, || unsafe { real(array) })
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
         }
         // SAFETY: rule of the call: `real` gets the program's exec, which is not one of ours,
         // and its stream.
-        Ok(None) => unsafe { launch_of_library(&call, real, exec, to) },
+        Ok(None) => unsafe { launch_of_library(real, exec, to) },
         Err(status) => status,
     }
 }
@@ -58,7 +58,7 @@ unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) ->
 /// # Safety
 /// `real` is the launch that the program called, with this exec of the library's and this stream.
 #[inline(never)]
-unsafe fn launch_of_library(_call: &Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+unsafe fn launch_of_library(real: Launch, exec: GraphExec, to: StreamArg) -> Status {
     // SAFETY: our caller vouches for `real`, and that exec and stream are the program's.
     let status = activity::submit(|| unsafe { real(exec, to.stream) });
     activity::saw(status);

@@ -41,9 +41,9 @@ pub unsafe fn alloc_flags(
 }
 
 /// The program frees pinned host memory.
-pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub unsafe fn free(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program frees.
-    freed(&call, Class::Address, ptr, || unsafe { real(ptr) })
+    freed(Class::Address, ptr, || unsafe { real(ptr) })
 }
 
 /// The program pins memory of its own.
@@ -64,7 +64,7 @@ pub unsafe fn register(
 }
 
 /// The program unpins memory of its own.
-pub unsafe fn unregister(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub unsafe fn unregister(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program unpins.
-    freed(&call, Class::Registered, ptr, || unsafe { real(ptr) })
+    freed(Class::Registered, ptr, || unsafe { real(ptr) })
 }

@@ -59,9 +59,9 @@ pub unsafe fn open(
 }
 
 /// The program closes memory of another process.
-pub unsafe fn close(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
+pub unsafe fn close(_: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     // SAFETY: rule of the call: `real` gets the address that the program closes.
-    freed(&call, Class::Import, ptr, || unsafe { real(ptr) })
+    freed(Class::Import, ptr, || unsafe { real(ptr) })
 }
 
 /// The program opens stream-ordered memory of another process; it frees it as its own.
@@ -96,12 +96,12 @@ pub unsafe fn import_external(
 
 /// The program lets go of memory of another API.
 pub unsafe fn destroy_external(
-    call: Call,
+    _: Call,
     real: unsafe extern "C-unwind" fn(ExternalMemory) -> Status,
     memory: ExternalMemory,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the memory that the program lets go of.
-    freed(&call, Class::External, memory as u64, || unsafe { real(memory) })
+    freed(Class::External, memory as u64, || unsafe { real(memory) })
 }
 
 /// The program asks for an address of memory of another API; it frees it as its own.

@@ -242,7 +242,7 @@ pub unsafe fn alloc_from_pool(
 #[inline(always)]
 pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
     if let Some(pool) = pool::of(call.vendor)
-        && pool.take_back(&call, ptr)
+        && pool.take_back(ptr)
     {
         return SUCCESS;
     }
@@ -260,8 +260,8 @@ unsafe fn free_the_long_way(
     // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
     // that stands behind it.
     let real = |ptr| unsafe { real(ptr) };
-    let pooled = pool::of(call.vendor).and_then(|pool| pool.free(&call, ptr, real));
-    pooled.unwrap_or_else(|| freed(&call, Class::Address, ptr, || real(ptr)))
+    let pooled = pool::of(call.vendor).and_then(|pool| pool.free(ptr, real));
+    pooled.unwrap_or_else(|| freed(Class::Address, ptr, || real(ptr)))
 }
 
 /// The program frees memory in stream order.
@@ -274,8 +274,8 @@ pub unsafe fn free_async(
     // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
     // that stands behind it, and the program's stream.
     let real = |ptr| activity::submit(|| unsafe { real(ptr, stream) });
-    let pooled = pool::of(call.vendor).and_then(|pool| pool.free_async(&call, ptr, real));
-    pooled.unwrap_or_else(|| freed(&call, Class::Address, ptr, || real(ptr)))
+    let pooled = pool::of(call.vendor).and_then(|pool| pool.free_async(ptr, real));
+    pooled.unwrap_or_else(|| freed(Class::Address, ptr, || real(ptr)))
 }
 
 /// The program asks how much is free: its answer is kept, so that we need not ask.

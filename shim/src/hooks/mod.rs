@@ -133,7 +133,7 @@ unsafe fn made(
 
 /// Frees: takes the record out, calls, and puts it back if the call failed.
 #[inline]
-fn freed(_call: &Call, class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
+fn freed(class: Class, addr: u64, real: impl FnOnce() -> Status) -> Status {
     let entry = gate::note(|shim| records::allocations::freeing(shim, class, addr)).flatten();
     let status = real();
     gate::note(|shim| match status {

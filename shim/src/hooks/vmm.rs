@@ -139,13 +139,13 @@ pub unsafe fn reserve(
 
 /// The program gives addresses back.
 pub unsafe fn unreserve(
-    call: Call,
+    _: Call,
     real: unsafe extern "C-unwind" fn(DevicePtr, usize) -> Status,
     ptr: DevicePtr,
     bytes: usize,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the range that the program gives back.
-    freed(&call, Class::Reservation, ptr, || unsafe { real(ptr, bytes) })
+    freed(Class::Reservation, ptr, || unsafe { real(ptr, bytes) })
 }
 
 /// The program maps physical memory.

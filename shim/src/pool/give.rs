@@ -6,7 +6,6 @@ use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
 use super::thread::{LOOKS, Pushed};
-use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
@@ -40,17 +39,17 @@ enum Gone {
 impl Pool {
     /// Frees a block; `None` if it is none of the pool's. `real` is the real function.
     #[inline]
-    pub fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+    pub fn free(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         match gate::note(|shim| self.begin(shim, addr)) {
             Some(Gone::Done) => Some(SUCCESS),
             Some(Gone::NotOurs) => None,
             Some(Gone::Twice) => Some(real(NOWHERE)),
-            Some(Gone::Real(block)) => Some(self.give_up(call, block, real)),
-            Some(Gone::Wait(block, owner)) => Some(self.wait(call, block, owner, real)),
+            Some(Gone::Real(block)) => Some(self.give_up(block, real)),
+            Some(Gone::Wait(block, owner)) => Some(self.wait(block, owner, real)),
             // Recording has ended: the block is the driver's again.
             None => {
                 let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
-                Some(self.give_up(call, block, real))
+                Some(self.give_up(block, real))
             }
         }
     }
@@ -129,7 +128,6 @@ impl Pool {
     #[cold]
     fn wait(
         &'static self,
-        call: &Call,
         block: &'static Block,
         owner: &'static ContextPool,
         real: impl FnOnce(u64) -> Status,
@@ -159,9 +157,9 @@ impl Pool {
             // Broken, or something captures by now: the driver's own answer.
             Some(status) => {
                 activity::saw(status);
-                return self.give_up(call, block, real);
+                return self.give_up(block, real);
             }
-            None => return self.give_up(call, block, real),
+            None => return self.give_up(block, real),
         }
         gate::note(|shim| shim.count(counters::POOL_BARRIERS, 1));
         let mut done = Some(block);
@@ -203,7 +201,7 @@ impl Pool {
     }
 
     /// The driver frees it. It is taken out before: another thread may get the address at once.
-    fn give_up(&'static self, _call: &Call, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
+    fn give_up(&'static self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
         self.map.remove(addr);
         if trace::on() {
@@ -242,12 +240,12 @@ impl Pool {
     }
 
     /// A stream-ordered free: the driver decides, and the block is its own from then on.
-    pub fn free_async(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+    pub fn free_async(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy));
         match block {
             Some(block) => {
                 gate::note(|shim| stranded::freed(shim, addr));
-                Some(self.give_up(call, block, real))
+                Some(self.give_up(block, real))
             }
             None => self.map.get(addr).filter(|block| block.is(State::Idle)).map(|_| real(NOWHERE)),
         }

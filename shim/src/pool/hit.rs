@@ -59,7 +59,7 @@ impl Pool {
 
     /// Takes a block back into this thread's cache. False: nothing was done, and the long way is to be gone.
     #[inline(always)]
-    pub fn take_back(&'static self, call: &Call, addr: u64) -> bool {
+    pub fn take_back(&'static self, addr: u64) -> bool {
         let Some(shim) = gate::shim() else { return false };
         // SAFETY: the reference ends with this function and stays on this thread.
         let local = unsafe { threads::state() };
@@ -92,7 +92,7 @@ impl Pool {
         drop(taken);
         local.recorded();
         if reported != 0 {
-            report(call, owner, reported);
+            report(owner, reported);
         }
         true
     }
@@ -133,7 +133,7 @@ impl Pool {
 }
 
 #[cold]
-fn report(_call: &Call, owner: &'static ContextPool, reported: i64) {
+fn report(owner: &'static ContextPool, reported: i64) {
     gate::note(|shim| block_records::add_live(shim, owner, reported));
 }
 

@@ -75,7 +75,7 @@ unsafe fn grow(
     let got = match watch.verdict {
         Verdict::Refuse => return NO_MEMORY,
         Verdict::Spill => spill(call, owner, bytes, OomFallback::Managed),
-        Verdict::Nothing if pool.is_managed() && watch.is_pool_growth(call) => {
+        Verdict::Nothing if pool.is_managed() && watch.is_pool_growth() => {
             spill(call, owner, bytes, OomFallback::Managed)
         }
         Verdict::Nothing => Err(NO_MEMORY),
@@ -90,7 +90,7 @@ unsafe fn grow(
             SUCCESS
         }
         Err(status) => {
-            watch.answered(call, status, 0);
+            watch.answered(status, 0);
             gate::note(|shim| records::allocations::failed(shim, call, AllocKind::Device, bytes, status));
             status
         }

@@ -146,7 +146,7 @@ pub fn has_limit(vendor: Vendor) -> bool {
 }
 
 /// A pool, and the owner of this thread's context there.
-fn of_thread(_call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static ContextPool)> {
+fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static ContextPool)> {
     let pool = pool?;
     Some((pool, gate::note(|shim| pool.owner_of_thread(shim)).flatten()?))
 }
@@ -154,7 +154,7 @@ fn of_thread(_call: &Call, pool: Option<&'static Pool>) -> Option<(&'static Pool
 /// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
 pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
     let limited = pool::of_limited(call.vendor).filter(|pool| pool.limit.load(Relaxed) != 0);
-    let Some((pool, owner)) = of_thread(call, limited) else { return Some(Reserved::none()) };
+    let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
     let room = pool.admits(owner, bytes);
     if room.is_none() {
         gate::note(|shim| records::pooled::limit_refused(shim, bytes));
@@ -175,7 +175,7 @@ pub fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Sta
     if status != OUT_OF_MEMORY {
         return status;
     }
-    match of_thread(call, pool::of(call.vendor)) {
+    match of_thread(pool::of(call.vendor)) {
         Some((pool, owner)) => {
             let status = until_there_is_room(pool, owner, bytes as u64, Some(status), &mut real);
             // As in `obtain`.

@@ -38,7 +38,7 @@ impl Watch {
     /// It got this block, or was told that there is no memory, by the driver or by a limit. Says nothing of
     /// a request that was refused here.
     #[inline]
-    pub fn answered(&self, _call: &Call, status: Status, addr: u64) {
+    pub fn answered(&self, status: Status, addr: u64) {
         let Some(asker) = &self.asker else { return };
         match status {
             SUCCESS => drop(gate::note(|shim| self.made(shim, addr))),
@@ -64,7 +64,7 @@ impl Watch {
     }
 
     /// Whether it is the growth of a pool inside the program.
-    pub fn is_pool_growth(&self, _call: &Call) -> bool {
+    pub fn is_pool_growth(&self) -> bool {
         match &self.asker {
             Some(asker) => gate::note(|shim| stranded::is_pool_growth(shim, asker, self.bytes)).unwrap_or(false),
             None => super::inside() && self.bytes.is_multiple_of(super::ROUNDED),
@@ -87,6 +87,6 @@ pub unsafe fn watched(call: &Call, bytes: u64, out: *const DevicePtr, real: impl
     // SAFETY: our caller vouches that `real` writes `out` when it succeeds, and it has succeeded. A
     // driver that accepts NULL leaves nothing to read.
     let addr = if status == SUCCESS { unsafe { out.as_ref() }.copied() } else { None };
-    watch.answered(call, status, addr.unwrap_or(0));
+    watch.answered(status, addr.unwrap_or(0));
     status
 }
