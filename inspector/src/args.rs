@@ -30,10 +30,10 @@ pub(crate) struct Global {
 /// # Errors
 /// What is allowed.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    let seconds = || text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let span = parse_time(text).map(Duration::from_nanos).or_else(seconds);
     // Beyond, ages in nanoseconds end.
-    span.filter(|span| span.as_secs() < 1_000_000_000)
+    parse_time(text)
+        .map(Duration::from_nanos)
+        .filter(|span| span.as_secs() < 1_000_000_000)
         .ok_or_else(|| "allowed: seconds, or a time such as 500ms, 1s or 2m".into())
 }
 
@@ -72,6 +72,17 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
         _ => return Err("allowed: a size a second, minute or hour, such as 1MiB/min".into()),
     };
     self::size(size).map(|bytes| bytes as f64 / minutes)
+}
+
+/// A number on the command line that is not below 0.
+///
+/// # Errors
+/// What is allowed.
+pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = text.trim().parse::<u64>().ok().and_then(|number| T::try_from(number).ok());
+    let most =
+        8_u32.checked_mul(size_of::<T>() as u32).and_then(|bits| u64::MAX.checked_shr(64 - bits)).unwrap_or(u64::MAX);
+    number.ok_or_else(|| format!("allowed: a number from 0 to {most}"))
 }
 
 /// When to colour.

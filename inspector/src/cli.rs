@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
     // SAFETY: SIG_DFL is a valid disposition, and no other thread runs yet that could set another.
     // A reader that goes away (`gpumem allocs | head`) ends us quietly, as it does any other tool.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let args = Args::parse();
+    let args = Args::parse_from(crate::commands::joined(std::env::args_os().collect()));
     start_log(args.global.verbose);
     match args.global.color {
         Color::Auto => {}

@@ -338,7 +338,9 @@ fn a_process_that_made_no_gpu_call_is_listed() {
         (&report["processes"][0]["pid"], &report["processes"][0]["status"]),
         (&json!(sleeper.0.id()), &json!("no-gpu-call"))
     );
-    assert!(failure(&dir, &["allocs", &pid], 3).contains("has made no GPU call yet"));
+    for named in [pid.as_str(), "sleep"] {
+        assert!(failure(&dir, &["allocs", named], 3).contains("has made no GPU call yet"), "{named}");
+    }
 }
 
 #[test]
@@ -371,4 +373,31 @@ fn the_log_goes_to_stderr_and_can_be_turned_up() {
     assert_eq!(dir.gpumem(&["allocs"]).err, "");
     let told = dir.gpumem(&["allocs", "-v"]);
     assert!(told.err.contains(&format!("this is what pid {} left", dead.pid)), "{}", told.err);
+}
+
+/// A number that is none is answered in words.
+#[test]
+fn what_is_no_number_is_told_plainly() {
+    let dir = dir();
+    for (args, allowed) in [
+        (&["allocs", "-n", "many"][..], "a number from 0 to 18446744073709551615"),
+        (&["allocs", "--thread", "5000000000"], "a number from 0 to 4294967295"),
+        (&["top", "--count", "1.5"], "a number from 0 to"),
+        (&["selftest", "--seed", "x"], "a number from 0 to"),
+    ] {
+        let answer = dir.gpumem(args);
+        assert_eq!(answer.code, 2, "{args:?}: {}", answer.err);
+        assert!(answer.err.contains(allowed) && !answer.err.contains("invalid digit"), "{args:?}: {}", answer.err);
+    }
+}
+
+/// `--pool 0` is what it says, and not the pool on with a command 0.
+#[test]
+fn a_switch_can_be_turned_off_by_the_next_word() {
+    let dir = dir();
+    let lib = library(dir.path());
+    let mut command = gpumem();
+    command.env("GPUMEM_LIB", &lib).args(["run", "--pool", "0", "--", "sh", "-c", "echo pool is $GPUMEM_POOL"]);
+    let answer = answer(command);
+    assert_eq!((answer.code, answer.out.as_str()), (0, "pool is 0\n"), "{}", answer.err);
 }

@@ -215,3 +215,20 @@ fn a_ledger_that_is_larger_than_its_tables_is_whole() {
     let answer = dir.gpumem(&["stats"]);
     assert_eq!((answer.code, answer.err.as_str()), (0, ""));
 }
+
+/// A command that is typed again does not lose the baseline.
+#[test]
+fn the_dump_that_was_there_is_kept() {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    let file = dir.path().join("before.gpumem");
+    let name = file.to_str().unwrap();
+    assert!(!dir.ok(&["dump", "-o", name]).contains("was there"));
+    let first = std::fs::read(&file).unwrap();
+    let said = dir.ok(&["dump", "-o", name]);
+    assert!(said.contains("the dump that was there is ") && said.contains("before.gpumem~ now"), "{said}");
+    assert_eq!(std::fs::read(dir.path().join("before.gpumem~")).unwrap(), first);
+    // What is no dump has no second name.
+    std::fs::write(&file, "notes").unwrap();
+    assert!(!dir.ok(&["dump", "-o", name]).contains("was there"));
+}

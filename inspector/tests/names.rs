@@ -104,3 +104,16 @@ fn a_process_may_be_called_anything() {
     assert!(dir.path().join(other.id().ledger_name()).exists());
     dir.json(&["doctor", &other.id().pid.to_string()]);
 }
+
+/// What `ps` lists can be named, also once the program's file was replaced.
+#[test]
+fn what_is_listed_can_be_named() {
+    let dir = dir();
+    let sleeper = Sleeper::start();
+    let mut ledger = demo(sleeper.id());
+    ledger.header.exe = ledger.text("/opt/demo/upgraded-server (deleted)");
+    dir.put(sleeper.id(), ledger);
+    let listed = dir.json(&["ps"])["processes"][0]["name"].as_str().unwrap().to_owned();
+    assert_eq!(listed, "upgraded-server");
+    assert_eq!(dir.json(&["stats", &listed])["process"]["pid"], sleeper.id().pid);
+}

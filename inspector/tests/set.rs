@@ -61,8 +61,8 @@ fn set_is_checked_before_it_is_asked() {
     let dir = one();
     assert!(dir.gpumem(&["set", &pid, "POOL"]).err.contains("POOL needs a value"));
     for (name, value, says) in [
-        ("LIMIT", "1KB", "GPUMEM_LIMIT cannot be \"1KB\": allowed is bytes"),
-        ("POOL_DECAY", "fast", "allowed is a time"),
+        ("LIMIT", "1KB", "GPUMEM_LIMIT cannot be \"1KB\": allowed is 1MiB or more"),
+        ("POOL_DECAY", "fast", "allowed is seconds, or a time"),
         ("EVENTS", "300", "GPUMEM_EVENTS is read once, when the process starts; gpumem set changes STACKS"),
         ("EVENTS=300", "POOL=1", "GPUMEM_EVENTS is read once"),
         ("POLL=1", "POOL=1", "unknown variable POLL"),

@@ -2,8 +2,8 @@
 
 mod common;
 use common::*;
-use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::layout::{AllocSlot, TableKind};
+use gpumem_wire::kinds::{AllocKind, EventKind};
+use gpumem_wire::layout::{AllocSlot, EventSlot, TableKind};
 use serde_json::json;
 
 /// A directory with one running process, this test.
@@ -201,6 +201,21 @@ fn a_running_process_shows_its_own_resident_memory() {
     let report = one().json(&["stats"]);
     assert_eq!(report["host"]["rss_source"], "now");
     assert!(report["host"]["resident"]["rss"].as_u64().unwrap() > 0);
+}
+
+/// The time of day is that of this machine; other days have their date.
+#[test]
+fn events_say_when_by_the_clock() {
+    let dir = dir();
+    let mut ledger = begin(me());
+    ledger.header.created_real_ns = 1_700_000_000 * SECOND;
+    let time_ns = ledger.header.created_ns + 5 * SECOND;
+    ledger.slots([EventSlot { kind: EventKind::PeakGrew as u8, time_ns, ..Default::default() }]);
+    dir.put(me(), ledger);
+    let mut command = gpumem();
+    command.env("GPUMEM_DIR", dir.path()).env("TZ", "UTC0").arg("events");
+    let text = answer(command).out;
+    assert!(text.contains("2023-11-14 22:13:25"), "{text}");
 }
 
 #[test]

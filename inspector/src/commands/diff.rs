@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all_kinds: bool,
     /// How many rows of each table to show; 0 shows all [default: 40, in JSON all]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
     /// Do not look up symbols: show modules and offsets
     #[arg(long)]

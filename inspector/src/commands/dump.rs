@@ -7,6 +7,7 @@ use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
 use crate::model::{Ledger, totals};
 use crate::source::life::Life;
+use crate::source::open;
 use crate::text::{self, units};
 use gpumem_wire::layout::{StackSlot, TableKind};
 use serde::Serialize;
@@ -20,7 +21,7 @@ use std::rc::Rc;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The file to write; an existing file is replaced, and a device or a pipe is written to. With - the
+    /// The file to write; a dump that is there is renamed to FILE~, and a device or a pipe is written to. With - the
     /// dump goes to stdout and the report to stderr
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: PathBuf,
@@ -30,6 +31,9 @@ pub(crate) struct Args {
 struct Report {
     #[serde(serialize_with = "crate::text::serialize_path")]
     file: PathBuf,
+    /// Where the dump is that was there.
+    #[serde(serialize_with = "crate::text::serialize_maybe_path", skip_serializing_if = "Option::is_none")]
+    old_file: Option<PathBuf>,
     bytes: u64,
     pid: u32,
     allocs: u64,
@@ -50,6 +54,7 @@ impl Command for Args {
         let ledger = context.ledger(&self.target)?;
         let (composer, symbols) = compose(context, &ledger, !self.target.no_symbols);
         let to_stdout = self.output == Path::new("-");
+        let old_file = if to_stdout { None } else { keep(&self.output) };
         let saved = match to_stdout {
             true => to(&mut std::io::stdout().lock(), composer),
             false => save(&self.output, |out| composer.write(out)),
@@ -58,6 +63,7 @@ impl Command for Args {
         let bytes = saved.map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
         let report = Report {
             file: self.output.clone(),
+            old_file,
             bytes,
             pid: ledger.pid(),
             allocs: ledger.snapshot.allocs.len() as u64,
@@ -69,13 +75,14 @@ impl Command for Args {
         let said = context.render(&report, |out, report| {
             writeln!(
                 out,
-                "wrote {} ({}): {}, {}, {}, {}",
+                "wrote {} ({}): {}, {}, {}, {}{}",
                 text::clean(&name),
                 units::bytes(report.bytes),
                 text::count(report.allocs, "allocation"),
                 text::count(report.graphs, "graph"),
                 text::count(report.execs, "exec"),
                 text::count(report.symbols, "symbol"),
+                old_in_words(report),
             )
         })?;
         match to_stdout {
@@ -83,6 +90,26 @@ impl Command for Args {
             false => context.say(&said),
         }
     }
+}
+
+fn old_in_words(report: &Report) -> String {
+    match &report.old_file {
+        Some(old) => format!("; the dump that was there is {} now", text::clean(&text::os(old.as_os_str()))),
+        None => String::new(),
+    }
+}
+
+/// Gives the dump that is at a place a second name: a baseline is not lost by a command that is typed again. `None` where
+/// there is no dump, or its file system has no second names.
+fn keep(place: &Path) -> Option<PathBuf> {
+    let place = place.canonicalize().ok().filter(|place| place.is_file())?;
+    let file = std::fs::File::open(&place).ok()?;
+    open::version(&file)?;
+    let mut name = place.file_name()?.to_owned();
+    name.push("~");
+    let old = place.with_file_name(name);
+    let _ = std::fs::remove_file(&old);
+    std::fs::hard_link(&place, &old).ok().map(|()| old)
 }
 
 fn to(out: &mut dyn Write, composer: Composer) -> std::io::Result<u64> {

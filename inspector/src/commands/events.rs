@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long)]
     problems: bool,
     /// How many of the newest events to show; 0 shows all [default: 40, in JSON all]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
 }
 
@@ -203,6 +203,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         writeln!(out, "{}", paint(DIM, format!("… {} earlier: -n 0 shows all", units::number(lost as u64))))?;
     }
     let table = Table::new(&[
+        ("time", Side::Right),
         ("ago", Side::Right),
         ("what", Side::Left),
         ("thread", Side::Left),
@@ -216,6 +217,7 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
             _ => Style::new(),
         };
         Line::styled([
+            (units::clock(event.time_unix_ns), DIM),
             (units::span(event.age_ns), Style::new()),
             (event.kind.clone(), style),
             (format!("{} {}", event.tid, event.thread).trim_end().to_owned(), DIM),

@@ -27,6 +27,8 @@ mod trim;
 use crate::context::{self, Context};
 use crate::failure::Result;
 
+pub(crate) use run::joined;
+
 macro_rules! commands {
     ($($variant:ident($args:ty)),+ $(,)?) => {
         /// What to do.

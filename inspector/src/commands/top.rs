@@ -34,10 +34,10 @@ pub(crate) struct Args {
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
     interval: Duration,
     /// Exit after this many looks
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::args::number::<u64>)]
     count: Option<u64>,
     /// How many call sites to show [default: as many as fit]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
 }
 

@@ -58,7 +58,11 @@ fn of_name(world: &World, file: &OsStr, asked: &Asked) -> Result<Opened> {
     let named: Vec<&Found> = survey.found.iter().filter(|found| found.is_live() && found.name() == name).collect();
     match named.as_slice() {
         [] if Path::new(file).exists() => of_file(world, Path::new(file)),
-        [] => Err(none_of_name(&survey, name, asked)),
+        // One that is listed and has no ledger that can be read: that says why.
+        [] => match survey.found.iter().find(|found| found.process.is_some() && found.name() == name) {
+            Some(found) => read(world, found),
+            None => Err(none_of_name(&survey, name, asked)),
+        },
         [one] => read(world, one),
         several => Err(name_one(several, asked)),
     }

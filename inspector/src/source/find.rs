@@ -61,7 +61,7 @@ impl Found {
     pub(crate) fn name(&self) -> String {
         match (&self.process, &self.what) {
             (_, What::Ledger { summary, .. }) if !summary.text(summary.header.exe).is_empty() => {
-                file_name(&summary.text(summary.header.exe))
+                file_name(summary.text(summary.header.exe).trim_end_matches(" (deleted)"))
             }
             (Some(process), _) => process.name.clone(),
             // A damaged ledger has lost its texts.

@@ -39,6 +39,28 @@ pub(crate) fn span(ns: u64) -> String {
     }
 }
 
+/// A moment, nanoseconds since 1970, on this machine's clock: `17:05:09`, with its date where that is not today's. Empty
+/// for 0, which is unknown.
+pub(crate) fn clock(unix_ns: u64) -> String {
+    let local = |seconds: u64| {
+        let seconds = libc::time_t::try_from(seconds).ok()?;
+        // SAFETY: zeroes are a valid tm.
+        let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+        // SAFETY: both are locals; localtime_r reads the one and writes the other.
+        let answer = unsafe { libc::localtime_r(&seconds, &mut tm) };
+        (!answer.is_null()).then_some(tm)
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let (Some(then), Some(now)) = (local(unix_ns / 1_000_000_000).filter(|_| unix_ns != 0), local(now)) else {
+        return String::new();
+    };
+    let time = format!("{:02}:{:02}:{:02}", then.tm_hour, then.tm_min, then.tm_sec);
+    match (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday) {
+        true => time,
+        false => format!("{}-{:02}-{:02} {time}", then.tm_year + 1900, then.tm_mon + 1, then.tm_mday),
+    }
+}
+
 /// Hundredths as percent.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     match part as f64 * 100.0 / whole as f64 {

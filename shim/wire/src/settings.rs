@@ -351,7 +351,7 @@ mod tests {
             [
                 "GPUMEM_DIR=\"here\" is refused: allowed is an absolute path; the variable counts as unset",
                 "GPUMEM_STACKS=\"129\" is refused: allowed is a number from 0 to 128; 32 is used",
-                "GPUMEM_LEDGER_MAX=\"1KB\" is refused: allowed is bytes from 1MiB to 4GiB, such as 256MiB or 1G; 256MiB is used",
+                "GPUMEM_LEDGER_MAX=\"1KB\" is refused: allowed is 1MiB to 4GiB: bytes with a unit, such as 256MiB or 1.5G; 256MiB is used",
                 "unknown variable GPUMEM_STAKS ignored; did you mean GPUMEM_STACKS?",
                 "unknown variable GPUMEM_WHATEVER_THIS_IS ignored",
             ]
@@ -359,11 +359,13 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_unit_is_refused() {
+    fn a_time_without_a_unit_is_in_seconds() {
         let ms = 1_000_000;
-        let (settings, complaints) = read(&[("GPUMEM_GRAPH_IDLE", "5")]);
+        let (settings, complaints) = read(&[("GPUMEM_GRAPH_IDLE", "5"), ("GPUMEM_POOL_MAX", "1.5G")]);
+        assert_eq!((settings.graph_idle, settings.pool_max, complaints.len()), (5000 * ms, Some(3 << 29), 0));
+        let (settings, complaints) = read(&[("GPUMEM_GRAPH_IDLE", "soon")]);
         assert_eq!(settings.graph_idle, 1000 * ms);
-        let line = "GPUMEM_GRAPH_IDLE=\"5\" is refused: allowed is a time such as 500ms, 1s or 2m, or 0; 1s is used";
+        let line = "GPUMEM_GRAPH_IDLE=\"soon\" is refused: allowed is seconds, or a time such as 500ms, 1.5s or 2m; 1s is used";
         assert_eq!(complaints, [line]);
     }
 
@@ -385,7 +387,7 @@ mod tests {
         let (settings, complaints) = read(&[("GPUMEM_POOL_MAX", "0"), ("GPUMEM_LIMIT", "4GiB")]);
         assert_eq!((settings.pool_max, settings.limit, complaints.len()), (Some(0), Some(4 << 30), 0));
         let (settings, complaints) = read(&[("GPUMEM_LIMIT", "0")]);
-        let line = "GPUMEM_LIMIT=\"0\" is refused: allowed is bytes, 1MiB or more, such as 4096, 64KiB, 256MiB, 1G; the variable counts as unset";
+        let line = "GPUMEM_LIMIT=\"0\" is refused: allowed is 1MiB or more: bytes with a unit, such as 256MiB or 1.5G; the variable counts as unset";
         assert_eq!((settings.limit, &complaints[..]), (None, &[line.to_owned()][..]));
     }
 }

@@ -62,13 +62,13 @@ pub(crate) struct Args {
     #[arg(long)]
     tag: Option<String>,
     /// Only this thread
-    #[arg(long, value_name = "TID")]
+    #[arg(long, value_name = "TID", value_parser = crate::args::number::<u32>)]
     thread: Option<u32>,
     /// Only device memory that was spilled to managed or host memory
     #[arg(long)]
     spilled: bool,
     /// How many rows to show; 0 shows all [default: 40, in JSON all]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
     /// Show the call stack of each row
     #[arg(long)]

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATE", value_parser = state_parser())]
     state: Vec<ExecState>,
     /// How many rows to show; 0 shows all [default: 40, in JSON all]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
     /// Show the call stack of each row
     #[arg(long)]

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
     /// How many suspects to show; 0 shows all [default: 40, in JSON all]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
     limit: Option<usize>,
     /// Show the call stack of each suspect
     #[arg(long)]

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: u64,
     /// Number of the first of them: each number is a program
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = crate::args::number::<u64>)]
     seed: u64,
     /// Keep the answers of every check, the ledgers and failing programs here, instead of failing programs alone
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]

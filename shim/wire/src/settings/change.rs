@@ -54,9 +54,9 @@ mod tests {
         assert_eq!(value("pool_decay", "default"), Ok(("GPUMEM_POOL_DECAY", Some(Value::Number(10_000_000_000)))));
         assert_eq!(value("STRANDED", "off"), Ok(("GPUMEM_STRANDED", Some(Value::Choice(1)))));
         for (name, text, says) in [
-            ("LIMIT", "1KB", "allowed is bytes"),
-            ("POOL_DECAY", "fast", "allowed is a time"),
-            ("POOL_DECAY", "", "allowed is a time"),
+            ("LIMIT", "1KB", "allowed is 1MiB or more"),
+            ("POOL_DECAY", "fast", "allowed is seconds, or a time"),
+            ("POOL_DECAY", "", "allowed is seconds"),
             ("EVENTS", "300", "GPUMEM_EVENTS is read once"),
             ("POOL_MIN", "3", "unknown variable"),
             ("GPUMEM_GPUMEM_LIMIT", "1G", "unknown variable"),
