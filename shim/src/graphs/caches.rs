@@ -56,7 +56,7 @@ pub fn open(vendor: Vendor) -> Result<&'static Cache, Pinned> {
         // The tables of handles lie in the cache, which is on the stack at first; threads of 32 KiB exist.
         None => stack::with_room(|| make(vendor)).unwrap_or(Err(Pinned::Room))?,
     };
-    gate::record_if_started(|shim| records::handles::may_be_virtual(shim)).unwrap_or(Err(Pinned::Off))?;
+    gate::record_if_started(records::handles::may_be_virtual).unwrap_or(Err(Pinned::Off))?;
     known.is_open().map(|()| known)
 }
 

@@ -163,7 +163,7 @@ impl Cache {
             }
             // The handle's exec is cleared last: the next launch, or the handle's end, that sees it cleared also sees what
             // was stored above.
-            handle.loses(&lease);
+            handle.loses(lease);
         }
         real.marked.store(false, Relaxed);
         real.stream_key.store(if pending { stream_key } else { NOWHERE }, Relaxed);
