@@ -124,7 +124,7 @@ compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 
 compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
 compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl
 compile programs "programs observe graphs manygraphs never-evicts flat" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
-    CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -Wl,-rpath,$lib"
+    CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 compile libtokens.so llama-own cc -std=gnu11 -O2 -fPIC -shared -I"$CUDA_HOME/include" $here/tokens.c -o "$BUILD/libtokens.so" -ldl
 of_pool pool_driver
 of_pool pool_shared -DRUNTIME -L"$lib" -lcudart
