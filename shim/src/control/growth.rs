@@ -187,10 +187,10 @@ impl Growth {
     fn write(&mut self, shim: &Shim, now_ns: u64) {
         let mut first = 0;
         for (number, level) in GROWTH_LEVELS.iter().enumerate() {
-            if self.samples % level.every == 0 {
+            let begins = self.samples.is_multiple_of(level.every);
+            if begins {
                 self.began_ns[number] = now_ns;
             }
-            let begins = self.samples % level.every == 0;
             let coarse = number.checked_sub(1);
             if let Some(coarse) = coarse {
                 for row in self.rows.values_mut() {
