@@ -4,7 +4,7 @@
 //! These need root, loop devices and the tools that make the file systems; they say so where one is missing.
 
 use gpumem_tests::harness::run::Scratch;
-use gpumem_tests::harness::{Ledger, Ran, client, command};
+use gpumem_tests::harness::{Ledger, Ran, artifacts, client, command};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 use std::path::Path;
@@ -121,6 +121,10 @@ fn memory_is_preferred() {
     let found = command("unshare").args(["-m", "true"]).native().code == 0;
     if !found {
         eprintln!("not root: /dev/shm cannot be taken away");
+        return;
+    }
+    if artifacts::repository().starts_with("/tmp") {
+        eprintln!("the programs lie in /tmp, which is to be another");
         return;
     }
     // A /dev/shm and a /tmp of its own; XDG_RUNTIME_DIR is not set.
