@@ -1,7 +1,7 @@
 //! What one exec, or one graph, says of itself: its state, its class, what it takes.
 
 use gpumem_wire::kinds::{ExecState, Pinned};
-use gpumem_wire::layout::{ExecSlot, GraphSlot};
+use gpumem_wire::layout::ExecSlot;
 
 /// Where an exec's real exec is; `None` for a number that this version does not know.
 pub(crate) fn state(exec: &ExecSlot) -> Option<ExecState> {
@@ -63,11 +63,6 @@ pub(crate) fn held(exec: &ExecSlot) -> Held {
         Some(ExecState::Native | ExecState::Resident) | None => (exec.host_bytes, exec.device_bytes),
     };
     Held { host, device, source: exec.source_bytes }
-}
-
-/// Host bytes that a graph takes now: those of its recipe if it is folded.
-pub(crate) fn graph_held(graph: &GraphSlot) -> u64 {
-    graph.held_bytes()
 }
 
 /// Launches of an exec under the graph cache that found its real exec ready; `None` for the others.

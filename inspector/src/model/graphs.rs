@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use super::cache::Cache;
-use super::execs::{graph_held, held, hits, state, state_name, why_pinned};
+use super::execs::{held, hits, state, state_name, why_pinned};
 use super::sites::Sites;
 use gpumem_wire::kinds::{ExecState, NodeKind, Pinned};
 use gpumem_wire::layout::{ExecSlot, GraphSlot, StackRef};
@@ -169,7 +169,7 @@ impl Group {
         self.seen(graph.stack, graph.time_ns);
         self.graphs += 1;
         self.graph_nodes = self.graph_nodes.saturating_add(graph.nodes);
-        self.host_bytes = self.host_bytes.saturating_add(graph_held(graph));
+        self.host_bytes = self.host_bytes.saturating_add(graph.held_bytes());
     }
 
     fn add_exec(&mut self, exec: &ExecSlot) {

@@ -8,7 +8,8 @@ use super::history::{Samples, Series};
 use super::marks::{self, Moment};
 use super::sites::Sites;
 use super::verdict::{self, Turnover, Verdict};
-use gpumem_wire::kinds::{AllocKind, GrowthKind, Space};
+use gpumem_wire::growth;
+use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::StackRef;
 use gpumem_wire::read::Point;
 use rustc_hash::FxHashMap;
@@ -183,8 +184,8 @@ pub(crate) fn add_growth(ledger: &Ledger, by: By, since: Option<&Moment>, groups
 }
 
 /// What is known of each stack, tag and class, by its number.
-fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<(GrowthKind, u64), Live> {
-    let mut all: FxHashMap<(GrowthKind, u64), Live> = FxHashMap::default();
+fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<growth::Key, Live> {
+    let mut all: FxHashMap<growth::Key, Live> = FxHashMap::default();
     for (row, slot) in ledger.snapshot.growth.rows() {
         // A kind of a later version is nothing that could be named.
         let Some(kind) = GrowthKind::from_u8(slot.kind) else { continue };
@@ -192,23 +193,15 @@ fn numbered(ledger: &Ledger, samples: &Samples) -> FxHashMap<(GrowthKind, u64), 
         live.series.add(samples.row(ledger, row, slot));
         (live.has_row, live.peak) = (true, slot.peak_bytes);
     }
-    let mut add = |kind, number: u64, time_ns, bytes| all.entry((kind, number)).or_default().add(time_ns, bytes);
+    let mut add = |key, time_ns, bytes| all.entry(key).or_default().add(time_ns, bytes);
     for alloc in &ledger.snapshot.allocs {
-        if AllocKind::from_u8(alloc.kind).is_some_and(|kind| kind.space() != Space::None) {
-            add(GrowthKind::Site, alloc.stack.into(), alloc.time_ns, alloc.bytes);
-            if alloc.tag != 0 {
-                add(GrowthKind::Tag, alloc.tag.into(), alloc.time_ns, alloc.bytes);
-            }
-        }
+        growth::keys_of_alloc(alloc).for_each(|key| add(key, alloc.time_ns, alloc.bytes));
     }
     for graph in &ledger.snapshot.graphs {
-        add(GrowthKind::Graphs, graph.stack.into(), graph.time_ns, graph.held_bytes());
+        add(growth::key_of_graph(graph), graph.time_ns, graph.held_bytes());
     }
     for exec in &ledger.snapshot.execs {
-        add(GrowthKind::Graphs, exec.stack.into(), exec.time_ns, exec.held_bytes());
-        if exec.class != 0 {
-            add(GrowthKind::Class, exec.class, exec.time_ns, exec.held_bytes());
-        }
+        growth::keys_of_exec(exec).for_each(|key| add(key, exec.time_ns, exec.held_bytes()));
     }
     for (&stack, totals) in &ledger.snapshot.stacks {
         let graphs = totals.graphs.saturating_add(totals.execs);

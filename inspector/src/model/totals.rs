@@ -1,13 +1,13 @@
 //! Sums, and what of the device's and the host's memory they explain.
 
-use super::execs::{graph_held, held};
+use super::execs::held;
 use super::{Ledger, cache};
 use crate::source::nvml::Nvml;
 use crate::source::process::Resident;
 use crate::source::world::World;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Space, Vendor};
-use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot};
+use gpumem_wire::layout::{ALLOC_SPILLED, AllocSlot, ContextSlot, GraphSlot};
 use gpumem_wire::read::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -315,7 +315,7 @@ pub(crate) fn host(world: &World, ledger: &Ledger) -> Host {
     let (pinned_bytes, registered_bytes) = (sum(AllocKind::HostPinned), sum(AllocKind::HostRegistered));
     let fold = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0_u64, u64::saturating_add);
     let cache = cache::of(ledger);
-    let graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(graph_held));
+    let graph_bytes = fold(&mut ledger.snapshot.graphs.iter().map(GraphSlot::held_bytes));
     let exec_bytes = fold(&mut ledger.snapshot.execs.iter().map(|exec| held(exec).host))
         .saturating_add(cache.parked_host_bytes_estimated);
     let source_bytes = cache.source_bytes;

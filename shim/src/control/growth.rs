@@ -6,7 +6,8 @@
 
 use crate::process::clock;
 use crate::shim::Shim;
-use gpumem_wire::kinds::{AllocKind, GrowthKind, Space};
+use gpumem_wire::growth::{Key, key_of_graph, keys_of_alloc, keys_of_exec};
+use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::{GROWTH_BLOCK, GROWTH_LEVELS, GROWTH_POINTS, GrowthSlot};
 use rustc_hash::FxHashMap;
 use std::mem::offset_of;
@@ -18,9 +19,6 @@ const REST: u32 = 100;
 
 /// A sum is given a row of another one only if it is more than so many times that.
 const TAKES_OVER: u64 = 2;
-
-/// What a row is about.
-type Key = (GrowthKind, u64);
 
 /// What is live: bytes, and how many.
 #[derive(Clone, Copy, Default)]
@@ -115,27 +113,17 @@ impl Growth {
     fn look(&mut self, shim: &Shim) -> FxHashMap<Key, Held> {
         let (rows, mut strangers) = (&mut self.rows, FxHashMap::<Key, Held>::default());
         rows.values_mut().for_each(|row| row.now = Held::default());
-        let mut add = |kind, key: u64, bytes| match rows.get_mut(&(kind, key)) {
+        let mut add = |key: Key, bytes| match rows.get_mut(&key) {
             Some(row) => row.now.add(bytes),
-            None => strangers.entry((kind, key)).or_default().add(bytes),
+            None => strangers.entry(key).or_default().add(bytes),
         };
         let ledger = &shim.ledger;
         ledger.allocs.each(|alloc| {
-            if AllocKind::from_u8(alloc.kind).is_some_and(|kind| kind.space() != Space::None) {
-                add(GrowthKind::Site, alloc.stack.into(), alloc.bytes);
-                if alloc.tag != 0 {
-                    add(GrowthKind::Tag, alloc.tag.into(), alloc.bytes);
-                }
-            }
+            keys_of_alloc(alloc).for_each(|key| add(key, alloc.bytes));
         });
-        ledger.graphs.each(|graph| add(GrowthKind::Graphs, graph.stack.into(), graph.held_bytes()));
-        ledger.execs.each(|exec| {
-            add(GrowthKind::Graphs, exec.stack.into(), exec.held_bytes());
-            if exec.class != 0 {
-                add(GrowthKind::Class, exec.class, exec.held_bytes());
-            }
-        });
-        add(GrowthKind::Heap, 0, super::resident().1);
+        ledger.graphs.each(|graph| add(key_of_graph(graph), graph.held_bytes()));
+        ledger.execs.each(|exec| keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes())));
+        add((GrowthKind::Heap, 0), super::resident().1);
         strangers
     }
 

@@ -81,14 +81,14 @@ pub(super) fn note_nodes(shim: &Shim, graph: GraphEntry, nodes: u64) {
 pub fn host_bytes(shim: &Shim) -> u64 {
     let ledger = &shim.ledger;
     let balance = |up, down| ledger.counter(up).saturating_sub(ledger.counter(down));
-    let graphs = (0..ledger.graphs.handed_out()).filter_map(|slot| ledger.graphs.read(slot as u32));
-    let graphs = graphs.filter(|graph| graph.check != 0);
-    let graphs: u64 =
-        graphs.map(|graph| if graph.folded_bytes != 0 { graph.folded_bytes } else { graph.host_bytes }).sum();
+    let (mut graphs, mut native) = (0_u64, 0_u64);
+    ledger.graphs.each(|graph| graphs = graphs.saturating_add(graph.held_bytes()));
     // Of these the program has the driver's own execs; the others are the graph cache's, which counts for itself.
-    let execs = (0..ledger.execs.handed_out()).filter_map(|slot| ledger.execs.read(slot as u32));
-    let native = execs.filter(|exec| exec.check != 0 && exec.exec_state() == Some(ExecState::Native));
-    let native: u64 = native.map(|exec| exec.host_bytes).sum();
+    ledger.execs.each(|exec| {
+        if exec.exec_state() == Some(ExecState::Native) {
+            native = native.saturating_add(exec.host_bytes);
+        }
+    });
     let contexts = (0..ledger.contexts.handed_out()).filter_map(|slot| ledger.contexts.read(slot as u32));
     let device = contexts.fold(0_u64, |sum, context| sum.saturating_add(context.exec_bytes));
     let cached = balance(counters::REAL_BYTES_ADDED, counters::REAL_BYTES_REMOVED).saturating_sub(device);

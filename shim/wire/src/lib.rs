@@ -16,6 +16,7 @@
 
 pub mod command;
 pub mod counters;
+pub mod growth;
 pub mod kinds;
 pub mod layout;
 pub mod place;

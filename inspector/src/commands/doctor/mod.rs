@@ -99,25 +99,16 @@ impl Command for Args {
 impl Args {
     fn of_one(&self, context: &Context, survey: &Survey, target: &OsStr) -> Result<Vec<Finding>> {
         let world = &context.world;
-        let pid = match target.to_str().and_then(choose::pid) {
-            Some(pid) => pid,
-            None => match without_ledger(context, survey, target) {
-                Some(pid) => pid,
-                None => {
-                    let target = Target { target: Some(target.to_owned()), ..Target::default() };
-                    let ledger = context.ledger(&target)?;
-                    let is_own = |found: &&find::Found| found.path() == Some(&ledger.path) && found.pid == ledger.pid();
-                    match survey.found.iter().find(|found| found.is_live() && found.pid == ledger.pid()) {
-                        Some(found) if ledger.status.running() => return Ok(process::check(world, found, true)),
-                        _ => {
-                            return Ok(match survey.found.iter().find(is_own) {
-                                Some(found) => process::check(world, found, true),
-                                None => process::of_file(&ledger),
-                            });
-                        }
-                    }
-                }
-            },
+        let named = target.to_str().and_then(choose::pid).or_else(|| without_ledger(context, survey, target));
+        let Some(pid) = named else {
+            let ledger = context.ledger(&Target { target: Some(target.to_owned()), ..Target::default() })?;
+            let is_its = |found: &&find::Found| found.pid == ledger.pid();
+            let running = survey.found.iter().filter(is_its).find(|found| found.is_live() && ledger.status.running());
+            let itself = || survey.found.iter().filter(is_its).find(|found| found.path() == Some(&ledger.path));
+            return Ok(match running.or_else(itself) {
+                Some(found) => process::check(world, found, true),
+                None => process::of_file(&ledger),
+            });
         };
         let mut findings = Vec::new();
         for found in survey.found.iter().filter(|found| found.pid == pid) {

@@ -145,7 +145,7 @@ impl Graph {
             serial: graph.serial,
             nodes: graph.nodes,
             folded_bytes: graph.folded_bytes,
-            host_bytes_estimated: execs::graph_held(graph),
+            host_bytes_estimated: graph.held_bytes(),
             instantiates: graph.instantiates,
             age_ns: ledger.age(graph.time_ns),
             stack: graph.stack,

@@ -290,7 +290,7 @@ fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
 fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: bool) -> Lazy<'a, GraphRow> {
     let execs = graphs::execs_by_graph(ledger);
     let mut chosen: Vec<&'a GraphSlot> = ledger.snapshot.graphs.iter().collect();
-    chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(execs::graph_held(graph)), graph.serial));
+    chosen.sort_unstable_by_key(|graph| (std::cmp::Reverse(graph.held_bytes()), graph.serial));
     chosen.truncate(limit);
     let sites = Rc::clone(sites);
     let row = move |graph: &GraphSlot| GraphRow {
@@ -299,7 +299,7 @@ fn graph_rows<'a>(ledger: &'a Ledger, sites: &Rc<Sites>, limit: usize, stacks: b
         origin: GraphOrigin::from_u8(graph.origin).map_or("unknown", GraphOrigin::name),
         nodes: graph.nodes,
         folded_bytes: graph.folded_bytes,
-        host_bytes_estimated: execs::graph_held(graph),
+        host_bytes_estimated: graph.held_bytes(),
         instantiates: graph.instantiates,
         execs_live: execs.get(&graph.serial).map_or(0, Vec::len) as u64,
         age_ns: ledger.age(graph.time_ns),
