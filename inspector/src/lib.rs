@@ -7,6 +7,7 @@
 //! * [`commands`]: one file per command: its arguments, its report, and how that is printed.
 //! * [`context`]: what every command gets; [`args`]: arguments that several commands share.
 //! * [`report`]: what several commands show in the same words. [`launch`]: starting programs under the shim.
+//!   [`metrics`]: what collectors of metrics get. [`web`]: answers over HTTP, knows no ledger.
 //! * [`model`]: what a ledger means: groups, graphs, totals, differences. Knows no terminal.
 //!   [`view`]: tables, colours, JSON. Knows no ledger.
 //! * [`symbols`]: addresses to functions, files and lines, out of process.
@@ -25,13 +26,16 @@ pub mod compose;
 mod context;
 mod failure;
 mod launch;
+mod metrics;
 mod model;
 mod report;
 mod source;
 mod symbols;
 mod text;
 mod view;
+mod web;
 
 pub use cli::{Args, answer, main};
 pub use commands::doctor::CHECKS;
 pub use failure::Code;
+pub use metrics::table::{Kind, Metric, all as metrics};

@@ -240,10 +240,10 @@ fn diff_and_exports_hold_the_cache() {
         ("gpumem_graph_pinned", ",reason=\"event-nodes\"", 1),
         ("gpumem_graph_real_execs", "", 3),
         ("gpumem_graph_real_execs_max", "", 4),
-        ("gpumem_graph_real_bytes_estimated", "", 21 * MIB),
+        ("gpumem_graph_real_bytes", "", 21 * MIB),
         ("gpumem_graph_source_bytes", "", 241 * 1024),
-        ("gpumem_graph_device_bytes_estimated", "", 7 * MIB),
-        ("gpumem_events_total", ",counter=\"retargets\"", 13),
+        ("gpumem_graph_device_bytes", "", 7 * MIB),
+        ("gpumem_retargets_total", "", 13),
     ] {
         let line = format!("{name}{{pid=\"{pid}\",process=\"demo-server\"{label}}} {value}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");

@@ -37,6 +37,20 @@ fn hold(file: &str, part: &str, expected: &str) {
 }
 
 /// tests/gpu/stats.py reads ledgers by itself: its version of the layout, and the names of its numbers, are the shim's.
+/// docs/metrics.md has every metric that `gpumem serve` and `gpumem export --to prometheus` write.
+#[test]
+fn the_table_of_metrics_is_current() {
+    let mut table = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
+    for metric in gpumem_inspector::metrics() {
+        let kind = match metric.kind {
+            gpumem_inspector::Kind::Gauge => "gauge",
+            gpumem_inspector::Kind::Counter => "counter",
+        };
+        let _ = writeln!(table, "| `{}` | {kind} | {} | {} |", metric.name, metric.labels, metric.help);
+    }
+    hold("metrics.md", "metrics", &table);
+}
+
 #[test]
 fn the_gpu_scripts_read_this_layout() {
     let text = std::fs::read_to_string(doc("../tests/gpu/stats.py")).unwrap();

@@ -378,12 +378,17 @@ fn prometheus_text_holds_all_processes() {
         assert!(text.contains(&line), "{text}");
     }
     assert_eq!(text.matches("# TYPE gpumem_live_bytes gauge\n").count(), 1);
+    let mut series = std::collections::BTreeSet::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (series, value) = line.rsplit_once(' ').unwrap();
-        assert!(series.ends_with('}') && value.parse::<f64>().is_ok(), "{line}");
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(series.insert(name) && value.parse::<f64>().is_ok(), "{line}");
     }
-    let none = common::dir();
-    assert_eq!(none.ok(&["export", "--format", "prometheus"]), "", "no process is no error for a collector");
+    let none = common::dir().ok(&["export", "--format", "prometheus"]);
+    assert!(
+        none.contains("gpumem_processes{status=\"running\"} 0\n"),
+        "no process is no error for a collector: {none}"
+    );
+    assert!(!none.contains("pid="), "{none}");
 }
 
 #[test]

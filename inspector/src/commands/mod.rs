@@ -19,6 +19,7 @@ mod ps;
 mod record;
 mod run;
 mod selftest;
+mod serve;
 mod set;
 mod stats;
 mod top;
@@ -77,6 +78,7 @@ commands! {
     Dump(dump::Args),
     Diff(diff::Args),
     Export(export::Args),
+    Serve(serve::Args),
     Clean(clean::Args),
     Doctor(doctor::Args),
     Selftest(selftest::Args),

@@ -128,6 +128,15 @@ impl Process {
         place::ProcessId { pid: self.ns_pid, start_ticks: self.start_ticks }
     }
 
+    /// The id of the container that it runs in, by its control group: 64 hexadecimal digits, as docker, containerd and
+    /// CRI-O name them.
+    pub(crate) fn container(&self, world: &World) -> Option<String> {
+        let text = std::fs::read(world.proc.join(self.pid.to_string()).join("cgroup")).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let words = text.split(|letter: char| !letter.is_ascii_hexdigit());
+        words.filter(|word| word.len() == 64).next_back().map(str::to_owned)
+    }
+
     /// Resident bytes: all, and the part that belongs to files.
     pub(crate) fn resident(&self, world: &World) -> Option<Resident> {
         let status = std::fs::read(world.proc.join(self.pid.to_string()).join("status")).ok()?;
@@ -202,6 +211,10 @@ mod tests {
         std::fs::create_dir_all(second.parent().unwrap()).unwrap();
         std::fs::write(&second, "").unwrap();
         assert_eq!(process.ledger_path(&world).unwrap(), second, "the one that is there");
+        assert_eq!(process.container(&world), None);
+        let id = "0123456789abcdef".repeat(4);
+        write("cgroup", &format!("0::/kubepods.slice/kubepods-pod7.slice/cri-containerd-{id}.scope\n"));
+        assert_eq!(process.container(&world), Some(id));
         write("stat", "77 (srv) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20");
         assert_eq!(Process::of(&world, 77), None, "a zombie no longer runs");
     }

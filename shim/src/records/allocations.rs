@@ -87,6 +87,9 @@ pub fn trace(shim: &Shim, action: Action, kind: AllocKind, addr: u64, bytes: u64
 /// An allocation failed with an error of the driver.
 pub fn failed(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, status: Status) {
     shim.count(counters::alloc_failures(kind), 1);
+    if status == OUT_OF_MEMORY {
+        shim.count(counters::OUT_OF_MEMORY, 1);
+    }
     let stack = shim.site(call.site(), Made::Stream);
     if trace::on() {
         trace(shim, Action::Failed, kind, 0, bytes, 0, stack);

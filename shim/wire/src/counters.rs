@@ -191,6 +191,8 @@ counters! {
     MISS_NS = 63, "miss_ns";
     /// Real execs instantiated although one could be taken: that was worn, and the device behind.
     MADE_ANEW = 64, "made_anew";
+    /// Allocations that failed because memory ran out, after all that can be given back was.
+    OUT_OF_MEMORY = 65, "out_of_memory";
 }
 
 const _: () = assert!(SCALARS + 96 <= SITES);

@@ -345,8 +345,13 @@ fn page(pairs: &mut Pairs, views: &Views<'_>, stats: &Value) -> Result<(), Strin
         ("gpumem_device_tracked_bytes", number(&stats["live"]["device"])),
         ("gpumem_pool_live_bytes", number(&stats["live"]["device"])),
         ("gpumem_pool_idle_bytes", number(&stats["pool"]["idle_bytes"])),
+        ("gpumem_device_idle_bytes", number(&stats["pool"]["idle_bytes"])),
+        (
+            "gpumem_site_live_bytes",
+            ["device", "host", "managed"].map(|memory| number(&stats["live"][memory])).iter().sum(),
+        ),
         ("gpumem_pool_idle_blocks", number(&stats["pool"]["idle_blocks"])),
-        ("gpumem_graph_host_bytes_estimated", host),
+        ("gpumem_graph_host_bytes", host),
         ("gpumem_graph_handles", number(&stats["cache"]["handles"])),
         ("gpumem_graph_real_execs", number(&stats["cache"]["real_execs"])),
     ] {

@@ -7,7 +7,13 @@ pub const HOUSE: House = House {
     layers: &[
         &[("the command line", &["", "cli"])],
         &[("commands", &["commands"])],
-        &[("context", &["context", "args"]), ("report", &["report"]), ("launch", &["launch"])],
+        &[
+            ("context", &["context", "args"]),
+            ("report", &["report"]),
+            ("launch", &["launch"]),
+            ("metrics", &["metrics"]),
+            ("web", &["web"]),
+        ],
         &[("model", &["model"]), ("view", &["view"])],
         &[("symbols", &["symbols"])],
         &[("source", &["source"])],

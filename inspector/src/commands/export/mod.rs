@@ -1,13 +1,12 @@
 //! `gpumem export`: what a process holds, for other tools: collectors, viewers of profiles, spreadsheets.
 //!
-//! * [`all`]: everything, as JSON. [`rows`]: a line for each allocation. [`prometheus`]: numbers for a collector.
+//! * [`all`]: everything, as JSON. [`rows`]: a line for each allocation.
 //! * [`stacks`]: live memory by call stack, which the viewers get: [`folded`], [`speedscope`], [`pprof`].
 //! * [`torch`]: a snapshot as PyTorch's own. [`timeline`]: samples and events over time.
 
 mod all;
 mod folded;
 mod pprof;
-mod prometheus;
 mod rows;
 mod speedscope;
 mod stacks;
@@ -18,9 +17,8 @@ use super::output::save;
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
+use crate::metrics::{self, Detail, Page};
 use crate::model::Ledger;
-use crate::source::choose;
-use crate::source::find::{self, What};
 use crate::text::{self, units};
 use crate::view::json;
 use std::io::{IsTerminal, Write};
@@ -107,11 +105,14 @@ impl Command for Args {
             };
             return Err(Failure::error(format!("{what}; known are {endings}")).fix("name it: --to speedscope"));
         };
-        let ledgers = match format {
-            Format::Prometheus => running(self, context)?,
-            _ => vec![context.ledger(&self.target)?],
+        let named = self.target.target.is_some() || self.target.file.is_some();
+        // Metrics are of all processes unless one is named: none is a result too, for a collector.
+        let all = format == Format::Prometheus && !named;
+        let ledger = if all { None } else { Some(context.ledger(&self.target)?) };
+        let write = |out: &mut dyn Write| match &ledger {
+            Some(ledger) => print(&mut context.limited(out), context, format, ledger),
+            None => write_page(out, &metrics::of_all(&context.world, self.detail())),
         };
-        let write = |out: &mut dyn Write| print(&mut context.limited(out), context, format, &ledgers);
         let Some(path) = file else {
             if format.is_text() {
                 return context.write(write);
@@ -129,34 +130,28 @@ impl Command for Args {
     }
 }
 
-fn print(out: &mut dyn Write, context: &Context, format: Format, ledgers: &[Ledger]) -> std::io::Result<()> {
-    let one = ledgers.first();
-    match (format, one) {
-        (Format::Prometheus, _) => out.write_all(prometheus::text(ledgers).as_bytes()),
-        (_, None) => Ok(()),
-        (Format::Json, Some(ledger)) => json::print(out, "export", &all::everything(context, ledger)),
-        (Format::Csv, Some(ledger)) => rows::csv(out, ledger),
-        (Format::Jsonl, Some(ledger)) => rows::json_lines(out, ledger),
-        (Format::Folded, Some(ledger)) => folded::write(out, ledger),
-        (Format::Speedscope, Some(ledger)) => speedscope::write(out, ledger),
-        (Format::Pprof, Some(ledger)) => pprof::write(out, ledger),
-        (Format::MemoryViz, Some(ledger)) => torch::write(out, ledger),
-        (Format::Trace, Some(ledger)) => timeline::write(out, ledger),
+fn print(out: &mut dyn Write, context: &Context, format: Format, ledger: &Ledger) -> std::io::Result<()> {
+    match format {
+        Format::Prometheus => write_page(out, &metrics::of_one(&context.world, ledger, metrics::TOP)),
+        Format::Json => json::print(out, "export", &all::everything(context, ledger)),
+        Format::Csv => rows::csv(out, ledger),
+        Format::Jsonl => rows::json_lines(out, ledger),
+        Format::Folded => folded::write(out, ledger),
+        Format::Speedscope => speedscope::write(out, ledger),
+        Format::Pprof => pprof::write(out, ledger),
+        Format::MemoryViz => torch::write(out, ledger),
+        Format::Trace => timeline::write(out, ledger),
     }
 }
 
-/// The named process, or all that run: none is a result too, for a collector.
-fn running(args: &Args, context: &Context) -> Result<Vec<Ledger>> {
-    if args.target.target.is_some() || args.target.file.is_some() {
-        return Ok(vec![context.ledger(&args.target)?]);
+fn write_page(out: &mut dyn Write, page: &Page) -> std::io::Result<()> {
+    out.write_all(page.write(metrics::Format::Text).as_bytes())
+}
+
+impl Args {
+    fn detail(&self) -> Detail {
+        Detail { top: metrics::TOP, symbols: !self.target.no_symbols }
     }
-    let survey = find::survey(&context.world);
-    let live = survey.found.iter().filter(|found| found.is_live() && matches!(found.what, What::Ledger { .. }));
-    // One that ends meanwhile is left out.
-    Ok(live
-        .filter_map(|found| choose::read(&context.world, found).ok())
-        .map(|opened| Ledger::of(&context.world, opened))
-        .collect())
 }
 
 #[cfg(test)]

@@ -1,0 +1,79 @@
+//! `gpumem serve`: metrics of all processes, for Prometheus.
+
+use crate::args::number;
+use crate::context::{Command, Context};
+use crate::failure::Result;
+use crate::metrics::{self, Detail, Format};
+use crate::web::{self, Made, Pages, Wanted};
+use serde::Serialize;
+use std::net::{IpAddr, SocketAddr};
+
+/// Serve metrics of all processes over HTTP, for Prometheus
+///
+/// Every process that gpumem ps lists and that runs, containers included; of other users' processes as root.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The address to listen on; of this machine alone unless told otherwise. Port 0: any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9849", value_parser = address)]
+    listen: SocketAddr,
+    /// Call sites and tags of each process that are named, those that hold most; the others are summed. 0: none
+    #[arg(long, value_name = "N", default_value_t = metrics::TOP, value_parser = top)]
+    top: usize,
+    /// Connections at a time; more are turned away
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = connections)]
+    max_connections: usize,
+    /// Do not look up symbols: call sites are modules and offsets
+    #[arg(long)]
+    no_symbols: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Where the metrics are.
+    url: String,
+}
+
+fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+    let address = || match text.strip_prefix(':') {
+        // As Prometheus' own programs take it.
+        Some(port) => Some(SocketAddr::new(IpAddr::from([0; 16]), port.parse().ok()?)),
+        None => text.replace("localhost:", "127.0.0.1:").parse().ok(),
+    };
+    address()
+        .ok_or_else(|| "allowed: an address and a port, such as 127.0.0.1:9849, [::1]:9849, or :9849 for all".into())
+}
+
+fn top(text: &str) -> std::result::Result<usize, String> {
+    number(text).ok().filter(|&n| n <= 100).ok_or_else(|| "allowed: a number from 0 to 100".into())
+}
+
+fn connections(text: &str) -> std::result::Result<usize, String> {
+    number(text).ok().filter(|n| (1..=10_000).contains(n)).ok_or_else(|| "allowed: a number from 1 to 10000".into())
+}
+
+impl Command for Args {
+    const NAME: &'static str = "serve";
+
+    /// Serves until it is ended by a signal.
+    ///
+    /// # Errors
+    /// What is in the way of listening.
+    fn run(&self, context: &Context) -> Result<()> {
+        let detail = Detail { top: self.top, symbols: !self.no_symbols };
+        let world = context.world.clone();
+        let pages = Pages::new(move || {
+            let page = metrics::of_all(&world, detail);
+            Made { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
+        });
+        let wanted = Wanted { listen: self.listen, connections: self.max_connections };
+        web::serve(&wanted, pages, |at| {
+            if !at.ip().is_loopback() {
+                tracing::warn!(
+                    "whoever reaches {at} can read names of processes and call sites; --listen 127.0.0.1:9849 keeps it to this machine"
+                );
+            }
+            let report = Report { url: format!("http://{at}/metrics") };
+            context.print(&report, |out, report| writeln!(out, "serving {}", report.url))
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Who holds memory: the call sites and the tags that hold most, with the rest summed, so that a program of a thousand
+//! call sites has no thousand series.
+
+use super::page::{Page, shown};
+use super::table::{self as t, Metric};
+use crate::model::allocs::{self, By, Filter, Key, Sort};
+use crate::model::{Ledger, suspects};
+
+/// The label of what is not named.
+const OTHER: &str = "(other)";
+const UNTAGGED: &str = "(untagged)";
+
+/// Adds the first `top` of both, and what grows; nothing where `top` is 0, which asks for no names.
+pub(super) fn add(page: &mut Page, ledger: &Ledger, top: usize) {
+    if top == 0 {
+        return;
+    }
+    of(page, ledger, By::Site, ("site", &t::SITE_LIVE_BYTES), top);
+    of(page, ledger, By::Tag, ("tag", &t::TAG_LIVE_BYTES), top);
+    let found = suspects::find(ledger, None);
+    let growing = || found.all.iter().filter(|suspect| suspects::is_site(suspect) && suspect.grows());
+    page.add(&t::GROWING_SITES, &[], growing().count() as f64);
+    let per_minute: f64 = growing().map(|suspect| suspect.bytes_per_minute.max(0.0)).sum();
+    page.add(&t::GROWING_RATE, &[], per_minute / 60.0);
+}
+
+fn of(page: &mut Page, ledger: &Ledger, by: By, (label, metric): (&str, &Metric), top: usize) {
+    let mut groups = allocs::group(ledger, &Filter::default(), by, false);
+    allocs::sort(&mut groups, Sort::Bytes);
+    // Names that are alike as far as they are shown are one.
+    let mut named: Vec<(String, u64)> = Vec::new();
+    for group in &groups {
+        let name = match &group.key {
+            Key::Site(site) => shown(site),
+            Key::Tag(tag) if tag.is_empty() => UNTAGGED.to_owned(),
+            Key::Tag(tag) => shown(tag),
+            _ => continue,
+        };
+        let known = named.iter().position(|(known, _)| *known == name);
+        let at = known.or_else(|| {
+            (named.len() < top).then(|| {
+                named.push((name, 0));
+                named.len() - 1
+            })
+        });
+        let at = at.unwrap_or_else(|| other(&mut named));
+        named[at].1 = named[at].1.saturating_add(group.bytes);
+    }
+    named.iter().for_each(|(name, bytes)| page.add(metric, &[(label, name)], *bytes as f64));
+}
+
+/// Where what is not named is summed.
+fn other(named: &mut Vec<(String, u64)>) -> usize {
+    named.iter().position(|(name, _)| name == OTHER).unwrap_or_else(|| {
+        named.push((OTHER.to_owned(), 0));
+        named.len() - 1
+    })
+}

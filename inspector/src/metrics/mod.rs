@@ -1,0 +1,105 @@
+//! What collectors of metrics get: `gpumem serve` over HTTP, `gpumem export --to prometheus` as a text.
+//!
+//! * [`table`]: every metric, with its name, its type and what it means. docs/metrics.md is made from it.
+//! * [`page`]: samples of metrics, and the two formats that they are written in.
+//! * [`of_process`], [`of_device`]: the samples of one process, and those of its devices.
+//! * [`holders`]: the call sites and the tags that hold most, with the rest summed.
+
+mod holders;
+mod of_device;
+mod of_process;
+mod page;
+pub(crate) mod table;
+
+pub(crate) use page::{Format, Page};
+
+use crate::model::Ledger;
+use crate::source::choose;
+use crate::source::find::{self, Found, What};
+use crate::source::world::World;
+use gpumem_wire::counters;
+use std::collections::HashSet;
+use std::time::Instant;
+use table as t;
+
+/// How much is told of each process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detail {
+    /// Call sites and tags that are named; the others are summed.
+    pub top: usize,
+    /// Names of functions instead of modules and offsets.
+    pub symbols: bool,
+}
+
+/// Call sites and tags that are named where nobody says otherwise.
+pub(crate) const TOP: usize = 10;
+
+/// Processes that are told of one by one, those with most memory first. Each has a few hundred series.
+const MOST_PROCESSES: usize = 200;
+
+/// The page of all processes that run.
+pub(crate) fn of_all(world: &World, detail: Detail) -> Page {
+    let begin = Instant::now();
+    let mut page = Page::default();
+    let survey = find::survey(world);
+    of_survey(&mut page, &survey.found, survey.warnings.len());
+    let mut live: Vec<&Found> = survey.found.iter().filter(|found| found.is_live()).collect();
+    live.sort_by_cached_key(|found| std::cmp::Reverse(live_bytes(found)));
+    let left_out = live.len().saturating_sub(MOST_PROCESSES);
+    page.add(&t::PROCESSES_LEFT_OUT, &[], left_out as f64);
+    let mut pids = HashSet::new();
+    for found in live.into_iter().take(MOST_PROCESSES) {
+        // In another pid namespace that cannot be seen from here, the number may be another's.
+        if !pids.insert(found.pid) {
+            continue;
+        }
+        // One that ends meanwhile is left out.
+        let Ok(opened) = choose::read(world, found) else { continue };
+        let mut ledger = Ledger::of(world, opened);
+        if !detail.symbols {
+            ledger.symbols.disable();
+        }
+        of_process::add(&mut page, world, &ledger, detail.top);
+    }
+    page.add(&t::COLLECT_SECONDS, &[], begin.elapsed().as_secs_f64());
+    page
+}
+
+/// The page of one process.
+pub(crate) fn of_one(world: &World, ledger: &Ledger, top: usize) -> Page {
+    let mut page = Page::default();
+    of_process::add(&mut page, world, ledger, top);
+    page
+}
+
+/// What there is to look at.
+fn of_survey(page: &mut Page, found: &[Found], warnings: usize) {
+    page.add(&t::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let state = |found: &&Found| match &found.what {
+        What::Ledger { .. } if found.is_live() => Some("running"),
+        What::NoLedger { mapped, .. } if mapped.driver => Some("unseen"),
+        What::NoLedger { .. } => Some("no-gpu-call"),
+        What::Unreadable { .. } if found.process.is_some() => Some("unreadable"),
+        _ => None,
+    };
+    for name in ["running", "no-gpu-call", "unseen", "unreadable"] {
+        let n = found.iter().filter(|found| state(found) == Some(name)).count();
+        page.add(&t::PROCESSES, &[("status", name)], n as f64);
+    }
+    page.add(&t::WARNINGS, &[], warnings as f64);
+    for found in found.iter().filter(|found| matches!(state(found), Some("unseen" | "unreadable"))) {
+        page.whose(found.pid, &found.name());
+        page.add(&t::UP, &[], 0.0);
+    }
+    page.nobodys();
+}
+
+/// Live bytes of all kinds.
+fn live_bytes(found: &Found) -> u64 {
+    let What::Ledger { summary, .. } = &found.what else { return 0 };
+    let kinds = gpumem_wire::kinds::AllocKind::ALL.iter();
+    kinds.fold(0, |sum: u64, &kind| {
+        let (made, freed) = (summary.counter(counters::alloc_bytes(kind)), summary.counter(counters::free_bytes(kind)));
+        sum.saturating_add(made.saturating_sub(freed))
+    })
+}

@@ -1,0 +1,79 @@
+//! The samples of the devices that one process uses.
+
+use super::page::Page;
+use super::table as t;
+use crate::model::totals::{self, Device};
+use crate::model::{Ledger, pool};
+use gpumem_wire::kinds::{AllocKind, Vendor};
+use gpumem_wire::layout::ALLOC_SPILLED;
+use std::collections::BTreeMap;
+
+pub(super) fn add(page: &mut Page, ledger: &Ledger) {
+    let nvml = totals::driver_books(ledger);
+    if let Some(used) = totals::process_used(ledger, nvml.as_ref()) {
+        page.add(&t::USED_BYTES, &[], used as f64);
+    }
+    let devices = totals::devices(ledger, nvml.as_ref());
+    let kinds = kinds(ledger);
+    let in_contexts = pool::of(ledger).in_contexts;
+    for device in &devices {
+        let number = device.device.to_string();
+        let labels = [("device", &*number), ("uuid", &*device.uuid), ("device_name", &*device.name)];
+        of_device(page, device, &labels);
+        for (&(.., kind), &bytes) in
+            kinds.iter().filter(|((vendor, n, _), _)| (*vendor, *n) == (device.vendor, device.device))
+        {
+            let kind = [("kind", AllocKind::from_u8(kind).map_or("unknown", AllocKind::name))];
+            page.add(&t::DEVICE_LIVE_BYTES, &[&labels[..], &kind].concat(), bytes as f64);
+        }
+        let limits = in_contexts.iter().filter(|context| context.device == device.device);
+        if let Some(limit) = limits.map(|context| context.limit_bytes).filter(|&limit| limit > 0).min() {
+            page.add(&t::DEVICE_LIMIT_BYTES, &labels, limit as f64);
+        }
+    }
+    for context in &in_contexts {
+        let (number, device) = (context.context.to_string(), context.device.to_string());
+        let of = [("context", &*number), ("device", &*device)];
+        for (metric, value) in [
+            (&t::POOL_LIVE_BYTES, context.live_bytes),
+            (&t::POOL_IDLE_BYTES, context.idle_bytes),
+            (&t::POOL_IDLE_PEAK_BYTES, context.idle_peak_bytes),
+            (&t::POOL_IDLE_BLOCKS, context.idle_blocks),
+        ] {
+            page.add(metric, &of, value as f64);
+        }
+    }
+}
+
+fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
+    for (metric, value) in [
+        (&t::DEVICE_TRACKED_BYTES, Some(device.tracked_bytes)),
+        (&t::DEVICE_PEAK_BYTES, Some(device.peak_bytes)),
+        (&t::DEVICE_MANAGED_BYTES, Some(device.managed_bytes)),
+        (&t::DEVICE_SPILLED_BYTES, Some(device.spilled_bytes)),
+        (&t::DEVICE_IDLE_BYTES, Some(device.idle_bytes)),
+        (&t::DEVICE_GRAPH_BYTES, Some(device.graph_bytes)),
+        (&t::DEVICE_POOL_IDLE_BYTES, Some(device.pool_idle_bytes)),
+        (&t::DEVICE_GRAPH_MEMORY_BYTES, Some(device.graph_memory_bytes)),
+        (&t::DEVICE_TOTAL_BYTES, Some(device.total_bytes).filter(|&total| total > 0)),
+        (&t::DEVICE_USED_BYTES, Some(device.used_bytes).filter(|&used| used > 0)),
+        (&t::DEVICE_UNEXPLAINED_BYTES, device.unexplained_bytes),
+    ] {
+        if let Some(value) = value {
+            page.add(metric, labels, value as f64);
+        }
+    }
+}
+
+/// Live bytes in the device's memory, by device and kind.
+fn kinds(ledger: &Ledger) -> BTreeMap<(&'static str, u32, u8), u64> {
+    let mut kinds = BTreeMap::new();
+    for alloc in ledger.snapshot.allocs.iter().filter(|alloc| alloc.flags & ALLOC_SPILLED == 0) {
+        if let Some(context) = ledger.snapshot.contexts.get(&alloc.context) {
+            let vendor = Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name);
+            let sum: &mut u64 = kinds.entry((vendor, context.device, alloc.kind)).or_default();
+            *sum = sum.saturating_add(alloc.bytes);
+        }
+    }
+    kinds
+}

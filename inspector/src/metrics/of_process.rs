@@ -1,0 +1,93 @@
+//! The samples of one process.
+
+use super::page::Page;
+use super::table as t;
+use super::{holders, of_device};
+use crate::model::cache::{self, Cache};
+use crate::model::{Ledger, graphs, pool, totals};
+use crate::source::world::World;
+use gpumem_wire::counters;
+
+pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
+    let head = ledger.head();
+    page.whose(head.pid, &head.name);
+    page.add(&t::UP, &[], 1.0);
+    let container = ledger.process.as_ref().and_then(|process| process.container(world)).unwrap_or_default();
+    let info = [
+        ("version", &*head.shim_version),
+        ("mode", head.mode),
+        ("interception", head.interception),
+        ("uid", &head.uid.to_string()),
+        ("container", &container),
+    ];
+    page.add(&t::PROCESS_INFO, &info, 1.0);
+    page.add(&t::INTERCEPTION_COMPLETE, &[], f64::from(head.interception == "complete"));
+    page.add(&t::RECORDED_SECONDS, &[], seconds(head.recorded_ns));
+    let host = totals::host(world, ledger);
+    for (metric, bytes) in [(&t::RESIDENT_BYTES, host.rss_bytes), (&t::HOST_UNEXPLAINED_BYTES, host.unexplained_bytes)]
+    {
+        if let Some(bytes) = bytes {
+            page.add(metric, &[], bytes as f64);
+        }
+    }
+    kinds(page, ledger);
+    of_device::add(page, ledger);
+    holders::add(page, ledger, top);
+    let cache = cache::of(ledger);
+    of_graphs(page, &graphs::total(ledger, &cache));
+    of_cache(page, &cache);
+    let pool = pool::of(ledger);
+    page.add(&t::POOL_ON, &[], f64::from(pool.state == "on"));
+    page.add(&t::STRANDED_BYTES, &[], pool.stranded_bytes as f64);
+    for &(index, name, doc) in counters::ALL {
+        let value = ledger.snapshot.counter(index);
+        page.add(&t::counter(name, doc), &[], if name.ends_with("_ns") { seconds(value) } else { value as f64 });
+    }
+    page.nobodys();
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn kinds(page: &mut Page, ledger: &Ledger) {
+    for kind in totals::kinds(ledger) {
+        let of = [("kind", kind.kind)];
+        page.add(&t::LIVE_BYTES, &of, kind.live_bytes as f64);
+        page.add(&t::LIVE_ALLOCATIONS, &of, kind.live as f64);
+        page.add(&t::ALLOCATIONS, &of, kind.allocs as f64);
+        page.add(&t::ALLOCATED_BYTES, &of, kind.alloc_bytes as f64);
+        page.add(&t::FAILURES, &of, kind.failures as f64);
+    }
+}
+
+fn of_graphs(page: &mut Page, total: &graphs::Group) {
+    page.add(&t::GRAPHS, &[], total.graphs as f64);
+    page.add(&t::GRAPH_EXECS, &[], total.execs as f64);
+    page.add(&t::GRAPH_HOST_BYTES, &[], total.host_bytes as f64);
+    page.add(&t::GRAPH_DEVICE_BYTES, &[], total.device_bytes as f64);
+}
+
+fn of_cache(page: &mut Page, cache: &Cache) {
+    page.add(&t::CACHE_ON, &[], f64::from(cache.state == "on"));
+    for (state, n) in [("resident", cache.resident), ("folded", cache.folded), ("gone", cache.gone)] {
+        page.add(&t::HANDLES, &[("state", state)], n as f64);
+    }
+    for (reason, &n) in &cache.pinned_by {
+        page.add(&t::PINNED, &[("reason", reason)], n as f64);
+    }
+    for (metric, value) in [
+        (&t::CLASSES, cache.classes),
+        (&t::REAL_EXECS, cache.real_execs),
+        (&t::REAL_EXECS_MAX, cache.max_execs),
+        (&t::PARKED_EXECS, cache.parked_execs),
+        (&t::REAL_BYTES, cache.real_bytes_estimated),
+        (&t::REAL_BYTES_MAX, cache.max_bytes),
+        (&t::SOURCE_BYTES, cache.source_bytes),
+        (&t::FOLDED, cache.folded_graphs),
+        (&t::FOLDED_BYTES, cache.folded_graph_bytes),
+        (&t::CACHE_HITS, cache.hits),
+    ] {
+        page.add(metric, &[], value as f64);
+    }
+}

@@ -1,0 +1,147 @@
+//! Samples of metrics, and the formats that they are written in.
+
+use super::table::{Kind, Metric};
+use crate::text::{clean, shorten};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+/// Columns that a label's value has at most: names of some templates have thousands.
+const MOST_LABEL: usize = 200;
+
+/// What a page is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Prometheus' text format 0.0.4, which files for a collector have as well.
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+/// A metric with its samples, in the order in which they were added.
+#[derive(Debug)]
+struct Family {
+    metric: Metric,
+    /// The labels as text, and the value.
+    samples: Vec<(String, f64)>,
+    /// The labels that there are.
+    known: HashSet<String>,
+}
+
+/// The metrics of all processes. New samples are those of the process at hand.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    families: Vec<Family>,
+    /// Labels of the process at hand, as text.
+    who: String,
+}
+
+impl Page {
+    /// Samples that are added from now on are this process's.
+    pub(super) fn whose(&mut self, pid: u32, process: &str) {
+        self.who = text(&[("pid", &pid.to_string()), ("process", process)]);
+    }
+
+    /// Samples that are added from now on are no process's.
+    pub(super) fn nobodys(&mut self) {
+        self.who.clear();
+    }
+
+    /// Adds a sample; `more`: its labels besides the process.
+    pub(crate) fn add(&mut self, metric: &Metric, more: &[(&str, &str)], value: f64) {
+        let comma = if self.who.is_empty() || more.is_empty() { "" } else { "," };
+        let labels = format!("{}{comma}{}", self.who, text(more));
+        let known = self.families.iter().position(|family| family.metric.name == metric.name);
+        let at = known.unwrap_or_else(|| {
+            self.families.push(Family { metric: metric.clone(), samples: Vec::new(), known: HashSet::new() });
+            self.families.len() - 1
+        });
+        let family = &mut self.families[at];
+        // A collector refuses a page that has a sample twice, the whole of it.
+        if family.known.insert(labels.clone()) {
+            family.samples.push((labels, value));
+        }
+    }
+
+    /// The page as text: for each metric its help and its type, then its samples.
+    pub(crate) fn write(&self, format: Format) -> String {
+        let mut out = String::new();
+        for Family { metric, samples, .. } in &self.families {
+            let name = &*metric.name;
+            let family = match format {
+                Format::Text => name,
+                // A counter's samples alone have the ending.
+                Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
+            };
+            let kind = match metric.kind {
+                Kind::Gauge => "gauge",
+                Kind::Counter => "counter",
+            };
+            let help = metric.help.replace('\\', "\\\\").replace('"', "\\\"");
+            let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} {kind}");
+            let unit = family.rsplit('_').next().filter(|unit| matches!(*unit, "bytes" | "seconds"));
+            if let (Format::OpenMetrics, Some(unit)) = (format, unit) {
+                let _ = writeln!(out, "# UNIT {family} {unit}");
+            }
+            for (labels, value) in samples {
+                let _ = match labels.is_empty() {
+                    true => writeln!(out, "{name} {value}"),
+                    false => writeln!(out, "{name}{{{labels}}} {value}"),
+                };
+            }
+        }
+        if format == Format::OpenMetrics {
+            out.push_str("# EOF\n");
+        }
+        out
+    }
+}
+
+fn text(labels: &[(&str, &str)]) -> String {
+    let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", label(value))).collect();
+    labels.join(",")
+}
+
+/// A label's value as it is written: shortened, control characters written out; backslash and quote escaped.
+fn label(value: &str) -> String {
+    shown(value).replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// A label's value as a reader of the page gets it.
+pub(super) fn shown(value: &str) -> String {
+    clean(&shorten(value, MOST_LABEL)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table as t;
+    use super::*;
+
+    #[test]
+    fn labels_cannot_break_out() {
+        assert_eq!(label("a\"b\\c"), "a\\\"b\\\\c");
+        assert_eq!(label("\x1b\n"), "\\\\x1b\\\\n");
+        assert!(label(&"x".repeat(5000)).chars().count() <= MOST_LABEL);
+    }
+
+    #[test]
+    fn both_formats_have_the_same_samples() {
+        let mut page = Page::default();
+        page.add(&t::PROCESSES_LEFT_OUT, &[], 0.0);
+        page.whose(7, "a\"b");
+        page.add(&t::LIVE_BYTES, &[("kind", "device")], 5e15);
+        page.add(&t::LIVE_BYTES, &[("kind", "device")], 1.0);
+        page.add(&t::CACHE_HITS, &[], 3.0);
+        let samples = |format| -> Vec<String> {
+            page.write(format).lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        assert_eq!(samples(Format::Text), samples(Format::OpenMetrics));
+        assert_eq!(
+            samples(Format::Text)[1],
+            "gpumem_live_bytes{pid=\"7\",process=\"a\\\"b\",kind=\"device\"} 5000000000000000"
+        );
+        let (text, open) = (page.write(Format::Text), page.write(Format::OpenMetrics));
+        assert!(text.contains("# TYPE gpumem_graph_cache_hits_total counter\n") && !text.contains("# EOF"), "{text}");
+        assert!(open.contains("# TYPE gpumem_graph_cache_hits counter\n") && open.ends_with("\n# EOF\n"), "{open}");
+        assert!(open.contains("# UNIT gpumem_live_bytes bytes\n"), "{open}");
+    }
+}

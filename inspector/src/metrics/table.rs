@@ -1,0 +1,134 @@
+//! Every metric: one row each.
+
+use gpumem_wire::counters;
+use std::borrow::Cow;
+
+/// The types of metrics that are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A value that goes up and down.
+    Gauge,
+    /// A value that only grows while the process runs.
+    Counter,
+}
+
+/// What one metric is.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    pub name: Cow<'static, str>,
+    pub kind: Kind,
+    /// Labels besides `pid` and `process`.
+    pub labels: &'static str,
+    pub help: Cow<'static, str>,
+}
+
+macro_rules! metrics {
+    ($($kind:ident $id:ident = $name:literal [$labels:literal] $help:literal;)*) => {
+        $(pub(crate) const $id: Metric = Metric {
+            name: Cow::Borrowed($name), kind: Kind::$kind, labels: $labels, help: Cow::Borrowed($help),
+        };)*
+        /// All but those that [`counter`] makes.
+        const ROWS: &[Metric] = &[$($id),*];
+    };
+}
+
+metrics! {
+    Gauge BUILD_INFO = "gpumem_build_info" ["version"] "1; the label has the version of gpumem.";
+    Gauge PROCESSES = "gpumem_processes" ["status"] "Processes that have libgpumem.so, by what is known of them.";
+    Gauge PROCESSES_LEFT_OUT = "gpumem_processes_left_out" [""] "Running processes that are not told of, because others hold more.";
+    Gauge WARNINGS = "gpumem_search_warnings" [""] "Places that could not be searched for ledgers; gpumem ps names them.";
+    Gauge COLLECT_SECONDS = "gpumem_collect_seconds" [""] "How long it took to read the ledgers for this page.";
+
+    Gauge UP = "gpumem_up" [""] "1 if the process is recorded and its ledger can be read, 0 if not.";
+    Gauge PROCESS_INFO = "gpumem_process_info" ["version, mode, interception, uid, container"] "1; the labels have the version of the shim, how it acts, the user, and the container's id.";
+    Gauge INTERCEPTION_COMPLETE = "gpumem_interception_complete" [""] "1 if every call of the process is known to be recorded.";
+    Gauge RECORDED_SECONDS = "gpumem_recorded_seconds" [""] "How long the process has been recorded.";
+    Gauge RESIDENT_BYTES = "gpumem_resident_bytes" [""] "Resident memory of the process.";
+    Gauge HOST_UNEXPLAINED_BYTES = "gpumem_host_unexplained_bytes" [""] "Resident memory that neither recorded calls nor estimates of graphs explain.";
+
+    Gauge LIVE_BYTES = "gpumem_live_bytes" ["kind"] "Live bytes by kind.";
+    Gauge LIVE_ALLOCATIONS = "gpumem_live_allocations" ["kind"] "Live allocations by kind.";
+    Counter ALLOCATIONS = "gpumem_allocations_total" ["kind"] "Allocations by kind.";
+    Counter ALLOCATED_BYTES = "gpumem_allocated_bytes_total" ["kind"] "Bytes ever allocated by kind.";
+    Counter FAILURES = "gpumem_allocation_failures_total" ["kind"] "Failed allocations by kind.";
+
+    Gauge SITE_LIVE_BYTES = "gpumem_site_live_bytes" ["site"] "Live bytes of the call sites that hold most; the site (other) has the rest.";
+    Gauge TAG_LIVE_BYTES = "gpumem_tag_live_bytes" ["tag"] "Live bytes of the tags that hold most; (other) has the rest, (untagged) what has no tag.";
+    Gauge GROWING_SITES = "gpumem_growing_sites" [""] "Call sites that grow steadily, as gpumem leaks says.";
+    Gauge GROWING_RATE = "gpumem_growing_bytes_per_second" [""] "By how much those call sites grow each second.";
+
+    Gauge DEVICE_LIVE_BYTES = "gpumem_device_live_bytes" ["device, uuid, device_name, kind"] "Live bytes on the device by kind, as far as allocations are listed.";
+    Gauge DEVICE_TRACKED_BYTES = "gpumem_device_tracked_bytes" ["device, uuid, device_name"] "Live device bytes of recorded allocations.";
+    Gauge DEVICE_PEAK_BYTES = "gpumem_device_peak_bytes" ["device, uuid, device_name"] "Highest live device bytes of recorded allocations.";
+    Gauge DEVICE_MANAGED_BYTES = "gpumem_device_managed_bytes" ["device, uuid, device_name"] "Live bytes of managed memory.";
+    Gauge DEVICE_SPILLED_BYTES = "gpumem_device_spilled_bytes" ["device, uuid, device_name"] "Live bytes asked for as device memory that lie outside of it.";
+    Gauge DEVICE_IDLE_BYTES = "gpumem_device_idle_bytes" ["device, uuid, device_name"] "Bytes that gpumem's pool keeps for later allocations.";
+    Gauge DEVICE_GRAPH_BYTES = "gpumem_device_graph_bytes" ["device, uuid, device_name"] "Estimated device bytes of graph execs, parked ones included.";
+    Gauge DEVICE_POOL_IDLE_BYTES = "gpumem_device_pool_idle_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the default stream-ordered pool beyond live allocations.";
+    Gauge DEVICE_GRAPH_MEMORY_BYTES = "gpumem_device_graph_memory_bytes" ["device, uuid, device_name"] "Bytes that the driver keeps for the memory nodes of graphs.";
+    Gauge DEVICE_LIMIT_BYTES = "gpumem_device_limit_bytes" ["device, uuid, device_name"] "Bytes that the process may take of the device, where GPUMEM_LIMIT is set.";
+    Gauge DEVICE_TOTAL_BYTES = "gpumem_device_total_bytes" ["device, uuid, device_name"] "Memory of the device.";
+    Gauge DEVICE_USED_BYTES = "gpumem_device_used_bytes" ["device, uuid, device_name"] "Bytes in use on the device by all processes.";
+    Gauge DEVICE_UNEXPLAINED_BYTES = "gpumem_device_unexplained_bytes" ["device, uuid, device_name"] "Bytes in use that this process's records do not explain.";
+    Gauge USED_BYTES = "gpumem_device_process_bytes" [""] "Device memory of this process on all devices, by the driver's books, where it tells.";
+
+    Gauge POOL_ON = "gpumem_pool_on" [""] "1 if the pool serves a context.";
+    Gauge POOL_LIVE_BYTES = "gpumem_pool_live_bytes" ["context, device"] "Live device bytes of recorded allocations.";
+    Gauge POOL_IDLE_BYTES = "gpumem_pool_idle_bytes" ["context, device"] "Bytes that the pool keeps for later allocations.";
+    Gauge POOL_IDLE_PEAK_BYTES = "gpumem_pool_idle_peak_bytes" ["context, device"] "Highest bytes that the pool kept.";
+    Gauge POOL_IDLE_BLOCKS = "gpumem_pool_idle_blocks" ["context, device"] "Blocks that the pool keeps for later allocations.";
+    Gauge STRANDED_BYTES = "gpumem_stranded_bytes" [""] "Bytes in older buffers that lie unused now, at call sites that ask for more.";
+
+    Gauge GRAPHS = "gpumem_graphs" [""] "Live graphs.";
+    Gauge GRAPH_EXECS = "gpumem_graph_execs" [""] "Live graph execs of the program.";
+    Gauge GRAPH_HOST_BYTES = "gpumem_graph_host_bytes" [""] "Estimated host bytes held by graphs, execs, their sources and parked real execs.";
+    Gauge GRAPH_DEVICE_BYTES = "gpumem_graph_device_bytes" [""] "Estimated device bytes held by execs, parked ones included.";
+    Gauge CACHE_ON = "gpumem_graph_cache_on" [""] "1 if graph execs are under the graph cache.";
+    Gauge HANDLES = "gpumem_graph_handles" ["state"] "Live virtual exec handles by state.";
+    Gauge PINNED = "gpumem_graph_pinned" ["reason"] "Live execs that are not under the graph cache.";
+    Gauge CLASSES = "gpumem_graph_classes" [""] "Classes of the live handles.";
+    Gauge REAL_EXECS = "gpumem_graph_real_execs" [""] "Real execs of the graph cache, parked ones included.";
+    Gauge REAL_EXECS_MAX = "gpumem_graph_real_execs_max" [""] "Real execs that the graph cache keeps at most.";
+    Gauge PARKED_EXECS = "gpumem_graph_parked_execs" [""] "Real execs of no handle.";
+    Gauge REAL_BYTES = "gpumem_graph_real_bytes" [""] "Estimated host and device bytes of the graph cache's real execs.";
+    Gauge REAL_BYTES_MAX = "gpumem_graph_real_max_bytes" [""] "Bytes that the graph cache's real execs may take; 0: no bound.";
+    Gauge SOURCE_BYTES = "gpumem_graph_source_bytes" [""] "Host bytes of the sources behind handles.";
+    Gauge FOLDED = "gpumem_graphs_folded" [""] "Live graphs that are folded to recipes.";
+    Gauge FOLDED_BYTES = "gpumem_graphs_folded_bytes" [""] "Host bytes of the recipes of folded graphs.";
+    Counter CACHE_HITS = "gpumem_graph_cache_hits_total" [""] "Launches whose graph was ready to run, without a retarget or an instantiate.";
+}
+
+/// The metric of one of the ledger's counters: `pool_hits` is `gpumem_pool_hits_total`.
+pub(super) fn counter(name: &str, doc: &str) -> Metric {
+    let name = match name.strip_suffix("_ns") {
+        Some(name) => format!("gpumem_{name}_seconds_total"),
+        None => format!("gpumem_{name}_total"),
+    };
+    let help = doc.trim().replace("Nanoseconds", "Seconds").into();
+    Metric { name: name.into(), kind: Kind::Counter, labels: "", help }
+}
+
+/// Every metric, in the order of the documentation.
+pub fn all() -> Vec<Metric> {
+    let of_ledger = counters::ALL.iter().map(|&(_, name, doc)| counter(name, doc));
+    ROWS.iter().cloned().chain(of_ledger).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_collectors_want_them() {
+        let all = all();
+        for (index, metric) in all.iter().enumerate() {
+            let name = &*metric.name;
+            assert!(name.starts_with("gpumem_") && !name.contains("__"), "{name}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+            assert_eq!(name.ends_with("_total"), metric.kind == Kind::Counter, "{name}");
+            assert!(!["_count", "_sum", "_bucket", "_ns", "_ms"].iter().any(|end| name.ends_with(end)), "{name}");
+            assert!(!metric.help.contains('\n') && metric.help.ends_with('.'), "{name}: {}", metric.help);
+            assert!(all[..index].iter().all(|other| other.name != metric.name), "{name} is there twice");
+        }
+    }
+}

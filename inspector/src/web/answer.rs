@@ -1,0 +1,108 @@
+//! From a request to its answer.
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+/// The page of metrics, in both formats.
+pub(crate) struct Made {
+    pub text: String,
+    pub open_metrics: String,
+}
+
+/// How long a page is served again before it is made anew: many clients cost no more than one.
+const FRESH: Duration = Duration::from_secs(1);
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Makes the pages.
+pub(crate) struct Pages {
+    make: Box<dyn Fn() -> Made>,
+}
+
+impl Pages {
+    pub(crate) fn new(make: impl Fn() -> Made + 'static) -> Self {
+        Self { make: Box::new(make) }
+    }
+}
+
+/// All that is served.
+pub(super) struct Site {
+    pages: Pages,
+    last: RefCell<Option<(Instant, Bytes, Bytes)>>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Site {
+    pub(super) fn new(pages: Pages) -> Self {
+        Self { pages, last: RefCell::default() }
+    }
+
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        let answer = self.route(&request);
+        tracing::debug!("{} {}: {}", request.method(), request.uri().path(), answer.status());
+        Ok(answer)
+    }
+
+    fn route(&self, request: &Request<Incoming>) -> Answer {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut refused = said(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD are answered\n");
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        match request.uri().path() {
+            "/metrics" => self.metrics(wants_open_metrics(request)),
+            "/-/healthy" => said(StatusCode::OK, PLAIN, "gpumem serves\n"),
+            "/" => said(StatusCode::OK, HTML, INDEX),
+            _ => said(StatusCode::NOT_FOUND, PLAIN, "not found; there are /metrics and /-/healthy\n"),
+        }
+    }
+
+    fn metrics(&self, open: bool) -> Answer {
+        let mut last = self.last.borrow_mut();
+        let fresh = last.take().filter(|(at, ..)| at.elapsed() < FRESH);
+        let (at, text, open_metrics) = fresh.unwrap_or_else(|| {
+            let made = (self.pages.make)();
+            (Instant::now(), made.text.into(), made.open_metrics.into())
+        });
+        let (kind, body) = if open { (OPEN_METRICS, &open_metrics) } else { (TEXT, &text) };
+        let answer = said(StatusCode::OK, kind, body.clone());
+        *last = Some((at, text, open_metrics));
+        answer
+    }
+}
+
+/// True where the client prefers OpenMetrics, or takes nothing else that we have.
+fn wants_open_metrics(request: &Request<Incoming>) -> bool {
+    let values = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut best = (0.0_f32, 0.0_f32);
+    for part in values.flat_map(|value| value.split(',')) {
+        let mut words = part.split(';').map(str::trim);
+        let kind = words.next().unwrap_or_default();
+        let weight = words.find_map(|word| word.strip_prefix("q=")?.parse().ok()).unwrap_or(1.0);
+        match kind {
+            "application/openmetrics-text" => best.0 = best.0.max(weight),
+            "text/plain" | "text/*" | "*/*" => best.1 = best.1.max(weight),
+            _ => {}
+        }
+    }
+    best.0 > best.1
+}
+
+fn said(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+const INDEX: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>gpumem</title></head><body>\
+<h1>gpumem</h1><p><a href=\"/metrics\">Metrics</a>: what processes hold on the GPU.</p></body></html>\n";

@@ -1,0 +1,138 @@
+//! Answers over HTTP, bounded in all that a client may ask of us. Knows nothing of ledgers: what the pages hold, its
+//! caller says.
+//!
+//! * [`answer`]: from a request to its answer.
+//! * [`patient`]: a connection whose other end has to read what it asked for.
+//!
+//! One thread does all of it. Reading the ledgers starts children for symbols, which is only sound where no other
+//! thread may hold a lock; so the pages are made on this thread, and other connections wait so long.
+
+mod answer;
+mod patient;
+
+pub(crate) use answer::{Made, Pages};
+
+use crate::failure::{Failure, Result, plain};
+use answer::Site;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use patient::Patient;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+/// The longest head of a request, and its most lines.
+const MOST_HEAD: usize = 16 << 10;
+const MOST_HEADERS: usize = 64;
+/// The head of a request has to be there within this time; so long a connection may be idle, too.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// A client that reads nothing for so long is given up.
+const READS_WITHIN: Duration = Duration::from_secs(10);
+/// No connection lives longer; a collector opens another.
+const MOST_LIFE: Duration = Duration::from_secs(600);
+const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a server is asked to be.
+pub(crate) struct Wanted {
+    pub listen: SocketAddr,
+    /// Connections at a time; more are turned away.
+    pub connections: usize,
+}
+
+/// Serves pages until SIGINT or SIGTERM. `ready` is told the address once connections are taken.
+///
+/// # Errors
+/// What is in the way of listening.
+pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+    let runtime = runtime.map_err(|error| Failure::io("cannot start to serve", &error))?;
+    LocalSet::new().block_on(&runtime, async {
+        let listener = TcpListener::bind(wanted.listen).await.map_err(|error| {
+            Failure::error(format!("cannot listen on {}: {}", wanted.listen, plain(&error)))
+                .fix("name another address: --listen 127.0.0.1:9850")
+        })?;
+        let server = Rc::new(Server { site: Site::new(pages), open: Cell::new(0), most: wanted.connections });
+        let end = |kind| signal(kind).map_err(|error| Failure::io("cannot wait for signals", &error));
+        let (mut interrupt, mut terminate) = (end(SignalKind::interrupt())?, end(SignalKind::terminate())?);
+        ready(listener.local_addr()?)?;
+        tokio::select! {
+            () = server.accept(&listener) => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+        }
+    })
+}
+
+struct Server {
+    site: Site,
+    /// Connections that are open now.
+    open: Cell<usize>,
+    most: usize,
+}
+
+impl Server {
+    async fn accept(self: &Rc<Self>, listener: &TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => {
+                    tracing::debug!("{peer} connects");
+                    if self.open.get() >= self.most {
+                        // Answered on the spot and not waited for: a flood of connections costs no memory.
+                        let _ = stream.try_write(FULL);
+                        continue;
+                    }
+                    self.open.set(self.open.get() + 1);
+                    let server = Rc::clone(self);
+                    spawn_local(async move {
+                        server.connection(stream).await;
+                        server.open.set(server.open.get() - 1);
+                        tracing::debug!("{peer} is gone");
+                    });
+                }
+                // No descriptor is left, or the client has gone again: others may come.
+                Err(error) => {
+                    tracing::warn!("cannot take a connection: {}", plain(&error));
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        self.requests(stream).await;
+    }
+
+    /// Answers the requests of one connection.
+    async fn requests(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WITHIN)
+            .max_buf_size(MOST_HEAD)
+            .max_headers(MOST_HEADERS);
+        let service = service_fn(|request| self.site.answer(request));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(Patient::new(stream, READS_WITHIN)), service));
+        let done = match timeout(MOST_LIFE, connection.as_mut()).await {
+            Ok(done) => done,
+            Err(_) => {
+                connection.as_mut().graceful_shutdown();
+                timeout(LAST_ANSWER_WITHIN, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = done {
+            tracing::debug!("a connection ends: {error}");
+        }
+    }
+}
+
+/// What one hears who comes when all connections are taken.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+Content-Length: 41\r\nRetry-After: 5\r\nConnection: close\r\n\r\ntoo many connections: --max-connections\r\n";

@@ -1,0 +1,83 @@
+//! A running `gpumem serve`, and a client that says exactly what it is told to.
+
+use super::{Dir, gpumem};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+pub struct Server {
+    child: Child,
+    /// `127.0.0.1:PORT`.
+    pub at: String,
+    pub url: String,
+}
+
+impl Server {
+    /// Serves the ledgers of a directory on a port that is free.
+    pub fn start(dir: &Dir, args: &[&str]) -> Self {
+        let mut command = gpumem();
+        command.env("GPUMEM_DIR", dir.path()).args(["serve", "--listen", "127.0.0.1:0"]).args(args);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("serving ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        let at = url.split('/').nth(2).unwrap().to_owned();
+        Self { child, at, url }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.at).unwrap();
+        // A server that hangs is told, and does not hang the test.
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream
+    }
+
+    /// Sends bytes and reads until the server closes; what it answered, which may be nothing.
+    pub fn say(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        // It may have closed already: that is an answer.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    pub fn get(&self, path: &str, headers: &str) -> String {
+        self.say(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes())
+    }
+
+    /// True while it runs and answers.
+    pub fn is_well(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none() && self.get("/-/healthy", "").starts_with("HTTP/1.1 200 ")
+    }
+
+    /// Ends it by a signal: its exit code.
+    pub fn end(mut self, signal: i32) -> Option<i32> {
+        // SAFETY: the child was not waited for yet, so no other process can have its number.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+        self.child.wait().unwrap().code()
+    }
+
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The status of an answer; 0 if there is none.
+pub fn status(answer: &str) -> u32 {
+    answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+pub fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+}

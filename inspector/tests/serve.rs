@@ -1,0 +1,210 @@
+//! `gpumem serve`: what it answers, and that nobody who reaches it can make it fall or grow.
+
+mod common;
+use common::web::{Server, body, status};
+use common::*;
+use std::io::{Read, Write};
+
+fn one() -> Dir {
+    let dir = dir();
+    dir.put(me(), demo(me()));
+    dir
+}
+
+/// Lines that are samples, without the two that a clock moves.
+fn samples(page: &str) -> Vec<&str> {
+    let moves = ["gpumem_collect_seconds", "gpumem_recorded_seconds", "gpumem_resident", "gpumem_host_unexplained"];
+    page.lines().filter(|line| !line.starts_with('#') && !moves.iter().any(|name| line.starts_with(name))).collect()
+}
+
+#[test]
+fn it_serves_what_the_export_writes() {
+    let dir = one();
+    let server = Server::start(&dir, &[]);
+    let answer = server.get("/metrics", "");
+    assert_eq!(status(&answer), 200, "{answer}");
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+    let exported = dir.ok(&["export", "--to", "prometheus"]);
+    assert_eq!(samples(body(&answer)), samples(&exported));
+    let line =
+        format!("gpumem_live_bytes{{pid=\"{}\",process=\"demo-server\",kind=\"device\"}} {}", me().pid, 96 * MIB);
+    assert!(exported.contains(&line), "{exported}");
+
+    // As Prometheus asks.
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
+    let open = server.get("/metrics", accept);
+    assert!(open.contains("content-type: application/openmetrics-text; version=1.0.0"), "{open}");
+    assert!(body(&open).ends_with("# EOF\n") && samples(body(&open)) == samples(&exported), "{open}");
+    assert_eq!(server.end(libc::SIGTERM), Some(0));
+}
+
+#[test]
+fn every_metric_of_the_table_is_one_of_a_page_or_says_when() {
+    let dir = one();
+    let page = dir.ok(&["export", "--to", "prometheus"]);
+    let all = gpumem_inspector::metrics();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(all.iter().any(|metric| metric.name == name), "{name} is not in the table");
+    }
+    let here = |name: &str| page.lines().any(|line| line.starts_with(name));
+    let absent: Vec<_> = all.iter().map(|metric| &*metric.name).filter(|name| !here(name)).collect();
+    // Without a limit, an NVIDIA driver, pinned handles and a pool there are none.
+    let allowed = ["gpumem_device_limit_bytes", "gpumem_device_process_bytes", "gpumem_graph_pinned"];
+    assert!(absent.iter().all(|name| allowed.contains(name)), "{absent:?}");
+}
+
+#[test]
+fn sites_and_tags_are_bounded_and_their_sum_is_whole() {
+    let dir = one();
+    let sum = |page: &str, metric: &str| -> u64 {
+        let of = page.lines().filter(|line| line.starts_with(&format!("{metric}{{")));
+        of.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    };
+    for top in ["1", "10"] {
+        let server = Server::start(&dir, &["--top", top]);
+        let answer = server.get("/metrics", "");
+        assert_eq!(sum(&answer, "gpumem_site_live_bytes"), 112 * MIB, "{answer}");
+        assert_eq!(sum(&answer, "gpumem_tag_live_bytes"), 112 * MIB, "{answer}");
+        assert_eq!(answer.contains("site=\"(other)\""), top == "1", "{answer}");
+    }
+    let server = Server::start(&dir, &["--top", "0"]);
+    assert!(!server.get("/metrics", "").contains("site="));
+}
+
+#[test]
+fn paths_and_methods_have_answers() {
+    let dir = dir();
+    let mut server = Server::start(&dir, &[]);
+    assert_eq!(status(&server.get("/", "")), 200);
+    assert_eq!(status(&server.get("/metrics?x=1", "")), 200);
+    let none = server.get("/metric", "");
+    assert!(status(&none) == 404 && body(&none).contains("/metrics"), "{none}");
+    let head = server.say(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(status(&head) == 200 && body(&head).is_empty() && head.contains("content-length: "), "{head}");
+    let post = server.say(b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc");
+    assert!(status(&post) == 405 && post.contains("allow: GET, HEAD"), "{post}");
+    assert!(server.is_well());
+}
+
+#[test]
+fn what_is_in_the_way_is_told() {
+    let dir = dir();
+    let server = Server::start(&dir, &[]);
+    let taken = dir.gpumem(&["serve", "--listen", &server.at]);
+    assert_eq!(taken.code, 1);
+    assert!(taken.err.contains(&format!("cannot listen on {}: Address already in use", server.at)), "{}", taken.err);
+    for (args, allowed) in [
+        (["--listen", "here"], "an address and a port, such as 127.0.0.1:9849"),
+        (["--top", "101"], "a number from 0 to 100"),
+        (["--max-connections", "0"], "a number from 1 to 10000"),
+    ] {
+        let answer = dir.gpumem(&[&["serve"], &args[..]].concat());
+        assert!(answer.code == 2 && answer.err.contains(allowed), "{args:?}: {}", answer.err);
+    }
+}
+
+/// Requests that are none, too large, or cut short.
+#[test]
+fn garbage_is_answered_or_cut_and_nothing_falls() {
+    let dir = one();
+    let mut server = Server::start(&dir, &[]);
+    let long = "x".repeat(100_000);
+    for (request, expected) in [
+        ("nonsense\r\n\r\n".to_owned(), 400),
+        ("GET /metrics HTTP/9.9\r\n\r\n".into(), 400),
+        ("GET\r\n\r\n".into(), 400),
+        (format!("GET /{long} HTTP/1.1\r\nHost: x\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\nHost: x\r\nA: {long}\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000)), 431),
+        ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n".into(), 400),
+        ("GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".into(), 400),
+        ("GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n".into(), 400),
+    ] {
+        let answer = server.say(request.as_bytes());
+        let shown = &request[..request.len().min(60)];
+        // Who is still sending when the server closes may not get to read why.
+        let lost = request.len() > 16_384 && answer.is_empty();
+        assert!(lost || status(&answer) == expected, "{shown:?}: {answer}");
+    }
+    // Bytes at random, and requests with one byte changed, cut short or sent twice.
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move |most: usize| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        ((random >> 33) % most as u64) as usize
+    };
+    let good = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain;q=0.5,*/*\r\nConnection: close\r\n\r\n";
+    for case in 0..400 {
+        let mut bytes = match case % 2 {
+            0 => (0..next(2000)).map(|_| next(256) as u8).collect(),
+            _ => good.to_vec(),
+        };
+        for _ in 0..=next(3) {
+            if !bytes.is_empty() {
+                let at = next(bytes.len());
+                bytes[at] = next(256) as u8;
+            }
+        }
+        let mut stream = server.connect();
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || (200..506).contains(&status(&answer)), "{bytes:?}: {answer}");
+    }
+    assert!(server.is_well());
+}
+
+/// Clients that send their request byte by byte, or never read the answer, take a bounded part of the server, and are
+/// thrown out.
+#[test]
+fn slow_clients_are_thrown_out() {
+    let dir = one();
+    let mut server = Server::start(&dir, &["--max-connections", "4"]);
+    let mut slow: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for stream in &mut slow {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nA: ").unwrap();
+    }
+    // All are taken: more are turned away, with a reason.
+    let refused = loop {
+        let answer = server.get("/metrics", "");
+        if status(&answer) != 200 {
+            break answer;
+        }
+    };
+    assert!(status(&refused) == 503 && body(&refused).contains("too many connections"), "{refused}");
+    // Each is cut once its time is over, however it drips.
+    for stream in &mut slow {
+        let mut cut = Vec::new();
+        loop {
+            let mut byte = [0; 64];
+            let _ = stream.write_all(b"b");
+            stream.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+            match stream.read(&mut byte) {
+                Ok(0) => break,
+                Ok(n) => cut.extend_from_slice(&byte[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+    }
+    assert!(server.is_well());
+}
+
+#[test]
+fn many_clients_cost_no_memory() {
+    let dir = one();
+    let mut server = Server::start(&dir, &["--max-connections", "8"]);
+    assert!(server.is_well());
+    assert_eq!(status(&server.get("/metrics", "")), 200);
+    let before = server.resident_kib();
+    for _ in 0..20 {
+        let open: Vec<_> = (0..50).map(|_| server.connect()).collect();
+        drop(open);
+    }
+    let grown = server.resident_kib().saturating_sub(before);
+    assert!(grown < 20_000, "{grown} KiB");
+    // Those that were open may not be gone yet.
+    while !server.is_well() {}
+}
