@@ -17,6 +17,7 @@ mod off;
 mod output;
 mod ps;
 mod record;
+mod report;
 mod run;
 mod selftest;
 mod serve;
@@ -79,6 +80,7 @@ commands! {
     Diff(diff::Args),
     Export(export::Args),
     Serve(serve::Args),
+    Report(report::Args),
     Clean(clean::Args),
     Doctor(doctor::Args),
     Selftest(selftest::Args),

@@ -143,6 +143,11 @@ impl Ledger {
         None
     }
 
+    /// The frames of a stack in words, innermost first; what was inlined is a frame too.
+    pub(crate) fn labels(&self, stack: StackRef) -> Vec<Rc<str>> {
+        self.addresses(stack).iter().flat_map(|&address| self.texts(address).to_vec()).collect()
+    }
+
     fn texts(&self, address: u64) -> Rc<[Rc<str>]> {
         if let Some(texts) = self.texts.borrow().get(&address) {
             return Rc::clone(texts);
@@ -307,6 +312,11 @@ fn driver_version(number: u32) -> String {
 }
 
 impl Head {
+    /// "13.0"; empty if unknown.
+    pub(crate) fn driver_version(&self) -> &str {
+        &self.driver_version
+    }
+
     /// What deserves a warning before any number is believed.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();

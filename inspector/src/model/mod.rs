@@ -12,12 +12,17 @@
 //! * [`changes`]: two snapshots compared.
 //! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
 //! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first.
+//! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
+//!   as charts. [`flame`]: memory by call stack.
 //! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod allocs;
 pub(crate) mod cache;
 pub(crate) mod changes;
+pub(crate) mod chart;
+pub(crate) mod course;
 pub(crate) mod execs;
+pub(crate) mod flame;
 pub(crate) mod graphs;
 pub(crate) mod growth;
 pub(crate) mod history;
@@ -25,6 +30,7 @@ pub(crate) mod ledger;
 pub(crate) mod marks;
 pub(crate) mod pool;
 pub(crate) mod sites;
+pub(crate) mod summary;
 pub(crate) mod suspects;
 pub(crate) mod totals;
 pub(crate) mod variables;

@@ -3,4 +3,5 @@
 pub(crate) mod json;
 pub(crate) mod lazy;
 pub(crate) mod out;
+pub(crate) mod page;
 pub(crate) mod table;

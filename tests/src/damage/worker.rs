@@ -40,6 +40,7 @@ const VIEWS: &[&[&str]] = &[
     &["export", "--format", "json"],
     &["export", "--format", "csv"],
     &["export", "--format", "prometheus"],
+    &["report", "-o", "-"],
 ];
 
 /// One in so many cases goes through the real program, under a limit of its memory.

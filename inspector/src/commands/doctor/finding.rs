@@ -5,23 +5,35 @@ use serde::Serialize;
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Severity {
+pub(in crate::commands) enum Severity {
     Ok,
     Info,
     Warning,
     Error,
 }
 
+impl Severity {
+    /// As JSON has it.
+    pub(in crate::commands) const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
+pub(in crate::commands) struct Finding {
     /// Name of the check: stays the same between releases.
     pub id: &'static str,
     pub severity: Severity,
     /// The process, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    pub(super) finding: String,
+    pub finding: String,
     /// Bytes that it is about: findings of most bytes come first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,

@@ -23,13 +23,14 @@ pub use finding::CHECKS;
 use crate::args::Target;
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
+use crate::model::Ledger;
 use crate::source::find::Survey;
 use crate::source::process::Process;
 use crate::source::{choose, find};
 use crate::text;
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
 use anstyle::Style;
-use finding::{Finding, Severity};
+pub(super) use finding::{Finding, Severity};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -78,8 +79,7 @@ impl Command for Args {
             }
             Some(target) => {
                 findings.extend(self.of_one(context, &survey, target)?);
-                // What is broken, then what takes most.
-                findings.sort_by_key(|finding| (finding.severity != Severity::Error, std::cmp::Reverse(finding.bytes)));
+                sort(&mut findings);
             }
         }
         let checks_ok = findings.iter().filter(|finding| finding.severity == Severity::Ok).count();
@@ -124,6 +124,18 @@ impl Args {
     }
 }
 
+/// What the checks find that need no more than a ledger: what is broken first, then what takes most.
+pub(super) fn of_ledger(ledger: &Ledger) -> Vec<Finding> {
+    let mut findings = process::of_file(ledger);
+    sort(&mut findings);
+    findings
+}
+
+/// What is broken, then what takes most.
+fn sort(findings: &mut [Finding]) {
+    findings.sort_by_key(|finding| (finding.severity != Severity::Error, std::cmp::Reverse(finding.bytes)));
+}
+
 /// The one process of a name that has no ledger, where none that has one bears it, nor a file: others can show nothing of
 /// it, and this can say why.
 fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<u32> {
@@ -138,11 +150,12 @@ fn without_ledger(context: &Context, survey: &Survey, target: &OsStr) -> Option<
 
 fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     for finding in &report.findings {
-        let (style, word) = match finding.severity {
-            Severity::Ok => (GOOD, "ok"),
-            Severity::Info => (Style::new(), "info"),
-            Severity::Warning => (WARN, "warning"),
-            Severity::Error => (BAD, "error"),
+        let word = finding.severity.name();
+        let style = match finding.severity {
+            Severity::Ok => GOOD,
+            Severity::Info => Style::new(),
+            Severity::Warning => WARN,
+            Severity::Error => BAD,
         };
         let pid = finding.pid.map(|pid| format!("pid {pid}: ")).unwrap_or_default();
         let id = paint(HEAD, format!("{:<13}", finding.id));

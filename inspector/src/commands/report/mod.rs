@@ -1,0 +1,129 @@
+//! `gpumem report`: one page of HTML that can be sent to a colleague: what grew, over time, by call stack, and what to do.
+//!
+//! * [`gather`]: what is true of a process now. [`page`]: the page.
+
+mod gather;
+mod page;
+
+use super::output::save;
+use crate::args::Target;
+use crate::context::{Command, Context};
+use crate::failure::{Failure, Result};
+use crate::model::Ledger;
+use crate::model::chart::{self, Chart};
+use crate::model::course::{self, Course, Moment};
+use crate::model::flame::{self, Flame};
+use crate::model::summary::Summary;
+use crate::source::life::Life;
+use crate::text::{self, units};
+use crate::view::json;
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Write a page of HTML to send to a colleague: what grew, over time, by call stack, and what to do
+///
+/// The page is one file that loads nothing: it opens in any browser, offline. It has the command line of the process, and
+/// paths, functions and tags of its program: look at it before you send it to strangers.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// The file to write; with - the page goes to stdout [default: gpumem-PID.html, with --json stdout]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+/// What the page shows.
+#[derive(Serialize)]
+pub(super) struct Report {
+    source: Source,
+    #[serde(flatten)]
+    summary: Summary,
+    /// What was live over time.
+    charts: Vec<Chart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph_chart: Option<Chart>,
+    moments: Vec<Moment>,
+    flame: Flame,
+}
+
+/// What the report was made from.
+#[derive(Serialize)]
+struct Source {
+    /// `process`, `ledger` of one that has ended, or `dump`.
+    kind: &'static str,
+    /// Where the timeline is from, in words.
+    timeline: String,
+}
+
+/// Most moments that are listed: the newest.
+const MOMENTS: usize = 200;
+
+impl Command for Args {
+    const NAME: &'static str = "report";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger, and of writing the file.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let report = Report::of_ledger(context, &ledger);
+        let name = match (&self.output, context.global.json) {
+            (Some(name), _) => Some(name.clone()).filter(|name| name != Path::new("-")),
+            (None, true) => None,
+            (None, false) => Some(format!("gpumem-{}.html", report.summary.process.pid).into()),
+        };
+        let write = |out: &mut dyn Write| report.write(&mut context.limited(out), context.global.json);
+        let Some(name) = name else { return context.write(write) };
+        let shown = text::os(name.as_os_str());
+        let bytes = save(&name, write).map_err(|error| Failure::io(format!("cannot write {shown}"), &error))?;
+        let said = format!("wrote {} ({}): open it in a browser\n", text::clean(&shown), units::bytes(bytes));
+        context.say(said.as_bytes())
+    }
+}
+
+impl Report {
+    fn of_ledger(context: &Context, ledger: &Ledger) -> Self {
+        let mut course = course::of_ledger(ledger);
+        course.moments.sort_by_key(|moment| moment.unix_ns);
+        course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));
+        let kind = match ledger.status.life {
+            Life::Running | Life::Elsewhere => "process",
+            Life::Exited | Life::Killed => "ledger",
+            Life::Dump => "dump",
+        };
+        let flame = flame::of_ledger(ledger, &course.held);
+        let source = Source { kind, timeline: timeline(&course) };
+        Self::new(source, gather::summary(context, ledger), course, flame)
+    }
+
+    fn new(source: Source, summary: Summary, course: Course, flame: Flame) -> Self {
+        let (charts, graph_chart) = (chart::of_memory(&course), chart::of_graphs(&course));
+        Self { source, summary, charts, graph_chart, moments: course.moments, flame }
+    }
+
+    fn write(&self, out: &mut dyn Write, as_json: bool) -> std::io::Result<()> {
+        match as_json {
+            true => json::print(out, Args::NAME, self),
+            false => page::write(out, self),
+        }
+    }
+}
+
+/// What a ledger's own samples are as a timeline.
+fn timeline(course: &Course) -> String {
+    match course.held.times.as_slice() {
+        [first, .., last] => format!(
+            "This timeline is made of {} that the process took of itself over {}. They are close together at the \
+             end; far back each stands for a longer time, and has the least that was held in it. gpumem record keeps \
+             one for every second.",
+            text::count(course.held.times.len() as u64, "sample"),
+            units::span(last.saturating_sub(*first)),
+        ),
+        _ => {
+            "There is no timeline: the process took no samples of itself. gpumem record takes one every second.".into()
+        }
+    }
+}

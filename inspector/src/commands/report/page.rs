@@ -1,0 +1,286 @@
+//! The page of a report: its text, which needs no script. What the script draws is beside it as data.
+
+use super::Report;
+use crate::model::chart::Chart;
+use crate::model::course::Moment;
+use crate::model::flame::Flame;
+use crate::model::summary::{Finding, GraphsOf, Holder, Number, Setting, Summary};
+use crate::text::{self, clean, units};
+use crate::view::page;
+use maud::{Markup, html};
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Who does not grow is listed up to here; the data has all.
+const ROWS: usize = 200;
+
+/// What the script draws.
+#[derive(Serialize)]
+struct Drawn<'a> {
+    charts: &'a [Chart],
+    graph_chart: Option<&'a Chart>,
+    moments: &'a [Moment],
+    flame: &'a Flame,
+}
+
+pub(super) fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    let Report { source, summary, charts, graph_chart, moments, flame } = report;
+    let title = format!("{} ({}): GPU memory", clean(&summary.process.name), summary.process.pid);
+    let body = html! {
+        a.skip href="#grew" { "Skip to what grew" }
+        (head(summary, source.kind))
+        main {
+            (grew(summary))
+            (findings(&summary.findings))
+            (over_time(charts, moments, &source.timeline))
+            (by_stack(flame))
+            (holders(summary))
+            (graphs(summary, graph_chart.is_some()))
+            (environment(summary))
+        }
+        footer { "gpumem " (env!("CARGO_PKG_VERSION")) ". This page loads nothing, and sends nothing." }
+    };
+    page::write(out, &title, &body, &Drawn { charts, graph_chart: graph_chart.as_ref(), moments, flame })
+}
+
+fn head(summary: &Summary, source: &str) -> Markup {
+    let about = &summary.process;
+    let over = units::span(about.at_unix_ns.saturating_sub(about.began_unix_ns));
+    html! {
+        header {
+            h1 { (clean(&about.name)) " " span.pid { "pid " (about.pid) } }
+            p.sub {
+                (clean(&about.life)) ", recorded for " (over) ", until "
+                time data-ms=(about.at_unix_ns / 1_000_000) { (units::clock(about.at_unix_ns)) }
+                ". From a " (source) ". Interception " (clean(&about.interception)) "."
+            }
+            @for warning in &summary.warnings { p.warning { strong { "Warning: " } (clean(warning)) } }
+            dl.numbers { @for number in &summary.numbers { (number_of(number)) } }
+            noscript { p.warning { "Charts and the flame graph need JavaScript. All tables below do without." } }
+        }
+    }
+}
+
+fn number_of(number: &Number) -> Markup {
+    let value = if number.unit == "bytes" { units::bytes(number.value) } else { units::number(number.value) };
+    html! {
+        div {
+            dt { (clean(&number.name)) }
+            dd { (value) @if !number.remark.is_empty() { span.remark { (clean(&number.remark)) } } }
+        }
+    }
+}
+
+/// A command to paste, with a button that copies it.
+fn command(line: &str) -> Markup {
+    html! { @if !line.is_empty() { p.command { code { (clean(line)) } button.copy type="button" hidden { "Copy" } } } }
+}
+
+fn stack(frames: &[String], what: &str) -> Markup {
+    html! {
+        @if !frames.is_empty() {
+            details.stack {
+                summary { (what) }
+                ol { @for frame in frames { li { (clean(frame)) } } }
+            }
+        }
+    }
+}
+
+fn grew(summary: &Summary) -> Markup {
+    let growing: Vec<&Holder> = summary.holders.iter().filter(|holder| holder.grows).collect();
+    html! {
+        section #grew aria-labelledby="grew-title" {
+            h2 #grew-title { "What grew" }
+            @if growing.is_empty() { p { "Nothing grows steadily, as far as the samples tell." } }
+            @for holder in &growing {
+                article.holder {
+                    h3 { span.verdict { (clean(&holder.verdict)) } " " span.kind { (clean(&holder.kind)) } " " (clean(&holder.name)) }
+                    p {
+                        strong { (rate(holder.bytes_per_minute)) } ", "
+                        (units::signed_bytes(holder.bytes_change)) " since the first sample. "
+                        (units::bytes(holder.bytes)) " live in " (units::number(holder.live))
+                        @if let Some(share) = holder.freed_share { (format!("; {:.0} % of all that it made is freed", share * 100.0)) }
+                        "."
+                    }
+                    @if !holder.caveat.is_empty() { p.remark { (clean(&holder.caveat)) } }
+                    (command(&holder.next))
+                    (stack(&holder.stack, "Call stack"))
+                }
+            }
+            @for remark in &summary.remarks { p.remark { (clean(remark)) } }
+        }
+    }
+}
+
+fn findings(findings: &[Finding]) -> Markup {
+    let fine = findings.iter().filter(|finding| finding.severity == "ok").count();
+    html! {
+        section aria-labelledby="findings-title" {
+            h2 #findings-title { "Findings" }
+            @for finding in findings.iter().filter(|finding| finding.severity != "ok") {
+                article.finding {
+                    p { span.severity.(severity(&finding.severity)) { (clean(&finding.severity)) } " " strong { (clean(&finding.id)) } ": " (clean(&finding.finding)) }
+                    (command(&finding.paste))
+                    @if !finding.fix.is_empty() { p.remark { (clean(&finding.fix)) } }
+                }
+            }
+            p.remark { (text::count(fine as u64, "check")) " in order." }
+        }
+    }
+}
+
+/// A class of the style sheet: a recording may hold any word.
+fn severity(word: &str) -> &'static str {
+    match word {
+        "error" => "error",
+        "warning" => "warning",
+        _ => "info",
+    }
+}
+
+fn rate(per_minute: f64) -> String {
+    format!("{}/min", units::signed_bytes(per_minute.round() as i64))
+}
+
+fn over_time(charts: &[Chart], moments: &[Moment], timeline: &str) -> Markup {
+    html! {
+        section aria-labelledby="time-title" {
+            h2 #time-title { "Over time" }
+            p.remark { (timeline) }
+            @if !charts.is_empty() { div #memory-chart .chart {} }
+            @if !moments.is_empty() {
+                details.moments open[moments.len() <= 8] {
+                    summary { (text::count(moments.len() as u64, "moment")) " to know of" }
+                    table {
+                        thead { tr { th scope="col" { "when" } th scope="col" { "what" } th scope="col" { "said" } } }
+                        tbody {
+                            @for moment in moments {
+                                tr.oom[moment.out_of_memory] {
+                                    td { time data-ms=(moment.unix_ns / 1_000_000) { (units::clock(moment.unix_ns)) } }
+                                    td { (clean(&moment.kind)) }
+                                    td { (clean(&moment.text)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn by_stack(flame: &Flame) -> Markup {
+    html! {
+        section aria-labelledby="flame-title" {
+            h2 #flame-title { "By call stack" }
+            @if flame.stacks.is_empty() { p { "No memory was allocated." } }
+            @else { div #flame {} }
+        }
+    }
+}
+
+fn holders(summary: &Summary) -> Markup {
+    let shown = summary.holders.len().min(ROWS);
+    let missing = summary.holders_total.saturating_sub(shown as u64);
+    html! {
+        section aria-labelledby="sites-title" {
+            h2 #sites-title { "Who holds memory" }
+            div.wide tabindex="0" role="region" aria-labelledby="sites-title" {
+                table.sortable #sites {
+                    thead {
+                        tr {
+                            th scope="col" { "live" } th scope="col" { "blocks" } th scope="col" { "peak" }
+                            th scope="col" { "since first" } th scope="col" { "per minute" }
+                            th scope="col" { "ever made" } th scope="col" { "freed" } th scope="col" { "oldest" }
+                            th scope="col" { "verdict" } th scope="col" { "kind" } th scope="col" { "who" }
+                        }
+                    }
+                    tbody { @for holder in &summary.holders[..shown] { (row(holder)) } }
+                }
+            }
+            @if missing > 0 { p.remark { (units::number(missing)) " more hold less." } }
+        }
+    }
+}
+
+fn row(holder: &Holder) -> Markup {
+    let oldest = if holder.live == 0 { String::new() } else { units::span(holder.oldest_age_ns) };
+    html! {
+        tr {
+            td.n data-v=(holder.bytes) { (units::bytes(holder.bytes)) }
+            td.n data-v=(holder.live) { (units::number(holder.live)) }
+            td.n data-v=(holder.peak_bytes) { (units::bytes(holder.peak_bytes)) }
+            td.n data-v=(holder.bytes_change) { (units::signed_bytes(holder.bytes_change)) }
+            td.n data-v=(holder.bytes_per_minute.round()) { (rate(holder.bytes_per_minute)) }
+            td.n data-v=(holder.total.unwrap_or(0)) { @if let Some(total) = holder.total { (units::number(total)) } }
+            td.n data-v=(holder.freed_share.unwrap_or(0.0)) { @if let Some(share) = holder.freed_share { (format!("{:.0} %", share * 100.0)) } }
+            td.n data-v=(holder.oldest_age_ns) { (oldest) }
+            td { @if holder.grows { strong { (clean(&holder.verdict)) } } @else { (clean(&holder.verdict)) } }
+            td { (clean(&holder.kind)) }
+            td.who { @if holder.stack.is_empty() { (clean(&holder.name)) } @else { (stack(&holder.stack, &clean(&holder.name))) } }
+        }
+    }
+}
+
+fn graphs(summary: &Summary, has_chart: bool) -> Markup {
+    html! {
+        section aria-labelledby="graphs-title" {
+            h2 #graphs-title { "Graphs" }
+            @if summary.graph_cache.is_empty() && summary.graphs.is_empty() { p { "The process made no graphs." } }
+            @for line in &summary.graph_cache { p { (clean(line)) } }
+            @if has_chart { div #graph-chart .chart {} }
+            @if !summary.graphs.is_empty() {
+                div.wide tabindex="0" role="region" aria-labelledby="graphs-title" {
+                    table.sortable {
+                        thead {
+                            tr {
+                                th scope="col" { "host" } th scope="col" { "device" } th scope="col" { "graphs" }
+                                th scope="col" { "execs" } th scope="col" { "launches" } th scope="col" { "resident" }
+                                th scope="col" { "folded" } th scope="col" { "pinned" } th scope="col" { "call site" }
+                            }
+                        }
+                        tbody { @for graphs in &summary.graphs { (row_of_graphs(graphs)) } }
+                    }
+                }
+                p.remark { "Bytes of graphs are estimates." }
+            }
+        }
+    }
+}
+
+fn row_of_graphs(of: &GraphsOf) -> Markup {
+    let counts = [of.graphs, of.execs, of.launches, of.resident, of.folded];
+    html! {
+        tr {
+            @for bytes in [of.host_bytes, of.device_bytes] { td.n data-v=(bytes) { (units::bytes(bytes)) } }
+            @for count in counts { td.n data-v=(count) { (units::number(count)) } }
+            td { (clean(&of.pinned)) }
+            td.who { (clean(&of.name)) }
+        }
+    }
+}
+
+fn environment(summary: &Summary) -> Markup {
+    let about = &summary.process;
+    let (set, default): (Vec<&Setting>, Vec<&Setting>) =
+        summary.environment.iter().partition(|setting| setting.source != "default");
+    let fact = |name: &str, value: &str| html! { @if !value.is_empty() { dt { (name) } dd { (clean(value)) } } };
+    html! {
+        section aria-labelledby="environment-title" {
+            h2 #environment-title { "Environment" }
+            dl.facts {
+                (fact("command", &about.cmdline))
+                @for device in &about.devices { (fact("device", device)) }
+                (fact("driver", &about.driver_version))
+                (fact("mode", &about.mode))
+                (fact("shim", &about.shim_version))
+                @for setting in set { (fact(&setting.name, &format!("{} ({})", setting.value, setting.source))) }
+            }
+            details {
+                summary { (text::count(default.len() as u64, "variable")) " at their defaults" }
+                dl.facts { @for setting in default { (fact(&setting.name, if setting.value.is_empty() { "unset" } else { &setting.value })) } }
+            }
+        }
+    }
+}

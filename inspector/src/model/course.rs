@@ -1,0 +1,162 @@
+//! What was live over time: from the samples that a ledger keeps of itself, or from a recording.
+
+use super::history::Samples;
+use super::sites::Sites;
+use super::{Ledger, execs};
+use crate::source::life::real_ns;
+use crate::text::units;
+use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind};
+use gpumem_wire::layout::{EventSlot, SampleSlot};
+use gpumem_wire::read::Point;
+use serde::{Deserialize, Serialize};
+
+/// Numbers at the same moments.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Grid {
+    /// Nanoseconds since 1970, in order.
+    pub times: Vec<u64>,
+    pub rows: Vec<Row>,
+}
+
+/// One number over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub kind: Of,
+    pub name: String,
+    /// The stack that it is about, as whoever wrote it down numbers stacks; 0: none.
+    pub stack: u32,
+    /// One for each moment.
+    pub values: Vec<u64>,
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Of {
+    /// Live bytes by how the memory was allocated, or where it lies.
+    #[default]
+    Kind,
+    /// Live bytes of one call site, of one tag.
+    Site,
+    Tag,
+    /// Bytes that graphs and execs of one call site, execs of one class take: estimated.
+    Graphs,
+    Class,
+    /// Bytes of the process and its devices as a whole.
+    Whole,
+    /// Graphs and execs, counted.
+    Count,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Moment {
+    pub unix_ns: u64,
+    /// The name of a kind of event.
+    pub kind: String,
+    pub text: String,
+    /// Memory ran out.
+    pub out_of_memory: bool,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Course {
+    /// Live bytes by where they lie, and the process as a whole.
+    pub totals: Grid,
+    /// Who held how much.
+    pub held: Grid,
+    pub moments: Vec<Moment>,
+}
+
+type Column = (Of, &'static str, fn(&SampleSlot) -> u64);
+
+const COLUMNS: &[Column] = &[
+    (Of::Kind, "device memory", |sample| sample.device_live),
+    (Of::Kind, "managed memory", |sample| sample.managed_live),
+    (Of::Kind, "host memory", |sample| sample.host_live),
+    (Of::Whole, "resident memory of the process", |sample| sample.rss),
+    (Of::Whole, "used on its devices, by everybody", |sample| sample.device_used),
+    (Of::Whole, "idle in the pool", |sample| sample.device_idle),
+    (Of::Whole, "host memory of graphs and execs", |sample| sample.graph_host_bytes),
+    (Of::Count, "graphs", |sample| sample.graphs_live),
+    (Of::Count, "execs", |sample| sample.execs_live),
+];
+
+/// What a ledger's own samples say. They are coarse far back.
+pub(crate) fn of_ledger(ledger: &Ledger) -> Course {
+    let moments = ledger.snapshot.events.iter().filter_map(|event| moment(ledger, event)).collect();
+    Course { totals: totals(ledger), held: held(ledger), moments }
+}
+
+fn totals(ledger: &Ledger) -> Grid {
+    let (header, range) = (&ledger.snapshot.header, ledger.snapshot.header.created_ns..=ledger.status.now_ns);
+    let mut samples: Vec<&SampleSlot> =
+        ledger.snapshot.samples.iter().filter(|sample| range.contains(&sample.time_ns)).collect();
+    samples.sort_by_key(|sample| sample.time_ns);
+    let row = |&(kind, name, column): &Column| {
+        let values: Vec<u64> = samples.iter().map(|sample| column(sample)).collect();
+        Row { kind, name: name.into(), stack: 0, values }
+    };
+    Grid {
+        times: samples.iter().map(|sample| real_ns(header, sample.time_ns)).collect(),
+        rows: COLUMNS.iter().map(row).collect(),
+    }
+}
+
+fn held(ledger: &Ledger) -> Grid {
+    let samples = Samples::of(ledger);
+    let (sites, graphs) = (Sites::of_allocs(ledger), Sites::of_graphs(ledger));
+    let rows = ledger.snapshot.growth.rows().filter_map(|(number, slot)| {
+        let key = u32::try_from(slot.key).unwrap_or(0);
+        let (kind, name, stack) = match GrowthKind::from_u8(slot.kind)? {
+            GrowthKind::Site => (Of::Site, sites.name(key).to_string(), key),
+            GrowthKind::Graphs => (Of::Graphs, graphs.name(key).to_string(), key),
+            GrowthKind::Tag => (Of::Tag, ledger.snapshot.name(key).into_owned(), 0),
+            GrowthKind::Class => (Of::Class, execs::hex(slot.key), 0),
+            GrowthKind::Heap => return None,
+        };
+        let points = samples.row(ledger, number, slot).points;
+        // What was never sampled has no course.
+        (!points.is_empty()).then(|| Row { kind, name, stack, values: at(&points, &samples.points) })
+    });
+    let rows = rows.collect();
+    let header = &ledger.snapshot.header;
+    Grid { times: samples.points.iter().map(|point| real_ns(header, point.time_ns)).collect(), rows }
+}
+
+/// The bytes of a row at each sample: what its newest point until then says, and 0 before the first.
+fn at(points: &[Point], samples: &[Point]) -> Vec<u64> {
+    let (mut points, mut now) = (points.iter().peekable(), 0);
+    let value = |sample: &Point| {
+        while let Some(point) = points.next_if(|point| point.time_ns <= sample.time_ns) {
+            now = point.bytes;
+        }
+        now
+    };
+    samples.iter().map(value).collect()
+}
+
+/// Whether an event is one that a timeline shows, and what it says then.
+pub(crate) fn moment(ledger: &Ledger, event: &EventSlot) -> Option<Moment> {
+    let kind = EventKind::from_u8(event.kind)?;
+    let bytes = units::bytes;
+    let what = || AllocKind::from_u8(u8::try_from(event.b).ok()?).map(AllocKind::name);
+    let said = match kind {
+        EventKind::Mark => ledger.snapshot.name(event.text).into_owned(),
+        EventKind::OutOfMemory => format!("{} did not fit, {} were live", bytes(event.a), bytes(event.b)),
+        EventKind::LimitRefused => format!("{} would have gone beyond GPUMEM_LIMIT", bytes(event.a)),
+        EventKind::AllocFailed => {
+            format!("{} of {} memory failed, error {}", bytes(event.a), what().unwrap_or("unknown"), event.code)
+        }
+        EventKind::OomRetry => format!("a graph call ran out of memory; {} were given back for it", bytes(event.a)),
+        EventKind::Thrash => format!("the graph cache thrashes at {} real execs", event.a),
+        EventKind::StrandedSite => format!("{} in {} older blocks lie unused", bytes(event.a), event.b),
+        EventKind::Pressed => format!("a request of {} was refused once", bytes(event.a)),
+        _ => return None,
+    };
+    let out_of_memory = matches!(kind, EventKind::OutOfMemory | EventKind::LimitRefused | EventKind::AllocFailed);
+    let unix_ns = real_ns(&ledger.snapshot.header, event.time_ns);
+    Some(Moment { unix_ns, kind: kind.name().into(), text: said, out_of_memory })
+}

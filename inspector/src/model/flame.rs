@@ -1,0 +1,150 @@
+//! Memory by call stack, as a flame graph wants it: frames, stacks of them, and what each stack weighs.
+
+use super::Ledger;
+use super::course::{Grid, Of};
+use gpumem_wire::kinds::{AllocKind, Space};
+use gpumem_wire::layout::StackRef;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Most stacks that are kept; the lightest are put together.
+const MOST: usize = 4000;
+/// What an allocation without a stack, and what is put together, is called.
+const NO_STACK: &str = "(no stack)";
+const OTHERS: &str = "(smaller stacks)";
+
+/// Stacks with their weights.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Flame {
+    pub frames: Vec<Rc<str>>,
+    pub stacks: Vec<Stack>,
+}
+
+/// One stack.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Stack {
+    /// Numbers of frames, outermost first.
+    pub frames: Vec<u32>,
+    #[serde(flatten)]
+    pub weight: Weight,
+}
+
+/// Bytes of one stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Weight {
+    /// Live at the end.
+    pub live: u64,
+    /// Live when all stacks together held most.
+    pub peak: u64,
+    /// More live at the end than at the beginning.
+    pub growth: u64,
+    /// Ever allocated.
+    pub churn: u64,
+}
+
+impl Weight {
+    fn most(&self) -> u64 {
+        self.live.max(self.peak).max(self.growth).max(self.churn)
+    }
+
+    fn add(&mut self, other: Self) {
+        let sums = [
+            (&mut self.live, other.live),
+            (&mut self.peak, other.peak),
+            (&mut self.growth, other.growth),
+            (&mut self.churn, other.churn),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+    }
+}
+
+/// The weights of every stack by number, given what is live, what was ever allocated, and what was held over time.
+pub(crate) fn weights(
+    live: &FxHashMap<u32, u64>,
+    ever: impl Iterator<Item = (u32, u64)>,
+    held: &Grid,
+) -> BTreeMap<u32, Weight> {
+    let mut weights: BTreeMap<u32, Weight> = BTreeMap::new();
+    for (&stack, &live) in live {
+        weights.entry(stack).or_default().live = live;
+    }
+    for (stack, bytes) in ever {
+        let weight = weights.entry(stack).or_default();
+        weight.churn = bytes.max(weight.live);
+    }
+    let sites = || held.rows.iter().filter(|row| row.kind == Of::Site);
+    let sum =
+        |at: usize| sites().filter_map(|row| row.values.get(at)).fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let peak = (0..held.times.len()).max_by_key(|&at| sum(at));
+    let known: FxHashMap<u32, &[u64]> = sites().map(|row| (row.stack, &*row.values)).collect();
+    let now = live.values().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    // What is live may be more than at any sample: then the peak is now.
+    let peak = peak.filter(|&at| sum(at) > now);
+    for stack in known.keys() {
+        weights.entry(*stack).or_default();
+    }
+    for (stack, weight) in &mut weights {
+        let values = known.get(stack);
+        weight.peak = match (peak, values) {
+            (Some(at), Some(values)) => values.get(at).copied().unwrap_or(0),
+            (Some(_), None) => 0,
+            (None, _) => weight.live,
+        };
+        // What has no row came after the last sample, or there was no room for it: nothing is known of its beginning.
+        let first = values.map(|values| values.first().copied().unwrap_or(0));
+        weight.growth = first.map_or(0, |first| weight.live.saturating_sub(first));
+    }
+    weights.retain(|_, weight| weight.most() > 0);
+    weights
+}
+
+/// The flame graph of these weights; `frames` has the frames of a stack, innermost first.
+pub(crate) fn of(weights: &BTreeMap<u32, Weight>, frames: impl Fn(u32) -> Vec<Rc<str>>) -> Flame {
+    let mut heaviest: Vec<(u32, Weight)> = weights.iter().map(|(&stack, &weight)| (stack, weight)).collect();
+    heaviest.sort_by_key(|(stack, weight)| (std::cmp::Reverse(weight.most()), *stack));
+    let mut flame = Flame::default();
+    let mut known: FxHashMap<Rc<str>, u32> = FxHashMap::default();
+    let mut rest = Weight::default();
+    let mut number = |frame: Rc<str>, all: &mut Vec<Rc<str>>| {
+        *known.entry(frame).or_insert_with_key(|frame| {
+            all.push(Rc::clone(frame));
+            all.len() as u32 - 1
+        })
+    };
+    for (place, (stack, weight)) in heaviest.into_iter().enumerate() {
+        if place >= MOST {
+            rest.add(weight);
+            continue;
+        }
+        let mut named = frames(stack);
+        if named.is_empty() {
+            named.push(NO_STACK.into());
+        }
+        let frames = named.into_iter().rev().map(|frame| number(frame, &mut flame.frames)).collect();
+        flame.stacks.push(Stack { frames, weight });
+    }
+    if rest.most() > 0 {
+        let frames = vec![number(OTHERS.into(), &mut flame.frames)];
+        flame.stacks.push(Stack { frames, weight: rest });
+    }
+    flame
+}
+
+/// Live bytes by stack, of kinds that take memory of their own.
+pub(crate) fn live(ledger: &Ledger) -> FxHashMap<StackRef, u64> {
+    let mut live: FxHashMap<StackRef, u64> = FxHashMap::default();
+    let takes_memory = |kind| AllocKind::from_u8(kind).is_some_and(|kind| kind.space() != Space::None);
+    for alloc in ledger.snapshot.allocs.iter().filter(|alloc| takes_memory(alloc.kind)) {
+        let sum = live.entry(alloc.stack).or_default();
+        *sum = sum.saturating_add(alloc.bytes);
+    }
+    live
+}
+
+/// The flame graph of a ledger, given who held how much.
+pub(crate) fn of_ledger(ledger: &Ledger, held: &Grid) -> Flame {
+    let ever = ledger.snapshot.stacks.iter().map(|(&stack, totals)| (stack, totals.alloc_bytes));
+    of(&weights(&live(ledger), ever, held), |stack| ledger.labels(stack))
+}

@@ -1,0 +1,116 @@
+//! What is true of a process at one moment, as plain data: what a report shows, and what a recording keeps of it.
+
+use serde::{Deserialize, Serialize};
+
+/// All of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Summary {
+    pub process: About,
+    /// What deserves a warning before any number is believed.
+    pub warnings: Vec<String>,
+    /// What is wrong with the samples that the verdicts rest on.
+    pub remarks: Vec<String>,
+    pub numbers: Vec<Number>,
+    /// Call sites of memory and of graphs, tags and classes, the likeliest leak first.
+    pub holders: Vec<Holder>,
+    /// How many there are in all.
+    pub holders_total: u64,
+    /// The graph cache in words, a line each.
+    pub graph_cache: Vec<String>,
+    pub graphs: Vec<GraphsOf>,
+    pub environment: Vec<Setting>,
+    pub findings: Vec<Finding>,
+}
+
+/// Who and how.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct About {
+    pub pid: u32,
+    pub name: String,
+    pub cmdline: String,
+    /// "running", "killed 12 s ago".
+    pub life: String,
+    /// When the ledger began, and the moment that all this is true of: nanoseconds since 1970.
+    pub began_unix_ns: u64,
+    pub at_unix_ns: u64,
+    pub interception: String,
+    pub mode: String,
+    pub driver_version: String,
+    pub shim_version: String,
+    pub devices: Vec<String>,
+}
+
+/// A number with its name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Number {
+    pub name: String,
+    pub value: u64,
+    /// `bytes`, or nothing for a count.
+    pub unit: String,
+    pub remark: String,
+}
+
+/// One who holds memory.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Holder {
+    /// `site`, `graphs`, `tag` or `class`.
+    pub kind: String,
+    pub name: String,
+    pub verdict: String,
+    pub grows: bool,
+    pub bytes: u64,
+    pub live: u64,
+    pub peak_bytes: u64,
+    pub oldest_age_ns: u64,
+    pub newest_age_ns: u64,
+    /// Ever made, where that is counted.
+    pub total: Option<u64>,
+    pub freed_share: Option<f64>,
+    /// Since the first sample.
+    pub bytes_change: i64,
+    pub bytes_per_minute: f64,
+    pub caveat: String,
+    /// What to type next.
+    pub next: String,
+    /// Innermost first.
+    pub stack: Vec<String>,
+}
+
+/// Graphs and execs of one class or call site.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct GraphsOf {
+    pub name: String,
+    pub graphs: u64,
+    pub execs: u64,
+    pub launches: u64,
+    pub host_bytes: u64,
+    pub device_bytes: u64,
+    pub resident: u64,
+    pub folded: u64,
+    pub pinned: String,
+}
+
+/// A variable that is in force.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Setting {
+    pub name: String,
+    pub value: String,
+    pub source: String,
+}
+
+/// What a check found, and what to do.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Finding {
+    pub id: String,
+    pub severity: String,
+    pub finding: String,
+    pub paste: String,
+    pub fix: String,
+}

@@ -1,0 +1,84 @@
+//! A page of HTML that needs nothing else: its style, its script and its data are in it, and nothing is loaded.
+
+use super::out::Json;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::Serialize;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &[&str] =
+    &[include_str!("common.js"), include_str!("chart.js"), include_str!("flame.js"), include_str!("table.js")];
+
+/// Writes a page: `body` is its text, `data` what its script draws.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn write(out: &mut dyn Write, title: &str, body: &Markup, data: &impl Serialize) -> io::Result<()> {
+    // Whatever text of a stranger's would become a script in spite of all, a browser runs none that has not this word.
+    let word = format!("{:016x}", RandomState::new().hash_one(title));
+    let policy = format!(
+        "default-src 'none'; style-src 'nonce-{word}'; script-src 'nonce-{word}'; base-uri 'none'; form-action 'none'"
+    );
+    let head = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="referrer" content="no-referrer";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style nonce=(word) { (PreEscaped(STYLE)) }
+            }
+        }
+    };
+    // What a browser adds itself where it is missing is left out: the end of the page is written in pieces.
+    let head = head.into_string();
+    out.write_all(head.strip_suffix("</html>").unwrap_or(&head).as_bytes())?;
+    write!(out, "<body>{}", body.0)?;
+    write!(out, "<script type=\"application/json\" id=\"data\">")?;
+    serde_json::to_writer(Json::new(InScript(&mut *out)), data)?;
+    write!(out, "</script>")?;
+    for script in SCRIPT {
+        write!(out, "<script nonce=\"{word}\">{script}</script>")?;
+    }
+    writeln!(out, "</body></html>")
+}
+
+/// JSON inside of a script element: nothing in it can end that. `<` is in strings alone, where it may be escaped.
+struct InScript<W>(W);
+
+impl<W: Write> Write for InScript<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        while let Some(at) = rest.iter().position(|&byte| byte == b'<') {
+            self.0.write_all(&rest[..at])?;
+            self.0.write_all(b"\\u003c")?;
+            rest = &rest[at + 1..];
+        }
+        self.0.write_all(rest)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_the_data_or_becomes_a_tag() {
+        let evil = "</script><img src=x onerror=alert(1)><!--<script>";
+        let mut out = Vec::new();
+        write(&mut out, evil, &html! { p { (evil) } }, &serde_json::json!({ evil: evil })).unwrap();
+        let page = String::from_utf8(out).unwrap();
+        assert!(!page.contains("<img") && !page.contains("<!--"), "{page}");
+        let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(data).unwrap(), serde_json::json!({ evil: evil }));
+    }
+}

@@ -1,0 +1,133 @@
+//! The page of `gpumem report`: what it says, and that nothing in it leads out of it.
+
+mod common;
+
+use common::growth::{dumped, leaking, mark};
+use common::*;
+use gpumem_wire::layout::*;
+use serde_json::Value;
+use std::path::Path;
+
+/// The data that a page brings for its script.
+fn data(page: &str) -> Value {
+    let data = page.split("id=\"data\">").nth(1).expect("a page has data").split("</script>").next().unwrap();
+    serde_json::from_str(data).expect("it is JSON")
+}
+
+/// The page of a ledger.
+fn page(dir: &Dir, path: &Path) -> String {
+    dir.ok(&["report", path.to_str().unwrap(), "-o", "-"])
+}
+
+/// A leak of two minutes with a mark, as a dump.
+fn leak(dir: &Dir) -> std::path::PathBuf {
+    let mut composer = leaking(gone(), 120);
+    mark(&mut composer, 3, "warm", 60);
+    let path = dir.path().join("leak.gpumem");
+    std::fs::write(&path, dumped(composer).finish()).unwrap();
+    path
+}
+
+#[test]
+fn a_page_says_what_grew_over_time_by_stack_and_what_to_do() {
+    let dir = dir();
+    let path = leak(&dir);
+    let page = page(&dir, &path);
+    for said in [
+        "grows steadily",
+        "demo-server+0x201",
+        "+60.0 MiB/min",
+        "gpumem allocs",
+        "demo-server --port 80",
+        "GPUMEM_STACKS",
+        "verdicts rest on ",
+        "1 moment to know of",
+        "From a dump.",
+    ] {
+        assert!(page.contains(said), "{said} is missing");
+    }
+    let data = data(&page);
+    let chart = |id: &str| data["charts"].as_array().unwrap().iter().find(|chart| chart["id"] == id).unwrap().clone();
+    let sites = chart("site");
+    let leak = &sites["rows"][0];
+    assert!(leak["name"].as_str().unwrap().contains("demo-server+0x201"));
+    let values: Vec<u64> = leak["values"].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect();
+    assert!(values.is_sorted() && *values.last().unwrap() == 119 * MIB, "{values:?}");
+    assert_eq!(chart("tag")["rows"][0]["name"], "cache");
+    assert_eq!((&data["moments"][0]["kind"], &data["moments"][0]["text"]), (&"mark".into(), &"warm".into()));
+    // The leak, which came after the first sample, and the weights, which did not grow.
+    let stacks = data["flame"]["stacks"].as_array().unwrap();
+    let weight = |what: &str| stacks.iter().map(|stack| stack[what].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(weight("live"), [120 * MIB, 64 * MIB]);
+    assert_eq!(weight("growth"), [120 * MIB, 0]);
+    assert_eq!(weight("churn"), [240 * MIB, 64 * MIB]);
+}
+
+#[test]
+fn json_has_what_the_page_shows() {
+    let dir = dir();
+    let path = leak(&dir);
+    let report = dir.json(&["report", path.to_str().unwrap()]);
+    let shown = data(&page(&dir, &path));
+    for part in ["charts", "moments", "flame"] {
+        assert_eq!(report[part], shown[part], "{part}");
+    }
+    assert_eq!(report["source"]["kind"], "dump");
+    assert_eq!(report["holders"][0]["verdict"], "grows steadily");
+    assert!(report["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == "growth"));
+}
+
+/// Whatever a program calls its tags and sites, the page shows it and does nothing else with it.
+#[test]
+fn text_of_the_program_is_text() {
+    let dir = dir();
+    let mut composer = leaking(gone(), 60);
+    let evil = "</script><img src=http://x.test/a onerror=alert(1)><!--";
+    mark(&mut composer, 3, evil, 10);
+    let tag = composer.text(evil);
+    composer.header.cmdline = tag;
+    composer.slots([AllocSlot { tag, bytes: MIB, kind: 1, addr: 1, ..Default::default() }]);
+    let path = dir.path().join("evil.gpumem");
+    std::fs::write(&path, dumped(composer).finish()).unwrap();
+    let page = page(&dir, &path);
+    assert!(!page.contains("<img") && !page.contains("<!--"));
+    assert_eq!(data(&page)["moments"][0]["text"], evil);
+    let scripts = page.matches("<script").count();
+    assert_eq!(scripts, page.matches("</script>").count());
+    assert_eq!(scripts, page.matches("<script nonce=").count() + 1, "one more than those of the page itself");
+}
+
+#[test]
+fn a_page_loads_nothing() {
+    let dir = dir();
+    let page = page(&dir, &leak(&dir));
+    assert!(page.contains("default-src 'none'"));
+    // The one address is a name that no browser loads.
+    let rest = page.replace("http://www.w3.org/2000/svg", "");
+    for way in
+        ["http:", "https:", "//cdn", "url(", "@import", " src=", "<link", "<iframe", "fetch(", "XMLHttp", "import("]
+    {
+        assert!(!rest.contains(way), "{way}");
+    }
+}
+
+#[test]
+fn without_samples_it_says_so() {
+    let dir = dir();
+    let path = dir.put(gone(), begin(gone()));
+    let page = page(&dir, &path);
+    assert!(page.contains("There is no timeline") && page.contains("No memory was allocated."), "{page}");
+}
+
+#[test]
+fn a_page_lands_in_a_file_of_the_process() {
+    let dir = dir();
+    let path = leak(&dir);
+    let mut command = gpumem();
+    command.current_dir(dir.path()).arg("report").arg(&path);
+    let said = answer(command);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let name = said.out.strip_prefix("wrote ").and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(name.starts_with("gpumem-") && name.ends_with(".html"), "{}", said.out);
+    assert!(std::fs::read_to_string(dir.path().join(name)).unwrap().starts_with("<!DOCTYPE html>"));
+}
