@@ -70,6 +70,30 @@ fn fresh_programs_answer_the_same() {
     the_same(&hunt(setup(&artifacts().shim), first..u64::MAX, Duration::from_secs(seconds), &["1", "2", "8"], 1));
 }
 
+/// An update in the form from before CUDA 12 from a graph of which a node was removed: removed nodes count
+/// (seed 20095 on an H200). And from a graph of the same places, by handles whose graphs lacked them.
+#[test]
+fn removed_nodes_count_in_updates_from_before_12() {
+    let program: Program = r#"{"op":"graph","g":1,"nodes":[{"do":"scale","d":"d4","s":"d0","f":2,"n":64},{"after":[0],"do":"spin","us":2},{"after":[1],"do":"scale","d":"d0","s":"d4","f":1,"n":64}]}
+{"op":"graph","g":2,"nodes":[{"do":"fill","b":"d3","v":2,"n":9,"at":85},{"after":[0],"do":"scale","d":"d4","s":"d1","f":2,"n":64},{"after":[1],"do":"spin","us":2},{"after":[2],"do":"scale","d":"d1","s":"d4","f":0,"n":64}]}
+{"op":"graph","g":3,"nodes":[{"do":"fill","b":"d3","v":3,"n":9},{"after":[0],"do":"scale","d":"d4","s":"d1","f":2,"n":64},{"after":[1],"do":"spin","us":2},{"after":[2],"do":"scale","d":"d1","s":"d4","f":0,"n":64}]}
+{"op":"instantiate","e":0,"g":1}
+{"op":"remove","g":2,"n":3}
+{"op":"update","e":0,"g":2,"v":1}
+{"op":"instantiate","e":1,"g":2}
+{"op":"update","e":1,"g":1,"v":1}
+{"op":"update","e":1,"g":3,"v":1}
+{"op":"remove","g":3,"n":3}
+{"op":"update","e":1,"g":3,"v":1}
+{"op":"launch","e":0,"s":1}
+{"op":"launch","e":1,"s":1}"#
+        .parse()
+        .expect("a program");
+    if let Ok(Verdict::Differs(found)) = Pair::new(&setup(&artifacts().shim)).run(&program) {
+        panic!("{found}");
+    }
+}
+
 /// A node that came in the place of one that the program removed is none of an exec that was made before.
 #[test]
 fn a_node_in_place_of_another_is_no_node_of_the_exec() {

@@ -3,7 +3,7 @@
 
 use super::class::Recipe;
 use super::handle::index_in;
-use super::nodes::KnownNodes;
+use super::nodes::{self, KnownNodes};
 use super::{Cache, Work};
 use crate::gate;
 use crate::process::lock::lock;
@@ -143,6 +143,13 @@ impl Cache {
         if known.user_objects.contains(&(from as usize)) {
             known.user_objects.insert(to as usize);
         }
+    }
+
+    /// Whether the program may have destroyed nodes of a graph. Nobody tells whose node one was; of a graph of ours
+    /// that the program has not seen it has none to destroy.
+    pub(super) fn may_lack_nodes(&self, graph: Graph) -> bool {
+        let handle = self.graph_index(graph).and_then(|index| self.graphs.get(index));
+        nodes::any_destroyed() && handle.is_none_or(|handle| lock(&handle.body).seen)
     }
 
     /// What a graph of ours holds, if it is known.

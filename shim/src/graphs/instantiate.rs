@@ -158,6 +158,9 @@ impl Cache {
             // The library pairs the nodes of two graphs from the sinks on, in the order in which they
             // became sinks, which it does not tell and a clone keeps (measured on an H200, driver 580).
             Read::Whole if work.reading.sinks > 1 => Ok((Read::CloneOnly, None)),
+            // An update in the form from before CUDA 12 compares the places of all nodes that both graphs ever had,
+            // which a clone keeps as well (measured there too).
+            Read::Whole if self.may_lack_nodes(graph) => Ok((Read::CloneOnly, None)),
             Read::Whole => {
                 let (shape, base) = self.shape_of_reading(work, false);
                 if base && !self.rebuilds(work) {

@@ -31,6 +31,11 @@ fn forget(node: GraphNode) {
     gone.get_or_insert_default().insert(node as usize, turn);
 }
 
+/// Whether the program has destroyed any node.
+pub fn any_destroyed() -> bool {
+    TURN.load(Acquire) != 0
+}
+
 /// It was not destroyed after all.
 pub fn stays(node: GraphNode) {
     if gate::shim().is_none() {

@@ -227,6 +227,12 @@ impl Graph {
         Ok(Graph { g })
     }
 
+    pub fn copy(&self) -> Result<Graph, Stop> {
+        let mut g = null_mut();
+        ok("cuGraphClone", cu!(cuGraphClone(&mut g, self.g)))?;
+        Ok(Graph { g })
+    }
+
     /// What `work` does to `stream`, captured in relaxed mode.
     pub fn capture(stream: &Strm, work: impl FnOnce() -> Done) -> Result<Graph, Stop> {
         begin(stream, Mode::CU_STREAM_CAPTURE_MODE_RELAXED)?;

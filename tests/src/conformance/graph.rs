@@ -150,9 +150,7 @@ fn clone(t: &mut Checker) -> Done {
     let (stream, mem) = (Strm::non_blocking()?, t.gpu.words(N)?);
     let graph = Graph::new()?;
     let node = add_fill(t, &graph, &[], &mem, 21)?;
-    let (mut g, mut in_clone) = (null_mut(), null_mut());
-    ok("cuGraphClone", cu!(cuGraphClone(&mut g, graph.g)))?;
-    let clone = Graph { g };
+    let (clone, mut in_clone) = (graph.copy()?, null_mut());
     ok("cuGraphNodeFindInClone", cu!(cuGraphNodeFindInClone(&mut in_clone, node, clone.g)))?;
     t.yes("the clone has a node of its own", in_clone != node);
     let set = with_fill(t, &mem, 22, |p| cu!(cuGraphKernelNodeSetParams_v2(node, p)));

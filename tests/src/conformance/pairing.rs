@@ -20,6 +20,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::measured("pairing.no_result_asked_for", no_result_asked_for),
     Check::measured("pairing.empty_graphs", empty_graphs),
     Check::measured("pairing.the_form_before_12", the_form_before_12),
+    Check::measured("pairing.before_12_destroyed_nodes_count", before_12_destroyed_nodes_count),
 ];
 
 const N: u64 = 512;
@@ -345,5 +346,57 @@ fn the_form_before_12(t: &mut Checker) -> Done {
         let answer = update_before_12(&chains(t, &mem, old)?, &chains(t, &mem, new)?)?;
         t.eq(&format!("{old:?}, then {new:?}"), answer, wanted);
     }
+    Ok(())
+}
+
+/// A graph of `kinds` less the nodes of these places, and a kernel after them if wanted.
+fn less(t: &Checker, mem: &Mem, (kinds, places, one_more): (&str, &[usize], bool)) -> Result<Graph, Stop> {
+    let graph = chains(t, mem, kinds)?;
+    let nodes = graph.nodes()?;
+    for place in places {
+        ok("cuGraphDestroyNode", cu!(cuGraphDestroyNode(nodes[*place])))?;
+    }
+    if one_more {
+        add_fill(t, &graph, &[], mem, 1)?;
+    }
+    Ok(graph)
+}
+
+/// The form from before CUDA 12 compares the places of all nodes that the two graphs ever had, and clones keep
+/// them; today's form compares those that are left.
+fn before_12_destroyed_nodes_count(t: &mut Checker) -> Done {
+    let mem = t.gpu.words(N)?;
+    let number = (REFUSED, Why::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, -1, -1);
+    let place = |node| (REFUSED, TOPOLOGY, node, -1);
+    let four = "K|K|K|K";
+    let no: &[usize] = &[];
+    for (old, new, before_12, since_12) in [
+        (("K|K|K", no, false), (four, &[3][..], false), number, FINE),
+        (("K|K|K", no, false), (four, &[0], false), number, FINE),
+        (("K|K|K", no, false), ("K|K|K|K|K", &[1, 3], false), number, FINE),
+        (("KKK", no, false), ("KKKK", &[0], false), number, FINE),
+        ((four, &[3], false), ("K|K|K", no, false), number, FINE),
+        (("S|K", no, false), ("K|S|K", &[0], false), number, FINE),
+        ((four, &[3], false), (four, &[3], false), FINE, FINE),
+        ((four, &[0], false), (four, &[3], false), place(0), FINE),
+        ((four, &[3], false), (four, no, false), place(3), place(-1)),
+        ((four, no, false), (four, &[3], false), place(-1), place(-1)),
+        ((four, no, false), (four, &[0], true), number, FINE),
+        ((four, &[0], true), (four, no, false), number, FINE),
+        (("", no, false), ("K", &[0], false), number, FINE),
+        (("K", &[0], false), ("", no, false), number, FINE),
+        (("K", &[0], false), ("K", no, false), place(0), place(-1)),
+    ] {
+        let (a, b) = (less(t, &mem, old)?, less(t, &mem, new)?);
+        let name = format!("{old:?}, then {new:?}");
+        t.eq(&name, update_before_12(&a, &b)?, before_12);
+        t.eq(&format!("{name}, today's form"), update(&a, &b)?, since_12);
+        t.eq(&format!("{name}, copies"), update_before_12(&a.copy()?, &b.copy()?)?.1, before_12.1);
+    }
+    // What is destroyed later is the graph's alone.
+    let (graph, same) = (chains(t, &mem, four)?, chains(t, &mem, four)?);
+    let exec = graph.instantiate()?;
+    ok("cuGraphDestroyNode", cu!(cuGraphDestroyNode(graph.nodes()?[3])))?;
+    t.eq("destroyed after instantiate", answer(exec.update_before_12(&same)?, &same)?, FINE);
     Ok(())
 }

@@ -74,6 +74,8 @@ pub struct Body {
     pub nodes: Vec<ExecNode>,
     /// Those that none depends on, in the order in which they came to be so.
     pub sinks: Vec<usize>,
+    /// Nodes that the graph ever had.
+    pub made: usize,
 }
 
 pub struct ExecNode {
@@ -84,8 +86,8 @@ pub struct ExecNode {
     pub child: Option<Body>,
     /// The node that it was made of, by the handle of that time.
     pub node: H,
-    /// That node's number: later ones have higher ones.
-    pub number: u64,
+    /// That node's place among all that the graph ever had.
+    pub place: usize,
 }
 
 /// Where the exec has a node of the graph: the node's own number (another may
@@ -98,8 +100,8 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
     let (mut nodes, mut map) = (Vec::with_capacity(order.len()), Map::new());
     for (i, h) in order.into_iter().enumerate() {
         let n = graph::node(m, h)?;
-        let number = n.id;
-        map.insert(h, (number, vec![i]));
+        let place = n.place;
+        map.insert(h, (n.id, vec![i]));
         let deps = n.deps.iter().map(|(d, data)| (index[d], *data)).collect();
         let step = Step { kind: n.kind.clone(), refs: n.refs.clone() };
         let child = match &step.kind {
@@ -112,10 +114,11 @@ pub fn flatten(m: &mut Machine, g: H) -> Result<(Body, Map)> {
             }
             _ => None,
         };
-        nodes.push(ExecNode { step, enabled: true, deps, child, node: h, number });
+        nodes.push(ExecNode { step, enabled: true, deps, child, node: h, place });
     }
-    let sinks = m.graph(g)?.sinks.iter().filter_map(|s| index.get(s).copied()).collect();
-    Ok((Body { nodes, sinks }, map))
+    let g = m.graph(g)?;
+    let sinks = g.sinks.iter().filter_map(|s| index.get(s).copied()).collect();
+    Ok((Body { nodes, sinks, made: g.made }, map))
 }
 
 impl Body {

@@ -15,6 +15,8 @@ pub const HOST_PER_NODE: u64 = 1983;
 
 pub struct Graph {
     pub nodes: Vec<H>,
+    /// Nodes that it ever had, destroyed ones included.
+    pub made: usize,
     /// Nodes that none depends on, in the order in which they came to be so:
     /// from these an update pairs nodes.
     pub sinks: Vec<H>,
@@ -32,6 +34,7 @@ pub fn create(m: &mut Machine) -> H {
     let id = m.id();
     let g = Graph {
         nodes: Vec::new(),
+        made: 0,
         sinks: Vec::new(),
         owner: 0,
         clone_of: 0,
@@ -123,7 +126,10 @@ pub fn add_node(m: &mut Machine, graph: H, deps: &[Edge], kind: Kind) -> Result<
         m.graph(*g)?.owner = h;
     }
     let (views, id) = (Views::new(&kind), m.id());
-    m.nodes.insert(h, Node { id, graph, kind, deps: deps.to_vec(), outs: Vec::new(), origin: 0, refs, views });
+    let g = m.graph(graph)?;
+    let place = g.made;
+    g.made += 1;
+    m.nodes.insert(h, Node { id, graph, place, kind, deps: deps.to_vec(), outs: Vec::new(), origin: 0, refs, views });
     for (d, data) in deps {
         node(m, *d)?.outs.push((h, *data));
     }
@@ -204,7 +210,7 @@ pub fn copy(m: &mut Machine, from: H) -> Result<H> {
     let mut map: HashMap<H, H> = HashMap::new();
     for h in &list {
         let n = node(m, *h)?;
-        let (kind, refs) = (n.kind.clone(), n.refs.clone());
+        let (kind, refs, place) = (n.kind.clone(), n.refs.clone(), n.place);
         let kind = match kind {
             Kind::Child(g) => Kind::Child(copy(m, g)?),
             Kind::Conditional(c) => {
@@ -215,8 +221,7 @@ pub fn copy(m: &mut Machine, from: H) -> Result<H> {
         };
         let new = add_node(m, to, &[], kind)?;
         let n = node(m, new)?;
-        n.origin = *h;
-        n.refs = refs;
+        (n.origin, n.refs, n.place) = (*h, refs, place);
         map.insert(*h, new);
     }
     let moved = |edges: &[Edge]| edges.iter().filter_map(|(n, d)| Some((*map.get(n)?, *d))).collect::<Vec<_>>();
@@ -230,10 +235,11 @@ pub fn copy(m: &mut Machine, from: H) -> Result<H> {
         n.outs = outs;
     }
     user_object::retain_all(m, &objects);
+    let made = m.graph(from)?.made;
     let sinks = m.graph(from)?.sinks.iter().filter_map(|s| map.get(s).copied()).collect();
     let g = m.graph(to)?;
     g.user_objects = objects;
-    g.sinks = sinks;
+    (g.sinks, g.made) = (sinks, made);
     g.clone_of = from;
     Ok(to)
 }

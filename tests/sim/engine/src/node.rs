@@ -201,6 +201,8 @@ pub struct Node {
     /// Never given before: a handle's address may come back for another node.
     pub id: u64,
     pub graph: H,
+    /// Its place among all nodes that its graph ever had: a clone keeps it.
+    pub place: usize,
     pub kind: Kind,
     pub deps: Vec<Edge>,
     pub outs: Vec<Edge>,

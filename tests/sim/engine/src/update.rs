@@ -132,20 +132,27 @@ pub fn pair(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Res
     Ok(Pairs { with, inside })
 }
 
-/// What the form from before CUDA 12 tells: another number of nodes is not supported; then node by node as
-/// they were made, how many edges each has before what it is.
+/// What the form from before CUDA 12 tells. Another number of nodes is not supported, and those count that were
+/// destroyed since. Then place by place, as the nodes were made: whether both have one there, how many edges each
+/// has, what it is.
 fn before_12(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Result<(), Mismatch> {
     let refused = |why, node| Err(Mismatch { why, node, from: 0 });
-    if old.nodes.len() != new.nodes.len() {
+    if old.made != new.made {
         return refused(Refusal::NotSupported, 0);
     }
-    fn as_made(body: &Body) -> Vec<(&ExecNode, [usize; 2])> {
+    fn as_made(body: &Body) -> Vec<Option<(&ExecNode, [usize; 2])>> {
         let mut nodes: Vec<_> = body.nodes.iter().map(|node| (node, [node.deps.len(), 0])).collect();
         body.nodes.iter().flat_map(|node| &node.deps).for_each(|(from, _)| nodes[*from].1[1] += 1);
-        nodes.sort_by_key(|(node, _)| node.number);
-        nodes
+        let mut places = vec![None; body.made];
+        nodes.into_iter().for_each(|(node, edges)| places[node.place] = Some((node, edges)));
+        places
     }
-    for ((a, edges), (b, others)) in as_made(old).into_iter().zip(as_made(new)) {
+    for pair in as_made(old).into_iter().zip(as_made(new)) {
+        let ((a, edges), (b, others)) = match pair {
+            (Some(a), Some(b)) => (a, b),
+            (None, None) => continue,
+            (_, there) => return refused(Refusal::Topology, there.map_or(0, |(node, _)| node.node)),
+        };
         if edges != others {
             return refused(Refusal::Topology, b.node);
         }
