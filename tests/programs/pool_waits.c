@@ -5,6 +5,8 @@
  *   captured  200 MiB are freed, a capture begins, 850 MiB are asked for, in each mode that allows it
  *   decay     200 MiB are freed and work begins: what is used after at most MS milliseconds (second argument)
  *   small     a little less than 16 KiB where so much and no more is left
+ *   between   blocks are freed, and after 0 to 12 ms work begins that goes on while others are asked for, N times
+ *             (second argument): with a short decay, work often begins while a block goes back
  *   parts     20 blocks are freed under work, so that memory is in many pieces
  * Natively none of these calls waits. */
 #include "pool.h"
@@ -90,6 +92,28 @@ static void decay(long ms) {
     OK(cuStreamDestroy_v2(s));
 }
 
+/* Work begins while idle memory goes back: memory is had beside the work all the same. */
+static void between(int rounds) {
+    enum { BLOCKS = 24, BLOCK = 4 * MIB };
+    CUdeviceptr p[BLOCKS], q[2];
+    Stream s = stream_new(1);
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < BLOCKS; i++) p[i] = get(BLOCK);
+        for (int i = 0; i < BLOCKS; i++) give(p[i], BLOCK);
+        nap(round % 13);
+        hold(s);
+        q[0] = get(BLOCK);
+        nap(3);
+        q[1] = get(BLOCK + round % 8 * MIB);
+        still_works(s);
+        released = 1;
+        OK(cuStreamSynchronize(s));
+        give(q[0], BLOCK);
+        give(q[1], BLOCK + round % 8 * MIB);
+    }
+    OK(cuStreamDestroy_v2(s));
+}
+
 /* The driver puts small requests side by side: what a block's size is above what was asked for may not fit. */
 static void small(void) {
     enum { MOST = 4096, LEAST = 1 << 14 };
@@ -156,6 +180,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "captured")) captured();
     if (!strcmp(mode, "decay")) decay(argc > 2 ? atol(argv[2]) : 0);
     if (!strcmp(mode, "small")) small();
+    if (!strcmp(mode, "between")) between(argc > 2 ? atoi(argv[2]) : 1);
     if (!strcmp(mode, "parts")) in_pieces();
     return end("pool_waits");
 }

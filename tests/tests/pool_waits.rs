@@ -1,6 +1,7 @@
 //! Nothing waits where the driver would not: memory is asked for beside work that goes on until the program ends it.
 
 use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_wire::counters::POOL_RELEASED;
 
 const SMALL: (&str, &str) = ("SIM_DEVICE_MEM", "1G");
 
@@ -74,6 +75,19 @@ fn idle_memory_goes_back_beside_work_that_goes_on() {
         let ran = decays.env("GPUMEM_POOL_DECAY", "50ms").env("GPUMEM_FREE", free).preloaded().ok();
         assert!(used(&ran) <= most, "{free}: {}", ran.err);
         assert_eq!(ran.violations(), [""; 0], "{free}");
+    }
+}
+
+/// Work may begin between the look at an idle device and the free that follows it. That free then waits, and nobody
+/// waits for it.
+#[test]
+fn memory_is_had_beside_work_that_begins_while_blocks_go_back() {
+    for free in ["strict", "deferred"] {
+        let begins = waits("between").arg("100").env("GPUMEM_POOL_DECAY", "2ms").env("GPUMEM_FREE", free);
+        let ran = begins.preloaded().ok();
+        let ledger = ran.ledger();
+        ledger.sound().complete().balanced();
+        assert!(ledger.counter(POOL_RELEASED) > 0, "{free}: nothing went back");
     }
 }
 

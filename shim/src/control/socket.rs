@@ -176,4 +176,28 @@ mod tests {
         drop(client);
         answer(server, |_| panic!("its sender is gone")).expect("nothing to do");
     }
+
+    /// Who made a socket is told to its other end. A thread of root's can have another user for that long.
+    #[test]
+    fn a_stranger_is_refused_before_anything_is_read() {
+        // SAFETY: geteuid takes no arguments.
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!("skipped: only root can make a socket as somebody else");
+        }
+        let pair = std::thread::spawn(|| {
+            // SAFETY: the system call changes the user of this thread alone, which ends with the closure.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
+            assert_eq!(changed, 0, "{}", io::Error::last_os_error());
+            UnixStream::pair().expect("a pair")
+        });
+        let (mut client, server) = pair.join().expect("a pair of somebody else's");
+        let mut same = server.try_clone().expect("a descriptor");
+        client.write_all(b"trim\n").expect("it fits");
+        answer(server, |_| panic!("a stranger was obeyed")).expect("an answer");
+        let (mut reply, mut unread) = ([0; 100], [0; 100]);
+        let len = client.read(&mut reply).expect("an answer");
+        assert_eq!(&reply[..len], b"error this process belongs to another user\n");
+        let len = same.read(&mut unread).expect("what was sent");
+        assert_eq!(&unread[..len], b"trim\n", "it was read");
+    }
 }
