@@ -3,10 +3,11 @@
 use crate::args::number;
 use crate::context::{Command, Context};
 use crate::failure::Result;
-use crate::metrics::{self, Detail, Format};
-use crate::web::{self, Made, Pages, Wanted};
+use crate::metrics::{self, Detail, Format, Kept};
+use crate::web::{self, Made, Pages, Ready, Wanted};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 /// Serve metrics of all processes over HTTP, for Prometheus
 ///
@@ -16,6 +17,9 @@ pub(crate) struct Args {
     /// The address to listen on; of this machine alone unless told otherwise. Port 0: any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9849", value_parser = address)]
     listen: SocketAddr,
+    /// TLS, users and passwords: a web-config file, as Prometheus' own programs take it
+    #[arg(long, visible_alias = "web.config.file", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    web_config: Option<PathBuf>,
     /// Call sites and tags of each process that are named, those that hold most; the others are summed. 0: none
     #[arg(long, value_name = "N", default_value_t = metrics::TOP, value_parser = top)]
     top: usize,
@@ -61,18 +65,23 @@ impl Command for Args {
     fn run(&self, context: &Context) -> Result<()> {
         let detail = Detail { top: self.top, symbols: !self.no_symbols };
         let world = context.world.clone();
+        let mut kept = Kept::default();
         let pages = Pages::new(move || {
-            let page = metrics::of_all(&world, detail);
+            let page = metrics::of_all(&world, detail, &mut kept);
             Made { text: page.write(Format::Text), open_metrics: page.write(Format::OpenMetrics) }
         });
-        let wanted = Wanted { listen: self.listen, connections: self.max_connections };
-        web::serve(&wanted, pages, |at| {
-            if !at.ip().is_loopback() {
-                tracing::warn!(
-                    "whoever reaches {at} can read names of processes and call sites; --listen 127.0.0.1:9849 keeps it to this machine"
-                );
+        let wanted = Wanted { listen: self.listen, config: self.web_config.clone(), connections: self.max_connections };
+        web::serve(&wanted, pages, |ready| {
+            let Ready { at, https, asks_who } = ready;
+            if !at.ip().is_loopback() && !(https && asks_who) {
+                let what = match (https, asks_who) {
+                    (true, _) => "whoever reaches it can read names of processes and call sites",
+                    (false, true) => "passwords go there without TLS",
+                    (false, false) => "whoever reaches it can read names of processes and call sites, without TLS",
+                };
+                tracing::warn!("{at} is not of this machine alone: {what}; --web-config sets TLS and users");
             }
-            let report = Report { url: format!("http://{at}/metrics") };
+            let report = Report { url: format!("{}://{at}/metrics", if https { "https" } else { "http" }) };
             context.print(&report, |out, report| writeln!(out, "serving {}", report.url))
         })
     }

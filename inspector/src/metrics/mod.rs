@@ -17,8 +17,9 @@ use crate::model::Ledger;
 use crate::source::choose;
 use crate::source::find::{self, Found, What};
 use crate::source::world::World;
+use crate::symbols::Known;
 use gpumem_wire::counters;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use table as t;
 
@@ -37,8 +38,12 @@ pub(crate) const TOP: usize = 10;
 /// Processes that are told of one by one, those with most memory first. Each has a few hundred series.
 const MOST_PROCESSES: usize = 200;
 
+/// Symbols of the processes that were there for the last page.
+#[derive(Default)]
+pub(crate) struct Kept(HashMap<(u32, u64), Known>);
+
 /// The page of all processes that run.
-pub(crate) fn of_all(world: &World, detail: Detail) -> Page {
+pub(crate) fn of_all(world: &World, detail: Detail, kept: &mut Kept) -> Page {
     let begin = Instant::now();
     let mut page = Page::default();
     let survey = find::survey(world);
@@ -47,7 +52,7 @@ pub(crate) fn of_all(world: &World, detail: Detail) -> Page {
     live.sort_by_cached_key(|found| std::cmp::Reverse(live_bytes(found)));
     let left_out = live.len().saturating_sub(MOST_PROCESSES);
     page.add(&t::PROCESSES_LEFT_OUT, &[], left_out as f64);
-    let mut pids = HashSet::new();
+    let (mut pids, mut last) = (HashSet::new(), std::mem::take(&mut kept.0));
     for found in live.into_iter().take(MOST_PROCESSES) {
         // In another pid namespace that cannot be seen from here, the number may be another's.
         if !pids.insert(found.pid) {
@@ -56,10 +61,16 @@ pub(crate) fn of_all(world: &World, detail: Detail) -> Page {
         // One that ends meanwhile is left out.
         let Ok(opened) = choose::read(world, found) else { continue };
         let mut ledger = Ledger::of(world, opened);
+        let header = &ledger.snapshot.header;
+        let id = (found.pid, header.start_ticks ^ header.created_ns);
         if !detail.symbols {
             ledger.symbols.disable();
         }
+        if let Some(known) = last.remove(&id) {
+            ledger.symbols.begin_with(known);
+        }
         of_process::add(&mut page, world, &ledger, detail.top);
+        kept.0.insert(id, ledger.symbols.into_known());
     }
     page.add(&t::COLLECT_SECONDS, &[], begin.elapsed().as_secs_f64());
     page

@@ -84,6 +84,17 @@ impl Apart {
         Self { debug_dirs, child: RefCell::default(), lost: RefCell::default(), off: Cell::new(false) }
     }
 
+    /// Does not read these files: another reader was lost over them.
+    pub(super) fn give_up(&mut self, lost: HashSet<PathBuf>) {
+        self.off.set(lost.len() >= MOST_LOST);
+        self.lost = RefCell::new(lost);
+    }
+
+    /// The files over which a child was lost.
+    pub(super) fn into_lost(self) -> HashSet<PathBuf> {
+        self.lost.into_inner()
+    }
+
     /// The build id of a file, which may have none; `None` where it is no regular file, or cannot be read.
     pub(super) fn build_id(&self, path: &Path) -> Option<Option<Vec<u8>>> {
         match self.ask(What::BuildId, path, 0)? {
@@ -343,6 +354,16 @@ fn functions(symbol: &Sym<'_>) -> Vec<Symbol> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_lost_stays_given_up() {
+        let exe = std::env::current_exe().unwrap();
+        let mut apart = Apart::new(Vec::new());
+        apart.give_up(HashSet::from([exe.clone()]));
+        assert!(apart.build_id(&exe).is_none());
+        assert!(apart.build_id(Path::new("/proc/self/exe")).is_some());
+        assert_eq!(apart.into_lost(), HashSet::from([exe]));
+    }
 
     #[test]
     fn a_lost_child_costs_one_file() {

@@ -23,8 +23,19 @@ use gpumem_wire::read::Snapshot;
 use modules::{Modules, Place};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 use words::Shared;
+
+/// What was looked up for one process, and is not looked up again for a later ledger of its.
+#[derive(Default)]
+pub(crate) struct Known {
+    frames: FxHashMap<u64, Rc<[Frame]>>,
+    /// Whether an address belongs to a GPU runtime, and what of which file it is.
+    runtime: Vec<(u64, Option<(Rc<str>, u64)>, bool)>,
+    lost: HashSet<PathBuf>,
+}
 
 /// The symbols of one ledger, each address looked up once.
 pub(crate) struct Symbols {
@@ -58,6 +69,31 @@ impl Symbols {
     /// Opens no files from here on.
     pub(crate) fn disable(&mut self) {
         self.enabled = false;
+    }
+
+    /// Goes on with what an earlier ledger of the process has found, where the same files are still mapped.
+    pub(crate) fn begin_with(&mut self, known: Known) {
+        let Known { mut frames, runtime, lost } = known;
+        frames.retain(|&address, frames| {
+            let whence = frames.first().and_then(|frame| Some((frame.module.clone()?, frame.module_address?)));
+            self.whence(address) == whence
+        });
+        let same = runtime.into_iter().filter(|(address, whence, _)| self.whence(*address) == *whence);
+        self.runtime = RefCell::new(same.map(|(address, _, is)| (address, is)).collect());
+        self.resolved = RefCell::new(frames);
+        self.files.give_up(lost);
+    }
+
+    /// What was found, for a later ledger.
+    pub(crate) fn into_known(self) -> Known {
+        let whence = |address| self.whence(address);
+        let runtime = self.runtime.borrow().iter().map(|(&address, &is)| (address, whence(address), is)).collect();
+        Known { runtime, frames: self.resolved.into_inner(), lost: self.files.into_lost() }
+    }
+
+    /// The file that an address belongs to, and its address there.
+    fn whence(&self, address: u64) -> Option<(Rc<str>, u64)> {
+        self.modules.find(address).map(|module| (Rc::clone(&module.path), module.address(address)))
     }
 
     /// The frames at a return address, innermost first; at least one.

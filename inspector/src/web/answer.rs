@@ -1,8 +1,9 @@
 //! From a request to its answer.
 
+use super::config::Config;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -24,12 +25,12 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Makes the pages.
 pub(crate) struct Pages {
-    make: Box<dyn Fn() -> Made>,
+    make: RefCell<Box<dyn FnMut() -> Made>>,
 }
 
 impl Pages {
-    pub(crate) fn new(make: impl Fn() -> Made + 'static) -> Self {
-        Self { make: Box::new(make) }
+    pub(crate) fn new(make: impl FnMut() -> Made + 'static) -> Self {
+        Self { make: RefCell::new(Box::new(make)) }
     }
 }
 
@@ -46,8 +47,11 @@ impl Site {
         Self { pages, last: RefCell::default() }
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Infallible> {
-        let answer = self.route(&request);
+    pub(super) async fn answer(&self, request: Request<Incoming>, config: &Config) -> Result<Answer, Infallible> {
+        let who = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let may = !config.users.are_there() || config.users.are_right(who).await;
+        let mut answer = if may { self.route(&request) } else { who_are_you() };
+        config.headers.iter().for_each(|(name, value)| drop(answer.headers_mut().insert(name, value.clone())));
         tracing::debug!("{} {}: {}", request.method(), request.uri().path(), answer.status());
         Ok(answer)
     }
@@ -70,7 +74,7 @@ impl Site {
         let mut last = self.last.borrow_mut();
         let fresh = last.take().filter(|(at, ..)| at.elapsed() < FRESH);
         let (at, text, open_metrics) = fresh.unwrap_or_else(|| {
-            let made = (self.pages.make)();
+            let made = (self.pages.make.borrow_mut())();
             (Instant::now(), made.text.into(), made.open_metrics.into())
         });
         let (kind, body) = if open { (OPEN_METRICS, &open_metrics) } else { (TEXT, &text) };
@@ -95,6 +99,14 @@ fn wants_open_metrics(request: &Request<Incoming>) -> bool {
         }
     }
     best.0 > best.1
+}
+
+fn who_are_you() -> Answer {
+    let mut refused = said(StatusCode::UNAUTHORIZED, PLAIN, "a user and a password are needed\n");
+    refused
+        .headers_mut()
+        .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"gpumem\", charset=\"UTF-8\""));
+    refused
 }
 
 fn said(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {

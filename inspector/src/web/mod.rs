@@ -3,31 +3,39 @@
 //!
 //! * [`answer`]: from a request to its answer.
 //! * [`patient`]: a connection whose other end has to read what it asked for.
+//! * [`config`]: the web-config file. [`tls`]: its certificates. [`users`]: its users and their passwords.
 //!
 //! One thread does all of it. Reading the ledgers starts children for symbols, which is only sound where no other
 //! thread may hold a lock; so the pages are made on this thread, and other connections wait so long.
 
 mod answer;
+mod config;
 mod patient;
+mod tls;
+mod users;
 
 pub(crate) use answer::{Made, Pages};
 
 use crate::failure::{Failure, Result, plain};
 use answer::Site;
+use config::Config;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use patient::Patient;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 /// The longest head of a request, and its most lines.
 const MOST_HEAD: usize = 16 << 10;
@@ -39,19 +47,33 @@ const READS_WITHIN: Duration = Duration::from_secs(10);
 /// No connection lives longer; a collector opens another.
 const MOST_LIFE: Duration = Duration::from_secs(600);
 const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// How often it is looked whether certificates were renewed.
+const LOOKS_EACH: Duration = Duration::from_secs(1);
 
 /// What a server is asked to be.
 pub(crate) struct Wanted {
     pub listen: SocketAddr,
+    /// A web-config file.
+    pub config: Option<PathBuf>,
     /// Connections at a time; more are turned away.
     pub connections: usize,
 }
 
-/// Serves pages until SIGINT or SIGTERM. `ready` is told the address once connections are taken.
+/// How a server can be reached.
+pub(crate) struct Ready {
+    pub at: SocketAddr,
+    pub https: bool,
+    /// Clients have to say who they are.
+    pub asks_who: bool,
+}
+
+/// Serves pages until SIGINT or SIGTERM. `ready` is told once connections are taken.
 ///
 /// # Errors
-/// What is in the way of listening.
-pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+/// What is wrong in the web-config file, or in the way of listening.
+pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> Result<()>) -> Result<()> {
+    let config = wanted.config.as_deref().map(Config::read).transpose()?.unwrap_or_else(Config::none);
+    let (https, asks_who) = (config.tls.is_some(), config.asks_who);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| Failure::io("cannot start to serve", &error))?;
     LocalSet::new().block_on(&runtime, async {
@@ -59,10 +81,17 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(SocketAddr
             Failure::error(format!("cannot listen on {}: {}", wanted.listen, plain(&error)))
                 .fix("name another address: --listen 127.0.0.1:9850")
         })?;
-        let server = Rc::new(Server { site: Site::new(pages), open: Cell::new(0), most: wanted.connections });
+        let server = Rc::new(Server {
+            site: Site::new(pages),
+            path: wanted.config.clone(),
+            config: RefCell::new(Rc::new(config)),
+            looked: Cell::new(Instant::now()),
+            open: Cell::new(0),
+            most: wanted.connections,
+        });
         let end = |kind| signal(kind).map_err(|error| Failure::io("cannot wait for signals", &error));
         let (mut interrupt, mut terminate) = (end(SignalKind::interrupt())?, end(SignalKind::terminate())?);
-        ready(listener.local_addr()?)?;
+        ready(Ready { at: listener.local_addr()?, https, asks_who })?;
         tokio::select! {
             () = server.accept(&listener) => Ok(()),
             _ = interrupt.recv() => Ok(()),
@@ -73,6 +102,10 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(SocketAddr
 
 struct Server {
     site: Site,
+    path: Option<PathBuf>,
+    config: RefCell<Rc<Config>>,
+    /// When it was last looked whether its files were changed.
+    looked: Cell<Instant>,
     /// Connections that are open now.
     open: Cell<usize>,
     most: usize,
@@ -108,18 +141,50 @@ impl Server {
 
     async fn connection(&self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        self.requests(stream).await;
+        let config = self.config();
+        let Some(tls) = &config.tls else {
+            return self.requests(Patient::new(stream, READS_WITHIN), &config).await;
+        };
+        let accepted = async {
+            // A handshake begins with 22; a letter is a request without TLS.
+            let mut first = [0];
+            if stream.peek(&mut first).await.is_ok_and(|_| first[0].is_ascii_alphabetic()) {
+                let _ = stream.try_write(PLAIN_TO_TLS);
+                return None;
+            }
+            let accepted = TlsAcceptor::from(Arc::clone(tls)).accept(Patient::new(stream, READS_WITHIN)).await;
+            accepted.inspect_err(|error| tracing::debug!("no TLS: {error}")).ok()
+        };
+        if let Ok(Some(stream)) = timeout(HEAD_WITHIN, accepted).await {
+            self.requests(stream, &config).await;
+        }
+    }
+
+    /// The web-config file as it is now; as it was, where it or a file that it names is wrong now.
+    fn config(&self) -> Rc<Config> {
+        let mut config = self.config.borrow_mut();
+        if let Some(path) =
+            self.path.as_deref().filter(|_| self.looked.get().elapsed() >= LOOKS_EACH && config.is_old())
+        {
+            match Config::read(path) {
+                Ok(read) if read.tls.is_some() == config.tls.is_some() => *config = Rc::new(read),
+                Ok(_) => tracing::warn!("{}: whether TLS is spoken is not changed while it is served", path.display()),
+                Err(failure) => tracing::warn!("{failure}; what was read before goes on"),
+            }
+            self.looked.set(Instant::now());
+        }
+        Rc::clone(&config)
     }
 
     /// Answers the requests of one connection.
-    async fn requests(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    async fn requests(&self, stream: impl AsyncRead + AsyncWrite + Unpin, config: &Config) {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(HEAD_WITHIN)
             .max_buf_size(MOST_HEAD)
             .max_headers(MOST_HEADERS);
-        let service = service_fn(|request| self.site.answer(request));
-        let mut connection = pin!(http.serve_connection(TokioIo::new(Patient::new(stream, READS_WITHIN)), service));
+        let service = service_fn(|request| self.site.answer(request, config));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let done = match timeout(MOST_LIFE, connection.as_mut()).await {
             Ok(done) => done,
             Err(_) => {
@@ -133,6 +198,9 @@ impl Server {
     }
 }
 
+/// What one hears who speaks HTTP where HTTPS is spoken.
+const PLAIN_TO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
+Content-Length: 29\r\nConnection: close\r\n\r\nthis is HTTPS: https://, TLS\n";
 /// What one hears who comes when all connections are taken.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
 Content-Length: 41\r\nRetry-After: 5\r\nConnection: close\r\n\r\ntoo many connections: --max-connections\r\n";

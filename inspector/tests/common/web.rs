@@ -47,9 +47,13 @@ impl Server {
         self.say(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes())
     }
 
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// True while it runs and answers.
     pub fn is_well(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none() && self.get("/-/healthy", "").starts_with("HTTP/1.1 200 ")
+        self.is_running() && self.get("/-/healthy", "").starts_with("HTTP/1.1 200 ")
     }
 
     /// Ends it by a signal: its exit code.

@@ -1,0 +1,122 @@
+//! The web-config file, as Prometheus' own programs and exporters have it: certificates, users, headers.
+
+use super::tls::{self, Tls, bytes};
+use super::users::Users;
+use crate::failure::{Failure, Result};
+use hyper::header::{HeaderName, HeaderValue};
+use rustls::ServerConfig;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    #[serde(default)]
+    tls_server_config: Option<Tls>,
+    #[serde(default)]
+    http_server_config: Option<Http>,
+    #[serde(default)]
+    basic_auth_users: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Http {
+    /// There is HTTP/1.1 alone, which every collector speaks.
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, so that a file of another exporter can be used, and of no effect")]
+    http2: bool,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+}
+
+/// Headers that may be set, as Prometheus' own programs allow them.
+const HEADERS: [&str; 5] = [
+    "Content-Security-Policy",
+    "Strict-Transport-Security",
+    "X-Content-Type-Options",
+    "X-Frame-Options",
+    "X-XSS-Protection",
+];
+
+/// A web-config file, read.
+pub(super) struct Config {
+    pub tls: Option<Arc<ServerConfig>>,
+    pub users: Users,
+    /// Every client has to say who it is: by a password, or by a certificate.
+    pub asks_who: bool,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What it was read from, as it was then.
+    files: Vec<(PathBuf, Seen)>,
+}
+
+/// What tells that a file was changed.
+type Seen = Option<(SystemTime, u64)>;
+
+fn seen(path: &Path) -> Seen {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.modified().ok()?, meta.len()))
+}
+
+impl Config {
+    /// What holds without a file: neither certificates nor users.
+    pub(super) fn none() -> Self {
+        Self { tls: None, users: Users::default(), asks_who: false, headers: Vec::new(), files: Vec::new() }
+    }
+
+    /// Reads a file; paths in it are seen from its directory.
+    ///
+    /// # Errors
+    /// What is wrong in it, with its place, or in a file that it names.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let mut files = vec![(path.to_owned(), seen(path))];
+        let name = path.display();
+        let wrong = |what: String| Failure::error(format!("web-config {name}: {what}"));
+        let text = String::from_utf8(bytes(path)?).map_err(|_| wrong("it is not UTF-8".into()))?;
+        // An empty file asks for nothing.
+        let raw: Option<Raw> = serde_saphyr::from_str(&text).map_err(|error| wrong(told(&error)))?;
+        let Raw { tls_server_config, http_server_config, basic_auth_users } =
+            raw.unwrap_or(Raw { tls_server_config: None, http_server_config: None, basic_auth_users: BTreeMap::new() });
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let by_certificate =
+            tls_server_config.as_ref().is_some_and(|tls| tls.client_auth_type == "RequireAndVerifyClientCert");
+        let tls = tls_server_config.map(|mut tls| {
+            for file in
+                [Some(&mut tls.cert_file), Some(&mut tls.key_file), tls.client_ca_file.as_mut()].into_iter().flatten()
+            {
+                *file = folder.join(&*file);
+                files.push((file.clone(), seen(file)));
+            }
+            tls::of(&tls).map_err(|failure| wrong(format!("tls_server_config: {failure}")))
+        });
+        let tls = tls.transpose()?;
+        let users = Users::new(basic_auth_users).map_err(|what| wrong(format!("basic_auth_users: {what}")))?;
+        let headers = http_server_config.map(|http| headers(&http)).transpose();
+        let headers = headers.map_err(|what| wrong(format!("http_server_config: {what}")))?.unwrap_or_default();
+        Ok(Self { asks_who: by_certificate || users.are_there(), tls, users, headers, files })
+    }
+
+    /// Whether a file was changed since: a certificate that was renewed.
+    pub(super) fn is_old(&self) -> bool {
+        self.files.iter().any(|(path, then)| seen(path) != *then)
+    }
+}
+
+/// What is wrong, and where; without a piece of the file, which has secrets.
+fn told(error: &serde_saphyr::Error) -> String {
+    error.without_snippet().to_string()
+}
+
+fn headers(http: &Http) -> std::result::Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let one = |(name, value): (&String, &String)| {
+        if !HEADERS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            return Err(format!("the header {name} cannot be set; allowed: {}", HEADERS.join(", ")));
+        }
+        let parsed = name.parse().ok().zip(value.parse().ok());
+        parsed.ok_or_else(|| format!("the header {name} has a value that is none"))
+    };
+    http.headers.iter().map(one).collect()
+}
