@@ -180,7 +180,7 @@ mod tests {
     /// Who made a socket is told to its other end. A thread of root's can have another user for that long.
     #[test]
     fn a_stranger_is_refused_before_anything_is_read() {
-        // SAFETY: geteuid takes no arguments.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         if unsafe { libc::geteuid() } != 0 {
             return eprintln!("skipped: only root can make a socket as somebody else");
         }
