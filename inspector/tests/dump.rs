@@ -116,7 +116,13 @@ fn a_trace_is_not_written_over_what_is_no_file() {
     let lib = dir.path().join("libgpumem.so");
     std::fs::write(&lib, "").unwrap();
     let mut command = Command::new("timeout");
-    command.arg("20").arg(env!("CARGO_BIN_EXE_gpumem")).args(["record", "--lib", lib.to_str().unwrap(), "-o"]);
+    command.arg("20").arg(env!("CARGO_BIN_EXE_gpumem")).args([
+        "record",
+        "--trace",
+        "--lib",
+        lib.to_str().unwrap(),
+        "-o",
+    ]);
     let answer = answer({
         command.args([pipe.to_str().unwrap(), "--", "true"]);
         command
@@ -126,10 +132,10 @@ fn a_trace_is_not_written_over_what_is_no_file() {
     assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
-/// `gpumem record ARGS` in this directory, with a library that may be anything.
+/// `gpumem record --trace ARGS` in this directory, with a library that may be anything.
 fn record(dir: &Dir, lib: &Path, args: &[&str]) -> Answer {
     let mut command = gpumem();
-    command.current_dir(dir.path()).args(["record", "--lib"]).arg(lib).args(args);
+    command.current_dir(dir.path()).args(["record", "--trace", "--lib"]).arg(lib).args(args);
     answer(command)
 }
 

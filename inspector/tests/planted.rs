@@ -72,7 +72,7 @@ fn pipes_are_neither_exported_nor_recorded_over() {
     let pipe = pipe.to_str().unwrap();
     for args in [
         &["record", "--export", "csv", pipe][..],
-        &["record", "-o", pipe, "true"],
+        &["record", "--trace", "-o", pipe, "--", "true"],
         &["export", "--format", "json", pipe],
         &["diff", pipe, pipe],
     ] {

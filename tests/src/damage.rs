@@ -1,9 +1,10 @@
-//! Damaged files: real ledgers, dumps and traces, changed at random, and `gpumem` on each of them.
+//! Damaged files: real ledgers, dumps, traces and recordings, changed at random, and `gpumem` on each of them.
 //!
 //! * [`corpus`]: real files, made by programs on the simulated driver.
 //! * [`image`]: a file as the stretches that it stores, holes left out.
 //! * [`mutate`]: what a seed makes of an image.
 //! * [`heap`]: how much memory an answer takes.
+//! * [`recording`]: the same of a recording, whose lines are packed.
 //! * [`worker`]: one case after another in a process that may be lost.
 //! * [`campaign`]: workers, watched.
 //!
@@ -15,6 +16,7 @@ pub mod corpus;
 pub mod heap;
 pub mod image;
 pub mod mutate;
+pub mod recording;
 pub mod worker;
 
 use std::time::Duration;

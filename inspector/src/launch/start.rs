@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 
 /// What every command under the shim is started with.
 ///
@@ -47,11 +48,28 @@ pub(crate) fn look_up(command: &[OsString]) -> Result<()> {
 /// [`Code::NotFound`], [`Code::NotExecutable`].
 pub(crate) fn become_command(command: &[OsString], environment: Vec<(OsString, OsString)>) -> Result<()> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    warn(program);
+    let error = std::process::Command::new(program).args(arguments).envs(environment).exec();
+    Err(not_started(program, &error))
+}
+
+/// Starts a command as a child.
+///
+/// # Errors
+/// [`Code::NotFound`], [`Code::NotExecutable`].
+pub(crate) fn spawn(command: &[OsString], environment: Vec<(OsString, OsString)>) -> Result<Child> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Failure::new(Code::Usage, "no command was given"));
+    };
+    warn(program);
+    let child = std::process::Command::new(program).args(arguments).envs(environment).spawn();
+    child.map_err(|error| not_started(program, &error))
+}
+
+fn warn(program: &OsStr) {
     if let Some(why) = find_program(program).and_then(|path| elf::beyond_reach(&path)) {
         tracing::warn!("{}: {why}; it runs without gpumem", program.to_string_lossy());
     }
-    let error = std::process::Command::new(program).args(arguments).envs(environment).exec();
-    Err(not_started(program, &error))
 }
 
 /// Why a command could not be started, and what to do.

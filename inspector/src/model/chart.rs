@@ -53,9 +53,13 @@ pub(crate) fn of_memory(course: &Course) -> Vec<Chart> {
     charts
 }
 
-/// The chart of graphs and execs.
-pub(crate) fn of_graphs(course: &Course) -> Option<Chart> {
-    Some(chart(&course.totals, (Of::Count, "graph-cache", "graphs and execs", false))).filter(Chart::says_something)
+/// The charts of graphs and execs.
+pub(crate) fn of_graphs(course: &Course) -> Vec<Chart> {
+    let kinds =
+        [(Of::Count, "graphs-live", "number", false), (Of::Rate, "graphs-done", "what is done in a second", false)];
+    let mut charts: Vec<Chart> = kinds.iter().map(|&kind| chart(&course.totals, kind)).collect();
+    charts.retain(Chart::says_something);
+    charts
 }
 
 impl Chart {
@@ -85,7 +89,7 @@ fn chart(grid: &Grid, (of, id, title, stacked): Kind) -> Chart {
         row.values = kept.iter().map(|&at| row.values[at]).collect();
     }
     let times = kept.iter().map(|&at| grid.times[at] / 1_000_000).collect();
-    let unit = if of == Of::Count { "count" } else { "bytes" };
+    let unit = if matches!(of, Of::Count | Of::Rate) { "count" } else { "bytes" };
     Chart { id, title, unit, stacked, times, rows }
 }
 

@@ -46,6 +46,8 @@ pub(crate) enum Of {
     Whole,
     /// Graphs and execs, counted.
     Count,
+    /// What happens in a second.
+    Rate,
 }
 
 /// Something that happened.

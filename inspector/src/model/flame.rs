@@ -11,6 +11,8 @@ use std::rc::Rc;
 
 /// Most stacks that are kept; the lightest are put together.
 const MOST: usize = 4000;
+/// The stack of a row that is about several.
+pub(super) const MANY: u32 = u32::MAX;
 /// What an allocation without a stack, and what is put together, is called.
 const NO_STACK: &str = "(no stack)";
 const OTHERS: &str = "(smaller stacks)";
@@ -71,14 +73,14 @@ pub(crate) fn weights(
         weights.entry(stack).or_default().live = live;
     }
     for (stack, bytes) in ever {
-        let weight = weights.entry(stack).or_default();
-        weight.churn = bytes.max(weight.live);
+        weights.entry(stack).or_default().churn = bytes;
     }
     let sites = || held.rows.iter().filter(|row| row.kind == Of::Site);
     let sum =
         |at: usize| sites().filter_map(|row| row.values.get(at)).fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
     let peak = (0..held.times.len()).max_by_key(|&at| sum(at));
-    let known: FxHashMap<u32, &[u64]> = sites().map(|row| (row.stack, &*row.values)).collect();
+    let known = sites().filter(|row| row.stack != MANY);
+    let known: FxHashMap<u32, &[u64]> = known.map(|row| (row.stack, &*row.values)).collect();
     let now = live.values().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
     // What is live may be more than at any sample: then the peak is now.
     let peak = peak.filter(|&at| sum(at) > now);

@@ -143,6 +143,21 @@ impl Ledger {
         None
     }
 
+    /// Takes over what an earlier snapshot of the same process has looked up, where that still holds.
+    pub(crate) fn take_symbols_of(&mut self, before: &mut Self) {
+        let same = self.path == before.path && self.snapshot.header.start_ticks == before.snapshot.header.start_ticks;
+        if same && self.snapshot.modules == before.snapshot.modules && self.status.life == before.status.life {
+            std::mem::swap(&mut self.symbols, &mut before.symbols);
+            std::mem::swap(&mut self.texts, &mut before.texts);
+            std::mem::swap(&mut self.sites, &mut before.sites);
+        }
+    }
+
+    /// How many steps in words a stack has from its call site outwards.
+    pub(super) fn steps_from_site(&self, stack: StackRef) -> usize {
+        self.addresses_from_site(stack).iter().map(|&address| self.texts(address).len()).sum()
+    }
+
     /// The frames of a stack in words, innermost first; what was inlined is a frame too.
     pub(crate) fn labels(&self, stack: StackRef) -> Vec<Rc<str>> {
         self.addresses(stack).iter().flat_map(|&address| self.texts(address).to_vec()).collect()

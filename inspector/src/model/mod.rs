@@ -14,6 +14,7 @@
 //! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first.
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
 //!   as charts. [`flame`]: memory by call stack.
+//! * [`recording`]: what was live at each second, written down and read again.
 //! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod allocs;
@@ -29,6 +30,7 @@ pub(crate) mod history;
 pub(crate) mod ledger;
 pub(crate) mod marks;
 pub(crate) mod pool;
+pub(crate) mod recording;
 pub(crate) mod sites;
 pub(crate) mod summary;
 pub(crate) mod suspects;

@@ -75,7 +75,7 @@ impl Sites {
 }
 
 /// The name of what has no stack.
-pub(super) const NO_STACK: &str = "(no stack)";
+pub(in crate::model) const NO_STACK: &str = "(no stack)";
 
 /// Names `items` stacks, given each one's frames from its site outwards (`None`: there is no more).
 pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> Vec<Rc<str>> {

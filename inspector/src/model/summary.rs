@@ -1,6 +1,39 @@
 //! What is true of a process at one moment, as plain data: what a report shows, and what a recording keeps of it.
 
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A list of which no more than so many are kept, whatever the file says: each may be short there and long here.
+///
+/// # Errors
+/// Those of the list.
+pub(crate) fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Few<T, const MOST: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Few<T, MOST> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut kept = Vec::new();
+            while let Some(item) = list.next_element()? {
+                if kept.len() < MOST {
+                    kept.push(item);
+                }
+            }
+            Ok(kept)
+        }
+    }
+
+    from.deserialize_seq(Few::<T, MOST>(PhantomData))
+}
 
 /// All of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -8,18 +41,26 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Summary {
     pub process: About,
     /// What deserves a warning before any number is believed.
+    #[serde(deserialize_with = "few::<_, _, 100>")]
     pub warnings: Vec<String>,
     /// What is wrong with the samples that the verdicts rest on.
+    #[serde(deserialize_with = "few::<_, _, 100>")]
     pub remarks: Vec<String>,
+    #[serde(deserialize_with = "few::<_, _, 50>")]
     pub numbers: Vec<Number>,
     /// Call sites of memory and of graphs, tags and classes, the likeliest leak first.
+    #[serde(deserialize_with = "few::<_, _, 1000>")]
     pub holders: Vec<Holder>,
     /// How many there are in all.
     pub holders_total: u64,
     /// The graph cache in words, a line each.
+    #[serde(deserialize_with = "few::<_, _, 50>")]
     pub graph_cache: Vec<String>,
+    #[serde(deserialize_with = "few::<_, _, 1000>")]
     pub graphs: Vec<GraphsOf>,
+    #[serde(deserialize_with = "few::<_, _, 200>")]
     pub environment: Vec<Setting>,
+    #[serde(deserialize_with = "few::<_, _, 500>")]
     pub findings: Vec<Finding>,
 }
 
@@ -39,6 +80,7 @@ pub(crate) struct About {
     pub mode: String,
     pub driver_version: String,
     pub shim_version: String,
+    #[serde(deserialize_with = "few::<_, _, 100>")]
     pub devices: Vec<String>,
 }
 
@@ -77,6 +119,7 @@ pub(crate) struct Holder {
     /// What to type next.
     pub next: String,
     /// Innermost first.
+    #[serde(deserialize_with = "few::<_, _, 200>")]
     pub stack: Vec<String>,
 }
 

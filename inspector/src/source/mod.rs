@@ -8,6 +8,7 @@
 //! * [`life`]: whether the process behind a ledger runs, said goodbye or was killed, and when.
 //! * [`choose`]: the one that the user means.
 //! * [`ask`]: commands to a running process, over its control socket.
+//! * [`recording`]: the lines of a recording.
 //! * [`nvml`]: what the driver says a process holds.
 
 pub(crate) mod ask;
@@ -18,4 +19,5 @@ pub(crate) mod life;
 pub(crate) mod nvml;
 pub(crate) mod open;
 pub(crate) mod process;
+pub(crate) mod recording;
 pub(crate) mod world;

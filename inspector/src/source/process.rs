@@ -50,6 +50,14 @@ impl Process {
         Some(Self { pid, ns_pid: ns_pid.unwrap_or(pid), start_ticks, uid, name })
     }
 
+    /// The parent of a process.
+    pub(crate) fn parent(world: &World, pid: u32) -> Option<u32> {
+        let stat = std::fs::read(world.proc.join(pid.to_string()).join("stat")).ok()?;
+        // The name is in parentheses, and may hold anything. Behind it come the state and the parent.
+        let stat = String::from_utf8_lossy(&stat).into_owned();
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+
     /// Every process, by pid.
     pub(crate) fn all(world: &World) -> Vec<Self> {
         let entries = std::fs::read_dir(&world.proc).into_iter().flatten().flatten();

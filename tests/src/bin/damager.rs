@@ -13,7 +13,7 @@ static HEAP: heap::Counting = heap::Counting;
 
 const USAGE: &str = "\
 usage: damager [OPTIONS]
-Changes ledgers, dumps and traces of programs on the simulated driver at random and runs gpumem on them. Tells which
+Changes ledgers, dumps, traces and recordings of programs on the simulated driver at random and runs gpumem on them. Tells which
 answers crash, take too long, or take more memory than a file of so many bytes may cost.
   --cases N     how many (1000)
   --seed S      the first seed; each case has the next one (0)

@@ -12,6 +12,7 @@ pub enum Kind {
     Ledger,
     Dump,
     Trace,
+    Recording,
 }
 
 /// A file that is damaged again and again.
@@ -49,8 +50,22 @@ pub fn plant(dir: &Path) -> Result<(), String> {
         if !trace.exists() {
             return Err(format!("{name} left no trace"));
         }
+        record(&dir.join(format!("{name}.recording")), &ran.dir, name)?;
     }
     Ok(())
+}
+
+/// Records a run of a program.
+fn record(path: &Path, dir: &Path, name: &str) -> Result<(), String> {
+    let mut gpumem = Command::new(&artifacts().gpumem);
+    gpumem.env_remove("LD_PRELOAD").env("LD_LIBRARY_PATH", &artifacts().stage).env("GPUMEM_DIR", dir);
+    gpumem.env("GPUMEM_LIB", &artifacts().shim).args(["record", "-d", "0.05", "-o"]).arg(path);
+    gpumem.arg("--").arg(artifacts().programs.join(name));
+    let ran = gpumem.stdin(Stdio::null()).output().map_err(|error| format!("gpumem record: {error}"))?;
+    match path.exists() {
+        true => Ok(()),
+        false => Err(format!("{name} left no recording: {}", String::from_utf8_lossy(&ran.stderr))),
+    }
 }
 
 /// Reads a corpus.
@@ -67,6 +82,7 @@ pub fn gather(dir: &Path) -> Result<Vec<Seedling>, String> {
             Some("ledger") => Kind::Ledger,
             Some("dump") => Kind::Dump,
             Some("trace") => Kind::Trace,
+            Some("recording") => Kind::Recording,
             _ => continue,
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -12,6 +12,10 @@ use std::mem::offset_of;
 pub fn mutated(corpus: &[Seedling], random: &mut Random) -> (Kind, String, Image) {
     let seedling = random.pick(corpus);
     let mut image = seedling.image.clone();
+    // What is packed is damaged as it is, or unpacked.
+    if seedling.kind == Kind::Recording && random.chance(75) {
+        return (seedling.kind, seedling.name.clone(), super::recording::mutated(&image, random));
+    }
     for _ in 0..1 + random.below(4) {
         match (seedling.kind, random.weighted(&[3, 3, 3, 5, 2, 2, 2])) {
             (_, 0) => bytes(&mut image, random),
@@ -28,7 +32,7 @@ pub fn mutated(corpus: &[Seedling], random: &mut Random) -> (Kind, String, Image
 }
 
 /// Numbers that code trips over, and any other.
-fn number(random: &mut Random) -> u64 {
+pub(super) fn number(random: &mut Random) -> u64 {
     const EDGES: [u64; 14] = [
         0,
         1,

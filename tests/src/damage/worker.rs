@@ -102,6 +102,7 @@ impl Case {
         let in_dir = ["--dir".to_owned(), dir.to_str().expect("as above").to_owned()];
         let mut words: Vec<String> = match (kind, random.below(14)) {
             (Kind::Trace, 1..) => vec!["record".into(), "--export".into(), "csv".into(), file],
+            (Kind::Recording, _) => vec!["report".into(), "-o".into(), "-".into(), file],
             (_, 0) => [&["ps".to_owned()][..], &in_dir].concat(),
             (_, 1) => [&["clean".to_owned(), "--all".into(), "--dry-run".into()][..], &in_dir].concat(),
             (_, 2) => vec!["diff".into(), file.clone(), file, "--no-symbols".into()],

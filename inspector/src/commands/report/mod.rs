@@ -1,9 +1,10 @@
 //! `gpumem report`: one page of HTML that can be sent to a colleague: what grew, over time, by call stack, and what to do.
 //!
-//! * [`gather`]: what is true of a process now. [`page`]: the page.
+//! * [`gather`]: what is true of a process now. [`recorded`]: what a recording says. [`page`]: the page.
 
-mod gather;
+pub(super) mod gather;
 mod page;
+mod recorded;
 
 use super::output::save;
 use crate::args::Target;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 /// Write a page of HTML to send to a colleague: what grew, over time, by call stack, and what to do
 ///
-/// The page is one file that loads nothing: it opens in any browser, offline. It has the command line of the process, and
+/// Of a recording of gpumem record, of a dump, of a process that runs or of what one has left. The page is one file that loads nothing: it opens in any browser, offline. It has the command line of the process, and
 /// paths, functions and tags of its program: look at it before you send it to strangers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
@@ -42,16 +43,31 @@ pub(super) struct Report {
     summary: Summary,
     /// What was live over time.
     charts: Vec<Chart>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    graph_chart: Option<Chart>,
+    /// Graphs and execs over time, and what happened to them.
+    graph_charts: Vec<Chart>,
     moments: Vec<Moment>,
     flame: Flame,
+    /// The largest allocations that were recorded one by one, and how many there are in all.
+    large: Vec<LargeOne>,
+    large_total: u64,
+}
+
+/// A large allocation.
+#[derive(Serialize)]
+struct LargeOne {
+    bytes: u64,
+    kind: String,
+    tag: String,
+    site: String,
+    made_unix_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    freed_unix_ns: Option<u64>,
 }
 
 /// What the report was made from.
 #[derive(Serialize)]
 struct Source {
-    /// `process`, `ledger` of one that has ended, or `dump`.
+    /// `process`, `ledger` of one that has ended, `dump`, or `recording`.
     kind: &'static str,
     /// Where the timeline is from, in words.
     timeline: String,
@@ -66,10 +82,13 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing and reading the ledger, and of writing the file.
+    /// Those of choosing and reading the ledger or the recording, and of writing the file.
     fn run(&self, context: &Context) -> Result<()> {
-        let ledger = context.ledger(&self.target)?;
-        let report = Report::of_ledger(context, &ledger);
+        let target = self.target.target.as_deref().or(self.target.file.as_deref());
+        let report = match target.and_then(recorded::named) {
+            Some(path) => recorded::report(path)?,
+            None => Report::of_ledger(context, &context.ledger(&self.target)?),
+        };
         let name = match (&self.output, context.global.json) {
             (Some(name), _) => Some(name.clone()).filter(|name| name != Path::new("-")),
             (None, true) => None,
@@ -100,8 +119,9 @@ impl Report {
     }
 
     fn new(source: Source, summary: Summary, course: Course, flame: Flame) -> Self {
-        let (charts, graph_chart) = (chart::of_memory(&course), chart::of_graphs(&course));
-        Self { source, summary, charts, graph_chart, moments: course.moments, flame }
+        let (charts, graph_charts) = (chart::of_memory(&course), chart::of_graphs(&course));
+        let (large, large_total) = (Vec::new(), 0);
+        Self { source, summary, charts, graph_charts, moments: course.moments, flame, large, large_total }
     }
 
     fn write(&self, out: &mut dyn Write, as_json: bool) -> std::io::Result<()> {

@@ -1,6 +1,6 @@
 //! The page of a report: its text, which needs no script. What the script draws is beside it as data.
 
-use super::Report;
+use super::{LargeOne, Report};
 use crate::model::chart::Chart;
 use crate::model::course::Moment;
 use crate::model::flame::Flame;
@@ -18,13 +18,13 @@ const ROWS: usize = 200;
 #[derive(Serialize)]
 struct Drawn<'a> {
     charts: &'a [Chart],
-    graph_chart: Option<&'a Chart>,
+    graph_charts: &'a [Chart],
     moments: &'a [Moment],
     flame: &'a Flame,
 }
 
 pub(super) fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    let Report { source, summary, charts, graph_chart, moments, flame } = report;
+    let Report { source, summary, charts, graph_charts, moments, flame, large, large_total } = report;
     let title = format!("{} ({}): GPU memory", clean(&summary.process.name), summary.process.pid);
     let body = html! {
         a.skip href="#grew" { "Skip to what grew" }
@@ -35,12 +35,13 @@ pub(super) fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
             (over_time(charts, moments, &source.timeline))
             (by_stack(flame))
             (holders(summary))
-            (graphs(summary, graph_chart.is_some()))
+            (large_ones(large, *large_total))
+            (graphs(summary, !graph_charts.is_empty()))
             (environment(summary))
         }
         footer { "gpumem " (env!("CARGO_PKG_VERSION")) ". This page loads nothing, and sends nothing." }
     };
-    page::write(out, &title, &body, &Drawn { charts, graph_chart: graph_chart.as_ref(), moments, flame })
+    page::write(out, &title, &body, &Drawn { charts, graph_charts, moments, flame })
 }
 
 fn head(summary: &Summary, source: &str) -> Markup {
@@ -219,6 +220,42 @@ fn row(holder: &Holder) -> Markup {
             td { @if holder.grows { strong { (clean(&holder.verdict)) } } @else { (clean(&holder.verdict)) } }
             td { (clean(&holder.kind)) }
             td.who { @if holder.stack.is_empty() { (clean(&holder.name)) } @else { (stack(&holder.stack, &clean(&holder.name))) } }
+        }
+    }
+}
+
+fn large_ones(large: &[LargeOne], total: u64) -> Markup {
+    let when = |unix_ns: u64| html! { time data-ms=(unix_ns / 1_000_000) { (units::clock(unix_ns)) } };
+    html! {
+        @if !large.is_empty() {
+            section aria-labelledby="large-title" {
+                h2 #large-title { "Large allocations" }
+                div.wide tabindex="0" role="region" aria-labelledby="large-title" {
+                    table.sortable {
+                        thead {
+                            tr {
+                                th scope="col" { "size" } th scope="col" { "made" } th scope="col" { "gone by" }
+                                th scope="col" { "kind" } th scope="col" { "tag" } th scope="col" { "call site" }
+                            }
+                        }
+                        tbody {
+                            @for one in large {
+                                tr {
+                                    td.n data-v=(one.bytes) { (units::bytes(one.bytes)) }
+                                    td data-v=(one.made_unix_ns) { (when(one.made_unix_ns)) }
+                                    td data-v=(one.freed_unix_ns.unwrap_or(u64::MAX)) {
+                                        @if let Some(freed) = one.freed_unix_ns { (when(freed)) } @else { "live" }
+                                    }
+                                    td { (clean(&one.kind)) }
+                                    td { (clean(&one.tag)) }
+                                    td.who { (clean(&one.site)) }
+                                }
+                            }
+                        }
+                    }
+                }
+                @if total > large.len() as u64 { p.remark { "The largest of " (text::count(total, "allocation")) "." } }
+            }
         }
     }
 }

@@ -20,15 +20,15 @@ page.steps = (most, unit) => {
 };
 
 page.Chart = class {
-  constructor(box, charts, moments) {
+  constructor(box, charts, moments, label) {
     this.box = box; this.charts = charts; this.moments = moments; this.hidden = new Set(); this.chart = charts[0];
     this.reading = page.make("div", { class: "reading", role: "status", "aria-live": "polite" });
     this.plot = page.make("div", { tabindex: "0", role: "img" });
     this.legend = page.make("ul", { class: "legend", "aria-label": "Rows of the chart" });
     if (charts.length > 1) {
-      const option = (chart) => page.make("option", { value: chart.id }, "by " + chart.title);
+      const option = (chart) => page.make("option", { value: chart.id }, chart.title);
       const select = page.make("select", { onchange: () => this.choose(select.value) }, ...charts.map(option));
-      box.append(page.make("div", { class: "bar" }, page.make("label", {}, "Live memory ", select)));
+      box.append(page.make("div", { class: "bar" }, page.make("label", {}, label + " ", select)));
     }
     box.append(this.plot, this.reading, this.legend);
     this.plot.addEventListener("pointermove", (event) => this.point(event));
@@ -104,7 +104,7 @@ page.Chart = class {
     svg.append(this.cursor);
     this.plot.replaceChildren(svg);
     const of = stacked ? `, ${page.show(sums[sums.length - 1], unit)} at the end, at most ${page.show(most, unit)}` : "";
-    this.plot.setAttribute("aria-label", `Chart by ${this.chart.title} from ${page.clock(first)} to ${page.clock(last)}${of}. Arrow keys read it moment by moment.`);
+    this.plot.setAttribute("aria-label", `Chart: ${this.chart.title}, from ${page.clock(first)} to ${page.clock(last)}${of}. Arrow keys read it moment by moment.`);
   }
 
   drawMoments(svg, first, last, height, edge) {
@@ -154,8 +154,8 @@ page.Chart = class {
 };
 
 {
-  const { charts, graph_chart: graphs, moments } = page.data;
+  const { charts, graph_charts: graphs, moments } = page.data;
   const memory = document.getElementById("memory-chart"), box = document.getElementById("graph-chart");
-  if (memory && charts.length) new page.Chart(memory, charts, moments);
-  if (box && graphs) new page.Chart(box, [graphs], moments.filter((moment) => moment.kind === "thrash" || moment.kind === "mark"));
+  if (memory && charts.length) new page.Chart(memory, charts, moments, "Live memory by");
+  if (box && graphs.length) new page.Chart(box, graphs, moments.filter((moment) => ["thrash", "mark"].includes(moment.kind)), "Graphs and execs:");
 }

@@ -4,7 +4,7 @@
 page.Flame = class {
   constructor(box, { frames, stacks }) {
     Object.assign(this, { frames, stacks, measure: "live", inverted: false, wanted: "" });
-    const measures = { live: "live at the end", peak: "at the highest moment", growth: "grown since the beginning", churn: "ever allocated" };
+    const measures = { live: "live at the end", peak: "at the highest moment", growth: "grown in this time", churn: "allocated in all this time" };
     const sums = Object.keys(measures).filter((name) => stacks.some((stack) => stack[name] > 0));
     this.measure = sums.includes("live") ? "live" : sums[0] || "live";
     const option = (name) => page.make("option", { value: name, selected: name === this.measure }, measures[name]);

@@ -1,7 +1,7 @@
-//! `gpumem record -- COMMAND`: runs a command and keeps a trace of its allocations; `--export` writes a
-//! trace as text.
+//! Traces of every single call: `--trace` runs a command and lets the shim write one, `--export` writes one as text.
 
-use crate::context::{Command, Context};
+use super::Args;
+use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
 use crate::launch::start;
 use crate::source::open;
@@ -13,26 +13,6 @@ use std::ffi::OsString;
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Run a command and write a trace of its allocations and frees, or export such a trace
-///
-/// Children of the command that use the GPU write traces of their own, with their pid at the end of the
-/// name.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
-    /// The trace to write; an existing trace is renamed to FILE~ [default: gpumem-PID.trace]
-    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    output: Option<PathBuf>,
-    /// Run no command: write the named trace to stdout as text
-    #[arg(long, value_name = "FORMAT", conflicts_with = "output")]
-    export: Option<Format>,
-    /// libgpumem.so to preload, instead of the one found beside gpumem
-    #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
-    lib: Option<PathBuf>,
-    /// The command and its arguments; with --export, the trace
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = clap::ValueHint::CommandWithArguments)]
-    command: Vec<OsString>,
-}
-
 /// What a trace is exported as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
@@ -41,33 +21,9 @@ pub(super) enum Format {
     Csv,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "record";
-    const READS_LEDGERS: bool = false;
-
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// Those of `gpumem run`; a trace that cannot be read, or that may not be replaced.
-    fn run(&self, context: &Context) -> Result<()> {
-        match self.export {
-            Some(Format::Csv) => export(self),
-            None => record(self, context),
-        }
-    }
-}
-
 /// Becomes the command; returns only when it could not be started.
-fn record(args: &Args, context: &Context) -> Result<()> {
+pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
-    if args.command.is_empty() {
-        return Err(Failure::new(Code::Usage, "no command was given")
-            .fix("type: gpumem record -- COMMAND ARGUMENTS, or gpumem record --export csv FILE"));
-    }
-    if args.output.as_deref() == Some(Path::new("-")) {
-        return Err(Failure::new(Code::Usage, "a trace cannot be written to stdout")
-            .fix("name a file with -o; gpumem record --export csv FILE writes it to stdout as text"));
-    }
     let mut environment =
         start::environment(args.lib.as_deref(), &args.command, context.global.dir.as_deref()).map_err(failed)?;
     // This process becomes the command: its pid is ours.
@@ -135,13 +91,11 @@ fn is_trace(path: &Path) -> Result<bool> {
     }
 }
 
-fn export(args: &Args) -> Result<()> {
-    let [path] = args.command.as_slice() else {
-        return Err(
-            Failure::new(Code::Usage, "one trace is exported at a time").fix("type: gpumem record --export csv FILE")
-        );
-    };
-    let path = Path::new(path);
+/// Writes a trace to stdout as text.
+///
+/// # Errors
+/// Those of reading it, and of stdout.
+pub(super) fn export(path: &Path) -> Result<()> {
     let file = open::any(path)?;
     let trace = trace::read(&file).map_err(|why| Failure::error(format!("{}: {why}", path.display())))?;
     if trace.torn > 0 {

@@ -1,0 +1,153 @@
+//! `gpumem record`: what a process holds, second by second, in a file for `gpumem report`.
+//!
+//! * [`session`]: one process after another look. [`started`]: a command, and all that it starts.
+//! * [`place`]: the file: bounded, in parts, never over what is somebody's.
+//! * [`trace`]: the other kind of recording: every single call, written by the shim.
+
+mod place;
+mod session;
+mod started;
+mod trace;
+
+use crate::args::{Target, size, span};
+use crate::context::{Command, Context};
+use crate::failure::{Code, Failure, Result};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+/// Record what a process holds, second by second, for gpumem report
+///
+/// Attaches to a process that runs under the shim, or starts a command and records all of its processes that use the GPU.
+/// The recording has, for each second, live bytes by kind, call site, tag and graph class with their call stacks, what the
+/// graph cache did, marks and failures, and each large allocation by itself. It ends with the process or with Ctrl-C.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A pid or a process name; not needed where only one process fits. With --export, the trace
+    #[arg(value_name = "PID|NAME", value_hint = clap::ValueHint::AnyPath)]
+    target: Option<OsString>,
+    /// The file to write; a recording that is there is renamed to FILE~ [default: gpumem-PID.rec.gz]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Time between two looks: seconds, or a time such as 500ms or 2m. Looks that take long come less often
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
+    interval: Duration,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    time: Option<Duration>,
+    /// Record allocations of this size and above one by one
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
+    events_from: u64,
+    /// Most bytes of the recording: beyond half of it, the file becomes FILE.1 in place of the one before, and another
+    /// one begins
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = most)]
+    max_size: u64,
+    /// Let the shim write a trace of every single allocation and free instead, which grows without bound [default file:
+    /// gpumem-PID.trace]
+    #[arg(long, requires = "command")]
+    trace: bool,
+    /// Record nothing: write the named trace to stdout as text
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["output", "command", "trace"], requires = "target")]
+    export: Option<trace::Format>,
+    /// libgpumem.so to preload, instead of the one found beside gpumem
+    #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
+    lib: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "target", value_hint = clap::ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+/// Oftener would be work without end, more rarely none.
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let interval = span(text)?;
+    match (Duration::from_millis(50)..=Duration::from_secs(3600)).contains(&interval) {
+        true => Ok(interval),
+        false => Err("allowed: 0.05 to 3600 seconds".into()),
+    }
+}
+
+/// A file has to hold the beginning of a recording at least.
+fn most(text: &str) -> std::result::Result<u64, String> {
+    match size(text)? {
+        bytes if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err("allowed: 1MiB or more".into()),
+    }
+}
+
+impl Command for Args {
+    const NAME: &'static str = "record";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing the process and of writing the file; those of `gpumem run`; a trace that cannot be read. With a
+    /// command that was started, its exit code is that of `gpumem`.
+    fn run(&self, context: &Context) -> Result<()> {
+        if self.output.as_deref() == Some(Path::new("-")) {
+            return Err(Failure::new(Code::Usage, "a recording cannot be written to stdout").fix("name a file with -o"));
+        }
+        match (self.export, &self.target) {
+            (Some(trace::Format::Csv), Some(path)) => trace::export(Path::new(path)),
+            _ if self.trace => trace::record(self, context),
+            _ if !self.command.is_empty() => started::record(self, context),
+            _ => self.attach(context),
+        }
+    }
+}
+
+impl Args {
+    fn attach(&self, context: &Context) -> Result<()> {
+        let target = Target { target: self.target.clone(), ..Target::default() };
+        let ledger = context.live_ledger(&target).map_err(|failure| self.hint(failure))?;
+        if !ledger.status.running() {
+            return Err(Failure::nothing(format!("pid {} ({}) is not running", ledger.pid(), ledger.name()))
+                .fix("what it has left is all there will be: gpumem report reads it"));
+        }
+        watch_signals();
+        let mut sessions = session::Sessions::new(self, context);
+        sessions.add(ledger, self.output.as_deref())?;
+        while !stopped() && sessions.go_on() {
+            sessions.wait();
+            sessions.look()?;
+        }
+        sessions.end(if stopped() { "it was stopped" } else { "its time was over" })
+    }
+
+    /// A command without `--` before it looks like the name of a process.
+    fn hint(&self, failure: Failure) -> Failure {
+        match &self.target {
+            Some(name) if failure.code == Code::Nothing && failure.fix.is_some() => {
+                let command = crate::text::os_word(name);
+                let fix = failure.fix.clone().unwrap_or_default();
+                failure.fix(format!("{fix}; to start a command, type: gpumem record -- {command}"))
+            }
+            _ => failure,
+        }
+    }
+}
+
+/// The signal that asked to end; 0: none.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+fn stopped() -> bool {
+    SIGNAL.load(Ordering::Relaxed) != 0
+}
+
+/// The signal that came since this was asked last; 0: none.
+fn taken_signal() -> i32 {
+    SIGNAL.swap(0, Ordering::Relaxed)
+}
+
+extern "C" fn note(signal: libc::c_int) {
+    SIGNAL.store(signal, Ordering::Relaxed);
+}
+
+/// From here on SIGINT, SIGTERM and SIGHUP end the recording, not the program: what was recorded is written.
+fn watch_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: `note` is a handler of the type that signal takes, and stores to an atomic alone, which a handler may
+        // do at any time.
+        unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
+    }
+}

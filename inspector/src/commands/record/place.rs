@@ -1,0 +1,144 @@
+//! The file of a recording: JSON lines in gzip, flushed at each tick, in two parts that together stay within the bound.
+
+use crate::failure::{Failure, Result};
+use crate::model::recording::line::Line;
+use crate::source::recording;
+use crate::text;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where a recording is written.
+pub(super) struct Place {
+    path: PathBuf,
+    /// Most bytes of one part.
+    most: u64,
+    out: GzEncoder<Counted>,
+    /// Bytes of the parts that are gone.
+    before: u64,
+}
+
+/// Bytes that went to a file. There is no other way to know them while it is being compressed.
+struct Counted {
+    file: BufWriter<File>,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Place {
+    /// Makes the file. A recording that is there gets another name.
+    ///
+    /// # Errors
+    /// Those of the system; something that is there and is no recording.
+    pub(super) fn new(path: &Path, most: u64) -> Result<Self> {
+        // A link stays one: what it leads to is moved.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if let Some(aside) = make_way(&path)? {
+            anstream::eprintln!("gpumem: the recording that was there is now {}", shown(&aside));
+        }
+        let out = open(&path).map_err(|error| Failure::io(format!("cannot write {}", shown(&path)), &error))?;
+        Ok(Self { path, most: most / 2, out, before: 0 })
+    }
+
+    /// Writes lines so that they can be read from now on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn write(&mut self, lines: &[Line]) -> Result<()> {
+        let written = lines.iter().try_for_each(|line| {
+            serde_json::to_writer(&mut self.out, line)?;
+            self.out.write_all(b"\n")
+        });
+        let written = written.and_then(|()| self.out.flush());
+        written.map_err(|error| Failure::io(format!("cannot write {}", shown(&self.path)), &error))
+    }
+
+    /// Whether the next tick belongs into another part.
+    pub(super) fn is_full(&self) -> bool {
+        self.out.get_ref().bytes >= self.most
+    }
+
+    /// Begins the next part: this one gets the name of the part before, which goes.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn next_part(&mut self) -> Result<()> {
+        let failed = |error: io::Error| Failure::io(format!("cannot write {}", shown(&self.path)), &error);
+        self.out.try_finish().and_then(|()| self.out.get_mut().flush()).map_err(failed)?;
+        self.before += self.out.get_ref().bytes;
+        std::fs::rename(&self.path, recording::part_before(&self.path)).map_err(failed)?;
+        self.out = open(&self.path).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn end(&mut self) -> Result<()> {
+        let ended = self.out.try_finish().and_then(|()| self.out.get_mut().flush());
+        ended.map_err(|error| Failure::io(format!("cannot write {}", shown(&self.path)), &error))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that were written.
+    pub(super) fn bytes(&self) -> u64 {
+        self.before + self.out.get_ref().bytes
+    }
+}
+
+/// What it holds is the user's alone, as a ledger is.
+fn open(path: &Path) -> io::Result<GzEncoder<Counted>> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    Ok(GzEncoder::new(Counted { file: BufWriter::new(file), bytes: 0 }, Compression::new(7)))
+}
+
+/// Moves a recording that is in the way to the name with a `~`, and answers that.
+fn make_way(path: &Path) -> Result<Option<PathBuf>> {
+    let left_alone = || {
+        Err(Failure::error(format!("{} exists and is not a recording: it is left alone", shown(path)))
+            .fix("name another file with -o"))
+    };
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::io(shown(path), &error)),
+        Ok(_) if !recording::is(path) => return left_alone(),
+        Ok(_) => {}
+    }
+    let mut aside = OsString::from(path);
+    aside.push("~");
+    let aside = PathBuf::from(aside);
+    if aside.exists() && !recording::is(&aside) {
+        return Err(Failure::error(format!("{} exists and is not a recording: it is left alone", shown(&aside)))
+            .fix("name another file with -o"));
+    }
+    std::fs::rename(path, &aside).map_err(|error| Failure::io(shown(path), &error))?;
+    // Its older part would be taken for one of ours.
+    let part = recording::part_before(path);
+    if recording::is(&part) {
+        let _ = std::fs::rename(&part, recording::part_before(&aside));
+    }
+    Ok(Some(aside))
+}
+
+fn shown(path: &Path) -> String {
+    text::clean(&text::os(path.as_os_str())).into_owned()
+}

@@ -1,0 +1,208 @@
+//! Processes that are being recorded, each into its own file.
+
+use super::{Args, place::Place};
+use crate::args::Target;
+use crate::commands::report::gather;
+use crate::context::Context;
+use crate::failure::Result;
+use crate::model::recording::Recorder;
+use crate::model::recording::line::{End, Line};
+use crate::model::{Ledger, totals};
+use crate::text::{self, units};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// So often it is written what the process is, what grew, and what to do.
+const SUMMARY: Duration = Duration::from_secs(60);
+/// A look takes no more than this share of the time.
+const SHARE: u32 = 20;
+
+/// All of them.
+pub(super) struct Sessions<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    begun: Instant,
+    sessions: Vec<Session>,
+    /// How long the last looks took together.
+    took: Duration,
+    progress: bool,
+}
+
+struct Session {
+    recorder: Recorder,
+    place: Place,
+    ledger: Ledger,
+    /// Where its ledger is read.
+    path: PathBuf,
+    summed_up: Instant,
+    ticks: u64,
+    ended: bool,
+}
+
+impl<'a> Sessions<'a> {
+    pub(super) fn new(args: &'a Args, context: &'a Context) -> Self {
+        let progress = std::io::stderr().is_terminal();
+        Self { args, context, begun: Instant::now(), sessions: Vec::new(), took: Duration::ZERO, progress }
+    }
+
+    /// Begins to record a process. `output`: the file that the user named for it.
+    ///
+    /// # Errors
+    /// Those of making the file and writing to it.
+    pub(super) fn add(&mut self, ledger: Ledger, output: Option<&Path>) -> Result<()> {
+        let name = output.map_or_else(|| format!("gpumem-{}.rec.gz", ledger.pid()).into(), Path::to_owned);
+        let place = Place::new(&name, self.args.max_size)?;
+        let interval = u64::try_from(self.args.interval.as_nanos()).unwrap_or(u64::MAX);
+        let recorder = Recorder::new(&ledger, interval, self.args.events_from);
+        let path = ledger.path.clone();
+        let who = format!("{} (pid {})", text::clean(&ledger.name()), ledger.pid());
+        let name = text::os(place.path().as_os_str()).into_owned();
+        let mut session = Session { recorder, place, ledger, path, summed_up: Instant::now(), ticks: 0, ended: false };
+        session.place.write(&[session.recorder.begin()])?;
+        session.tick(self.context, true)?;
+        anstream::eprintln!("gpumem: recording {who} to {}", text::clean(&name));
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    /// Whether a ledger is being recorded, or was. Of one that has ended it is found at another place than before: what
+    /// it is called stays.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.sessions.iter().any(|session| session.path.file_name() == path.file_name())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Whether there is anything left to record, and time.
+    pub(super) fn go_on(&self) -> bool {
+        self.in_time() && self.sessions.iter().any(|session| !session.ended)
+    }
+
+    pub(super) fn in_time(&self) -> bool {
+        self.args.time.is_none_or(|time| self.begun.elapsed() < time)
+    }
+
+    /// Until the next look. What looks cost stays a small share of a core.
+    pub(super) fn wait(&self) {
+        let until = Instant::now() + self.args.interval.max(self.took * SHARE).saturating_sub(self.took);
+        // In small steps: a signal ends it, and it is not known which thread gets one.
+        while Instant::now() < until && !super::stopped() && self.in_time() {
+            std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
+        }
+    }
+
+    /// Looks at each process once.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub(super) fn look(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        for session in self.sessions.iter_mut().filter(|session| !session.ended) {
+            session.look(self.context)?;
+        }
+        self.took = begin.elapsed();
+        self.say();
+        Ok(())
+    }
+
+    /// Looks once more, and ends every file.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub(super) fn end(&mut self, why: &str) -> Result<()> {
+        if self.progress {
+            anstream::eprint!("\r\x1b[K");
+        }
+        for session in &mut self.sessions {
+            if !session.ended {
+                session.look(self.context)?;
+            }
+            if !session.ended {
+                session.end(self.context, why)?;
+            }
+            let (name, bytes) = (text::os(session.place.path().as_os_str()), units::bytes(session.place.bytes()));
+            let page = crate::text::os_word(session.place.path().as_os_str());
+            anstream::eprintln!(
+                "gpumem: wrote {} ({bytes}, {}); now type: gpumem report {page}",
+                text::clean(&name),
+                text::count(session.ticks, "look")
+            );
+        }
+        Ok(())
+    }
+
+    /// One line that is written over, on a terminal.
+    fn say(&self) {
+        if !self.progress {
+            return;
+        }
+        let live = |session: &Session| {
+            let live = totals::live(&session.ledger.snapshot);
+            live.device.saturating_add(live.managed).saturating_add(live.host)
+        };
+        let sum = self.sessions.iter().filter(|session| !session.ended).map(live).fold(0, u64::saturating_add);
+        let bytes = self.sessions.iter().map(|session| session.place.bytes()).sum();
+        let over = units::span(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let (sum, bytes) = (units::bytes(sum), units::bytes(bytes));
+        let ends = if self.args.command.is_empty() { "; Ctrl-C ends it" } else { "" };
+        anstream::eprint!("\r\x1b[Krecording for {over}: {sum} live, {bytes} written{ends}");
+        let _ = std::io::stderr().flush();
+    }
+}
+
+impl Session {
+    fn look(&mut self, context: &Context) -> Result<()> {
+        match self.read(context) {
+            Some(mut ledger) => {
+                ledger.take_symbols_of(&mut self.ledger);
+                self.ledger = ledger;
+            }
+            // A container takes its ledgers along.
+            None => return self.end(context, "its ledger is gone, and the process with it"),
+        }
+        if self.place.is_full() {
+            self.place.next_part()?;
+            self.recorder.next_file();
+            self.place.write(&[self.recorder.begin()])?;
+            self.tick(context, true)?;
+        } else {
+            self.tick(context, self.summed_up.elapsed() >= SUMMARY)?;
+        }
+        match self.ledger.status.running() {
+            true => Ok(()),
+            false => {
+                let why = format!("the process {}", self.ledger.status.text());
+                self.end(context, &why)
+            }
+        }
+    }
+
+    /// The ledger as it is now. While the process runs it is read through /proc, and then where it lies.
+    fn read(&self, context: &Context) -> Option<Ledger> {
+        let read = |target: OsString| context.ledger(&Target { target: Some(target), ..Target::default() }).ok();
+        let same = |ledger: &Ledger| ledger.snapshot.header.start_ticks == self.ledger.snapshot.header.start_ticks;
+        read(self.path.clone().into()).or_else(|| read(self.ledger.pid().to_string().into()).filter(same))
+    }
+
+    /// Writes what changed, and what is true now where that is wanted.
+    fn tick(&mut self, context: &Context, sum_up: bool) -> Result<()> {
+        let mut lines = self.recorder.tick(&self.ledger);
+        self.ticks += 1;
+        if sum_up {
+            self.summed_up = Instant::now();
+            lines.push(Line::Summary(Box::new(gather::summary(context, &self.ledger))));
+        }
+        self.place.write(&lines)
+    }
+
+    fn end(&mut self, context: &Context, why: &str) -> Result<()> {
+        self.ended = true;
+        let summary = Line::Summary(Box::new(gather::summary(context, &self.ledger)));
+        self.place.write(&[summary, Line::End(End { why: why.into() })])?;
+        self.place.end()
+    }
+}

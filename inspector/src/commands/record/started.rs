@@ -1,0 +1,135 @@
+//! A command, and every process that it starts and that uses the GPU.
+
+use super::Args;
+use super::session::Sessions;
+use crate::context::Context;
+use crate::failure::{Code, Failure, Result};
+use crate::launch::start;
+use crate::model::Ledger;
+use crate::source::choose;
+use crate::source::find::{self, Found, What};
+use crate::source::process::Process;
+use crate::source::world::World;
+use gpumem_wire::place::ProcessId;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+/// How often it is looked whether a process uses the GPU by now, while none does.
+const SOON: Duration = Duration::from_millis(50);
+
+/// A process that was started, to be known again when it is gone.
+struct Started {
+    child: Child,
+    start_ticks: u64,
+}
+
+/// Records a command; ends as it ended.
+///
+/// # Errors
+/// Those of starting it. What goes wrong with the recording later is told, and the command goes on.
+pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
+    let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
+    let environment =
+        start::environment(args.lib.as_deref(), &args.command, context.global.dir.as_deref()).map_err(failed)?;
+    start::look_up(&args.command)?;
+    // SAFETY: prctl with this option takes a number and touches no memory of ours.
+    // Processes whose parents have ended stay below this one, and are found.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    super::watch_signals();
+    let child = start::spawn(&args.command, environment)?;
+    let start_ticks = Process::of(&context.world, child.id()).map_or(0, |process| process.start_ticks);
+    let mut started = Started { child, start_ticks };
+    let recorded = follow(args, context, &mut started);
+    if let Err(failure) = recorded {
+        anstream::eprintln!("gpumem: {failure}; the command goes on without a recording");
+    }
+    let ended = started.child.wait()?;
+    std::process::exit(code(ended))
+}
+
+/// As a shell answers.
+fn code(ended: ExitStatus) -> i32 {
+    ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0))
+}
+
+fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
+    let mut sessions = Sessions::new(args, context);
+    let mut runs = true;
+    while runs && sessions.in_time() {
+        started.pass_on_signals();
+        runs = started.child.try_wait()?.is_none();
+        for found in fresh(&context.world, started, &sessions) {
+            let Ok(opened) = choose::read(&context.world, &found) else { continue };
+            let ledger = Ledger::of(&context.world, opened);
+            let output = output(args, sessions.is_empty(), ledger.pid());
+            sessions.add(ledger, output.as_deref())?;
+        }
+        match sessions.is_empty() {
+            true => std::thread::sleep(SOON),
+            false if runs => {
+                sessions.wait();
+                sessions.look()?;
+            }
+            false => {}
+        }
+    }
+    if sessions.is_empty() {
+        anstream::eprintln!("gpumem: no process of the command has used the GPU: nothing was recorded");
+    }
+    sessions.end(if runs { "its time was over" } else { "the command ended" })
+}
+
+/// The file of one process: the first has the name that the user gave, the others that with their pid.
+fn output(args: &Args, is_first: bool, pid: u32) -> Option<PathBuf> {
+    let named = args.output.as_ref()?;
+    if is_first {
+        return Some(named.clone());
+    }
+    let mut name = OsString::from(named);
+    name.push(format!(".{pid}"));
+    Some(name.into())
+}
+
+/// Ledgers of processes below this one that are not recorded yet; also what the command itself has left.
+fn fresh(world: &World, started: &Started, sessions: &Sessions<'_>) -> Vec<Found> {
+    let is_ours = |found: &Found| match (&found.process, found.path()) {
+        (Some(process), _) => descends(world, process.pid),
+        (None, Some(path)) => {
+            let id = path.file_name().and_then(|name| ProcessId::from_ledger_name(name.to_str()?));
+            id.is_some_and(|id| (id.pid, id.start_ticks) == (started.child.id(), started.start_ticks))
+        }
+        (None, None) => false,
+    };
+    let wanted = |found: &Found| {
+        let known = found.path().is_some_and(|path| sessions.has(path));
+        matches!(found.what, What::Ledger { .. }) && !known && is_ours(found)
+    };
+    find::survey(world).found.into_iter().filter(wanted).collect()
+}
+
+/// Whether a process is below this one.
+fn descends(world: &World, mut pid: u32) -> bool {
+    // No tree is as deep; a pid that comes again meanwhile could make a circle.
+    for _ in 0..1000 {
+        match Process::parent(world, pid) {
+            Some(parent) if parent == std::process::id() => return true,
+            Some(parent) if parent > 1 => pid = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+impl Started {
+    /// A terminal sends SIGINT to all of its processes; what is sent to this one alone goes to the command.
+    fn pass_on_signals(&self) {
+        let signal = super::taken_signal();
+        if signal != 0 && signal != libc::SIGINT {
+            // SAFETY: kill takes two numbers. The child was not waited for yet, so its pid is no other's.
+            unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        }
+    }
+}

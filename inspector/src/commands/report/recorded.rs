@@ -1,0 +1,91 @@
+//! A recording as a report: its course is its own, what is true at the end is what it wrote down last.
+
+use super::{LargeOne, MOMENTS, Report, Source};
+use crate::failure::{Failure, Result};
+use crate::model::recording::Recording;
+use crate::model::recording::line::Begin;
+use crate::source::recording::{self, Ended};
+use crate::text::{self, clean, units};
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// Large allocations that are listed.
+const LARGE: usize = 200;
+
+/// The recording that is meant by a word, if it is one: a path, or the name of a file here that begins as gzip does.
+pub(super) fn named(target: &OsStr) -> Option<&Path> {
+    let path = Path::new(target);
+    recording::may_be(path).then_some(path)
+}
+
+/// Reads a recording, and the part before it where that is beside it.
+///
+/// # Errors
+/// What cannot be read, and what is no recording.
+pub(super) fn report(path: &Path) -> Result<Report> {
+    let mut recorded = Recording::default();
+    let before = recording::part_before(path);
+    let (of_this, of_before) = (begin_of(path), begin_of(&before));
+    let goes_on = of_this.zip(of_before).is_some_and(|(this, before)| this.follows(&before));
+    if goes_on {
+        recording::lines(&before, |line| recorded.take(line))?;
+    }
+    let ended = recording::lines(path, |line| recorded.take(line))?;
+    if recorded.times.is_empty() {
+        return Err(Failure::error(format!("{} holds no recording, or none of its looks is whole", path.display())));
+    }
+    let mut course = recorded.course();
+    course.moments.drain(..course.moments.len().saturating_sub(MOMENTS));
+    let flame = recorded.flame(&course);
+    let source = Source { kind: "recording", timeline: timeline(&recorded, ended) };
+    let large = recorded.largest(LARGE).into_iter().map(|(large, site)| LargeOne {
+        bytes: large.made.bytes,
+        kind: large.made.kind,
+        tag: large.made.tag,
+        site: site.to_string(),
+        made_unix_ns: large.made.unix_ns,
+        freed_unix_ns: large.freed_unix_ns,
+    });
+    let (large, large_total) = (large.collect(), recorded.large.len() as u64);
+    let mut summary = recorded.summary.take().unwrap_or_default();
+    if summary.process.name.is_empty() {
+        (summary.process.name, summary.process.pid) = (recorded.begin.name.clone(), recorded.begin.pid);
+    }
+    Ok(Report { large, large_total, ..Report::new(source, summary, course, flame) })
+}
+
+fn begin_of(path: &Path) -> Option<Begin> {
+    let mut begin = None;
+    // One line is enough.
+    let _ = recording::lines(path, |line| {
+        begin = Begin::of(line);
+        Err(String::new())
+    });
+    begin
+}
+
+fn timeline(recorded: &Recording, ended: Ended) -> String {
+    let (looks, times) = (recorded.times.len() as u64, &recorded.times);
+    let over = times.last().zip(times.first()).map_or(0, |(last, first)| last.saturating_sub(*first));
+    let end = match (&recorded.ended, ended) {
+        (Some(why), _) => format!("It ended because {}.", clean(why)),
+        (None, Ended::TooMuch) => "The rest of the file is out of proportion, and is left out.".into(),
+        (None, _) => "It is cut short: whoever recorded was stopped before the end.".into(),
+    };
+    let left_out = match recorded.left_out {
+        0 => String::new(),
+        n => format!(" {} did not fit.", text::count(n, "large allocation")),
+    };
+    let skipped = match recorded.skipped {
+        0 => String::new(),
+        n => format!(" {} say nothing to this version.", text::count(n, "line")),
+    };
+    format!(
+        "Recorded over {}, in {}, one every {} or so. {end} Allocations of {} and above were recorded one by one, where \
+         they lived at a look.{left_out}{skipped}",
+        units::span(over),
+        text::count(looks, "look"),
+        units::span(recorded.begin.interval_ns),
+        units::bytes(recorded.begin.events_from_bytes),
+    )
+}

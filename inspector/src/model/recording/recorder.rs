@@ -1,0 +1,254 @@
+//! Ledgers to lines: what is new or has changed since the tick before.
+
+use super::line::{Begin, Line, Made, RowOf, Stack, Tick, VERSION};
+use crate::model::course::{self, Of};
+use crate::model::execs::hex;
+use crate::model::{Ledger, cache, graphs, totals};
+use crate::source::life::real_ns;
+use gpumem_wire::growth;
+use gpumem_wire::kinds::{AllocKind, GrowthKind, Space};
+use gpumem_wire::layout::{AllocSlot, StackRef};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::rc::Rc;
+
+/// What the totals of a tick are. Rates are counters: what matters is by how much they rise.
+const COLUMNS: &[(Of, &str)] = &[
+    (Of::Whole, "resident memory of the process"),
+    (Of::Whole, "used on its devices, by everybody"),
+    (Of::Whole, "idle in the pool"),
+    (Of::Whole, "host memory of graphs and execs"),
+    (Of::Whole, "device memory of execs"),
+    (Of::Count, "graphs"),
+    (Of::Count, "execs"),
+    (Of::Count, "real execs"),
+    (Of::Count, "parked"),
+    (Of::Rate, "launches"),
+    (Of::Rate, "retargets"),
+    (Of::Rate, "instantiates"),
+    (Of::Rate, "evictions"),
+];
+
+/// Large allocations that one tick tells, new and gone.
+const MOST_EVENTS: usize = 2000;
+
+/// What is held by a row: live bytes, live count, bytes ever made, ever made.
+type Held = [u64; 4];
+
+/// What was written so far of one process.
+pub(crate) struct Recorder {
+    begin: Begin,
+    frames: FxHashMap<Rc<str>, u32>,
+    stacks: FxHashSet<StackRef>,
+    rows: FxHashMap<(Of, u64), (u32, Held)>,
+    /// Large allocations that were told.
+    large: FxHashSet<u64>,
+    /// Events that were seen: up to this number.
+    events: Option<u64>,
+}
+
+impl Recorder {
+    /// A recording of a ledger's process that begins now.
+    pub(crate) fn new(ledger: &Ledger, interval_ns: u64, events_from_bytes: u64) -> Self {
+        let header = &ledger.snapshot.header;
+        let begin = Begin {
+            version: VERSION,
+            pid: ledger.pid(),
+            name: ledger.name(),
+            began_unix_ns: real_ns(header, ledger.status.now_ns),
+            part: 0,
+            interval_ns,
+            events_from_bytes,
+            columns: COLUMNS.iter().map(|&(of, name)| (of, name.to_owned())).collect(),
+        };
+        Self {
+            begin,
+            frames: FxHashMap::default(),
+            stacks: FxHashSet::default(),
+            rows: FxHashMap::default(),
+            large: FxHashSet::default(),
+            events: None,
+        }
+    }
+
+    /// The first line of a file.
+    pub(crate) fn begin(&self) -> Line {
+        Line::GpumemRecording(self.begin.clone())
+    }
+
+    /// What comes next goes into another file, which says everything anew.
+    pub(crate) fn next_file(&mut self) {
+        self.begin.part += 1;
+        self.frames.clear();
+        self.stacks.clear();
+        self.rows.clear();
+        self.large.clear();
+    }
+
+    /// The lines of one tick.
+    pub(crate) fn tick(&mut self, ledger: &Ledger) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let mut tick = Tick { unix_ns: real_ns(&ledger.snapshot.header, ledger.status.now_ns), ..Tick::default() };
+        tick.totals = totals_of(ledger);
+        let mut held = held(ledger);
+        // Those that hold nothing any more are told once more.
+        for (key, (_, before)) in &self.rows {
+            held.entry(*key).or_insert([0, 0, before[2], before[3]]);
+        }
+        let mut held: Vec<((Of, u64), Held)> = held.into_iter().collect();
+        held.sort_unstable_by_key(|(key, _)| *key);
+        for (key, now) in held {
+            let row = match self.rows.get(&key) {
+                Some((row, _)) => *row,
+                None if now == [0; 4] => continue,
+                None => self.define(ledger, key, &mut lines),
+            };
+            let before = self.rows.insert(key, (row, now)).map_or([0; 4], |(_, before)| before);
+            if now != before {
+                let change = |at: usize| now[at].wrapping_sub(before[at]) as i64;
+                tick.rows.push((row, change(0), change(1), change(2), change(3)));
+            }
+        }
+        self.large_ones(ledger, &mut tick, &mut lines);
+        self.moments(ledger, &mut tick);
+        lines.push(Line::Tick(tick));
+        lines
+    }
+
+    /// Says what a row is about; its number.
+    fn define(&mut self, ledger: &Ledger, key: (Of, u64), lines: &mut Vec<Line>) -> u32 {
+        let (kind, number) = key;
+        let reference = u32::try_from(number).unwrap_or(0);
+        let (name, stack) = match kind {
+            Of::Site | Of::Graphs => (String::new(), reference),
+            Of::Tag => (ledger.snapshot.name(reference).into_owned(), 0),
+            Of::Class => (hex(number), 0),
+            _ => (AllocKind::from_u8(number as u8).map_or("unknown", AllocKind::name).to_owned(), 0),
+        };
+        self.tell_stack(ledger, stack, lines);
+        let id = self.rows.len() as u32;
+        lines.push(Line::Row(RowOf { id, kind, name, stack }));
+        id
+    }
+
+    fn tell_stack(&mut self, ledger: &Ledger, stack: StackRef, lines: &mut Vec<Line>) {
+        if stack == 0 || !self.stacks.insert(stack) {
+            return;
+        }
+        let labels = ledger.labels(stack);
+        let outside = ledger.steps_from_site(stack);
+        let mut fresh = Vec::new();
+        let frames: Vec<u32> = labels
+            .iter()
+            .map(|label| {
+                let next = self.frames.len() as u32;
+                *self.frames.entry(Rc::clone(label)).or_insert_with(|| {
+                    fresh.push(label.to_string());
+                    next
+                })
+            })
+            .collect();
+        if !fresh.is_empty() {
+            lines.push(Line::Frames(fresh));
+        }
+        let site = labels.len().saturating_sub(outside) as u32;
+        lines.push(Line::Stack(Stack { id: stack, frames, site }));
+    }
+
+    fn large_ones(&mut self, ledger: &Ledger, tick: &mut Tick, lines: &mut Vec<Line>) {
+        let from = self.begin.events_from_bytes;
+        let large = |alloc: &&AllocSlot| alloc.bytes >= from && takes_memory(alloc.kind);
+        let live: FxHashMap<u64, &AllocSlot> =
+            ledger.snapshot.allocs.iter().filter(large).map(|alloc| (alloc.serial, alloc)).collect();
+        let gone = self.large.iter().copied().filter(|serial| !live.contains_key(serial));
+        tick.freed = gone.take(MOST_EVENTS).collect();
+        tick.freed.sort_unstable();
+        self.large.retain(|serial| tick.freed.binary_search(serial).is_err());
+        let mut fresh: Vec<&AllocSlot> =
+            live.into_iter().filter(|(serial, _)| !self.large.contains(serial)).map(|(_, alloc)| alloc).collect();
+        fresh.sort_unstable_by_key(|alloc| (std::cmp::Reverse(alloc.bytes), alloc.serial));
+        tick.left_out = fresh.len().saturating_sub(MOST_EVENTS) as u64;
+        fresh.truncate(MOST_EVENTS);
+        for alloc in fresh {
+            self.large.insert(alloc.serial);
+            self.tell_stack(ledger, alloc.stack, lines);
+            tick.made.push(Made {
+                serial: alloc.serial,
+                bytes: alloc.bytes,
+                stack: alloc.stack,
+                kind: AllocKind::from_u8(alloc.kind).map_or("unknown", AllocKind::name).into(),
+                tag: ledger.snapshot.name(alloc.tag).into_owned(),
+                unix_ns: real_ns(&ledger.snapshot.header, alloc.time_ns),
+            });
+        }
+    }
+
+    /// What happened since the tick before; at the first one, all that the ledger still has.
+    fn moments(&mut self, ledger: &Ledger, tick: &mut Tick) {
+        let fresh = ledger.snapshot.events.iter().filter(|event| self.events.is_none_or(|seen| event.seq > seen));
+        tick.moments = fresh.filter_map(|event| course::moment(ledger, event)).collect();
+        self.events = ledger.snapshot.events.last().map(|event| event.seq).or(self.events);
+    }
+}
+
+fn takes_memory(kind: u8) -> bool {
+    AllocKind::from_u8(kind).is_some_and(|kind| kind.space() != Space::None)
+}
+
+/// Who holds how much now.
+fn held(ledger: &Ledger) -> FxHashMap<(Of, u64), Held> {
+    let mut held: FxHashMap<(Of, u64), Held> = FxHashMap::default();
+    let of = |kind| match kind {
+        GrowthKind::Site => Of::Site,
+        GrowthKind::Tag => Of::Tag,
+        GrowthKind::Graphs => Of::Graphs,
+        GrowthKind::Class => Of::Class,
+        GrowthKind::Heap => Of::Whole,
+    };
+    let mut add = |(kind, key): growth::Key, bytes: u64| {
+        let held = held.entry((of(kind), key)).or_default();
+        held[0] = held[0].saturating_add(bytes);
+        held[1] += 1;
+    };
+    for alloc in &ledger.snapshot.allocs {
+        growth::keys_of_alloc(alloc).for_each(|key| add(key, alloc.bytes));
+    }
+    for graph in &ledger.snapshot.graphs {
+        add(growth::key_of_graph(graph), graph.held_bytes());
+    }
+    for exec in &ledger.snapshot.execs {
+        growth::keys_of_exec(exec).for_each(|key| add(key, exec.held_bytes()));
+    }
+    for (&stack, totals) in ledger.snapshot.stacks.iter().filter(|(_, totals)| totals.allocs > 0) {
+        let held = held.entry((Of::Site, stack.into())).or_default();
+        (held[2], held[3]) = (totals.alloc_bytes, totals.allocs);
+    }
+    for total in totals::kinds(ledger) {
+        let Some(kind) = AllocKind::from_name(total.kind).filter(|kind| kind.space() != Space::None) else { continue };
+        held.insert((Of::Kind, kind as u64), [total.live_bytes, total.live, total.alloc_bytes, total.allocs]);
+    }
+    held
+}
+
+/// The values of [`COLUMNS`].
+fn totals_of(ledger: &Ledger) -> Vec<u64> {
+    let cache = cache::of(ledger);
+    let graphs = graphs::total(ledger, &cache);
+    let sample = ledger.snapshot.samples.last().copied().unwrap_or_default();
+    let idle = ledger.snapshot.contexts.values().filter(|context| context.gone_ns == 0);
+    let idle = idle.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes));
+    vec![
+        sample.rss,
+        sample.device_used,
+        idle,
+        graphs.host_bytes,
+        graphs.device_bytes,
+        graphs.graphs,
+        graphs.execs,
+        cache.real_execs,
+        cache.parked_execs,
+        cache.launches,
+        cache.retargets,
+        cache.instantiations,
+        cache.evictions,
+    ]
+}

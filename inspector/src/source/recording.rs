@@ -1,0 +1,125 @@
+//! Reading the file of a recording: lines in gzip. What a file takes of memory and of time follows from the bytes that it
+//! stores: no line is longer than any that is written, and all together are not out of proportion.
+
+use super::open;
+use crate::failure::{Failure, Result};
+use flate2::read::GzDecoder;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// How gzip begins.
+const MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// How the first line begins.
+const FIRST: &[u8] = b"{\"gpumem_recording\"";
+/// Longest line that is believed.
+const LONGEST: u64 = 16 << 20;
+/// All lines are no longer than this, and so many bytes for each one of the file.
+const ALL: u64 = 32 << 20;
+const FACTOR: u64 = 16;
+
+/// How the lines of a file ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// With the file.
+    Whole,
+    /// In the middle: whoever wrote it was stopped, or it is damaged.
+    Cut,
+    /// They are out of proportion to the file.
+    TooMuch,
+}
+
+/// Whether a file is a recording.
+pub(crate) fn is(path: &Path) -> bool {
+    let Ok(file) = open::any(path) else { return false };
+    let mut begin = Vec::new();
+    let _ = GzDecoder::new(file).take(FIRST.len() as u64).read_to_end(&mut begin);
+    begin == FIRST
+}
+
+/// Whether a file begins as gzip does.
+pub(crate) fn may_be(path: &Path) -> bool {
+    let mut begin = [0; 2];
+    open::any(path).is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == MAGIC
+}
+
+/// Where the part before the one in this file lies.
+pub(crate) fn part_before(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".1");
+    name.into()
+}
+
+/// Gives every whole line to `each`, until that refuses one.
+///
+/// # Errors
+/// What cannot be opened; what `each` says.
+pub(crate) fn lines(path: &Path, mut each: impl FnMut(&[u8]) -> std::result::Result<(), String>) -> Result<Ended> {
+    let file = open::any(path)?;
+    let stored = file.metadata().map_err(|error| Failure::io(path.display(), &error))?.len();
+    let all = ALL.saturating_add(stored.saturating_mul(FACTOR));
+    let mut text = BufReader::with_capacity(1 << 16, GzDecoder::new(BufReader::new(file)).take(all));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // An error is a file that was cut or is damaged: what came before it is good.
+        let read = text.by_ref().take(LONGEST).read_until(b'\n', &mut line);
+        let left = text.get_ref().limit();
+        match read {
+            Ok(0) if left > 0 => return Ok(Ended::Whole),
+            Ok(_) if line.ends_with(b"\n") => {}
+            Ok(_) if left == 0 || line.len() as u64 >= LONGEST => return Ok(Ended::TooMuch),
+            Ok(_) | Err(_) => return Ok(Ended::Cut),
+        }
+        each(&line).map_err(|why| Failure::error(format!("{} cannot be read: {why}", path.display())))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    fn packed(text: &[u8]) -> Vec<u8> {
+        let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+        out.write_all(text).unwrap();
+        out.finish().unwrap()
+    }
+
+    fn read(bytes: &[u8]) -> (Vec<String>, Ended) {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mut found) = (dir.path().join("r"), Vec::new());
+        std::fs::write(&path, bytes).unwrap();
+        let ended = lines(&path, |line| {
+            found.push(String::from_utf8_lossy(line).trim_end().to_owned());
+            Ok(())
+        });
+        (found, ended.unwrap())
+    }
+
+    #[test]
+    fn what_was_written_until_a_cut_is_read() {
+        let text: String = (0..5000).map(|n| format!("line {n} {}\n", n * 7919 % 1000)).collect();
+        let whole = packed(text.as_bytes());
+        let (lines, ended) = read(&whole);
+        assert_eq!((lines.len(), ended), (5000, Ended::Whole));
+        for len in (0..whole.len()).step_by(97) {
+            let (cut, ended) = read(&whole[..len]);
+            assert_eq!(ended, Ended::Cut, "{len}");
+            assert_eq!(cut, lines[..cut.len()], "{len}");
+        }
+        assert_eq!(read(b"no gzip at all"), (vec![], Ended::Cut));
+    }
+
+    #[test]
+    fn lines_out_of_proportion_come_to_an_end() {
+        // A line that does not end, and lines without end.
+        for text in [vec![b'x'; LONGEST as usize + 1], [&[b'y'; 9999][..], b"\n"].concat().repeat(5 << 10)] {
+            let (lines, ended) = read(&packed(&text));
+            assert_eq!(ended, Ended::TooMuch);
+            assert!(lines.iter().map(String::len).sum::<usize>() < 64 << 20);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Recordings of real programs: `gpumem record`, and what `gpumem report` makes of them.
+
+use gpumem_tests::harness::run::{Scratch, wait_for};
+use gpumem_tests::harness::{artifacts, client};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// `gpumem` with its ledgers in a folder.
+fn gpumem(dir: &Path, args: &[&str]) -> Command {
+    let mut gpumem = Command::new(&artifacts().gpumem);
+    gpumem.current_dir(dir).env_remove("LD_PRELOAD").env("LD_LIBRARY_PATH", &artifacts().stage);
+    gpumem.env("GPUMEM_DIR", dir.join("ledgers")).env("GPUMEM_LIB", &artifacts().shim);
+    gpumem.stdin(Stdio::null()).args(args);
+    gpumem
+}
+
+fn output(dir: &Path, args: &[&str]) -> Output {
+    gpumem(dir, args).output().expect("gpumem runs")
+}
+
+fn path_of(program: &str) -> String {
+    artifacts().programs.join(program).to_str().expect("UTF-8").to_owned()
+}
+
+/// What a report of a recording says; `None` while there is none.
+fn report(dir: &Path, recording: &str) -> Option<Value> {
+    let answer = output(dir, &["report", recording, "--json"]);
+    answer.status.success().then(|| serde_json::from_slice(&answer.stdout).expect("JSON"))
+}
+
+fn timeline(report: &Value) -> &str {
+    report["source"]["timeline"].as_str().expect("words")
+}
+
+/// The rows of a chart: name, and what is held over time.
+fn rows(report: &Value, chart: &str) -> Vec<(String, Vec<u64>)> {
+    let charts = report["charts"].as_array().expect("charts");
+    let Some(chart) = charts.iter().find(|other| other["id"] == chart) else { return Vec::new() };
+    let values = |row: &Value| row["values"].as_array().expect("values").iter().filter_map(Value::as_u64).collect();
+    let row = |row: &Value| (row["name"].as_str().expect("a name").to_owned(), values(row));
+    chart["rows"].as_array().expect("rows").iter().map(row).collect()
+}
+
+#[test]
+fn a_command_is_recorded_and_ends_as_it_would() {
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let ran = output(dir, &["record", "-d", "0.05", "-o", "r.rec.gz", "--", &path_of("basic")]);
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success() && said.contains("now type: gpumem report"), "{said}");
+    let first = report(dir, "r.rec.gz").expect("a recording");
+    assert_eq!((&first["source"]["kind"], &first["process"]["name"]), (&"recording".into(), &"basic".into()));
+    assert!(timeline(&first).contains("the process exited"), "{}", timeline(&first));
+    // Everything that the program allocated is in it, whatever the looks saw: stacks are counted by the shim.
+    let stacks = first["flame"]["stacks"].as_array().expect("stacks");
+    assert!(stacks.iter().any(|stack| stack["churn"].as_u64() > Some(0)), "{stacks:?}");
+    let frames = first["flame"]["frames"].as_array().expect("frames");
+    assert!(frames.iter().any(|frame| frame.as_str().is_some_and(|frame| frame.starts_with("main "))), "{frames:?}");
+
+    // A second one moves the first aside; what is no recording stays.
+    assert!(output(dir, &["record", "-o", "r.rec.gz", "--", &path_of("basic")]).status.success());
+    assert_eq!(report(dir, "r.rec.gz~").expect("the first")["process"]["pid"], first["process"]["pid"]);
+    std::fs::write(dir.join("mine"), "precious").expect("a file");
+    let ran = output(dir, &["record", "-o", "mine", "--", &path_of("basic")]);
+    assert!(ran.status.success(), "the command runs all the same");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("is not a recording: it is left alone"));
+    assert_eq!(std::fs::read(dir.join("mine")).expect("it is there"), b"precious");
+
+    let ran = output(dir, &["record", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(ran.status.code(), Some(7));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("nothing was recorded"));
+    assert_eq!(output(dir, &["record", "--", "./none"]).status.code(), Some(127));
+}
+
+/// Each process of a command has a recording of its own.
+#[test]
+fn processes_of_a_script_are_recorded() {
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let demo = path_of("demo");
+    let script = format!("'{demo}' --seconds 1 & '{demo}' --seconds 1; wait");
+    let ran = output(dir, &["record", "-d", "0.05", "-o", "r", "--", "sh", "-c", &script]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let files = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let mut files: Vec<String> = files.map(|name| name.to_string_lossy().into_owned()).collect();
+    files.retain(|name| name == "r" || name.starts_with("r."));
+    files.sort();
+    assert_eq!(files.len(), 2, "{files:?}");
+    for file in &files {
+        let report = report(dir, file).expect("a recording");
+        assert!(*file == "r" || *file == format!("r.{}", report["process"]["pid"]), "{file}");
+        assert!(rows(&report, "tag").iter().any(|(name, _)| name == "weights"), "{report}");
+        // Graphs are in it, too.
+        assert!(!report["graph_charts"].as_array().expect("charts").is_empty());
+    }
+}
+
+/// A recorder that is killed leaves what it has seen.
+#[test]
+fn a_recorder_that_is_killed_leaves_a_recording() {
+    let running = client("held").waits().start(true);
+    running.says("held");
+    let scratch = Scratch::new();
+    let pid = running.pid().to_string();
+    let mut recorder = gpumem(scratch.path(), &["record", "-d", "0.05", "-o", "r", &pid]);
+    let mut recorder = recorder.env("GPUMEM_DIR", &running.dir).stderr(Stdio::null()).spawn().expect("it runs");
+    let looks = |report: &Value| rows(report, "kind").first().map_or(0, |(_, values)| values.len());
+    wait_for("looks", || report(scratch.path(), "r").is_some_and(|report| looks(&report) >= 3));
+    recorder.kill().and_then(|()| recorder.wait()).expect("it was ours");
+    let report = report(scratch.path(), "r").expect("a recording");
+    assert!(timeline(&report).contains("It is cut short"), "{}", timeline(&report));
+    let held: u64 = (1..=20).map(|n| n << 16).sum();
+    let last =
+        |kind: &str| rows(&report, "kind").iter().find(|(name, _)| name == kind).and_then(|(_, v)| v.last().copied());
+    assert_eq!((last("device"), last("host-pinned")), (Some(held), Some(123_456)), "{report}");
+    let stacks = report["flame"]["stacks"].as_array().expect("stacks");
+    assert_eq!(stacks.iter().filter_map(|stack| stack["live"].as_u64()).sum::<u64>(), held + 123_456);
+    // Those of 1 MiB and above, one by one.
+    let large: Vec<u64> =
+        report["large"].as_array().expect("large ones").iter().filter_map(|one| one["bytes"].as_u64()).collect();
+    assert_eq!(large, (16..=20).rev().map(|n| n << 16).collect::<Vec<u64>>());
+}
+
+/// A signal ends the recording, and not the process; so does its time.
+#[test]
+fn a_recording_ends_when_it_is_asked_to() {
+    let running = client("held").waits().start(true);
+    running.says("held");
+    let scratch = Scratch::new();
+    let pid = running.pid().to_string();
+    let record = |args: &[&str]| {
+        let mut recorder = gpumem(scratch.path(), &[&["record", "-d", "0.05", "-o", "r"][..], args].concat());
+        recorder.env("GPUMEM_DIR", &running.dir).stderr(Stdio::piped()).spawn().expect("it runs")
+    };
+    let recorder = record(&[&pid]);
+    wait_for("a look", || report(scratch.path(), "r").is_some());
+    // SAFETY: kill takes two numbers, and the child was not waited for yet.
+    assert_eq!(unsafe { libc::kill(recorder.id() as i32, libc::SIGINT) }, 0);
+    let ended = recorder.wait_with_output().expect("it was ours");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(timeline(&report(scratch.path(), "r").expect("a recording")).contains("it was stopped"));
+    let ended = record(&["--for", "0.2", &pid]).wait_with_output().expect("it was ours");
+    assert!(ended.status.success());
+    assert!(timeline(&report(scratch.path(), "r").expect("a recording")).contains("its time was over"));
+    assert_eq!(running.finish().code, 0, "the process goes on as ever");
+}
+
+/// The files that the tests of damage begin with are recordings.
+#[test]
+fn a_page_of_a_recording_is_a_page() {
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    assert!(output(dir, &["record", "-d", "0.05", "-o", "r", "--", &path_of("graphs")]).status.success());
+    assert!(output(dir, &["report", "r"]).status.success());
+    let pages = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|end| end == "html")).collect();
+    let [page] = &pages[..] else { panic!("{pages:?}") };
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("From a recording.") && page.contains("graph-chart"));
+}
