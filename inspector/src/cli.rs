@@ -84,7 +84,7 @@ fn start_log(verbose: u8) {
     let filter = EnvFilter::try_from_env("GPUMEM_INSPECTOR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| crate::view::screen::Stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none())
         .without_time()
         .with_target(false)

@@ -4,12 +4,14 @@
 //! * [`artifacts`]: where the libraries and programs are; builds what is missing.
 //! * [`run`]: one program, once, with a time limit and a directory of its own.
 //! * [`ledger`]: what the run left, read with `gpumem_wire` and with `gpumem --json`.
+//! * [`terminal`]: a program on a terminal of its own: its screen, its keys.
 //! * [`flat`]: the host memory of two processes side by side.
 
 pub mod artifacts;
 pub mod flat;
 pub mod ledger;
 pub mod run;
+pub mod terminal;
 
 pub use artifacts::artifacts;
 pub use ledger::Ledger;

@@ -138,27 +138,51 @@ pub(super) fn select<'a>(ledger: &'a Ledger, filter: &'a Filter) -> impl Iterato
 
 /// Groups, unsorted. With `freed`, also those of which nothing is live.
 pub(crate) fn group(ledger: &Ledger, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
+    let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
+    group_named(ledger, &sites, filter, by, freed)
+}
+
+/// As [`group`], for whom has the call sites' names at hand.
+pub(crate) fn group_named(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, freed: bool) -> Vec<Group> {
     let mut groups = Groups::default();
     for alloc in select(ledger, filter) {
-        // A number that tells groups apart, cheaply: this runs once for each live allocation.
-        let number = match by {
-            By::Site | By::Stack => u64::from(alloc.stack),
-            By::Kind => u64::from(alloc.kind),
-            By::Size => alloc.bytes,
-            By::Thread => u64::from(alloc.tid),
-            By::Tag => u64::from(alloc.tag),
-            By::Context | By::Device => u64::from(alloc.context),
-        };
-        groups.add(number, alloc);
+        groups.add(number(by, alloc), alloc);
     }
-    let sites = if by == By::Site { Sites::of_allocs(ledger) } else { Sites::default() };
     let mut merged: FxHashMap<Key, Group> = FxHashMap::default();
     for (number, group) in groups.list {
-        let key = key(ledger, &sites, by, number);
+        let key = key(ledger, sites, by, number);
         merge(&mut merged, Group { key, ..group });
     }
-    totals(ledger, &sites, filter, by, freed, &mut merged);
+    totals(ledger, sites, filter, by, freed, &mut merged);
     merged.into_values().collect()
+}
+
+/// The call stacks of one group: what each of them has in it, most bytes first.
+pub(crate) fn stacks_of(ledger: &Ledger, sites: &Sites, filter: &Filter, by: By, wanted: &Key) -> Vec<Group> {
+    let mut is_wanted: FxHashMap<u64, bool> = FxHashMap::default();
+    let mut groups = Groups::default();
+    for alloc in select(ledger, filter) {
+        let number = number(by, alloc);
+        if *is_wanted.entry(number).or_insert_with(|| key(ledger, sites, by, number) == *wanted) {
+            groups.add(u64::from(alloc.stack), alloc);
+        }
+    }
+    let of_stack = |(_, group): (u64, Group)| Group { key: Key::Stack(group.stack), ..group };
+    let mut stacks: Vec<Group> = groups.list.into_iter().map(of_stack).collect();
+    sort(&mut stacks, Sort::Bytes);
+    stacks
+}
+
+/// A number that tells groups apart, cheaply: this runs once for each live allocation.
+fn number(by: By, alloc: &AllocSlot) -> u64 {
+    match by {
+        By::Site | By::Stack => u64::from(alloc.stack),
+        By::Kind => u64::from(alloc.kind),
+        By::Size => alloc.bytes,
+        By::Thread => u64::from(alloc.tid),
+        By::Tag => u64::from(alloc.tag),
+        By::Context | By::Device => u64::from(alloc.context),
+    }
 }
 
 #[derive(Default)]
@@ -191,7 +215,7 @@ impl Groups {
 }
 
 impl Group {
-    fn empty(stack: StackRef) -> Self {
+    pub(crate) fn empty(stack: StackRef) -> Self {
         Self {
             key: Key::Stack(0),
             live: 0,

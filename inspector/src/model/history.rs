@@ -1,9 +1,13 @@
 //! What was live over time, as the shim sampled it: times that can be believed, gaps, rates.
 
 use super::Ledger;
+use super::allocs::{By, Key};
+use super::sites::Sites;
 use super::verdict::Step;
+use gpumem_wire::kinds::GrowthKind;
 use gpumem_wire::layout::GrowthSlot;
 use gpumem_wire::read::Point;
+use rustc_hash::FxHashMap;
 
 /// Samples that are further apart than so many times the usual are a gap, unless they are near each other all the same.
 const GAP: u64 = 10;
@@ -91,6 +95,23 @@ impl Series {
         }
     }
 
+    /// What was live at so many moments, equally far apart, from a time on to the last sample: at each, what the last
+    /// sample before it had.
+    pub(crate) fn at_moments(&self, from_ns: u64, to_ns: u64, moments: u64) -> Vec<u64> {
+        let Some(first) = self.points.first() else { return Vec::new() };
+        let from = from_ns.max(first.time_ns.min(to_ns));
+        let step = (to_ns - from) / moments.max(1);
+        let (mut values, mut next) = (Vec::new(), 0);
+        for moment in 1..=moments {
+            let time = if moment == moments { to_ns } else { from + step * moment };
+            while self.points.get(next + 1).is_some_and(|point| point.time_ns <= time) {
+                next += 1;
+            }
+            values.push(self.points[next].bytes);
+        }
+        values
+    }
+
     /// What a verdict is given on.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let step = |point: &Point| Step { samples: point.samples, bytes: point.bytes, count: point.count };
@@ -124,4 +145,20 @@ impl Series {
         let along = late().map(|point| (at(point) - time) * (point.bytes as f64 - bytes)).sum::<f64>();
         if spread > 0.0 { along / spread } else { 0.0 }
     }
+}
+
+/// What groups held over time: call sites, stacks and tags, of which the ledger keeps that.
+pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Sites) -> FxHashMap<Key, Series> {
+    let mut held: FxHashMap<Key, Series> = FxHashMap::default();
+    for (row, slot) in ledger.snapshot.growth.rows() {
+        let Ok(number) = u32::try_from(slot.key) else { continue };
+        let key = match (by, GrowthKind::from_u8(slot.kind)) {
+            (By::Site, Some(GrowthKind::Site)) => Key::Site(sites.name(number)),
+            (By::Stack, Some(GrowthKind::Site)) => Key::Stack(number),
+            (By::Tag, Some(GrowthKind::Tag)) => Key::Tag(ledger.snapshot.text(number).into_owned()),
+            _ => continue,
+        };
+        held.entry(key).or_default().add(samples.row(ledger, row, slot));
+    }
+    held
 }

@@ -173,8 +173,19 @@ impl Ledger {
             .iter()
             .map(|frame| self.room.word(&shorten(&frame.label(), LABEL_COLUMNS)))
             .collect();
-        self.texts.borrow_mut().insert(address, Rc::clone(&texts));
+        if !self.symbols.is_put_off(address) {
+            self.texts.borrow_mut().insert(address, Rc::clone(&texts));
+        }
         texts
+    }
+
+    /// Takes the names that an earlier look at the same process knew; false where they no longer hold.
+    pub(crate) fn take_names(&mut self, before: Self) -> bool {
+        let same = self.symbols.take_over(before.symbols);
+        if same {
+            (self.texts, self.room) = (before.texts, before.room);
+        }
+        same
     }
 
     /// The frames of a stack, innermost first.

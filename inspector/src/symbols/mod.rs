@@ -3,7 +3,7 @@
 //! * [`frame`]: what one frame means.
 //! * [`words`]: the texts of a ledger, and room for the words that are made of them.
 //! * [`modules`]: which file an address belongs to, and where that file is to be read.
-//! * [`apart`]: reading those files, in a child process.
+//! * [`apart`]: reading those files, in a child process. [`later`]: names that another thread looks up.
 //! * [`runtime`]: what belongs to a GPU runtime and is never a call site: one table.
 //!
 //! Frames are return addresses: what is looked up is one byte before. A dump carries its symbols;
@@ -11,15 +11,18 @@
 
 mod apart;
 mod frame;
+mod later;
 pub(crate) mod modules;
 pub(crate) mod runtime;
 mod words;
 
 pub(crate) use frame::Frame;
+pub(crate) use later::Named;
 pub(crate) use words::Room;
 
-use apart::Apart;
+use apart::{Apart, Symbol};
 use gpumem_wire::read::Snapshot;
+use later::Wanted;
 use modules::{Modules, Place};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -48,6 +51,8 @@ pub(crate) struct Symbols {
     runtime: RefCell<FxHashMap<u64, bool>>,
     files: Apart,
     room: Room,
+    /// Set: names are looked up elsewhere, and these are wanted.
+    later: Option<Wanted>,
 }
 
 impl Symbols {
@@ -63,6 +68,7 @@ impl Symbols {
             runtime: RefCell::default(),
             files,
             room: Room::default(),
+            later: None,
         }
     }
 
@@ -104,6 +110,9 @@ impl Symbols {
         if let Some(frames) = self.resolved.borrow().get(&address) {
             return Rc::clone(frames);
         }
+        if self.puts_off(address) {
+            return [self.plain(address)].into();
+        }
         let frames: Rc<[Frame]> = self.look_up(address).into();
         self.resolved.borrow_mut().insert(address, Rc::clone(&frames));
         frames
@@ -126,6 +135,9 @@ impl Symbols {
             return known;
         }
         let by_file = self.module(address).is_some_and(runtime::is_library);
+        if !by_file && self.puts_off(address) {
+            return false;
+        }
         let is = by_file || self.name(address).is_some_and(|name| runtime::is_function(&name));
         self.runtime.borrow_mut().insert(address, is);
         is
@@ -146,21 +158,31 @@ impl Symbols {
         self.files.name(file, call(module.address(address))?).map(Rc::from)
     }
 
+    /// A frame without a name: the file that is mapped there, if one is, and where in it.
+    fn plain(&self, address: u64) -> Frame {
+        let module = self.modules.find(address);
+        let place = |module: &modules::Module| (Rc::clone(&module.path), module.address(address));
+        let (path, at) = module.map(place).unzip();
+        Frame { address, module: path, module_address: at, ..Frame::default() }
+    }
+
+    /// What its file says of an address.
+    fn symbols(&self, address: u64) -> Option<Vec<Symbol>> {
+        let module = self.modules.find(address).filter(|_| self.enabled)?;
+        let file = self.modules.readable(module, &self.files)?;
+        self.files.symbols(file, call(module.address(address))?)
+    }
+
     fn look_up(&self, address: u64) -> Vec<Frame> {
-        let Some(module) = self.modules.find(address) else {
-            return vec![Frame { address, ..Frame::default() }];
-        };
-        let plain = Frame {
-            address,
-            module: Some(Rc::clone(&module.path)),
-            module_address: Some(module.address(address)),
-            ..Frame::default()
-        };
-        let symbols = || {
-            let file = self.modules.readable(module, &self.files)?;
-            self.files.symbols(file, call(module.address(address))?)
-        };
-        let Some(symbols) = Some(()).filter(|()| self.enabled).and_then(|()| symbols()) else { return vec![plain] };
+        self.named(address, &self.symbols(address).unwrap_or_default())
+    }
+
+    /// The frames at an address of which a file says this.
+    fn named(&self, address: u64, symbols: &[Symbol]) -> Vec<Frame> {
+        let plain = self.plain(address);
+        if symbols.is_empty() {
+            return vec![plain];
+        }
         let frames = symbols.iter().map(|symbol| Frame {
             function: Some(self.room.word(&symbol.function)),
             file: symbol.file.as_deref().map(|file| self.room.word(file)),

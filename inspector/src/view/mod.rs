@@ -1,7 +1,15 @@
-//! How things are shown: tables, units, colours, JSON. Nothing here knows what a ledger is.
+//! How things are shown: tables, units, colours, JSON; on a whole screen too. Nothing here knows what a ledger is.
+//!
+//! * [`screen`]: the whole screen of a terminal. [`grid`]: a table on it. [`spark`]: lines of bars.
+//!   [`plain`]: what a terminal can show.
+//! * [`table`]: a table of text. [`lazy`]: rows that are made when they are shown. [`json`], [`out`]: answers.
 
+pub(crate) mod grid;
 pub(crate) mod json;
 pub(crate) mod lazy;
 pub(crate) mod out;
 pub(crate) mod page;
+pub(crate) mod plain;
+pub(crate) mod screen;
+pub(crate) mod spark;
 pub(crate) mod table;

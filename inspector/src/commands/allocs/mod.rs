@@ -189,7 +189,7 @@ fn report<'a>(args: &'a Args, context: &Context, ledger: &'a Ledger) -> Result<R
     })
 }
 
-fn by_name(by: By) -> &'static str {
+pub(in crate::commands) fn by_name(by: By) -> &'static str {
     match by {
         By::Site => "site",
         By::Stack => "stack",
@@ -248,7 +248,7 @@ fn group_rows<'a>(
     Ok((Lazy::of((0..total.min(limit)).collect(), row), total, live, bytes))
 }
 
-fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
+pub(in crate::commands) fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
     match key {
         Key::Site(site) => site.to_string(),
         Key::Stack(stack) => sites.name(*stack).to_string(),

@@ -1,7 +1,7 @@
-//! `gpumem top`: the same numbers again and again.
+//! Looks as text or JSON: once, or again and again where nobody has keys.
 
-use crate::args::{Target, span};
-use crate::context::{Command, Context};
+use super::Args;
+use crate::context::Context;
 use crate::failure::Result;
 use crate::model::allocs::{self, By, Filter, Sort};
 use crate::model::cache::{self, Cache};
@@ -20,35 +20,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::io::Write;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-/// Watch a process: totals, rates and the largest call sites, refreshed
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    target: Target,
-    /// Show once and exit
-    #[arg(long)]
-    once: bool,
-    /// Time between two looks: seconds, or a time such as 500ms or 2m
-    #[arg(short = 'd', long, value_name = "TIME", default_value = "1", value_parser = interval)]
-    interval: Duration,
-    /// Exit after this many looks
-    #[arg(long, value_name = "N", value_parser = crate::args::number::<u64>)]
-    count: Option<u64>,
-    /// How many call sites to show [default: as many as fit]
-    #[arg(short = 'n', long, value_name = "ROWS", value_parser = crate::args::number::<usize>)]
-    limit: Option<usize>,
-}
-
-/// Oftener would be work without end, more rarely none.
-fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let interval = span(text)?;
-    match (Duration::from_millis(50)..=Duration::from_secs(86_400)).contains(&interval) {
-        true => Ok(interval),
-        false => Err("allowed: 0.05 to 86400 seconds".into()),
-    }
-}
+use std::time::Instant;
 
 #[derive(Serialize)]
 struct Report {
@@ -105,41 +77,37 @@ struct Before {
     stacks: Vec<(StackRef, u64)>,
 }
 
-impl Command for Args {
-    const NAME: &'static str = "top";
-
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// Those of choosing and reading the ledger.
-    fn run(&self, context: &Context) -> Result<()> {
-        let looks = if self.once { 1 } else { self.count.unwrap_or(u64::MAX) };
-        let redraw = terminal_size().is_some() && !self.once && !context.global.json;
-        let mut target = self.target.clone();
-        let mut before = None;
-        for look in 0..looks {
-            if look > 0 {
-                std::thread::sleep(self.interval);
-            }
-            let ledger = context.ledger(&target)?;
-            if target.target.is_none() && target.file.is_none() {
-                // The one that was chosen stays, whatever else is started.
-                target.target = Some(ledger.path.clone().into_os_string());
-            }
-            let (report, now) = report(context, self, &ledger, before.as_ref());
-            let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger, self);
-            if redraw {
-                draw(&context.render(&report, show)?)?
-            } else {
-                context.print(&report, show)?
-            }
-            before = Some(now);
-            if !ledger.status.running() {
-                return Ok(());
-            }
+/// Looks once, or again and again.
+///
+/// # Errors
+/// Those of choosing and reading the ledger.
+pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
+    let looks = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
+    let redraw = terminal_size().is_some() && !args.once && !context.global.json;
+    let mut target = args.target.clone();
+    let mut before = None;
+    for look in 0..looks {
+        if look > 0 {
+            std::thread::sleep(args.interval);
         }
-        Ok(())
+        let ledger = context.ledger(&target)?;
+        if target.target.is_none() && target.file.is_none() {
+            // The one that was chosen stays, whatever else is started.
+            target.target = Some(ledger.path.clone().into_os_string());
+        }
+        let (report, now) = report(context, args, &ledger, before.as_ref());
+        let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger, args);
+        if redraw {
+            draw(&context.render(&report, show)?)?
+        } else {
+            context.print(&report, show)?
+        }
+        before = Some(now);
+        if !ledger.status.running() {
+            return Ok(());
+        }
     }
+    Ok(())
 }
 
 /// Draws over what is there, line by line: no flicker, and nothing to undo when interrupted. What does not fit

@@ -1,0 +1,284 @@
+//! What the user sees: a state and a look to cells of a screen. Nothing here waits or changes anything.
+//!
+//! * [`lines`]: text that is wrapped, and cells of tables as text. [`help`]: the keys, and how to read each tab.
+
+mod help;
+mod lines;
+
+use super::look::{Look, Sheet, Tab, Tone};
+use super::state::{Prompt, Rows, State};
+use crate::text;
+use crate::view::grid::{self, Column};
+use lines::{cell, wrapped};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED);
+
+/// Below this nothing fits.
+const LEAST: (u16, u16) = (40, 8);
+/// Rows of text above the tables that one line of text takes at most.
+const MOST_WRAPPED: usize = 2;
+
+fn style(tone: Tone) -> Style {
+    match tone {
+        Tone::Plain => Style::new(),
+        Tone::Dim => DIM,
+        Tone::Good => Style::new().fg(Color::Green),
+        Tone::Warn => Style::new().fg(Color::Yellow),
+        Tone::Bad => Style::new().fg(Color::Red),
+    }
+}
+
+/// What was drawn where, for keys that go by pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Drawn {
+    /// Rows of the list, or lines of the text, that fit.
+    pub page: usize,
+}
+
+/// Draws everything.
+pub(super) fn all(buffer: &mut Buffer, state: &State, look: Option<&Look>) -> Drawn {
+    let area = buffer.area;
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        let (columns, rows) = LEAST;
+        let said = format!("too small: {columns}x{rows} needed");
+        buffer.set_stringn(area.x, area.y, said, usize::from(area.width), Style::new());
+        return Drawn::default();
+    }
+    let look = look.filter(|look| look.ask.whom == state.whom);
+    header(buffer, Rect { height: 1, ..area }, state, look);
+    let tabs = Rect { y: area.y + 1, height: 1, ..area };
+    if state.whom.is_some() {
+        self::tabs(buffer, tabs, state.tab);
+    }
+    footer(buffer, Rect { y: area.bottom() - 1, height: 1, ..area }, state, look);
+    let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
+    let page = match (state.help, look) {
+        (Some(from), _) => text_lines(buffer, body, &help::lines(state, body.width), from),
+        (None, None) => {
+            put(buffer, body, "reading …", DIM);
+            1
+        }
+        (None, Some(look)) => match (&state.detail, &look.detail) {
+            (Some(detail), Some(lines)) if look.ask.detail.as_ref() == Some(&detail.id) => {
+                text_lines(buffer, body, &folded(lines, body.width), detail.from)
+            }
+            (Some(_), _) => {
+                put(buffer, body, "reading …", DIM);
+                1
+            }
+            (None, _) if look.ask.tab != state.tab => {
+                put(buffer, body, "reading …", DIM);
+                1
+            }
+            (None, _) => tables(buffer, body, state, look),
+        },
+    };
+    Drawn { page }
+}
+
+/// Puts text at the beginning of an area.
+fn put(buffer: &mut Buffer, area: Rect, text: &str, style: Style) {
+    if area.height > 0 {
+        buffer.set_stringn(area.x, area.y, text::clean(text), usize::from(area.width), style);
+    }
+}
+
+/// Puts parts beside one another, each whole or not at all; the first ones come first.
+fn put_parts(buffer: &mut Buffer, area: Rect, parts: &[(String, Style)]) {
+    let (mut x, end) = (usize::from(area.x), usize::from(area.right()));
+    for (part, style) in parts.iter().filter(|(part, _)| !part.is_empty()) {
+        let part = text::clean(part);
+        let wide = text::width(&part);
+        if let Some(at) = u16::try_from(x).ok().filter(|_| x + wide <= end) {
+            buffer.set_string(at, area.y, &part, *style);
+            x += wide + 2;
+        }
+    }
+}
+
+fn header(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
+    let pace = look.map_or(state.interval, |look| look.pace.max(state.interval));
+    let interval = text::units::span(pace.as_nanos() as u64);
+    let pace = if state.paused { ("paused".into(), CHOSEN) } else { (format!("every {interval}"), DIM) };
+    let mut parts = vec![("gpumem top".to_owned(), DIM)];
+    match look.map(|look| &look.head) {
+        None => {}
+        Some(head) if head.name.is_empty() => parts.push((head.status.clone(), Style::new())),
+        Some(head) => {
+            let tone = if head.running { Style::new() } else { style(Tone::Warn) };
+            parts.push((text::shorten(&head.name, 24).into_owned(), BOLD));
+            parts.push((format!("pid {}", head.pid), Style::new()));
+            parts.push((head.status.clone(), tone));
+        }
+    }
+    parts.push(pace);
+    if let Some(age) = look.and_then(|look| look.head.baseline_age) {
+        parts.push((format!("Δ since {} ago", text::units::span(age.as_nanos() as u64)), CHOSEN));
+    }
+    put_parts(buffer, area, &parts);
+}
+
+fn tabs(buffer: &mut Buffer, area: Rect, now: Tab) {
+    let name = |(at, tab): (usize, &Tab)| {
+        (format!("{} {}", at + 1, tab.name()), if *tab == now { CHOSEN } else { Style::new() })
+    };
+    let mut parts: Vec<_> = Tab::ALL.iter().enumerate().map(name).collect();
+    let wide = parts.iter().map(|(part, _)| text::width(part) + 2).sum::<usize>();
+    if wide > usize::from(area.width) + 2 {
+        parts.retain(|(_, style)| *style == CHOSEN);
+        parts.push(("← →: others".into(), DIM));
+    }
+    parts.push(("?: keys".into(), DIM));
+    put_parts(buffer, area, &parts);
+}
+
+/// What is typed or asked, what was said, or how rows are shown.
+fn footer(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
+    if let Some(prompt) = &state.prompt {
+        return self::prompt(buffer, area, prompt, state);
+    }
+    if let Some(message) = &state.message {
+        let tone = if message.bad { Tone::Bad } else { Tone::Good };
+        let lines = wrapped(&message.text, area.width, 1);
+        return put(buffer, area, lines.first().map_or("", String::as_str), style(tone));
+    }
+    let Some(look) = look else { return };
+    if state.help.is_some() || state.detail.is_some() {
+        return put_parts(buffer, area, &[("Esc: back".into(), DIM), ("↑ ↓: further".into(), DIM)]);
+    }
+    let mut parts = Vec::new();
+    let rows = state.rows();
+    let sheet = &look.list;
+    if !state.filter.is_empty() {
+        parts.push((format!("only {:?}", state.filter), CHOSEN));
+    }
+    if !sheet.of.is_empty() {
+        parts.push((format!("by {}", sheet.of), Style::new()));
+    }
+    if let Some(column) = rows.sorted_by.and_then(|at| sheet.columns.get(at)) {
+        parts.push((format!("sorted by {}", title(look, column)), Style::new()));
+    }
+    if rows.reversed {
+        parts.push(("reversed".into(), Style::new()));
+    }
+    let shown = rows.shown(sheet, &state.filter).len();
+    let at = if shown == 0 { 0 } else { rows.at + 1 };
+    let more = if sheet.left_out == 0 {
+        String::new()
+    } else {
+        format!(" and {} smaller", text::units::number(sheet.left_out as u64))
+    };
+    parts.push((format!("{at} of {shown}{more}"), DIM));
+    if look.unnamed > 0 {
+        parts.push((format!("{} to be named", text::units::number(look.unnamed as u64)), DIM));
+    }
+    put_parts(buffer, area, &parts);
+}
+
+fn prompt(buffer: &mut Buffer, area: Rect, prompt: &Prompt, state: &State) {
+    let label = prompt.label();
+    // A complaint about what was typed stands behind it.
+    let wrong = state.message.as_ref().map(|message| format!("  {}", message.text)).unwrap_or_default();
+    let width = usize::from(area.width);
+    put(buffer, area, &label, BOLD);
+    let at = text::width(&label).min(width);
+    let room = width.saturating_sub(at + 1);
+    // What is typed last is seen.
+    let typed: Vec<char> = prompt.text.chars().collect();
+    let tail: String = typed[typed.len().saturating_sub(room)..].iter().collect();
+    let rest = Rect { x: area.x + at as u16, width: area.width - at as u16, ..area };
+    put(buffer, rest, &tail, Style::new());
+    let cursor = rest.x + (text::width(&tail) as u16).min(rest.width.saturating_sub(1));
+    if let Some(cell) = buffer.cell_mut((cursor, area.y)) {
+        cell.set_style(CHOSEN);
+    }
+    let behind = Rect { x: cursor + 1, width: area.right().saturating_sub(cursor + 1), ..area };
+    put(buffer, behind, &text::shorten(&wrong, usize::from(behind.width).max(4)), style(Tone::Bad));
+}
+
+fn title<'a>(look: &Look, column: &'a super::look::Column) -> &'a str {
+    if look.head.baseline_age.is_some() { column.changed } else { column.title }
+}
+
+/// Warnings, lines of text, the numbers, and the list.
+fn tables(buffer: &mut Buffer, area: Rect, state: &State, look: &Look) -> usize {
+    let mut area = area;
+    let below = |area: Rect, rows: usize| {
+        let rows = (rows as u16).min(area.height);
+        Rect { y: area.y + rows, height: area.height - rows, ..area }
+    };
+    for (line, tone) in
+        look.warnings.iter().map(|line| (line, Tone::Warn)).chain(look.lines.iter().map(|line| (line, Tone::Plain)))
+    {
+        for line in wrapped(line, area.width, MOST_WRAPPED) {
+            put(buffer, area, &line, style(tone));
+            area = below(area, 1);
+        }
+    }
+    if !look.numbers.rows.is_empty() {
+        // The list keeps a part of a small screen.
+        let most = usize::from(area.height).saturating_sub(4).max(usize::from(area.height) / 2);
+        let rows = (look.numbers.rows.len() + 1).min(most);
+        let at = Rect { height: rows as u16, ..area };
+        sheet(buffer, at, look, &look.numbers, &Rows::default(), "", false);
+        area = below(area, rows + 1);
+    }
+    sheet(buffer, area, look, &look.list, &state.rows(), &state.filter, true)
+}
+
+/// Draws a table from the page on that has the chosen row; how many rows fit.
+fn sheet(
+    buffer: &mut Buffer,
+    area: Rect,
+    look: &Look,
+    sheet: &Sheet,
+    rows: &Rows,
+    filter: &str,
+    chosen: bool,
+) -> usize {
+    let page = usize::from(area.height).saturating_sub(1).max(1);
+    let shown = rows.shown(sheet, filter);
+    if shown.is_empty() {
+        put(buffer, area, if filter.is_empty() { sheet.empty } else { "no row has that text" }, DIM);
+        return page;
+    }
+    let last = |at: usize| at + 1 == sheet.columns.len() && !sheet.of.is_empty();
+    let column = |(at, column): (usize, &super::look::Column)| Column {
+        title: if last(at) { sheet.of } else { lines::static_title(look, column) },
+        kind: column.kind,
+        least: column.least,
+        gives_way: column.gives_way,
+    };
+    let columns: Vec<Column> = sheet.columns.iter().enumerate().map(column).collect();
+    let bars = grid::bars(usize::from(area.width));
+    let first = rows.at / page * page;
+    let line = |(at, row): (usize, &&super::look::Row)| grid::Line {
+        cells: row.cells.iter().map(|of| (cell(of, bars).into(), style(row.tone))).collect(),
+        selected: chosen && first + at == rows.at,
+    };
+    let lines: Vec<_> = shown.iter().skip(first).take(page).enumerate().map(line).collect();
+    grid::draw(buffer, area, &columns, BOLD, &lines);
+    page
+}
+
+/// Lines of text, from one on; how many fit.
+fn text_lines(buffer: &mut Buffer, area: Rect, lines: &[String], from: usize) -> usize {
+    let page = usize::from(area.height);
+    let from = from.min(lines.len().saturating_sub(page));
+    for (y, (at, line)) in (area.y..area.bottom()).zip(lines.iter().enumerate().skip(from)) {
+        put(buffer, Rect { y, height: 1, ..area }, line, if at == 0 { BOLD } else { Style::new() });
+    }
+    page
+}
+
+fn folded(lines: &[String], width: u16) -> Vec<String> {
+    lines.iter().flat_map(|line| wrapped(line, width, usize::MAX)).collect()
+}
+
+#[cfg(test)]
+mod tests;

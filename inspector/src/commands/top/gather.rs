@@ -1,0 +1,72 @@
+//! One look: a ledger to the plain data that is drawn.
+//!
+//! * [`overview`]: totals, and how they move. [`allocs`]: live allocations in groups, and one group closely.
+//! * [`processes`]: all processes.
+//! * [`memory`]: what one look leaves for the next: counts for rates, the baseline, verdicts.
+
+mod allocs;
+mod memory;
+mod overview;
+mod processes;
+
+pub(super) use memory::Memory;
+pub(super) use processes::processes;
+
+use super::look::{Ask, Head, Look, Sheet, Tab};
+use crate::model::sites::Sites;
+use crate::model::{Ledger, variables};
+use crate::source::world::World;
+use crate::text::units;
+use std::time::Duration;
+
+/// What each tab is made from.
+struct View<'a> {
+    world: &'a World,
+    ledger: &'a Ledger,
+    sites: Sites,
+    ask: &'a Ask,
+    memory: &'a Memory,
+}
+
+/// Looks at a ledger.
+pub(super) fn look(world: &World, ledger: &Ledger, ask: &Ask, memory: &mut Memory) -> Look {
+    let sites = allocs::sites(ledger);
+    memory.remember(ledger, ask);
+    let view = View { world, ledger, sites, ask, memory };
+    let mut look = Look {
+        ask: ask.clone(),
+        head: head(&view),
+        warnings: ledger.head().warnings(),
+        lines: Vec::new(),
+        numbers: Sheet::default(),
+        list: Sheet::default(),
+        detail: None,
+        unnamed: 0,
+        pace: Duration::ZERO,
+    };
+    look.warnings.extend(ledger.cut_short());
+    match ask.tab {
+        Tab::Overview => overview::fill(&view, &mut look),
+        _ => look.list = allocs::sheet(&view, ask.by),
+    }
+    look.detail = ask.detail.as_ref().map(|id| allocs::detail(&view, id));
+    look.unnamed = ledger.symbols.wanted().len();
+    look
+}
+
+fn head(view: &View) -> Head {
+    let ledger = view.ledger;
+    let recorded = format!("recorded for {}", units::span(ledger.age(ledger.snapshot.header.created_ns)));
+    let running = ledger.status.running();
+    let contexts = ledger.snapshot.contexts.values().filter(|context| context.gone_ns == 0);
+    let variable = |variable: variables::Variable| (variable.name.to_owned(), variable.value);
+    Head {
+        name: ledger.name(),
+        pid: ledger.pid(),
+        status: if running { recorded } else { format!("{}, {recorded}", ledger.status.text()) },
+        running,
+        idle_bytes: contexts.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes)),
+        variables: variables::of(ledger).into_iter().map(variable).collect(),
+        baseline_age: view.memory.baseline().map(|baseline| baseline.at.elapsed()),
+    }
+}

@@ -1,0 +1,110 @@
+//! Totals, and how they move; below them the call sites that hold most.
+
+use super::super::look::{Cell, Look, NUMBERS, Row, Sheet};
+use super::View;
+use super::allocs::{bars, sheet};
+use crate::model::Ledger;
+use crate::model::allocs::By;
+use crate::model::history::{Samples, Series};
+use crate::model::{cache, graphs, totals};
+use gpumem_wire::counters as c;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::SampleSlot;
+use gpumem_wire::read::Point;
+use rustc_hash::FxHashMap;
+
+/// A total: its name, whether it is bytes, and what samples have of it.
+type Total = (&'static str, bool, fn(&SampleSlot) -> u64);
+
+const TOTALS: &[Total] = &[
+    ("device memory, live", true, |sample| sample.device_live),
+    ("managed memory, live", true, |sample| sample.managed_live),
+    ("pinned host memory", true, |sample| sample.host_live),
+    ("idle in the pool", true, |sample| sample.device_idle),
+    ("allocations", false, |sample| sample.allocs_live),
+    ("graphs", false, |sample| sample.graphs_live),
+    ("execs", false, |sample| sample.execs_live),
+    ("graphs' host memory ~", true, |sample| sample.graph_host_bytes),
+    ("resident memory", true, |sample| sample.rss),
+    ("devices, all users", true, |sample| sample.device_used),
+];
+
+/// Totals as they are now, by name.
+pub(super) fn totals(ledger: &Ledger) -> FxHashMap<&'static str, u64> {
+    let snapshot = &ledger.snapshot;
+    let live = totals::live(snapshot);
+    let graphs = graphs::total(ledger, &cache::of(ledger));
+    let contexts = snapshot.contexts.values().filter(|context| context.gone_ns == 0);
+    let idle = contexts.fold(0, |sum: u64, context| sum.saturating_add(context.idle_bytes));
+    let last = snapshot.samples.last();
+    let sampled = |of: fn(&SampleSlot) -> u64| last.map_or(0, of);
+    let now = [
+        live.device,
+        live.managed,
+        live.host,
+        idle,
+        live.count,
+        graphs.graphs,
+        graphs.execs,
+        graphs.host_bytes,
+        sampled(|sample| sample.rss),
+        sampled(|sample| sample.device_used),
+    ];
+    TOTALS.iter().map(|total| total.0).zip(now).collect()
+}
+
+/// Fills the tab.
+pub(super) fn fill(view: &View, look: &mut Look) {
+    let now = totals(view.ledger);
+    look.lines = rates(view).into_iter().collect();
+    look.numbers = Sheet { columns: NUMBERS, rows: numbers(view, now), ..Sheet::default() };
+    look.list = sheet(view, By::Site);
+}
+
+fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>) -> Vec<Row> {
+    let snapshot = &view.ledger.snapshot;
+    let running = view.ledger.process.as_ref().filter(|_| view.ledger.status.running());
+    if let Some(resident) = running.and_then(|process| process.resident(view.world)) {
+        now.insert("resident memory", resident.rss);
+    }
+    let row = |&(name, is_bytes, of): &Total| {
+        let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: of(sample), count: 0 };
+        let points: Vec<Point> = snapshot.samples.iter().map(point).collect();
+        // What is looked at is 0 until somebody has looked.
+        let points: Vec<Point> = points.into_iter().skip_while(|point| point.bytes == 0).collect();
+        let value = now.get(name).copied().unwrap_or(0);
+        let peak = points.iter().map(|point| point.bytes).max().unwrap_or(0).max(value);
+        let samples = Samples { points: points.clone(), ..Samples::default() };
+        let series = Series { points };
+        let before = view.memory.baseline().map(|baseline| baseline.numbers.get(name).copied().unwrap_or(0));
+        let rate = series.per_minute(&samples);
+        let cells = match is_bytes {
+            true => [Cell::bytes(value, before), Cell::Bytes(peak), Cell::BytesRate(rate)],
+            false => [Cell::count(value, before), Cell::Count(peak), Cell::CountRate(rate)],
+        };
+        let [value, peak, rate] = cells;
+        Row::new(name, vec![Cell::text(name), value, peak, rate, Cell::Bars(bars(&series, &samples))])
+    };
+    let seen = |row: &Row| row.cells[2].weight() != Some(0.0);
+    TOTALS.iter().map(row).filter(|row| row.id.starts_with("device memory") || seen(row)).collect()
+}
+
+/// What happens in a second.
+fn rates(view: &View) -> Option<String> {
+    let per_second = |indices: &[usize]| view.memory.per_second(indices);
+    let allocs = per_second(&of_kinds(c::allocs))?;
+    let frees = per_second(&of_kinds(c::frees))?;
+    let mut line = format!("each second: {allocs:.0} allocations, {frees:.0} frees");
+    for (index, what) in [(c::LAUNCHES, "launches"), (c::EXECS_CREATED, "instantiates"), (c::UPDATES, "updates")] {
+        let rate = per_second(&[index])?;
+        if view.ledger.snapshot.counter(index) > 0 {
+            line.push_str(&format!(", {rate:.0} {what}"));
+        }
+    }
+    Some(line)
+}
+
+/// Counters of every kind.
+fn of_kinds(of: fn(AllocKind) -> usize) -> Vec<usize> {
+    AllocKind::ALL.iter().map(|&kind| of(kind)).collect()
+}

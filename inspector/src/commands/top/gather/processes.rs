@@ -1,0 +1,77 @@
+//! All processes with the shim, and what dead ones left.
+
+use super::super::look::{Ask, Cell, Head, Look, PROCESSES, Row, Sheet, Tone};
+use super::allocs::bars;
+use crate::model::history::{Samples, Series};
+use crate::model::totals;
+use crate::source::find::{self, Found, What};
+use crate::source::world::World;
+use crate::text::{self, count};
+use gpumem_wire::counters;
+use gpumem_wire::layout::SampleSlot;
+use gpumem_wire::read::{Point, Snapshot};
+use std::time::Duration;
+
+/// Longest name of a process in the table.
+const NAME: usize = 20;
+
+/// Looks at all of them.
+pub(in super::super) fn processes(world: &World, ask: &Ask) -> Look {
+    let survey = find::survey(world);
+    let rows: Vec<Row> = survey.found.iter().filter(|found| !found.is_unreadable_and_dead()).map(row).collect();
+    let running = survey.found.iter().filter(|found| found.is_live()).count() as u64;
+    Look {
+        ask: ask.clone(),
+        head: Head { status: format!("{} with libgpumem.so", count(running, "process")), ..Head::default() },
+        warnings: survey.warnings,
+        lines: Vec::new(),
+        numbers: Sheet::default(),
+        list: Sheet {
+            columns: PROCESSES,
+            rows,
+            empty: "no process with libgpumem.so; start one with: gpumem run -- COMMAND",
+            ..Sheet::default()
+        },
+        detail: None,
+        unnamed: 0,
+        pace: Duration::ZERO,
+    }
+}
+
+fn row(found: &Found) -> Row {
+    let name = text::shorten(&found.name(), NAME).into_owned();
+    let id = found.path().map_or_else(|| found.pid.to_string(), |path| path.display().to_string());
+    let pid = Cell::text(found.pid.to_string());
+    let row = match &found.what {
+        What::Ledger { summary, status, .. } => {
+            let word = if status.running() { "running".into() } else { status.text() };
+            let tone = if status.running() { Tone::Plain } else { Tone::Dim };
+            let mut cells = vec![pid, Cell::text(name), Cell::text(word)];
+            cells.extend(numbers(summary));
+            Row::new(id, cells).tone(tone)
+        }
+        What::Unreadable { .. } => Row::new(id, vec![pid, Cell::text(name), Cell::text("unreadable")]).tone(Tone::Bad),
+        What::NoLedger { .. } => Row::new(id, vec![pid, Cell::text(name), Cell::text("no GPU call")]).tone(Tone::Dim),
+    };
+    Row { ledger: found.status().and(found.path()).map(Into::into), ..row }
+}
+
+fn numbers(summary: &Snapshot) -> Vec<Cell> {
+    let live = totals::live(summary);
+    let graphs = summary.counter(counters::GRAPHS_CREATED).saturating_sub(summary.counter(counters::GRAPHS_DESTROYED));
+    let point =
+        |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: sample.device_live, count: 0 };
+    let series = Series { points: summary.samples.iter().map(point).collect() };
+    let samples = Samples { points: series.points.clone(), ..Samples::default() };
+    let rss = summary.samples.last().map_or(Cell::Empty, |sample| Cell::Bytes(sample.rss));
+    vec![
+        Cell::Bytes(live.device),
+        Cell::Bytes(live.managed),
+        Cell::Bytes(live.host),
+        Cell::Count(live.count),
+        Cell::Count(graphs),
+        rss,
+        Cell::BytesRate(series.per_minute(&samples)),
+        Cell::Bars(bars(&series, &samples)),
+    ]
+}

@@ -1,0 +1,131 @@
+//! The live view: keys and looks go in, a screen comes out.
+
+use super::draw::{self, Drawn};
+use super::look::Look;
+use super::state::{Effect, State};
+use super::worker::{Said, Worker};
+use super::{Args, keys};
+use crate::context::Context;
+use crate::failure::{Code, Failure, Result};
+use crate::view::plain::{Means, is_utf8};
+use crate::view::screen::{Screen, Woken};
+use ratatui::crossterm::event::{Event, KeyEventKind};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// True where there is somebody who looks and has keys.
+pub(super) fn is_possible() -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !dumb
+}
+
+/// Shows a process, or all of them, until a key or a signal ends it.
+///
+/// # Errors
+/// Those of choosing the process, and of the terminal.
+pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
+    let whom = whom(args, context)?;
+    let terminal = |error: std::io::Error| Failure::io("the terminal cannot be used", &error);
+    let mut screen = Screen::open(means(args), false).map_err(terminal)?;
+    let worker = Worker::start(context.world.clone(), !args.target.no_symbols, screen.waker())?;
+    let mut live = Live { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };
+    loop {
+        live.ask();
+        let mut drawn = Drawn::default();
+        screen.draw(|buffer| drawn = draw::all(buffer, &live.state, live.look.as_ref())).map_err(terminal)?;
+        live.state.page = drawn.page;
+        let woken = screen.wait(None).map_err(terminal)?;
+        if let Some(signal) = woken.ended_by {
+            screen.end_by(signal);
+            // Only where the signal is ignored by who started us.
+            return Ok(());
+        }
+        if live.input(woken, &mut screen).map_err(terminal)? {
+            return Ok(());
+        }
+        live.listen()?;
+    }
+}
+
+/// The ledger of the process that is meant; `None`: there are several.
+fn whom(args: &Args, context: &Context) -> Result<Option<PathBuf>> {
+    match context.ledger(&args.target) {
+        Ok(ledger) => Ok(Some(ledger.path)),
+        Err(failure) if failure.code == Code::Several && args.target.target.is_none() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn means(args: &Args) -> Means {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .map(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()));
+    let colour = anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never;
+    Means { colour, ascii: args.ascii || !is_utf8(locale) }
+}
+
+struct Live {
+    state: State,
+    worker: Worker,
+    look: Option<Look>,
+    asked: Option<super::look::Ask>,
+}
+
+impl Live {
+    /// Has looked at what is to be shown now.
+    fn ask(&mut self) {
+        let ask = self.state.ask();
+        if self.asked.as_ref() != Some(&ask) {
+            self.worker.ask(ask.clone());
+            self.asked = Some(ask);
+        }
+    }
+
+    /// True for the end.
+    fn input(&mut self, woken: Woken, screen: &mut Screen) -> std::io::Result<bool> {
+        for event in woken.input {
+            let effect = match event {
+                Event::Key(key) if key.kind != KeyEventKind::Release => self.state.key(&key, self.look.as_ref()),
+                Event::Paste(text) => {
+                    self.state.paste(&text, self.look.as_ref());
+                    None
+                }
+                _ => None,
+            };
+            // What the key changed is asked for before what it does.
+            self.ask();
+            match effect {
+                Some(Effect::Quit) => return Ok(true),
+                Some(Effect::Suspend) => screen.suspend()?,
+                Some(Effect::Redraw) => screen.forget()?,
+                Some(Effect::Now) => self.worker.look_now(),
+                Some(Effect::Act(request)) => self.worker.act(request),
+                None => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes what was read.
+    fn listen(&mut self) -> Result<()> {
+        while let Some(said) = self.worker.said() {
+            match said {
+                Ok(Said::Look(look)) => {
+                    // One that was asked for before the last key is of no use.
+                    if look.ask.whom == self.state.whom && look.ask.tab == self.state.tab {
+                        self.state.looked(&look);
+                        self.look = Some(*look);
+                    }
+                }
+                Ok(Said::Answer(Ok(text))) => self.state.say(&text),
+                Ok(Said::Answer(Err(why)) | Said::Lost(why)) => self.state.complain(&why),
+                Err(()) => return Err(Failure::error("the thread that reads has ended")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the help of the command says of keys.
+pub(super) fn help() -> String {
+    keys::help()
+}

@@ -1,0 +1,237 @@
+//! What one look gave: plain data, which goes from the thread that reads to the one that draws.
+
+use crate::model::allocs;
+use crate::model::graphs;
+use crate::view::grid::Kind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A tab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Tab {
+    #[default]
+    Overview,
+    Allocations,
+    Graphs,
+    Pool,
+    Events,
+}
+
+impl Tab {
+    pub(super) const ALL: [Self; 5] = [Self::Overview, Self::Allocations, Self::Graphs, Self::Pool, Self::Events];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Allocations => "Allocations",
+            Self::Graphs => "Graphs",
+            Self::Pool => "Pool",
+            Self::Events => "Events",
+        }
+    }
+}
+
+/// What is to be looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ask {
+    /// The ledger of a process; `None`: all processes.
+    pub whom: Option<PathBuf>,
+    pub tab: Tab,
+    pub by: allocs::By,
+    pub graphs_by: graphs::By,
+    /// A row that is looked at closely.
+    pub detail: Option<String>,
+    /// Differences are shown: the number tells one baseline from the next. 0: none.
+    pub baseline: u64,
+    pub interval: Duration,
+    pub paused: bool,
+}
+
+/// One look.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    /// What was asked for.
+    pub ask: Ask,
+    pub head: Head,
+    /// What is to be known before any number is believed.
+    pub warnings: Vec<String>,
+    /// Lines of text above the tables.
+    pub lines: Vec<String>,
+    /// Numbers, each with where it came from and goes to.
+    pub numbers: Sheet,
+    /// What is gone through, sorted, filtered.
+    pub list: Sheet,
+    /// Of the row that is looked at closely, a line each.
+    pub detail: Option<Vec<String>>,
+    /// Addresses that have no name yet.
+    pub unnamed: usize,
+    /// From this look to the next.
+    pub pace: Duration,
+}
+
+/// Whom it is about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Head {
+    /// Empty: all processes.
+    pub name: String,
+    pub pid: u32,
+    /// "recorded for 3 min 2 s", "killed 4 s ago".
+    pub status: String,
+    pub running: bool,
+    /// What the pool could give back.
+    pub idle_bytes: u64,
+    /// Variables in force, by name.
+    pub variables: Vec<(String, String)>,
+    /// How long ago the baseline was taken.
+    pub baseline_age: Option<Duration>,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sheet {
+    pub columns: &'static [Column],
+    /// What the last column has, where that can be chosen.
+    pub of: &'static str,
+    pub rows: Vec<Row>,
+    /// Rows that there are besides.
+    pub left_out: usize,
+    /// Said where there are no rows.
+    pub empty: &'static str,
+}
+
+/// A column of a table.
+#[derive(Debug, PartialEq)]
+pub(super) struct Column {
+    pub title: &'static str,
+    /// Its title while it shows differences.
+    pub changed: &'static str,
+    pub kind: Kind,
+    pub least: usize,
+    pub gives_way: u8,
+}
+
+/// A row.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// What tells it from the others, however it is sorted.
+    pub id: String,
+    pub cells: Vec<Cell>,
+    pub tone: Tone,
+    /// Of a process: its ledger.
+    pub ledger: Option<PathBuf>,
+}
+
+impl Row {
+    pub(super) fn new(id: impl Into<String>, cells: Vec<Cell>) -> Self {
+        Self { id: id.into(), cells, tone: Tone::Plain, ledger: None }
+    }
+
+    pub(super) fn tone(self, tone: Tone) -> Self {
+        Self { tone, ..self }
+    }
+}
+
+/// How urgent it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Tone {
+    #[default]
+    Plain,
+    Dim,
+    Good,
+    Warn,
+    Bad,
+}
+
+/// What is in a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cell {
+    Empty,
+    Bytes(u64),
+    Count(u64),
+    /// Since the baseline.
+    BytesChange(i64),
+    CountChange(i64),
+    /// Nanoseconds.
+    Age(u64),
+    /// A minute.
+    BytesRate(f64),
+    CountRate(f64),
+    /// Values over time, oldest first.
+    Bars(Vec<u64>),
+    Text(String),
+}
+
+impl Cell {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Bytes, or their difference to a baseline.
+    pub(super) fn bytes(now: u64, before: Option<u64>) -> Self {
+        before.map_or(Self::Bytes(now), |before| Self::BytesChange(crate::model::changes::minus(now, before)))
+    }
+
+    /// A number, or its difference to a baseline.
+    pub(super) fn count(now: u64, before: Option<u64>) -> Self {
+        before.map_or(Self::Count(now), |before| Self::CountChange(crate::model::changes::minus(now, before)))
+    }
+
+    /// What it is sorted by; nothing is the least.
+    pub(super) fn weight(&self) -> Option<f64> {
+        Some(match self {
+            Self::Empty | Self::Text(_) | Self::Bars(_) => return None,
+            Self::Bytes(n) | Self::Count(n) | Self::Age(n) => *n as f64,
+            Self::BytesChange(n) | Self::CountChange(n) => *n as f64,
+            Self::BytesRate(n) | Self::CountRate(n) => *n,
+        })
+    }
+}
+
+const fn number(title: &'static str, changed: &'static str, least: usize, gives_way: u8) -> Column {
+    Column { title, changed, kind: Kind::Number, least, gives_way }
+}
+
+const fn bars(gives_way: u8) -> Column {
+    Column { title: "history", changed: "history", kind: Kind::Bars, least: 8, gives_way }
+}
+
+const fn text(title: &'static str, least: usize) -> Column {
+    Column { title, changed: title, kind: Kind::Text, least, gives_way: 0 }
+}
+
+const fn word(title: &'static str, least: usize, gives_way: u8) -> Column {
+    Column { title, changed: title, kind: Kind::Word, least, gives_way }
+}
+
+pub(super) const NUMBERS: &[Column] = &[
+    word("", 22, 0),
+    number("now", "Δ baseline", 11, 0),
+    number("peak", "peak", 10, 3),
+    number("Δ/min", "Δ/min", 11, 2),
+    bars(1),
+];
+
+pub(super) const ALLOCATIONS: &[Column] = &[
+    word("", 1, 0),
+    number("live", "Δ live", 11, 0),
+    number("count", "Δ count", 9, 3),
+    number("oldest", "oldest", 11, 4),
+    number("Δ/min", "Δ/min", 11, 1),
+    word("growth", 14, 5),
+    bars(2),
+    text("site", 24),
+];
+
+pub(super) const PROCESSES: &[Column] = &[
+    number("pid", "pid", 7, 0),
+    word("name", 10, 0),
+    word("status", 8, 4),
+    number("device", "device", 10, 0),
+    number("managed", "managed", 10, 7),
+    number("host", "host", 10, 6),
+    number("allocs", "allocs", 9, 5),
+    number("graphs", "graphs", 7, 8),
+    number("rss", "rss", 10, 3),
+    number("device/min", "device/min", 11, 1),
+    bars(2),
+];

@@ -1,0 +1,355 @@
+//! What is shown, and what keys do to it. Nothing here reads, draws or waits: keys and looks go in, what is to be done
+//! comes out.
+//!
+//! * [`prompt`]: the line in which something is typed or asked.
+//! * [`rows`]: which rows there are, in which order, and which one is chosen.
+
+mod prompt;
+mod rows;
+
+pub(super) use prompt::{Prompt, What};
+pub(super) use rows::Rows;
+
+use super::keys::{Does, meaning};
+use super::look::{Ask, Look, Tab};
+use crate::model::{allocs, graphs};
+use clap::ValueEnum;
+use gpumem_wire::command::Request;
+use ratatui::crossterm::event::KeyEvent;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the user sees.
+pub(super) struct State {
+    /// The process; `None`: all of them.
+    pub whom: Option<PathBuf>,
+    pub tab: Tab,
+    pub by: allocs::By,
+    pub graphs_by: graphs::By,
+    pub filter: String,
+    pub prompt: Option<Prompt>,
+    pub detail: Option<Detail>,
+    /// Whether the keys are shown, and from which line on.
+    pub help: Option<usize>,
+    pub paused: bool,
+    pub baseline: u64,
+    baselines: u64,
+    pub interval: Duration,
+    pub message: Option<Message>,
+    /// Nothing of the process is changed.
+    readonly: bool,
+    /// Rows that fit on the screen.
+    pub page: usize,
+    lists: HashMap<Option<Tab>, Rows>,
+}
+
+/// A row that is looked at closely.
+pub(super) struct Detail {
+    /// The row.
+    pub id: String,
+    /// From which line on it is shown.
+    pub from: usize,
+}
+
+/// What is said at the bottom until the next key.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Message {
+    pub text: String,
+    pub bad: bool,
+}
+
+/// What is to be done besides looking.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Effect {
+    Quit,
+    Suspend,
+    /// Draw everything anew.
+    Redraw,
+    /// Look at once.
+    Now,
+    /// Ask the process.
+    Act(Request),
+}
+
+/// Shortest and longest time between two looks that keys reach.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
+
+impl State {
+    /// At the beginning.
+    pub(super) fn new(whom: Option<PathBuf>, interval: Duration, readonly: bool) -> Self {
+        Self {
+            whom,
+            tab: Tab::default(),
+            by: allocs::By::Site,
+            graphs_by: graphs::By::Site,
+            filter: String::new(),
+            prompt: None,
+            detail: None,
+            help: None,
+            paused: false,
+            baseline: 0,
+            baselines: 0,
+            interval,
+            message: None,
+            readonly,
+            page: 1,
+            lists: HashMap::new(),
+        }
+    }
+
+    /// What is to be looked at.
+    pub(super) fn ask(&self) -> Ask {
+        Ask {
+            whom: self.whom.clone(),
+            tab: self.tab,
+            by: self.by,
+            graphs_by: self.graphs_by,
+            detail: self.detail.as_ref().map(|detail| detail.id.clone()),
+            baseline: self.baseline,
+            interval: self.interval,
+            paused: self.paused,
+        }
+    }
+
+    /// How the rows that are shown are sorted, and which is chosen.
+    pub(super) fn rows(&self) -> Rows {
+        self.lists.get(&self.place()).cloned().unwrap_or_default()
+    }
+
+    fn place(&self) -> Option<Tab> {
+        self.whom.as_ref().map(|_| self.tab)
+    }
+
+    fn change_rows(&mut self, change: impl FnOnce(&mut Rows)) {
+        change(self.lists.entry(self.place()).or_default());
+    }
+
+    /// A look has come: what was chosen stays chosen, wherever it is now.
+    pub(super) fn looked(&mut self, look: &Look) {
+        let filter = self.filter.clone();
+        self.change_rows(|rows| rows.follow(&look.list, &filter));
+    }
+
+    /// A key was pressed.
+    pub(super) fn key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
+        self.message = None;
+        if self.prompt.is_some() {
+            return self.type_key(key, look);
+        }
+        let does = meaning(key)?;
+        if self.help.is_some() {
+            return self.in_help(does);
+        }
+        if self.detail.is_some() && self.in_detail(does, look) {
+            return None;
+        }
+        self.go(does).or_else(|| self.arrange(does, look)).unwrap_or_else(|| self.act(does, look))
+    }
+
+    /// While the keys are shown.
+    fn in_help(&mut self, does: Does) -> Option<Effect> {
+        let from = self.help.unwrap_or(0);
+        match does {
+            Does::Quit => return Some(Effect::Quit),
+            Does::Help | Does::Back | Does::Open => self.help = None,
+            _ => self.help = Some(scrolled(from, does, self.page)),
+        }
+        None
+    }
+
+    /// While one row is looked at; false: the key means what it always does.
+    fn in_detail(&mut self, does: Does, look: Option<&Look>) -> bool {
+        let lines = look.and_then(|look| look.detail.as_ref()).map_or(0, Vec::len);
+        let page = self.page;
+        let Some(detail) = &mut self.detail else { return false };
+        match does {
+            Does::Up | Does::Down | Does::PageUp | Does::PageDown | Does::First | Does::Last => {
+                detail.from = scrolled(detail.from, does, page).min(lines.saturating_sub(1));
+            }
+            Does::Back | Does::Open => self.detail = None,
+            Does::NextSort | Does::PreviousSort | Does::Reverse | Does::NextGroup | Does::PreviousGroup => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// Goes somewhere else. The outer `None`: that is not what the key does.
+    fn go(&mut self, does: Does) -> Option<Option<Effect>> {
+        let of_one = self.whom.is_some();
+        let at = Tab::ALL.iter().position(|tab| *tab == self.tab).unwrap_or(0);
+        let number = Tab::ALL.len();
+        match does {
+            Does::Help => self.help = Some(0),
+            Does::Tab(tab) if of_one => self.show(tab),
+            Does::NextTab if of_one => self.show(Tab::ALL[(at + 1) % number]),
+            Does::PreviousTab if of_one => self.show(Tab::ALL[(at + number - 1) % number]),
+            Does::Tab(_) | Does::NextTab | Does::PreviousTab => self.say("choose a process with Enter"),
+            Does::Back if !self.filter.is_empty() => self.filter.clear(),
+            Does::Back if of_one => {
+                (self.whom, self.tab, self.baseline) = (None, Tab::Overview, 0);
+                self.paused = false;
+            }
+            Does::Back => {}
+            Does::Quit => return Some(Some(Effect::Quit)),
+            Does::Suspend => return Some(Some(Effect::Suspend)),
+            Does::Redraw => return Some(Some(Effect::Redraw)),
+            Does::Now => return Some(Some(Effect::Now)),
+            _ => return None,
+        }
+        Some(None)
+    }
+
+    fn show(&mut self, tab: Tab) {
+        if tab != self.tab {
+            (self.tab, self.detail) = (tab, None);
+            self.filter.clear();
+        }
+    }
+
+    /// Changes how the rows are shown. The outer `None`: that is not what the key does.
+    fn arrange(&mut self, does: Does, look: Option<&Look>) -> Option<Option<Effect>> {
+        let (filter, page) = (self.filter.clone(), self.page);
+        let fits = look.filter(|look| look.ask.whom == self.whom && look.ask.tab == self.tab);
+        match does {
+            Does::Up | Does::Down | Does::PageUp | Does::PageDown | Does::First | Does::Last => {
+                if let Some(look) = fits {
+                    self.change_rows(|rows| rows.move_to(scrolled(rows.at, does, page), &look.list, &filter));
+                }
+            }
+            Does::NextSort | Does::PreviousSort | Does::Reverse => {
+                if let Some(look) = fits {
+                    self.change_rows(|rows| {
+                        rows.sort(does, look.list.columns);
+                        rows.follow(&look.list, &filter);
+                    });
+                }
+            }
+            Does::NextGroup | Does::PreviousGroup => self.group(does == Does::NextGroup),
+            Does::Open => self.open(fits),
+            Does::Slower => self.interval = (self.interval * 2).min(INTERVALS.1),
+            Does::Faster => self.interval = (self.interval / 2).max(INTERVALS.0.min(self.interval)),
+            Does::Pause => self.paused = !self.paused,
+            Does::EndBaseline => self.baseline = 0,
+            Does::Baseline if self.whom.is_none() => self.say("choose a process with Enter"),
+            Does::Baseline => {
+                self.baselines += 1;
+                self.baseline = self.baselines;
+                self.say("columns show what changed from now on; B ends that");
+            }
+            _ => return None,
+        }
+        Some(None)
+    }
+
+    fn group(&mut self, forward: bool) {
+        match self.tab {
+            Tab::Allocations => self.by = next(self.by, forward),
+            Tab::Graphs => self.graphs_by = next(self.graphs_by, forward),
+            _ => self.say("groups are in Allocations and Graphs"),
+        }
+    }
+
+    fn open(&mut self, look: Option<&Look>) {
+        let Some(look) = look else { return };
+        let Some(row) = self.rows().chosen(&look.list, &self.filter).cloned() else { return };
+        match row.ledger {
+            Some(ledger) => {
+                self.whom = Some(ledger);
+                self.lists.retain(|place, _| place.is_none());
+                self.filter.clear();
+            }
+            None if self.whom.is_some() => self.detail = Some(Detail { id: row.id, from: 0 }),
+            None => self.say("there is no ledger to look at"),
+        }
+    }
+
+    /// Asks for what changes the process, or for a text.
+    fn act(&mut self, does: Does, look: Option<&Look>) -> Option<Effect> {
+        if does == Does::Filter {
+            self.prompt = Some(Prompt::new(What::Filter { before: self.filter.clone() }, &self.filter));
+            return None;
+        }
+        let Some(look) = look.filter(|_| self.whom.is_some()) else {
+            self.say("choose a process with Enter");
+            return None;
+        };
+        match does {
+            _ if self.readonly => self.complain("--readonly: nothing of the process is changed"),
+            _ if !look.head.running => self.complain("only running processes take commands"),
+            Does::Mark => self.prompt = Some(Prompt::new(What::Mark, "")),
+            Does::Trim => self.prompt = Some(Prompt::trim(&look.head)),
+            Does::Set => self.prompt = Some(Prompt::new(What::Set, "")),
+            _ => {}
+        }
+        None
+    }
+
+    fn type_key(&mut self, key: &KeyEvent, look: Option<&Look>) -> Option<Effect> {
+        let mut prompt = self.prompt.take()?;
+        let answer = prompt.key(key, look.map(|look| &look.head));
+        if let What::Filter { .. } = prompt.what {
+            self.filter.clone_from(&prompt.text);
+            if let Some(look) = look {
+                self.looked(look);
+            }
+        }
+        match answer {
+            prompt::Answer::Goes => self.prompt = Some(prompt),
+            prompt::Answer::Asks(next) => self.prompt = Some(*next),
+            prompt::Answer::Over => {}
+            prompt::Answer::No(why) => self.say(&why),
+            prompt::Answer::Wrong(why) => {
+                self.complain(&why);
+                self.prompt = Some(prompt);
+            }
+            prompt::Answer::Do(request) => return Some(Effect::Act(request)),
+        }
+        None
+    }
+
+    /// Text that was pasted; only where text is typed.
+    pub(super) fn paste(&mut self, text: &str, look: Option<&Look>) {
+        let Some(prompt) = &mut self.prompt else { return };
+        prompt.paste(text);
+        if let What::Filter { .. } = prompt.what {
+            self.filter.clone_from(&prompt.text);
+            if let Some(look) = look {
+                self.looked(look);
+            }
+        }
+    }
+
+    /// Says something until the next key.
+    pub(super) fn say(&mut self, text: &str) {
+        self.message = Some(Message { text: text.to_owned(), bad: false });
+    }
+
+    /// Says what is wrong until the next key.
+    pub(super) fn complain(&mut self, text: &str) {
+        self.message = Some(Message { text: text.to_owned(), bad: true });
+    }
+}
+
+/// A line or a page further.
+fn scrolled(at: usize, does: Does, page: usize) -> usize {
+    match does {
+        Does::Up => at.saturating_sub(1),
+        Does::Down => at.saturating_add(1),
+        Does::PageUp => at.saturating_sub(page.max(1)),
+        Does::PageDown => at.saturating_add(page.max(1)),
+        Does::First => 0,
+        Does::Last => usize::MAX,
+        _ => at,
+    }
+}
+
+/// The value before or after this one, round and round.
+fn next<T: ValueEnum + PartialEq>(now: T, forward: bool) -> T {
+    let all = T::value_variants();
+    let at = all.iter().position(|value| *value == now).unwrap_or(0);
+    all[(at + if forward { 1 } else { all.len() - 1 }) % all.len()].clone()
+}
+
+#[cfg(test)]
+mod tests;

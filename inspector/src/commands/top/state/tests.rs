@@ -1,0 +1,180 @@
+use super::super::look::{ALLOCATIONS, Cell, Head, Look, Row, Sheet};
+use super::*;
+use ratatui::crossterm::event::{KeyCode, KeyModifiers};
+
+/// Rows with these names and bytes.
+fn look(state: &State, rows: &[(&str, u64)]) -> Look {
+    let row = |&(name, bytes): &(&str, u64)| {
+        let cells =
+            [Cell::text(""), Cell::Bytes(bytes), Cell::Count(1), Cell::Age(1), Cell::Empty, Cell::Empty, Cell::Empty];
+        Row::new(name, cells.into_iter().chain([Cell::text(name)]).collect())
+    };
+    Look {
+        ask: state.ask(),
+        head: Head { name: "demo".into(), pid: 7, running: true, idle_bytes: 1 << 30, ..Head::default() },
+        warnings: Vec::new(),
+        lines: Vec::new(),
+        numbers: Sheet::default(),
+        list: Sheet { columns: ALLOCATIONS, rows: rows.iter().map(row).collect(), ..Sheet::default() },
+        detail: None,
+        unnamed: 0,
+        pace: Duration::ZERO,
+    }
+}
+
+fn state() -> State {
+    let mut state = State::new(Some("/7.ledger".into()), Duration::from_secs(1), false);
+    state.page = 10;
+    state
+}
+
+/// Presses keys one after another; what the last one is to do.
+fn press(state: &mut State, look: &Look, keys: &str) -> Option<Effect> {
+    let key = |c| match c {
+        '\r' => KeyCode::Enter,
+        '\x1b' => KeyCode::Esc,
+        '\t' => KeyCode::Tab,
+        '\x08' => KeyCode::Backspace,
+        '↓' => KeyCode::Down,
+        '⇟' => KeyCode::End,
+        c => KeyCode::Char(c),
+    };
+    keys.chars().map(|c| state.key(&KeyEvent::new(key(c), KeyModifiers::NONE), Some(look))).last().flatten()
+}
+
+fn names(state: &State, look: &Look) -> Vec<String> {
+    state.rows().shown(&look.list, &state.filter).iter().map(|row| row.id.clone()).collect()
+}
+
+fn chosen(state: &State, look: &Look) -> String {
+    state.rows().chosen(&look.list, &state.filter).map(|row| row.id.clone()).unwrap_or_default()
+}
+
+#[test]
+fn keys_go_from_tab_to_tab() {
+    let mut state = state();
+    let empty = look(&state, &[]);
+    press(&mut state, &empty, "2");
+    assert_eq!(state.ask().tab, Tab::Allocations);
+    press(&mut state, &empty, "\t\t\t\t");
+    assert_eq!(state.ask().tab, Tab::Overview, "round and round");
+    assert_eq!(press(&mut state, &empty, "q"), Some(Effect::Quit));
+    assert_eq!(press(&mut state, &empty, "?q"), Some(Effect::Quit), "also from the help");
+}
+
+#[test]
+fn rows_are_sorted_filtered_and_turned_round() {
+    let mut state = state();
+    let empty = look(&state, &[]);
+    press(&mut state, &empty, "2");
+    let look = look(&state, &[("b", 5), ("a", 9), ("ab", 1)]);
+    assert_eq!(names(&state, &look), ["b", "a", "ab"], "as they came");
+    press(&mut state, &look, "ss");
+    assert_eq!(names(&state, &look), ["a", "b", "ab"], "by bytes");
+    press(&mut state, &look, "r");
+    assert_eq!(names(&state, &look), ["ab", "b", "a"]);
+    press(&mut state, &look, "rSSS");
+    assert_eq!(names(&state, &look), ["a", "ab", "b"], "by the last column that can be sorted by: names");
+    press(&mut state, &look, "/A\r");
+    assert_eq!(names(&state, &look), ["a", "ab"]);
+    press(&mut state, &look, "/xyz\x1b");
+    assert_eq!(names(&state, &look), ["a", "ab"], "Esc takes back what was typed");
+    press(&mut state, &look, "\x1b");
+    assert_eq!((names(&state, &look).len(), state.whom.is_some()), (3, true), "then the filter, then the process");
+    press(&mut state, &look, "\x1b");
+    assert!(state.whom.is_none());
+}
+
+#[test]
+fn what_was_chosen_stays_chosen_wherever_it_goes() {
+    let mut state = state();
+    let empty = look(&state, &[]);
+    press(&mut state, &empty, "2");
+    let first = look(&state, &[("a", 9), ("b", 5), ("c", 1)]);
+    press(&mut state, &first, "↓");
+    assert_eq!(chosen(&state, &first), "b");
+    let second = look(&state, &[("c", 9), ("a", 8), ("b", 5)]);
+    state.looked(&second);
+    assert_eq!(chosen(&state, &second), "b");
+    press(&mut state, &second, "⇟kk");
+    assert_eq!(chosen(&state, &second), "c");
+    state.looked(&first);
+    assert_eq!(chosen(&state, &first), "a", "at the top it stays at the top");
+    press(&mut state, &first, "⇟");
+    let fewer = look(&state, &[("a", 9)]);
+    state.looked(&fewer);
+    assert_eq!(chosen(&state, &fewer), "a", "the last one, where it is gone");
+    press(&mut state, &fewer, "\r");
+    assert_eq!(state.ask().detail.as_deref(), Some("a"));
+    press(&mut state, &fewer, "\x1b");
+    assert_eq!(state.ask().detail, None);
+}
+
+#[test]
+fn groups_pauses_and_baselines_are_asked_for() {
+    let mut state = state();
+    let look = look(&state, &[]);
+    press(&mut state, &look, "2g");
+    assert_eq!(state.ask().by, allocs::By::Stack);
+    press(&mut state, &look, "GG");
+    assert_eq!(state.ask().by, allocs::By::Device, "round and round");
+    press(&mut state, &look, " b");
+    assert_eq!((state.ask().paused, state.ask().baseline), (true, 1));
+    press(&mut state, &look, "pb");
+    assert_eq!((state.ask().paused, state.ask().baseline), (false, 2), "a new one");
+    press(&mut state, &look, "B+");
+    assert_eq!((state.ask().baseline, state.ask().interval), (0, Duration::from_secs(2)));
+    press(&mut state, &look, "------");
+    assert_eq!(state.ask().interval, Duration::from_millis(250), "not oftener");
+}
+
+#[test]
+fn nothing_happens_to_the_process_before_it_was_asked() {
+    let mut state = state();
+    let look = look(&state, &[]);
+    assert_eq!(press(&mut state, &look, "t"), None);
+    assert!(state.prompt.as_ref().unwrap().label().contains("give 1.0 GiB"), "{:?}", state.prompt);
+    assert_eq!(press(&mut state, &look, "n"), None);
+    assert_eq!((state.prompt.is_none(), state.message.as_ref().unwrap().text.as_str()), (true, "nothing was done"));
+    assert_eq!(press(&mut state, &look, "t\r"), None, "Enter is no yes");
+    assert_eq!(press(&mut state, &look, "ty"), Some(Effect::Act(Request::Trim { press: false })));
+    assert_eq!(press(&mut state, &look, "mwarm up\r"), Some(Effect::Act(Request::Mark("warm up".into()))));
+    assert_eq!(press(&mut state, &look, "mx\x08\r"), None, "a mark needs a name");
+}
+
+#[test]
+fn a_variable_is_set_behind_a_question_and_only_as_it_may_be() {
+    let mut state = state();
+    let mut look = look(&state, &[]);
+    look.head.variables = vec![("GPUMEM_POOL_MAX".into(), "1GiB".into())];
+    assert_eq!(press(&mut state, &look, "vPOOL_MAX=much\r"), None);
+    assert!(state.message.as_ref().unwrap().bad && state.prompt.is_some(), "what was typed can be changed");
+    assert_eq!(press(&mut state, &look, "\x08\x08\x08\x082GiB\r"), None);
+    let label = state.prompt.as_ref().unwrap().label();
+    assert_eq!(label, "set GPUMEM_POOL_MAX of pid 7 from 1GiB to 2GiB? (y/n) ");
+    let set = Request::Set { name: "GPUMEM_POOL_MAX".into(), value: "2GiB".into(), force: false };
+    assert_eq!(press(&mut state, &look, "y"), Some(Effect::Act(set)));
+}
+
+#[test]
+fn readonly_asks_nothing() {
+    let mut state = State::new(Some("/7.ledger".into()), Duration::from_secs(1), true);
+    let look = look(&state, &[]);
+    for key in ["m", "t", "v"] {
+        assert_eq!(press(&mut state, &look, key), None);
+        assert!(state.prompt.is_none() && state.message.as_ref().unwrap().text.contains("--readonly"));
+    }
+    assert_eq!(press(&mut state, &look, "b"), None);
+    assert_eq!(state.ask().baseline, 1, "a baseline is ours");
+}
+
+#[test]
+fn what_is_pasted_presses_no_keys() {
+    let mut state = state();
+    let look = look(&state, &[]);
+    state.paste("ty", Some(&look));
+    assert!(state.prompt.is_none());
+    press(&mut state, &look, "/");
+    state.paste("a\nb\x1b", Some(&look));
+    assert_eq!(state.filter, "ab");
+}

@@ -1,0 +1,315 @@
+//! The thread that reads, so that keys never wait for a ledger, for names or for an answer of the process.
+//!
+//! It looks again after the interval, but takes no more than a twentieth of a core: a ledger of a million rows is
+//! looked at more seldom. A second thread looks names up (see [`crate::symbols`]).
+
+use super::gather::{self, Memory};
+use super::look::{Ask, Look};
+use crate::model::Ledger;
+use crate::source::ask::ask;
+use crate::source::choose::{self, Asked};
+use crate::source::world::World;
+use crate::symbols::Named;
+use crate::view::screen::Waker;
+use gpumem_wire::command::Request;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::time::{Duration, Instant};
+
+/// One of so many seconds of a core is used at most.
+const SHARE: u32 = 20;
+/// Above so many rows looks are at least so far apart.
+const MANY_ROWS: usize = 100_000;
+const APART: Duration = Duration::from_secs(2);
+/// What has ended does not change any more; what there is of it may.
+const ENDED: Duration = Duration::from_secs(5);
+/// Names that are known are shown that soon.
+const NAMES: Duration = Duration::from_millis(300);
+/// Addresses that are named before that is told.
+const NAMED_AT_ONCE: usize = 16;
+
+/// To the thread.
+enum Told {
+    Ask(Ask),
+    Now,
+    Act(Request),
+    Named(u64, Vec<Named>),
+}
+
+/// From the thread.
+pub(super) enum Said {
+    Look(Box<Look>),
+    /// The process answered, or did not.
+    Answer(Result<String, String>),
+    /// There is nothing to look at; why.
+    Lost(String),
+}
+
+/// The thread, from outside.
+pub(super) struct Worker {
+    to: Sender<Told>,
+    from: Receiver<Said>,
+}
+
+impl Worker {
+    /// Starts it. Whenever it has something to say, it wakes somebody.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub(super) fn start(world: World, symbols: bool, waker: Waker) -> std::io::Result<Self> {
+        let (to, told) = mpsc::channel();
+        // It waits for who draws, where drawing is slow.
+        let (say, from) = mpsc::sync_channel(4);
+        let own = to.clone();
+        let look = move || {
+            let out = Out { say, waker };
+            let mut reader = Reader {
+                world,
+                symbols,
+                own,
+                names: None,
+                generation: 0,
+                ledger: None,
+                memory: Memory::default(),
+                looked: None,
+                due: None,
+            };
+            reader.run(&told, &out);
+        };
+        std::thread::Builder::new().name("gpumem-look".into()).spawn(look)?;
+        Ok(Self { to, from })
+    }
+
+    pub(super) fn ask(&self, ask: Ask) {
+        // A thread that has ended is seen where it is listened to.
+        let _ = self.to.send(Told::Ask(ask));
+    }
+
+    pub(super) fn look_now(&self) {
+        let _ = self.to.send(Told::Now);
+    }
+
+    pub(super) fn act(&self, request: Request) {
+        let _ = self.to.send(Told::Act(request));
+    }
+
+    /// What it has said; an error once it is gone.
+    pub(super) fn said(&self) -> Option<Result<Said, ()>> {
+        match self.from.try_recv() {
+            Ok(said) => Some(Ok(said)),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some(Err(())),
+        }
+    }
+}
+
+/// Where the thread says things. Its end is told too.
+struct Out {
+    say: SyncSender<Said>,
+    waker: Waker,
+}
+
+impl Out {
+    /// False where nobody listens any more.
+    fn say(&self, said: Said) -> bool {
+        let heard = self.say.send(said).is_ok();
+        self.waker.wake();
+        heard
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        self.waker.wake();
+    }
+}
+
+/// What the thread has.
+struct Reader {
+    world: World,
+    symbols: bool,
+    own: Sender<Told>,
+    /// Who looks up names, of which mappings.
+    names: Option<Sender<Job>>,
+    generation: u64,
+    ledger: Option<Ledger>,
+    memory: Memory,
+    /// When the last look began.
+    looked: Option<Instant>,
+    due: Option<Instant>,
+}
+
+impl Reader {
+    fn run(&mut self, told: &Receiver<Told>, out: &Out) {
+        let mut ask: Option<Ask> = None;
+        loop {
+            let paused = ask.as_ref().is_none_or(|ask| ask.paused);
+            let wait = self.due.filter(|_| !paused).map(|due| due.saturating_duration_since(Instant::now()));
+            let word = match wait
+                .map_or_else(|| told.recv().map_err(|_| RecvTimeoutError::Disconnected), |wait| told.recv_timeout(wait))
+            {
+                Ok(word) => Some(word),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let heard = match word {
+                Some(Told::Ask(new)) => {
+                    let again = self.changed(ask.as_ref(), &new);
+                    let now = ask.insert(new);
+                    self.look(now, again, out)
+                }
+                Some(Told::Act(request)) => {
+                    let answer = self.act(&request);
+                    out.say(Said::Answer(answer)) && ask.as_ref().is_none_or(|ask| self.look(ask, true, out))
+                }
+                Some(Told::Named(generation, named)) => {
+                    self.learn(generation, &named);
+                    true
+                }
+                Some(Told::Now) | None => ask.as_ref().is_none_or(|ask| self.look(ask, true, out)),
+            };
+            if !heard {
+                return;
+            }
+        }
+    }
+
+    /// Whether the ledger is to be read again for what is asked now.
+    fn changed(&mut self, before: Option<&Ask>, now: &Ask) -> bool {
+        if before.is_none_or(|before| before.whom != now.whom) {
+            (self.ledger, self.memory) = (None, Memory::default());
+            return true;
+        }
+        let old = self.looked.is_none_or(|looked| looked.elapsed() > now.interval);
+        self.ledger.is_none() || old && !now.paused
+    }
+
+    /// Looks, and says what it saw; false where nobody listens.
+    fn look(&mut self, ask: &Ask, again: bool, out: &Out) -> bool {
+        let (start, used) = (Instant::now(), cpu());
+        self.looked = Some(start);
+        let look = match &ask.whom {
+            None => Ok(gather::processes(&self.world, ask)),
+            Some(path) => self.of_one(path, ask, again),
+        };
+        let rows = self.ledger.as_ref().map_or(0, |ledger| ledger.snapshot.allocs.len() + ledger.snapshot.execs.len());
+        let running = self.ledger.as_ref().is_none_or(|ledger| ledger.status.running());
+        let used = cpu().saturating_sub(used);
+        let mut pace = ask.interval.max(used * SHARE);
+        if rows > MANY_ROWS {
+            pace = pace.max(APART);
+        }
+        if !running {
+            pace = pace.max(ENDED);
+        }
+        self.due = Some(start + pace);
+        match look {
+            Ok(look) => {
+                self.name(ask);
+                out.say(Said::Look(Box::new(Look { pace, ..look })))
+            }
+            Err(why) => out.say(Said::Lost(why)),
+        }
+    }
+
+    fn of_one(&mut self, path: &Path, ask: &Ask, again: bool) -> Result<Look, String> {
+        if again || self.ledger.is_none() {
+            self.read(path)?;
+        }
+        let ledger = self.ledger.as_ref().ok_or("there is no ledger")?;
+        Ok(gather::look(&self.world, ledger, ask, &mut self.memory))
+    }
+
+    /// Reads the ledger, and takes over the names that are known.
+    fn read(&mut self, path: &Path) -> Result<(), String> {
+        let mut ledger = open(&self.world, path)?;
+        match self.symbols {
+            true => ledger.symbols.put_off(),
+            false => ledger.symbols.disable(),
+        }
+        let same = self.ledger.take().is_some_and(|before| ledger.take_names(before));
+        if !same {
+            self.generation += 1;
+            self.names = None;
+        }
+        self.ledger = Some(ledger);
+        Ok(())
+    }
+
+    /// Has names looked up that are wanted.
+    fn name(&mut self, ask: &Ask) {
+        let Some((ledger, path)) = self.ledger.as_ref().zip(ask.whom.as_ref()) else { return };
+        let addresses = ledger.symbols.wanted();
+        if addresses.is_empty() {
+            return;
+        }
+        let (own, generation, world) = (self.own.clone(), self.generation, self.world.clone());
+        let names = self.names.get_or_insert_with(|| {
+            let (to, jobs) = mpsc::channel();
+            // Without the thread, addresses stay what they are.
+            let _ = std::thread::Builder::new()
+                .name("gpumem-names".into())
+                .spawn(move || name_all(&world, &jobs, &own, generation));
+            to
+        });
+        let _ = names.send(Job { path: path.clone(), addresses });
+    }
+
+    fn learn(&mut self, generation: u64, named: &[Named]) {
+        let Some(ledger) = self.ledger.as_ref().filter(|_| generation == self.generation) else { return };
+        named.iter().for_each(|named| ledger.symbols.learn(named));
+        if let (Some(due), Some(looked)) = (self.due, self.looked) {
+            self.due = Some(due.min(looked + NAMES));
+        }
+    }
+
+    fn act(&self, request: &Request) -> Result<String, String> {
+        let ledger = self.ledger.as_ref().ok_or("there is no process to ask")?;
+        let said = ask(&ledger.whom(), request).map_err(|failure| failure.to_string())?;
+        Ok(match request {
+            Request::Mark(name) => format!("marked {name:?}"),
+            Request::Set { name, value, .. } if said.is_empty() => format!("{name} is {value} now"),
+            Request::Set { name, value, .. } => format!("{name} is {value} now: {said}"),
+            _ => said,
+        })
+    }
+}
+
+fn open(world: &World, path: &Path) -> Result<Ledger, String> {
+    let asked = Asked { target: Some(path.as_os_str()), live: false, retype: &|pid| pid.to_string() };
+    choose::ledger(world, &asked).map(|opened| Ledger::of(world, opened)).map_err(|failure| failure.what)
+}
+
+/// Addresses to be named.
+struct Job {
+    path: PathBuf,
+    addresses: Vec<u64>,
+}
+
+/// The thread that looks names up: each address once.
+fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<Told>, generation: u64) {
+    let mut ledger = None;
+    let mut done = rustc_hash::FxHashSet::default();
+    while let Ok(job) = jobs.recv() {
+        if ledger.is_none() {
+            ledger = open(world, &job.path).ok();
+            if let Some(ledger) = &mut ledger {
+                ledger.snapshot.allocs = Vec::new();
+            }
+        }
+        let Some(ledger) = &ledger else { continue };
+        let new: Vec<u64> = job.addresses.into_iter().filter(|address| done.insert(*address)).collect();
+        for addresses in new.chunks(NAMED_AT_ONCE) {
+            let named = addresses.iter().map(|&address| ledger.symbols.name_for_another(address)).collect();
+            if to.send(Told::Named(generation, named)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Time that this thread has computed.
+fn cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+}

@@ -1,0 +1,83 @@
+//! Names that are looked up by another thread, while everything goes on with addresses.
+//!
+//! Reading a program's debug information may take seconds. Who must not wait puts names off: he gets addresses, and
+//! what he [wanted](Symbols::wanted) another thread looks up in [`Symbols`] of its own, of the same process. Its
+//! answers are plain data, and are [learned](Symbols::learn).
+
+use super::apart::Symbol;
+use super::{Symbols, runtime};
+use rustc_hash::FxHashSet;
+use std::cell::RefCell;
+
+/// What another thread found out about an address.
+#[derive(Debug)]
+pub(crate) struct Named {
+    address: u64,
+    /// Its function belongs to a GPU runtime.
+    runtime: bool,
+    symbols: Vec<Symbol>,
+}
+
+/// Addresses that a name was asked for, each once, in the order in which they were.
+#[derive(Default)]
+pub(super) struct Wanted {
+    known: RefCell<FxHashSet<u64>>,
+    order: RefCell<Vec<u64>>,
+}
+
+impl Symbols {
+    /// Looks no name up from here on.
+    pub(crate) fn put_off(&mut self) {
+        self.later = Some(Wanted::default());
+    }
+
+    /// True for an address whose name is not known, and will be. It is wanted then.
+    pub(super) fn puts_off(&self, address: u64) -> bool {
+        let Some(wanted) = self.later.as_ref().filter(|_| self.is_unnamed(address)) else { return false };
+        if wanted.known.borrow_mut().insert(address) {
+            wanted.order.borrow_mut().push(address);
+        }
+        true
+    }
+
+    fn is_unnamed(&self, address: u64) -> bool {
+        let known = self.carried.contains_key(&address) || self.resolved.borrow().contains_key(&address);
+        let of_file = self.modules.find(address).is_some_and(|module| module.path.starts_with('/'));
+        self.enabled && !known && of_file
+    }
+
+    /// True where an address has no name yet.
+    pub(crate) fn is_put_off(&self, address: u64) -> bool {
+        self.later.is_some() && self.is_unnamed(address)
+    }
+
+    /// What was wanted and is not known yet, the first first.
+    pub(crate) fn wanted(&self) -> Vec<u64> {
+        let all = self.later.iter().flat_map(|wanted| wanted.order.borrow().clone());
+        all.filter(|address| self.is_unnamed(*address)).collect()
+    }
+
+    /// All about an address, for another thread.
+    pub(crate) fn name_for_another(&self, address: u64) -> Named {
+        let runtime = self.name(address).is_some_and(|name| runtime::is_function(&name));
+        Named { address, runtime, symbols: self.symbols(address).unwrap_or_default() }
+    }
+
+    /// Takes what another thread found out.
+    pub(crate) fn learn(&self, named: &Named) {
+        let Named { address, runtime, symbols } = named;
+        let by_file = self.module(*address).is_some_and(runtime::is_library);
+        self.runtime.borrow_mut().insert(*address, by_file || *runtime);
+        self.resolved.borrow_mut().insert(*address, self.named(*address, symbols).into());
+    }
+
+    /// Takes what was known of the same process before; false where other files are mapped now, so that addresses may
+    /// mean something else.
+    pub(crate) fn take_over(&mut self, before: Self) -> bool {
+        let same = self.modules.are(&before.modules);
+        if same {
+            (self.resolved, self.runtime, self.room) = (before.resolved, before.runtime, before.room);
+        }
+        same
+    }
+}

@@ -1,0 +1,91 @@
+//! What a terminal can show: colours or none, all characters or ASCII alone. A buffer is drawn with everything and
+//! made plainer afterwards, so that no view has to think of it.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Color;
+use unicode_width::UnicodeWidthStr;
+
+/// What may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Means {
+    pub colour: bool,
+    pub ascii: bool,
+}
+
+/// ASCII for what the views draw with; each is one column wide.
+const ASCII: &[(&str, &str)] = &[
+    ("▁", "_"),
+    ("▂", "."),
+    ("▃", ":"),
+    ("▄", "-"),
+    ("▅", "="),
+    ("▆", "+"),
+    ("▇", "*"),
+    ("█", "#"),
+    ("…", "~"),
+    ("←", "<"),
+    ("→", ">"),
+    ("↑", "^"),
+    ("↓", "v"),
+    ("▲", "^"),
+    ("▼", "v"),
+    ("Δ", "d"),
+    ("µ", "u"),
+    ("─", "-"),
+    ("│", "|"),
+    ("–", "-"),
+    ("·", "."),
+];
+
+impl Means {
+    /// Takes out of a buffer what may not be written.
+    pub(crate) fn apply(self, buffer: &mut Buffer) {
+        for cell in &mut buffer.content {
+            if !self.colour {
+                (cell.fg, cell.bg) = (Color::Reset, Color::Reset);
+            }
+            if self.ascii && !cell.symbol().is_ascii() {
+                let known = ASCII.iter().find(|(symbol, _)| *symbol == cell.symbol());
+                // What is two columns wide has an empty cell behind it, which stays.
+                let unknown = "??";
+                let columns = cell.symbol().width().clamp(1, 2);
+                cell.set_symbol(known.map_or(&unknown[..columns], |(_, ascii)| ascii));
+            }
+        }
+    }
+}
+
+/// True where these variables of a locale, the strongest first, say that text is UTF-8. Without any the locale is C.
+pub(crate) fn is_utf8(locale: impl IntoIterator<Item = Option<String>>) -> bool {
+    let named = locale.into_iter().flatten().find(|name| !name.is_empty());
+    named.is_some_and(|name| {
+        let name = name.to_ascii_lowercase();
+        name.contains("utf-8") || name.contains("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::layout::Rect;
+    use ratatui::style::Style;
+
+    #[test]
+    fn what_a_terminal_cannot_show_is_not_written() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 20, 1));
+        buffer.set_string(0, 0, "Δ/min ▁▅█ 日é … ok", Style::new().fg(Color::Red));
+        Means { colour: true, ascii: false }.apply(&mut buffer);
+        assert_eq!(buffer[(0, 0)].fg, Color::Red);
+        Means { colour: false, ascii: true }.apply(&mut buffer);
+        let text: String = buffer.content.iter().map(|cell| cell.symbol()).collect();
+        assert!(text.is_ascii() && text.starts_with("d/min _=# ??"), "{text}");
+        assert!(buffer.content.iter().all(|cell| cell.fg == Color::Reset));
+    }
+
+    #[test]
+    fn the_strongest_variable_of_a_locale_counts() {
+        let locale = |names: [&str; 3]| is_utf8(names.map(|name| Some(name.to_owned())));
+        assert!(locale(["", "", "de_DE.UTF-8"]) && locale(["C.utf8", "C", "C"]));
+        assert!(!locale(["C", "", "de_DE.UTF-8"]) && !locale(["", "", "POSIX"]) && !is_utf8([None, None]));
+    }
+}

@@ -1,0 +1,285 @@
+//! The whole screen of a terminal: taken, drawn on, and given back however the program ends.
+//!
+//! What is given back: the screen as it was before, the cursor, echo and line editing. That holds for a return, an
+//! error, a panic of any thread, and the signals that end a program. SIGKILL alone leaves the terminal as it is.
+
+use super::plain::Means;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{self, DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste};
+use ratatui::crossterm::event::{EnableMouseCapture, Event};
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::{cursor, execute};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::{flag, low_level};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+/// True while the screen is ours. One process has one terminal.
+static UP: AtomicBool = AtomicBool::new(false);
+/// Whether the mouse is reported too.
+static MOUSE: AtomicBool = AtomicBool::new(false);
+/// What was logged while the screen was ours; stderr gets it afterwards.
+static HELD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// More of a log than this is not held.
+const MOST_HELD: usize = 16 << 10;
+
+/// Signals that end a program.
+const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
+
+/// The screen, as long as it lives.
+pub(crate) struct Screen {
+    terminal: Terminal<CrosstermBackend<Out>>,
+    means: Means,
+    /// Whoever has something for us writes a byte at the other end.
+    woken: UnixStream,
+    waker: Waker,
+    ended: Arc<AtomicUsize>,
+    stopped: Arc<AtomicBool>,
+    continued: Arc<AtomicBool>,
+    registered: Vec<signal_hook::SigId>,
+}
+
+/// Ends a [`Screen::wait`] from any thread.
+#[derive(Clone)]
+pub(crate) struct Waker(Arc<UnixStream>);
+
+/// What a wait brought.
+#[derive(Default)]
+pub(crate) struct Woken {
+    /// Keys, mouse, pasted text.
+    pub input: Vec<Event>,
+    /// The signal that is to end the program.
+    pub ended_by: Option<i32>,
+}
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        // A pipe that is full wakes too.
+        let _ = (&*self.0).write(&[0]);
+    }
+}
+
+impl Screen {
+    /// Takes the screen.
+    ///
+    /// # Errors
+    /// Those of the terminal, and of making a pipe.
+    pub(crate) fn open(means: Means, mouse: bool) -> io::Result<Self> {
+        let (woken, waker) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        MOUSE.store(mouse, Release);
+        give_back_after_a_panic();
+        let terminal = Terminal::new(CrosstermBackend::new(Out::default()))?;
+        let mut screen = Self {
+            terminal,
+            means,
+            woken,
+            waker: Waker(Arc::new(waker)),
+            ended: Arc::default(),
+            stopped: Arc::default(),
+            continued: Arc::default(),
+            registered: Vec::new(),
+        };
+        screen.register()?;
+        enter()?;
+        Ok(screen)
+    }
+
+    fn register(&mut self) -> io::Result<()> {
+        for signal in ENDING {
+            self.registered.push(flag::register_usize(signal, Arc::clone(&self.ended), signal as usize)?);
+        }
+        self.registered.push(flag::register(SIGTSTP, Arc::clone(&self.stopped))?);
+        self.registered.push(flag::register(SIGCONT, Arc::clone(&self.continued))?);
+        // Behind the flags: whoever is woken finds them set.
+        for signal in ENDING.into_iter().chain([SIGTSTP, SIGCONT, SIGWINCH]) {
+            self.registered.push(low_level::pipe::register(signal, self.waker.0.try_clone()?)?);
+        }
+        Ok(())
+    }
+
+    /// What wakes it.
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Draws; only cells that changed are written.
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        let means = self.means;
+        self.terminal.draw(|frame| {
+            draw(frame.buffer_mut());
+            means.apply(frame.buffer_mut());
+        })?;
+        Ok(())
+    }
+
+    /// Everything is written anew by the next [`Screen::draw`].
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub(crate) fn forget(&mut self) -> io::Result<()> {
+        self.terminal.clear()
+    }
+
+    /// Waits for a key, a signal, a change of the terminal's size, or for somebody to wake it.
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub(crate) fn wait(&mut self, most: Option<Duration>) -> io::Result<Woken> {
+        let hung_up = self.poll(most)?;
+        while matches!(self.woken.read(&mut [0; 64]), Ok(1..)) {}
+        let mut woken = Woken::default();
+        woken.ended_by = match self.ended.load(Acquire) {
+            0 if hung_up => Some(SIGHUP),
+            0 => None,
+            signal => Some(signal as i32),
+        };
+        if woken.ended_by.is_some() {
+            return Ok(woken);
+        }
+        if self.stopped.swap(false, AcqRel) {
+            self.suspend()?;
+        }
+        // Who stopped us may have changed the terminal.
+        if self.continued.swap(false, AcqRel) {
+            leave();
+            enter()?;
+            self.forget()?;
+        }
+        while event::poll(Duration::ZERO)? {
+            woken.input.push(event::read()?);
+        }
+        Ok(woken)
+    }
+
+    /// True where the terminal is gone.
+    fn poll(&self, most: Option<Duration>) -> io::Result<bool> {
+        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
+        let stdin = rustix::stdio::stdin();
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&self.woken, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, most.as_ref()) {
+            Ok(_) => Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives the screen back and stops, as any program does at Ctrl-Z; goes on when it is continued.
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        leave();
+        low_level::emulate_default_handler(SIGTSTP)?;
+        self.continued.store(false, Release);
+        enter()?;
+        self.forget()
+    }
+
+    /// Gives the screen back, and ends as the signal would have ended the program.
+    pub(crate) fn end_by(self, signal: i32) {
+        drop(self);
+        let _ = low_level::emulate_default_handler(signal);
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+        for id in self.registered.drain(..) {
+            low_level::unregister(id);
+        }
+    }
+}
+
+fn enter() -> io::Result<()> {
+    UP.store(true, Release);
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
+    if MOUSE.load(Acquire) {
+        execute!(io::stdout(), EnableMouseCapture)?;
+    }
+    Ok(())
+}
+
+/// Gives the screen back if it is ours. What fails here, fails because the terminal is gone.
+fn leave() {
+    if !UP.swap(false, AcqRel) {
+        return;
+    }
+    let mut out = io::stdout();
+    if MOUSE.load(Acquire) {
+        let _ = execute!(out, DisableMouseCapture);
+    }
+    let _ = execute!(out, DisableBracketedPaste, cursor::Show, LeaveAlternateScreen);
+    let _ = disable_raw_mode();
+    let held = std::mem::take(&mut *HELD.lock().unwrap_or_else(PoisonError::into_inner));
+    let _ = io::stderr().write_all(&held);
+}
+
+/// Whichever thread panics: what it says is to be read on the screen that was there before.
+fn give_back_after_a_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            leave();
+            before(panic);
+        }));
+    });
+}
+
+/// What is to be drawn, until it is flushed. Once the screen is given back, nothing more gets there.
+#[derive(Default)]
+struct Out(Vec<u8>);
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let bytes = std::mem::take(&mut self.0);
+        if !UP.load(Acquire) {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(&bytes)?;
+        out.flush()
+    }
+}
+
+/// Stderr; what is written while the screen is ours is kept until it is given back.
+pub(crate) struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !UP.load(Acquire) {
+            return io::stderr().write(bytes);
+        }
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.len() + bytes.len() <= MOST_HELD {
+            held.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;
