@@ -134,6 +134,7 @@ fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mu
         }
         Ok(Request::Trim { press }) => said(trim(shim, press)),
         Ok(Request::Set { name, value, force }) => said(set::set(shim, &name, &value, force, changes)),
+        Ok(Request::Check) => said(pool::guarded::check_all(shim)),
         Ok(Request::Off) => said(set::off(shim, changes)),
         Err(why) => format!("error {why}"),
     }

@@ -189,6 +189,15 @@ impl Shim {
         }
     }
 
+    /// The program may not show a block to other processes.
+    #[cold]
+    pub fn refused_export(&self) {
+        self.complain(
+            "GPUMEM_GUARD=front: a block with a zone in front of it cannot be shown to other processes; the call is \
+             refused with error 801 (not supported)",
+        );
+    }
+
     /// Something of the driver was met that this release does not know: a noun, as "nodes of kind 30".
     #[cold]
     pub fn met(&self, what: &str) {

@@ -46,6 +46,10 @@ impl Above for Rooms {
         graphs::may_refer_to(shim, ranges)
     }
 
+    fn graph_refers_to(&self, memory: &Range<u64>) -> bool {
+        graphs::refers_to(memory)
+    }
+
     fn flush_here(&self, vendor: Vendor) -> u64 {
         reclaim::flush_here(vendor)
     }

@@ -5,7 +5,8 @@
 #
 # Stages that hold something to its native behaviour: programs observe conformance differ pooler (the
 # default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; references:
-# which words of a process equal an address of device memory, and what a kernel sees whose memory goes; flat:
+# which words of a process equal an address of device memory, and what a kernel sees whose memory goes; guard: planted
+# bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); flat:
 # memory over eight minutes, native and preloaded side by side. Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
@@ -100,7 +101,7 @@ compile() { # name "stages" command...
 nv() { # name source flags...
     local name=$1 source=$2
     shift 2
-    compile "$name" "programs observe" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
+    compile "$name" "programs observe guard" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
 }
 of_pool() { # name flags...
     local name=$1
@@ -119,6 +120,8 @@ nv graphs_static graphs.cu
 nv graphs_shared graphs.cu -cudart shared
 nv gemm gemm.cu -cudart shared -lcublas
 compile references references g++ -O2 -std=c++17 -I"$CUDA_HOME/include" "$here/references.cpp" -o "$BUILD/references" -L"$lib/stubs" -lcuda -pthread
+compile guard guard make -C tests/programs "$BUILD/guard/pool_guard" OUT="$BUILD/guard" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
+    CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
 compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
@@ -235,6 +238,7 @@ for name in $stages; do
     llama-own) stage llama-own llama llama-own llama_own.py ;;
     waits) stage waits "$PYTHON" $here/waits.py ;;
     references) stage references "$PYTHON" $here/references.py ;;
+    guard) stage guard "$PYTHON" $here/guard.py ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;

@@ -65,6 +65,16 @@ fn fixed_programs_answer_the_same_in_small_bounds() {
     the_same(&hunt(setup, 2000..2040, LONG, &[]));
 }
 
+/// Larger blocks, filled and read: the program is told the same. Memory with a zone in front is not shown to others.
+#[test]
+fn fixed_programs_answer_the_same_with_a_guard() {
+    for (guard, without) in [("1", &[][..]), ("front", &["export"]), ("sync", &[])] {
+        let mut setup = setup(&artifacts().shim);
+        setup.preloaded = vec![("GPUMEM_GUARD".into(), guard.into())];
+        the_same(&hunt(setup, 3000..3010, LONG, without));
+    }
+}
+
 /// GPUMEM_POOLER_SECONDS of them, 10 if it is not set.
 #[test]
 fn fresh_programs_answer_the_same() {

@@ -111,6 +111,9 @@ fn severity(event: &EventSlot) -> Severity {
             | EventKind::TopHolder
             | EventKind::FreedInGraph,
         ) => Severity::Warning,
+        Some(EventKind::WrittenOutside | EventKind::WrittenAfterFree | EventKind::FreedGraphLaunched) => {
+            Severity::Error
+        }
         _ => Severity::Info,
     }
 }
@@ -174,21 +177,37 @@ fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> Stri
             let (bytes, blocks) = (units::bytes(a), count(b, "older block"));
             format!("a call site asks for larger and larger buffers; {bytes} in {blocks} lie unused")
         }
-        Some(EventKind::FreedInGraph) => {
-            format!("{} at {a:#x} were freed while a live graph still refers to them", units::bytes(b))
-        }
-        Some(EventKind::TopHolder) => {
-            format!("one call site held {} in {} when memory ran out", units::bytes(a), count(b, "block"))
-        }
-        Some(EventKind::Pressed) => {
-            let (asked, older) = (units::bytes(a), units::bytes(b));
-            format!("{asked} were refused once, so that the program frees {older} that it strands")
-        }
+        Some(kind) => of_memory(kind, a, b),
     };
     match (said.is_empty(), words.is_empty()) {
         (true, _) => words,
         (false, true) => said,
         (false, false) => format!("{said}: {words}"),
+    }
+}
+
+/// What happened to memory, in words; what the guard found says so itself.
+fn of_memory(kind: EventKind, a: u64, b: u64) -> String {
+    match kind {
+        EventKind::FreedInGraph => {
+            format!("{} at {a:#x} were freed while a live graph still refers to them", units::bytes(b))
+        }
+        EventKind::TopHolder => {
+            format!("one call site held {} in {} when memory ran out", units::bytes(a), count(b, "block"))
+        }
+        EventKind::Pressed => {
+            let (asked, older) = (units::bytes(a), units::bytes(b));
+            format!("{asked} were refused once, so that the program frees {older} that it strands")
+        }
+        EventKind::FreedHere => format!("{} at {a:#x} were freed here", units::bytes(b)),
+        EventKind::FreedGraphLaunched => {
+            format!("a graph that refers to {} at {a:#x} was launched after their free", units::bytes(b))
+        }
+        EventKind::PossibleWriter => {
+            let how = if b == 0 { "launched meanwhile" } else { "launched with its address meanwhile" };
+            format!("{how}, on stream {a:#x}")
+        }
+        _ => String::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! This file lists the commands, in the order in which help has them.
 
 mod allocs;
+mod check;
 mod clean;
 mod diff;
 pub(crate) mod doctor;
@@ -73,6 +74,7 @@ commands! {
     Top(top::Args),
     Mark(mark::Args),
     Trim(trim::Args),
+    Check(check::Args),
     Set(set::Args),
     Get(get::Args),
     Off(off::Args),

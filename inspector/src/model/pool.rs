@@ -42,11 +42,28 @@ pub(crate) struct Pool {
     pub limit_refusals: u64,
     pub press_refusals: u64,
     pub freed_in_graph: u64,
+    pub guard: Guard,
     pub in_contexts: Vec<OfContext>,
     /// What lies unused now at call sites that ask for more, by the counters; and the sites that were reported,
     /// each as its last report had it.
     pub stranded_bytes: u64,
     pub stranded: Vec<StrandedSite>,
+}
+
+/// What `GPUMEM_GUARD` did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Guard {
+    pub on: bool,
+    /// What it takes besides what the program asked for: behind allocations, and freed memory that is kept from use.
+    pub bytes: u64,
+    /// Ranges that were read, and those that could not be.
+    pub checks: u64,
+    pub unchecked: u64,
+    /// Allocations that are not watched.
+    pub without: u64,
+    pub written_outside: u64,
+    pub written_after_free: u64,
+    pub freed_graph_launches: u64,
 }
 
 /// One context.
@@ -107,6 +124,16 @@ pub(crate) fn of(ledger: &Ledger) -> Pool {
         limit_refusals: counter(c::LIMIT_REFUSALS),
         press_refusals: counter(c::PRESS_REFUSALS),
         freed_in_graph: counter(c::FREED_IN_GRAPH),
+        guard: Guard {
+            on: settings.guard != gpumem_wire::settings::Guard::Off,
+            bytes: counter(c::GUARD_BYTES_ADDED).saturating_sub(counter(c::GUARD_BYTES_REMOVED)),
+            checks: counter(c::GUARD_CHECKS),
+            unchecked: counter(c::GUARD_UNCHECKED),
+            without: counter(c::GUARD_WITHOUT),
+            written_outside: counter(c::GUARD_OUTSIDE),
+            written_after_free: counter(c::GUARD_FREED),
+            freed_graph_launches: counter(c::GUARD_GRAPHS),
+        },
         in_contexts: contexts(ledger),
         stranded_bytes: counter(c::STRANDED_ADDED).saturating_sub(counter(c::STRANDED_REMOVED)),
         stranded: stranded(ledger),

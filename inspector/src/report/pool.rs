@@ -1,7 +1,7 @@
 //! The pool in words: for the head of `top`, for `doctor`, and as a part of `stats`.
 
 use super::lines::{self, line};
-use crate::model::pool::{OfContext, Pool, StrandedSite};
+use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
 use crate::text::units;
 use crate::text::{clean, count};
 use crate::view::table::{HEAD, Side, Table, WARN, paint};
@@ -88,6 +88,7 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std:
         print_kept(out, pool)?;
         print_done(out, pool)?;
     }
+    print_guard(out, &pool.guard)?;
     print_contexts(out, &pool.in_contexts)?;
     print_stranded(out, pool, stacks)
 }
@@ -140,6 +141,37 @@ fn print_done(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
             pool.freed_in_graph,
             "allocations freed while a live graph still refers to them",
             "gpumem events --kind freed-in-graph",
+        ),
+    ] {
+        if times > 0 {
+            line(out, &n(times), what, remark)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the guard takes and found, where there is one.
+fn print_guard(out: &mut dyn Write, guard: &Guard) -> std::io::Result<()> {
+    if !guard.on {
+        return Ok(());
+    }
+    let n = units::number;
+    let what = "besides what the program asked for, to find wrong writes";
+    line(out, &units::bytes(guard.bytes), what, "GPUMEM_GUARD; at most GPUMEM_GUARD_MAX")?;
+    line(out, &n(guard.checks), "ranges read", "behind and in front of allocations, and freed ones")?;
+    for (times, what, remark) in [
+        (guard.unchecked, "ranges that could not be read in time", "what was written there is not known"),
+        (guard.without, "allocations that are not watched", "GPUMEM_GUARD_MAX was reached, or memory was short"),
+        (guard.written_outside, "allocations were written to outside of them", "gpumem events --kind written-outside"),
+        (
+            guard.written_after_free,
+            "allocations were written to after their free",
+            "gpumem events --kind written-after-free",
+        ),
+        (
+            guard.freed_graph_launches,
+            "launches of graphs that refer to freed memory",
+            "gpumem events --kind freed-graph-launched",
         ),
     ] {
         if times > 0 {

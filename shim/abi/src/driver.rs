@@ -572,6 +572,14 @@ macro_rules! driver_calls {
         cuEventSynchronize = cuEventSynchronize (event: Opaque);
         cuDeviceGetAttribute = cuDeviceGetAttribute (value: *mut c_int, attribute: c_int, device: Device);
 
+        // What the guard reads memory by.
+        cuModuleLoadData = cuModuleLoadData (module: *mut Opaque, image: Opaque);
+        cuModuleGetFunction = cuModuleGetFunction (function: *mut Opaque, module: Opaque, name: *const c_char);
+        cuLaunchKernel = cuLaunchKernel (function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Stream, params: *mut Opaque, extra: *mut Opaque);
+        cuMemcpyDtoHAsync_v2 = cuMemcpyDtoHAsync_v2 (dst: Opaque, src: DevicePtr, bytes: usize, stream: Stream);
+        cuMemcpyHtoDAsync_v2 = cuMemcpyHtoDAsync_v2 (dst: DevicePtr, src: Opaque, bytes: usize, stream: Stream);
+        cuFuncGetName = none (name: *mut *const c_char, function: Opaque);
+
         // The work of a node by itself.
         cuLaunchKernelEx = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);
         cuLaunchKernelEx_ptsz = cuLaunchKernelEx (config: Opaque, function: Opaque, params: *mut Opaque, extra: *mut Opaque);

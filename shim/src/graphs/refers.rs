@@ -3,9 +3,12 @@
 
 use super::folded::GraphHandle;
 use super::handle::{Body, Handle};
+use super::words::exec_index;
 use super::{Cache, Work};
 use crate::shim::Shim;
 use crate::vendor::records::Records;
+use gpumem_abi::types::GraphExec;
+use gpumem_wire::kinds::Vendor;
 use std::ops::Range;
 
 /// Whether a live graph may refer to one of these ranges of addresses, which are sorted. Waits for no
@@ -36,6 +39,15 @@ pub fn refers_to(memory: &Range<u64>) -> bool {
         cache.execs.all().any(|(_, handle)| cache.exec_refers(handle, range) == Found::Refers)
             || cache.graphs.all().any(|(_, handle)| cache.graph_refers(handle, range) == Found::Refers)
     })
+}
+
+/// Whether a graph that is launched refers to one of these ranges, which are sorted, for certain.
+pub fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) -> bool {
+    let found = super::cache(vendor).and_then(|cache| {
+        let handle = cache.execs.get(exec_index(vendor, exec)?)?;
+        Some(cache.exec_refers(handle, ranges))
+    });
+    found == Some(Found::Refers)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,8 @@ use crate::graphs;
 use crate::graphs::Cache;
 use crate::graphs::change::{Change, Updated};
 use crate::graphs::launch::{self as launches, Launch};
+use crate::pool::guard::{self, What};
+use crate::pool::guarded;
 use crate::progress::activity;
 use crate::records;
 use crate::records::execs::Update;
@@ -38,8 +40,20 @@ fn ours(call: &Call, exec: GraphExec) -> Result<Option<(&'static Cache, u32)>, S
     }
 }
 
+/// The guard notes a launch, and says so if its graph refers to freed memory.
+#[cold]
+fn look_at(call: &Call, exec: GraphExec, to: StreamArg) {
+    guarded::note_launch(call, to.stream, What::Graph, &[]);
+    if guard::may_be_in_graphs() {
+        guarded::of_launched_graph(call.vendor, |ranges| graphs::exec_refers_to(call.vendor, exec, ranges));
+    }
+}
+
 #[inline(always)]
 unsafe fn launch_on(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+    if guard::is_on() {
+        look_at(&call, exec, to);
+    }
     match ours(&call, exec) {
         Ok(Some((cache, index))) => {
             // SAFETY: rule of the call: `real` is the launch that the program called. Rule of

@@ -12,6 +12,9 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::AllocKind;
 use std::ffi::c_uint;
 
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: Status = 801;
+
 /// The program lets other processes open one of its allocations.
 pub unsafe fn export(
     call: Call,
@@ -20,6 +23,10 @@ pub unsafe fn export(
     ptr: DevicePtr,
 ) -> Status {
     let asked = ask::about(call.vendor, ptr);
+    if asked.may_not_be_shown() {
+        gate::note(|shim| shim.refused_export());
+        return NOT_SUPPORTED;
+    }
     // SAFETY: rule of the call: `real` gets the out-parameter as it came, and the address of the
     // block in place of the program's.
     let status = unsafe { real(handle, asked.ptr) };

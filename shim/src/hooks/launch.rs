@@ -4,6 +4,8 @@
 use super::attributes;
 use crate::call::Call;
 use crate::gate;
+use crate::pool::guard::{self, What};
+use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::stranded;
@@ -17,7 +19,7 @@ const WORDS: usize = 64;
 /// The program launches a kernel.
 #[inline]
 pub unsafe fn kernel(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(
         Opaque,
         c_uint,
@@ -46,16 +48,21 @@ pub unsafe fn kernel(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `params` and `extra` are
     // this launch's.
     unsafe {
-        launched(function, params, extra, || {
-            real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra)
-        })
+        launched(
+            &call,
+            function,
+            || stream,
+            params,
+            extra,
+            || real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra),
+        )
     }
 }
 
 /// The program launches a kernel whose blocks work together.
 #[inline]
 pub unsafe fn cooperative_kernel(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(
         Opaque,
         c_uint,
@@ -82,16 +89,21 @@ pub unsafe fn cooperative_kernel(
     attributes_set::cooperative();
     // SAFETY: rule of the call: `real` gets all arguments as they came. `params` is this launch's.
     unsafe {
-        launched(function, params, std::ptr::null_mut(), || {
-            real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params)
-        })
+        launched(
+            &call,
+            function,
+            || stream,
+            params,
+            std::ptr::null_mut(),
+            || real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params),
+        )
     }
 }
 
 /// The program launches a kernel with attributes.
 #[inline]
 pub unsafe fn kernel_with_attributes(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(*const LaunchConfig, Opaque, Opaque, Opaque) -> Status,
     config: *const LaunchConfig,
     function: Opaque,
@@ -101,7 +113,9 @@ pub unsafe fn kernel_with_attributes(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `config`, `params` and
     // `extra` are this launch's.
     unsafe {
-        let status = launched(function, params, extra, || real(config, function, params, extra));
+        // Asked for after success: the driver has read it.
+        let stream = || (*config).stream;
+        let status = launched(&call, function, stream, params, extra, || real(config, function, params, extra));
         // The driver has read the description: whatever graph may hold the kernel is not read before this call ends.
         if status == SUCCESS {
             attributes::launch(config);
@@ -115,14 +129,21 @@ pub unsafe fn kernel_with_attributes(
 /// # Safety
 /// The arguments are those of the launch.
 #[inline(always)]
-unsafe fn launched(function: Opaque, params: Opaque, extra: Opaque, real: impl FnOnce() -> Status) -> Status {
+unsafe fn launched(
+    call: &Call,
+    function: Opaque,
+    stream: impl FnOnce() -> Stream,
+    params: Opaque,
+    extra: Opaque,
+    real: impl FnOnce() -> Status,
+) -> Status {
     stranded::submitted();
     let status = activity::submit(real);
     activity::saw(status);
     if stranded::watching() && status == SUCCESS {
         // SAFETY: our caller vouches that the arguments are the launch's. The driver has accepted
         // them, and the program's call is not over yet.
-        unsafe { look_at(function, params.cast(), extra.cast()) };
+        unsafe { look_at(call, function, stream(), params.cast(), extra.cast()) };
     }
     status
 }
@@ -132,9 +153,16 @@ unsafe fn launched(function: Opaque, params: Opaque, extra: Opaque, real: impl F
 /// # Safety
 /// The arguments are those of the launch.
 #[cold]
-unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usize) {
+unsafe fn look_at(call: &Call, function: Opaque, stream: Stream, params: *const *const u8, extra: *const usize) {
+    let mut kept = Vec::new();
     gate::record_if_started(|shim| {
-        let mut seen = Seen { words: [0; WORDS], len: 0, mark: |words| shim.stranded.uses.mark(words) };
+        let mark = |words: &[u64]| {
+            shim.stranded.uses.mark(words);
+            if guard::is_on() {
+                kept.extend_from_slice(words);
+            }
+        };
+        let mut seen = Seen { words: [0; WORDS], len: 0, mark };
         // SAFETY: our caller vouches for the launch's arguments. The driver has just read as many
         // parameters of these sizes.
         unsafe {
@@ -151,6 +179,9 @@ unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usiz
         }
         seen.tell();
     });
+    if guard::is_on() {
+        guarded::note_launch(call, stream, What::Kernel(function), &kept);
+    }
 }
 
 /// The buffer that a list of extra parameters names, and its bytes.
@@ -164,13 +195,13 @@ unsafe fn packed(extra: *const usize) -> (*const u8, usize) {
 }
 
 /// Words of arguments that may be addresses.
-struct Seen<F: Fn(&[u64])> {
+struct Seen<F: FnMut(&[u64])> {
     words: [u64; WORDS],
     len: usize,
     mark: F,
 }
 
-impl<F: Fn(&[u64])> Seen<F> {
+impl<F: FnMut(&[u64])> Seen<F> {
     /// Adds those of one argument. Addresses in a struct lie at multiples of eight.
     ///
     /// # Safety

@@ -260,7 +260,7 @@ unsafe fn free_the_long_way(
     // SAFETY: rule of the call: `real` gets the address that the program frees, or the block's own
     // that stands behind it.
     let real = |ptr| unsafe { real(ptr) };
-    let pooled = pool::of(call.vendor).and_then(|pool| pool.free(ptr, real));
+    let pooled = pool::of(call.vendor).and_then(|pool| pool.free(&call, ptr, real));
     pooled.unwrap_or_else(|| freed(Class::Address, ptr, || real(ptr)))
 }
 

@@ -146,11 +146,14 @@ pub unsafe fn address_range(
 ) -> Status {
     let asked = ask::about(call.vendor, ptr);
     // SAFETY: rule of the call: `real` gets the other arguments as they came. Rule of
-    // out-parameters: `bytes` is written only after success, and only if it is not NULL.
+    // out-parameters: `bytes` and `base` are written only after success, and only if they are not NULL.
     unsafe {
         let status = real(base, bytes, asked.ptr);
         if let (SUCCESS, Some(exact), false) = (status, asked.bytes(), bytes.is_null()) {
             bytes.write_unaligned(exact);
+        }
+        if let (SUCCESS, Some(start), false) = (status, asked.start(), base.is_null()) {
+            base.write_unaligned(start);
         }
         status
     }

@@ -4,6 +4,8 @@
 
 pub use super::launch::{cooperative_kernel, kernel, kernel_with_attributes};
 use crate::call::Call;
+use crate::pool::guard::{self, What};
+use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
 use crate::stranded;
@@ -15,13 +17,13 @@ macro_rules! work {
         /// The program gives the device work, with that many arguments.
         #[inline]
         pub unsafe fn $name<$($ty),+>(
-            _: Call,
+            call: Call,
             real: unsafe extern "C-unwind" fn($($ty),+) -> Status,
             $($arg: $ty),+
         ) -> Status {
             $first
             if stranded::watching() {
-                stranded::used(&[$(stranded::word(&$arg)),+]);
+                looked_at(&call, &[$(stranded::word(&$arg)),+]);
             }
             let status = activity::submit(|| {
                 $($within)?
@@ -55,6 +57,15 @@ work! {
     outside_4(a: A, b: B, c: C, d: D) {} { activity::outside(queries::capturing()) }
 }
 
+/// Somebody wants to know of the arguments of what gives the device work.
+#[cold]
+fn looked_at(call: &Call, words: &[u64]) {
+    stranded::used(words);
+    if guard::is_on() && words.iter().any(|&word| stranded::may_matter(word)) {
+        guarded::note_launch(call, std::ptr::null_mut(), What::Other, words);
+    }
+}
+
 /// Bytes of `CUDA_MEMCPY2D_v2`, and of `CUDA_MEMCPY3D_v2` and `CUDA_MEMCPY3D_PEER`.
 const COPY_2D: usize = 128;
 const COPY_3D: usize = 200;
@@ -64,14 +75,14 @@ const COPY_3D: usize = 200;
 /// # Safety
 /// A description of so many bytes, which the driver has just read.
 #[inline(always)]
-unsafe fn described<const BYTES: usize>(status: Status, copy: Opaque) {
+unsafe fn described<const BYTES: usize>(call: &Call, status: Status, copy: Opaque) {
     if stranded::watching() && status == SUCCESS {
         // SAFETY: our caller vouches for a description of BYTES bytes, which the driver has just
         // read. Each word lies whole within them.
         let words = (0..BYTES / 8).map(|word| unsafe { copy.cast::<u64>().add(word).read_unaligned() });
         let mut seen = [0; COPY_3D / 8];
         seen.iter_mut().zip(words).for_each(|(seen, word)| *seen = word);
-        stranded::used(&seen);
+        looked_at(call, &seen);
     }
 }
 
@@ -84,7 +95,7 @@ macro_rules! copies {
             // after success it has the bytes of its type.
             unsafe {
                 let status = work_1(call, real, copy);
-                described::<$bytes>(status, copy);
+                described::<$bytes>(&call, status, copy);
                 status
             }
         }
@@ -102,7 +113,7 @@ macro_rules! copies {
             // Rule of parameters: after success the description has the bytes of its type.
             unsafe {
                 let status = work_2(call, real, copy, stream);
-                described::<$bytes>(status, copy);
+                described::<$bytes>(&call, status, copy);
                 status
             }
         }

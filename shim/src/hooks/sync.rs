@@ -2,6 +2,7 @@
 
 use crate::call::Call;
 use crate::graphs::{self, folded};
+use crate::pool::{guard, guarded};
 use crate::progress::activity;
 use crate::stranded;
 use gpumem_abi::types::*;
@@ -33,5 +34,8 @@ fn waited(status: Status) {
     if status == SUCCESS {
         stranded::synced();
         graphs::waited();
+        if guard::checks_at_waits() {
+            guarded::at_wait();
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Questions about memory, answered as if there were no pool: an idle block is freed memory, and a live
 //! one is as large as the program asked for.
 
-use super::block::{Block, State};
+use super::block::{Block, FRONTED, State};
+use super::guard::Guard;
 use super::{of, of_limited};
 use crate::call::Call;
 use crate::gate;
@@ -13,6 +14,8 @@ use std::sync::atomic::Ordering::*;
 
 /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: new for each allocation.
 const BUFFER_ID: c_int = 7;
+/// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`.
+const RANGE_START: c_int = 11;
 /// `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
 const RANGE_SIZE: c_int = 12;
 /// An address at which nothing ever is: what the driver says of it, it says of freed memory.
@@ -49,6 +52,17 @@ impl Asked {
         (asked != block.bytes.load(Relaxed)).then_some(asked as usize)
     }
 
+    /// Where the allocation begins for the program, where the real answer would be another.
+    pub fn start(&self) -> Option<DevicePtr> {
+        let block = self.block.filter(|block| block.has(FRONTED))?;
+        Some(block.addr.load(Relaxed))
+    }
+
+    /// Whether the program may not show the allocation to other processes: they would find the guard's zone in front.
+    pub fn may_not_be_shown(&self) -> bool {
+        self.start().is_some()
+    }
+
     /// Puts right what the real function answered about one attribute.
     ///
     /// # Safety
@@ -60,6 +74,12 @@ impl Asked {
                     // SAFETY: not null, and our caller vouches that the real function has filled
                     // `data` for this attribute. RANGE_SIZE is a `size_t`.
                     unsafe { data.cast::<usize>().write_unaligned(bytes) }
+                }
+            }
+            RANGE_START => {
+                if let (Some(start), false) = (self.start(), data.is_null()) {
+                    // SAFETY: as for RANGE_SIZE. RANGE_START_ADDR is an address.
+                    unsafe { data.cast::<DevicePtr>().write_unaligned(start) }
                 }
             }
             // Whoever asks keeps something by it: the next allocation has to have another.
@@ -80,7 +100,8 @@ pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
         let Some(owner) = pool.owner_of_thread(shim) else { return };
         let idle = pool.idle_on(owner.device);
         let limit = pool.limit.load(Relaxed) as usize;
-        *free = (*free + idle as usize).min(*total);
+        let zones = pool.guard.as_ref().map_or(0, Guard::zones);
+        *free = (*free + idle as usize + zones as usize).min(*total);
         if limit != 0 {
             let live = records::pooled::live_on(shim, call.vendor, owner.device) as usize;
             *total = (*total).min(limit);

@@ -14,7 +14,6 @@ use super::block::Block;
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
 use crate::gate;
-use crate::process::clock;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
 use crate::vendor::memory::ReleaseStream;
@@ -42,7 +41,7 @@ impl Pool {
     /// Gives back idle blocks of a context, whatever it works on; bytes given back. `if_it_waits`: asked before each
     /// block where a free waits for the context's work.
     pub(super) fn release(&self, owner: &'static ContextPool, most: Most, if_it_waits: impl Fn() -> bool) -> u64 {
-        if owner.idle() == 0 {
+        if owner.idle() == 0 || !owner.readers_rest() {
             return 0;
         }
         let _errno = KeepErrno::new();
@@ -111,7 +110,7 @@ impl Pool {
     fn free_by(&self, block: &'static Block, free: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
         self.map.remove(addr);
-        let status = free(addr);
+        let status = free(block.driver_address(addr));
         activity::saw(status);
         if status != SUCCESS {
             self.map.insert(addr, block);
@@ -138,7 +137,7 @@ impl Pool {
             let _transit = owner.in_transit.blocks.begin();
             owner.wait_for_freed(LONGEST_WAIT);
         }
-        owner.end_quarantine(clock::now_ns());
+        self.leave_quarantine(owner, owner.take_quarantine());
         let all = Most::AtLeast(u64::MAX, usize::MAX);
         if owner.idle() == 0 {
             return 0;

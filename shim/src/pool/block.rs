@@ -31,12 +31,20 @@ pub const PINNED: u32 = 1;
 pub const MANAGED: u32 = 2;
 /// Pinned host memory in place of device memory.
 pub const HOST: u32 = 4;
+/// The guard watches what the program does not have of it; bytes are counted for that; the program's part begins
+/// [`FRONT`] bytes behind the driver's address.
+pub const WATCHED: u32 = 8;
+pub const ZONED: u32 = 16;
+pub const FRONTED: u32 = 32;
+/// Bytes in front of the program's part then: as many as keep the alignment that the driver gives.
+pub const FRONT: u64 = 512;
 /// Not device memory of its own size: the pool does not keep it.
 pub const SPILLED: u32 = MANAGED | HOST;
 
 /// One allocation of the driver's.
 #[derive(Debug, Default)]
 pub struct Block {
+    /// Where the program's part begins: with the block, but where the guard has a zone in front.
     pub addr: AtomicU64,
     /// Bytes that the driver gave.
     pub bytes: AtomicU64,
@@ -98,6 +106,16 @@ impl Block {
 
     pub fn has(&self, flags: u32) -> bool {
         self.flags.load(Relaxed) & flags != 0
+    }
+
+    /// The driver's address.
+    pub fn base(&self) -> u64 {
+        self.driver_address(self.addr.load(Relaxed))
+    }
+
+    /// The driver's address where the program's part begins at `addr`.
+    pub fn driver_address(&self, addr: u64) -> u64 {
+        if self.has(FRONTED) { addr - FRONT } else { addr }
     }
 }
 
@@ -289,8 +307,8 @@ impl Map {
     /// The block that an address lies in.
     pub fn around(&self, addr: u64) -> Option<&'static Block> {
         let mut inner = lock(&self.inner);
-        let (&start, &block) = inner.sorted().range(..=addr).next_back()?;
-        (addr - start < block.bytes.load(Relaxed)).then_some(block)
+        let (_, &block) = inner.sorted().range(..=addr).next_back()?;
+        (addr < block.base() + block.bytes.load(Relaxed)).then_some(block)
     }
 }
 

@@ -1,10 +1,14 @@
 //! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
 //! what all of them take. Those that wait are in [`pending`]. [`barrier`] waits for the context's work, or asks whether
-//! there is any. [`release_stream`] is the way back to the driver that waits for nothing.
+//! there is any. [`release_stream`] is the way back to the driver that waits for nothing. [`readers`] fill and read memory
+//! for the guard.
 
 mod barrier;
 mod pending;
+mod readers;
 mod release_stream;
+
+pub use readers::Job;
 
 use super::block::{Block, State};
 use super::in_transit::InTransit;
@@ -16,6 +20,7 @@ use crate::vendor::memory::{Event, MemoryCalls};
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
+use readers::Readers;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
@@ -64,6 +69,8 @@ pub struct ContextPool {
     pub(super) found_busy: AtomicU64,
     /// Blocks of its device that are on their way.
     pub in_transit: &'static InTransit,
+    /// What the guard reads memory by.
+    pub(super) readers: Readers,
 }
 
 /// Which idle blocks go back: the oldest, of so many bytes.
@@ -162,6 +169,7 @@ impl ContextPool {
             release_stream: AtomicUsize::new(release_stream::UNKNOWN),
             found_busy: AtomicU64::new(0),
             in_transit,
+            readers: Readers::default(),
         }
     }
 
@@ -206,6 +214,7 @@ impl ContextPool {
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);
         self.release_stream.store(release_stream::UNKNOWN, Relaxed);
+        self.readers.clear();
         self.context.store(context, Relaxed);
         self.record.store(record, Relaxed);
         self.gone.store(false, SeqCst);
@@ -403,12 +412,22 @@ impl ContextPool {
         out
     }
 
-    /// Ends the quarantine of all blocks in it.
-    pub fn end_quarantine(&self, now_ns: u64) {
+    /// All blocks that are kept from use, taken out.
+    pub fn take_quarantine(&self) -> Vec<&'static Block> {
         let mut inner = lock(&self.inner);
-        inner.quarantined = 0;
-        let blocks = std::mem::take(&mut inner.quarantine);
-        self.keep_all(&mut inner, blocks, now_ns);
+        self.idle.fetch_sub(std::mem::take(&mut inner.quarantined), Relaxed);
+        std::mem::take(&mut inner.quarantine).into()
+    }
+
+    /// Puts them back, as those that were freed first.
+    pub fn put_in_quarantine(&self, blocks: Vec<&'static Block>) {
+        let mut inner = lock(&self.inner);
+        for block in blocks.into_iter().rev().filter(|block| !block.is(State::Gone)) {
+            let bytes = block.bytes.load(Relaxed);
+            inner.quarantined += bytes;
+            self.idle.fetch_add(bytes, Relaxed);
+            inner.quarantine.push_front(block);
+        }
     }
 
     /// Bytes and age, ns, of each idle block that can be given back.

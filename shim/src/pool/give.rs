@@ -5,7 +5,9 @@ use super::ask::NOWHERE;
 use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
+use super::guard::Asker;
 use super::thread::{LOOKS, Pushed};
+use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
 use crate::process::errno::KeepErrno;
@@ -39,13 +41,13 @@ enum Gone {
 impl Pool {
     /// Frees a block; `None` if it is none of the pool's. `real` is the real function.
     #[inline]
-    pub fn free(&'static self, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
+    pub fn free(&'static self, call: &Call, addr: u64, real: impl FnOnce(u64) -> Status) -> Option<Status> {
         match gate::note(|shim| self.begin(shim, addr)) {
             Some(Gone::Done) => Some(SUCCESS),
             Some(Gone::NotOurs) => None,
             Some(Gone::Twice) => Some(real(NOWHERE)),
             Some(Gone::Real(block)) => Some(self.give_up(block, real)),
-            Some(Gone::Wait(block, owner)) => Some(self.wait(block, owner, real)),
+            Some(Gone::Wait(block, owner)) => Some(self.wait(call, block, owner, real)),
             // Recording has ended: the block is the driver's again.
             None => {
                 let block = self.map.get(addr).filter(|block| block.turn_to(addr, State::Live, State::Busy))?;
@@ -70,12 +72,18 @@ impl Pool {
         if block.has(PINNED | SPILLED) || self.aside(shim) || !self.has_context(shim) {
             return Gone::Real(block);
         }
-        if self.quarantine != 0 || self.fill == Fill::Poison || !owner.known_idle() {
+        if self.is_looked_at() || !owner.known_idle() {
             return Gone::Wait(block, owner);
         }
         self.finish(shim, block, owner);
         shim.count(counters::POOL_BARRIERS_FREE, 1);
         Gone::Done
+    }
+
+    /// Whether something is to be done with each freed block.
+    #[inline]
+    fn is_looked_at(&self) -> bool {
+        self.quarantine != 0 || self.fill == Fill::Poison || self.guard.is_some()
     }
 
     /// Whether this thread has a context.
@@ -128,12 +136,12 @@ impl Pool {
     #[cold]
     fn wait(
         &'static self,
+        call: &Call,
         block: &'static Block,
         owner: &'static ContextPool,
         real: impl FnOnce(u64) -> Status,
     ) -> Status {
-        let plain = self.quarantine == 0 && self.fill != Fill::Poison;
-        let may_wait_later = plain && owner.has_events();
+        let may_wait_later = !self.is_looked_at() && owner.has_events();
         if self.is_deferred() && self.sees_all && may_wait_later {
             let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;
@@ -163,18 +171,26 @@ impl Pool {
         }
         gate::note(|shim| shim.count(counters::POOL_BARRIERS, 1));
         let mut done = Some(block);
-        if self.fill == Fill::Poison {
+        let mut quarantine = self.quarantine;
+        if let Some(guard) = &self.guard {
+            let _errno = KeepErrno::new();
+            // What may still fill the block is waited for by the real free.
+            if !guard.freed(&Asker::of(call), owner, block) {
+                return self.give_up(block, real);
+            }
+            quarantine = quarantine.max(guard.quarantine(self.owners().len()));
+        } else if self.fill == Fill::Poison {
             fill(owner, block, POISON);
         }
-        if self.quarantine != 0 {
+        if self.quarantine != 0 || self.guard.is_some() {
             // Its bytes leave the program now; the pool gets what has been there for long enough.
             gate::note(|shim| {
                 block_records::add_live(shim, owner, -(block.asked.load(Relaxed) as i64));
                 block_records::kept(shim, block);
             });
             done = None;
-            let now = clock::now_ns();
-            owner.quarantine(block, self.quarantine).into_iter().for_each(|block| owner.keep(block, now));
+            let _errno = KeepErrno::new();
+            self.leave_quarantine(owner, owner.quarantine(block, quarantine));
         }
         if let Some(block) = done {
             gate::note(|shim| self.finish(shim, block, owner));
@@ -203,18 +219,22 @@ impl Pool {
     /// The driver frees it. It is taken out before: another thread may get the address at once.
     fn give_up(&'static self, block: &'static Block, real: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
+        let owner = ContextPool::of(block);
+        if let (Some(guard), Some(owner)) = (&self.guard, owner) {
+            let _errno = KeepErrno::new();
+            guard.given_up(gate::shim().is_none_or(|shim| self.aside(shim)), owner, block);
+        }
         self.map.remove(addr);
         if trace::on() {
             gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
         }
-        let owner = ContextPool::of(block);
         let status = match (owner, block.has(super::block::HOST)) {
             (Some(owner), true) => {
                 // Host memory is no barrier by itself.
                 let status = owner.barrier().unwrap_or(SUCCESS);
                 if status == SUCCESS { owner.within(|| owner.calls.free_host(addr)) } else { status }
             }
-            _ => real(addr),
+            _ => real(block.driver_address(addr)),
         };
         activity::saw(status);
         if status != SUCCESS {
@@ -262,6 +282,6 @@ impl Pool {
 /// Fills a block and waits for it.
 pub fn fill(owner: &ContextPool, block: &Block, byte: u8) {
     let _errno = KeepErrno::new();
-    owner.within(|| owner.calls.fill(block.addr.load(Relaxed), byte, block.bytes.load(Relaxed) as usize));
+    owner.within(|| owner.calls.fill(block.base(), byte, block.bytes.load(Relaxed) as usize));
     let _ = owner.barrier();
 }

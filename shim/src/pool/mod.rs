@@ -13,6 +13,7 @@
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
 //!   ([`crate::reclaim`]). How they go back: [`back`], [`unhurried`]. A context that ends takes its blocks with it:
 //!   [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`].
+//! * Writes where nobody should write are found: [`guarded`], by the [`guard`].
 //! * What is recorded of blocks: [`block_records`].
 //! * Idle blocks are kept by thread ([`thread`]), and by context ([`context_pool`], which also knows whether the
 //!   context has work left).
@@ -33,6 +34,8 @@ pub mod context_end;
 pub mod context_pool;
 pub mod decay;
 pub mod give;
+pub mod guard;
+pub mod guarded;
 mod hit;
 pub mod in_transit;
 mod pools;
@@ -56,6 +59,7 @@ use context_pool::ContextPool;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::{Interception, Mode, Vendor};
 use gpumem_wire::settings::{Fill, FreeMode, OomFallback, Settings};
+use guard::Guard;
 use in_transit::InTransit;
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -76,6 +80,8 @@ pub struct Pool {
     was_deferred: AtomicBool,
     pub fill: Fill,
     pub quarantine: u64,
+    /// Finds writes where nobody should write, if that was asked for.
+    pub guard: Option<Guard>,
     managed: AtomicBool,
     /// An [`OomFallback`], by its number.
     fallback: AtomicU8,
@@ -132,6 +138,7 @@ impl Pool {
     pub fn new(vendor: Vendor, settings: &Settings, keeps: bool) -> Self {
         fences::prepare();
         let (calls, exact) = (memory::calls(vendor), vendor == Vendor::Hip);
+        let guard = if exact || !keeps { None } else { Guard::new(settings) };
         let pool = Self {
             vendor,
             calls,
@@ -149,7 +156,8 @@ impl Pool {
             limit: AtomicU64::new(0),
             reserved: Mutex::default(),
             exact,
-            plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0,
+            plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0 && guard.is_none(),
+            guard,
             sees_all: calls.sees_all(),
             closed: AtomicBool::new(!keeps || pools::STEPPED_ASIDE.load(SeqCst)),
             ending: AtomicBool::new(false),
@@ -221,7 +229,7 @@ impl Pool {
         self.closed.store(true, SeqCst);
     }
 
-    fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(SeqCst)
     }
 
@@ -343,6 +351,10 @@ impl Pool {
 
     /// A block stands for nothing any more.
     fn forget(&self, block: &'static Block) {
+        if let Some(guard) = &self.guard {
+            guard.unwatch(gate::shim(), block);
+            guard.forget_freed(gate::shim(), block);
+        }
         block.set(block::State::Gone);
         let mut spare = lock(&self.spare);
         spare.push(block);

@@ -43,7 +43,11 @@ impl Pool {
             shim.count(counters::POOL_PASSED, 1);
             return Found::Aside;
         }
-        let rounded = if self.exact { Some(bytes) } else { size::rounded(bytes) };
+        let rounded = match &self.guard {
+            None if self.exact => Some(bytes),
+            None => size::rounded(bytes),
+            Some(guard) => guard.rounded(bytes),
+        };
         let Some(rounded) = rounded else { return Found::Aside };
         let cache = self.cache();
         let Some(owner) = self.owner_here(shim, cache) else { return Found::Aside };
@@ -172,6 +176,7 @@ impl Pool {
         owner.owns(block);
         if obtained.flags & SPILLED == 0 {
             owner.grew(obtained.bytes);
+            self.watch(owner, block);
         }
         gate::note(|shim| {
             block_records::miss(shim, call, block, owner, watch.bytes, watch.stack());
@@ -185,11 +190,33 @@ impl Pool {
         }
     }
 
-    /// Fills a block that is about to be the program's, if that was asked for.
+    /// Fills a block that is about to be the program's again, if that was asked for, and has the guard watch it.
     #[cold]
     pub fn filled(&self, block: &'static Block) {
-        if let (Fill::Zero, Some(owner)) = (self.fill, ContextPool::of(block)) {
+        let Some(owner) = ContextPool::of(block) else { return };
+        if self.fill == Fill::Zero {
             give::fill(owner, block, 0);
+        }
+        self.watch(owner, block);
+    }
+
+    /// Has the guard, if there is one, watch a block that is about to be the program's.
+    fn watch(&self, owner: &'static ContextPool, block: &'static Block) {
+        if let Some(guard) = &self.guard {
+            guard.watch(owner, block);
+        }
+    }
+
+    /// Whether a block is to be filled, or watched, before the program gets it again.
+    pub fn fills(&self) -> bool {
+        !self.plain && (self.fill != Fill::None || self.guard.is_some())
+    }
+
+    /// Where the program's part of a new block begins, and the flags that say so.
+    pub fn start(&self, addr: u64, obtained: &Obtained, asked: u64) -> (u64, u32) {
+        match self.guard.as_ref().filter(|_| obtained.flags & SPILLED == 0) {
+            Some(guard) => guard.start(addr, obtained.bytes, asked),
+            None => (addr, 0),
         }
     }
 }

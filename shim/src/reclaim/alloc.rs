@@ -5,12 +5,12 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::Pool;
 use crate::pool::context_pool::ContextPool;
-use crate::pool::serve::Found;
+use crate::pool::serve::{Found, Obtained};
 use crate::records;
 use crate::stranded::{Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::AllocKind;
-use gpumem_wire::settings::{Fill, OomFallback};
+use gpumem_wire::settings::OomFallback;
 use std::sync::atomic::Ordering::*;
 
 /// Serves a request, by `real` if it has to. `None` if the pool has nothing to do with it.
@@ -30,7 +30,7 @@ pub unsafe fn alloc(
     }
     match gate::note(|shim| pool.find(shim, call, bytes as u64))? {
         Found::Block(block) => {
-            if pool.fill != Fill::None {
+            if pool.fills() {
                 pool.filled(block);
             }
             // SAFETY: not NULL, as was checked above, and our caller vouches for the program's
@@ -62,6 +62,9 @@ unsafe fn grow(
     // What a thread kept that has ended meanwhile.
     if let Some(block) = pool.take_of_ended_threads(owner, rounded) {
         gate::note(|shim| pool.handed_out(shim, call, block, owner, bytes, bytes as i64));
+        if pool.fills() {
+            pool.filled(block);
+        }
         // SAFETY: our caller vouches for the program's out-parameter. It is not NULL: `alloc` has
         // checked that.
         unsafe { out.write(block.addr.load(Relaxed)) };
@@ -85,7 +88,12 @@ unsafe fn grow(
         Ok(obtained) => {
             // SAFETY: our caller vouches for the program's out-parameter, which is not NULL. Where
             // there is no address of ours, `real` has succeeded and written it.
-            let addr = unsafe { obtained.addr.inspect(|&addr| out.write(addr)).unwrap_or_else(|| out.read()) };
+            let (addr, flags) = unsafe {
+                let (addr, flags) = pool.start(obtained.addr.unwrap_or_else(|| out.read()), &obtained, bytes);
+                out.write(addr);
+                (addr, flags)
+            };
+            let obtained = Obtained { flags: obtained.flags | flags, ..obtained };
             pool.adopt(call, (owner, generation), addr, obtained, &watch);
             SUCCESS
         }

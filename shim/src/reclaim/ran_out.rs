@@ -1,8 +1,7 @@
 //! Memory ran out, with nothing left to try: an event, and who holds the most, in the ledger and on stderr.
 //!
 //! A program may ask in a loop, so holders are looked for once in a while only, and said again only if they
-//! are others. Names are those of files and places in them: symbols would take the loader's lock and read
-//! files; the inspector has them.
+//! are others.
 
 use crate::call::Call;
 use crate::pool;
@@ -10,8 +9,8 @@ use crate::process::clock;
 use crate::process::stderr::say;
 use crate::process::wiped::{Place, Word};
 use crate::records;
+use crate::records::places::Places;
 use crate::shim::Shim;
-use crate::stacks::modules::{self, Modules};
 use crate::stranded;
 use crate::vendor;
 use gpumem_wire::counters;
@@ -29,8 +28,6 @@ const EVERY_NS: u64 = 10_000_000_000;
 const RETRY_NS: u64 = 2_000_000_000;
 /// Call sites that are named.
 const NAMED: usize = 5;
-/// Frames that name a call site, from the program's innermost outwards.
-const FRAMES: usize = 3;
 
 // SAFETY: no other place has this word.
 const SAID: Place<Said> = unsafe { Place::new(Word::OutOfMemory) };
@@ -188,33 +185,14 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
         units::bytes(full.live),
         units::bytes(full.idle),
     );
-    let modules = modules::refresh();
+    let places = Places::now(shim);
     for holder in holders {
         let blocks = if holder.blocks == 1 { "block" } else { "blocks" };
         let (held, count) = (units::bytes(holder.bytes), holder.blocks);
-        let _ = write!(text, "\ngpumem:   {held} in {count} {blocks}: {}", place_of(shim, &modules, holder.stack));
+        let _ = write!(text, "\ngpumem:   {held} in {count} {blocks}: {}", places.of(holder.stack));
     }
     let more = if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 { " (some records were dropped)" } else { "" };
     let (pid, path) = (std::process::id(), shim.ledger.path.display());
     let _ = write!(text, "\ngpumem: for names: gpumem allocs {pid}, gpumem top {pid}; ledger {path}{more}");
     text
-}
-
-/// A call site by files and places in them, the program's innermost first.
-fn place_of(shim: &Shim, modules: &Modules, stack: StackRef) -> String {
-    let frames = stranded::frames_of(shim, stack);
-    let first = frames.iter().position(|&pc| modules.find(pc).is_some_and(|m| !stranded::is_runtime(m.path())));
-    let mut text = String::new();
-    for &pc in frames.iter().skip(first.unwrap_or(0)).take(FRAMES) {
-        let between = if text.is_empty() { "" } else { " < " };
-        let _ = match modules.find(pc) {
-            Some(module) => {
-                let name = module.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-                let name = if name.is_empty() { "[vdso]".into() } else { String::from_utf8_lossy(name) };
-                write!(text, "{between}{name}+{:#x}", pc.wrapping_sub(module.bias))
-            }
-            None => write!(text, "{between}{pc:#x}"),
-        };
-    }
-    if text.is_empty() { "a call site without a stack".into() } else { text }
 }

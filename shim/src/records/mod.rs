@@ -6,7 +6,7 @@
 //! * [`context_end`]: a context ends, with all that belongs to it. `reported`: what the program itself says, by
 //!   `gpumem.h`. [`vmm`]: virtual memory. [`handles`]: what the graph cache does.
 //! * [`allocations`], [`graphs`] and [`execs`], [`streams`], [`pooled`]: one noun each.
-//! * [`contexts`]: whose memory it is. Everything belongs to a context.
+//! * [`places`]: call sites in words. [`contexts`]: whose memory it is. Everything belongs to a context.
 
 pub mod allocations;
 pub mod context_end;
@@ -14,6 +14,7 @@ pub mod contexts;
 pub mod execs;
 pub mod graphs;
 pub mod handles;
+pub mod places;
 pub mod pooled;
 mod reported;
 pub mod streams;

@@ -27,6 +27,9 @@ pub trait Above: Sync {
     /// Whether a live graph may refer to one of these ranges of addresses, which are sorted.
     fn graph_may_refer_to(&self, shim: &Shim, ranges: &[Range<u64>]) -> bool;
 
+    /// Whether a live graph refers to memory, for certain.
+    fn graph_refers_to(&self, memory: &Range<u64>) -> bool;
+
     /// Gives back all idle blocks of the device of this thread's context, of all devices if it has none; how many
     /// bytes.
     fn flush_here(&self, vendor: Vendor) -> u64;

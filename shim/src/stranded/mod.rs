@@ -53,7 +53,7 @@ pub use phase::{inside, submitted, synced};
 pub use safe::{frames_of, is_live, is_runtime};
 pub use sites::Asker;
 pub use state::Stranded;
-pub use uses::{may_matter, watching, word};
+pub use uses::{may_matter, watch_all, watching, word};
 pub use watch::{Watch, watched};
 
 use crate::call::Call;

@@ -15,6 +15,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// What the watched blocks lie between; an end of 0: none is watched.
 static FROM: AtomicU64 = AtomicU64::new(0);
 static TO: AtomicU64 = AtomicU64::new(0);
+/// The guard wants to know of all uses, whatever is watched here.
+static ALL: AtomicBool = AtomicBool::new(false);
+
+/// From now on all arguments are looked at.
+pub fn watch_all() {
+    ALL.store(true, Relaxed);
+    // No device's memory lies below.
+    FROM.store(1 << 32, Relaxed);
+    TO.store(u64::MAX, Relaxed);
+}
 
 /// Whether anybody wants to know of uses.
 #[inline(always)]
@@ -73,6 +83,9 @@ impl Uses {
                 ranges.sort_unstable_by_key(|range| range.start);
                 *blocks = ranges.into_iter().map(|range| Block { range, used_ns: 0 }).collect();
             }
+        }
+        if ALL.load(Relaxed) {
+            return;
         }
         FROM.store(blocks.first().map_or(0, |first| first.range.start), Relaxed);
         TO.store(blocks.last().map_or(0, |last| last.range.end), Relaxed);

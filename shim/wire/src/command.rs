@@ -22,6 +22,8 @@ pub enum Request {
     Set { name: String, value: String, force: bool },
     /// Steps aside for what comes from then on: what is new is the driver's own, and nothing is kept.
     Off,
+    /// Reads all memory that the guard watches, and says what it found.
+    Check,
 }
 
 impl Request {
@@ -47,8 +49,10 @@ impl Request {
             },
             ("off", "") => Ok(Self::Off),
             ("off", _) => Err("off wants nothing".into()),
+            ("check", "") => Ok(Self::Check),
+            ("check", _) => Err("check wants nothing".into()),
             _ => Err(format!(
-                "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force and off"
+                "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force, off and check"
             )),
         }
     }
@@ -66,6 +70,7 @@ impl Request {
             Self::Set { name, value, force: false } => format!("set {name} {value}"),
             Self::Set { name, value, force: true } => format!("force {name} {value}"),
             Self::Off => "off".to_owned(),
+            Self::Check => "check".to_owned(),
         };
         let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         line.push('\n');
@@ -92,6 +97,7 @@ mod tests {
             Request::Set { name: "POOL_MAX".into(), value: "1 GiB".into(), force: false },
             Request::Set { name: "LIMIT".into(), value: "1GiB".into(), force: true },
             Request::Off,
+            Request::Check,
         ] {
             assert_eq!(Request::parse(request.line().expect("short").trim_end_matches('\n')), Ok(request));
         }

@@ -193,6 +193,22 @@ counters! {
     MADE_ANEW = 64, "made_anew";
     /// Allocations that failed because memory ran out, after all that can be given back was.
     OUT_OF_MEMORY = 65, "out_of_memory";
+    /// Ranges of memory that the guard read: behind and in front of allocations, and freed ones.
+    GUARD_CHECKS = 66, "guard_checks";
+    /// Ranges that the guard could not read: the device did not come to it, or refused.
+    GUARD_UNCHECKED = 67, "guard_unchecked";
+    /// Allocations that the guard found written to outside of them.
+    GUARD_OUTSIDE = 68, "guard_written_outside";
+    /// Allocations that the guard found written to after their free.
+    GUARD_FREED = 69, "guard_written_after_free";
+    /// Launches of graphs that refer to freed memory, found before they ran.
+    GUARD_GRAPHS = 70, "guard_freed_graph_launches";
+    /// Allocations that the guard does not watch: GPUMEM_GUARD_MAX was reached, or memory was short.
+    GUARD_WITHOUT = 71, "guard_without";
+    /// Bytes that the guard came to take besides what the program asked for.
+    GUARD_BYTES_ADDED = 72, "guard_bytes_added";
+    /// Bytes of those that it takes no more.
+    GUARD_BYTES_REMOVED = 73, "guard_bytes_removed";
 }
 
 const _: () = assert!(SCALARS + 96 <= SITES);

@@ -342,6 +342,20 @@ names! {
         /// Memory at `a`, of `b` bytes, was freed while a live graph refers to it; the stack is that of its
         /// allocation.
         FreedInGraph = 24, "freed-in-graph";
+        /// `b` bytes were written outside of an allocation, the first of them at `a`; the stack is that of the
+        /// allocation, and `text` says the rest.
+        WrittenOutside = 25, "written-outside";
+        /// `b` bytes were written to freed memory, the first of them at `a`; the stack is that of the allocation,
+        /// `text` says the rest.
+        WrittenAfterFree = 26, "written-after-free";
+        /// Where the memory was freed that the event before is about.
+        FreedHere = 27, "freed-here";
+        /// A graph is about to run that refers to freed memory at `a`, of `b` bytes; the stack is that of the
+        /// allocation.
+        FreedGraphLaunched = 28, "freed-graph-launched";
+        /// A launch that may have written what the event before is about: `a` the stream, `b` 1 if it was given the
+        /// block's address; `text` is the kernel's name.
+        PossibleWriter = 29, "possible-writer";
     }
 }
 

@@ -107,6 +107,17 @@ choices! {
         /// Its further growth is placed in managed memory.
         Spill = "spill",
     }
+    /// Where writes outside of what was allocated, and to what was freed, are looked for.
+    Guard {
+        /// Nowhere.
+        Off = "0",
+        /// Behind each allocation, and in freed memory, at frees and when somebody asks.
+        Behind = "1",
+        /// In front of each allocation, too.
+        Front = "front",
+        /// As [`Guard::Behind`], and at each wait of the program for the device.
+        Sync = "sync",
+    }
     /// What a block holds when it is used again.
     Fill {
         /// What was left in it.
@@ -210,6 +221,10 @@ settings! {
     pool_fill: Fill = "GPUMEM_POOL_FILL", Kind::Choice(Fill::WORDS), "none", Start;
     /// Freed bytes that are not reused yet, to find programs that use memory after its free.
     quarantine: u64 = "GPUMEM_QUARANTINE", Kind::Size { min: 0, max: u64::MAX }, "0", Start;
+    /// Find writes behind allocations and to freed memory, at each free and by gpumem check; front: in front of them, too; sync: also at each wait for the device.
+    guard: Guard = "GPUMEM_GUARD", Kind::Choice(Guard::WORDS), "0", Start;
+    /// Most bytes that GPUMEM_GUARD takes besides what the program asked for, on each device: behind allocations, and freed memory that is not used again yet.
+    guard_max: u64 = "GPUMEM_GUARD_MAX", Kind::Size { min: 0, max: u64::MAX }, "1GiB", Start;
     /// Check at each free whether a live graph still refers to the memory; count it, and show it in the events.
     freed_in_graph: bool = "GPUMEM_FREED_IN_GRAPH", Kind::Bool, "0", Start;
     /// Write a trace of every allocation and free to this file.

@@ -155,6 +155,7 @@ impl Trouble {
                 "GPUMEM_QUARANTINE",
                 "GPUMEM_FREE",
                 "GPUMEM_POOL_FILL",
+                "GPUMEM_GUARD",
             ]
             .contains(&name.as_str()),
             Trouble::Kill { .. } => true,

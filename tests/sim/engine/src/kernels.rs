@@ -29,6 +29,7 @@ pub fn ranges(name: &str, p: &[u8]) -> Vec<(u64, u64)> {
         "gpumem_verify" => vec![words(0, 8), (u64_at(p, 24), 8)],
         "gpumem_scale" => vec![words(0, 16), words(8, 16)],
         "gpumem_spin" if u64_at(p, 8) != 0 => vec![(u64_at(p, 8), 4)],
+        "gpumem_guard_verify" => vec![(u64_at(p, 0), u64_at(p, 8)), (u64_at(p, 32), chunks(p).saturating_mul(24))],
         "cluster_size" => vec![(u64_at(p, 0), 4)],
         _ => Vec::new(),
     }
@@ -40,6 +41,7 @@ pub fn native(name: &str) -> Option<Native> {
         "gpumem_verify" => Some(verify),
         "gpumem_scale" => Some(scale),
         "gpumem_spin" => Some(spin),
+        "gpumem_guard_verify" => Some(guard_verify),
         "cluster_size" => Some(cluster_size),
         _ => None,
     }
@@ -89,9 +91,61 @@ fn spin(k: &Kernel, host: fn(u64) -> u64) {
     }
 }
 
+/// Chunks of `gpumem_guard_verify`: one for each block of its launch.
+fn chunks(p: &[u8]) -> u64 {
+    u64_at(p, 8).div_ceil(u64_at(p, 16).max(1))
+}
+
+/// What of `bytes`, counted from `from`, is not `value`: the first place, the place behind the last, and how many.
+fn others(bytes: &[u8], from: u64, value: u8) -> [u64; 3] {
+    // What is nearly always so, as fast as memory is compared: each byte is as the one before it.
+    let (Some(&first), Some(last)) = (bytes.first(), bytes.len().checked_sub(1)) else { return [u64::MAX, 0, 0] };
+    if first == value && bytes[1..] == bytes[..last] {
+        return [u64::MAX, 0, 0];
+    }
+    let wrong = (from..).zip(bytes).filter(|&(_, &byte)| byte != value).map(|(at, _)| at);
+    wrong.fold([u64::MAX, 0, 0], |[first, _, count], at| [first.min(at), at + 1, count + 1])
+}
+
+fn guard_verify(k: &Kernel, host: fn(u64) -> u64) {
+    let p = &k.params;
+    let (at, bytes, chunk) = (host(u64_at(p, 0)) as *const u8, u64_at(p, 8), u64_at(p, 16));
+    let (value, answers) = (u32_at(p, 24) as u8, host(u64_at(p, 32)) as *mut [u64; 3]);
+    for index in 0..chunks(p) {
+        let (from, to) = (index * chunk, bytes.min((index + 1) * chunk));
+        let mut read = vec![0; (to - from) as usize];
+        // SAFETY: by the rule of the kernels' ranges all bytes of the range are mapped, and an answer for each chunk is.
+        unsafe {
+            at.add(from as usize).copy_to_nonoverlapping(read.as_mut_ptr(), read.len());
+            answers.add(index as usize).write_volatile(others(&read, from, value));
+        }
+    }
+}
+
 /// Writes how many blocks wide the cluster is; 1 without clusters.
 fn cluster_size(k: &Kernel, host: fn(u64) -> u64) {
     let size = k.attrs.get(&attr::CLUSTER).map_or(0, |v| u32_at(v, 0)).max(1);
     // SAFETY: by the rule of the kernels' ranges the one word that this kernel writes is mapped.
     unsafe { (host(u64_at(&k.params, 0)) as *mut u32).write_volatile(size) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel of kernels/guard.cu: each byte of a chunk is looked at, wherever it lies.
+    #[test]
+    fn each_byte_that_is_another_is_found() {
+        assert_eq!(others(&[], 5, 7), [u64::MAX, 0, 0]);
+        for len in 1..70 {
+            let mut bytes = vec![7; len];
+            assert_eq!(others(&bytes, 100, 7), [u64::MAX, 0, 0], "{len}");
+            for at in 0..len {
+                bytes[at] = 8;
+                assert_eq!(others(&bytes, 100, 7), [100 + at as u64, 101 + at as u64, 1], "{len} {at}");
+                bytes[at] = 7;
+            }
+            assert_eq!(others(&bytes, 100, 8), [100, 100 + len as u64, len as u64], "{len}");
+        }
+    }
 }

@@ -1,0 +1,208 @@
+//! Filling and reading what the guard watches, by the readers of a context, within a time.
+//!
+//! While the context rests the device's processors do it. Else copies do: a kernel of the program's may have all
+//! processors, and wait for the program. So nothing of ours waits for the program's work.
+
+use super::ContextPool;
+use crate::process::cancel;
+use crate::process::lock::lock;
+use crate::progress::activity;
+use crate::vendor::reader::{ANSWERS, Found, ROOM, Reader};
+use gpumem_abi::types::Status;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::time::{Duration, Instant};
+
+/// What memory that the guard watches is filled with.
+const VALUE: u8 = 0xa5;
+/// Bytes that a block of threads reads at least, and the most blocks that one range is given.
+const CHUNK: u64 = 64 << 10;
+const CHUNKS: u64 = 1024;
+/// Looks for the end before the thread sleeps in between, and how long it sleeps.
+const LOOKS: u32 = 64;
+const NAP: Duration = Duration::from_micros(20);
+/// In place of a kernel: nobody has tried to load it.
+const UNKNOWN: usize = 0;
+/// It cannot be loaded, or is just being loaded.
+const NONE: usize = 1;
+/// Readers of one context that wait for the device: with more, nothing is read there any more.
+const MOST_STUCK: usize = 4;
+
+/// One thing that is to be done with memory.
+#[derive(Clone, Copy)]
+pub enum Job {
+    /// Fills so many bytes from an address with [`VALUE`].
+    Fill(u64, u64),
+    /// Looks which of them are others.
+    Read(u64, u64),
+}
+
+/// The readers of one context.
+#[derive(Default)]
+pub struct Readers {
+    spare: Mutex<Vec<Reader>>,
+    /// Those whose work was not over in time.
+    stuck: Mutex<Vec<Reader>>,
+    any_stuck: AtomicBool,
+    kernel: AtomicUsize,
+}
+
+impl Readers {
+    /// The context is gone, and all of its readers with it.
+    pub fn clear(&self) {
+        lock(&self.spare).clear();
+        lock(&self.stuck).clear();
+        self.any_stuck.store(false, Relaxed);
+        self.kernel.store(UNKNOWN, Relaxed);
+    }
+}
+
+/// Why nothing is known.
+enum Why {
+    /// It was not over in time.
+    Stuck,
+    Refused(Status),
+}
+
+impl ContextPool {
+    /// Whether readers have nothing left to do: memory that they were given may go without a wait.
+    pub fn readers_rest(&self) -> bool {
+        if !self.readers.any_stuck.load(Acquire) {
+            return true;
+        }
+        let stuck = std::mem::take(&mut *lock(&self.readers.stuck));
+        // One that the driver answers an error about will never read anything.
+        let is_done = |reader: &Reader| reader.is_done().unwrap_or(true);
+        let (done, stuck): (Vec<_>, Vec<_>) = self.within(|| stuck.into_iter().partition(is_done));
+        lock(&self.readers.spare).extend(done);
+        let mut all = lock(&self.readers.stuck);
+        all.extend(stuck);
+        self.readers.any_stuck.store(!all.is_empty(), Release);
+        all.is_empty()
+    }
+
+    /// Does these jobs in their order; what was found, one for each that reads. `None`: that is not known, and some of
+    /// it may still be done, while [`ContextPool::readers_rest`] says no.
+    pub fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Found>> {
+        let generation = self.generation();
+        let rests = self.is_idle();
+        let (reader, done) = self.within(|| {
+            let mut reader = self.reader(rests)?;
+            let done = Work { reader: &mut reader, rests, end: Instant::now() + longest }.all(jobs);
+            Some((reader, done))
+        })?;
+        if let Err(Why::Refused(status)) = done {
+            activity::saw(status);
+        }
+        // The context may be another by now, whose readers these are not.
+        if self.generation() == generation {
+            let is_stuck = done.is_err();
+            let list = if is_stuck { &self.readers.stuck } else { &self.readers.spare };
+            lock(list).push(reader);
+            if is_stuck {
+                self.readers.any_stuck.store(true, Release);
+            }
+        }
+        done.ok()
+    }
+
+    /// A reader that nobody uses, in the current context. `rests`: the kernel may be loaded, which waits for work.
+    fn reader(&self, rests: bool) -> Option<Reader> {
+        self.readers_rest();
+        if lock(&self.readers.stuck).len() >= MOST_STUCK || activity::broken() {
+            return None;
+        }
+        let spare = lock(&self.readers.spare).pop();
+        let mut reader = spare.or_else(|| Reader::new(VALUE).ok())?;
+        let kernel = &self.readers.kernel;
+        if rests && !reader.has_kernel() {
+            if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
+                && let Ok(loaded) = Reader::load()
+            {
+                kernel.store(loaded, Relaxed);
+            }
+            match kernel.load(Relaxed) {
+                UNKNOWN | NONE => {}
+                loaded => reader.has(loaded),
+            }
+        }
+        Some(reader)
+    }
+}
+
+struct Work<'a> {
+    reader: &'a mut Reader,
+    /// Nothing else has the processors.
+    rests: bool,
+    end: Instant,
+}
+
+impl Work<'_> {
+    fn all(&mut self, jobs: &[Job]) -> Result<Vec<Found>, Why> {
+        let mut found = Vec::with_capacity(jobs.len());
+        // Chunks of ranges whose answers are still to come.
+        let mut open: Vec<usize> = Vec::new();
+        let mut used = 0;
+        for &job in jobs {
+            match job {
+                Job::Fill(addr, bytes) if self.rests => {
+                    self.reader.fill(addr, bytes, VALUE).map_err(Why::Refused)?;
+                }
+                Job::Fill(addr, bytes) => self.reader.fill_by_copies(addr, bytes).map_err(Why::Refused)?,
+                Job::Read(addr, bytes) if self.rests && self.reader.has_kernel() => {
+                    let chunk = (bytes / CHUNKS).next_multiple_of(16).max(CHUNK);
+                    let chunks = bytes.div_ceil(chunk) as usize;
+                    if used + chunks > ANSWERS {
+                        self.answered(&mut open, &mut used, &mut found)?;
+                    }
+                    self.reader.read(addr, bytes, chunk, VALUE, used).map_err(Why::Refused)?;
+                    open.push(chunks);
+                    used += chunks;
+                }
+                Job::Read(addr, bytes) => {
+                    self.answered(&mut open, &mut used, &mut found)?;
+                    found.push(self.read_by_copies(addr, bytes)?);
+                }
+            }
+        }
+        self.answered(&mut open, &mut used, &mut found)?;
+        Ok(found)
+    }
+
+    /// Waits for all that was begun, and takes the answers.
+    fn answered(&mut self, open: &mut Vec<usize>, used: &mut usize, found: &mut Vec<Found>) -> Result<(), Why> {
+        self.wait()?;
+        let mut at = 0;
+        for chunks in open.drain(..) {
+            found.push(self.reader.answers(at, chunks));
+            at += chunks;
+        }
+        *used = 0;
+        Ok(())
+    }
+
+    fn read_by_copies(&mut self, addr: u64, bytes: u64) -> Result<Found, Why> {
+        let mut found = Found::NOTHING;
+        for at in (0..bytes).step_by(ROOM) {
+            let piece = (bytes - at).min(ROOM as u64) as usize;
+            self.reader.copy(addr + at, piece).map_err(Why::Refused)?;
+            self.wait()?;
+            found = found.and(Found::of(self.reader.copied(piece), at, VALUE));
+        }
+        Ok(found)
+    }
+
+    fn wait(&self) -> Result<(), Why> {
+        let mut looks = 0;
+        while !self.reader.is_done().map_err(Why::Refused)? {
+            looks += 1;
+            if looks > LOOKS {
+                cancel::sleep(NAP);
+            }
+            if looks % 16 == 0 && Instant::now() > self.end {
+                return Err(Why::Stuck);
+            }
+        }
+        Ok(())
+    }
+}

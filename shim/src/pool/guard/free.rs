@@ -1,0 +1,248 @@
+//! What a free does under the guard, what becomes of freed blocks, and which launches are noted.
+
+use super::report::{self, Where, Writes};
+use super::{Freed, Guard, is_on, zones};
+use crate::call::Call;
+use crate::pool::block::{Block, WATCHED};
+use crate::pool::context_pool::{ContextPool, Job};
+use crate::process::lock::lock;
+use crate::process::{cancel, clock};
+use crate::registry::sites::Made;
+use crate::shim::Shim;
+use crate::{gate, vendor};
+use gpumem_abi::types::{Opaque, Stream};
+use gpumem_wire::counters;
+use gpumem_wire::layout::{AllocSlot, StackRef};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// A free has waited for the device: what it has to do is done at once, unless another thread has the device by then.
+pub(in crate::pool) const DONE_WITHIN: Duration = Duration::from_secs(1);
+/// Between two looks whether readers are done with a block, and how many at most: copies go on beside any work.
+const NAP: Duration = Duration::from_micros(20);
+const MOST_NAPS: u32 = 500_000;
+
+/// Some memory was freed while a live graph referred to it, and was not used again.
+static IN_GRAPHS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a graph that is launched may refer to freed memory.
+#[inline(always)]
+pub fn may_be_in_graphs() -> bool {
+    IN_GRAPHS.load(Relaxed)
+}
+
+/// What a program launches.
+#[derive(Clone, Copy)]
+pub enum What {
+    Kernel(Opaque),
+    Graph,
+    Other,
+}
+
+/// Who frees.
+pub struct Asker(pub StackRef);
+
+impl Asker {
+    /// The stack of a call that frees.
+    pub fn of(call: &Call) -> Self {
+        if !is_on() {
+            return Self(0);
+        }
+        Self(gate::note(|shim| shim.site(call.site(), Made::Stream)).unwrap_or(0))
+    }
+}
+
+/// The record of a live block.
+fn record(shim: &Shim, block: &Block) -> AllocSlot {
+    let slot = block.slot.load(Relaxed);
+    let there = if slot == crate::ledger::table::NO_SLOT { None } else { shim.ledger.allocs.read(slot) };
+    there.filter(|slot| slot.addr == block.addr.load(Relaxed)).unwrap_or_default()
+}
+
+impl Guard {
+    /// Waits until nobody reads a block that is about to be freed, whose state says so.
+    pub fn wait_for_readers(&self, addr: u64) {
+        while lock(&self.being_read).contains(&addr) {
+            cancel::sleep(NAP);
+        }
+    }
+
+    /// Reads the zones of blocks, and tells of what it finds. Their context is held, and nobody frees them meanwhile.
+    /// How many of them were found written to; `None`: that is not known.
+    pub(in crate::pool) fn read_zones(
+        &self,
+        owner: &'static ContextPool,
+        blocks: &[&'static Block],
+        then: &[Job],
+        longest: Duration,
+    ) -> Option<u64> {
+        let watched = blocks.iter().filter(|block| block.flags.load(Acquire) & WATCHED != 0);
+        let reads: Vec<_> = watched
+            .flat_map(|block| zones::jobs(block, Job::Read).map(move |(place, from, job)| (*block, place, from, job)))
+            .collect();
+        let jobs: Vec<Job> = reads.iter().map(|read| read.3).chain(then.iter().copied()).collect();
+        if jobs.is_empty() {
+            return Some(0);
+        }
+        let found = owner.work_through(&jobs, longest);
+        let mut hit = 0;
+        gate::note(|shim| {
+            let (count, n) =
+                (if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED }, reads.len());
+            shim.count(count, n as u64);
+            for (found, &(block, place, from, _)) in found.iter().flatten().zip(&reads).filter(|(f, _)| f.count > 0) {
+                hit += 1;
+                // It is told once.
+                block.flags.fetch_and(!WATCHED, Relaxed);
+                let record = record(shim, block);
+                let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+                let good_ns = self.all_good_ns.load(Relaxed).max(record.time_ns);
+                let found = *found;
+                report::tell(shim, self, &Writes { place, found, from, addr, asked, record, good_ns, freed: None });
+            }
+        });
+        found.map(|_| hit)
+    }
+
+    /// A block is freed that no work uses: its zones are read, and all of it is filled. False: that is not done, and may
+    /// still be under way.
+    pub fn freed(&self, asker: &Asker, owner: &'static ContextPool, block: &'static Block) -> bool {
+        let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+        self.wait_for_readers(addr);
+        let fill = Job::Fill(block.base(), block.bytes.load(Relaxed));
+        if self.read_zones(owner, &[block], &[fill], DONE_WITHIN).is_none() {
+            return false;
+        }
+        gate::note(|shim| {
+            let in_graph = shim.above.graph_refers_to(&(addr..addr + asked));
+            IN_GRAPHS.fetch_or(in_graph, Relaxed);
+            let (record, time_ns) = (record(shim, block), clock::precise_ns());
+            let freed = Freed { asked, record, stack: asker.0, time_ns, in_graph, told: false };
+            self.unwatch(Some(shim), block);
+            shim.count(counters::GUARD_BYTES_ADDED, block.bytes.load(Relaxed));
+            lock(&self.freed).insert(addr, freed);
+        });
+        true
+    }
+
+    /// A block is about to be the driver's again, which waits for all work that may use it. `aside`: nothing is to be
+    /// read now.
+    pub fn given_up(&self, aside: bool, owner: &'static ContextPool, block: &'static Block) {
+        self.wait_for_readers(block.addr.load(Relaxed));
+        if !aside {
+            self.read_zones(owner, &[block], &[], DONE_WITHIN);
+        }
+        // A free in the order of a stream waits for nothing of ours.
+        for _ in 0..MOST_NAPS {
+            if owner.readers_rest() {
+                break;
+            }
+            cancel::sleep(NAP);
+        }
+    }
+
+    /// Bytes that may be kept from use in one of so many contexts.
+    pub fn quarantine(&self, contexts: usize) -> u64 {
+        self.most.saturating_sub(self.zones()) / contexts.max(1) as u64
+    }
+
+    /// Reads freed blocks that nobody has, and tells of what it finds. How many were written to; `None`: not known.
+    pub(in crate::pool) fn read_freed(
+        &self,
+        owner: &'static ContextPool,
+        blocks: &[&'static Block],
+        longest: Duration,
+    ) -> Option<u64> {
+        let is_filled =
+            |block: &&&'static Block| lock(&self.freed).get(&block.addr.load(Relaxed)).is_some_and(|freed| !freed.told);
+        let filled: Vec<_> = blocks.iter().filter(is_filled).copied().collect();
+        let whole = |block: &&'static Block| Job::Read(block.base(), block.bytes.load(Relaxed));
+        let jobs: Vec<Job> = filled.iter().map(whole).collect();
+        if jobs.is_empty() {
+            return Some(0);
+        }
+        let found = owner.work_through(&jobs, longest);
+        let mut hit = 0;
+        gate::note(|shim| {
+            let count = if found.is_some() { counters::GUARD_CHECKS } else { counters::GUARD_UNCHECKED };
+            shim.count(count, filled.len() as u64);
+            for (found, block) in found.iter().flatten().zip(&filled).filter(|(found, _)| found.count > 0) {
+                hit += 1;
+                let (addr, front) = (block.addr.load(Relaxed), block.addr.load(Relaxed) - block.base());
+                let mut all = lock(&self.freed);
+                let Some(freed) = all.get_mut(&addr) else { continue };
+                freed.told = true;
+                let freed = &*freed;
+                let mut found = *found;
+                (found.first, found.end) = (found.first.saturating_sub(front), found.end.saturating_sub(front));
+                let (record, asked, good_ns) = (freed.record, freed.asked, freed.time_ns);
+                let place = Where::Freed;
+                let writes = Writes { place, found, from: addr, addr, asked, record, good_ns, freed: Some(freed) };
+                report::tell(shim, self, &writes);
+            }
+        });
+        found.map(|_| hit)
+    }
+
+    /// A block that was freed is not watched any more.
+    pub fn forget_freed(&self, shim: Option<&Shim>, block: &Block) {
+        let mut all = lock(&self.freed);
+        let Some(freed) = all.remove(&block.addr.load(Relaxed)) else { return };
+        if freed.in_graph && !all.values().any(|freed| freed.in_graph) {
+            IN_GRAPHS.store(false, Relaxed);
+        }
+        drop(all);
+        if let Some(shim) = shim {
+            shim.count(counters::GUARD_BYTES_REMOVED, block.bytes.load(Relaxed));
+        }
+    }
+
+    /// The program launched something that may write, with these words among its arguments.
+    pub fn launched(&self, shim: &Shim, call: &Call, stream: Stream, what: What, words: &[u64]) {
+        let name = match what {
+            What::Graph => "a graph".into(),
+            What::Other => "a copy, fill or other work".into(),
+            What::Kernel(function) => self.launches.name(function as usize, || {
+                let named = vendor::reader::name_of(function);
+                named.unwrap_or_else(|| format!("the kernel at {:#x}", function as usize)).into()
+            }),
+        };
+        let stack = shim.site(call.site(), Made::Stream);
+        self.launches.add(stream as u64, name, !matches!(what, What::Other), stack, words);
+    }
+
+    /// Freed memory that live graphs referred to at its free, sorted.
+    pub fn freed_in_graphs(&self) -> Vec<Range<u64>> {
+        let all = lock(&self.freed);
+        let of_graphs = all.iter().filter(|(_, freed)| freed.in_graph);
+        let mut ranges: Vec<_> = of_graphs.map(|(&addr, freed)| addr..addr + freed.asked.saturating_sub(1)).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges
+    }
+
+    /// A graph is about to run that refers to the freed memory at this address.
+    pub fn tell_of_graph(&self, shim: &'static Shim, addr: u64) {
+        if let Some(freed) = lock(&self.freed).get(&addr) {
+            report::tell_of_graph(shim, addr, freed);
+        }
+    }
+
+    /// Blocks are about to be read that the program has: their frees wait.
+    pub fn begins_to_read(&self, addresses: &[u64]) {
+        lock(&self.being_read).extend(addresses);
+    }
+
+    /// The end of that.
+    pub fn has_read(&self, addresses: &[u64]) {
+        let mut all = lock(&self.being_read);
+        addresses.iter().for_each(|addr| {
+            all.remove(addr);
+        });
+    }
+
+    /// All blocks were good at this time, ns.
+    pub fn was_good(&self, then: u64) {
+        self.all_good_ns.fetch_max(then, Relaxed);
+    }
+}

@@ -1,0 +1,115 @@
+//! What the program launched last, for the guard to name who may have written where nobody should.
+
+use crate::process::clock;
+use crate::process::lock::lock;
+use gpumem_wire::layout::StackRef;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// Launches that are kept.
+const KEPT: usize = 4096;
+/// Names of kernels that are kept.
+const NAMES: usize = 4096;
+/// Words of one launch's arguments that are kept.
+const WORDS: usize = 12;
+
+/// One launch.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub time_ns: u64,
+    pub stream: u64,
+    /// The kernel's name, or what else it was.
+    pub name: Arc<str>,
+    pub stack: StackRef,
+    /// It runs code: whatever else gives the device work writes only where it says.
+    runs_code: bool,
+    /// Those of its arguments that may be addresses.
+    words: [u64; WORDS],
+}
+
+/// The last launches, and names of kernels.
+#[derive(Debug, Default)]
+pub struct Launches {
+    last: Mutex<VecDeque<Launch>>,
+    names: Mutex<FxHashMap<usize, Arc<str>>>,
+}
+
+impl Launches {
+    /// The name of a kernel, which `ask` gives where it is not known yet.
+    pub fn name(&self, function: usize, ask: impl FnOnce() -> Arc<str>) -> Arc<str> {
+        if let Some(name) = lock(&self.names).get(&function) {
+            return name.clone();
+        }
+        let name = ask();
+        let mut names = lock(&self.names);
+        // Handles come back for other kernels once code was unloaded.
+        if names.len() >= NAMES {
+            names.clear();
+        }
+        names.insert(function, name.clone());
+        name
+    }
+
+    pub fn add(&self, stream: u64, name: Arc<str>, runs_code: bool, stack: StackRef, arguments: &[u64]) {
+        let mut words = [0; WORDS];
+        words.iter_mut().zip(arguments).for_each(|(word, &argument)| *word = argument);
+        let mut last = lock(&self.last);
+        if last.len() >= KEPT {
+            last.pop_front();
+        }
+        last.push_back(Launch { time_ns: clock::precise_ns(), stream, name, stack, runs_code, words });
+    }
+
+    /// Those since a time that were given an address in a range, the newest first, `most` of them; whether there are
+    /// any. Where there are none, the newest since then that ran code.
+    pub fn since(&self, time_ns: u64, range: &Range<u64>, most: usize) -> (bool, Vec<Launch>) {
+        let last = lock(&self.last);
+        let since = || last.iter().rev().take_while(|launch| launch.time_ns >= time_ns);
+        let given = since().filter(|launch| launch.words.iter().any(|word| range.contains(word)));
+        let given: Vec<Launch> = given.take(most).cloned().collect();
+        if given.is_empty() {
+            (false, since().filter(|l| l.runs_code).take(most).cloned().collect())
+        } else {
+            (true, given)
+        }
+    }
+
+    /// The first since a time that ran code.
+    pub fn first_since(&self, time_ns: u64) -> Option<Launch> {
+        let last = lock(&self.last);
+        let since = last.iter().skip(last.partition_point(|launch| launch.time_ns < time_ns));
+        since.into_iter().find(|launch| launch.runs_code).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_were_given_the_address_come_first() {
+        let launches = Launches::default();
+        let start = clock::precise_ns();
+        launches.add(1, "a".into(), true, 0, &[0x1000, 5]);
+        launches.add(1, "b".into(), true, 0, &[7, 0x2000]);
+        launches.add(2, "c".into(), false, 0, &[0x1800]);
+        launches.add(2, "d".into(), true, 0, &[]);
+        let names = |(given, found): (bool, Vec<Launch>)| (given, found.iter().map(|l| l.name.to_string()).collect());
+        let is = |given, names: &[&str]| (given, names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(names(launches.since(start, &(0x1000..0x2000), 3)), is(true, &["c", "a"]));
+        assert_eq!(names(launches.since(start, &(0x9000..0xa000), 2)), is(false, &["d", "b"]));
+        assert_eq!(names(launches.since(clock::precise_ns() + 1, &(0..1), 2)), is(false, &[]));
+        assert_eq!(launches.first_since(start).map(|launch| launch.name).as_deref(), Some("a"));
+        (0..KEPT as u64 + 5).for_each(|n| launches.add(n, "e".into(), true, 0, &[]));
+        assert_eq!(lock(&launches.last).len(), KEPT);
+    }
+
+    #[test]
+    fn a_name_is_asked_for_once() {
+        let launches = Launches::default();
+        let name = |of: &str| launches.name(1, || of.into()).to_string();
+        assert_eq!((name("a"), name("b")), ("a".into(), "a".into()));
+    }
+}

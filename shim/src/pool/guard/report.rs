@@ -1,0 +1,185 @@
+//! What the guard says of what it found: events in the ledger, and lines on stderr.
+
+use super::{Freed, Guard};
+use crate::pool::block::FRONT;
+use crate::process::clock;
+use crate::process::stderr::say;
+use crate::records::places::Places;
+use crate::shim::Shim;
+use crate::vendor::reader::Found;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::EventKind;
+use gpumem_wire::layout::{AllocSlot, StackRef};
+use gpumem_wire::units;
+use std::fmt::Write;
+use std::ops::Range;
+
+/// Findings that are said and written down; the counters count on.
+const MOST: u64 = 256;
+/// Launches that are named with each.
+const LAUNCHES: usize = 3;
+
+/// Where bytes were written that nobody should have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    Behind,
+    InFront,
+    /// In memory that was freed.
+    Freed,
+}
+
+/// A finding.
+pub struct Writes<'a> {
+    pub place: Where,
+    pub found: Found,
+    /// Where the range begins that was read.
+    pub from: u64,
+    /// The allocation: its address, and what the program asked for.
+    pub addr: u64,
+    pub asked: u64,
+    pub record: AllocSlot,
+    /// The range was as it should be then, ns.
+    pub good_ns: u64,
+    pub freed: Option<&'a Freed>,
+}
+
+fn ago(now: u64, then: u64) -> String {
+    format!("{:.1} s ago", now.saturating_sub(then) as f64 / 1e9)
+}
+
+impl Writes<'_> {
+    /// The finding in a sentence.
+    fn sentence(&self, now: u64) -> String {
+        let Found { first, end, count } = self.found;
+        let bytes = if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
+        let block = format!("a block of {} at {:#x}", units::bytes(self.asked), self.addr);
+        let made = ago(now, self.record.time_ns);
+        let span =
+            |from: u64, to: u64| if from == to { format!("byte {from}") } else { format!("bytes {from} to {to}") };
+        match (self.place, self.freed) {
+            (Where::Behind, _) => {
+                format!("{bytes} written behind {block}: {} behind its end; allocated {made}", span(first + 1, end))
+            }
+            (Where::InFront, _) => {
+                let (near, far) = (FRONT - end + 1, FRONT - first);
+                format!("{bytes} written in front of {block}: {} before its start; allocated {made}", span(near, far))
+            }
+            (Where::Freed, freed) => {
+                let gone = freed.map_or(String::new(), |freed| format!(", freed {}", ago(now, freed.time_ns)));
+                format!(
+                    "{bytes} written to {block} after its free: {} of it; allocated {made}{gone}",
+                    span(first, end - 1)
+                )
+            }
+        }
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.addr.saturating_sub(FRONT)..self.addr + self.asked
+    }
+}
+
+/// Tells of a finding.
+#[cold]
+pub fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
+    let (counter, kind) = match writes.place {
+        Where::Freed => (counters::GUARD_FREED, EventKind::WrittenAfterFree),
+        _ => (counters::GUARD_OUTSIDE, EventKind::WrittenOutside),
+    };
+    shim.count(counter, 1);
+    if shim.ledger.counter(counters::GUARD_OUTSIDE) + shim.ledger.counter(counters::GUARD_FREED) > MOST {
+        return;
+    }
+    let now = clock::precise_ns();
+    let mut sentence = writes.sentence(now);
+    let since = writes.freed.map_or(writes.good_ns, |freed| freed.time_ns);
+    let _ = write!(sentence, "; since {} at the earliest", ago(now, since));
+    let text = shim.ledger.texts.intern(sentence.as_bytes());
+    shim.event(kind, |event| {
+        event.a = writes.from + writes.found.first;
+        event.b = writes.found.count;
+        event.stack = writes.record.stack;
+        event.context = writes.record.context;
+        event.text = text;
+    });
+    let places = Places::now(shim);
+    let mut lines = format!("{sentence}\ngpumem:   allocated: {}", places.of(writes.record.stack));
+    if let Some(freed) = writes.freed {
+        shim.event(EventKind::FreedHere, |event| {
+            event.a = writes.addr;
+            event.b = writes.asked;
+            event.stack = freed.stack;
+            event.context = writes.record.context;
+        });
+        let _ = write!(lines, "\ngpumem:   freed: {}", places.of(freed.stack));
+    }
+    possible_writers(shim, guard, writes, since, &places, &mut lines);
+    let _ = write!(lines, "\ngpumem: for names: gpumem events {}", std::process::id());
+    if !shim.in_force.quiet() {
+        say(&lines);
+    }
+}
+
+/// Launches that may have written it.
+fn possible_writers(
+    shim: &'static Shim,
+    guard: &Guard,
+    writes: &Writes<'_>,
+    since: u64,
+    places: &Places<'_>,
+    lines: &mut String,
+) {
+    let (given, launches) = guard.launches.since(since, &writes.range(), LAUNCHES);
+    let first = writes.freed.and_then(|freed| guard.launches.first_since(freed.time_ns));
+    let of = |stack: StackRef| if stack == 0 { String::new() } else { format!(" at {}", places.of(stack)) };
+    let named =
+        launches.into_iter().map(|launch| (if given { "launched with its address" } else { "launched since" }, launch));
+    let first = first.filter(|_| !given).map(|launch| ("first launched after the free", launch));
+    for (how, launch) in named.chain(first) {
+        let _ = write!(lines, "\ngpumem:   {how}: {}, stream {:#x}{}", launch.name, launch.stream, of(launch.stack));
+        let name = shim.ledger.texts.intern(launch.name.as_bytes());
+        shim.event(EventKind::PossibleWriter, |event| {
+            event.a = launch.stream;
+            event.b = u64::from(given);
+            event.text = name;
+            event.stack = launch.stack;
+            event.context = writes.record.context;
+        });
+    }
+}
+
+/// A graph is about to run that refers to freed memory.
+#[cold]
+pub fn tell_of_graph(shim: &'static Shim, addr: u64, freed: &Freed) {
+    shim.count(counters::GUARD_GRAPHS, 1);
+    if shim.ledger.counter(counters::GUARD_GRAPHS) > MOST {
+        return;
+    }
+    let (now, bytes) = (clock::precise_ns(), freed.asked);
+    shim.event(EventKind::FreedGraphLaunched, |event| {
+        event.a = addr;
+        event.b = bytes;
+        event.stack = freed.record.stack;
+        event.context = freed.record.context;
+    });
+    shim.event(EventKind::FreedHere, |event| {
+        event.a = addr;
+        event.b = bytes;
+        event.stack = freed.stack;
+        event.context = freed.record.context;
+    });
+    if shim.in_force.quiet() {
+        return;
+    }
+    let places = Places::now(shim);
+    say(&format_args!(
+        "a graph is about to run that refers to freed memory: a block of {} at {addr:#x}, allocated {}, freed {}\n\
+         gpumem:   allocated: {}\ngpumem:   freed: {}\ngpumem: for names: gpumem events {}",
+        units::bytes(bytes),
+        ago(now, freed.record.time_ns),
+        ago(now, freed.time_ns),
+        places.of(freed.record.stack),
+        places.of(freed.stack),
+        std::process::id(),
+    ));
+}

@@ -1,0 +1,135 @@
+//! Which bytes of a block the program does not have, and that they are watched.
+
+use super::report::Where;
+use super::{BEHIND, Guard};
+use crate::gate;
+use crate::pool::block::{Block, FRONT, FRONTED, WATCHED, ZONED};
+use crate::pool::context_pool::{ContextPool, Job};
+use crate::pool::size;
+use crate::shim::Shim;
+use gpumem_wire::counters;
+use std::ops::Range;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+/// An allocation waits so long for its zones to be filled. Beside work of the program's that is done by copies, which no
+/// kernel keeps from their end.
+const FILLED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The bytes of a block before and behind what the program has of it.
+pub(super) fn zones(block: &Block) -> [(Where, Range<u64>); 2] {
+    let (addr, asked) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+    let base = block.base();
+    [(Where::Behind, addr + asked..base + block.bytes.load(Relaxed)), (Where::InFront, base..addr)]
+}
+
+/// The jobs for both of them.
+pub(super) fn jobs(block: &Block, job: fn(u64, u64) -> Job) -> impl Iterator<Item = (Where, u64, Job)> {
+    let ranges = zones(block).into_iter().filter(|(_, range)| !range.is_empty());
+    ranges.map(move |(place, range)| (place, range.start, job(range.start, range.end - range.start)))
+}
+
+/// Bytes of the block that natively stood for a request.
+fn native(asked: u64) -> u64 {
+    size::rounded(asked).unwrap_or(asked)
+}
+
+impl Guard {
+    /// Bytes of the block for a request, with room for zones while they fit in `GPUMEM_GUARD_MAX`. `None` for more than
+    /// any device has.
+    pub fn rounded(&self, bytes: u64) -> Option<u64> {
+        let in_front = bytes.checked_add(self.front_bytes())?;
+        let (least, with_zone) = (size::rounded(in_front)?, size::rounded(in_front.checked_add(BEHIND)?)?);
+        let fits = self.zones.load(Relaxed).saturating_add(with_zone - least) <= self.most;
+        Some(if fits { with_zone } else { least })
+    }
+
+    fn front_bytes(&self) -> u64 {
+        if self.front { FRONT } else { 0 }
+    }
+
+    /// Where the program's part of a block begins that the driver gave at `addr`, and the flags that say so.
+    pub fn start(&self, addr: u64, bytes: u64, asked: u64) -> (u64, u32) {
+        match self.front && bytes >= asked.saturating_add(FRONT) {
+            true => (addr + FRONT, FRONTED),
+            false => (addr, 0),
+        }
+    }
+
+    /// Watches a block that is about to be the program's.
+    pub fn watch(&self, owner: &'static ContextPool, block: &Block) {
+        let more = block.bytes.load(Relaxed).saturating_sub(native(block.asked.load(Relaxed)));
+        self.zones.fetch_add(more, Relaxed);
+        block.flags.fetch_or(ZONED, Relaxed);
+        let jobs: Vec<Job> = jobs(block, Job::Fill).map(|(.., job)| job).collect();
+        let watched = !jobs.is_empty() && owner.work_through(&jobs, FILLED_WITHIN).is_some();
+        if watched {
+            block.flags.fetch_or(WATCHED, Release);
+        }
+        gate::note(|shim| {
+            shim.count(counters::GUARD_BYTES_ADDED, more);
+            shim.count(counters::GUARD_WITHOUT, u64::from(!watched));
+        });
+    }
+
+    /// A block is not watched any more. Also where a note of the program's call is being made.
+    pub fn unwatch(&self, shim: Option<&Shim>, block: &Block) {
+        if block.flags.fetch_and(!(ZONED | WATCHED), AcqRel) & ZONED == 0 {
+            return;
+        }
+        let more = block.bytes.load(Relaxed).saturating_sub(native(block.asked.load(Relaxed)));
+        self.zones.fetch_sub(more, Relaxed);
+        if let Some(shim) = shim {
+            shim.count(counters::GUARD_BYTES_REMOVED, more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_wire::settings::Settings;
+
+    fn guard(kind: &str, most: &str) -> Guard {
+        let set = [("GPUMEM_GUARD".into(), kind.into()), ("GPUMEM_GUARD_MAX".into(), most.into())];
+        Guard::new(&Settings::read(set.into_iter()).0).unwrap()
+    }
+
+    #[test]
+    fn a_block_has_room_behind_what_was_asked_for() {
+        for (kind, front) in [("1", 0), ("front", FRONT), ("sync", 0)] {
+            let guard = guard(kind, "1GiB");
+            for asked in (1..5000).chain((5000..40 << 20).step_by(40_093)).chain([1 << 20, 2 << 20, 4 << 20]) {
+                let bytes = guard.rounded(asked).unwrap();
+                assert!(bytes >= front + asked + BEHIND && size::rounded(bytes) == Some(bytes), "{kind} {asked}");
+            }
+            assert_eq!(guard.rounded(u64::MAX), None);
+        }
+        assert_eq!(guard("1", "1GiB").rounded(2 << 20), Some(4 << 20), "a whole unit costs a unit");
+    }
+
+    #[test]
+    fn zones_stay_within_their_bound() {
+        let guard = guard("1", "1MiB");
+        assert_eq!(guard.rounded(2 << 20), Some(2 << 20), "its zone would take 2 MiB");
+        assert_eq!(guard.rounded(1 << 20), Some((1 << 20) + (128 << 10)));
+        guard.zones.store(1 << 20, Relaxed);
+        assert_eq!(guard.rounded(1 << 20), Some(1 << 20));
+    }
+
+    #[test]
+    fn the_zones_are_what_the_program_does_not_have() {
+        let guard = guard("front", "1GiB");
+        let block = Block::default();
+        let (addr, flags) = guard.start(0x10_0000, 2048, 1000);
+        block.addr.store(addr, Relaxed);
+        block.flags.store(flags, Relaxed);
+        block.bytes.store(2048, Relaxed);
+        block.asked.store(1000, Relaxed);
+        assert_eq!((addr, block.base()), (0x10_0200, 0x10_0000));
+        let [behind, front] = zones(&block);
+        assert_eq!(behind, (Where::Behind, 0x10_05e8..0x10_0800));
+        assert_eq!(front, (Where::InFront, 0x10_0000..0x10_0200));
+        assert_eq!(guard.start(0x10_0000, 1024, 1000), (0x10_0000, 0), "no room in front");
+    }
+}

@@ -1,0 +1,196 @@
+//! What the pool does with its guard: all that is watched is read, when somebody asks and with `sync` when the program
+//! waits for the device; freed blocks leave the quarantine; launches are noted.
+
+use super::block::{Block, State, WATCHED};
+use super::context_pool::ContextPool;
+use super::guard::{DONE_WITHIN, Guard, What};
+use super::{Pool, of};
+use crate::call::Call;
+use crate::gate;
+use crate::process::clock;
+use crate::progress::activity;
+use crate::shim::Shim;
+use gpumem_abi::types::Stream;
+use gpumem_wire::counters;
+use gpumem_wire::kinds::Vendor;
+use std::ops::Range;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+
+/// Blocks that are read together: a free of one of them waits that long.
+const TOGETHER: usize = 128;
+/// `gpumem` waits for its answer for three seconds.
+const LONGEST: Duration = Duration::from_secs(2);
+/// A wait of the program's that is over does not become longer than this without need.
+const AT_A_WAIT: Duration = Duration::from_millis(500);
+
+/// What a check found.
+#[derive(Default)]
+struct Checked {
+    live: u64,
+    freed: u64,
+    written: u64,
+    /// Blocks that were not read: there was no time left, or the driver refused.
+    left: u64,
+}
+
+impl Checked {
+    fn add(&mut self, blocks: u64, live: bool, hit: Option<u64>) {
+        match hit {
+            Some(hit) => {
+                *if live { &mut self.live } else { &mut self.freed } += blocks;
+                self.written += hit;
+            }
+            None => self.left += blocks,
+        }
+    }
+}
+
+/// While it lives, frees of these blocks wait.
+struct BeingRead<'a> {
+    guard: &'a Guard,
+    blocks: Vec<&'static Block>,
+    addresses: Vec<u64>,
+}
+
+impl<'a> BeingRead<'a> {
+    fn of(guard: &'a Guard, blocks: &[&'static Block]) -> Self {
+        let addresses: Vec<u64> = blocks.iter().map(|block| block.addr.load(Relaxed)).collect();
+        guard.begins_to_read(&addresses);
+        // A free says so in the block's state before it looks for us: one of the two sees the other.
+        let is_live = |(block, addr): (&&'static Block, &u64)| {
+            block.is(State::Live) && block.addr.load(Relaxed) == *addr && block.flags.load(Acquire) & WATCHED != 0
+        };
+        let blocks = blocks.iter().zip(&addresses).filter(|&pair| is_live(pair)).map(|(block, _)| *block).collect();
+        Self { guard, blocks, addresses }
+    }
+}
+
+impl Drop for BeingRead<'_> {
+    fn drop(&mut self) {
+        self.guard.has_read(&self.addresses);
+    }
+}
+
+impl Pool {
+    /// Reads all that is watched in a context, until then.
+    fn check(&'static self, guard: &Guard, owner: &'static ContextPool, end: Instant, checked: &mut Checked) {
+        let Some(_hold) = owner.hold() else { return };
+        let start = clock::precise_ns();
+        let left = || end.saturating_duration_since(Instant::now());
+        let of_it = |block: &&'static Block| ContextPool::of(block).is_some_and(|its| std::ptr::eq(its, owner));
+        let watched = |block: &&'static Block| block.is(State::Live) && block.flags.load(Acquire) & WATCHED != 0;
+        let live: Vec<_> = self.map.all().into_iter().filter(of_it).filter(watched).collect();
+        let (mut good, before) = (true, checked.written);
+        for blocks in live.chunks(TOGETHER) {
+            let read = BeingRead::of(guard, blocks);
+            let hit = if left().is_zero() { None } else { guard.read_zones(owner, &read.blocks, &[], left()) };
+            // A reader that is late has them still: a free waits for the context's work as ever.
+            good &= hit.is_some();
+            checked.add(read.blocks.len() as u64, true, hit);
+        }
+        if good && checked.written == before {
+            guard.was_good(start);
+        }
+        let freed = owner.take_quarantine();
+        for blocks in freed.chunks(TOGETHER) {
+            let hit = if left().is_zero() { None } else { guard.read_freed(owner, blocks, left()) };
+            checked.add(blocks.len() as u64, false, hit);
+        }
+        owner.put_in_quarantine(freed);
+    }
+}
+
+impl Pool {
+    /// Freed blocks leave the quarantine: they are read, and what was written to them is told.
+    pub(super) fn leave_quarantine(&self, owner: &'static ContextPool, blocks: Vec<&'static Block>) {
+        let _transit = owner.in_transit.blocks.begin();
+        if let Some(guard) = self.guard.as_ref().filter(|_| !blocks.is_empty()) {
+            guard.read_freed(owner, &blocks, DONE_WITHIN);
+            for block in &blocks {
+                gate::record_if_started(|shim| guard.forget_freed(Some(shim), block));
+            }
+        }
+        let now = clock::now_ns();
+        blocks.into_iter().for_each(|block| owner.keep(block, now));
+    }
+}
+
+/// Why nothing can be read now.
+fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
+    if activity::broken() {
+        Some("a context is broken: every call of it answers an error")
+    } else if shim.registry.streams.capturing() > 0 {
+        Some("a stream is being captured: ask again")
+    } else if pool.is_ending() {
+        Some("the process is ending")
+    } else {
+        None
+    }
+}
+
+/// Reads all that the guard watches: what came of it, for people.
+///
+/// # Errors
+/// Why it was not read.
+pub fn check_all(shim: &'static Shim) -> Result<String, String> {
+    let pool = of(Vendor::Cuda);
+    let Some((pool, guard)) = pool.and_then(|pool| Some((pool, pool.guard.as_ref()?))) else {
+        return Err(
+            "there is no guard here: it was not started with GPUMEM_GUARD=1, the pool is off, or no memory was \
+                    asked for so far"
+                .into(),
+        );
+    };
+    if let Some(why) = may_not(shim, pool) {
+        return Err(why.into());
+    }
+    let (mut checked, end) = (Checked::default(), Instant::now() + LONGEST);
+    pool.owners().into_iter().for_each(|owner| pool.check(guard, owner, end, &mut checked));
+    let Checked { live, freed, written, left } = checked;
+    let left = if left == 0 { String::new() } else { format!("; {left} could not be read in time") };
+    let found = if written == 0 {
+        "nothing written where it should not be".to_owned()
+    } else {
+        format!("{written} findings: see gpumem events")
+    };
+    let without = shim.ledger.counter(counters::GUARD_WITHOUT);
+    let without = if without == 0 { String::new() } else { format!("; {without} allocations were not watched") };
+    Ok(format!("{live} live and {freed} freed blocks read: {found}{left}{without}"))
+}
+
+/// The program has waited for the device: all of its context is read.
+#[cold]
+pub fn at_wait() {
+    let Some((pool, guard)) = of(Vendor::Cuda).and_then(|pool| Some((pool, pool.guard.as_ref()?))) else {
+        return;
+    };
+    let Some(shim) = gate::shim() else { return };
+    if pool.aside(shim) || may_not(shim, pool).is_some() {
+        return;
+    }
+    if let Some(owner) = gate::note(|shim| pool.owner_of_thread(shim)).flatten() {
+        pool.check(guard, owner, Instant::now() + AT_A_WAIT, &mut Checked::default());
+    }
+}
+
+/// The program launched something that may write, with these words among its arguments.
+#[cold]
+pub fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]) {
+    if let Some(guard) = of(call.vendor).and_then(|pool| pool.guard.as_ref()) {
+        gate::note(|shim| guard.launched(shim, call, stream, what, words));
+    }
+}
+
+/// A graph is about to run: `refers` says whether it refers to one of these ranges, which are sorted.
+#[cold]
+pub fn of_launched_graph(vendor: Vendor, refers: impl Fn(&[Range<u64>]) -> bool) {
+    let Some(guard) = of(vendor).and_then(|pool| pool.guard.as_ref()) else { return };
+    let ranges = guard.freed_in_graphs();
+    if !refers(&ranges) {
+        return;
+    }
+    for range in ranges.iter().filter(|range| refers(std::slice::from_ref(range))) {
+        gate::note(|shim| guard.tell_of_graph(shim, range.start));
+    }
+}

@@ -1,0 +1,253 @@
+//! Reading memory on the device, for the guard: which of its bytes are not what they were left as.
+//!
+//! A [`Reader`] has a stream of its own, on which nothing else is, so that what it reads waits for no work of the
+//! program's and nothing waits for it; pinned memory for answers; and, once the module could be loaded, the kernel of
+//! `kernels/guard.cu`.
+//!
+//! Memory is filled and read in two ways. By the device's processors (memset and the kernel), which is fast, and waits
+//! where a kernel of the program's has all processors. By copies, which its copy engines make: they are slower, and run
+//! beside any kernel. What is copied is compared here.
+//!
+//! All calls are made in the context of the memory and with the thread's capture mode relaxed
+//! ([`super::memory::MemoryCalls::within`]). Only CUDA has readers: on HIP not all questions about sizes are seen, so
+//! that nothing can lie behind an allocation unnoticed.
+
+use super::driver;
+use gpumem_abi::types::*;
+use std::ffi::c_uint;
+use std::ptr::{from_mut, from_ref, null_mut};
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+/// `…_PORTABLE | …_DEVICEMAP`.
+const MAPPED: u32 = 3;
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: Status = 600;
+/// Threads of a block, as the kernel has them.
+const THREADS: u32 = 256;
+
+/// The kernel, as text with the NUL that the driver wants.
+const PTX: &str = concat!(include_str!("../../../kernels/guard.ptx"), "\0");
+
+/// Pinned bytes of a reader, for answers and for what is copied.
+pub const ROOM: usize = 1 << 20;
+/// Pinned bytes behind those, which hold what memory is filled with by copies.
+const PATTERN: usize = 64 << 10;
+
+/// What a chunk has, as the kernel writes it. Offsets are from the start of the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Found {
+    /// The first byte that is another; all ones: none is.
+    pub first: u64,
+    /// Behind the last one.
+    pub end: u64,
+    pub count: u64,
+}
+
+/// Answers that a reader has room for.
+pub const ANSWERS: usize = ROOM / size_of::<Found>();
+
+impl Found {
+    pub const NOTHING: Self = Self { first: u64::MAX, end: 0, count: 0 };
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), end: self.end.max(other.end), count: self.count + other.count }
+    }
+
+    /// What of these bytes, which lie at this offset of the range, is not `value`.
+    pub fn of(bytes: &[u8], offset: u64, value: u8) -> Self {
+        // The usual answer, as fast as memory is compared: each byte is as the one before it.
+        let (Some(&first), Some(last)) = (bytes.first(), bytes.len().checked_sub(1)) else { return Self::NOTHING };
+        if first == value && bytes[1..] == bytes[..last] {
+            return Self::NOTHING;
+        }
+        let others = (offset..).zip(bytes).filter(|&(_, &byte)| byte != value);
+        others.fold(Self::NOTHING, |found, (at, _)| found.and(Self { first: at, end: at + 1, count: 1 }))
+    }
+}
+
+/// Memory of one context is read by it, one thing after another. It is never freed: its context takes it along.
+#[derive(Debug)]
+pub struct Reader {
+    stream: usize,
+    /// Pinned, for host and device at one address.
+    room: usize,
+    /// 0: memory is copied.
+    kernel: usize,
+}
+
+fn ok(status: Option<Status>) -> Result<(), Status> {
+    match status {
+        Some(SUCCESS) => Ok(()),
+        status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
+    }
+}
+
+impl Reader {
+    /// One for the current context. It has no kernel so far. `value`: what it fills memory with by copies.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(value: u8) -> Result<Self, Status> {
+        let (mut stream, mut host, mut room) = (null_mut(), 0, 0);
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares. What was made goes
+        // back once where a later call fails.
+        unsafe {
+            ok(driver::cuStreamCreate(&mut stream, NON_BLOCKING))?;
+            let pinned = ok(driver::cuMemHostAlloc(&mut host, ROOM + PATTERN, MAPPED))
+                .and_then(|()| ok(driver::cuMemHostGetDevicePointer_v2(&mut room, host, 0)))
+                // One address for both, as on every 64-bit system.
+                .and_then(|()| if room == host { Ok(()) } else { Err(SYMBOL_NOT_FOUND) });
+            pinned.inspect_err(|_| {
+                if host != 0 {
+                    let _ = driver::cuMemFreeHost(host);
+                }
+                let _ = driver::cuStreamDestroy_v2(stream);
+            })?;
+            (room as *mut u8).add(ROOM).write_bytes(value, PATTERN);
+        }
+        Ok(Self { stream: stream as usize, room: room as usize, kernel: 0 })
+    }
+
+    /// Loads the kernel into the current context; its handle for [`Reader::has`]. Waits for work that runs there.
+    ///
+    /// # Errors
+    /// The driver's: one without a compiler for PTX among them.
+    pub fn load() -> Result<usize, Status> {
+        let (mut module, mut function) = (null_mut(), null_mut());
+        // SAFETY: rule of answers: each call writes a local of the type that its row declares. The image is text that
+        // ends with a NUL, and so does the name.
+        unsafe {
+            ok(driver::cuModuleLoadData(&mut module, PTX.as_ptr().cast_mut().cast()))?;
+            ok(driver::cuModuleGetFunction(&mut function, module, c"gpumem_guard_verify".as_ptr()))?;
+        }
+        Ok(function as usize)
+    }
+
+    /// Reads by this kernel from now on: that of its context.
+    pub fn has(&mut self, kernel: usize) {
+        self.kernel = kernel;
+    }
+
+    pub fn has_kernel(&self) -> bool {
+        self.kernel != 0
+    }
+
+    fn stream(&self) -> Stream {
+        self.stream as Stream
+    }
+
+    /// Has memory filled, behind all that this reader does.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn fill(&self, addr: u64, bytes: u64, value: u8) -> Result<(), Status> {
+        // SAFETY: rule of the pool's memory: the range is of a block, or behind or in front of what the program has of
+        // it. The stream is this reader's.
+        ok(unsafe { driver::cuMemsetD8Async(addr, value, bytes as usize, self.stream()) })
+    }
+
+    /// The same by copies of what [`Reader::new`] was given.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn fill_by_copies(&self, addr: u64, bytes: u64) -> Result<(), Status> {
+        let pattern = (self.room + ROOM) as Opaque;
+        (0..bytes).step_by(PATTERN).try_for_each(|at| {
+            let piece = (bytes - at).min(PATTERN as u64) as usize;
+            // SAFETY: rule of the pool's memory, as for `fill`. The pattern has as many bytes, and nobody writes it.
+            ok(unsafe { driver::cuMemcpyHtoDAsync_v2(addr + at, pattern, piece, self.stream()) })
+        })
+    }
+
+    /// Has memory read by the kernel, behind all that this reader does; `at`: the answer of the first chunk.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn read(&self, addr: u64, bytes: u64, chunk: u64, value: u8, at: usize) -> Result<(), Status> {
+        let chunks = bytes.div_ceil(chunk);
+        if at as u64 + chunks > ANSWERS as u64 {
+            return Err(OUT_OF_MEMORY);
+        }
+        let (mut addr, mut bytes, mut chunk, mut value) = (addr, bytes, chunk, c_uint::from(value));
+        let mut answers = (self.room + at * size_of::<Found>()) as u64;
+        let mut params: [Opaque; 5] = [
+            from_mut(&mut addr).cast(),
+            from_mut(&mut bytes).cast(),
+            from_mut(&mut chunk).cast(),
+            from_mut(&mut value).cast(),
+            from_mut(&mut answers).cast(),
+        ];
+        let (kernel, params, blocks) = (self.kernel as Opaque, params.as_mut_ptr(), chunks as c_uint);
+        // SAFETY: `load` gave the kernel, which has these five parameters, and its module is never unloaded. It reads
+        // the range, which the pool keeps until this reader has come to it, and writes an answer for each chunk,
+        // for which there is room.
+        ok(unsafe { driver::cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, self.stream(), params, null_mut()) })
+    }
+
+    /// Has memory copied, behind all that this reader does: [`ROOM`] bytes at most.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy(&self, addr: u64, bytes: usize) -> Result<(), Status> {
+        let bytes = bytes.min(ROOM);
+        // SAFETY: the pool keeps the memory until this reader has come to it. There is room for it.
+        ok(unsafe { driver::cuMemcpyDtoHAsync_v2(self.room as Opaque, addr, bytes, self.stream()) })
+    }
+
+    /// Whether all that it was to do is done.
+    ///
+    /// # Errors
+    /// The driver's: something of it failed.
+    pub fn is_done(&self) -> Result<bool, Status> {
+        // SAFETY: the stream is this reader's, and its context is held.
+        match unsafe { driver::cuStreamQuery(self.stream()) } {
+            Some(NOT_READY) => Ok(false),
+            status => ok(status).map(|()| true),
+        }
+    }
+
+    /// The answers of so many chunks, once all is done.
+    pub fn answers(&mut self, at: usize, chunks: usize) -> Found {
+        let (at, chunks) = (at.min(ANSWERS), chunks.min(ANSWERS - at.min(ANSWERS)));
+        // SAFETY: the room is this reader's and as large as all answers. Nothing writes it: all is done. Any bytes are
+        // a `Found`.
+        let answers = unsafe { std::slice::from_raw_parts((self.room as *const Found).add(at), chunks) };
+        answers.iter().copied().fold(Found::NOTHING, Found::and)
+    }
+
+    /// What was copied, once all is done.
+    pub fn copied(&mut self, bytes: usize) -> &[u8] {
+        // SAFETY: the room is this reader's, and nothing writes it: all is done.
+        unsafe { std::slice::from_raw_parts(self.room as *const u8, bytes.min(ROOM)) }
+    }
+}
+
+/// The name of a kernel that was just launched, where the driver tells (12.3 does).
+pub fn name_of(function: Opaque) -> Option<String> {
+    let mut name = null_mut::<std::ffi::c_char>().cast_const();
+    // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Rule of
+    // the program's handles: the driver has just accepted the kernel.
+    unsafe {
+        ok(driver::cuFuncGetName(from_mut(&mut name), function)).ok()?;
+        let name = name.as_ref().map(from_ref)?;
+        Some(std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_other_is_counted_from_the_start_of_the_range() {
+        assert_eq!(Found::of(&[7; 9], 100, 7), Found::NOTHING);
+        assert_eq!(Found::of(&[], 100, 7), Found::NOTHING);
+        assert_eq!(Found::of(&[8; 3], 100, 7), Found { first: 100, end: 103, count: 3 });
+        let found = Found::of(&[7, 1, 7, 7, 2, 7], 100, 7);
+        assert_eq!(found, Found { first: 101, end: 105, count: 2 });
+        assert_eq!(found.and(Found::of(&[7, 8], 106, 7)), Found { first: 101, end: 108, count: 3 });
+    }
+}

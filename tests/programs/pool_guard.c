@@ -1,0 +1,175 @@
+/* Plants the bugs that its arguments name, one after another, for a guard to find; `wait` waits for a line on stdin.
+ * Natively most of them are undefined: they are run under GPUMEM_GUARD. Each says what it did. */
+#include "pool.h"
+
+/* Work on the device that writes words from an address on, and the end of it. */
+static void writes(CUdeviceptr p, uint64_t words) {
+    OK(k_fill(&gpu, NULL, p, words, 0x11223344));
+    OK(cuCtxSynchronize());
+}
+/* A write of `bytes` behind a block of `size`. */
+static void behind(size_t size, size_t bytes) {
+    CUdeviceptr p = get(size);
+    writes(p, (size + bytes) / 4);
+    give(p, size);
+}
+static void in_front(size_t size, size_t bytes) {
+    CUdeviceptr p = get(size);
+    writes(p - bytes, bytes / 4);
+    give(p, size);
+}
+static void after_free(size_t size, size_t at, size_t bytes) {
+    CUdeviceptr p = get(size);
+    give(p, size);
+    writes(p + at, bytes / 4);
+}
+/* Blocks of all kinds of sizes, each written whole, twice; some live until the end. */
+static void clean(void) {
+    static const size_t sizes[] = {1, 3, 256, 511, 512, 513, 1000, 4096, 65537, MIB - 1, MIB, MIB + 4, 2 * MIB, 5 * MIB + 12};
+    CUdeviceptr kept[sizeof sizes / sizeof *sizes];
+    for (int round = 0; round < 3; round++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            CUdeviceptr p = get(sizes[i]);
+            OK(cuMemsetD8_v2(p, 0x5a, sizes[i]));
+            writes(p, sizes[i] / 4);
+            if (round == 2) kept[i] = p;
+            else give(p, sizes[i]);
+        }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) give(kept[i], sizes[i]);
+}
+/* A graph that fills a block, which is freed before the graph is launched. */
+static void freed_graph(size_t size) {
+    CUdeviceptr p = get(size);
+    Stream s = stream_new(1);
+    Graph graph;
+    Exec exec;
+    OK(cuStreamBeginCapture_v2(s, 2));
+    OK(k_fill(&gpu, s, p, size / 4, 7));
+    OK(cuStreamEndCapture(s, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    give(p, size);
+    OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy_v2(s));
+}
+/* The same block twice: the second free is refused. */
+static void twice(void) {
+    CUdeviceptr p = get(MIB);
+    give(p, MIB);
+    SAY("second free: %d", (int)free_any(p, MIB));
+}
+/* What the driver says of a block, also of one with zones. */
+static void answers(size_t size) {
+    CUdeviceptr p = get(size), base = 0, start = 0;
+    size_t bytes = 0, range = 0;
+    OK(cuMemGetAddressRange_v2(&base, &bytes, p + size / 2));
+    OK(cuPointerGetAttribute(&start, RANGE_START, p + size - 1));
+    OK(cuPointerGetAttribute(&range, RANGE_SIZE, p));
+    SAY("%zu: base %+lld, %zu bytes; start %+lld, %zu bytes; aligned %d", size, (long long)(base - p), bytes,
+        (long long)(start - p), range, (int)(p % 256 == 0));
+    give(p, size);
+}
+static void freed_in_order(void) {
+    CUdeviceptr p = get(MIB);
+    writes(p, (MIB + 8) / 4);
+    Stream s = stream_new(1);
+    OK(cuMemFreeAsync(p, s));
+    counted_free(DEVICE, MIB);
+    OK(cuStreamSynchronize(s));
+    OK(cuStreamDestroy_v2(s));
+}
+/* What a guard does not look at: memory in the order of a stream, managed memory, what is far away, and reads. */
+static void async(void) {
+    CUdeviceptr p;
+    Stream s = stream_new(1);
+    OK(cuMemAllocAsync(&p, MIB, s));
+    counted_alloc(ASYNC, MIB);
+    OK(k_fill(&gpu, s, p, (MIB + 4) / 4, 1));
+    OK(cuMemFreeAsync(p, s));
+    counted_free(ASYNC, MIB);
+    OK(cuStreamSynchronize(s));
+    OK(cuStreamDestroy_v2(s));
+}
+static void managed(void) {
+    CUdeviceptr p;
+    OK(cuMemAllocManaged(&p, MIB, 1));
+    counted_alloc(MANAGED, MIB);
+    writes(p, (MIB + 4) / 4);
+    OK(cuMemFree_v2(p));
+    counted_free(MANAGED, MIB);
+}
+static void far_away(void) {
+    CUdeviceptr p = get(4 * KIB), next = get(4 * KIB);
+    writes(p > next ? p : next, 4 * KIB / 4);
+    writes((p > next ? p : next) - 3 * KIB, 1);
+    give(p, 4 * KIB);
+    give(next, 4 * KIB);
+}
+static void reads_behind(void) {
+    CUdeviceptr p = get(MIB);
+    writes(p, MIB / 4);
+    wrong_words(&gpu, NULL, p, MIB / 4 + 1, 0);
+    give(p, MIB);
+}
+static void reads_unwritten(void) {
+    CUdeviceptr p = get(MIB);
+    wrong_words(&gpu, NULL, p, MIB / 4, 0);
+    give(p, MIB);
+}
+static void reads_freed(void) {
+    CUdeviceptr p = get(MIB);
+    give(p, MIB);
+    wrong_words(&gpu, NULL, p, MIB / 4, 0);
+}
+/* The driver refuses a fill of more than there is. */
+static void fills_behind(void) {
+    CUdeviceptr p = get(MIB);
+    SAY("fill: %d", (int)cuMemsetD8_v2(p, 1, MIB + 4));
+    give(p, MIB);
+}
+static CUdeviceptr live;
+int main(int argc, char **argv) {
+    begin();
+    for (int i = 1; i < argc; i++) {
+        const char *bug = argv[i];
+        if (!strcmp(bug, "clean")) clean();
+        else if (!strcmp(bug, "over1")) behind(1023, 1);
+        else if (!strcmp(bug, "over4")) behind(MIB, 4);
+        else if (!strcmp(bug, "over512")) behind(MIB, 512);
+        else if (!strcmp(bug, "overunit")) behind(2 * MIB, 512);
+        else if (!strcmp(bug, "under4")) in_front(MIB, 4);
+        else if (!strcmp(bug, "under512")) in_front(4 * MIB, 512);
+        else if (!strcmp(bug, "freed")) after_free(MIB, 4096, 64);
+        else if (!strcmp(bug, "freedwhole")) after_free(3 * MIB, 0, 3 * MIB);
+        else if (!strcmp(bug, "graph")) freed_graph(MIB);
+        else if (!strcmp(bug, "twice")) twice();
+        else if (!strcmp(bug, "order")) freed_in_order();
+        else if (!strcmp(bug, "live")) writes(live = get(MIB), (MIB + 16) / 4);
+        else if (!strcmp(bug, "drop")) give(live, MIB);
+        else if (!strcmp(bug, "async")) async();
+        else if (!strcmp(bug, "managed")) managed();
+        else if (!strcmp(bug, "far")) far_away();
+        else if (!strcmp(bug, "reads")) reads_behind();
+        else if (!strcmp(bug, "unwritten")) reads_unwritten();
+        else if (!strcmp(bug, "readsfreed")) reads_freed();
+        else if (!strcmp(bug, "fill")) fills_behind();
+        else if (!strcmp(bug, "answers")) answers(1000), answers(2 * MIB), answers(100);
+        else if (!strcmp(bug, "sync")) OK(cuCtxSynchronize());
+        else if (!strcmp(bug, "wait")) {
+            char line[8];
+            SAY("ready");
+            fflush(stdout);
+            if (!fgets(line, sizeof line, stdin)) break;
+            continue;
+        } else {
+            fprintf(stderr, "what is %s?\n", bug);
+            return 2;
+        }
+        SAY("did %s", bug);
+    }
+    return end("pool_guard");
+}

@@ -1,0 +1,158 @@
+//! GPUMEM_GUARD: each kind of planted bug is found and named, and clean programs have no findings.
+
+use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_wire::counters;
+use serde_json::Value;
+
+const ON: (&str, &str) = ("GPUMEM_GUARD", "1");
+const FRONT: (&str, &str) = ("GPUMEM_GUARD", "front");
+const SYNC: (&str, &str) = ("GPUMEM_GUARD", "sync");
+
+fn with(bugs: &[&str], setting: &[(&str, &str)]) -> Ran {
+    let ran = program("pool_guard").args(bugs).envs(setting).preloaded().ok();
+    ran.ledger().sound().complete().balanced();
+    ran
+}
+
+/// Events of a kind.
+fn events(ran: &Ran, kind: &str) -> Vec<Value> {
+    ran.ledger().gpumem("events", &["--kind", kind])["events"].as_array().expect("events").clone()
+}
+
+/// That there is one finding of this kind, with these words, from the function that planted it.
+#[track_caller]
+fn found(ran: &Ran, kind: &str, words: &[&str], planted_by: &str) {
+    let found = events(ran, kind);
+    assert_eq!(found.len(), 1, "{found:?}\n{}", ran.err);
+    let (text, site) = (found[0]["text"].as_str().unwrap(), found[0]["site"].as_str().unwrap());
+    for word in words {
+        assert!(text.contains(word), "{word:?} in {text:?}");
+        assert!(kind == "freed-graph-launched" || ran.err.contains(word), "{word:?} in {}", ran.err);
+    }
+    assert!(site.contains(planted_by), "{site}");
+}
+
+#[test]
+fn writes_behind_a_block_are_found_at_its_free() {
+    for (bug, words) in [
+        ("over1", ["1 byte written behind a block of 1023 B", "byte 1 behind its end"]),
+        ("over4", ["4 bytes written behind a block of 1.0 MiB", "bytes 1 to 4 behind its end"]),
+        ("over512", ["512 bytes written behind a block of 1.0 MiB", "bytes 1 to 512 behind its end"]),
+        ("overunit", ["512 bytes written behind a block of 2.0 MiB", "bytes 1 to 512 behind its end"]),
+    ] {
+        let ran = with(&[bug], &[ON]);
+        found(&ran, "written-outside", &words, "behind pool_guard.c");
+        assert_eq!(ran.ledger().counter(counters::GUARD_OUTSIDE), 1);
+        let writers = events(&ran, "possible-writer");
+        assert!(writers[0]["text"].as_str().unwrap().ends_with("gpumem_fill"), "{writers:?}");
+        assert_eq!(writers[0]["b"], 1, "it was given the address: {writers:?}");
+        assert!(writers[0]["site"].as_str().unwrap().contains("k_fill pool.h"), "{writers:?}");
+    }
+}
+
+#[test]
+fn writes_in_front_of_a_block_are_found_with_front() {
+    for (bug, words) in [
+        ("under4", ["4 bytes written in front of a block of 1.0 MiB", "bytes 1 to 4 before its start"]),
+        ("under512", ["512 bytes written in front of a block of 4.0 MiB", "bytes 1 to 512 before its start"]),
+    ] {
+        found(&with(&[bug], &[FRONT]), "written-outside", &words, "in_front pool_guard.c");
+    }
+    found(&with(&["over1"], &[FRONT]), "written-outside", &["byte 1 behind its end"], "behind pool_guard.c");
+}
+
+#[test]
+fn writes_to_freed_memory_are_found() {
+    // Without room for a quarantine a block is read at once; what comes later cannot be found.
+    let ran = with(&["freed"], &[ON, ("GPUMEM_GUARD_MAX", "0")]);
+    assert_eq!(ran.ledger().counter(counters::GUARD_FREED), 0);
+    // It leaves the quarantine when the next comes.
+    let ran = with(&["freed", "clean"], &[ON, ("GPUMEM_GUARD_MAX", "4MiB")]);
+    let words = ["64 bytes written to a block of 1.0 MiB", "after its free: bytes 4096 to 4159 of it"];
+    found(&ran, "written-after-free", &words, "after_free pool_guard.c");
+    let freed = events(&ran, "freed-here");
+    assert!(freed[0]["site"].as_str().unwrap().contains("free_any pool.h"), "{freed:?}");
+    let writers = events(&ran, "possible-writer");
+    assert!(writers[0]["text"].as_str().unwrap().ends_with("gpumem_fill"), "{writers:?}");
+    let ran = with(&["freedwhole", "clean"], &[FRONT, ("GPUMEM_GUARD_MAX", "6MiB")]);
+    found(&ran, "written-after-free", &["bytes 0 to 3145727 of it"], "after_free pool_guard.c");
+}
+
+#[test]
+fn a_graph_of_freed_memory_is_told_of_before_it_runs() {
+    let ran = with(&["graph"], &[ON]);
+    found(&ran, "freed-graph-launched", &["1.0 MiB"], "freed_graph pool_guard.c");
+    assert!(ran.err.contains("a graph is about to run that refers to freed memory: a block of 1.0 MiB"), "{}", ran.err);
+    assert_eq!(ran.ledger().counter(counters::GUARD_GRAPHS), 1);
+}
+
+/// Asks a process, while it waits, to look.
+fn checked(bugs: &[&str], setting: &[(&str, &str)]) -> (String, Ran) {
+    let mut running = program("pool_guard").args(bugs).envs(setting).waits().start(true);
+    running.says("ready");
+    let said = running.gpumem(&["check", &running.pid().to_string()])["said"].as_str().unwrap().to_owned();
+    running.tell("go");
+    (said, running.finish().ok())
+}
+
+#[test]
+fn a_check_finds_what_no_free_has_found_yet() {
+    let (said, ran) = checked(&["clean", "live", "freed", "wait", "drop"], &[ON]);
+    assert!(said.contains("2 findings"), "{said}");
+    found(&ran, "written-outside", &["16 bytes written behind a block of 1.0 MiB"], "main pool_guard.c");
+    found(&ran, "written-after-free", &["64 bytes"], "after_free pool_guard.c");
+    let (said, ran) = checked(&["clean", "wait"], &[FRONT]);
+    assert!(said.contains("nothing written where it should not be"), "{said}");
+    assert!(events(&ran, "written-outside").is_empty());
+}
+
+#[test]
+fn a_wait_finds_it_with_sync() {
+    let ran = with(&["live", "sync", "drop"], &[SYNC]);
+    found(&ran, "written-outside", &["16 bytes written behind a block of 1.0 MiB"], "main pool_guard.c");
+}
+
+#[test]
+fn a_free_in_stream_order_looks_too() {
+    found(&with(&["order"], &[ON]), "written-outside", &["8 bytes written behind"], "freed_in_order pool_guard.c");
+}
+
+/// What the program can ask is as without a guard.
+#[test]
+fn answers_are_those_of_the_program() {
+    let start = program("pool_guard").args(["clean", "answers", "twice"]);
+    let native = start.native().ok();
+    for setting in [ON, FRONT, SYNC] {
+        let ran = start.clone().envs(&[setting]).preloaded().ok();
+        assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()), "{setting:?}");
+        let ledger = ran.ledger();
+        ledger.sound().complete().balanced();
+        for counter in
+            [counters::GUARD_OUTSIDE, counters::GUARD_FREED, counters::GUARD_GRAPHS, counters::GUARD_UNCHECKED]
+        {
+            assert_eq!(ledger.counter(counter), 0, "{setting:?}");
+        }
+        assert!(ledger.counter(counters::GUARD_CHECKS) > 20, "{setting:?}");
+    }
+}
+
+/// Programs about allocation do what they do without a guard, and have no findings.
+#[test]
+fn clean_programs_are_clean() {
+    for name in ["pool_contexts", "pool_graphs", "pool_order", "pool_refused"] {
+        for setting in [ON, FRONT, SYNC] {
+            clean_program(program(name), setting);
+        }
+    }
+    clean_program(program("pool_ipc"), ON);
+}
+
+#[track_caller]
+fn clean_program(start: Program, setting: (&str, &str)) {
+    let native = start.native().ok();
+    let ran = start.envs(&[setting]).preloaded().ok();
+    assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()), "{setting:?}");
+    let ledger = ran.ledger();
+    ledger.sound().complete().balanced();
+    assert_eq!(ledger.counter(counters::GUARD_OUTSIDE) + ledger.counter(counters::GUARD_FREED), 0, "{}", ran.err);
+}
