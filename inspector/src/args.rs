@@ -1,5 +1,6 @@
 //! Arguments that several commands share.
 
+use crate::model::ledger::frames::StackMode;
 use crate::model::marks::Since;
 use clap::{Args as ClapArgs, ValueHint};
 use gpumem_wire::settings::{parse_size, parse_time};
@@ -106,6 +107,9 @@ pub(crate) struct Target {
     /// Do not look up symbols: show modules and offsets
     #[arg(long)]
     pub no_symbols: bool,
+    /// Which frames to show of call stacks that have native ones and those of Python
+    #[arg(long, value_enum, value_name = "FRAMES", default_value = "mixed")]
+    pub stack: StackMode,
 }
 
 #[cfg(test)]

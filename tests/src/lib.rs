@@ -9,5 +9,6 @@ pub mod long_run;
 pub mod pool;
 pub mod poolbench;
 pub mod proof;
+pub mod python;
 pub mod stage;
 pub mod tester;

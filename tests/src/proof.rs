@@ -11,6 +11,7 @@ pub mod leaks;
 pub mod pool;
 pub mod pool_flat;
 pub mod pool_gpu;
+pub mod python;
 pub mod record;
 mod tester;
 pub mod totals;
@@ -98,6 +99,8 @@ pub enum Needs {
     Gpu,
     /// Instructions are counted: those of an optimised build for x86-64.
     Optimised,
+    /// A CPython whose frames are read.
+    Python,
 }
 
 impl Needs {
@@ -107,9 +110,13 @@ impl Needs {
             Self::Nothing => false,
             Self::Gpu => matches!(device, Device::Simulator),
             Self::Optimised => cfg!(debug_assertions) || !cfg!(target_arch = "x86_64"),
+            Self::Python => crate::python::interpreters().is_empty(),
         };
-        let why =
-            if self == Self::Gpu { "not measured on the simulator" } else { "measured in optimised x86-64 builds" };
+        let why = match self {
+            Self::Nothing | Self::Optimised => "measured in optimised x86-64 builds",
+            Self::Gpu => "not measured on the simulator",
+            Self::Python => "measured where there is a python3 of 3.9 to 3.14 with ctypes",
+        };
         missing.then_some(why)
     }
 }
@@ -360,6 +367,14 @@ pub const CLAIMS: &[Claim] = &[
         limit: Limit::AtMost(leaks::WRONG),
         needs: Needs::Nothing,
         measure: leaks::verdicts,
+    },
+    Claim {
+        name: "python.frames_equal",
+        says: "the frames of Python of a thousand allocations in random call shapes are those that the interpreter tells",
+        unit: "allocations, and those whose frames in the ledger are equal",
+        limit: Limit::Same,
+        needs: Needs::Python,
+        measure: python::frames_equal,
     },
 ];
 

@@ -6,6 +6,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::Filter;
 use crate::model::cache::{self, Cache};
 use crate::model::changes::{self, Change, GraphChange, Match, minus};
+use crate::model::ledger::frames::StackMode;
 use crate::model::pool::{self, Pool};
 use crate::model::totals::{self, Live};
 use crate::model::{Head, Ledger};
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Do not look up symbols: show modules and offsets
     #[arg(long)]
     no_symbols: bool,
+    /// Which frames to show of call stacks that have native ones and those of Python
+    #[arg(long, value_enum, value_name = "FRAMES", default_value = "mixed")]
+    stack: StackMode,
 }
 
 #[derive(Serialize)]
@@ -75,7 +79,8 @@ impl Command for Args {
     /// Those of choosing and reading either ledger.
     fn run(&self, context: &Context) -> Result<()> {
         let read = |name: &OsString| {
-            context.ledger(&Target { target: Some(name.clone()), file: None, no_symbols: self.no_symbols })
+            let target = Some(name.clone());
+            context.ledger(&Target { target, file: None, no_symbols: self.no_symbols, stack: self.stack })
         };
         let before = read(&self.before)?;
         let after = match &self.after {

@@ -9,7 +9,7 @@ use crate::model::{Ledger, totals};
 use crate::source::life::Life;
 use crate::source::open;
 use crate::text::{self, units};
-use gpumem_wire::layout::{StackSlot, TableKind};
+use gpumem_wire::layout::{PythonFrame, StackSlot, TableKind};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -148,6 +148,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
         (usize::from(context) - 1, slot)
     }));
     composer.slots_at(snapshot.streams.iter().map(|(&stream, slot)| (stream as usize - 1, *slot)));
+    composer.slots_at(snapshot.codes.iter().map(|(&code, slot)| (code as usize, *slot)));
     composer.words(TableKind::Counters, &snapshot.counters);
     composer.slots_at(snapshot.growth.rows().map(|(row, slot)| (row as usize, *slot)));
     composer.words(TableKind::GrowthPoints, snapshot.growth.words());
@@ -162,7 +163,7 @@ fn compose(context: &Context, ledger: &Ledger, with_symbols: bool) -> (Composer,
             ..Default::default()
         };
         composer.stack(reference as usize - 1, slot, snapshot.frames(stack));
-        addresses.extend(snapshot.frames(stack).iter().copied());
+        addresses.extend(snapshot.frames(stack).iter().copied().filter(|&frame| PythonFrame::of(frame).is_none()));
     }
     let mut symbols = 0;
     for address in addresses.into_iter().filter(|_| with_symbols) {

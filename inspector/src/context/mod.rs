@@ -89,6 +89,7 @@ impl Context {
             self.damage.borrow_mut().push(cut);
         }
         self.stored.set(self.stored.get().saturating_add(ledger.snapshot.stored));
+        ledger.stack = target.stack;
         if target.no_symbols {
             ledger.symbols.disable();
         }

@@ -3,6 +3,7 @@
 use super::Ledger;
 use super::allocs::{self, By, Filter};
 use super::graphs;
+use super::ledger::frames;
 use super::sites;
 use crate::symbols::{Frame, Room};
 use crate::text::file_name;
@@ -93,7 +94,7 @@ impl<'a> Named<'a> {
     fn names(ledgers: [&'a Ledger; 2], by: Match, stacks: &[(usize, StackRef)]) -> Vec<Rc<str>> {
         let mut named = Self { ledgers, by, words: FxHashMap::default(), room: Room::default() };
         for &(of, stack) in stacks {
-            for &address in ledgers[of].addresses_from_site(stack).iter().take(sites::MAX_FRAMES) {
+            for &address in frames::steps(ledgers[of], stack).0.iter().take(sites::MAX_FRAMES + 1) {
                 named.learn(of, address);
             }
         }
@@ -102,6 +103,10 @@ impl<'a> Named<'a> {
 
     fn place(&self, of: usize, address: u64) -> (String, u64) {
         let frame = &self.ledgers[of].symbols.frames(address)[0];
+        if frame.python {
+            let text = |text: &Option<Rc<str>>| text.clone().unwrap_or_default();
+            return (format!("{}\n{}", text(&frame.file), text(&frame.function)), frame.line.unwrap_or(0).into());
+        }
         let module = frame.module.as_deref().map(file_name).unwrap_or_default();
         (module, frame.module_address.unwrap_or(address))
     }
@@ -125,15 +130,8 @@ impl<'a> Named<'a> {
         }
     }
 
-    fn step(&self, (of, stack): (usize, StackRef), mut depth: usize) -> Option<Rc<str>> {
-        for &address in self.ledgers[of].addresses_from_site(stack) {
-            let words = self.words.get(&self.place(of, address))?;
-            match words.get(depth) {
-                Some(word) => return Some(Rc::clone(word)),
-                None => depth -= words.len(),
-            }
-        }
-        None
+    fn step(&self, (of, stack): (usize, StackRef), depth: usize) -> Option<Rc<str>> {
+        frames::step(self.ledgers[of], stack, depth, |address| self.words.get(&self.place(of, address)).cloned())
     }
 }
 

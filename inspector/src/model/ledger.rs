@@ -1,4 +1,8 @@
 //! One snapshot with what is needed to understand it: symbols, clock, process.
+//!
+//! * [`frames`]: which frames of a stack are shown, and which one is its call site.
+
+pub(crate) mod frames;
 
 use crate::source::ask::Whom;
 use crate::source::choose::Opened;
@@ -9,12 +13,14 @@ use crate::symbols::modules::Place;
 use crate::symbols::{Frame, Room, Symbols};
 use crate::text::file_name;
 use crate::text::shorten;
+use frames::StackMode;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef, StrRef};
 use gpumem_wire::read::Snapshot;
 use gpumem_wire::settings::Settings;
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -31,6 +37,8 @@ pub(crate) struct Ledger {
     pub process: Option<Process>,
     pub status: Status,
     pub symbols: Symbols,
+    /// Which frames are shown.
+    pub stack: StackMode,
     sites: RefCell<FxHashMap<StackRef, Option<u64>>>,
     /// Frames in words, by return address.
     texts: RefCell<FxHashMap<u64, Rc<[Rc<str>]>>>,
@@ -65,6 +73,10 @@ pub(crate) struct Head {
     pub refused_verdicts: Vec<String>,
     /// What of the driver the process met that the shim does not know.
     pub unknown: Vec<String>,
+    /// The interpreter of Python in the process; empty: none was found.
+    pub python: String,
+    /// Why its frames are not read; empty: they are.
+    pub python_refused: String,
     pub state: &'static str,
     pub(super) doors: Vec<&'static str>,
     pub(super) driver_version: String,
@@ -97,6 +109,7 @@ impl Ledger {
             process,
             status,
             symbols,
+            stack: StackMode::default(),
             sites: RefCell::default(),
             texts: RefCell::default(),
             room: Room::default(),
@@ -109,38 +122,24 @@ impl Ledger {
         self.status.now_ns.saturating_sub(then_ns)
     }
 
-    /// The call site of a stack, a return address.
+    /// The call site of a stack: one of its frames.
     pub(crate) fn site(&self, stack: StackRef) -> Option<u64> {
         if let Some(&site) = self.sites.borrow().get(&stack) {
             return site;
         }
-        let site = self.symbols.site(self.addresses(stack));
+        let site = frames::site(self, stack);
         self.sites.borrow_mut().insert(stack, site);
         site
     }
 
-    /// The return addresses of a stack, innermost first.
-    pub(crate) fn addresses(&self, stack: StackRef) -> &[u64] {
-        self.snapshot.stacks.get(&stack).map_or(&[], |stack| self.snapshot.frames(stack))
-    }
-
-    /// The return addresses of a stack from its call site outwards.
-    pub(super) fn addresses_from_site(&self, stack: StackRef) -> &[u64] {
-        let frames = self.addresses(stack);
-        let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
-        &frames[site.unwrap_or(0)..]
+    /// The frames of a stack that are shown, innermost first: return addresses, and frames of Python.
+    pub(crate) fn addresses(&self, stack: StackRef) -> Cow<'_, [u64]> {
+        frames::shown(self, stack)
     }
 
     /// A frame in words, `depth` steps out from a stack's call site; what was inlined is a step too.
-    pub(crate) fn step(&self, stack: StackRef, mut depth: usize) -> Option<Rc<str>> {
-        for &address in self.addresses_from_site(stack) {
-            let texts = self.texts(address);
-            match texts.get(depth) {
-                Some(text) => return Some(Rc::clone(text)),
-                None => depth -= texts.len(),
-            }
-        }
-        None
+    pub(crate) fn step(&self, stack: StackRef, depth: usize) -> Option<Rc<str>> {
+        frames::step(self, stack, depth, |address| Some(self.texts(address)))
     }
 
     /// Takes over what an earlier snapshot of the same process has looked up, where that still holds.
@@ -148,14 +147,17 @@ impl Ledger {
         let same = self.path == before.path && self.snapshot.header.start_ticks == before.snapshot.header.start_ticks;
         if same && self.snapshot.modules == before.snapshot.modules && self.status.life == before.status.life {
             std::mem::swap(&mut self.symbols, &mut before.symbols);
+            self.symbols.keep_codes_of(&mut before.symbols);
             std::mem::swap(&mut self.texts, &mut before.texts);
             std::mem::swap(&mut self.sites, &mut before.sites);
         }
     }
 
-    /// How many steps in words a stack has from its call site outwards.
+    /// How many of [`Ledger::labels`] a stack has from its call site outwards.
     pub(super) fn steps_from_site(&self, stack: StackRef) -> usize {
-        self.addresses_from_site(stack).iter().map(|&address| self.texts(address).len()).sum()
+        let frames = self.addresses(stack);
+        let site = self.site(stack).and_then(|site| frames.iter().position(|&frame| frame == site));
+        frames[site.unwrap_or(0)..].iter().map(|&address| self.texts(address).len()).sum()
     }
 
     /// The frames of a stack in words, innermost first; what was inlined is a frame too.
@@ -190,7 +192,7 @@ impl Ledger {
 
     /// The frames of a stack, innermost first.
     pub(crate) fn frames(&self, stack: StackRef) -> Vec<Frame> {
-        self.symbols.stack(self.addresses(stack))
+        self.symbols.stack(&self.addresses(stack))
     }
 
     /// A thread's name, empty if unknown.
@@ -312,6 +314,8 @@ impl Ledger {
             decided: text(header.decided).lines().next().unwrap_or_default().to_owned(),
             refused_verdicts: text(header.decided).lines().skip(1).map(str::to_owned).collect(),
             unknown: text(header.unknown).lines().map(str::to_owned).collect(),
+            python: text(header.python).lines().next().unwrap_or_default().to_owned(),
+            python_refused: text(header.python).lines().nth(1).unwrap_or_default().to_owned(),
             state: small(header.state).and_then(State::from_u8).map_or("unknown", State::name),
             doors: Door::ALL
                 .iter()

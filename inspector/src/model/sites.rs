@@ -6,6 +6,7 @@
 //! [`MAX_FRAMES`] are named. Stacks that are alike up to there are one site.
 
 use super::Ledger;
+use super::ledger::frames::CALLED_BY;
 use crate::symbols::Room;
 use gpumem_wire::layout::StackRef;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,9 +15,6 @@ use std::rc::Rc;
 
 /// Frames that a site's name has at most.
 pub(super) const MAX_FRAMES: usize = 4;
-
-/// Between a frame and its caller.
-const CALLED_BY: &str = " ← ";
 
 /// The sites of some stacks: each stack's name.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 /// What one frame means; an address has several where functions were inlined.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Frame {
-    /// The return address.
+    /// The return address; 0 for a frame of Python.
     pub address: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<Rc<str>>,
@@ -24,6 +24,9 @@ pub(crate) struct Frame {
     /// True for a function that was inlined into the next frame.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inlined: bool,
+    /// True for a frame of Python: the file is a source of Python's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub python: bool,
 }
 
 impl Frame {

@@ -4,6 +4,7 @@
 //! * [`words`]: the texts of a ledger, and room for the words that are made of them.
 //! * [`modules`]: which file an address belongs to, and where that file is to be read.
 //! * [`apart`]: reading those files, in a child process. [`later`]: names that another thread looks up.
+//! * [`python`]: frames of Python: the ledger itself has their names.
 //! * [`runtime`]: what belongs to a GPU runtime and is never a call site: one table.
 //!
 //! Frames are return addresses: what is looked up is one byte before. A dump carries its symbols;
@@ -13,6 +14,7 @@ mod apart;
 mod frame;
 mod later;
 pub(crate) mod modules;
+pub(crate) mod python;
 pub(crate) mod runtime;
 mod words;
 
@@ -21,9 +23,11 @@ pub(crate) use later::Named;
 pub(crate) use words::Room;
 
 use apart::{Apart, Symbol};
+use gpumem_wire::layout::PythonFrame;
 use gpumem_wire::read::Snapshot;
 use later::Wanted;
 use modules::{Modules, Place};
+use python::Codes;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -47,6 +51,7 @@ pub(crate) struct Symbols {
     enabled: bool,
     /// Symbols that a dump brought, by return address.
     carried: FxHashMap<u64, Rc<[Frame]>>,
+    python: Codes,
     resolved: RefCell<FxHashMap<u64, Rc<[Frame]>>>,
     runtime: RefCell<FxHashMap<u64, bool>>,
     files: Apart,
@@ -62,6 +67,7 @@ impl Symbols {
         let files = Apart::new(modules.debug_dirs());
         Self {
             carried: carried(snapshot, &modules),
+            python: Codes::of(snapshot),
             modules,
             enabled: true,
             resolved: RefCell::default(),
@@ -82,7 +88,8 @@ impl Symbols {
         let Known { mut frames, runtime, lost } = known;
         frames.retain(|&address, frames| {
             let whence = frames.first().and_then(|frame| Some((frame.module.clone()?, frame.module_address?)));
-            self.whence(address) == whence
+            // Frames of Python are the ledger's own.
+            PythonFrame::of(address).is_none() && self.whence(address) == whence
         });
         let same = runtime.into_iter().filter(|(address, whence, _)| self.whence(*address) == *whence);
         self.runtime = RefCell::new(same.map(|(address, _, is)| (address, is)).collect());
@@ -97,12 +104,17 @@ impl Symbols {
         Known { runtime, frames: self.resolved.into_inner(), lost: self.files.into_lost() }
     }
 
+    /// Takes the code of Python from another ledger of the same process, which has all that this one has.
+    pub(crate) fn keep_codes_of(&mut self, later: &mut Self) {
+        std::mem::swap(&mut self.python, &mut later.python);
+    }
+
     /// The file that an address belongs to, and its address there.
     fn whence(&self, address: u64) -> Option<(Rc<str>, u64)> {
         self.modules.find(address).map(|module| (Rc::clone(&module.path), module.address(address)))
     }
 
-    /// The frames at a return address, innermost first; at least one.
+    /// The frames at a return address, innermost first, or the one that stands for a frame of Python; at least one.
     pub(crate) fn frames(&self, address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.carried.get(&address) {
             return Rc::clone(frames);
@@ -149,6 +161,7 @@ impl Symbols {
         stack.iter().copied().find(|&address| !self.is_runtime(address)).or(stack.last().copied())
     }
 
+    /// The function that an address lies in, without what was inlined into it.
     fn name(&self, address: u64) -> Option<Rc<str>> {
         if let Some(frames) = self.carried.get(&address) {
             return frames.last().and_then(|frame| frame.function.clone());
@@ -174,6 +187,9 @@ impl Symbols {
     }
 
     fn look_up(&self, address: u64) -> Vec<Frame> {
+        if let Some(frame) = PythonFrame::of(address) {
+            return vec![self.python.frame(frame)];
+        }
         self.named(address, &self.symbols(address).unwrap_or_default())
     }
 
@@ -219,6 +235,7 @@ fn carried(snapshot: &Snapshot, modules: &Modules) -> FxHashMap<u64, Rc<[Frame]>
                 module: text(slot.module),
                 module_address: modules.find(slot.address).map(|module| module.address(slot.address)),
                 inlined: index + 1 < chain.len(),
+                python: false,
             });
             (chain[0].address, frames.collect())
         })

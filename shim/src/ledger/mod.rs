@@ -69,6 +69,7 @@ live_fields! {
     changes: AtomicU32;
     decided: AtomicU32;
     unknown: AtomicU32;
+    python: AtomicU32;
 }
 
 /// All tables of a process.
@@ -77,6 +78,7 @@ pub struct Ledger {
     header: LiveHeader,
     pub allocs: Table<AllocSlot>,
     pub stacks: Table<StackSlot>,
+    pub codes: Table<CodeSlot>,
     pub frames: Words,
     pub texts: Texts,
     pub modules: Table<ModuleSlot>,
@@ -168,8 +170,9 @@ const SHARES: &[(TableKind, u64)] = &[
     (TableKind::Graphs, 8),
     (TableKind::Execs, 12),
     (TableKind::Contexts, 1),
-    (TableKind::Streams, 2),
+    (TableKind::Streams, 1),
     (TableKind::Threads, 1),
+    (TableKind::Codes, 1),
 ];
 
 /// Samples kept: one a second, so about 17 minutes.
@@ -242,6 +245,7 @@ impl Ledger {
             header: LiveHeader(backing.base()),
             allocs: Table::new(backing)?,
             stacks: Table::new(backing)?,
+            codes: Table::new(backing)?,
             frames: Words::new(backing, TableKind::Frames),
             texts: Texts::new(backing),
             modules: Table::new(backing)?,

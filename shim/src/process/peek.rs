@@ -22,6 +22,36 @@ pub fn read_memory(address: u64, to: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), read) }
 }
 
+/// Appends copies of several pieces of memory, each an address and a length, one behind the other, up to the first that
+/// is not there; how many bytes that are. Takes a system call for 128 of them. May change errno.
+pub fn read_pieces(pieces: impl Iterator<Item = (u64, usize)>, to: &mut Vec<u8>) -> usize {
+    const AT_ONCE: usize = 128;
+    let mut pieces = pieces.peekable();
+    let begin = to.len();
+    while pieces.peek().is_some() {
+        let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; AT_ONCE];
+        let (mut wanted, mut number) = (0, 0);
+        for (place, (at, len)) in remote.iter_mut().zip(&mut pieces) {
+            *place = libc::iovec { iov_base: at as *mut _, iov_len: len };
+            wanted += len;
+            number += 1;
+        }
+        to.reserve(wanted);
+        let room = to.spare_capacity_mut();
+        let local = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: wanted };
+        // SAFETY: `local` describes room that `to` has for `wanted` bytes, and `to` is borrowed mutably. The kernel
+        // checks `remote`, and ends at what is not mapped.
+        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), number, 0) };
+        let read = usize::try_from(read).unwrap_or(0).min(wanted);
+        // SAFETY: the kernel has written the first `read` bytes behind those that were there.
+        unsafe { to.set_len(to.len() + read) };
+        if read < wanted {
+            break;
+        }
+    }
+    to.len() - begin
+}
+
 #[cold]
 fn read_proc_mem(address: u64, to: &mut [MaybeUninit<u8>]) -> isize {
     let Ok(offset) = libc::off64_t::try_from(address) else { return -1 };
@@ -74,6 +104,19 @@ mod tests {
         assert_eq!(read_value::<u64>(there.as_ptr() as u64 + 8), Some(8));
         assert_eq!(read_value::<u32>(there.as_ptr() as u64 + 1), Some(0), "unaligned");
         assert_eq!([0, 64, u64::MAX - 3].map(read_value::<u64>), [None; 3]);
+    }
+
+    #[test]
+    fn pieces_are_read_up_to_the_first_that_is_not_there() {
+        let there: Vec<u8> = (0..200).collect();
+        let at = there.as_ptr() as u64;
+        let mut read = vec![9];
+        let pieces = (0..200).map(|byte| (at + byte, 1));
+        assert_eq!(read_pieces(pieces.clone(), &mut read), 200);
+        assert_eq!((read[0], &read[1..]), (9, &there[..]));
+        read.clear();
+        let pieces = pieces.take(3).chain([(64, 8), (at, 1)]);
+        assert_eq!((read_pieces(pieces, &mut read), read), (3, vec![0, 1, 2]));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! * This file: all maps together, and the threads that are listed.
 //! * [`live`]: the map of allocations, graphs and execs. [`allocations`], [`graphs`]: what it holds.
 //! * [`contexts`], [`streams`], [`vmm`]: maps of one noun each.
-//! * [`sites`]: call stacks and the modules they lie in. [`tag`]: names that the program gives.
+//! * [`sites`]: call stacks and the modules they lie in. [`python`]: the code that frames of Python run. [`tag`]: names that the program gives.
 //! * [`summary`]: totals as the program exits. [`estimate`]: bytes that graphs and execs take.
 
 pub mod allocations;
@@ -14,6 +14,7 @@ pub mod contexts;
 pub mod estimate;
 pub mod graphs;
 pub mod live;
+pub mod python;
 pub mod sites;
 pub mod streams;
 pub mod summary;

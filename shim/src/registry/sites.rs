@@ -1,5 +1,6 @@
 //! Call stacks: taken, interned, and the modules that their frames lie in published.
 
+use super::python::PythonSites;
 use crate::ledger::Ledger;
 use crate::process::clock;
 use crate::process::regs::Regs;
@@ -40,6 +41,7 @@ pub struct Sites {
     generation: AtomicU64,
     /// Slots of published modules by their number.
     published: Mutex<HashMap<u32, u32>>,
+    python: PythonSites,
 }
 
 impl Sites {
@@ -52,6 +54,7 @@ impl Sites {
             smallest: AtomicU64::new(settings.stack_every),
             generation: AtomicU64::new(0),
             published: Mutex::new(HashMap::new()),
+            python: PythonSites::new(ledger),
         })
     }
 
@@ -103,6 +106,9 @@ impl Sites {
     /// stack is to be taken. Calls nothing.
     #[inline(always)]
     pub fn known_site(&self, ledger: &Ledger, local: &Local, regs: Regs, bytes: u64) -> Option<StackRef> {
+        if self.python.is_there() {
+            return None; // The same native frames stand for any number of lines.
+        }
         let (stack, cut) = stacks::number(regs, self.owner(self.depth()))?;
         let shard = local.known_shard();
         if cut {
@@ -118,13 +124,44 @@ impl Sites {
         if walk.len == 0 {
             return 0;
         }
-        if walk.cut {
+        let frames = &frames[..walk.len];
+        if self.python.is_there() {
+            return self.with_python::<ROOM>(ledger, frames, walk, depth, made);
+        }
+        let stack = self.intern(ledger, frames, walk.hash, walk.cut, made);
+        if stack != 0 {
+            stacks::name(regs, frames, walk.cut, self.owner(depth), stack);
+        }
+        stack
+    }
+
+    /// The stack of native frames with those of Python behind them.
+    #[inline(never)]
+    fn with_python<const ROOM: usize>(
+        &self,
+        ledger: &Ledger,
+        native: &[u64],
+        walk: stacks::Walk,
+        depth: usize,
+        made: Made,
+    ) -> StackRef {
+        let mut frames = [[0_u64; ROOM]; 2];
+        let frames = frames.as_flattened_mut();
+        frames[..native.len()].copy_from_slice(native);
+        let python = self.python.walk(ledger, &mut frames[native.len()..native.len() + depth]);
+        let hash = if python.len == 0 { walk.hash } else { walk.hash.rotate_left(17) ^ python.hash };
+        self.intern(ledger, &frames[..native.len() + python.len], hash, walk.cut | python.cut, made)
+    }
+
+    /// The number of a stack, with what it led to counted; 0 if there is no room for it.
+    #[inline]
+    fn intern(&self, ledger: &Ledger, frames: &[u64], hash: u64, cut: bool, made: Made) -> StackRef {
+        if cut {
             ledger.count(threads::shard(), counters::STACKS_CUT, 1);
         }
-        let frames = &frames[..walk.len];
         let mut new = false;
-        let id = self.interner.intern(walk.hash, |id| {
-            new = Self::write_stack(ledger, id, walk.hash, frames);
+        let id = self.interner.intern(hash, |id| {
+            new = Self::write_stack(ledger, id, hash, frames);
             new
         });
         if new {
@@ -134,7 +171,6 @@ impl Sites {
             ledger.count(threads::shard(), counters::DROPPED_RECORDS, 1);
             return 0;
         };
-        stacks::name(regs, frames, walk.cut, self.owner(depth), id + 1);
         Self::led_to(ledger, id + 1, made);
         id + 1
     }
@@ -177,6 +213,7 @@ impl Sites {
         if self.generation.load(Acquire) == modules.generation() {
             return;
         }
+        self.python.look(ledger);
         let Ok(mut published) = self.published.lock() else { return };
         self.generation.store(modules.generation(), Release);
         let table = &ledger.modules;

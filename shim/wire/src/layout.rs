@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First eight bytes of every ledger.
 pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aL";
 /// Changes whenever anything in this file changes its meaning or place.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Bytes of [`Header`].
 pub const HEADER_BYTES: usize = 4096;
 /// Most tables a directory holds.
@@ -39,7 +39,7 @@ pub enum TableKind {
     Allocs = 1,
     /// [`StackSlot`]: interned call stacks.
     Stacks = 2,
-    /// `u64` return addresses; stacks point into it.
+    /// `u64` return addresses, and frames of Python ([`PythonFrame`]); stacks point into it.
     Frames = 3,
     /// Text: `u32` length, then UTF-8; a [`StrRef`] is the offset of the length.
     Strings = 4,
@@ -67,6 +67,8 @@ pub enum TableKind {
     Growth = 15,
     /// `u64` words in blocks: the times of samples, then for each row of Growth what was live at them.
     GrowthPoints = 16,
+    /// [`CodeSlot`]: Python code that frames of stacks run.
+    Codes = 17,
 }
 
 impl TableKind {
@@ -88,6 +90,7 @@ impl TableKind {
         (TableKind::Symbols, size_of::<SymbolSlot>()),
         (TableKind::Growth, size_of::<GrowthSlot>()),
         (TableKind::GrowthPoints, 8),
+        (TableKind::Codes, size_of::<CodeSlot>()),
     ];
 
     /// The kind of this number, with the bytes of one slot.
@@ -203,7 +206,11 @@ pub struct Header {
     pub decided: StrRef,
     /// What of the driver the process met that this release does not know, one a line.
     pub unknown: StrRef,
-    pub _reserved: [u64; 26],
+    /// The Python interpreter in the process, "CPython 3.11.7"; on a second line, if there is one, why its frames are
+    /// not read. 0: none was found.
+    pub python: StrRef,
+    pub _pad1: u32,
+    pub _reserved: [u64; 25],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],
 }
@@ -275,7 +282,7 @@ slot! {
     /// An interned call stack. The totals are not sealed; a part of them may still be among the counters.
     StackSlot, 64 {
         check: u32,
-        /// Frames, innermost first; return addresses.
+        /// Frames: return addresses, innermost first; behind them those of Python, innermost first.
         frames: u32,
         /// Index of the first one in the Frames table.
         first_frame: u64,
@@ -289,6 +296,52 @@ slot! {
 }
 /// Bytes of [`StackSlot`] that are sealed.
 pub const STACK_SEALED: usize = 32;
+
+slot! {
+    /// Code of Python: a function, a class body, a module, a comprehension. All of it is sealed.
+    CodeSlot, 16 {
+        check: u32,
+        /// Qualified ("Model.forward") where the version of Python has that.
+        name: StrRef,
+        file: StrRef,
+        first_line: u32,
+    }
+}
+
+/// A frame of Python among the frames of a stack: a word that is no address of a program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PythonFrame {
+    /// Index in the Codes table.
+    pub code: u32,
+    /// In the code's file; 0 if unknown.
+    pub line: u32,
+    /// Native code called it: the frame further out is a native one.
+    pub entry: bool,
+}
+
+impl PythonFrame {
+    /// Set in every such word: no address of a program's has it.
+    const MARK: u64 = 1 << 63;
+    /// [`PythonFrame::entry`].
+    pub const ENTRY: u64 = 1 << 62;
+    const LINE_BITS: u32 = 24;
+
+    /// The word for it. Lines beyond 16 777 215 are unknown.
+    pub const fn word(self) -> u64 {
+        let line = if self.line >> Self::LINE_BITS == 0 { self.line } else { 0 };
+        let entry = if self.entry { Self::ENTRY } else { 0 };
+        Self::MARK | entry | (self.code as u64) << Self::LINE_BITS | line as u64
+    }
+
+    /// The frame that a word stands for; `None` for an address.
+    pub const fn of(word: u64) -> Option<Self> {
+        if word & Self::MARK == 0 {
+            return None;
+        }
+        let line = (word & ((1 << Self::LINE_BITS) - 1)) as u32;
+        Some(Self { code: (word >> Self::LINE_BITS) as u32, line, entry: word & Self::ENTRY != 0 })
+    }
+}
 
 slot! {
     /// A file with code, as mapped.
@@ -673,6 +726,7 @@ macro_rules! sealed {
 sealed! {
     AllocSlot: Allocs, size_of::<AllocSlot>();
     StackSlot: Stacks, STACK_SEALED;
+    CodeSlot: Codes, size_of::<CodeSlot>();
     ModuleSlot: Modules, MODULE_SEALED;
     GraphSlot: Graphs, GRAPH_SEALED;
     ExecSlot: Execs, EXEC_SEALED;
@@ -710,6 +764,19 @@ mod tests {
         let folded = slot(exec_state(ExecState::Folded, Pinned::None) | 1 << 40);
         assert_eq!((folded.exec_state(), folded.pinned()), (Some(ExecState::Folded), Some(Pinned::None)));
         assert_eq!((slot(0xffff).exec_state(), slot(0xffff).pinned()), (None, None));
+    }
+
+    #[test]
+    fn a_frame_of_python_is_a_word_that_is_no_address() {
+        for (code, line, entry) in [(0, 0, false), (7, 42, true), (u32::MAX, 0xff_ffff, true), (1 << 31, 1, false)] {
+            let frame = PythonFrame { code, line, entry };
+            assert_eq!(PythonFrame::of(frame.word()), Some(frame));
+        }
+        assert_eq!(
+            PythonFrame::of(PythonFrame { code: 1, line: 1 << 24, entry: false }.word()).map(|it| it.line),
+            Some(0)
+        );
+        assert_eq!((PythonFrame::of(0), PythonFrame::of(0x7fff_ffff_ffff)), (None, None));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct Snapshot {
     pub header: Header,
     pub allocs: Vec<AllocSlot>,
     pub stacks: HashMap<StackRef, Stack>,
+    /// Python code, by its index.
+    pub codes: HashMap<u32, CodeSlot>,
     pub modules: Vec<ModuleSlot>,
     pub graphs: Vec<GraphSlot>,
     pub execs: Vec<ExecSlot>,
@@ -160,6 +162,7 @@ impl Snapshot {
             _ => lost += 1,
         })?;
         tables.torn += lost;
+        let codes = tables.slots::<CodeSlot>()?.into_iter().collect();
         let contexts = tables
             .slots::<ContextSlot>()?
             .into_iter()
@@ -183,6 +186,7 @@ impl Snapshot {
             growth,
             allocs: tables.list()?,
             stacks,
+            codes,
             modules: tables.list()?,
             graphs: tables.list()?,
             execs: tables.list()?,
@@ -218,6 +222,7 @@ impl Snapshot {
             header.changes,
             header.decided,
             header.unknown,
+            header.python,
         ];
         // Neighbours are often alike, and there may be a million of them.
         let mut add = |at: StrRef| {
@@ -227,6 +232,7 @@ impl Snapshot {
         };
         self.allocs.iter().for_each(|alloc| add(alloc.tag));
         self.modules.iter().for_each(|module| add(module.path));
+        self.codes.values().for_each(|code| [code.name, code.file].into_iter().for_each(&mut add));
         self.graphs.iter().for_each(|graph| add(graph.tag));
         self.execs.iter().for_each(|exec| add(exec.tag));
         self.contexts.values().for_each(|context| add(context.name));

@@ -80,6 +80,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("left", "a process that has ended had freed its memory (doctor PID only)"),
     ("dropped", "every record fits into the ledger"),
     ("stacks", "every recorded call has a call stack"),
+    ("python", "if the process runs Python, call stacks have its frames"),
     ("complaints", "the process was started with settings that are known and allowed"),
     ("aliases", "no variable of another project decides what gpumem does"),
     ("heartbeat", "the control thread of the process is alive"),

@@ -82,6 +82,7 @@ fn ledger(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> 
     let whole = choose::read(world, found).map(|opened| Ledger::of(world, opened));
     if let Ok(whole) = &whole {
         findings.push(stacks(whole));
+        findings.extend(python(whole));
         findings.extend(advice(whole));
         findings.extend(aliases(whole));
     }
@@ -145,6 +146,7 @@ fn dead(world: &World, found: &Found, summary: &Snapshot, status: &Status) -> Ve
     findings.push(dropped(summary));
     if let Ok(whole) = choose::read(world, found).map(|opened| Ledger::of(world, opened)) {
         findings.push(stacks(&whole));
+        findings.extend(python(&whole));
         findings.extend(advice(&whole));
     }
     findings.extend(complaints(summary));
@@ -165,6 +167,7 @@ pub(super) fn of_file(ledger: &Ledger) -> Vec<Finding> {
     findings.extend(trust::check(summary));
     findings.push(dropped(summary));
     findings.push(stacks(ledger));
+    findings.extend(python(ledger));
     findings.extend(advice(ledger));
     findings.extend(complaints(summary));
     findings.into_iter().map(|finding| finding.of(ledger.pid())).collect()
@@ -204,6 +207,21 @@ const THREADS: usize = 4;
 
 /// Calls whose stack could not be walked, by thread. Allocations that are too small for a stack by
 /// the process's own setting do not count.
+/// Whether call sites are lines of Python, where there is an interpreter.
+fn python(ledger: &Ledger) -> Option<Finding> {
+    let head = ledger.head();
+    let finding = match (head.python.is_empty(), head.python_refused.is_empty()) {
+        (true, _) => return None,
+        (_, true) => Finding::new("python", Severity::Ok, format!("frames of {} are read", head.python)),
+        (_, false) => {
+            let said = format!("call stacks have no frames of {}: {}", head.python, head.python_refused);
+            Finding::new("python", Severity::Info, said)
+                .fix("a newer release of gpumem may know it; native frames are recorded all the same")
+        }
+    };
+    Some(finding)
+}
+
 fn stacks(ledger: &Ledger) -> Finding {
     let snapshot = &ledger.snapshot;
     if snapshot.header.stack_depth == 0 {

@@ -107,7 +107,7 @@ pub(super) fn everything<'a>(context: &Context, ledger: &'a Ledger) -> Everythin
         samples: growth::samples(ledger),
         stacks: Lazy::of(stacks, move |(&stack, slot): (&u32, &read::Stack)| Stack {
             stack,
-            frames: ledger.symbols.stack(snapshot.frames(slot)),
+            frames: ledger.frames(stack),
             allocs: slot.allocs,
             alloc_bytes: slot.alloc_bytes,
             graphs: slot.graphs,

@@ -124,6 +124,18 @@ pub fn object_at(address: usize) -> Option<Object> {
     }
 }
 
+/// The first object that defines `name`, without its path.
+pub fn object_that_defines(name: &CStr) -> Option<Object> {
+    let (name, mut found) = (Name::new(name), None);
+    each(|shown| {
+        if shown.symbol(&name) != 0 {
+            found = Some((shown.start, shown.end, shown.dynamic));
+        }
+        found.is_none()
+    });
+    found.map(|(start, end, dynamic)| Object { path: Vec::new(), start, end, dynamic })
+}
+
 /// How often the loader has unloaded an object.
 pub fn unloads() -> u64 {
     let mut unloads = 0;

@@ -1,0 +1,69 @@
+//! Frames of Python in call stacks: the code that they run, each function written into the ledger once.
+
+use crate::ledger::Ledger;
+use crate::ledger::table::NO_SLOT;
+use crate::process::threads;
+use crate::stacks::python::{Code, Python, Verdict, Walk};
+use gpumem_wire::counters;
+use gpumem_wire::layout::{CodeSlot, StrRef};
+use rustc_hash::FxHashMap;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The interpreter of the process, and the code of it that was seen.
+pub struct PythonSites {
+    python: Python,
+    /// Slots of code by name, file and first line.
+    codes: Mutex<FxHashMap<(StrRef, StrRef, u32), u32>>,
+}
+
+impl PythonSites {
+    pub fn new(ledger: &Ledger) -> Self {
+        let sites = Self { python: Python::new(), codes: Mutex::default() };
+        sites.look(ledger);
+        sites
+    }
+
+    /// Whether there is an interpreter whose frames may be read.
+    #[inline(always)]
+    pub fn is_there(&self) -> bool {
+        self.python.is_there()
+    }
+
+    /// Looks for an interpreter, where there was none.
+    #[cold]
+    pub fn look(&self, ledger: &Ledger) {
+        if let Some(verdict) = self.python.look() {
+            say(ledger, verdict);
+        }
+    }
+
+    /// Writes the frames of Python of the calling thread, innermost first.
+    pub fn walk(&self, ledger: &Ledger, frames: &mut [u64]) -> Walk {
+        self.python.walk(frames, &mut |code| self.number(ledger, code), &mut |verdict| say(ledger, verdict))
+    }
+
+    /// The number of code; `None` if there is no room for it.
+    fn number(&self, ledger: &Ledger, code: &Code) -> Option<u32> {
+        let name = ledger.texts.intern(&code.name);
+        let file = ledger.texts.intern(&code.file);
+        let mut codes = self.codes.lock().ok()?;
+        let slot = *codes.entry((name, file, code.first_line)).or_insert_with(|| {
+            let Some(slot) = ledger.codes.take() else { return NO_SLOT };
+            ledger.codes.write(slot, CodeSlot { name, file, first_line: code.first_line, ..Default::default() });
+            slot
+        });
+        if slot == NO_SLOT {
+            ledger.count(threads::shard(), counters::DROPPED_RECORDS, 1);
+        }
+        (slot != NO_SLOT).then_some(slot)
+    }
+}
+
+/// Writes which interpreter there is, and why its frames are not read.
+#[cold]
+fn say(ledger: &Ledger, verdict: Verdict) {
+    let why = verdict.refused.map_or(String::new(), |why| format!("\n{why}"));
+    let text = ledger.texts.intern(format!("{}{why}", verdict.interpreter).as_bytes());
+    ledger.header().python().store(text, Relaxed);
+}

@@ -1,0 +1,165 @@
+//! Code objects: what they say of themselves.
+
+use super::lines;
+use super::memory::Memory;
+use super::versions::*;
+
+/// Where the interpreter's types lie: an object is one of them if it says so.
+#[derive(Clone, Copy)]
+pub(super) struct Types {
+    pub code: u64,
+    pub text: u64,
+    pub bytes: u64,
+}
+
+/// A function, or what else there is of Python code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// Qualified where the version has that; in UTF-8, as all texts here.
+    pub name: Vec<u8>,
+    pub file: Vec<u8>,
+    pub first_line: u32,
+}
+
+/// Bytes of a code object that are looked at.
+pub(super) const CODE_BYTES: usize = 144;
+/// Bytes of a text, or of a table of lines, that a print is made of: so many first ones, and the last eight.
+const PRINTED: usize = 256;
+/// Longest text, in characters, and longest table of lines that are read.
+const MOST_CHARACTERS: u64 = 2048;
+const MOST_BYTES: u64 = 48 << 10;
+
+const FACTOR: u64 = 0xff51_afd7_ed55_8ccd;
+
+#[inline(always)]
+fn mix(sum: u64, word: u64) -> u64 {
+    (sum.rotate_left(23) ^ word).wrapping_mul(FACTOR)
+}
+
+/// The code object at an address, if it is one.
+#[inline(always)]
+pub(super) fn is_code<M: Memory>(memory: &mut M, types: &Types, code: u64) -> bool {
+    code != 0
+        && memory.window(code, CODE_BYTES).is_some()
+        && memory.word(code.wrapping_add(OBJECT_TYPE)) == Some(types.code)
+}
+
+/// A number for a place in a code object: another function, file or table of lines gives another one, at the same
+/// address, too. By the object's serial number where the version gives one, else by the contents.
+#[inline(always)]
+pub(super) fn print<M: Memory>(memory: &mut M, shape: &Shape, code: u64, at: i64) -> Option<u64> {
+    let mut word = |offset| memory.word(code + offset);
+    let (name, file, table) = (word(shape.name)?, word(shape.file)?, word(shape.lines_at)?);
+    let first = u64::from(memory.half(code + shape.first_line)?);
+    let serial = if shape.serial == 0 { 0 } else { memory.half(code + shape.serial)? };
+    let sum = mix(mix(code, at as u64), first | u64::from(serial) << 32);
+    let sum = mix(mix(mix(sum, name), file), table);
+    if serial != 0 {
+        return Some(sum ^ sum >> 29);
+    }
+    let sum = print_text(memory, shape, name, sum)?;
+    let sum = print_text(memory, shape, file, sum)?;
+    let len = memory.word(table + BYTES_LENGTH)?;
+    let sum = print_bytes(memory, table + BYTES, len, mix(sum, len))?;
+    Some(sum ^ sum >> 29)
+}
+
+/// By its hash, once the interpreter has made that, which is a keyed one of 64 bits; else by its contents.
+#[inline(always)]
+fn print_text<M: Memory>(memory: &mut M, shape: &Shape, text: u64, sum: u64) -> Option<u64> {
+    const NO_HASH: u64 = u64::MAX;
+    memory.window(text, shape.ascii as usize)?;
+    let (len, hash) = (memory.word(text + TEXT_LENGTH)?, memory.word(text + TEXT_HASH)?);
+    let sum = mix(sum, len);
+    if hash != NO_HASH {
+        return Some(mix(sum, hash));
+    }
+    let form = Form::of(memory.half(text + TEXT_FORM)?);
+    print_bytes(memory, text + form.head(shape), len.checked_mul(form.width)?, sum)
+}
+
+#[inline(always)]
+fn print_bytes<M: Memory>(memory: &mut M, at: u64, len: u64, sum: u64) -> Option<u64> {
+    let of = |memory: &mut M, at, len, mut sum| {
+        let bytes = memory.bytes(at, len)?;
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            sum = mix(sum, u64::from_ne_bytes(*word));
+        }
+        let rest = rest.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        Some(mix(sum, rest))
+    };
+    if len <= PRINTED as u64 {
+        return of(memory, at, len as usize, sum);
+    }
+    let sum = of(memory, at, PRINTED, sum)?;
+    of(memory, at.checked_add(len - 8)?, 8, sum)
+}
+
+/// How a text's characters are stored.
+struct Form {
+    width: u64,
+    compact: bool,
+    ascii: bool,
+}
+
+impl Form {
+    fn of(bits: u32) -> Self {
+        Self { width: u64::from(bits >> 2 & 7), compact: bits & 1 << 5 != 0, ascii: bits & 1 << 6 != 0 }
+    }
+
+    fn head(&self, shape: &Shape) -> u64 {
+        if self.ascii { shape.ascii } else { shape.compact }
+    }
+}
+
+/// The code object in words, and the line of a place in it.
+///
+/// # Errors
+/// What is not as it should be.
+#[cold]
+pub(super) fn read<M: Memory>(
+    memory: &mut M,
+    shape: &Shape,
+    types: &Types,
+    code: u64,
+    at: i64,
+) -> Result<(Code, u32), &'static str> {
+    const GONE: &str = "a code object is not there";
+    if !is_code(memory, types, code) {
+        return Err("a frame leads to no code object");
+    }
+    let mut word = |offset| memory.word(code + offset).ok_or(GONE);
+    let (name, file, table) = (word(shape.name)?, word(shape.file)?, word(shape.lines_at)?);
+    let first_line = memory.half(code + shape.first_line).ok_or(GONE)?;
+    let name = text(memory, shape, types, name)?;
+    let file = text(memory, shape, types, file)?;
+    if memory.word(table + OBJECT_TYPE) != Some(types.bytes) {
+        return Err("a code object has no table of lines");
+    }
+    let len = memory.word(table + BYTES_LENGTH).ok_or(GONE)?.min(MOST_BYTES);
+    let table = memory.bytes(table + BYTES, len as usize).ok_or(GONE)?;
+    let line = lines::line(shape.lines, table, first_line, at);
+    Ok((Code { name, file, first_line }, line))
+}
+
+fn text<M: Memory>(memory: &mut M, shape: &Shape, types: &Types, at: u64) -> Result<Vec<u8>, &'static str> {
+    const ODD: &str = "a code object's name is no text";
+    if memory.word(at + OBJECT_TYPE) != Some(types.text) {
+        return Err(ODD);
+    }
+    let form = Form::of(memory.half(at + TEXT_FORM).ok_or(ODD)?);
+    let len = memory.word(at + TEXT_LENGTH).ok_or(ODD)?.min(MOST_CHARACTERS);
+    if !form.compact || (form.ascii && form.width != 1) {
+        return Err(ODD);
+    }
+    let bytes = memory.bytes(at + form.head(shape), (len * form.width) as usize).ok_or(ODD)?;
+    let unit = |unit: u32| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER);
+    let text: String = match form.width {
+        1 => bytes.iter().map(|&byte| char::from(byte)).collect(),
+        2 => bytes.as_chunks::<2>().0.iter().map(|&two| unit(u16::from_ne_bytes(two).into())).collect(),
+        4 => bytes.as_chunks::<4>().0.iter().map(|&four| unit(u32::from_ne_bytes(four))).collect(),
+        _ => return Err(ODD),
+    };
+    Ok(text.into_bytes())
+}

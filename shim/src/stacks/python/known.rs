@@ -1,0 +1,62 @@
+//! Places in Python code that were seen before: what stands for them in a stack.
+//!
+//! Two words an entry, the first mixed with the second, so that an entry torn by two writers matches nothing. What is
+//! looked for is a number made of the address, the place in the code and what the code object says of itself
+//! ([`super::code::print`]), since addresses come back: a place that was forgotten, or never seen, is read anew.
+
+use crate::process::heap;
+use once_cell::race::OnceBox;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Places; a program of PyTorch's has some hundreds. 64 KiB.
+const PLACES: usize = 4096;
+
+/// Where they are kept, once there is one.
+pub(super) struct Known(OnceBox<Box<[AtomicU64]>>);
+
+impl Known {
+    pub const fn new() -> Self {
+        Self(OnceBox::new())
+    }
+
+    #[inline(always)]
+    fn entry(&self, print: u64) -> &[AtomicU64] {
+        let words = self.0.get_or_init(|| {
+            let words: Box<[u64]> = heap::zeroes(2 * PLACES);
+            Box::new(words.into_iter().map(AtomicU64::new).collect())
+        });
+        let at = (print >> 32) as usize % PLACES * 2;
+        &words[at..at + 2]
+    }
+
+    /// What stands for a place; 0 is never one.
+    #[inline(always)]
+    pub fn find(&self, print: u64) -> Option<u64> {
+        let [mixed, word] = self.entry(print) else { return None };
+        let word = word.load(Relaxed);
+        (word != 0 && mixed.load(Relaxed) ^ word == print).then_some(word)
+    }
+
+    pub fn put(&self, print: u64, stands: u64) {
+        if let [mixed, word] = self.entry(print) {
+            mixed.store(print ^ stands, Relaxed);
+            word.store(stands, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_known_until_another_takes_its_entry() {
+        let known = Known::new();
+        assert_eq!(known.find(7 << 32), None);
+        known.put(7 << 32, 5);
+        assert_eq!(known.find(7 << 32), Some(5));
+        assert_eq!(known.find(7 << 32 | 1), None);
+        known.put((7 + PLACES as u64) << 32, 6);
+        assert_eq!((known.find(7 << 32), known.find((7 + PLACES as u64) << 32)), (None, Some(6)));
+    }
+}

@@ -1,0 +1,256 @@
+//! Python's frames: what a thread that is in CPython runs there, read without the GIL and without calling it.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | mod.rs | the interpreter of the process: whether there is one, and whether it may be read |
+//! | walk.rs | from a thread's state outwards |
+//! | code.rs | code objects: names, and whether one is still the one that it was |
+//! | known.rs | places in code that were seen before |
+//! | lines.rs | from a place in code to a line |
+//! | memory.rs | reading at once, and through the kernel |
+//! | versions.rs | where each version keeps what is read |
+//!
+//! A thread's state is found by the key that `PyGILState_GetThisThreadState` uses: a thread that has released the GIL
+//! still has it, where "the current" state is that of whoever has the GIL now. The key is found by what it leads to: of
+//! all that could be one in `_PyRuntime`, it is the one whose value, in this thread, is a state that names this thread.
+
+mod code;
+mod known;
+mod lines;
+mod memory;
+mod versions;
+mod walk;
+
+pub use code::Code;
+pub use walk::Walk;
+
+use crate::process::elf::{self, Object};
+use crate::process::errno::KeepErrno;
+use crate::process::peek::{read_memory, read_value};
+use crate::process::threads;
+use code::Types;
+use known::Known;
+use memory::{Copies, Direct, Kernel};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
+use versions::Version;
+use walk::Interpreter;
+
+/// What is known of the process.
+mod state {
+    /// There is no interpreter.
+    pub const NONE: u8 = 0;
+    /// There is one that cannot be read.
+    pub const REFUSED: u8 = 1;
+    /// There is one, and no thread was seen yet that runs code of Python.
+    pub const FOUND: u8 = 2;
+    /// Frames are read.
+    pub const READ: u8 = 3;
+}
+
+/// The interpreter of a process.
+pub struct Python {
+    state: AtomicU8,
+    /// Of the process: the number of its first thread.
+    first_thread: u32,
+    /// The key of threads' states.
+    key: AtomicU32,
+    /// The loader's count of unloaded objects when the interpreter was last seen.
+    generation: AtomicUsize,
+    /// Looks for a thread that runs code of Python, while there was none.
+    looks: AtomicU32,
+    interpreter: once_cell::race::OnceBox<(Interpreter, Object, Version, u64)>,
+    known: Known,
+    copies: Copies,
+    looking: Mutex<()>,
+}
+
+/// What came out of a look, to be said to people: the interpreter, and why its frames are not read.
+pub struct Verdict {
+    pub interpreter: String,
+    pub refused: Option<String>,
+}
+
+impl Python {
+    pub fn new() -> Self {
+        Self {
+            state: AtomicU8::new(state::NONE),
+            // SAFETY: getpid takes no arguments and cannot fail.
+            first_thread: unsafe { libc::getpid() } as u32,
+            key: AtomicU32::new(0),
+            generation: AtomicUsize::new(0),
+            looks: AtomicU32::new(0),
+            interpreter: once_cell::race::OnceBox::new(),
+            known: Known::new(),
+            copies: Copies::new(),
+            looking: Mutex::new(()),
+        }
+    }
+
+    /// Whether there is an interpreter whose frames may be read.
+    #[inline(always)]
+    pub fn is_there(&self) -> bool {
+        self.state.load(Relaxed) >= state::FOUND
+    }
+
+    /// Looks for an interpreter among the loaded objects, if none is known. `Some`: there is one now.
+    #[cold]
+    pub fn look(&self) -> Option<Verdict> {
+        if self.state.load(Acquire) != state::NONE {
+            return None;
+        }
+        let _errno = KeepErrno::new();
+        let _looking = self.looking.try_lock().ok()?;
+        if self.interpreter.get().is_some() {
+            return None;
+        }
+        let object = elf::object_that_defines(RUNTIME)?;
+        let symbols: Vec<u64> = object.symbols(SYMBOLS).map(|address| address as u64).collect();
+        let &[runtime, code, text, bytes, version, since_310, since_39] = symbols.as_slice() else { return None };
+        let version = Version(match (version, since_310, since_39) {
+            (0, 0, 0) => 0x0308_0000,
+            (0, 0, _) => 0x0309_0000,
+            (0, _, _) => 0x030a_0000,
+            (at, _, _) => read_value::<u32>(at)?,
+        });
+        let verdict = |refused| Some(Verdict { interpreter: version.to_string(), refused });
+        let shape = match versions::shape(version, runtime) {
+            Ok(_) if [code, text, bytes].contains(&0) => Err("it does not export its types".into()),
+            shape => shape,
+        };
+        match shape {
+            Err(why) => {
+                self.state.store(state::REFUSED, Release);
+                verdict(Some(why))
+            }
+            Ok(shape) => {
+                let found = Interpreter { shape, types: Types { code, text, bytes } };
+                let _ = self.interpreter.set(Box::new((found, object, version, runtime)));
+                self.generation.store(elf::generation(), Relaxed);
+                self.state.store(state::FOUND, Release);
+                verdict(None)
+            }
+        }
+    }
+
+    /// Writes the frames of the calling thread, innermost first; none if it runs no code of Python. `name` gives the
+    /// number of a code object that was not seen before, `say` hears why frames are not read from now on.
+    pub fn walk(
+        &self,
+        frames: &mut [u64],
+        name: &mut dyn FnMut(&Code) -> Option<u32>,
+        say: &mut dyn FnMut(Verdict),
+    ) -> Walk {
+        let Some((interpreter, _, version, _)) = self.interpreter.get() else { return Walk::default() };
+        if elf::generation() != self.generation.load(Relaxed) && !self.is_still_there() {
+            return Walk::default();
+        }
+        if self.state.load(Acquire) != state::READ {
+            match self.verify() {
+                Ok(true) => {}
+                Ok(false) => return Walk::default(),
+                Err(why) => {
+                    self.state.store(state::REFUSED, Release);
+                    say(Verdict { interpreter: version.to_string(), refused: Some(why.into()) });
+                    return Walk::default();
+                }
+            }
+        }
+        let thread = thread_state(self.key.load(Relaxed));
+        if thread == 0 {
+            return Walk::default();
+        }
+        let tid = threads::local(threads::Local::known_tid);
+        if tid == self.first_thread {
+            // SAFETY: all that is read is what this thread runs: it stays while the thread is here, in a call that its
+            // innermost frame made. Others could only end the interpreter, which the process's first thread does.
+            // What is read was found to be so laid out by `verify`.
+            let mut memory = unsafe { Direct::new() };
+            interpreter.walk(&mut memory, thread, &self.known, frames, name)
+        } else {
+            let _errno = KeepErrno::new();
+            interpreter.walk(&mut self.copies.take(tid), thread, &self.known, frames, name)
+        }
+    }
+
+    /// Whether the interpreter was none of what the program has unloaded.
+    #[cold]
+    fn is_still_there(&self) -> bool {
+        let Some((_, object, _, runtime)) = self.interpreter.get() else { return false };
+        let generation = elf::generation();
+        if object.symbol(RUNTIME) != Some(*runtime as usize) {
+            // There may come another, which is left alone.
+            self.state.store(state::REFUSED, Release);
+            return false;
+        }
+        self.generation.store(generation, Relaxed);
+        true
+    }
+
+    /// Finds the key by which this thread's state is found, and tries all that it leads to. False: this thread runs no
+    /// code of Python, so nothing is known yet.
+    ///
+    /// # Errors
+    /// Why the frames cannot be read.
+    #[cold]
+    fn verify(&self) -> Result<bool, &'static str> {
+        /// Looks at each stack, and beyond that at one in so many.
+        const EACH: u32 = 64;
+        let looks = self.looks.fetch_add(1, Relaxed);
+        if looks >= EACH && looks % EACH != 0 {
+            return Ok(false);
+        }
+        let _errno = KeepErrno::new();
+        let Some((interpreter, _, _, runtime)) = self.interpreter.get() else { return Ok(false) };
+        let Some(key) = find_key(*runtime, interpreter.shape.thread_id) else { return Ok(false) };
+        if interpreter.check(&mut Kernel::once(), thread_state(key))? == 0 {
+            return Ok(false);
+        }
+        self.key.store(key, Relaxed);
+        self.state.store(state::READ, Release);
+        Ok(true)
+    }
+}
+
+/// What every interpreter exports since 3.7, and what tells the rest: its types, its version (since 3.11), a function
+/// of 3.10 and one of 3.9.
+const RUNTIME: &CStr = c"_PyRuntime";
+const SYMBOLS: [&CStr; 7] = [
+    RUNTIME,
+    c"PyCode_Type",
+    c"PyUnicode_Type",
+    c"PyBytes_Type",
+    c"Py_Version",
+    c"Py_NewRef",
+    c"PyThreadState_GetFrame",
+];
+
+/// What this thread has under a key; 0 if nothing.
+#[inline(always)]
+fn thread_state(key: u32) -> u64 {
+    // SAFETY: the C library answers with null where there is no such key.
+    unsafe { libc::pthread_getspecific(key) as u64 }
+}
+
+/// The key under which this thread has a state that names this thread: a `Py_tss_t`, which is a 1 and the key, in the
+/// first part of `_PyRuntime`.
+fn find_key(runtime: u64, thread_id: u64) -> Option<u32> {
+    /// The key lies 584 to 2336 bytes in.
+    const BYTES: usize = 8192;
+    const MADE: u32 = 1;
+    /// PTHREAD_KEYS_MAX of glibc.
+    const KEYS: u32 = 1024;
+    let mut bytes = [MaybeUninit::uninit(); BYTES];
+    let read = read_memory(runtime, &mut bytes);
+    // SAFETY: pthread_self takes no arguments and cannot fail.
+    let own = unsafe { libc::pthread_self() } as u64;
+    let words: Vec<u32> = read.as_chunks::<4>().0.iter().map(|&word| u32::from_ne_bytes(word)).collect();
+    let keys = words.windows(2).filter(|pair| pair[0] == MADE).map(|pair| pair[1]);
+    let mut keys = keys.filter(|&key| key < KEYS);
+    keys.find(|&key| match thread_state(key) {
+        0 => false,
+        state => read_value::<u64>(state.wrapping_add(thread_id)) == Some(own),
+    })
+}

@@ -1,0 +1,184 @@
+//! From a thread's state outwards, frame by frame.
+
+use super::code::{self, Code, Types};
+use super::known::Known;
+use super::memory::Memory;
+use super::versions::*;
+use gpumem_wire::layout::PythonFrame;
+
+/// What is the same for every walk of a process.
+pub(super) struct Interpreter {
+    pub shape: Shape,
+    pub types: Types,
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// Frames written.
+    pub len: usize,
+    /// Hash of those frames.
+    pub hash: u64,
+    /// There were more than there was room for.
+    pub cut: bool,
+}
+
+/// Frames looked at for each one that is written, at most: trampolines are not written, and a circle ends.
+const LOOKS: usize = 3;
+
+impl Interpreter {
+    /// The innermost frame of a thread; 0 if it runs none.
+    #[inline(always)]
+    pub fn innermost<M: Memory>(&self, memory: &mut M, thread: u64) -> Option<u64> {
+        match self.shape.innermost {
+            Innermost::Here(at) => memory.word(thread + at),
+            Innermost::There(at, then) => match memory.word(thread + at)? {
+                0 => Some(0),
+                place => memory.word(place + then),
+            },
+        }
+    }
+
+    /// Bytes from the beginning of the code to the instruction that a frame is at.
+    #[inline(always)]
+    fn instruction<M: Memory>(&self, memory: &mut M, frame: u64, code: u64) -> Option<i64> {
+        Some(match self.shape.instruction {
+            Instruction::Number(at, bytes) => i64::from(memory.half(frame + at)? as i32) * bytes,
+            Instruction::Address(at, begin) => memory.word(frame + at)?.wrapping_sub(code + begin) as i64,
+        })
+    }
+
+    /// The code object of a frame; `None` if it cannot be read, 0 if the frame is none of Python's.
+    #[inline(always)]
+    fn code<M: Memory>(&self, memory: &mut M, frame: u64) -> Option<u64> {
+        /// In the lowest bits of what a frame of 3.14 has.
+        const TAGS: u64 = 7;
+        const FOREIGN: u8 = 3;
+        memory.window(frame, self.shape.frame_bytes())?;
+        if let Entry::Trampoline(owner) = self.shape.entry
+            && memory.byte(frame + owner)? >= FOREIGN
+        {
+            return Some(0);
+        }
+        Some(memory.word(frame + self.shape.code)? & !TAGS)
+    }
+
+    /// Whether native code called a frame, as far as the frame itself says so.
+    #[inline(always)]
+    fn is_entry<M: Memory>(&self, memory: &mut M, frame: u64) -> Option<bool> {
+        match self.shape.entry {
+            Entry::Each => Some(true),
+            Entry::Flag(at) => Some(memory.byte(frame + at)? & 1 != 0),
+            Entry::Trampoline(_) => Some(false),
+        }
+    }
+
+    /// Writes the frames of a thread, innermost first. `name` gives the number of a code object that was not seen before.
+    #[inline(always)]
+    pub fn walk<M: Memory>(
+        &self,
+        memory: &mut M,
+        thread: u64,
+        known: &Known,
+        frames: &mut [u64],
+        name: &mut dyn FnMut(&Code) -> Option<u32>,
+    ) -> Walk {
+        let mut walk = Walk::default();
+        let mut next = self.innermost(memory, thread).unwrap_or(0);
+        for _ in 0..frames.len() * LOOKS {
+            if next == 0 {
+                break;
+            }
+            let frame = next;
+            let Some(code) = self.code(memory, frame) else { break };
+            let Some(outer) = memory.word(frame + self.shape.previous) else { break };
+            next = outer;
+            if code == 0 {
+                if let Some(last) = walk.len.checked_sub(1) {
+                    frames[last] |= PythonFrame::ENTRY;
+                }
+                continue;
+            }
+            let Some(room) = frames.get_mut(walk.len) else {
+                walk.cut = true;
+                break;
+            };
+            let Some(word) = self.word(memory, frame, code, known, name) else { break };
+            *room = word;
+            walk.len += 1;
+        }
+        walk.cut |= next != 0 && walk.len == frames.len();
+        for frame in &frames[..walk.len] {
+            walk.hash = (walk.hash.rotate_left(23) ^ frame).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        }
+        walk
+    }
+
+    /// What stands for a frame.
+    #[inline(always)]
+    fn word<M: Memory>(
+        &self,
+        memory: &mut M,
+        frame: u64,
+        code: u64,
+        known: &Known,
+        name: &mut dyn FnMut(&Code) -> Option<u32>,
+    ) -> Option<u64> {
+        let at = self.instruction(memory, frame, code)?;
+        let entry = if self.is_entry(memory, frame)? { PythonFrame::ENTRY } else { 0 };
+        if !code::is_code(memory, &self.types, code) {
+            return None;
+        }
+        let print = code::print(memory, &self.shape, code, at)?;
+        let word = match known.find(print) {
+            Some(word) => word,
+            None => self.learn(memory, code, at, print, known, name)?,
+        };
+        Some(word | entry)
+    }
+
+    /// A place in code that is new.
+    #[cold]
+    #[inline(never)]
+    fn learn<M: Memory>(
+        &self,
+        memory: &mut M,
+        code: u64,
+        at: i64,
+        print: u64,
+        known: &Known,
+        name: &mut dyn FnMut(&Code) -> Option<u32>,
+    ) -> Option<u64> {
+        let (code, line) = code::read(memory, &self.shape, &self.types, code, at).ok()?;
+        let word = PythonFrame { code: name(&code)?, line, entry: false }.word();
+        known.put(print, word);
+        Some(word)
+    }
+
+    /// Tries every frame of a thread, by reads that cannot fault; how many there are.
+    ///
+    /// # Errors
+    /// What is not as it should be.
+    pub fn check<M: Memory>(&self, memory: &mut M, thread: u64) -> Result<usize, &'static str> {
+        const MOST: usize = 64;
+        let (mut next, mut frames) = (self.innermost(memory, thread).ok_or("a thread's frames are not there")?, 0);
+        for _ in 0..MOST {
+            if next == 0 {
+                break;
+            }
+            let frame = next;
+            let code = self.code(memory, frame).ok_or("a frame is not there")?;
+            next = memory.word(frame + self.shape.previous).ok_or("a frame is not there")?;
+            if code == 0 {
+                continue;
+            }
+            let at = self.instruction(memory, frame, code).ok_or("a frame is not there")?;
+            let (_, line) = code::read(memory, &self.shape, &self.types, code, at)?;
+            if line == 0 && frames == 0 {
+                return Err("the innermost frame has no line");
+            }
+            frames += 1;
+        }
+        Ok(frames)
+    }
+}

@@ -1,0 +1,157 @@
+//! Call sites of Python programs are lines of Python: those that the interpreter itself tells.
+//!
+//! `TEST_PYTHONS=/a/python3.9:/b/python3.14` tries those instead of the machine's own `python3`.
+
+use gpumem_tests::harness::{Program, artifacts, client, command};
+use gpumem_tests::python::interpreters;
+use gpumem_wire::layout::PythonFrame;
+use gpumem_wire::read::Snapshot;
+use std::path::Path;
+use std::process::Command;
+
+/// The claim of `make proof`: random call shapes, in one thread and in several at once.
+#[test]
+fn frames_are_those_that_the_interpreter_tells() {
+    if interpreters().is_empty() {
+        return;
+    }
+    // The programs are staged by whoever comes first.
+    let _ = artifacts();
+    let args = ["--simulator", "python.frames_equal"];
+    let done = Command::new(env!("CARGO_BIN_EXE_proof")).args(args).output().expect("proof runs");
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    let claim: serde_json::Value = serde_json::from_str(said.trim()).expect("a line");
+    assert!(claim["native"].as_u64().is_some_and(|told| told >= 1000), "{claim}");
+}
+
+const LOAD: &str = "
+import ctypes, os, sys, threading, time
+rt = ctypes.CDLL('libcudart.so.13')
+rt.cudaFree.argtypes = [ctypes.c_void_p]
+def allocate(bytes):
+    pointer = ctypes.c_void_p()
+    assert rt.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(bytes)) == 0
+    return pointer
+";
+
+fn inline(interpreter: &Path, text: &str) -> Program {
+    command(interpreter).arg("-c").arg(format!("{LOAD}{text}")).env("GPUMEM_STACKS", "128")
+}
+
+/// Threads that allocate while the interpreter ends: it takes their states and frames away under them.
+#[test]
+fn daemon_threads_outlive_the_interpreter() {
+    let text = "
+done = []
+def work():
+    while True:
+        rt.cudaFree(allocate(4096))
+        done.append(0)
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+while len(done) < 100:
+    time.sleep(0.001)
+";
+    for interpreter in interpreters() {
+        for _ in 0..5 {
+            let ran = inline(&interpreter, text).preloaded().ok();
+            assert!(ran.ledger().snapshot.codes.len() >= 3, "work, allocate and what runs threads");
+        }
+    }
+}
+
+/// A child of a fork has a ledger of its own, with the code in it.
+#[test]
+fn a_forked_child_tells_its_frames() {
+    let text = "
+def in_child():
+    allocate(2000)
+child = os.fork()
+if child == 0:
+    in_child()
+    os._exit(0)
+allocate(1000)
+assert os.waitpid(child, 0)[1] == 0
+";
+    for interpreter in interpreters() {
+        let ran = inline(&interpreter, text).preloaded().ok();
+        let names = |ledger: &Snapshot| -> Vec<String> {
+            ledger.codes.values().map(|code| ledger.text(code.name).into_owned()).collect()
+        };
+        let of_child: Vec<_> = ran.ledgers().into_iter().filter(|ledger| ledger.id.pid != ran.pid).collect();
+        let names = names(&of_child.first().expect("the child's ledger").snapshot);
+        assert!(names.iter().any(|name| name == "in_child"), "{names:?}");
+    }
+}
+
+/// The user's own line is the call site by default; the native frames are there as well, alone if that is asked for.
+#[test]
+fn views_show_the_line_of_the_program() {
+    let text = "
+class Model:
+    def forward(self):
+        return allocate(1 << 20)
+def train():
+    Model().forward()
+train()
+";
+    for interpreter in interpreters() {
+        let ran = inline(&interpreter, text).preloaded().ok();
+        let rows = |args: &[&str]| gpumem_tests::harness::ledger::gpumem(&ran.dir, args)["rows"][0].clone();
+        let pid = ran.pid.to_string();
+        let functions = |row: &serde_json::Value| -> Vec<String> {
+            let stack = row["stack"].as_array().into_iter().flatten();
+            stack.map(|frame| frame["function"].as_str().unwrap_or("?").to_owned()).collect()
+        };
+        let lines = ["allocate", "forward", "train", "<module>"];
+        let is_line = |name: &String| lines.contains(&name.rsplit('.').next().unwrap_or_default());
+        let python = rows(&["allocs", &pid, "--stacks", "--stack", "python"]);
+        let named = functions(&python);
+        assert!(named.len() == 4 && named.iter().all(is_line), "{named:?}");
+        let mixed = rows(&["allocs", &pid, "--stacks"]);
+        let all = functions(&mixed);
+        assert!(all.len() > 4 && all.iter().any(|name| name.contains("cudaMalloc")), "{all:?}");
+        assert_eq!(all.iter().filter(|name| is_line(name)).collect::<Vec<_>>(), named.iter().collect::<Vec<_>>());
+        assert!(!all.iter().any(|name| name.contains("_PyEval")), "{all:?}");
+        assert!(mixed["key"].as_str().is_some_and(|key| key.starts_with("allocate <string>:7")), "{mixed}");
+        let native = rows(&["allocs", &pid, "--stacks", "--stack", "native"]);
+        assert!(!functions(&native).iter().any(|name| is_line(name)), "{native}");
+    }
+}
+
+/// What an interpreter that is not as it should be is said to be, and how many frames of Python its process recorded.
+fn pretends(what: &str) -> (String, usize) {
+    let ran = client("pretender").arg(what).preloaded().ok();
+    assert_eq!(ran.out, "done\n");
+    let ledger = ran.ledger();
+    let snapshot = &ledger.snapshot;
+    let frames = snapshot.stacks.values().flat_map(|stack| snapshot.frames(stack));
+    let of_python = frames.filter(|&&frame| PythonFrame::of(frame).is_some()).count();
+    assert!(snapshot.allocs.iter().all(|alloc| alloc.stack != 0), "native frames in any case");
+    (snapshot.text(snapshot.header.python).into_owned(), of_python)
+}
+
+#[test]
+fn an_interpreter_that_is_not_known_costs_only_its_frames() {
+    let known = "this release reads the frames of 3.9 to 3.14";
+    assert_eq!(pretends("newer"), (format!("CPython 3.15.0\n{known}"), 0));
+    let (said, frames) = pretends("free-threaded");
+    assert!(said.contains("a free-threaded build") && frames == 0, "{said}");
+    assert_eq!(pretends("mute"), ("CPython 3.13.1\nit does not publish its offsets".into(), 0));
+    assert_eq!(pretends("idle"), ("CPython 3.11.7".into(), 0));
+}
+
+/// What was said to be the interpreter's is tried before it is believed, by reads that cannot fault.
+#[test]
+fn frames_that_lead_nowhere_are_not_followed() {
+    assert_eq!(pretends("garbled"), ("CPython 3.11.7\na frame is not there".into(), 0));
+    assert_eq!(pretends("foreign"), ("CPython 3.11.7\na frame leads to no code object".into(), 0));
+}
+
+/// Whoever ends an interpreter takes the frames of other threads away: that costs the frames of later stacks.
+#[test]
+fn frames_that_are_taken_away_are_no_fault() {
+    // Of the first two of three allocations.
+    assert_eq!(pretends("torn"), ("CPython 3.11.7".into(), 2));
+}
