@@ -94,6 +94,25 @@ fn removed_nodes_count_in_updates_from_before_12() {
     }
 }
 
+/// An exec that only the driver can have (for launches by the device) knows the nodes of the very graph that it was
+/// made of, which therefore stays as it is (seed 30098 on an H200).
+#[test]
+fn the_graph_of_an_exec_of_the_drivers_own_keeps_its_nodes() {
+    let program: Program = r#"{"op":"capture","g":0,"s":1,"mode":"global","body":[{"on":1,"do":"fill","b":"d3","v":1,"n":1},{"on":1,"do":"fill","b":"d1","v":1,"n":1}]}
+{"op":"instantiate","e":0,"g":0,"flags":4}
+{"op":"instantiate","e":1,"g":0}
+{"op":"update","e":1,"g":0,"v":2}
+{"op":"query","g":0}
+{"op":"set_exec","e":0,"n":0,"to":{"do":"fill","b":"d2","v":2,"n":41},"of":0}
+{"op":"enable","e":0,"n":1,"on":false}
+{"op":"launch","e":0,"s":1}"#
+        .parse()
+        .expect("a program");
+    if let Ok(Verdict::Differs(found)) = Pair::new(&setup(&artifacts().shim)).run(&program) {
+        panic!("{found}");
+    }
+}
+
 /// A node that came in the place of one that the program removed is none of an exec that was made before.
 #[test]
 fn a_node_in_place_of_another_is_no_node_of_the_exec() {

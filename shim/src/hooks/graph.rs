@@ -134,7 +134,8 @@ unsafe fn instantiated(
         // Nobody looks at what its work waits for.
         activity::outside(true);
     }
-    let library = graphs::library_graph(call.vendor, graph);
+    // Node by node the driver's own exec is changed by this graph's nodes: no other graph may stand in for it later.
+    let library = graphs::seen_graph(call.vendor, graph);
     let status = real(library);
     let took = clock::precise_ns() - start;
     // SAFETY: rule of out-parameters: our caller vouches for `exec`, and `status` is that of its

@@ -145,7 +145,12 @@ impl Real {
         match nodes.iter().position(|known| *known == node as usize) {
             _ if node.is_null() => "no node".into(),
             Some(n) => format!("node {n}"),
-            None if nodes.is_empty() => "a node".into(),
+            // Whoever is told of a node may ask about it.
+            None if nodes.is_empty() => {
+                let mut kind = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+                let status = cu!(cuGraphNodeGetType(node, &mut kind));
+                format!("a node: {status}, {kind:?}")
+            }
             None => "a node that is not of it".into(),
         }
     }
