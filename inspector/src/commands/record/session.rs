@@ -8,6 +8,7 @@ use crate::failure::Result;
 use crate::model::recording::Recorder;
 use crate::model::recording::line::{End, Line};
 use crate::model::{Ledger, totals};
+use crate::source::life::Life;
 use crate::text::{self, units};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -16,8 +17,9 @@ use std::time::{Duration, Instant};
 
 /// So often it is written what the process is, what grew, and what to do.
 const SUMMARY: Duration = Duration::from_secs(60);
-/// A look takes no more than this share of the time.
+/// Looks take no more than this share of one core; but for this time there is one at least.
 const SHARE: u32 = 20;
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// All of them.
 pub(super) struct Sessions<'a> {
@@ -25,8 +27,8 @@ pub(super) struct Sessions<'a> {
     context: &'a Context,
     begun: Instant,
     sessions: Vec<Session>,
-    /// How long the last looks took together.
-    took: Duration,
+    /// What a look costs of a core.
+    cost: Duration,
     progress: bool,
 }
 
@@ -44,7 +46,7 @@ struct Session {
 impl<'a> Sessions<'a> {
     pub(super) fn new(args: &'a Args, context: &'a Context) -> Self {
         let progress = std::io::stderr().is_terminal();
-        Self { args, context, begun: Instant::now(), sessions: Vec::new(), took: Duration::ZERO, progress }
+        Self { args, context, begun: Instant::now(), sessions: Vec::new(), cost: Duration::ZERO, progress }
     }
 
     /// Begins to record a process. `output`: the file that the user named for it.
@@ -88,7 +90,7 @@ impl<'a> Sessions<'a> {
 
     /// Until the next look. What looks cost stays a small share of a core.
     pub(super) fn wait(&self) {
-        let until = Instant::now() + self.args.interval.max(self.took * SHARE).saturating_sub(self.took);
+        let until = Instant::now() + self.args.interval.max(self.cost * SHARE).min(self.args.interval.max(LONGEST));
         // In small steps: a signal ends it, and it is not known which thread gets one.
         while Instant::now() < until && !super::stopped() && self.in_time() {
             std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));
@@ -100,11 +102,13 @@ impl<'a> Sessions<'a> {
     /// # Errors
     /// Those of writing.
     pub(super) fn look(&mut self) -> Result<()> {
-        let begin = Instant::now();
+        let begin = processor_time();
         for session in self.sessions.iter_mut().filter(|session| !session.ended) {
             session.look(self.context)?;
         }
-        self.took = begin.elapsed();
+        // One that was dear, as when new code is looked up, says little of the next.
+        let took = processor_time().saturating_sub(begin);
+        self.cost = if self.cost.is_zero() { took } else { took.min(self.cost * 2).max(self.cost / 2) };
         self.say();
         Ok(())
     }
@@ -175,8 +179,11 @@ impl Session {
         match self.ledger.status.running() {
             true => Ok(()),
             false => {
-                let why = format!("the process {}", self.ledger.status.text());
-                self.end(context, &why)
+                let how = match self.ledger.status.life {
+                    Life::Exited => "the process exited",
+                    _ => "the process was killed, crashed or ended by _exit",
+                };
+                self.end(context, how)
             }
         }
     }
@@ -205,4 +212,12 @@ impl Session {
         self.place.write(&[summary, Line::End(End { why: why.into() })])?;
         self.place.end()
     }
+}
+
+/// What this process has taken of processors so far. Where others take them, that is not ours.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a local with room for the one timespec that clock_gettime writes.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

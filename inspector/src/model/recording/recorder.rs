@@ -42,8 +42,11 @@ pub(crate) struct Recorder {
     rows: FxHashMap<(Of, u64), (u32, Held)>,
     /// Large allocations that were told.
     large: FxHashSet<u64>,
-    /// Events that were seen: up to this number.
+    /// Rows whose stack or tag was not in the ledger yet when they were seen first.
+    waiting: FxHashSet<(Of, u64)>,
+    /// Events that were seen: up to this number. When the last tick was.
     events: Option<u64>,
+    last_unix_ns: u64,
 }
 
 impl Recorder {
@@ -66,7 +69,9 @@ impl Recorder {
             stacks: FxHashSet::default(),
             rows: FxHashMap::default(),
             large: FxHashSet::default(),
+            waiting: FxHashSet::default(),
             events: None,
+            last_unix_ns: 0,
         }
     }
 
@@ -87,8 +92,10 @@ impl Recorder {
     /// The lines of one tick.
     pub(crate) fn tick(&mut self, ledger: &Ledger) -> Vec<Line> {
         let mut lines = Vec::new();
-        let mut tick = Tick { unix_ns: real_ns(&ledger.snapshot.header, ledger.status.now_ns), ..Tick::default() };
-        tick.totals = totals_of(ledger);
+        // Of what has ended the last sign of life is told, which may be before the last look.
+        let now = real_ns(&ledger.snapshot.header, ledger.status.now_ns).max(self.last_unix_ns + 1);
+        self.last_unix_ns = now;
+        let mut tick = Tick { unix_ns: now, totals: totals_of(ledger), ..Tick::default() };
         let mut held = held(ledger);
         // Those that hold nothing any more are told once more.
         for (key, (_, before)) in &self.rows {
@@ -97,9 +104,9 @@ impl Recorder {
         let mut held: Vec<((Of, u64), Held)> = held.into_iter().collect();
         held.sort_unstable_by_key(|(key, _)| *key);
         for (key, now) in held {
-            let row = match self.rows.get(&key) {
-                Some((row, _)) => *row,
-                None if now == [0; 4] => continue,
+            let row = match self.rows.get(&key).map(|(row, _)| *row) {
+                Some(row) => row,
+                None if now == [0; 4] || self.waits(ledger, key) => continue,
                 None => self.define(ledger, key, &mut lines),
             };
             let before = self.rows.insert(key, (row, now)).map_or([0; 4], |(_, before)| before);
@@ -112,6 +119,18 @@ impl Recorder {
         self.moments(ledger, &mut tick);
         lines.push(Line::Tick(tick));
         lines
+    }
+
+    /// Whether a row had better wait for the next tick. The tables of a ledger are read one after the other: what is in
+    /// one may have come after another was read, which should say its stack or its tag.
+    fn waits(&mut self, ledger: &Ledger, key: (Of, u64)) -> bool {
+        let reference = u32::try_from(key.1).unwrap_or(0);
+        let is_there = match key.0 {
+            Of::Site | Of::Graphs => reference == 0 || !ledger.addresses(reference).is_empty(),
+            Of::Tag => !ledger.snapshot.name(reference).is_empty(),
+            _ => true,
+        };
+        !is_there && ledger.status.running() && self.waiting.insert(key)
     }
 
     /// Says what a row is about; its number.
@@ -131,7 +150,7 @@ impl Recorder {
     }
 
     fn tell_stack(&mut self, ledger: &Ledger, stack: StackRef, lines: &mut Vec<Line>) {
-        if stack == 0 || !self.stacks.insert(stack) {
+        if stack == 0 || ledger.addresses(stack).is_empty() || !self.stacks.insert(stack) {
             return;
         }
         let labels = ledger.labels(stack);

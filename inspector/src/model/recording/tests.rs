@@ -34,7 +34,10 @@ fn ledger(second: u64, stacks: &[(u64, Vec<u64>)]) -> Ledger {
             AllocSlot { stack: stack as u32 + 1, addr, bytes, serial, kind, time_ns: SECOND, ..Default::default() }
         }));
     }
-    let bytes = composer.finish();
+    read(composer.finish())
+}
+
+fn read(bytes: Vec<u8>) -> Ledger {
     let snapshot = Snapshot::read(&bytes[..]).unwrap().unwrap();
     Ledger::of(&World::here(None), Opened { snapshot, path: "none".into(), process: None })
 }
@@ -117,6 +120,47 @@ fn ten_minutes_of_a_million_calls_a_second_are_small() {
     }
     let bytes = out.finish().unwrap().len();
     assert!(bytes * 10 < 5_000_000, "{bytes} bytes in a minute");
+}
+
+/// The tables of a ledger that is being written are read one after another: what should say a stack may have been read
+/// before.
+#[test]
+fn a_stack_that_comes_late_is_told_when_it_is_there() {
+    let mut composer = Composer::new();
+    (composer.header.created_ns, composer.header.created_real_ns, composer.header.pid) =
+        (1, SECOND, std::process::id());
+    let alloc =
+        |bytes| AllocSlot { stack: 1, tag: 4, serial: 1, bytes, addr: 1, kind: 1, time_ns: 1, ..Default::default() };
+    composer.slots([alloc(2 * MIB)]);
+    let mut early = read(composer.finish());
+    // As of a process that runs.
+    early.status.life = crate::source::life::Life::Running;
+    let mut recorder = Recorder::new(&early, SECOND, MIB);
+    let lines = recorder.tick(&early);
+    assert!(!lines.iter().any(|line| matches!(line, Line::Row(_) | Line::Stack(_))), "{lines:?}");
+    let mut late = ledger(5, &[(1, vec![2 * MIB])]);
+    late.status.life = crate::source::life::Life::Running;
+    let mut recording = Recording::default();
+    taken(&mut recording, &[recorder.begin()]);
+    taken(&mut recording, &lines);
+    taken(&mut recording, &recorder.tick(&late));
+    assert_eq!(recording.labels(1).len(), 2);
+    assert_eq!(held(&recording, 1), [0, 2 * MIB]);
+    // One that never comes is told without.
+    let lines: Vec<Line> = (0..2).flat_map(|_| Recorder::tick(&mut recorder, &early)).collect();
+    assert!(lines.iter().any(|line| matches!(line, Line::Row(row) if row.kind == Of::Tag)), "{lines:?}");
+}
+
+/// What has ended gave its last sign of life before the last look: that look is told all the same.
+#[test]
+fn no_look_goes_back_in_time() {
+    let first = ledger(9, &[(1, vec![10])]);
+    let mut recorder = Recorder::new(&first, SECOND, MIB);
+    let mut recording = Recording::default();
+    taken(&mut recording, &[recorder.begin()]);
+    taken(&mut recording, &recorder.tick(&first));
+    taken(&mut recording, &recorder.tick(&ledger(8, &[(1, vec![10, 11])])));
+    assert_eq!((recording.skipped, held(&recording, 1)), (0, vec![10, 21]));
 }
 
 fn json(line: &Line) -> String {

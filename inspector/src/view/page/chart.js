@@ -35,8 +35,8 @@ page.Chart = class {
     this.plot.addEventListener("pointerleave", () => this.read(null));
     this.plot.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.plot);
-    // Where there is one kind alone, the call sites say more.
-    const first = charts.find((chart) => chart.rows.length > 1) || charts[0];
+    // Call sites say most.
+    const first = charts.find((chart) => chart.id === "site") || charts[0];
     const select = box.querySelector("select");
     if (select) select.value = first.id;
     this.choose(first.id);

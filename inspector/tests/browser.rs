@@ -1,0 +1,155 @@
+//! The page of `gpumem report` in a real browser: it draws, answers to keys, fits a telephone, and complains of nothing.
+//! Where there is no Chromium, these tests say so and do nothing.
+
+mod common;
+
+use common::growth::{dumped, leaking, mark};
+use common::*;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let found =
+        std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name))).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("there is no Chromium: not tested");
+    }
+    found
+}
+
+/// Uses the page as a reader would, and says in its place what came of it.
+const USE: &str = r##"
+const said = {};
+const all = (what) => [...document.querySelectorAll(what)];
+const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+const bars = () => all(".fl div").map((bar) => bar.getAttribute("aria-label"));
+try {
+  said.loaded = performance.getEntriesByType("resource").map((entry) => entry.name);
+  said.background = getComputedStyle(document.body).backgroundColor;
+  said.overflow = document.documentElement.scrollWidth - innerWidth;
+  said.nameless = all("button, select, input").filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.length)).length;
+  said.heads = all("th:not([scope])").length;
+  said.bars = bars();
+  const search = document.querySelector("#flame input");
+  search.value = "0x201"; search.dispatchEvent(new Event("input"));
+  said.found = all(".fl .found").map((bar) => bar.textContent);
+  said.share = document.querySelector("#flame .reading").textContent;
+  all("#flame button").find((button) => button.textContent === "Inverted").click();
+  said.inverted = bars();
+  document.querySelector(".fl div[tabindex='0']").focus();
+  press("ArrowDown"); said.below = document.activeElement.getAttribute("aria-label");
+  press("ArrowRight"); said.beside = document.activeElement.getAttribute("aria-label");
+  press("Enter"); said.zoomed = bars().length;
+  press("Escape"); said.whole = bars().length;
+  const select = document.querySelector("#memory-chart select");
+  said.charts = [...select.options].map((option) => option.textContent);
+  select.value = "tag"; select.dispatchEvent(new Event("change"));
+  said.legend = all("#memory-chart .legend button").map((button) => button.textContent);
+  const plot = document.querySelector("#memory-chart [role=img]");
+  plot.focus(); press("End"); said.last = document.querySelector("#memory-chart .reading").textContent;
+  said.label = plot.getAttribute("aria-label");
+  said.areas = all("#memory-chart path").length;
+  all("#memory-chart .legend button")[0].click(); said.hidden = all("#memory-chart path").length;
+  said.marks = all("#memory-chart .mark-name").map((name) => name.textContent);
+  const first = () => document.querySelector("#sites tbody tr td:last-child").textContent;
+  const head = all("#sites th button")[0];
+  head.click(); said.most = first(); head.click(); said.least = first();
+  said.sorted = head.parentElement.getAttribute("aria-sort");
+  said.drawn = true;
+} catch (error) { said.error = String(error.stack); }
+document.body.replaceChildren(Object.assign(document.createElement("pre"), { id: "said", textContent: btoa(unescape(encodeURIComponent(JSON.stringify(said)))) }));
+"##;
+
+/// What the page says of itself, and what the browser said of it.
+fn used(browser: &Path, dir: &Dir, page: &str, width: u32, dark: bool) -> (Value, Vec<String>) {
+    let word = page.split("script nonce=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a word");
+    let path = dir.path().join("used.html");
+    let with_use = page.replace("</body></html>", &format!("<script nonce=\"{word}\">{USE}</script></body></html>"));
+    assert_ne!(with_use, page);
+    std::fs::write(&path, with_use).unwrap();
+    let mut command = Command::new(browser);
+    command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]);
+    command.args(["--virtual-time-budget=5000", "--no-first-run", "--disable-background-networking"]);
+    command.arg(format!("--user-data-dir={}", dir.path().join("profile").display()));
+    command.arg(format!("--window-size={width},900"));
+    command.arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)));
+    let answer = command.arg(format!("file://{}", path.display())).stdin(Stdio::null()).output().expect("it runs");
+    let (dom, log) = (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
+    let complaints = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    let said = dom.split("<pre id=\"said\">").nth(1).and_then(|rest| rest.split('<').next());
+    let said = said.unwrap_or_else(|| panic!("the page was not used: {log}\n{dom}"));
+    (serde_json::from_slice(&unpacked(said)).expect("JSON"), complaints)
+}
+
+/// Base64, as the page writes it.
+fn unpacked(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for value in text.bytes().filter_map(|byte| DIGITS.iter().position(|&digit| digit == byte)) {
+        (bits, count) = (bits << 6 | value as u32, count + 6);
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+        }
+    }
+    out
+}
+
+fn page(dir: &Dir, evil: &str) -> String {
+    let mut composer = leaking(gone(), 120);
+    mark(&mut composer, 3, "warm", 60);
+    mark(&mut composer, 4, evil, 30);
+    let path = dir.path().join("leak.gpumem");
+    std::fs::write(&path, dumped(composer).finish()).unwrap();
+    dir.ok(&["report", path.to_str().unwrap(), "-o", "-"])
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().expect("a list").iter().map(|text| text.as_str().expect("text")).collect()
+}
+
+#[test]
+fn a_page_can_be_read_with_the_eyes_the_keys_and_a_telephone() {
+    let Some(browser) = browser() else { return };
+    let dir = dir();
+    let evil = "</script><img src=x onerror=console.error(666)>";
+    let page = page(&dir, evil);
+    for (width, dark) in [(1280, false), (400, true)] {
+        let (said, complaints) = used(&browser, &dir, &page, width, dark);
+        assert_eq!((&said["error"], &said["drawn"]), (&Value::Null, &true.into()), "{said:#}");
+        assert_eq!(complaints, [""; 0], "{width}");
+        assert_eq!(said["loaded"], serde_json::json!([]));
+        assert!(said["overflow"].as_i64() <= Some(0), "{width}: {}", said["overflow"]);
+        assert_eq!((&said["nameless"], &said["heads"]), (&0.into(), &0.into()));
+        assert_eq!(said["background"], if dark { "rgb(13, 17, 23)" } else { "rgb(255, 255, 255)" });
+        flame(&said);
+        assert_eq!(texts(&said["charts"]), ["call site", "tag"], "no totals were sampled");
+        assert_eq!(texts(&said["legend"]), ["cache: 119.0 MiB"]);
+        assert!(said["last"].as_str().unwrap().ends_with("119.0 MiB: cache 119.0 MiB"), "{}", said["last"]);
+        assert!(said["label"].as_str().unwrap().contains("119.0 MiB at the end"), "{}", said["label"]);
+        assert_eq!((&said["areas"], &said["hidden"]), (&1.into(), &0.into()));
+        assert_eq!(texts(&said["marks"])[0], "warm");
+        assert!(said["most"].as_str().unwrap().contains("0x201"), "{}", said["most"]);
+        assert!(!said["least"].as_str().unwrap().contains("0x201"), "{}", said["least"]);
+        assert_eq!(said["sorted"], "ascending");
+    }
+}
+
+fn flame(said: &Value) {
+    let bars = texts(&said["bars"]);
+    assert_eq!(bars[0], "all: 184.0 MiB, 100 %");
+    assert!(bars.contains(&"demo-server+0x901: 184.0 MiB, 100 %"), "{bars:?}");
+    assert!(bars.contains(&"demo-server+0x201: 120.0 MiB, 65 %"), "{bars:?}");
+    assert_eq!(texts(&said["found"]), ["demo-server+0x201"]);
+    assert_eq!(said["share"], "found: 120.0 MiB, 65 % of all");
+    // What allocates is on top, and below it who called.
+    let inverted = texts(&said["inverted"]);
+    assert_eq!(inverted[0], bars[0]);
+    assert!(inverted.contains(&"demo-server+0x901: 120.0 MiB, 65 %"), "{inverted:?}");
+    assert_eq!(said["below"], "demo-server+0x201: 120.0 MiB, 65 %");
+    assert_eq!(said["beside"], "demo-server+0x101: 64.0 MiB, 35 %");
+    assert!(said["zoomed"].as_u64() < said["whole"].as_u64(), "{} of {}", said["zoomed"], said["whole"]);
+}
