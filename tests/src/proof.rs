@@ -7,6 +7,7 @@ pub mod cost;
 pub mod demo;
 pub mod flat;
 pub mod graphs;
+mod guard;
 pub mod leaks;
 pub mod pool;
 pub mod pool_flat;
@@ -375,6 +376,14 @@ pub const CLAIMS: &[Claim] = &[
         limit: Limit::Same,
         needs: Needs::Python,
         measure: python::frames_equal,
+    },
+    Claim {
+        name: "guard.finds",
+        says: "planted writes behind, in front of and after the free of allocations are found, and nothing is in clean programs",
+        unit: "programs, and those that the guard judges rightly",
+        limit: Limit::Same,
+        needs: Needs::Nothing,
+        measure: guard::finds,
     },
 ];
 

@@ -76,3 +76,10 @@ fn device_memory_stays_flat() {
     let (status, out, err) = proof(&["--simulator", "flat.device_growth"]);
     assert_eq!(status, Some(0), "{out}{err}");
 }
+
+/// What was planted is found, and nothing else.
+#[test]
+fn the_guard_finds_what_was_planted() {
+    let (status, out, err) = proof(&["--simulator", "guard.finds"]);
+    assert_eq!((status, out.lines().count()), (Some(0), 1), "{out}{err}");
+}

@@ -138,23 +138,53 @@ unsafe fn launched(
     real: impl FnOnce() -> Status,
 ) -> Status {
     stranded::submitted();
+    if guard::is_on() {
+        // SAFETY: our caller vouches that the arguments are the launch's.
+        return unsafe { launched_under_guard(call, function, stream, params, extra, real) };
+    }
     let status = activity::submit(real);
     activity::saw(status);
     if stranded::watching() && status == SUCCESS {
         // SAFETY: our caller vouches that the arguments are the launch's. The driver has accepted
         // them, and the program's call is not over yet.
-        unsafe { look_at(call, function, stream(), params.cast(), extra.cast()) };
+        unsafe { look_at(function, params.cast(), extra.cast(), &mut Vec::new()) };
     }
     status
 }
 
-/// Looks for memory in the arguments of a launch that the driver took.
+/// As [`launched`], and the guard notes the launch. Apart, so that without a guard nothing is kept for it.
 ///
 /// # Safety
 /// The arguments are those of the launch.
 #[cold]
-unsafe fn look_at(call: &Call, function: Opaque, stream: Stream, params: *const *const u8, extra: *const usize) {
-    let mut kept = Vec::new();
+#[inline(never)]
+unsafe fn launched_under_guard(
+    call: &Call,
+    function: Opaque,
+    stream: impl FnOnce() -> Stream,
+    params: Opaque,
+    extra: Opaque,
+    real: impl FnOnce() -> Status,
+) -> Status {
+    let status = activity::submit(real);
+    activity::saw(status);
+    if status == SUCCESS {
+        let mut words = Vec::new();
+        // SAFETY: our caller vouches that the arguments are the launch's. The driver has accepted
+        // them, and the program's call is not over yet.
+        unsafe { look_at(function, params.cast(), extra.cast(), &mut words) };
+        guarded::note_launch(call, stream(), What::Kernel(function), &words);
+    }
+    status
+}
+
+/// Looks for memory in the arguments of a launch that the driver took. `kept`: the words that the guard keeps, if there
+/// is one.
+///
+/// # Safety
+/// The arguments are those of the launch.
+#[cold]
+unsafe fn look_at(function: Opaque, params: *const *const u8, extra: *const usize, kept: &mut Vec<u64>) {
     gate::record_if_started(|shim| {
         let mark = |words: &[u64]| {
             shim.stranded.uses.mark(words);
@@ -179,9 +209,6 @@ unsafe fn look_at(call: &Call, function: Opaque, stream: Stream, params: *const 
         }
         seen.tell();
     });
-    if guard::is_on() {
-        guarded::note_launch(call, stream, What::Kernel(function), &kept);
-    }
 }
 
 /// The buffer that a list of extra parameters names, and its bytes.
