@@ -107,10 +107,12 @@ gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: ther
 	@echo "gpu-kit/ is ready: KIT=gpu-kit tests/gpu/run.sh, gpu-kit/gpumem selftest, gpu-kit/proof, gpu-kit/proof_demo"
 
 ##@ Install
+# What people copy to their machines and change: metrics, alerts, services.
+deployed := $(wildcard deploy/*/*)
 # The same tree that `make install` puts under PREFIX, in $(1).
 define put_files
 	install -d $(1)/lib $(1)/bin $(1)/include $(1)/share/man/man1 $(1)/share/bash-completion/completions \
-	    $(1)/share/zsh/site-functions $(1)/share/fish/vendor_completions.d $(1)/share/doc/gpumem/docs/decisions
+	    $(1)/share/zsh/site-functions $(1)/share/fish/vendor_completions.d $(1)/share/doc/gpumem/docs/decisions $(1)/share/doc/gpumem/docs/guides
 	install -m 644 $(2)/libgpumem.so $(1)/lib/libgpumem.so
 	install -m 755 $(2)/gpumem $(1)/bin/gpumem
 	for f in $(selftest_programs); do \
@@ -120,6 +122,8 @@ define put_files
 	install -m 644 LICENSE-MIT LICENSE-APACHE README.md $(1)/share/doc/gpumem/
 	install -m 644 docs/*.md $(1)/share/doc/gpumem/docs/
 	install -m 644 docs/decisions/*.md $(1)/share/doc/gpumem/docs/decisions/
+	install -m 644 docs/guides/*.md $(1)/share/doc/gpumem/docs/guides/
+	for f in $(deployed); do install -D -m 644 $$f $(1)/share/doc/gpumem/$$f || exit 1; done
 	$(3) man --out $(1)/share/man/man1
 	$(3) completions bash >$(1)/share/bash-completion/completions/gpumem
 	$(3) completions zsh >$(1)/share/zsh/site-functions/_gpumem

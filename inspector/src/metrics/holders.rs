@@ -20,7 +20,8 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger, top: usize) {
     let found = suspects::find(ledger, None);
     let growing = || found.all.iter().filter(|suspect| suspects::is_site(suspect) && suspect.grows());
     page.add(&t::GROWING_SITES, &[], growing().count() as f64);
-    let per_minute: f64 = growing().map(|suspect| suspect.bytes_per_minute.max(0.0)).sum();
+    // A sum of nothing is -0.
+    let per_minute = growing().map(|suspect| suspect.bytes_per_minute).fold(0.0, |sum: f64, rate| sum + rate.max(0.0));
     page.add(&t::GROWING_RATE, &[], per_minute / 60.0);
 }
 

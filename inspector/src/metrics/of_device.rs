@@ -45,7 +45,11 @@ pub(super) fn add(page: &mut Page, ledger: &Ledger) {
     }
 }
 
+/// What the shim saw longer ago says nothing of now: it looks where the program asks for memory.
+const SEEN_WITHIN_NS: u64 = 60_000_000_000;
+
 fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
+    let seen = device.used_bytes > 0 && device.used_age_ns < SEEN_WITHIN_NS;
     for (metric, value) in [
         (&t::DEVICE_TRACKED_BYTES, Some(device.tracked_bytes)),
         (&t::DEVICE_PEAK_BYTES, Some(device.peak_bytes)),
@@ -56,8 +60,8 @@ fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
         (&t::DEVICE_POOL_IDLE_BYTES, Some(device.pool_idle_bytes)),
         (&t::DEVICE_GRAPH_MEMORY_BYTES, Some(device.graph_memory_bytes)),
         (&t::DEVICE_TOTAL_BYTES, Some(device.total_bytes).filter(|&total| total > 0)),
-        (&t::DEVICE_USED_BYTES, Some(device.used_bytes).filter(|&used| used > 0)),
-        (&t::DEVICE_UNEXPLAINED_BYTES, device.unexplained_bytes),
+        (&t::DEVICE_USED_BYTES, Some(device.used_bytes).filter(|_| seen)),
+        (&t::DEVICE_UNEXPLAINED_BYTES, device.unexplained_bytes.filter(|_| seen)),
     ] {
         if let Some(value) = value {
             page.add(metric, labels, value as f64);

@@ -91,6 +91,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("lookup", Link::Plain),
     ("main_ends", Link::Runtime),
     ("many", Link::Runtime),
+    ("moods", Link::Driver),
     ("newer", Link::Driver),
     ("no_memory", Link::Driver),
     ("nulls", Link::Driver),
