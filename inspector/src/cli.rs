@@ -20,7 +20,7 @@ const STYLES: Styles = Styles::styled()
 
 /// Shows what a process holds on the GPU: which call site, which graph, how many bytes, since when.
 #[derive(Debug, Parser)]
-#[command(name = "gpumem", version, styles = STYLES, max_term_width = 100)]
+#[command(name = "gpumem", version, styles = STYLES, max_term_width = 100, disable_help_subcommand = true)]
 pub struct Args {
     #[command(flatten)]
     global: Global,

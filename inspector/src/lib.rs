@@ -37,5 +37,6 @@ mod web;
 
 pub use cli::{Args, answer, main};
 pub use commands::doctor::CHECKS;
+pub use commands::examples::EXAMPLES;
 pub use failure::Code;
 pub use metrics::table::{Kind, Metric, all as metrics};

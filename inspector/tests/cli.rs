@@ -350,7 +350,7 @@ fn completions_and_man_pages_are_made() {
         assert!(dir.ok(&["completions", shell]).contains("allocs"), "{shell}");
     }
     let page = dir.ok(&["man"]);
-    assert!(page.contains(".TH gpumem 1") && !page.contains("help(1)"), "{page}");
+    assert!(page.contains(".TH gpumem 1") && page.contains("gpumem\\-help(1)"), "{page}");
     for (code, meaning) in Code::ALL {
         let meaning = meaning.replace('-', "\\-");
         assert!(page.contains(&format!("\\fB{}\\fR\n{meaning}\n", *code as u8)), "{page}");
@@ -360,8 +360,33 @@ fn completions_and_man_pages_are_made() {
     }
     let out = dir.path().join("man");
     dir.ok(&["man", "--out", out.to_str().unwrap()]);
-    for page in ["gpumem.1", "gpumem-allocs.1", "gpumem-run.1", "gpumem-doctor.1"] {
-        assert!(out.join(page).is_file(), "{page}");
+    let pages: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(pages.len() > 20 && out.join("gpumem-allocs.1").is_file(), "{pages:?}");
+    for path in pages {
+        let page = std::fs::read_to_string(&path).unwrap();
+        assert!(page.contains("\n.SH EXAMPLES\n.TP\n\\fBgpumem"), "{}", path.display());
+        let also = page.split(".SH \"SEE ALSO\"\n").nth(1).unwrap_or_default();
+        for name in
+            also.split("\\fB").filter_map(|rest| rest.split_once("\\fR(1)")).map(|(name, _)| name.replace('\\', ""))
+        {
+            assert!(out.join(format!("{name}.1")).is_file(), "{}: {name}", path.display());
+        }
+    }
+}
+
+/// The man pages' examples.
+#[test]
+fn each_command_has_examples_that_it_takes() {
+    use clap::{CommandFactory, Parser};
+    let all = gpumem_inspector::EXAMPLES;
+    for (command, line, what) in all {
+        assert!(line.starts_with(&format!("gpumem {command}")) && what.ends_with('.'), "{line}");
+        if let Err(error) = gpumem_inspector::Args::try_parse_from(line.split(' ')) {
+            panic!("{line}: {error}");
+        }
+    }
+    for command in gpumem_inspector::Args::command().get_subcommands() {
+        assert!(all.iter().any(|row| row.0 == command.get_name()), "{} has no example", command.get_name());
     }
 }
 

@@ -51,6 +51,25 @@ fn the_table_of_metrics_is_current() {
     hold("metrics.md", "metrics", &table);
 }
 
+/// Each guide is in `gpumem help`, by the name of its file.
+#[test]
+fn every_guide_is_printed_by_help() {
+    let dir = dir();
+    let list = dir.ok(&["help"]);
+    let guides: Vec<_> = std::fs::read_dir(doc("guides")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(guides.len() >= 8, "{guides:?}");
+    for guide in guides {
+        let name = guide.file_stem().unwrap().to_str().unwrap();
+        let title = std::fs::read_to_string(&guide).unwrap();
+        let title = title.lines().next().unwrap().trim_start_matches("# ").to_owned();
+        assert!(list.contains(&format!("  {name} ")), "{name} is not in {list}");
+        assert!(dir.ok(&["help", name]).starts_with(&title), "{name}");
+    }
+    assert!(dir.ok(&["help", "leaks"]).contains("--fail-over"));
+    let neither = dir.gpumem(&["help", "nothing"]);
+    assert!(neither.code == 2 && neither.err.contains("guides are memory-grows"), "{}", neither.err);
+}
+
 #[test]
 fn the_gpu_scripts_read_this_layout() {
     let text = std::fs::read_to_string(doc("../tests/gpu/stats.py")).unwrap();

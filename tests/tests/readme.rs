@@ -1,16 +1,11 @@
-//! README.md says what is so: its commands run, its table of variables is the shim's, its links lead
-//! somewhere.
+//! README.md and the guides say what is so: their commands run, their links lead somewhere.
 //!
 //! A block that is fenced as `sh tested` is run as it stands, by one shell per block, in order;
 //! `sh tested background` goes on while the next blocks run; of `sh dry`, make only says what it
-//! would do. `llama-server` is a script that starts the demo.
-//!
-//! `BLESS=1 cargo test -p gpumem-tests --test readme` rewrites the table.
+//! would do. `llama-server`, `python` and `sd` are scripts that start the demo.
 
 use gpumem_tests::stage::Stage;
-use gpumem_wire::settings;
-use std::fmt::Write;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,30 +29,6 @@ fn blocks(text: &str) -> Vec<(String, String)> {
         }
     }
     blocks
-}
-
-#[test]
-fn the_table_of_variables_is_current() {
-    let mut table = String::from("| variable | allowed | default | meaning |\n|---|---|---|---|\n");
-    for setting in settings::ALL {
-        let default = if setting.default.is_empty() { "unset".into() } else { format!("`{}`", setting.default) };
-        let _ = writeln!(table, "| `{}` | {} | {default} | {} |", setting.name, setting.kind, setting.doc.trim());
-    }
-    for alias in settings::ALIASES {
-        let _ =
-            writeln!(table, "| `{}` | anything but 0, no, false or off is on | unset | {} |", alias.name, alias.doc);
-    }
-    let (begin, end) = ("<!-- variables: generated -->\n", "<!-- variables: end -->");
-    let text = readme();
-    let start = text.find(begin).expect("README.md has no mark for the variables") + begin.len();
-    let stop = start + text[start..].find(end).expect("README.md has no end mark for the variables");
-    if text[start..stop] != table {
-        assert!(
-            std::env::var_os("BLESS").is_some(),
-            "README.md's variables are not the shim's; BLESS=1 rewrites them:\n{table}"
-        );
-        std::fs::write(root().join("README.md"), format!("{}{table}{}", &text[..start], &text[stop..])).unwrap();
-    }
 }
 
 /// README.md and every document under docs/.
@@ -173,12 +144,17 @@ struct Reader {
 }
 
 impl Reader {
+    /// gpumem is installed in the home, as README.md's own command puts it there.
     fn new() -> Self {
         let stage = Stage::simulator().unwrap();
         let home = stage.kit.join(format!("readme.{}", std::process::id()));
+        for (folder, file) in [("bin", "gpumem"), ("lib", "libgpumem.so")] {
+            let folder = home.join(".local").join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            symlink(stage.kit.join(file), folder.join(file)).unwrap();
+        }
         std::fs::create_dir_all(home.join("bin")).unwrap();
         std::fs::DirBuilder::new().mode(0o700).create(home.join("ledgers")).unwrap();
-        let server = home.join("bin/llama-server");
         let demo = stage.program("demo").unwrap();
         let libraries = stage.kit.join("stage");
         let script = format!(
@@ -186,8 +162,11 @@ impl Reader {
             libraries.display(),
             demo.display()
         );
-        std::fs::write(&server, script).unwrap();
-        std::fs::set_permissions(&server, std::fs::Permissions::from_mode(0o755)).unwrap();
+        for name in ["llama-server", "python", "sd"] {
+            let server = home.join("bin").join(name);
+            std::fs::write(&server, &script).unwrap();
+            std::fs::set_permissions(&server, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
         Self { home, stage, running: Vec::new() }
     }
 
@@ -251,8 +230,8 @@ impl Reader {
                 }
                 let said = self.shell(script).output().unwrap();
                 let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-                assert!(said.status.success(), "README's\n{script}\ngives {}:\n{out}{err}", said.status);
-                assert!(!out.trim().is_empty(), "README's\n{script}\nprints nothing");
+                assert!(said.status.success(), "the document's\n{script}\ngives {}:\n{out}{err}", said.status);
+                assert!(!out.trim().is_empty(), "the document's\n{script}\nprints nothing");
             }
             _ => {}
         }
@@ -292,4 +271,22 @@ fn the_commands_run() {
     for (info, script) in &blocks {
         reader.run(info, script);
     }
+}
+
+/// Each guide's commands, with a home of its own.
+#[test]
+fn the_commands_of_the_guides_run() {
+    let guides: Vec<_> = documents().into_iter().filter(|path| path.parent().unwrap().ends_with("guides")).collect();
+    assert!(guides.len() >= 8, "{guides:?}");
+    let mut ran = 0;
+    for guide in guides {
+        let text = std::fs::read_to_string(&guide).unwrap();
+        let blocks = blocks(&text);
+        if blocks.iter().any(|(info, _)| info.contains("tested")) {
+            let mut reader = Reader::new();
+            blocks.iter().for_each(|(info, script)| reader.run(info, script));
+            ran += 1;
+        }
+    }
+    assert!(ran >= 4, "{ran} guides have commands");
 }

@@ -1,5 +1,6 @@
 //! `gpumem completions` and `gpumem man`: made from the same table of arguments as the help.
 
+use super::examples;
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use gpumem_wire::settings;
@@ -47,17 +48,19 @@ impl Command for Man {
     /// # Errors
     /// Those of writing.
     fn run(&self, context: &Context) -> Result<()> {
-        // There is no page of it.
-        let mut root = (context.root)().disable_help_subcommand(true);
+        let mut root = (context.root)();
         root.build();
+        let names: Vec<_> = root.get_subcommands().map(|command| command.get_name().to_owned()).collect();
         let mut of_all = page(&root)?;
         of_all.extend(more().into_bytes());
+        of_all.extend(ending("gpumem", &names).into_bytes());
         let Some(dir) = &self.out else { return Ok(std::io::stdout().lock().write_all(&of_all)?) };
         std::fs::create_dir_all(dir).map_err(|error| Failure::io(dir.display(), &error))?;
         write(dir, "gpumem".into(), &of_all)?;
         for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
             let name = format!("gpumem-{}", command.get_name());
-            let page = page(&command.clone().display_name(name.clone()))?;
+            let mut page = page(&command.clone().display_name(name.clone()))?;
+            page.extend(ending(command.get_name(), &names).into_bytes());
             write(dir, name, &page)?;
         }
         Ok(())
@@ -71,8 +74,6 @@ fn write(dir: &Path, name: String, page: &[u8]) -> Result<()> {
 
 /// Exit codes and variables, after what clap knows.
 fn more() -> String {
-    // A dash that is none of typography; the texts begin with no full stop or quote, and have no backslash.
-    let text = |text: &str| text.trim().replace('-', "\\-");
     let mut page = String::from(".SH \"EXIT STATUS\"\n");
     for (code, meaning) in Code::ALL {
         let _ = writeln!(page, ".TP\n\\fB{}\\fR\n{}", *code as u8, text(meaning));
@@ -87,6 +88,40 @@ fn more() -> String {
         let _ = writeln!(page, ".TP\n\\fB{name}\\fR\n{}", text(doc));
     }
     page
+}
+
+/// Text of a page: a dash that is none of typography. The texts begin with no full stop or quote, and have no backslash.
+fn text(text: &str) -> String {
+    text.trim().replace('-', "\\-")
+}
+
+/// Examples, and which pages to read next.
+fn ending(command: &str, names: &[String]) -> String {
+    let mut page = String::from(".SH EXAMPLES\n");
+    for (line, what) in examples::of(command) {
+        let _ = writeln!(page, ".TP\n\\fB{}\\fR\n{}", text(line), text(what));
+    }
+    let pages: Vec<String> = match command {
+        "gpumem" => names.iter().map(|name| format!("gpumem-{name}")).collect(),
+        _ => std::iter::once("gpumem".to_owned()).chain(near(command).map(|name| format!("gpumem-{name}"))).collect(),
+    };
+    let pages: Vec<_> = pages.iter().map(|name| format!("\\fB{}\\fR(1)", text(name))).collect();
+    let _ = writeln!(page, ".SH \"SEE ALSO\"\n{}\n.PP\n\\fBgpumem help\\fR lists the guides.", pages.join(", "));
+    page
+}
+
+/// Commands that answer the next question, in groups that belong together.
+fn near(command: &str) -> impl Iterator<Item = &'static str> {
+    const GROUPS: [&[&str]; 6] = [
+        &["run", "ps", "doctor", "selftest"],
+        &["allocs", "leaks", "graphs", "stats", "events", "top"],
+        &["mark", "dump", "diff", "record", "leaks"],
+        &["set", "get", "trim", "off"],
+        &["export", "serve", "record", "dump"],
+        &["completions", "man", "help", "clean", "ps"],
+    ];
+    let group = GROUPS.into_iter().find(|group| group.contains(&command)).unwrap_or(GROUPS[0]);
+    group.iter().copied().filter(move |name| *name != command)
 }
 
 fn page(command: &clap::Command) -> Result<Vec<u8>> {

@@ -8,10 +8,12 @@ mod diff;
 pub(crate) mod doctor;
 mod dump;
 mod events;
+pub(crate) mod examples;
 mod export;
 mod generate;
 mod get;
 mod graphs;
+mod help;
 mod leaks;
 mod mark;
 mod off;
@@ -88,4 +90,5 @@ commands! {
     Selftest(selftest::Args),
     Completions(generate::Completions),
     Man(generate::Man),
+    Help(help::Args),
 }

@@ -1,0 +1,138 @@
+//! `gpumem help`: a command's help, or a guide.
+
+use crate::context::{Command, Context};
+use crate::failure::{Code, Failure, Result};
+use crate::text::width;
+use crate::view::table::{DIM, HEAD, paint, terminal_size};
+use std::io::Write;
+
+/// Guides: how they are named, what they are about, and their text.
+const GUIDES: &[(&str, &str, &str)] = &[
+    ("memory-grows", "memory grows: five minutes to the answer", include_str!("../../../docs/guides/memory-grows.md")),
+    ("views", "how to read each view", include_str!("../../../docs/guides/views.md")),
+    ("llama.cpp", "llama-server under gpumem", include_str!("../../../docs/guides/llama.cpp.md")),
+    ("pytorch", "PyTorch under gpumem", include_str!("../../../docs/guides/pytorch.md")),
+    ("diffusion", "stable-diffusion.cpp and ComfyUI", include_str!("../../../docs/guides/diffusion.md")),
+    ("services", "systemd, containers, Kubernetes, metrics", include_str!("../../../docs/guides/services.md")),
+    ("missing", "when something is missing", include_str!("../../../docs/guides/missing.md")),
+    ("faq", "questions", include_str!("../../../docs/guides/faq.md")),
+];
+
+/// Show the help of a command, or a guide: memory-grows, views, llama.cpp, pytorch, …
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A command or a guide; without it: all of them
+    #[arg(value_name = "COMMAND|GUIDE")]
+    topic: Option<String>,
+}
+
+impl Command for Args {
+    const NAME: &'static str = "help";
+    const READS_LEDGERS: bool = false;
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// [`Code::Usage`] for what is neither.
+    fn run(&self, context: &Context) -> Result<()> {
+        let mut root = (context.root)();
+        root.build();
+        let Some(topic) = self.topic.as_deref() else {
+            let guides = GUIDES.iter().map(|(name, about, _)| format!("  {name:<14}{about}\n")).collect::<String>();
+            let text =
+                format!("{}\n{}\n{guides}", root.render_help().ansi(), paint(HEAD, "Guides (gpumem help GUIDE):"));
+            return context.say(text.as_bytes());
+        };
+        if let Some(command) = root.find_subcommand_mut(topic) {
+            return context.say(command.render_long_help().ansi().to_string().as_bytes());
+        }
+        match GUIDES.iter().find(|(name, ..)| *name == topic.to_lowercase()) {
+            Some((.., text)) => {
+                context.write(|out| page(out, text, terminal_size().map_or(100, |(columns, _)| columns)))
+            }
+            None => {
+                let names: Vec<_> = GUIDES.iter().map(|(name, ..)| *name).collect();
+                let what = format!("{topic} is neither a command nor a guide; guides are {}", names.join(", "));
+                Err(Failure::new(Code::Usage, what).fix("gpumem help lists the commands"))
+            }
+        }
+    }
+}
+
+/// A guide as text for a terminal: its marks are taken out, and lines wrapped.
+fn page(out: &mut dyn Write, text: &str, columns: usize) -> std::io::Result<()> {
+    let columns = columns.clamp(40, 100);
+    let mut is_code = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+            continue;
+        }
+        match line {
+            _ if is_code => writeln!(out, "    {}", paint(DIM, line))?,
+            _ if line.starts_with('#') => writeln!(out, "{}", paint(HEAD, plain(line.trim_start_matches(['#', ' ']))))?,
+            _ if line.starts_with("|---") => {}
+            _ if line.starts_with('|') => {
+                let cells: Vec<_> = line.trim_matches('|').split('|').map(|cell| plain(cell.trim())).collect();
+                wrapped(out, "- ", &cells.join(": "), columns)?;
+            }
+            _ => {
+                let bullet = if line.starts_with("- ") { "- " } else { "" };
+                wrapped(out, bullet, &plain(line.trim_start_matches("- ")), columns)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Text without the marks of its format: of links, the words alone.
+fn plain(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, (words, behind))) =
+        rest.split_once('[').and_then(|(before, link)| Some((before, link.split_once("](")?)))
+    {
+        out.push_str(before);
+        out.push_str(words);
+        rest = behind.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    out.push_str(rest);
+    out.replace("**", "").replace('`', "").replace('*', "")
+}
+
+fn wrapped(out: &mut dyn Write, begin: &str, text: &str, columns: usize) -> std::io::Result<()> {
+    let (mut line, indent) = (begin.to_owned(), " ".repeat(begin.len()));
+    for word in text.split_whitespace() {
+        if width(&line) + 1 + width(word) > columns && line.len() > begin.len() {
+            writeln!(out, "{line}")?;
+            line.clone_from(&indent);
+        }
+        if line.len() > begin.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{line}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guides_are_readable_in_a_terminal() {
+        for (name, _, text) in GUIDES {
+            let mut out = Vec::new();
+            page(&mut out, text, 80).unwrap();
+            let shown = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
+            assert!(shown.lines().filter(|line| !line.starts_with("    ")).all(|line| width(line) <= 80), "{name}");
+            assert!(!shown.contains("](") && !shown.contains("**") && !shown.contains("```"), "{name}: {shown}");
+        }
+    }
+
+    #[test]
+    fn links_leave_their_words() {
+        assert_eq!(plain("see [the page](a/b.md#c), `x` and **y**"), "see the page, x and y");
+        assert_eq!(plain("an [index] of *z*"), "an [index] of z");
+    }
+}
