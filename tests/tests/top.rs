@@ -30,6 +30,9 @@ fn keys_work_and_the_terminal_is_as_before() {
     top.press("g").shows("by stack");
     top.press("\r").shows("allocation");
     top.press("\x1b").shows("by stack");
+    top.press("3").shows("launches").shows("1 of 1");
+    top.press("g").shows("by stack");
+    top.press("4").shows("idle peak").press("5").shows("context");
     top.press("?").shows("show these keys");
     top.press("?").hides("show these keys");
     top.press("1").shows("device memory, live");
@@ -62,4 +65,74 @@ fn a_process_that_is_killed_stays_to_be_looked_at() {
     top.press("m").shows("only running processes take commands");
     top.press("q");
     assert_eq!((top.ended(), top.left()), (0, vec![]));
+}
+
+/// What changes the process: asked first, done, and seen.
+#[test]
+fn a_mark_a_trim_and_a_variable_reach_the_process() {
+    let running = held();
+    let mut top = top(&running, 80, 24, &["-d", "0.2"]);
+    top.shows("device memory, live");
+    top.press("m").shows("name of the mark");
+    top.press("warm up\r").shows("marked \"warm up\"");
+    top.press("5").shows("mark").shows("warm up");
+    top.press("t").shows("(y/n)").press("n").shows("nothing was done");
+    top.press("t").shows("(y/n)").press("y").hides("(y/n)").hides("nothing was done");
+    top.press("v").shows("VARIABLE=VALUE");
+    top.press("POOL_DECAY=7s\r").shows("set GPUMEM_POOL_DECAY of pid");
+    top.press("y").shows("GPUMEM_POOL_DECAY is 7s now");
+    let decay = running.gpumem(&["get", &running.pid().to_string(), "POOL_DECAY"]);
+    assert_eq!(decay["variables"][0]["value"], "7s");
+    top.press("q");
+    assert_eq!((top.ended(), top.left()), (0, vec![]));
+    running.finish().ok();
+}
+
+#[test]
+fn a_baseline_shows_what_changed_and_readonly_changes_nothing() {
+    let running = held();
+    let mut top = top(&running, 80, 24, &["-d", "0.2", "--readonly"]);
+    top.shows("device memory, live");
+    top.press("b").shows("Δ live").shows("Δ since");
+    top.press("B").hides("Δ live");
+    top.press("t").shows("--readonly").press("m").shows("--readonly").press("v").shows("--readonly");
+    top.press(" ").shows("paused").press(" ").hides("paused");
+    top.press("q");
+    assert_eq!(top.ended(), 0);
+    running.finish().ok();
+}
+
+/// Two processes: a row for each, and one of them closely.
+#[test]
+fn all_processes_are_listed_and_one_is_gone_into() {
+    let first = held();
+    let second = client("held").waits().dir(&first.dir).start(true);
+    second.says("held");
+    gpumem_tests::harness::run::wait_for("its ledger", || {
+        gpumem_tests::harness::Ledger::of_pid(&first.dir, second.pid()).is_some()
+    });
+    let mut top = top(&first, 80, 24, &["-d", "0.2"]);
+    top.shows("2 processes").shows(&first.pid().to_string()).shows(&second.pid().to_string());
+    top.press("j\r").shows("1 Overview").shows("device memory, live");
+    top.press("\x1b").shows("2 processes");
+    top.press("q");
+    assert_eq!((top.ended(), top.left()), (0, vec![]));
+    second.finish().ok();
+    first.finish().ok();
+}
+
+/// Neither colours nor characters beyond ASCII reach a terminal that has none.
+#[test]
+fn a_poor_terminal_gets_what_it_can_show() {
+    let running = held();
+    let mut command = Command::new(&artifacts().gpumem);
+    command.args(["top", "-d", "0.2"]).env("GPUMEM_DIR", &running.dir).env("TERM", "vt100");
+    command.env("NO_COLOR", "1").env("LC_ALL", "C").env_remove("LD_PRELOAD");
+    let mut top = Terminal::start(command, 60, 20);
+    top.shows("device memory, live").shows("d/min");
+    top.press("2").shows("by site");
+    assert!(top.text().is_ascii() && !top.has_colours(), "{}", top.text());
+    top.press("q");
+    assert_eq!((top.ended(), top.left()), (0, vec![]));
+    running.finish().ok();
 }

@@ -95,7 +95,7 @@ impl Command for Args {
     }
 }
 
-fn severity(event: &EventSlot) -> Severity {
+pub(in crate::commands) fn severity(event: &EventSlot) -> Severity {
     match EventKind::from_u8(event.kind) {
         Some(EventKind::Message) => u8::try_from(event.code).ok().and_then(Severity::from_u8).unwrap_or(Severity::Info),
         Some(EventKind::AllocFailed | EventKind::InstantiateFailed | EventKind::OutOfMemory) => Severity::Error,
@@ -138,7 +138,7 @@ fn row(ledger: &Ledger, sites: &Sites, event: &EventSlot) -> Row {
 }
 
 /// What happened, in words.
-fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> String {
+pub(in crate::commands) fn sentence(ledger: &Ledger, event: &EventSlot, kind: Option<EventKind>) -> String {
     let words = ledger.snapshot.text(event.text).into_owned();
     let (a, b, code) = (event.a, event.b, event.code);
     let said = match kind {

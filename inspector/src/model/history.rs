@@ -2,6 +2,7 @@
 
 use super::Ledger;
 use super::allocs::{By, Key};
+use super::graphs;
 use super::sites::Sites;
 use super::verdict::Step;
 use gpumem_wire::kinds::GrowthKind;
@@ -156,6 +157,27 @@ pub(crate) fn of_groups(ledger: &Ledger, samples: &Samples, by: By, sites: &Site
             (By::Site, Some(GrowthKind::Site)) => Key::Site(sites.name(number)),
             (By::Stack, Some(GrowthKind::Site)) => Key::Stack(number),
             (By::Tag, Some(GrowthKind::Tag)) => Key::Tag(ledger.snapshot.text(number).into_owned()),
+            _ => continue,
+        };
+        held.entry(key).or_default().add(samples.row(ledger, row, slot));
+    }
+    held
+}
+
+/// What graphs and execs held over time: of call sites, stacks and classes the ledger keeps that.
+pub(crate) fn of_graphs(
+    ledger: &Ledger,
+    samples: &Samples,
+    by: graphs::By,
+    sites: &Sites,
+) -> FxHashMap<graphs::Key, Series> {
+    let mut held: FxHashMap<graphs::Key, Series> = FxHashMap::default();
+    for (row, slot) in ledger.snapshot.growth.rows() {
+        let stack = u32::try_from(slot.key).unwrap_or(0);
+        let key = match (by, GrowthKind::from_u8(slot.kind)) {
+            (graphs::By::Site, Some(GrowthKind::Graphs)) => graphs::Key::Site(sites.name(stack)),
+            (graphs::By::Stack, Some(GrowthKind::Graphs)) => graphs::Key::Stack(stack),
+            (graphs::By::Class, Some(GrowthKind::Class)) => graphs::Key::Class(Some(slot.key)),
             _ => continue,
         };
         held.entry(key).or_default().add(samples.row(ledger, row, slot));

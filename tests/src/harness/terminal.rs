@@ -111,9 +111,20 @@ impl Terminal {
         self
     }
 
+    /// True if anything on the screen has a colour.
+    pub fn has_colours(&self) -> bool {
+        self.look(|screen| {
+            let (rows, columns) = screen.size();
+            let all = (0..rows.get()).flat_map(|row| (0..columns.get()).map(move |column| (row, column)));
+            let plain = vt100::Color::Default;
+            all.filter_map(|(row, column)| screen.cell(row, column))
+                .any(|cell| cell.fgcolor() != plain || cell.bgcolor() != plain)
+        })
+    }
+
     /// Presses keys.
-    pub fn press(&mut self, keys: &str) -> &Self {
-        self.keys.write_all(keys.as_bytes()).expect("a terminal");
+    pub fn press(&self, keys: &str) -> &Self {
+        (&self.keys).write_all(keys.as_bytes()).expect("a terminal");
         self
     }
 

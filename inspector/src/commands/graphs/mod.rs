@@ -270,7 +270,7 @@ fn since(ledger: &Ledger, then_ns: u64) -> Option<u64> {
     (then_ns != 0).then(|| ledger.age(then_ns))
 }
 
-fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
+pub(in crate::commands) fn key_text(ledger: &Ledger, sites: &Sites, key: &Key) -> String {
     match key {
         Key::Site(site) => site.to_string(),
         Key::Stack(stack) => sites.name(*stack).to_string(),

@@ -1,12 +1,15 @@
 //! One look: a ledger to the plain data that is drawn.
 //!
 //! * [`overview`]: totals, and how they move. [`allocs`]: live allocations in groups, and one group closely.
-//! * [`processes`]: all processes.
+//! * [`graphs`], [`pool`], [`events`]: the other tabs. [`processes`]: all processes.
 //! * [`memory`]: what one look leaves for the next: counts for rates, the baseline, verdicts.
 
 mod allocs;
+mod events;
+mod graphs;
 mod memory;
 mod overview;
+mod pool;
 mod processes;
 
 pub(super) use memory::Memory;
@@ -46,10 +49,17 @@ pub(super) fn look(world: &World, ledger: &Ledger, ask: &Ask, memory: &mut Memor
     };
     look.warnings.extend(ledger.cut_short());
     match ask.tab {
-        Tab::Overview => overview::fill(&view, &mut look),
-        _ => look.list = allocs::sheet(&view, ask.by),
+        Tab::Overview | Tab::Allocations => {
+            match ask.tab {
+                Tab::Overview => overview::fill(&view, &mut look),
+                _ => look.list = allocs::sheet(&view, ask.by),
+            }
+            look.detail = ask.detail.as_ref().map(|id| allocs::detail(&view, id));
+        }
+        Tab::Graphs => graphs::fill(&view, &mut look),
+        Tab::Pool => pool::fill(&view, &mut look),
+        Tab::Events => events::fill(&view, &mut look),
     }
-    look.detail = ask.detail.as_ref().map(|id| allocs::detail(&view, id));
     look.unnamed = ledger.symbols.wanted().len();
     look
 }

@@ -115,7 +115,7 @@ pub(super) const KEYS: &[Line] = &[
     },
     Line {
         keys: "g, G",
-        says: "group by something else: site, stack, kind, size, thread, tag, context, device",
+        says: "group by something else: site, stack, kind, size, thread, tag, context, device; graphs also by class and state",
         does: &[key('g', Does::NextGroup), key('G', Does::PreviousGroup)],
     },
     Line { keys: "/", says: "show only rows with a text", does: &[key('/', Does::Filter)] },

@@ -235,3 +235,30 @@ pub(super) const PROCESSES: &[Column] = &[
     number("device/min", "device/min", 11, 1),
     bars(2),
 ];
+
+pub(super) const GRAPHS: &[Column] = &[
+    number("execs", "Δ execs", 7, 0),
+    number("graphs", "Δ graphs", 8, 4),
+    number("device ~", "Δ device ~", 11, 0),
+    number("host ~", "Δ host ~", 11, 3),
+    number("launches", "launches", 10, 5),
+    number("Δ/min", "Δ/min", 11, 1),
+    number("launched", "launched", 11, 6),
+    bars(2),
+    text("site", 24),
+];
+
+pub(super) const CONTEXTS: &[Column] = &[
+    number("context", "context", 7, 0),
+    number("device", "device", 6, 6),
+    number("live", "live", 10, 0),
+    number("peak", "peak", 10, 2),
+    number("idle", "idle", 10, 0),
+    number("idle peak", "idle peak", 10, 3),
+    number("spilled", "spilled", 10, 4),
+    number("limit", "limit", 10, 5),
+    text("pool", 12),
+];
+
+pub(super) const EVENTS: &[Column] =
+    &[number("ago", "ago", 11, 0), word("what", 15, 0), word("thread", 10, 1), text("text", 24)];

@@ -20,9 +20,18 @@ fn reading(state: &State) -> &'static [&'static str] {
             "A row for each group of live allocations. Enter shows the call stacks of one.",
             "growth: what gpumem leaks says of a call site; ▲ marks those that grow steadily.",
         ],
-        Tab::Graphs => &["A row for each group of graphs and execs."],
-        Tab::Pool => &["What the pool keeps, and what it did."],
-        Tab::Events => &["What happened, the newest first."],
+        Tab::Graphs => &[
+            "Above: what the graph cache holds and does. Below: a row for each group of graphs and execs.",
+            "device ~, host ~: estimates of what they take. launched: when the last one was, how long ago.",
+        ],
+        Tab::Pool => &[
+            "Above: what the pool keeps and did. Below: a row for each context.",
+            "idle: freed by the program and kept for it; t gives that back to the driver.",
+        ],
+        Tab::Events => &[
+            "What happened, the newest first. Enter shows when, where and in which thread.",
+            "Red: something failed. Yellow: something to look at.",
+        ],
     }
 }
 

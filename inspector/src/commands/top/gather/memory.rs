@@ -1,11 +1,11 @@
 //! What one look leaves for the next.
 
 use super::super::look::Ask;
-use crate::model::Ledger;
 use crate::model::allocs::{self, By, Filter, Key};
 use crate::model::sites::Sites;
 use crate::model::suspects;
 use crate::model::verdict::Verdict;
+use crate::model::{Ledger, graphs};
 use gpumem_wire::layout::StackRef;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -35,6 +35,9 @@ pub(super) struct Baseline {
     by_key: FxHashMap<Key, (u64, u64)>,
     /// Totals, by name.
     pub numbers: FxHashMap<&'static str, u64>,
+    counters: Vec<u64>,
+    /// Execs, graphs, and what they take of device and host.
+    graphs: FxHashMap<graphs::Key, [u64; 4]>,
 }
 
 /// Whether call sites grow: not found out at every look, since every allocation is gone through.
@@ -110,7 +113,34 @@ impl Baseline {
         let by_stack = groups(By::Stack).into_iter().map(|group| (group.stack, (group.bytes, group.live))).collect();
         let others = [By::Kind, By::Size, By::Thread, By::Tag, By::Context, By::Device];
         let by_key = others.into_iter().flat_map(groups).map(|group| (group.key, (group.bytes, group.live))).collect();
-        Self { number, at: Instant::now(), by_stack, by_key, numbers: super::overview::totals(ledger) }
+        Self {
+            number,
+            at: Instant::now(),
+            by_stack,
+            by_key,
+            numbers: super::overview::totals(ledger),
+            counters: ledger.snapshot.counters.clone(),
+            graphs: graphs_of(ledger),
+        }
+    }
+
+    /// A counter, as it was.
+    pub(super) fn counter(&self, index: usize) -> u64 {
+        self.counters.get(index).copied().unwrap_or(0)
+    }
+
+    /// What groups of graphs held: call sites by the names that they have now.
+    pub(super) fn graphs(&self, by: graphs::By, sites: &Sites) -> FxHashMap<graphs::Key, [u64; 4]> {
+        if by != graphs::By::Site {
+            return self.graphs.clone();
+        }
+        let mut groups: FxHashMap<graphs::Key, [u64; 4]> = FxHashMap::default();
+        for (key, held) in &self.graphs {
+            let graphs::Key::Stack(stack) = key else { continue };
+            let sums = groups.entry(graphs::Key::Site(sites.name(*stack))).or_default();
+            sums.iter_mut().zip(held).for_each(|(sum, held)| *sum = sum.saturating_add(*held));
+        }
+        groups
     }
 
     /// What groups held: call sites by the names that they have now.
@@ -137,4 +167,17 @@ impl Baseline {
         }
         groups
     }
+}
+
+/// Numbers of a group of graphs that differences are told of.
+pub(super) fn held(group: &graphs::Group) -> [u64; 4] {
+    [group.execs, group.graphs, group.device_bytes, group.host_bytes]
+}
+
+fn graphs_of(ledger: &Ledger) -> FxHashMap<graphs::Key, [u64; 4]> {
+    use graphs::By;
+    let filter = graphs::Filter::default();
+    let all = [By::Stack, By::Thread, By::Tag, By::Context, By::Class, By::State];
+    let groups = all.into_iter().flat_map(|by| graphs::group(ledger, &filter, by));
+    groups.map(|(key, group)| (key, held(&group))).collect()
 }

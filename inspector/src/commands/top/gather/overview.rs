@@ -57,11 +57,12 @@ pub(super) fn totals(ledger: &Ledger) -> FxHashMap<&'static str, u64> {
 pub(super) fn fill(view: &View, look: &mut Look) {
     let now = totals(view.ledger);
     look.lines = rates(view).into_iter().collect();
-    look.numbers = Sheet { columns: NUMBERS, rows: numbers(view, now), ..Sheet::default() };
+    look.numbers = Sheet { columns: NUMBERS, rows: numbers(view, now, |_| true), ..Sheet::default() };
     look.list = sheet(view, By::Site);
 }
 
-fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>) -> Vec<Row> {
+/// Totals of which samples are kept, those that are wanted, by name.
+pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let snapshot = &view.ledger.snapshot;
     let running = view.ledger.process.as_ref().filter(|_| view.ledger.status.running());
     if let Some(resident) = running.and_then(|process| process.resident(view.world)) {
@@ -86,7 +87,12 @@ fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>) -> Vec<Row> {
         Row::new(name, vec![Cell::text(name), value, peak, rate, Cell::Bars(bars(&series, &samples))])
     };
     let seen = |row: &Row| row.cells[2].weight() != Some(0.0);
-    TOTALS.iter().map(row).filter(|row| row.id.starts_with("device memory") || seen(row)).collect()
+    TOTALS
+        .iter()
+        .filter(|total| wanted(total.0))
+        .map(row)
+        .filter(|row| row.id.starts_with("device memory") || seen(row))
+        .collect()
 }
 
 /// What happens in a second.
@@ -107,4 +113,12 @@ fn rates(view: &View) -> Option<String> {
 /// Counters of every kind.
 fn of_kinds(of: fn(AllocKind) -> usize) -> Vec<usize> {
     AllocKind::ALL.iter().map(|&kind| of(kind)).collect()
+}
+
+/// What a counter came to, and how fast it goes on; nothing of one that has not begun.
+pub(super) fn counted(view: &View, name: &'static str, index: usize) -> Option<Row> {
+    let now = Some(view.ledger.snapshot.counter(index)).filter(|&now| now > 0)?;
+    let before = view.memory.baseline().map(|baseline| baseline.counter(index));
+    let rate = view.memory.per_second(&[index]).map_or(Cell::Empty, |rate| Cell::CountRate(rate * 60.0));
+    Some(Row::new(name, vec![Cell::text(name), Cell::count(now, before), Cell::Empty, rate, Cell::Empty]))
 }
