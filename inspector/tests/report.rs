@@ -132,3 +132,21 @@ fn a_page_lands_in_a_file_of_the_process() {
     assert!(name.starts_with("gpumem-") && name.ends_with(".html"), "{}", said.out);
     assert!(std::fs::read_to_string(dir.path().join(name)).unwrap().starts_with("<!DOCTYPE html>"));
 }
+
+/// Who asks another view for a recording is told which one reads it.
+#[test]
+fn a_recording_is_no_ledger() {
+    let dir = dir();
+    let path = dir.path().join("r.rec.gz");
+    let mut file = flate2::write::GzEncoder::new(std::fs::File::create(&path).unwrap(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut file, b"{\"gpumem_recording\":{\"version\":1}}\n").unwrap();
+    file.finish().unwrap();
+    let path = path.to_str().unwrap();
+    let answer = dir.gpumem(&["allocs", path]);
+    assert!(answer.code == 1 && answer.err.contains("gpumem report reads"), "{}", answer.err);
+    // This one is cut before its first look.
+    let answer = dir.gpumem(&["report", path]);
+    assert!(answer.code == 1 && answer.err.contains("holds no recording"), "{}", answer.err);
+    let answer = dir.gpumem(&["report", "/dev/null"]);
+    assert_eq!(answer.code, 1, "{}", answer.err);
+}

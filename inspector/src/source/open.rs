@@ -92,17 +92,26 @@ pub(crate) fn read(file: &File, shown: &Path, wanted: impl Fn(TableKind) -> bool
     let shown = shown.display();
     match Snapshot::read_tables(file, wanted) {
         Ok(Ok(snapshot)) => Ok(snapshot),
-        Ok(Err(error)) => Err(Failure::error(format!("{shown} cannot be read: {error}"))),
+        Ok(Err(error)) => {
+            let failure = Failure::error(format!("{shown} cannot be read: {error}"));
+            let packed = magic::<2>(file) == Some([0x1f, 0x8b]);
+            Err(if packed { failure.fix("gpumem report reads what gpumem record has written") } else { failure })
+        }
         Err(error) => Err(Failure::io(format!("cannot read {shown}"), &error)),
     }
 }
 
 /// The layout version that a file says it has; `None` for what does not begin as a ledger does.
 pub(crate) fn version(file: &File) -> Option<u32> {
-    let mut begin = [0; 12];
-    std::os::unix::fs::FileExt::read_exact_at(file, &mut begin, 0).ok()?;
-    let version = begin.strip_prefix(&MAGIC)?.try_into().ok()?;
+    let version = magic::<12>(file)?.strip_prefix(&MAGIC)?.try_into().ok()?;
     Some(u32::from_le_bytes(version))
+}
+
+/// The bytes that a file begins with.
+fn magic<const BYTES: usize>(file: &File) -> Option<[u8; BYTES]> {
+    let mut begin = [0; BYTES];
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut begin, 0).ok()?;
+    Some(begin)
 }
 
 #[cfg(test)]
