@@ -116,10 +116,12 @@ fn header(buffer: &mut Buffer, area: Rect, state: &State, look: Option<&Look>) {
             parts.push((head.status.clone(), tone));
         }
     }
-    parts.push(pace);
     if let Some(age) = look.and_then(|look| look.head.baseline_age) {
-        parts.push((format!("Δ since {} ago", text::units::span(age.as_nanos() as u64)), CHOSEN));
+        // Before all that may not fit: the columns mean something else.
+        parts.insert(3.min(parts.len()), (format!("Δ {}", text::units::span(age.as_nanos() as u64)), CHOSEN));
     }
+    // So must be whether the screen stands still.
+    parts.insert(if state.paused { 1 } else { parts.len() }, pace);
     put_parts(buffer, area, &parts);
 }
 
