@@ -30,7 +30,7 @@ fn keys_work_and_the_terminal_is_as_before() {
     top.press("g").shows("by stack");
     top.press("\r").shows("allocation");
     top.press("\x1b").shows("by stack");
-    top.press("3").shows("launches").shows("1 of 1");
+    top.press("3").shows("device ~").shows("1 of 1");
     top.press("g").shows("by stack");
     top.press("4").shows("idle peak").press("5").shows("context");
     top.press("?").shows("show these keys");
@@ -93,7 +93,7 @@ fn a_baseline_shows_what_changed_and_readonly_changes_nothing() {
     let running = held();
     let mut top = top(&running, 80, 24, &["-d", "0.2", "--readonly"]);
     top.shows("device memory, live");
-    top.press("b").shows("Δ live").shows("Δ since");
+    top.press("b").shows("Δ live").shows("Δ baseline");
     top.press("B").hides("Δ live");
     top.press("t").shows("--readonly").press("m").shows("--readonly").press("v").shows("--readonly");
     top.press(" ").shows("paused").press(" ").hides("paused");
