@@ -13,9 +13,9 @@ const MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// How the first line begins.
 const FIRST: &[u8] = b"{\"gpumem_recording\"";
 /// Longest line that is believed.
-const LONGEST: u64 = 16 << 20;
+const LONGEST: u64 = 8 << 20;
 /// All lines are no longer than this, and so many bytes for each one of the file.
-const ALL: u64 = 32 << 20;
+const ALL: u64 = 8 << 20;
 const FACTOR: u64 = 16;
 
 /// How the lines of a file ended.
