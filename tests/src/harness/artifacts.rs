@@ -99,6 +99,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("passed", Link::Driver),
     ("perthread", Link::Runtime),
     ("pretender", Link::Clients(&["libpretended.so"])),
+    ("python_cost", Link::Clients(&["libpretended.so"])),
     ("reexec", Link::Runtime),
     ("release", Link::Driver),
     ("reload", Link::Plain),

@@ -67,10 +67,11 @@ impl Memory for Direct {
 /// Most pieces that are fetched together, and most bytes of them.
 const MOST_PIECES: usize = 512;
 const MOST_BYTES: usize = 64 << 10;
+const PAGE: u64 = 4096;
 /// Windows that are looked into.
 const WINDOWS: usize = 4;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Piece {
     at: u64,
     len: usize,
@@ -83,6 +84,8 @@ struct Piece {
 struct Fetched {
     pieces: Vec<Piece>,
     bytes: Vec<u8>,
+    /// What was asked for.
+    asked: Vec<Piece>,
 }
 
 /// Copies that threads take and put back: the one that a thread put back is most likely its own.
@@ -122,12 +125,10 @@ impl Drop for Copies {
 pub(super) struct Kernel<'a> {
     back: Option<&'a AtomicPtr<Fetched>>,
     fetched: Box<Fetched>,
-    /// Where the next piece is looked for first.
-    next: usize,
+    /// How many pieces were fetched together, in the order of their addresses.
+    together: usize,
     windows: [Piece; WINDOWS],
     newest: usize,
-    /// What was asked for, in order.
-    asked: Vec<Piece>,
 }
 
 impl Kernel<'_> {
@@ -139,7 +140,7 @@ impl Kernel<'_> {
 
 impl<'a> Kernel<'a> {
     fn new(back: Option<&'a AtomicPtr<Fetched>>, mut fetched: Box<Fetched>) -> Self {
-        let Fetched { pieces, bytes } = &mut *fetched;
+        let Fetched { pieces, bytes, .. } = &mut *fetched;
         bytes.clear();
         let wanted = pieces.iter().map(|piece| (piece.at, piece.len));
         let there = read_pieces(wanted, bytes);
@@ -155,42 +156,48 @@ impl<'a> Kernel<'a> {
         });
         bytes.truncate(whole);
         let none = Piece { at: 0, len: 0, from: 0 };
-        Self { back, fetched, next: 0, windows: [none; WINDOWS], newest: 0, asked: Vec::new() }
+        let together = pieces.len();
+        Self { back, fetched, together, windows: [none; WINDOWS], newest: 0 }
+    }
+
+    /// Where bytes are in what was fetched.
+    fn fetched(&self, at: u64, len: usize) -> Option<usize> {
+        let holds = |piece: &&Piece| piece.at <= at && at.saturating_add(len as u64) <= piece.at + piece.len as u64;
+        let (together, since) = self.fetched.pieces.split_at(self.together);
+        let last = together.partition_point(|piece| piece.at <= at);
+        let found = together[..last].last().filter(holds);
+        let piece = found.or_else(|| since.iter().rev().find(holds))?;
+        Some(piece.from + (at - piece.at) as usize)
     }
 
     fn piece(&mut self, at: u64, len: usize) -> Option<Piece> {
-        let Fetched { pieces, bytes } = &mut *self.fetched;
-        let is_it = |piece: &Piece| (piece.at, piece.len) == (at, len);
-        let found = match pieces.get(self.next).filter(|piece| is_it(piece)) {
-            Some(_) => Some(self.next),
-            None => pieces.iter().position(is_it),
+        let from = match self.fetched(at, len) {
+            Some(from) => from,
+            None => self.fetch(at, len)?,
         };
-        let piece = match found {
-            Some(index) => {
-                self.next = index + 1;
-                pieces[index]
-            }
-            None => {
-                let from = bytes.len();
-                if pieces.len() >= MOST_PIECES || from + len > MOST_BYTES {
-                    return None;
-                }
-                bytes.resize(from + len, 0);
-                let (first, room) = (bytes.as_mut_ptr().cast::<MaybeUninit<u8>>(), len);
-                // SAFETY: `resize` has just made these bytes, and nothing else refers to them.
-                let read = read_memory(at, unsafe { std::slice::from_raw_parts_mut(first.add(from), room) }).len();
-                if read < len {
-                    bytes.truncate(from);
-                    return None;
-                }
-                let piece = Piece { at, len, from };
-                pieces.push(piece);
-                self.next = pieces.len();
-                piece
-            }
-        };
-        self.asked.push(piece);
+        let piece = Piece { at, len, from };
+        self.fetched.asked.push(piece);
         Some(piece)
+    }
+
+    /// Fetches bytes that were not fetched together with the others.
+    #[cold]
+    fn fetch(&mut self, at: u64, len: usize) -> Option<usize> {
+        let Fetched { pieces, bytes, .. } = &mut *self.fetched;
+        let from = bytes.len();
+        if pieces.len() >= MOST_PIECES || from + len > MOST_BYTES {
+            return None;
+        }
+        bytes.resize(from + len, 0);
+        let (first, room) = (bytes.as_mut_ptr().cast::<MaybeUninit<u8>>(), len);
+        // SAFETY: `resize` has just made these bytes, and nothing else refers to them.
+        let read = read_memory(at, unsafe { std::slice::from_raw_parts_mut(first.add(from), room) }).len();
+        if read < len {
+            bytes.truncate(from);
+            return None;
+        }
+        pieces.push(Piece { at, len, from });
+        Some(from)
     }
 
     fn part<const N: usize>(&mut self, at: u64) -> Option<[u8; N]> {
@@ -233,8 +240,19 @@ impl Memory for Kernel<'_> {
 impl Drop for Kernel<'_> {
     fn drop(&mut self) {
         let Some(back) = self.back else { return };
-        self.fetched.pieces.clear();
-        self.fetched.pieces.append(&mut self.asked);
+        let Fetched { pieces, asked, .. } = &mut *self.fetched;
+        pieces.clear();
+        asked.sort_unstable_by_key(|piece| piece.at);
+        // The kernel takes its time by the page: what lies in one is a single piece.
+        for piece in asked.drain(..) {
+            let end = piece.at + piece.len as u64;
+            match pieces.last_mut() {
+                Some(last) if (end - 1) / PAGE == last.at / PAGE || piece.at <= last.at + last.len as u64 => {
+                    last.len = last.len.max((end - last.at) as usize);
+                }
+                _ => pieces.push(piece),
+            }
+        }
         let fetched = std::mem::take(&mut self.fetched);
         let left = back.swap(Box::into_raw(fetched), AcqRel);
         if !left.is_null() {
@@ -254,11 +272,12 @@ mod tests {
         let copies = Copies::new();
         for round in 0..3 {
             let mut memory = copies.take(7);
-            assert_eq!(memory.fetched.pieces.len(), if round == 0 { 0 } else { 2 });
+            assert_eq!(memory.together > 0, round > 0);
             memory.window(one.as_ptr() as u64, 24).unwrap();
             assert_eq!(memory.word(one.as_ptr() as u64 + 16), Some(3));
             assert_eq!(memory.half(one.as_ptr() as u64 + 8), Some(2));
             assert_eq!(memory.bytes(two.as_ptr() as u64, 9), Some(&two[..]));
+            assert!(round == 0 || memory.fetched.pieces.len() == memory.together, "something was read once more");
         }
     }
 
