@@ -30,7 +30,7 @@ fn keys_work_and_the_terminal_is_as_before() {
     top.press("g").shows("by stack");
     top.press("\r").shows("allocation");
     top.press("\x1b").shows("by stack");
-    top.press("3").shows("device ~").shows("1 of 1");
+    top.press("3").shows("device ~").shows("1 of 2");
     top.press("g").shows("by stack");
     top.press("4").shows("idle peak").press("5").shows("context");
     top.press("?").shows("show these keys");
