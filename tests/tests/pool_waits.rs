@@ -83,11 +83,15 @@ fn idle_memory_goes_back_beside_work_that_goes_on() {
 #[test]
 fn memory_is_had_beside_work_that_begins_while_blocks_go_back() {
     for free in ["strict", "deferred"] {
-        let begins = waits("between").arg("100").env("GPUMEM_POOL_DECAY", "2ms").env("GPUMEM_FREE", free);
-        let ran = begins.preloaded().ok();
-        let ledger = ran.ledger();
-        ledger.sound().complete().balanced();
-        assert!(ledger.counter(POOL_RELEASED) > 0, "{free}: nothing went back");
+        // How often blocks go back depends on the machine.
+        let went_back = ["100", "400", "1600"].iter().any(|rounds| {
+            let begins = waits("between").arg(rounds).env("GPUMEM_POOL_DECAY", "2ms").env("GPUMEM_FREE", free);
+            let ran = begins.preloaded().ok();
+            let ledger = ran.ledger();
+            ledger.sound().complete().balanced();
+            ledger.counter(POOL_RELEASED) > 0
+        });
+        assert!(went_back, "{free}: nothing went back");
     }
 }
 
