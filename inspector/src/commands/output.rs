@@ -40,26 +40,33 @@ fn draft_of(place: &Path) -> io::Result<PathBuf> {
 }
 
 fn fill(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
-    let mut out = BufWriter::with_capacity(1 << 20, Counted { file, bytes: 0 });
+    let mut out = BufWriter::with_capacity(1 << 20, Counted::new(file));
     write(&mut out)?;
     out.flush()?;
     Ok(out.get_ref().bytes)
 }
 
-/// A pipe has no length to ask for afterwards.
-struct Counted {
-    file: File,
-    bytes: u64,
+/// Counts the bytes that go through it: a pipe has no length to ask for afterwards, nor has a file that is still being
+/// compressed.
+pub(super) struct Counted<W> {
+    out: W,
+    pub(super) bytes: u64,
 }
 
-impl Write for Counted {
+impl<W> Counted<W> {
+    pub(super) fn new(out: W) -> Self {
+        Self { out, bytes: 0 }
+    }
+}
+
+impl<W: Write> Write for Counted<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
+        let written = self.out.write(bytes)?;
         self.bytes += written as u64;
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.out.flush()
     }
 }

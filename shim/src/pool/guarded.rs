@@ -99,9 +99,7 @@ impl Pool {
         }
         owner.put_in_quarantine(freed);
     }
-}
 
-impl Pool {
     /// Freed blocks leave the quarantine: they are read, and what was written to them is told.
     pub(super) fn leave_quarantine(&self, owner: &'static ContextPool, blocks: Vec<&'static Block>) {
         // Whoever runs out asks again after blocks were on their way: none are.
@@ -118,6 +116,12 @@ impl Pool {
         let now = clock::now_ns();
         blocks.into_iter().for_each(|block| owner.keep(block, now));
     }
+}
+
+/// The pool of a vendor, and its guard, if it has one.
+fn with_guard(vendor: Vendor) -> Option<(&'static Pool, &'static Guard)> {
+    let pool = of(vendor)?;
+    Some((pool, pool.guard.as_ref()?))
 }
 
 /// Why nothing can be read now.
@@ -138,8 +142,7 @@ fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
 /// # Errors
 /// Why it was not read.
 pub fn check_all(shim: &'static Shim) -> Result<String, String> {
-    let pool = of(Vendor::Cuda);
-    let Some((pool, guard)) = pool.and_then(|pool| Some((pool, pool.guard.as_ref()?))) else {
+    let Some((pool, guard)) = with_guard(Vendor::Cuda) else {
         return Err(
             "there is no guard here: it was not started with GPUMEM_GUARD=1, the pool is off, or no memory was \
                     asked for so far"
@@ -166,9 +169,7 @@ pub fn check_all(shim: &'static Shim) -> Result<String, String> {
 /// The program has waited for the device: all of its context is read.
 #[cold]
 pub fn at_wait() {
-    let Some((pool, guard)) = of(Vendor::Cuda).and_then(|pool| Some((pool, pool.guard.as_ref()?))) else {
-        return;
-    };
+    let Some((pool, guard)) = with_guard(Vendor::Cuda) else { return };
     let Some(shim) = gate::shim() else { return };
     if pool.aside(shim) || may_not(shim, pool).is_some() {
         return;
@@ -181,7 +182,7 @@ pub fn at_wait() {
 /// The program launched something that may write, with these words among its arguments.
 #[cold]
 pub fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]) {
-    if let Some(guard) = of(call.vendor).and_then(|pool| pool.guard.as_ref()) {
+    if let Some((_, guard)) = with_guard(call.vendor) {
         gate::note(|shim| guard.launched(shim, call, stream, what, words));
     }
 }
@@ -189,7 +190,7 @@ pub fn note_launch(call: &Call, stream: Stream, what: What, words: &[u64]) {
 /// A graph is about to run: `refers` says whether it refers to one of these ranges, which are sorted.
 #[cold]
 pub fn of_launched_graph(vendor: Vendor, refers: impl Fn(&[Range<u64>]) -> bool) {
-    let Some(guard) = of(vendor).and_then(|pool| pool.guard.as_ref()) else { return };
+    let Some((_, guard)) = with_guard(vendor) else { return };
     let ranges = guard.freed_in_graphs();
     if !refers(&ranges) {
         return;

@@ -2,6 +2,7 @@
 
 use crate::ledger::Ledger;
 use crate::ledger::table::NO_SLOT;
+use crate::process::lock::lock;
 use crate::process::threads;
 use crate::stacks::python::{Code, Python, Verdict, Walk};
 use gpumem_wire::counters;
@@ -47,7 +48,7 @@ impl PythonSites {
     fn number(&self, ledger: &Ledger, code: &Code) -> Option<u32> {
         let name = ledger.texts.intern(&code.name);
         let file = ledger.texts.intern(&code.file);
-        let mut codes = self.codes.lock().ok()?;
+        let mut codes = lock(&self.codes);
         let slot = *codes.entry((name, file, code.first_line)).or_insert_with(|| {
             let Some(slot) = ledger.codes.take() else { return NO_SLOT };
             ledger.codes.write(slot, CodeSlot { name, file, first_line: code.first_line, ..Default::default() });

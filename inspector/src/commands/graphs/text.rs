@@ -1,8 +1,7 @@
 //! Graphs and execs as tables.
 
-use super::{Args, ExecRow, GraphRow, Report, Row};
+use super::{Args, ExecRow, GraphRow, Report, Row, by_name};
 use crate::model::Ledger;
-use crate::model::graphs::By;
 use crate::report::cache;
 use crate::report::head;
 use crate::report::lines;
@@ -103,19 +102,6 @@ const OF_EXECS: &[&str] = &[
 ];
 const OF_GRAPHS: &[&str] = &["folded", "instantiated", "last used", "tag", "age", "origin", "execs", "serial"];
 
-/// The heading of what a group has in common.
-fn by(args: &Args) -> &'static str {
-    match args.by {
-        By::Site => "site",
-        By::Stack => "stack",
-        By::Thread => "thread",
-        By::Tag => "tag",
-        By::Context => "context",
-        By::Class => "class",
-        By::State => "state",
-    }
-}
-
 fn age(ns: Option<u64>) -> String {
     ns.map_or("never".into(), |ns| format!("{} ago", units::span(ns)))
 }
@@ -149,7 +135,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         ("oldest", right),
         ("nodes of execs", Side::Left),
         ("pinned", Side::Left),
-        (by(args), Side::Left),
+        (by_name(args.by), Side::Left),
     ])
     .gives_way(OF_GROUPS, args.wide);
     let line = |row: Row| {

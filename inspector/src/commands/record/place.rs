@@ -1,5 +1,6 @@
 //! The file of a recording: JSON lines in gzip, flushed at each tick, in two parts that together stay within the bound.
 
+use crate::commands::output::Counted;
 use crate::failure::{Failure, Result};
 use crate::model::recording::line::Line;
 use crate::source::recording;
@@ -17,27 +18,9 @@ pub(super) struct Place {
     path: PathBuf,
     /// Most bytes of one part.
     most: u64,
-    out: GzEncoder<Counted>,
+    out: GzEncoder<Counted<BufWriter<File>>>,
     /// Bytes of the parts that are gone.
     before: u64,
-}
-
-/// Bytes that went to a file. There is no other way to know them while it is being compressed.
-struct Counted {
-    file: BufWriter<File>,
-    bytes: u64,
-}
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
 }
 
 impl Place {
@@ -78,8 +61,8 @@ impl Place {
     /// # Errors
     /// Those of the system.
     pub(super) fn next_part(&mut self) -> Result<()> {
+        self.end()?;
         let failed = |error: io::Error| Failure::io(format!("cannot write {}", shown(&self.path)), &error);
-        self.out.try_finish().and_then(|()| self.out.get_mut().flush()).map_err(failed)?;
         self.before += self.out.get_ref().bytes;
         std::fs::rename(&self.path, recording::part_before(&self.path)).map_err(failed)?;
         self.out = open(&self.path).map_err(failed)?;
@@ -106,29 +89,28 @@ impl Place {
 }
 
 /// What it holds is the user's alone, as a ledger is.
-fn open(path: &Path) -> io::Result<GzEncoder<Counted>> {
+fn open(path: &Path) -> io::Result<GzEncoder<Counted<BufWriter<File>>>> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    Ok(GzEncoder::new(Counted { file: BufWriter::new(file), bytes: 0 }, Compression::new(7)))
+    Ok(GzEncoder::new(Counted::new(BufWriter::new(file)), Compression::new(7)))
 }
 
 /// Moves a recording that is in the way to the name with a `~`, and answers that.
 fn make_way(path: &Path) -> Result<Option<PathBuf>> {
-    let left_alone = || {
+    let left_alone = |path: &Path| {
         Err(Failure::error(format!("{} exists and is not a recording: it is left alone", shown(path)))
             .fix("name another file with -o"))
     };
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Failure::io(shown(path), &error)),
-        Ok(_) if !recording::is(path) => return left_alone(),
+        Ok(_) if !recording::is(path) => return left_alone(path),
         Ok(_) => {}
     }
     let mut aside = OsString::from(path);
     aside.push("~");
     let aside = PathBuf::from(aside);
     if aside.exists() && !recording::is(&aside) {
-        return Err(Failure::error(format!("{} exists and is not a recording: it is left alone", shown(&aside)))
-            .fix("name another file with -o"));
+        return left_alone(&aside);
     }
     std::fs::rename(path, &aside).map_err(|error| Failure::io(shown(path), &error))?;
     // Its older part would be taken for one of ours.

@@ -105,12 +105,7 @@ pub fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
     let places = Places::now(shim);
     let mut lines = format!("{sentence}\ngpumem:   allocated: {}", places.of(writes.record.stack));
     if let Some(freed) = writes.freed {
-        shim.event(EventKind::FreedHere, |event| {
-            event.a = writes.addr;
-            event.b = writes.asked;
-            event.stack = freed.stack;
-            event.context = writes.record.context;
-        });
+        freed_here(shim, writes.addr, freed);
         let _ = write!(lines, "\ngpumem:   freed: {}", places.of(freed.stack));
     }
     possible_writers(shim, guard, writes, since, &places, &mut lines);
@@ -118,6 +113,16 @@ pub fn tell(shim: &'static Shim, guard: &Guard, writes: &Writes<'_>) {
     if !shim.in_force.quiet() {
         say(&lines);
     }
+}
+
+/// Where the memory of a finding was freed.
+fn freed_here(shim: &Shim, addr: u64, freed: &Freed) {
+    shim.event(EventKind::FreedHere, |event| {
+        event.a = addr;
+        event.b = freed.asked;
+        event.stack = freed.stack;
+        event.context = freed.record.context;
+    });
 }
 
 /// Launches that may have written it.
@@ -162,12 +167,7 @@ pub fn tell_of_graph(shim: &'static Shim, addr: u64, freed: &Freed) {
         event.stack = freed.record.stack;
         event.context = freed.record.context;
     });
-    shim.event(EventKind::FreedHere, |event| {
-        event.a = addr;
-        event.b = bytes;
-        event.stack = freed.stack;
-        event.context = freed.record.context;
-    });
+    freed_here(shim, addr, freed);
     if shim.in_force.quiet() {
         return;
     }

@@ -29,9 +29,10 @@ pub(super) fn jobs(block: &Block, job: fn(u64, u64) -> Job) -> impl Iterator<Ite
     ranges.map(move |(place, range)| (place, range.start, job(range.start, range.end - range.start)))
 }
 
-/// Bytes of the block that natively stood for a request.
-fn native(asked: u64) -> u64 {
-    size::rounded(asked).unwrap_or(asked)
+/// Bytes that a block has more than one would have without a guard.
+fn more(block: &Block) -> u64 {
+    let asked = block.asked.load(Relaxed);
+    block.bytes.load(Relaxed).saturating_sub(size::rounded(asked).unwrap_or(asked))
 }
 
 impl Guard {
@@ -58,7 +59,7 @@ impl Guard {
 
     /// Watches a block that is about to be the program's.
     pub fn watch(&self, owner: &'static ContextPool, block: &Block) {
-        let more = block.bytes.load(Relaxed).saturating_sub(native(block.asked.load(Relaxed)));
+        let more = more(block);
         self.zones.fetch_add(more, Relaxed);
         block.flags.fetch_or(ZONED, Relaxed);
         let jobs: Vec<Job> = jobs(block, Job::Fill).map(|(.., job)| job).collect();
@@ -77,7 +78,7 @@ impl Guard {
         if block.flags.fetch_and(!(ZONED | WATCHED), AcqRel) & ZONED == 0 {
             return;
         }
-        let more = block.bytes.load(Relaxed).saturating_sub(native(block.asked.load(Relaxed)));
+        let more = more(block);
         self.zones.fetch_sub(more, Relaxed);
         if let Some(shim) = shim {
             shim.count(counters::GUARD_BYTES_REMOVED, more);

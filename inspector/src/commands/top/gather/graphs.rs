@@ -5,9 +5,9 @@ use super::View;
 use super::allocs::bars;
 use super::memory::held;
 use super::overview::{counted, numbers, totals};
-use crate::commands::graphs::key_text;
+use crate::commands::graphs::{by_name, key_text};
 use crate::model::cache;
-use crate::model::graphs::{self, By, Filter, Group, Key};
+use crate::model::graphs::{self, Filter, Group, Key};
 use crate::model::history::{self, Samples, Series};
 use crate::model::sites::Sites;
 use crate::report;
@@ -63,20 +63,7 @@ fn sheet(view: &View, sites: &Sites) -> Sheet {
         let name = Cell::text(key_text(view.ledger, sites, key));
         Row::new(id(view, sites, key), cells.into_iter().chain([name]).collect())
     });
-    Sheet { columns: GRAPHS, of: name(by), rows: rows.collect(), left_out, empty: "no graphs" }
-}
-
-/// What rows are, as the command line says it.
-fn name(by: By) -> &'static str {
-    match by {
-        By::Site => "site",
-        By::Stack => "stack",
-        By::Thread => "thread",
-        By::Tag => "tag",
-        By::Context => "context",
-        By::Class => "class",
-        By::State => "state",
-    }
+    Sheet { columns: GRAPHS, of: by_name(by), rows: rows.collect(), left_out, empty: "no graphs" }
 }
 
 fn row(view: &View, group: &Group, before: Option<[u64; 4]>, series: Option<&Series>, samples: &Samples) -> Vec<Cell> {
@@ -126,12 +113,13 @@ fn detail(view: &View, sites: &Sites, wanted: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::graphs::By;
     use clap::ValueEnum;
 
     #[test]
     fn groups_are_called_as_on_the_command_line() {
         for by in By::value_variants() {
-            assert_eq!(by.to_possible_value().unwrap().get_name(), name(*by));
+            assert_eq!(by.to_possible_value().unwrap().get_name(), by_name(*by));
         }
     }
 }
