@@ -53,7 +53,7 @@ fn totals_say_what_is_held_against_the_bounds() {
         assert_eq!(cache[field], expected, "{field}");
     }
     assert!(cache.get("thrash").is_none() && cache.get("reason").is_none());
-    let text = squeeze(&one().ok(&["stats"]));
+    let text = squeeze(&one().ok(&["stats", "--all"]));
     for line in [
         "graph cache",
         "on the program's exec handles are gpumem's own",
@@ -78,7 +78,7 @@ fn totals_say_what_is_held_against_the_bounds() {
     unbound(&mut ledger);
     let dir = dir();
     dir.put(me(), ledger);
-    let text = squeeze(&dir.ok(&["stats"]));
+    let text = squeeze(&dir.ok(&["stats", "--all"]));
     assert!(text.contains("at most 512 (GPUMEM_GRAPH_CACHE)\n"), "{text}");
     assert!(text.contains("estimated; no bound (GPUMEM_GRAPH_CACHE_BYTES)"), "{text}");
 }

@@ -33,7 +33,7 @@ fn what_the_driver_keeps_is_explained() {
     assert_eq!((&device["pool_idle_bytes"], &device["graph_memory_bytes"]), (&json!(100 * MIB), &json!(32 * MIB)));
     assert_eq!(device["tracked_bytes"], 60 * MIB);
     assert_eq!(device["unexplained_bytes"], (500 - 60 - 100 - 32) * MIB);
-    let text = squeeze(&dir.ok(&["stats"]));
+    let text = squeeze(&dir.ok(&["stats", "--all"]));
     for line in [
         "\n100.0 MiB idle in the driver's stream-ordered pool ",
         "\n32.0 MiB memory nodes of graphs ",

@@ -64,7 +64,7 @@ fn totals_say_what_is_kept_and_what_it_was_good_for() {
     assert_eq!((&device["tracked_bytes"], &device["idle_bytes"]), (&json!(64 * MIB), &json!(48 * MIB)));
     assert_eq!((&device["spilled_bytes"], &device["unexplained_bytes"]), (&json!(16 * MIB), &json!((300 - 112) * MIB)));
     assert_eq!(report["devices"][1]["idle_bytes"], 0, "a context that is gone keeps nothing");
-    let text = squeeze(&one().ok(&["stats"]));
+    let text = squeeze(&one().ok(&["stats", "--all"]));
     for line in [
         "48.0 MiB idle in gpumem's pool kept for the next allocations",
         "16.0 MiB spilled, outside of the device's memory gpumem allocs --spilled",
@@ -95,7 +95,7 @@ fn growth_shows_what_was_idle() {
     let rows = growth["rows"].as_array().unwrap();
     let idle = rows.iter().find(|row| row["what"] == "device_idle_bytes").unwrap();
     assert_eq!((&idle["first"], &idle["last"], &idle["peak"]), (&json!(0), &json!(48 * MIB), &json!(48 * MIB)));
-    let text = squeeze(&one().ok(&["stats", "--samples"]));
+    let text = squeeze(&one().ok(&["stats", "--all", "--samples"]));
     assert!(text.contains("\ndevice idle 0 B 48.0 MiB 48.0 MiB +28.8 MiB "), "{text}");
     assert!(
         text.lines().any(|line| line.starts_with("age device host ") && line.ends_with(" device used idle")),
@@ -110,7 +110,7 @@ fn without_a_bound_or_a_decay_that_is_said() {
     let dir = with(ledger);
     let pool = &dir.json(&["stats"])["pool"];
     assert_eq!((&pool["idle_max_bytes"], &pool["decay_ns"]), (&Value::Null, &json!(0)));
-    let text = squeeze(&dir.ok(&["stats"]));
+    let text = squeeze(&dir.ok(&["stats", "--all"]));
     for line in ["on frees never wait", "- idle memory is not given back with time GPUMEM_POOL_DECAY=0"] {
         assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
     }
@@ -137,24 +137,25 @@ fn what_is_stranded_has_its_call_site() {
     let mut freed = pooled(me());
     cache::count(&mut freed, counters::STRANDED_REMOVED, 24 * MIB);
     let freed = with(freed);
-    assert!(freed.ok(&["stats"]).contains("stranded, and freed since"));
+    assert!(freed.ok(&["stats", "--all"]).contains("stranded, and freed since"));
     assert!(!freed.ok(&["top", "--once"]).contains("warning:"));
     let site = &stranded[0];
     assert_eq!((&site["bytes"], &site["blocks"], &site["times"]), (&json!(24 * MIB), &json!(3), &json!(2)));
     assert_eq!(site["site"], "demo-server+0x101");
     assert_eq!(site["stack"].as_array().unwrap().len(), 2);
-    let text = dir.ok(&["stats"]);
+    assert!(!dir.ok(&["stats"]).contains("demo-server+0x901"), "stacks are for --all");
+    let text = dir.ok(&["stats", "--all"]);
     let row = |text: &str| text.lines().find(|line| line.contains("demo-server+0x101")).map(squeeze);
     assert!(row(&text).unwrap().starts_with("24.0 MiB 3 2 "), "{text}");
-    assert!(!text.contains("demo-server+0x901"), "{text}");
-    assert!(dir.ok(&["stats", "--all"]).contains("demo-server+0x901"), "with --all its stack");
-    assert!(
-        dir.ok(&["top", "--once"]).contains("warning: 24.0 MiB in 3 older blocks lie unused while demo-server+0x101")
-    );
+    assert!(text.contains("demo-server+0x901"), "its stack: {text}");
+    for view in [&["stats"][..], &["top", "--once"]] {
+        let warning = "warning: 24.0 MiB in 3 older blocks lie unused while demo-server+0x101";
+        assert!(dir.ok(view).contains(warning), "{view:?}");
+    }
     // Since the report some of it was freed: the total is of now, the row is of then, and both say so.
     let mut less = pooled(me());
     cache::count(&mut less, counters::STRANDED_REMOVED, 8 * MIB);
-    let text = squeeze(&with(less).ok(&["stats"]));
+    let text = squeeze(&with(less).ok(&["stats", "--all"]));
     assert!(text.contains("\nstranded now: 16.0 MiB in older buffers "), "{text}");
     assert!(text.contains("\nunused then blocks reports last report site\n24.0 MiB 3 2 "), "{text}");
     let row = text.lines().find(|line| line.starts_with("24.0 MiB 3 2 ")).unwrap();

@@ -5,9 +5,7 @@ use common::*;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::AllocSlot;
 use serde_json::json;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::os::fd::FromRawFd;
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 #[test]
@@ -44,18 +42,6 @@ fn growth_between_two_looks_is_shown_at_its_site() {
     assert!(second["rates"]["launches"].is_number());
 }
 
-/// A terminal of this size; what its master end gives is what is written on it.
-fn terminal(columns: u16, rows: u16) -> (File, File) {
-    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let (mut master, mut slave) = (-1, -1);
-    // SAFETY: openpty writes two ints and reads one winsize, all of them locals. It accepts null
-    // for name and termios.
-    let answer = unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size) };
-    assert_eq!(answer, 0);
-    // SAFETY: openpty has just opened both descriptors, and no one else has their numbers.
-    unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) }
-}
-
 #[test]
 fn a_look_never_scrolls_the_terminal() {
     let dir = dir();
@@ -77,18 +63,7 @@ fn a_look_never_scrolls_the_terminal() {
     }
     dir.put(me(), ledger);
     for (columns, rows) in [(80, 14), (80, 24), (132, 50)] {
-        let (mut master, slave) = terminal(columns, rows);
-        let mut command = gpumem();
-        command.env("GPUMEM_DIR", dir.path()).env("TERM", "xterm").stdout(slave);
-        let mut child = command.args(["top", "--count", "2", "--interval", "0.1"]).spawn().unwrap();
-        drop(command);
-        // Reading fails (EIO) when the last writer is gone.
-        let (mut said, mut piece) = (Vec::new(), [0; 4096]);
-        while let Ok(n @ 1..) = master.read(&mut piece) {
-            said.extend_from_slice(&piece[..n]);
-        }
-        assert!(child.wait().unwrap().success());
-        let said = String::from_utf8(said).unwrap();
+        let said = terminal::ok(&dir, columns, rows, &["top", "--count", "2", "--interval", "0.1"]);
         let looks: Vec<_> = said.split("\x1b[H").skip(1).collect();
         assert_eq!(looks.len(), 2, "{said:?}");
         for look in looks {

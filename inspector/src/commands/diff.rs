@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Which frames to show of call stacks that have native ones and those of Python
     #[arg(long, value_enum, value_name = "FRAMES", default_value = "mixed")]
     stack: StackMode,
+    /// Show all columns, even on a narrow terminal
+    #[arg(long)]
+    wide: bool,
 }
 
 #[derive(Serialize)]
@@ -118,7 +121,7 @@ impl Command for Args {
             graphs,
             graphs_total,
         };
-        context.print(&report, print)
+        context.print(&report, |out, report| print(out, report, self.wide))
     }
 }
 
@@ -145,7 +148,7 @@ fn tint(change: i64) -> Style {
     }
 }
 
-fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     let (before, after) = (&report.before, &report.after);
     let who = |head: &Head| format!("{} pid {}", crate::text::clean(&head.name), head.pid);
     let elapsed = report.elapsed_ns.map_or(String::new(), |elapsed| format!(", {} later", units::span(elapsed)));
@@ -167,11 +170,11 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     )?;
     print_pool(out, &before.pool, &after.pool)?;
     print_cache(out, &before.cache, &after.cache)?;
-    print_sites(out, report)
+    print_sites(out, report, wide)
 }
 
 /// Call sites: of allocations, then of graphs.
-fn print_sites(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+fn print_sites(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()> {
     let right = Side::Right;
     let mut table = Table::new(&[
         ("growth", right),
@@ -180,7 +183,8 @@ fn print_sites(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ("after", right),
         ("count", right),
         ("site", Side::Left),
-    ]);
+    ])
+    .gives_way(&["count", "before", "per minute"], wide);
     let plain = |text| (text, Style::new());
     for change in &report.allocs {
         table.styled([
@@ -200,7 +204,8 @@ fn print_sites(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ("graphs", right),
         ("execs", right),
         ("site", Side::Left),
-    ]);
+    ])
+    .gives_way(&["before~", "graphs"], wide);
     for change in &report.graphs {
         table.styled([
             (units::signed_bytes(change.bytes_change), tint(change.bytes_change)),

@@ -5,12 +5,13 @@
 mod retype;
 
 use crate::args::{Global, Target};
-use crate::failure::{Failure, Result};
+use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
 use crate::source::choose::{self, Asked};
 use crate::source::world::World;
 use crate::view::json;
-use crate::view::out::Limited;
+use crate::view::out::{Limited, Wrapped};
+use crate::view::table::terminal_columns;
 use std::cell::{Cell, RefCell};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -116,6 +117,17 @@ impl Context {
         }
     }
 
+    /// Refuses `--json` for what is no JSON: an answer of another form helps nobody who asked for it.
+    ///
+    /// # Errors
+    /// [`Code::Usage`] where JSON was asked for.
+    pub(crate) fn no_json(&self, what: &str) -> Result<()> {
+        match self.global.json {
+            true => Err(Failure::new(Code::Usage, format!("--json: {what} is no JSON")).fix("leave --json out")),
+            false => Ok(()),
+        }
+    }
+
     /// Prints a report: as JSON if asked, else by `text`.
     ///
     /// # Errors
@@ -127,7 +139,11 @@ impl Context {
     ) -> Result<()> {
         self.write(|out| match self.global.json {
             true => json::print(out, self.name, report),
-            false => text(out, report),
+            false => {
+                let mut out = Wrapped::new(out, terminal_columns());
+                text(&mut out, report)?;
+                out.flush()
+            }
         })
     }
 
@@ -137,8 +153,7 @@ impl Context {
     /// Those of stdout; an answer that is out of proportion to the files that were read.
     pub(crate) fn write(&self, answer: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
         let mut out = self.limited(BufWriter::with_capacity(1 << 16, anstream::stdout().lock()));
-        let written = answer(&mut out).and_then(|()| out.flush());
-        written.map_err(|error| Failure::io("cannot write to stdout", &error))
+        answer(&mut out).and_then(|()| out.flush()).map_err(to_stdout)
     }
 
     /// `out`, until it has got an answer that is out of proportion to the files that were read.
@@ -152,8 +167,7 @@ impl Context {
     /// Those of stdout.
     pub(crate) fn say(&self, out: &[u8]) -> Result<()> {
         let mut stdout = anstream::stdout().lock();
-        let written = stdout.write_all(out).and_then(|()| stdout.flush());
-        written.map_err(|error| Failure::io("cannot write to stdout", &error))
+        stdout.write_all(out).and_then(|()| stdout.flush()).map_err(to_stdout)
     }
 
     /// A report as [`Context::print`] writes it, colours included.
@@ -166,11 +180,16 @@ impl Context {
         text: impl FnOnce(&mut dyn Write, &T) -> std::io::Result<()>,
     ) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        if self.global.json {
-            json::print(&mut out, self.name, report)?;
-        } else {
-            text(&mut out, report)?;
-        }
+        let made = match self.global.json {
+            true => json::print(&mut out, self.name, report),
+            false => text(&mut out, report),
+        };
+        made.map_err(|error| Failure::io("cannot make the answer", &error))?;
         Ok(out)
     }
+}
+
+/// Why an answer could not be written.
+pub(crate) fn to_stdout(error: std::io::Error) -> Failure {
+    Failure::io("cannot write to stdout", &error)
 }

@@ -1,4 +1,4 @@
-//! The graph cache in words: for the head of `graphs` and `top`, and as a part of `stats`.
+//! The graph cache in words: for the head of `graphs` and `top`, and as a part of `stats --all`.
 
 use super::lines::line;
 use crate::model::cache::{Cache, Thrash};
@@ -117,6 +117,14 @@ pub(crate) fn print_head(out: &mut dyn Write, cache: &Cache) -> std::io::Result<
     print_thrash(out, cache)
 }
 
+/// The first of [`lines`], and a warning where it thrashes.
+pub(crate) fn print_short(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
+    if let Some(line) = lines(cache).first() {
+        writeln!(out, "{line}")?;
+    }
+    print_thrash(out, cache)
+}
+
 fn print_thrash(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     match cache.thrash.as_ref().filter(|thrash| thrash.recent) {
         Some(thrash) => writeln!(out, "{} {}", paint(WARN, "warning:"), thrash_words(thrash)),
@@ -124,7 +132,7 @@ fn print_thrash(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     }
 }
 
-/// The part of `stats`; nothing where no exec was ever made.
+/// The part of `stats --all`; nothing where no exec was ever made.
 pub(crate) fn print_part(out: &mut dyn Write, cache: &Cache) -> std::io::Result<()> {
     if cache.state == "unused" && !cache.seen() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The pool in words: for the head of `top`, for `doctor`, and as a part of `stats`.
+//! The pool in words: for the head of `top`, for `doctor`, and as a part of `stats --all`.
 
 use super::lines::{self, line};
 use crate::model::pool::{Guard, OfContext, Pool, StrandedSite};
@@ -70,9 +70,8 @@ pub(crate) fn stranded_words(site: &StrandedSite) -> String {
     )
 }
 
-/// The part of `stats`; nothing where no memory was ever asked for. `stacks`: with the call stacks of
-/// what is stranded.
-pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Result<()> {
+/// The part of `stats --all`; nothing where no memory was ever asked for.
+pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if pool.state == "unused" && !pool.seen() {
         return Ok(());
     }
@@ -90,7 +89,7 @@ pub(crate) fn print_part(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std:
     }
     print_guard(out, &pool.guard)?;
     print_contexts(out, &pool.in_contexts)?;
-    print_stranded(out, pool, stacks)
+    print_stranded(out, pool)
 }
 
 /// What it keeps, and in which bounds.
@@ -217,7 +216,7 @@ fn print_contexts(out: &mut dyn Write, contexts: &[OfContext]) -> std::io::Resul
     table.print(out)
 }
 
-fn print_stranded(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Result<()> {
+fn print_stranded(out: &mut dyn Write, pool: &Pool) -> std::io::Result<()> {
     if pool.stranded.is_empty() {
         return Ok(());
     }
@@ -245,9 +244,7 @@ fn print_stranded(out: &mut dyn Write, pool: &Pool, stacks: bool) -> std::io::Re
             format!("{} ago", units::span(site.last_age_ns)),
             site.site.clone(),
         ]);
-        if stacks {
-            table.below(lines::stack(&site.stack));
-        }
+        table.below(lines::stack(&site.stack));
     }
     table.print(out)
 }

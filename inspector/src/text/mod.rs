@@ -141,6 +141,62 @@ pub(crate) fn cut(line: &str, columns: usize) -> String {
     out
 }
 
+/// A painted line broken between words where it is longer than so many columns. A number stays with its unit, and what
+/// follows stands below the line's last column of text.
+pub(crate) fn wrap(line: &str, columns: usize) -> Cow<'_, str> {
+    let plain = anstream::adapter::strip_str(line).to_string();
+    if width(&plain) <= columns {
+        return Cow::Borrowed(line);
+    }
+    let indent = " ".repeat(hanging(&plain).min(columns / 2));
+    let (mut out, mut at) = (String::with_capacity(line.len() + 16), 0);
+    for word in words(line) {
+        let seen = anstream::adapter::strip_str(word).to_string();
+        let wide = width(seen.trim_end());
+        if at > indent.len() && at + wide > columns {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
+            out.push_str(&indent);
+            at = indent.len();
+        }
+        out.push_str(word);
+        at += width(&seen);
+    }
+    out.truncate(out.trim_end_matches(' ').len());
+    Cow::Owned(out)
+}
+
+/// Where the lines begin that continue a line: at what stands behind its first gap, as in `  10 MiB  idle in the pool`.
+fn hanging(line: &str) -> usize {
+    let text = line.trim_start_matches(' ');
+    let lead = line.len() - text.len();
+    match text.split_once("  ") {
+        Some((value, rest)) if lead > 0 => {
+            width(&line[..lead + value.len()]) + 2 + rest.len() - rest.trim_start().len()
+        }
+        _ => lead + 2,
+    }
+}
+
+/// Words with the blanks behind them. A number and its unit are one word.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let mut rest = line;
+    std::iter::from_fn(move || {
+        let ends = rest.char_indices().filter(|&(at, c)| c != ' ' && rest[at + c.len_utf8()..].starts_with(' '));
+        let breaks = |&(at, c): &(usize, char)| {
+            let next = rest[at + 1..].trim_start_matches(' ').chars().next();
+            !(c.is_ascii_digit() && next.is_some_and(|next| next.is_alphabetic() || next == '%'))
+        };
+        let end = ends.map(|(at, c)| (at + c.len_utf8() - 1, c)).find(breaks).map_or(rest.len(), |(at, _)| {
+            let blanks = rest[at + 1..].len() - rest[at + 1..].trim_start_matches(' ').len();
+            at + 1 + blanks
+        });
+        let (word, left) = rest.split_at(end);
+        rest = left;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
 /// "1 graph", "2 graphs", "2 launches".
 pub(crate) fn count(n: u64, one: &str) -> String {
     let end = match n {
@@ -188,6 +244,17 @@ mod tests {
         assert_eq!(cut("\x1b[1mbold\x1b[0m plain", 20), "\x1b[1mbold\x1b[0m plain");
         assert_eq!(cut("\x1b[1mbold\x1b[0m plain", 6), "\x1b[1mbold\x1b[0m p\x1b[0m");
         assert_eq!(cut("日本", 3), "日\x1b[0m");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrap("short", 10), "short");
+        assert_eq!(wrap("one two three", 9), "one two\n  three");
+        assert_eq!(wrap("held: 300.0 MiB of 4 blocks", 11), "held:\n  300.0 MiB\n  of\n  4 blocks");
+        assert_eq!(wrap("  1.0 B  idle in the pool", 18), "  1.0 B  idle in\n         the pool");
+        assert_eq!(wrap("\x1b[1mone two\x1b[0m three", 9), "\x1b[1mone two\x1b[0m\n  three");
+        assert_eq!(wrap("a_word_that_is_too_long x", 9), "a_word_that_is_too_long\n  x");
+        assert_eq!(wrap("ü日本 ü日本", 6), "ü日本\n  ü日本");
     }
 
     #[test]

@@ -31,6 +31,58 @@ impl<W: Write> Write for Limited<W> {
     }
 }
 
+/// Text for a terminal: lines that are too long for it are broken between words.
+pub(crate) struct Wrapped<W> {
+    out: W,
+    /// `None`: not on a terminal, so that lines stay whole.
+    columns: Option<usize>,
+    /// The beginning of a line whose end has not come yet.
+    begun: Vec<u8>,
+}
+
+/// A line that is longer than this is of no terminal's, and goes on as it is.
+const LONGEST: usize = 1 << 16;
+
+impl<W: Write> Wrapped<W> {
+    pub(crate) fn new(out: W, columns: Option<usize>) -> Self {
+        Self { out, columns, begun: Vec::new() }
+    }
+
+    fn line(&mut self, columns: usize) -> io::Result<()> {
+        match std::str::from_utf8(&self.begun) {
+            Ok(line) if line.len() <= LONGEST => self.out.write_all(crate::text::wrap(line, columns).as_bytes())?,
+            _ => self.out.write_all(&self.begun)?,
+        }
+        self.begun.clear();
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Wrapped<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(columns) = self.columns else { return self.out.write(bytes) };
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            self.begun.extend_from_slice(text);
+            if text.len() < piece.len() {
+                self.line(columns)?;
+                self.out.write_all(b"\n")?;
+            } else if self.begun.len() > LONGEST {
+                self.out.write_all(&std::mem::take(&mut self.begun))?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.columns.filter(|_| !self.begun.is_empty()) {
+            Some(columns) => self.line(columns)?,
+            None => {}
+        }
+        self.out.flush()
+    }
+}
+
 /// JSON in which the control characters that JSON allows raw (DEL, C1, direction marks) are escaped, so that
 /// printing it on a terminal is harmless. They can only occur inside strings.
 pub(crate) struct Json<W> {
@@ -98,6 +150,22 @@ mod tests {
             assert!(!text.chars().any(|c| hostile(c) && c != '\n'));
             assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
         }
+    }
+
+    #[test]
+    fn lines_are_wrapped_however_they_are_cut() {
+        let text = "one two three\nshort\n\n  4 KiB  five and six\nno end of it";
+        let wrapped = text.split('\n').map(|line| crate::text::wrap(line, 10)).collect::<Vec<_>>().join("\n");
+        for piece in 1..text.len() {
+            let mut out = Vec::new();
+            let mut writer = Wrapped::new(&mut out, Some(10));
+            text.as_bytes().chunks(piece).for_each(|piece| writer.write_all(piece).unwrap());
+            writer.flush().unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), wrapped, "{piece}");
+        }
+        let mut out = Vec::new();
+        Wrapped::new(&mut out, None).write_all(text.as_bytes()).unwrap();
+        assert_eq!(out, text.as_bytes());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Plain tables: columns padded to their widest cell. On a terminal that is too narrow some give way, where the
-//! table says which, and the last one is cut at the edge.
+//! Plain tables: columns padded to their widest cell. On a terminal that is too narrow columns of numbers give way as
+//! a whole, those first that the table names, and text is shortened. A number is never cut.
 
 use crate::text;
 use anstyle::{AnsiColor, Style};
@@ -65,25 +65,32 @@ pub(crate) struct Table {
     rows: Vec<Line>,
     /// Columns that a narrow terminal may do without, the first ones first.
     giving_way: &'static [&'static str],
+    /// Whether `--wide` was given; `None` where the command has no such option.
+    wide: Option<bool>,
 }
 
 /// Hands every row to its argument.
 type Rows<'a> = &'a dyn Fn(&mut dyn FnMut(&Line) -> std::io::Result<()>) -> std::io::Result<()>;
 
-/// What a last column keeps of its width before other columns give way for it, and before it is cut at last.
+/// What a last column keeps of its width before columns that the table names give way for it, and before others do.
 const LAST_WANTS: usize = 40;
 const LAST_KEEPS: usize = 24;
+/// What any other column of text keeps of its width.
+const TEXT_KEEPS: usize = 12;
+/// Between two columns.
+const GAP: usize = 2;
 
 impl Table {
     /// A table with these columns.
     pub(crate) fn new(columns: &[(&'static str, Side)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), giving_way: &[] }
+        Self { columns: columns.to_vec(), rows: Vec::new(), giving_way: &[], wide: None }
     }
 
-    /// Leaves out these columns, in this order, until the others fit on the terminal, if there is one; says
+    /// Leaves out these columns first, in this order, until the others fit on the terminal, if there is one; says
     /// so, and that `--wide` shows all, which is `wide`.
     pub(crate) fn gives_way(mut self, columns: &'static [&'static str], wide: bool) -> Self {
-        self.giving_way = if wide { &[] } else { columns };
+        self.giving_way = columns;
+        self.wide = Some(wide);
         self
     }
 
@@ -147,28 +154,64 @@ impl Table {
         })?;
         if left_out > 0 {
             let columns = text::count(left_out, "column");
-            writeln!(out, "{}", paint(DIM, format!("… {columns} left out to fit: --wide shows all")))?;
+            let how = if self.wide.is_some() { "--wide" } else { "a wider terminal" };
+            writeln!(out, "{}", paint(DIM, format!("… {columns} left out to fit: {how} shows all")))?;
         }
         Ok(())
     }
 
-    /// Makes the columns fit before the edge of the terminal, nearly; how many gave way.
+    /// Makes the columns fit before the edge of the terminal; how many gave way.
     fn fit(&self, shown: &mut Vec<(usize, usize)>, edge: usize) -> u64 {
-        let mut left_out = 0;
-        for &name in self.giving_way {
-            let (last, rest) = shown.split_last().map_or((0, &[][..]), |(&(_, last), rest)| (last, rest));
-            if rest.iter().map(|(_, width)| width + 2).sum::<usize>() + last.min(LAST_WANTS) <= edge {
-                break;
+        let all = shown.len();
+        if self.wide != Some(true) {
+            for &name in self.giving_way {
+                if self.least(shown, LAST_WANTS) <= edge {
+                    break;
+                }
+                shown.retain(|&(column, _)| self.columns[column].0 != name);
             }
-            let before = shown.len();
-            shown.retain(|&(column, _)| self.columns[column].0 != name);
-            left_out += (before - shown.len()) as u64;
+            // Then numbers, the last ones first. The first column stays: it is what rows are sorted by.
+            while self.least(shown, LAST_KEEPS) > edge {
+                let numbers = |&(column, _): &(usize, usize)| self.columns[column].1 == Side::Right;
+                match shown.iter().rposition(numbers).filter(|&place| place > 0) {
+                    Some(place) => drop(shown.remove(place)),
+                    None => break,
+                }
+            }
         }
-        if let Some(((_, last), rest)) = shown.split_last_mut() {
-            let before = rest.iter().map(|(_, width)| width + 2).sum::<usize>();
-            *last = (*last).min(edge.saturating_sub(before).max(LAST_KEEPS));
+        self.shorten(shown, edge);
+        (all - shown.len()) as u64
+    }
+
+    /// Columns of the terminal that a line takes at least, where the last column keeps this much.
+    fn least(&self, shown: &[(usize, usize)], last_keeps: usize) -> usize {
+        let last = shown.len().saturating_sub(1);
+        let width = |(place, &(column, width)): (usize, &(usize, usize))| match self.columns[column].1 {
+            Side::Right => width,
+            Side::Left if place == last => width.min(last_keeps),
+            Side::Left => width.min(TEXT_KEEPS.max(self.columns[column].0.width())),
+        };
+        shown.iter().enumerate().map(width).sum::<usize>() + last * GAP
+    }
+
+    /// Takes what is too much from text: from the last column first, then from the widest others.
+    fn shorten(&self, shown: &mut [(usize, usize)], edge: usize) {
+        let taken = shown.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP);
+        let mut over = taken.saturating_sub(edge);
+        let last = shown.len().saturating_sub(1);
+        // With --wide the other columns stay whole, and lines may be too long.
+        let others = if self.wide == Some(true) { 0 } else { last };
+        let mut order: Vec<usize> = (0..others).collect();
+        order.sort_by_key(|&place| std::cmp::Reverse(shown[place].1));
+        let keeps = |place: usize| if place == last { LAST_KEEPS } else { TEXT_KEEPS };
+        for place in std::iter::once(last).chain(order).take(shown.len()) {
+            let (column, width) = &mut shown[place];
+            let (title, side) = self.columns[*column];
+            if side == Side::Left {
+                let less = over.min(width.saturating_sub(keeps(place).max(title.width())));
+                (*width, over) = (*width - less, over - less);
+            }
         }
-        left_out
     }
 
     fn line(&self, out: &mut dyn Write, row: &[Cell], shown: &[(usize, usize)]) -> std::io::Result<()> {
@@ -177,7 +220,10 @@ impl Table {
         for (index, &(column, width)) in shown.iter().enumerate() {
             let cell = row.get(column).unwrap_or(&empty);
             let last = index + 1 == shown.len();
-            let text = if last { text::shorten(&cell.text, width) } else { cell.text.as_str().into() };
+            let text = match self.columns[column].1 {
+                Side::Left => text::shorten(&cell.text, width),
+                Side::Right => cell.text.as_str().into(),
+            };
             let padding = " ".repeat(width.saturating_sub(text.width()));
             let painted = if text.is_empty() { String::new() } else { paint(cell.style, &text) };
             match self.columns[column].1 {
@@ -186,7 +232,7 @@ impl Table {
                 Side::Left => line.extend([painted, padding]),
             }
             if !last {
-                line.push_str("  ");
+                line.push_str(&" ".repeat(GAP));
             }
         }
         writeln!(out, "{}", line.trim_end())
@@ -194,7 +240,7 @@ impl Table {
 }
 
 /// Columns of the terminal on stdout; `None` if it is none.
-pub(super) fn terminal_columns() -> Option<usize> {
+pub(crate) fn terminal_columns() -> Option<usize> {
     terminal_size().map(|(columns, _)| columns)
 }
 
@@ -247,5 +293,23 @@ mod tests {
         assert!(fewest.starts_with("       b  site\n"), "{fewest}");
         assert!(fewest.ends_with("\n… 2 columns left out to fit: --wide shows all\n"), "{fewest}");
         assert_eq!(at(Some(59), true).lines().next(), all.lines().next(), "nothing gives way");
+    }
+
+    #[test]
+    fn numbers_are_whole_on_any_terminal() {
+        let (left, right) = (Side::Left, Side::Right);
+        let mut table =
+            Table::new(&[("growth", right), ("name", left), ("after", right), ("why", left), ("site", left)]);
+        table.row(["+10.0 MiB".into(), "n".repeat(40), "100.0 MiB".into(), "w".repeat(20), "s".repeat(50)]);
+        for edge in 40..140 {
+            let mut out = Vec::new();
+            table.print_at(&mut out, Some(edge), &|each| table.rows.iter().try_for_each(each)).unwrap();
+            let shown = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
+            assert!(shown.lines().all(|line| edge < 63 || line.width() <= edge), "{edge}:\n{shown}");
+            assert!(shown.contains("+10.0 MiB"), "{edge}:\n{shown}");
+            let note = "… 1 column left out to fit: a wider terminal shows all\n";
+            assert_eq!(shown.contains("100.0 MiB"), !shown.ends_with(note), "{edge}:\n{shown}");
+            assert_eq!(shown.ends_with(note), edge < 74, "{edge}:\n{shown}");
+        }
     }
 }

@@ -5,6 +5,7 @@ pub mod cache;
 pub mod growth;
 pub mod pool;
 pub mod selftest;
+pub mod terminal;
 pub mod web;
 
 use gpumem_inspector::compose::Composer;

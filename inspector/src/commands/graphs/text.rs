@@ -79,6 +79,8 @@ const OF_GROUPS: &[&str] = &[
     "resident",
     "device~",
     "graphs",
+    "pinned",
+    "launches",
 ];
 const OF_EXECS: &[&str] = &[
     "sets",

@@ -1,0 +1,110 @@
+//! `gpumem stats`: totals, and what of the device's and the host's memory they explain.
+//!
+//! * [`short`]: what one asks first. [`whole`]: all of it.
+//! * [`devices`]: the memory of devices, of which both show lines.
+
+mod devices;
+mod short;
+mod whole;
+
+use crate::args::Target;
+use crate::context::{Command, Context};
+use crate::failure::Result;
+use crate::model::Head;
+use crate::model::cache::{self, Cache};
+use crate::model::growth::{self, Growth};
+use crate::model::pool::{self, Pool};
+use crate::model::totals::{self, Device, Host, KindTotal, Live, OfProcess};
+use crate::report::head;
+use gpumem_wire::counters;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Show what memory is made of, explained and unexplained, the pool, the graph cache, growth; with --all every total
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Also show every sample
+    #[arg(long)]
+    samples: bool,
+    /// Show all there is: each kind, each counter, settings, the call stacks of stranded memory
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    process: Head,
+    live: Live,
+    kinds: Vec<KindTotal>,
+    devices: Vec<Device>,
+    /// By the driver's books, for this process alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_of_process: Option<OfProcess>,
+    host: Host,
+    cache: Cache,
+    pool: Pool,
+    counters: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth: Option<GrowthReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    samples: Vec<BTreeMap<&'static str, u64>>,
+    streams: u64,
+    captures_in_progress: u64,
+    threads: u64,
+    call_stacks: u64,
+    settings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct GrowthReport {
+    span_ns: u64,
+    samples: u64,
+    rows: Vec<Growth>,
+}
+
+impl Command for Args {
+    const NAME: &'static str = "stats";
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Those of choosing and reading the ledger.
+    fn run(&self, context: &Context) -> Result<()> {
+        let ledger = context.ledger(&self.target)?;
+        let snapshot = &ledger.snapshot;
+        let nvml = totals::driver_books(&ledger);
+        let devices = totals::devices(&ledger, nvml.as_ref());
+        let report = Report {
+            process: ledger.head(),
+            live: totals::live(snapshot),
+            kinds: totals::kinds(&ledger),
+            device_of_process: totals::of_process(&ledger, &devices, nvml.as_ref()),
+            devices,
+            host: totals::host(&context.world, &ledger),
+            cache: cache::of(&ledger),
+            pool: pool::of(&ledger),
+            counters: counters::ALL.iter().map(|&(index, name, _)| (name, snapshot.counter(index))).collect(),
+            growth: growth::growth(&ledger).map(|(span_ns, rows)| GrowthReport {
+                span_ns,
+                samples: snapshot.samples.len() as u64,
+                rows,
+            }),
+            samples: if self.samples { growth::samples(&ledger) } else { Vec::new() },
+            streams: snapshot.streams.len() as u64,
+            captures_in_progress: snapshot.streams.values().filter(|stream| stream.capturing_ns != 0).count() as u64,
+            threads: snapshot.threads.len() as u64,
+            call_stacks: snapshot.stacks.len() as u64,
+            settings: ledger.environment().into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        };
+        context.print(&report, |out, report| {
+            head::print(out, &report.process, &ledger)?;
+            match self.all {
+                true => whole::print(out, report)?,
+                false => short::print(out, report)?,
+            }
+            if self.samples { whole::print_samples(out, report) } else { Ok(()) }
+        })
+    }
+}

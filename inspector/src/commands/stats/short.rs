@@ -1,0 +1,115 @@
+//! What one asks first: what the memory is, whether it grows, whether pool and graph cache work. It fits on a screen.
+
+use super::{Report, devices};
+use crate::model::totals::{Device, Host};
+use crate::report::{self, growth::rate, lines::line};
+use crate::text::{count, units};
+use crate::view::table::{DIM, HEAD, Side, Table, WARN, paint};
+use std::io::Write;
+
+/// Rows of devices, where there are several.
+const DEVICES: usize = 8;
+
+/// What grows, of the columns of samples, and in which words.
+const GROWING: [(&str, &str); 5] = [
+    ("device_live_bytes", "device"),
+    ("managed_live_bytes", "managed"),
+    ("host_live_bytes", "pinned host"),
+    ("graph_host_bytes", "graphs on the host"),
+    ("rss_bytes", "resident"),
+];
+
+/// Prints what stands below the head.
+pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    match report.devices.as_slice() {
+        [] => writeln!(out, "\nno context on a device so far")?,
+        [device] => devices::print_device(out, device)?,
+        devices => print_devices(out, devices)?,
+    }
+    print_host(out, &report.host)?;
+    writeln!(out)?;
+    if let Some(growth) = growth(report) {
+        writeln!(out, "{growth}")?;
+    }
+    report::pool::print_head(out, &report.pool)?;
+    report::cache::print_short(out, &report.cache)?;
+    if let Some(failed) = failed(report) {
+        writeln!(out, "{} {failed}", paint(WARN, "failed:"))?;
+    }
+    writeln!(out, "{}", paint(DIM, "gpumem stats --all shows each kind, counter and setting"))
+}
+
+/// A row each.
+fn print_devices(out: &mut dyn Write, devices: &[Device]) -> std::io::Result<()> {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("recorded", right),
+        ("peak", right),
+        ("idle", right),
+        ("execs~", right),
+        ("used by all", right),
+        ("device", Side::Left),
+    ]);
+    let some = |bytes: u64| if bytes == 0 { String::new() } else { units::bytes(bytes) };
+    for device in devices.iter().take(DEVICES) {
+        table.row([
+            units::bytes(device.tracked_bytes),
+            units::bytes(device.peak_bytes),
+            some(device.idle_bytes),
+            some(device.graph_bytes),
+            some(device.used_bytes),
+            format!("{}: {}, {}", device.device, device.name, units::bytes(device.total_bytes)),
+        ]);
+    }
+    writeln!(out)?;
+    table.print(out)?;
+    match devices.len().saturating_sub(DEVICES) as u64 {
+        0 => Ok(()),
+        more => writeln!(out, "{}", paint(DIM, format!("… {more} more: --all shows them"))),
+    }
+}
+
+fn print_host(out: &mut dyn Write, host: &Host) -> std::io::Result<()> {
+    writeln!(out, "\n{}", paint(HEAD, "host memory of this process"))?;
+    line(out, &host.rss_bytes.map_or("?".into(), units::bytes), "resident", "")?;
+    let of_graphs = host.graph_bytes.saturating_add(host.exec_bytes).saturating_add(host.source_bytes);
+    for (bytes, name, remark) in [
+        (host.pinned_bytes, "pinned memory from the driver", ""),
+        (host.registered_bytes, "the program's own memory, pinned", ""),
+        (of_graphs, "graphs, graph execs and their sources", "estimated"),
+    ] {
+        if bytes > 0 {
+            line(out, &units::bytes(bytes), name, remark)?;
+        }
+    }
+    Ok(())
+}
+
+/// What changed over the samples, a minute; none where there are no samples.
+fn growth(report: &Report) -> Option<String> {
+    let growth = report.growth.as_ref()?;
+    let row = |name| growth.rows.iter().find(|row| row.what == name);
+    let moved = GROWING.iter().filter_map(|&(name, words)| Some((words, row(name)?.per_minute)));
+    let moved = moved.filter(|(_, change)| change.round() != 0.0);
+    let moved: Vec<_> = moved.map(|(words, change)| format!("{words} {}", rate(change))).collect();
+    let over = format!("over {}", units::span(growth.span_ns));
+    Some(match moved.is_empty() {
+        true => format!("growth: none {over}"),
+        false => format!("growth: {}, {over}; gpumem leaks judges it", moved.join(", ")),
+    })
+}
+
+/// What the driver refused; none where nothing was.
+fn failed(report: &Report) -> Option<String> {
+    let allocations = report.kinds.iter().fold(0, |sum: u64, kind| sum.saturating_add(kind.failures));
+    let counter = |name| report.counters.get(name).copied().unwrap_or_default();
+    let all = [
+        (allocations, "allocation"),
+        (counter("instantiate_failures"), "instantiate"),
+        (counter("launch_failures"), "launch"),
+        (counter("update_failures"), "update"),
+        (counter("captures_failed"), "capture"),
+    ];
+    let some: Vec<_> = all.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(n, what)).collect();
+    (!some.is_empty()).then(|| some.join(", "))
+}

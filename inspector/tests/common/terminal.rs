@@ -1,0 +1,40 @@
+//! `gpumem` on a terminal of some size.
+
+use super::{Dir, gpumem};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::FromRawFd;
+
+/// A terminal of this size; what its master end gives is what is written on it.
+fn open(columns: u16, rows: u16) -> (File, File) {
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut master, mut slave) = (-1, -1);
+    // SAFETY: openpty writes two ints and reads one winsize, all of them locals. It accepts null
+    // for name and termios.
+    let answer = unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size) };
+    assert_eq!(answer, 0);
+    // SAFETY: openpty has just opened both descriptors, and no one else has their numbers.
+    unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) }
+}
+
+/// What a command that succeeds writes on a terminal, as bytes came.
+pub fn ok(dir: &Dir, columns: u16, rows: u16, args: &[&str]) -> String {
+    let (mut master, slave) = open(columns, rows);
+    let mut command = gpumem();
+    command.env("GPUMEM_DIR", dir.path()).env("TERM", "xterm").stdout(slave);
+    let mut child = command.args(args).spawn().unwrap();
+    drop(command);
+    // Reading fails (EIO) when the last writer is gone.
+    let (mut said, mut piece) = (Vec::new(), [0; 4096]);
+    while let Ok(n @ 1..) = master.read(&mut piece) {
+        said.extend_from_slice(&piece[..n]);
+    }
+    assert!(child.wait().unwrap().success(), "gpumem {args:?}");
+    String::from_utf8(said).unwrap()
+}
+
+/// The lines that a command writes on a terminal, without their styles.
+pub fn lines(dir: &Dir, columns: u16, args: &[&str]) -> Vec<String> {
+    let plain = anstream::adapter::strip_str(&ok(dir, columns, 50, args)).to_string();
+    plain.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
+}
