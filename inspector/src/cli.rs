@@ -5,12 +5,17 @@ use crate::args::{Color, Global};
 use crate::commands::Command;
 use crate::context::Context;
 use crate::failure::{Code, Result};
-use crate::view::table::{BAD, paint};
+use crate::text::clean_lines;
+use crate::view::table::{BAD, DIM, WARN, paint};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser};
 use gpumem_wire::place::DIR_VARIABLE;
 use gpumem_wire::settings::Settings;
+use std::fmt;
 use std::process::ExitCode;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -86,7 +91,31 @@ fn start_log(verbose: u8) {
         .with_env_filter(filter)
         .with_writer(|| crate::view::screen::Stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none())
-        .without_time()
-        .with_target(false)
+        .event_format(LogLine)
         .init();
+}
+
+/// A line of the log, as every other message of gpumem's: `gpumem: warning: …`.
+struct LogLine;
+
+impl<S, N> FormatEvent<S, N> for LogLine
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut out: Writer, event: &tracing::Event) -> fmt::Result {
+        let (level, style) = match *event.metadata().level() {
+            tracing::Level::ERROR => ("error", BAD),
+            tracing::Level::WARN => ("warning", WARN),
+            tracing::Level::INFO => ("info", DIM),
+            _ => ("debug", DIM),
+        };
+        let mut text = String::new();
+        context.field_format().format_fields(Writer::new(&mut text), event)?;
+        let text = clean_lines(&text);
+        match out.has_ansi_escapes() {
+            true => writeln!(out, "{} {text}", paint(style, format_args!("gpumem: {level}:"))),
+            false => writeln!(out, "gpumem: {level}: {text}"),
+        }
+    }
 }

@@ -86,7 +86,10 @@ impl Command for Args {
             )
         })?;
         match to_stdout {
-            true => Ok(anstream::stderr().lock().write_all(&said)?),
+            true => {
+                let written = anstream::stderr().lock().write_all(&said);
+                written.map_err(|error| Failure::io("cannot write to stderr", &error))
+            }
             false => context.say(&said),
         }
     }

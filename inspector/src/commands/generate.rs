@@ -1,7 +1,7 @@
 //! `gpumem completions` and `gpumem man`: made from the same table of arguments as the help.
 
 use super::examples;
-use crate::context::{Command, Context};
+use crate::context::{Command, Context, to_stdout};
 use crate::failure::{Code, Failure, Result};
 use gpumem_wire::settings;
 use std::fmt::Write as _;
@@ -33,9 +33,10 @@ impl Command for Completions {
     /// # Errors
     /// Those of stdout.
     fn run(&self, context: &Context) -> Result<()> {
+        context.no_json("a script of completions")?;
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut (context.root)(), "gpumem", &mut text);
-        Ok(std::io::stdout().lock().write_all(&text)?)
+        std::io::stdout().lock().write_all(&text).map_err(to_stdout)
     }
 }
 
@@ -48,13 +49,16 @@ impl Command for Man {
     /// # Errors
     /// Those of writing.
     fn run(&self, context: &Context) -> Result<()> {
+        context.no_json("a man page")?;
         let mut root = (context.root)();
         root.build();
         let names: Vec<_> = root.get_subcommands().map(|command| command.get_name().to_owned()).collect();
         let mut of_all = page(&root)?;
         of_all.extend(more().into_bytes());
         of_all.extend(ending("gpumem", &names).into_bytes());
-        let Some(dir) = &self.out else { return Ok(std::io::stdout().lock().write_all(&of_all)?) };
+        let Some(dir) = &self.out else {
+            return std::io::stdout().lock().write_all(&of_all).map_err(to_stdout);
+        };
         std::fs::create_dir_all(dir).map_err(|error| Failure::io(dir.display(), &error))?;
         write(dir, "gpumem".into(), &of_all)?;
         for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -126,6 +130,6 @@ fn near(command: &str) -> impl Iterator<Item = &'static str> {
 
 fn page(command: &clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut text)?;
-    Ok(text)
+    let made = clap_mangen::Man::new(command.clone()).render(&mut text);
+    made.map(|()| text).map_err(|error| Failure::io("cannot make the page", &error))
 }

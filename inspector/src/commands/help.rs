@@ -35,6 +35,7 @@ impl Command for Args {
     /// # Errors
     /// [`Code::Usage`] for what is neither.
     fn run(&self, context: &Context) -> Result<()> {
+        context.no_json("help")?;
         let mut root = (context.root)();
         root.build();
         let Some(topic) = self.topic.as_deref() else {

@@ -1,5 +1,7 @@
 //! Files that the user names with `-o`: what a path leads to is written, never replaced by something else.
 
+use crate::failure::{Failure, Result};
+use crate::text::{self, units};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,6 +32,32 @@ pub(super) fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result
         let _ = std::fs::remove_file(&draft);
     }
     written
+}
+
+/// A file that was written: what a command says of it, and as JSON.
+#[derive(serde::Serialize)]
+pub(super) struct Written {
+    #[serde(serialize_with = "text::serialize_path")]
+    file: PathBuf,
+    bytes: u64,
+}
+
+impl Written {
+    /// Writes a file as [`save`] does.
+    ///
+    /// # Errors
+    /// Those of the system, with the file's name.
+    pub(super) fn new(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Self> {
+        let name = text::os(path.as_os_str());
+        let bytes = save(path, write).map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
+        Ok(Self { file: path.to_owned(), bytes })
+    }
+}
+
+impl std::fmt::Display for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", text::clean(&text::os(self.file.as_os_str())), units::bytes(self.bytes))
+    }
 }
 
 /// Beside the file: a rename does not leave its file system.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a mapping with tls_server_config, http_server_config or basic_auth_users")]
 struct Raw {
     #[serde(default)]
     tls_server_config: Option<Tls>,
@@ -23,7 +23,7 @@ struct Raw {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a mapping with headers")]
 struct Http {
     /// There is HTTP/1.1 alone, which every collector speaks.
     #[serde(default)]

@@ -91,7 +91,8 @@ pub(crate) fn serve(wanted: &Wanted, pages: Pages, ready: impl FnOnce(Ready) -> 
         });
         let end = |kind| signal(kind).map_err(|error| Failure::io("cannot wait for signals", &error));
         let (mut interrupt, mut terminate) = (end(SignalKind::interrupt())?, end(SignalKind::terminate())?);
-        ready(Ready { at: listener.local_addr()?, https, asks_who })?;
+        let at = listener.local_addr().map_err(|error| Failure::io("cannot start to serve", &error))?;
+        ready(Ready { at, https, asks_who })?;
         tokio::select! {
             () = server.accept(&listener) => Ok(()),
             _ = interrupt.recv() => Ok(()),

@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// Certificates, and what is asked of clients.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a mapping with cert_file and key_file")]
 pub(super) struct Tls {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
@@ -38,8 +38,9 @@ pub(super) struct Tls {
 /// What is wrong with a file or a value.
 pub(super) fn of(tls: &Tls) -> Result<Arc<ServerConfig>> {
     let key = bytes(&tls.key_file)?;
-    let key = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|error| Failure::error(format!("key_file {} has no private key: {error}", tls.key_file.display())))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
+        Failure::error(format!("key_file {} has no private key: {error}; allowed: one in PEM", tls.key_file.display()))
+    })?;
     let provider = Arc::new(ring::default_provider());
     let versions = versions(&tls.min_version, &tls.max_version)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&versions);
@@ -89,7 +90,9 @@ fn certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
         Ok(_) => Err(Failure::error(format!("{field} {} has no certificate", path.display()))),
-        Err(error) => Err(Failure::error(format!("{field} {}: {error}", path.display()))),
+        Err(error) => {
+            Err(Failure::error(format!("{field} {} is no PEM file of certificates: {error}", path.display())))
+        }
     }
 }
 

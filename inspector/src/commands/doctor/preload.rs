@@ -1,6 +1,7 @@
 //! Checks of what is preloaded: that libgpumem.so is there, and that the loader takes it.
 
 use super::finding::{Finding, Severity};
+use crate::failure::plain;
 use crate::launch::elf::{MACHINE, program};
 use crate::launch::library;
 use crate::text::file_name;
@@ -63,10 +64,10 @@ fn judge(entry: &str) -> Finding {
 
 /// Starts this very program under the preload: the loader says what it could not preload.
 fn loads(lib: &Path) -> Result<(), String> {
-    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+    let exe = std::env::current_exe().map_err(|error| plain(&error))?;
     let mut command = Command::new(exe);
     command.arg("--version").env("LD_PRELOAD", lib).env("GPUMEM_LOG", "quiet").stdin(Stdio::null());
-    let output = command.output().map_err(|error| error.to_string())?;
+    let output = command.output().map_err(|error| plain(&error))?;
     let said = String::from_utf8_lossy(&output.stderr);
     match said.lines().find(|line| line.contains("cannot be preloaded")) {
         Some(line) => Err(line.trim_start_matches("ERROR: ld.so: ").to_owned()),

@@ -2,6 +2,7 @@
 
 use super::finding::{Finding, Severity};
 use super::preload;
+use crate::failure::plain;
 use crate::source::find::{Found, Survey};
 use crate::source::world::World;
 use crate::text::{self, units};
@@ -68,7 +69,8 @@ fn directory(dir: &Path, uid: u32, named: bool) -> Finding {
             };
         }
         Err(error) => {
-            return finding(Severity::Error, format!("{shown}: {error}")).fix("set GPUMEM_DIR to another directory");
+            return finding(Severity::Error, format!("{shown}: {}", plain(&error)))
+                .fix("set GPUMEM_DIR to another directory");
         }
     };
     if !meta.is_dir() {

@@ -13,13 +13,13 @@ mod stacks;
 mod timeline;
 mod torch;
 
-use super::output::save;
+use super::output::Written;
 use crate::args::Target;
-use crate::context::{Command, Context};
+use crate::context::{Command, Context, to_stdout};
 use crate::failure::{Failure, Result};
 use crate::metrics::{self, Detail, Page};
 use crate::model::Ledger;
-use crate::text::{self, units};
+use crate::text;
 use crate::view::json;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The format [default: what the ending of FILE says]
-    #[arg(long, visible_alias = "format", value_enum, value_name = "FORMAT", required_unless_present = "output")]
+    /// The format [default: what the ending of FILE says; with --json alone, json]
+    #[arg(long, visible_alias = "format", value_enum, value_name = "FORMAT", required_unless_present_any = ["output", "json"])]
     to: Option<Format>,
     /// The file to write; without it, or with -, stdout
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -97,7 +97,8 @@ impl Command for Args {
     /// Those of choosing and reading the ledger, and of writing the file.
     fn run(&self, context: &Context) -> Result<()> {
         let file = self.output.as_deref().filter(|path| *path != Path::new("-"));
-        let Some(format) = self.to.or_else(|| file.and_then(Format::of)) else {
+        let of_json = || (file.is_none() && context.global.json).then_some(Format::Json);
+        let Some(format) = self.to.or_else(|| file.and_then(Format::of)).or_else(of_json) else {
             let endings = ENDINGS.iter().map(|(ending, _)| *ending).collect::<Vec<_>>().join(" ");
             let what = match file {
                 Some(path) => format!("the ending of {} names no format", text::clean(&text::os(path.as_os_str()))),
@@ -105,6 +106,10 @@ impl Command for Args {
             };
             return Err(Failure::error(format!("{what}; known are {endings}")).fix("name it: --to speedscope"));
         };
+        if file.is_none() && !matches!(format, Format::Json | Format::Jsonl) {
+            let name = clap::ValueEnum::to_possible_value(&format);
+            context.no_json(&format!("--to {}", name.as_ref().map_or("FORMAT", |name| name.get_name())))?;
+        }
         let named = self.target.target.is_some() || self.target.file.is_some();
         // Metrics are of all processes unless one is named: none is a result too, for a collector.
         let all = format == Format::Prometheus && !named;
@@ -122,11 +127,10 @@ impl Command for Args {
             }
             let mut out = std::io::stdout().lock();
             let written = write(&mut out).and_then(|()| out.flush());
-            return written.map_err(|error| Failure::io("cannot write to stdout", &error));
+            return written.map_err(to_stdout);
         };
-        let name = text::os(path.as_os_str());
-        let bytes = save(path, write).map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
-        context.say(format!("wrote {} ({})\n", text::clean(&name), units::bytes(bytes)).as_bytes())
+        let written = Written::new(path, write)?;
+        context.print(&written, |out, written| writeln!(out, "wrote {written}"))
     }
 }
 

@@ -88,7 +88,10 @@ impl Command for Args {
             return Err(Failure::new(Code::Usage, "a recording cannot be written to stdout").fix("name a file with -o"));
         }
         match (self.export, &self.target) {
-            (Some(trace::Format::Csv), Some(path)) => trace::export(Path::new(path)),
+            (Some(trace::Format::Csv), Some(path)) => {
+                context.no_json("--export csv")?;
+                trace::export(Path::new(path))
+            }
             _ if self.trace => trace::record(self, context),
             _ if !self.command.is_empty() => started::record(self, context),
             _ => self.attach(context),

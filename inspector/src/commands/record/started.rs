@@ -46,8 +46,12 @@ pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     if let Err(failure) = recorded {
         anstream::eprintln!("gpumem: {failure}; the command goes on without a recording");
     }
-    let ended = started.child.wait()?;
+    let ended = started.child.wait().map_err(lost)?;
     std::process::exit(code(ended))
+}
+
+fn lost(error: std::io::Error) -> Failure {
+    Failure::io("cannot wait for the command", &error)
 }
 
 /// As a shell answers.
@@ -60,7 +64,7 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
     let mut runs = true;
     while runs && sessions.in_time() {
         started.pass_on_signals();
-        runs = started.child.try_wait()?.is_none();
+        runs = started.child.try_wait().map_err(lost)?.is_none();
         for found in fresh(&context.world, started, &sessions) {
             let Ok(opened) = choose::read(&context.world, &found) else { continue };
             let ledger = Ledger::of(&context.world, opened);

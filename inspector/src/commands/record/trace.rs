@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::context::Context;
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Code, Failure, Result, plain};
 use crate::launch::start;
 use crate::source::open;
 use crate::text;
@@ -103,7 +103,7 @@ pub(super) fn export(path: &Path) -> Result<()> {
     }
     if trace.header.stopped != 0 {
         let why = std::io::Error::from_raw_os_error(trace.header.stopped as i32);
-        tracing::warn!("{}: the trace stopped before the process did: {why}", path.display());
+        tracing::warn!("{}: the trace stopped before the process did: {}", path.display(), plain(&why));
     }
     let mut out = BufWriter::new(anstream::stdout().lock());
     csv(&mut out, &trace).and_then(|()| out.flush()).map_err(|error| Failure::io("cannot write to stdout", &error))

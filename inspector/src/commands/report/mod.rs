@@ -6,10 +6,10 @@ pub(super) mod gather;
 mod page;
 mod recorded;
 
-use super::output::save;
+use super::output::Written;
 use crate::args::Target;
 use crate::context::{Command, Context};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::model::Ledger;
 use crate::model::chart::{self, Chart};
 use crate::model::course::{self, Course, Moment};
@@ -96,10 +96,8 @@ impl Command for Args {
         };
         let write = |out: &mut dyn Write| report.write(&mut context.limited(out), context.global.json);
         let Some(name) = name else { return context.write(write) };
-        let shown = text::os(name.as_os_str());
-        let bytes = save(&name, write).map_err(|error| Failure::io(format!("cannot write {shown}"), &error))?;
-        let said = format!("wrote {} ({}): open it in a browser\n", text::clean(&shown), units::bytes(bytes));
-        context.say(said.as_bytes())
+        let written = Written::new(&name, write)?;
+        context.print(&written, |out, written| writeln!(out, "wrote {written}: open it in a browser"))
     }
 }
 

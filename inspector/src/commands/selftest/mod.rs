@@ -45,7 +45,7 @@ use suite::{Check, Outcome};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// How long random graph programs are run
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds)]
     seconds: u64,
     /// Number of the first of them: each number is a program
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = crate::args::number::<u64>)]
@@ -74,6 +74,11 @@ pub(crate) struct Args {
     /// Of those the names
     #[arg(long, hide = true, requires = "hip_probe")]
     list: bool,
+}
+
+fn seconds(text: &str) -> std::result::Result<u64, String> {
+    let seconds = crate::args::number(text).ok().filter(|seconds| (1..=86_400).contains(seconds));
+    seconds.ok_or_else(|| "allowed: a number from 1 to 86400".into())
 }
 
 /// What every part needs.

@@ -1,7 +1,7 @@
 //! Looks as text or JSON: once, or again and again where nobody has keys.
 
 use super::Args;
-use crate::context::Context;
+use crate::context::{Context, to_stdout};
 use crate::failure::Result;
 use crate::model::allocs::{self, By, Filter, Sort};
 use crate::model::cache::{self, Cache};
@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
         let (report, now) = report(context, args, &ledger, before.as_ref());
         let show = |out: &mut dyn Write, report: &Report| print(out, report, &ledger, args);
         if redraw {
-            draw(&context.render(&report, show)?)?
+            draw(&context.render(&report, show)?).map_err(to_stdout)?
         } else {
             context.print(&report, show)?
         }

@@ -84,7 +84,7 @@ impl Recording {
     pub(crate) fn take(&mut self, line: &[u8]) -> Result<(), String> {
         let line = match serde_json::from_slice::<Line>(line) {
             Ok(line) => line,
-            Err(error) if !self.begun => return Err(format!("its first line is not that of a recording: {error}")),
+            Err(_) if !self.begun => return Err("its first line is not that of a recording".into()),
             Err(_) => {
                 self.skipped += 1;
                 return Ok(());
