@@ -71,6 +71,7 @@ damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem
 	@$(built)/damager $(ARGS)
 
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
+python_files = $(wildcard tests/gpu/*.py tests/gpu/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
 lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 lint-quick:
@@ -78,8 +79,8 @@ lint-quick:
 	kernels/check-ptx.sh
 	@for f in $(shell_scripts); do case $$(head -1 $$f) in *bash*) bash -n $$f ;; *) sh -n $$f ;; esac || exit 1; done
 	@if command -v $(PYTHON) >/dev/null; then \
-	    $(PYTHON) -c 'import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]' tests/gpu/*.py tests/gpu/py/*.py; \
-	else echo "lint: no $(PYTHON): syntax of tests/gpu/*.py is not checked"; fi
+	    $(PYTHON) -c 'import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]' $(python_files); \
+	else echo "lint: no $(PYTHON): syntax of *.py is not checked"; fi
 	@echo "lint: formatting, PTX and scripts are fine"
 fmt: ## format the workspace
 	$(CARGO) fmt --all
@@ -108,7 +109,7 @@ gpu-kit: build-tests ## what a GPU machine without Rust needs, in gpu-kit/: ther
 
 ##@ Install
 # What people copy to their machines and change: metrics, alerts, services.
-deployed := $(wildcard deploy/*/*)
+deployed := $(filter-out deploy/packages/%,$(wildcard deploy/*/*))
 # The same tree that `make install` puts under PREFIX, in $(1).
 define put_files
 	install -d $(1)/lib $(1)/bin $(1)/include $(1)/share/man/man1 $(1)/share/bash-completion/completions \

@@ -1,0 +1,195 @@
+//! Packages: what is in them, and that the wheel, installed, runs programs of Python under gpumem.
+//!
+//! What takes root or registries is `make packages-test`: each package of a release in a clean system.
+
+use gpumem_tests::harness::artifacts::repository;
+use gpumem_tests::harness::run::Scratch;
+use gpumem_tests::harness::{Program, artifacts, command};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn text(file: &str) -> String {
+    fs::read_to_string(repository().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// An environment of Python with the wheel of what is being tested.
+struct Installed {
+    folder: Scratch,
+}
+
+impl Installed {
+    /// None, and a line on stderr, where there is no Python that makes environments and installs wheels.
+    fn new() -> Option<Self> {
+        let folder = Scratch::new();
+        let at = |name: &str| folder.path().join(name);
+        let environment = command("python3").args(["-m", "venv", "--without-pip"]).arg(at("venv"));
+        let has_pip = command("python3").args(["-m", "pip", "--python", "python3", "--version"]);
+        let found = command("sh").args(["-c", "command -v python3"]).native().code == 0;
+        if !found || environment.native().code != 0 || has_pip.native().code != 0 {
+            eprintln!("skipped: no python3 with venv, and pip since 22.3");
+            return None;
+        }
+        let binaries = at("binaries");
+        fs::create_dir(&binaries).expect("a new folder");
+        for built in [&artifacts().shim, &artifacts().gpumem] {
+            let stripped = binaries.join(built.file_name().expect("a name"));
+            command("strip").args(["--strip-debug", "-o"]).arg(stripped).arg(built).native().ok();
+        }
+        fs::write(binaries.join("THIRD-PARTY-LICENSES"), "none\n").expect("a file");
+        let wheel = |out: &str| {
+            let built = command("python3")
+                .arg(repository().join("deploy/packages/wheel.py"))
+                .args(["--fast", "--version", VERSION, "--binaries"])
+                .arg(&binaries)
+                .arg("--out")
+                .arg(at(out));
+            PathBuf::from(built.native().ok().out.trim())
+        };
+        let (one, two) = (wheel("one"), wheel("two"));
+        assert_eq!(one.file_name().and_then(|it| it.to_str()), Some(&*format!("libgpumem-{VERSION}-{TAG}.whl")));
+        assert!(fs::read(&one).expect("a wheel") == fs::read(two).expect("a wheel"), "the same input, other bytes");
+        let pip = command("python3").args(["-m", "pip", "--python"]).arg(at("venv/bin/python"));
+        let options = ["install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"];
+        pip.args(options).arg(one).native().ok();
+        Some(Self { folder })
+    }
+
+    fn bin(&self, name: &str) -> Program {
+        command(self.folder.path().join("venv/bin").join(name)).dir(self.ledgers()).env("GPUMEM_DIR", self.ledgers())
+    }
+
+    fn ledgers(&self) -> PathBuf {
+        self.folder.path().join("ledgers")
+    }
+
+    /// What the command `gpumem` of the wheel answers.
+    fn gpumem(&self, args: &[&str]) -> Value {
+        self.bin("gpumem").arg("--json").args(args).native().ok().json()
+    }
+}
+
+const TAG: &str = "py3-none-manylinux_2_28_x86_64";
+
+fn named(program: Program, snapshot: &Path) -> Program {
+    program.arg(repository().join("tests/python/named.py")).arg(snapshot)
+}
+
+#[test]
+fn a_program_of_python_runs_under_the_wheel() {
+    let Some(installed) = Installed::new() else { return };
+    let saved = installed.folder.path().join("saved.gpumem");
+    let under = installed.bin("python").args(["-m", "gpumem", "run", "--pool=0"]);
+    let running = named(under, &saved).arg("--wait").waits().start(false);
+    running.says("loaded");
+    let number = running.pid();
+    let pid = number.to_string();
+
+    // From outside, by the command of the same wheel.
+    let tags = installed.gpumem(&["allocs", &pid, "--by", "tag"]);
+    let live = |tag: &str| {
+        let row = tags["rows"].as_array().into_iter().flatten().find(|row| row["key"] == tag);
+        row.map(|row| row["live_bytes"].clone())
+    };
+    assert_eq!(live("weights"), Some(json!(3 << 20)), "{tags}");
+    assert_eq!(live("kv-cache"), Some(json!(1 << 20)), "{tags}");
+    assert_eq!((live("model"), live("broken")), (None, None), "{tags}");
+    let reported = installed.gpumem(&["allocs", &pid, "--by", "kind", "--all-kinds"]).to_string();
+    assert!(reported.contains("\"reported\""), "{reported}");
+    let events = installed.gpumem(&["events", &pid]).to_string();
+    assert!(events.contains("--half way") && events.contains("done"), "{events}");
+
+    let told: Value = serde_json::from_str(running.stdout().trim()).expect("a line of JSON");
+    assert_eq!((&told["loaded"], &told["version"], &told["early"]), (&json!(true), &json!(VERSION), &json!(false)));
+    assert_eq!(told["marks"], json!([true, true]));
+    assert_eq!(told["stats"]["pid"], json!(number), "{told}");
+    assert_eq!(told["snapshot"]["file"], json!(saved), "{told}");
+    assert!(told["refused"].as_str().is_some_and(|why| why.contains("below")), "{told}");
+    let warnings = told["warnings"].as_array().expect("a list");
+    assert!(warnings.len() == 1 && warnings[0].as_str().is_some_and(|it| it.starts_with("gpumem.mark: ")), "{told}");
+    assert_eq!(told["places"], json!(["named.py"]), "a warning names the line that called");
+    let again = installed.gpumem(&["allocs", &saved.display().to_string(), "--by", "tag"]);
+    assert_eq!(again["rows"].as_array().map(Vec::len), tags["rows"].as_array().map(Vec::len), "{again}");
+    running.finish().ok();
+
+    // The same program without gpumem: nothing happens, and what was asked for in vain is told once.
+    let ran = named(installed.bin("python"), &saved.with_extension("none")).native().ok();
+    let told = ran.json();
+    let nothing = json!([false, false, [false, false], null, null, null]);
+    let got = ["loaded", "early", "marks", "snapshot", "stats", "refused"].map(|name| told[name].clone());
+    assert_eq!(json!(got), nothing, "{told}");
+    let warnings: Vec<&str> = told["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    assert!(warnings.len() == 2 && warnings[0].starts_with("gpumem.snapshot: "), "{warnings:?}");
+    assert!(!saved.with_extension("none").exists());
+    assert!(ran.ledgers().iter().all(|ledger| ledger.id.pid == number), "it left a ledger");
+
+    command_lines(&installed);
+    kernel(&installed);
+}
+
+/// What `python -m gpumem run` makes of its words.
+fn command_lines(installed: &Installed) {
+    let python = installed.folder.path().join("venv/bin/python").display().to_string();
+    let argv = |words: &[&str]| {
+        let ran = installed.bin("python").args(["-m", "gpumem", "run", "--json", "--print-env"]).args(words);
+        ran.native().ok().json()["argv"].clone()
+    };
+    assert_eq!(argv(&["train.py", "--lr", "1"]), json!([python, "train.py", "--lr", "1"]));
+    assert_eq!(argv(&["--limit=8GiB", "-m", "a.b", "-x"]), json!([python, "-m", "a.b", "-x"]));
+    assert_eq!(argv(&["--pool=0", "-c", "pass"]), json!([python, "-c", "pass"]));
+    assert_eq!(argv(&["--", "./server", "-m", "model"]), json!(["./server", "-m", "model"]));
+    let ran = installed.bin("python").args(["-m", "gpumem", "run", "-c", "raise SystemExit(7)"]).native();
+    assert_eq!(ran.code, 7, "{}", ran.err);
+    let version = installed.bin("python").args(["-m", "gpumem", "--version"]).native().ok();
+    assert_eq!(version.out.trim(), format!("gpumem {VERSION}"));
+}
+
+/// The kernel that is written for Jupyter, started as Jupyter does: here its module is one that tells what it got.
+fn kernel(installed: &Installed) {
+    let data = installed.folder.path().join("jupyter");
+    let install = ["-m", "gpumem", "kernelspec", "install"];
+    let ran = installed.bin("python").args(install).env("JUPYTER_DATA_DIR", data.display().to_string());
+    assert!(ran.native().ok().out.contains("(gpumem)"));
+    let file = data.join("kernels/gpumem/kernel.json");
+    let spec: Value = serde_json::from_str(&fs::read_to_string(file).expect("a kernel")).expect("JSON");
+    let argv: Vec<&str> = spec["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let (program, words) = argv.split_first().expect("a command");
+    let words = words.iter().map(|word| word.replace("{connection_file}", "connection.json"));
+    let modules = installed.folder.path().join("modules");
+    fs::create_dir(&modules).expect("a new folder");
+    let stand_in = "import gpumem, sys\nprint(gpumem.is_loaded(), *sys.argv[1:])\n";
+    fs::write(modules.join("ipykernel_launcher.py"), stand_in).expect("a file");
+    let ran = command(program).args(words).env("PYTHONPATH", modules.display().to_string());
+    assert_eq!(ran.env("GPUMEM_DIR", installed.ledgers()).native().ok().out, "True -f connection.json\n");
+
+    let refused = installed.bin("python").args(install).args(["--name", "../x"]).native();
+    assert!(refused.code == 2 && refused.err.contains("letters, digits"), "{}", refused.err);
+}
+
+/// Everything that names the version of a release names the same one.
+#[test]
+fn there_is_one_version() {
+    let changes = text("docs/changelog.md");
+    let newest = changes.lines().find_map(|line| line.strip_prefix("## ")).expect("a release");
+    assert_eq!(newest.split(' ').next(), Some(VERSION), "docs/changelog.md");
+    let said = command(&artifacts().gpumem).arg("--version").native().ok();
+    assert_eq!(said.out.trim(), format!("gpumem {VERSION}"));
+    for member in ["shim", "shim/abi", "shim/wire", "kernels", "inspector", "tests"] {
+        assert!(text(&format!("{member}/Cargo.toml")).contains("\nversion.workspace = true\n"), "{member}");
+    }
+    for file in ["deploy/kubernetes/sidecar.yaml", "deploy/kubernetes/daemonset.yaml"] {
+        let text = text(file);
+        let images: Vec<&str> =
+            text.split("REGISTRY/gpumem:").skip(1).map(|rest| rest.split('\n').next().unwrap()).collect();
+        assert!(!images.is_empty() && images.iter().all(|tag| *tag == VERSION), "{file}: {images:?}");
+    }
+}
+
+/// Its name has no version in it: the reason is in docs/decisions/packages.md.
+#[test]
+fn the_library_is_called_by_its_name() {
+    let ran = command("readelf").args(["-d", "-W"]).arg(&artifacts().shim).native().ok();
+    assert!(ran.out.contains("Library soname: [libgpumem.so]"), "{}", ran.out);
+}
