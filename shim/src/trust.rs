@@ -195,14 +195,24 @@ impl Verdicts {
 
 /// The profiler or checker that is attached to this process, in words.
 fn tool() -> Option<String> {
-    let variables = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY"];
+    let variables = [
+        "CUDA_INJECTION64_PATH",
+        "NVTX_INJECTION64_PATH",
+        "ROCP_TOOL_LIB",
+        "ROCP_TOOL_LIBRARIES",
+        "ROCPROFILER_REGISTER_LIBRARY",
+    ];
     let set = |variable: &&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
     if let Some(variable) = variables.iter().find(|variable| set(variable)) {
         return Some(format!("{variable} is set: a profiler or checker is attached"));
     }
     const TOOLS: [&[u8]; 5] =
         [b"libsanitizer-collection", b"libcuinj64", b"libTreeLauncher", b"libToolsInjection", b"librocprof"];
+    // What looks for a tool, and what programs mark their ranges with, is none: libamdhip64 needs the one since ROCm 6
+    // (ROCm/clr, hipamd/src/hip_api_trace.cpp, `ToolInit`), RCCL and others need the other.
+    const NONE: [&[u8]; 2] = [b"librocprofiler-register", b"librocprofiler-sdk-roctx"];
+    let is = |file: &[u8], names: &[&[u8]]| names.iter().any(|name| file.starts_with(name));
     let objects = elf::Listing::new();
-    let tool = objects.objects().find(|object| TOOLS.iter().any(|tool| object.file_name().starts_with(tool)));
+    let tool = objects.objects().find(|object| is(object.file_name(), &TOOLS) && !is(object.file_name(), &NONE));
     tool.map(|tool| format!("{} is loaded", String::from_utf8_lossy(tool.path())))
 }

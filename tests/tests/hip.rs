@@ -4,6 +4,7 @@
 #[path = "hip/support.rs"]
 mod support;
 
+use gpumem_tests::harness::artifacts::{artifacts, repository};
 use gpumem_tests::harness::{Program, Ran};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, NodeKind, Vendor};
@@ -92,11 +93,38 @@ fn the_simulator_has_every_function_at_its_version() {
         ("hipMemcpy_spt", "hip_5.2"),
         ("hipGraphLaunch_spt", "hip_5.3"),
         ("hipGetProcAddress", "hip_6.1"),
+        ("hipGetDriverEntryPoint", "hip_7.1"),
+        ("hipLibraryUnload", "hip_7.2"),
     ] {
         let found = find(name, Some(version));
         assert!(!found.is_null() && found == find(name, None), "{name}@{version}");
         assert!(find(name, Some("hip_9.9")).is_null());
     }
+}
+
+/// Each version of hip.map is the one that the libraries of ROCm's releases have.
+#[test]
+fn the_simulators_versions_are_those_of_the_libraries() {
+    let map = std::fs::read_to_string(repository().join("tests/sim/hip/hip.map")).expect("the map");
+    let real: BTreeMap<&str, &str> = gpumem_abi::KNOWN_HIP
+        .lines()
+        .filter_map(|line| line.strip_prefix("fn ")?.split_once(' '))
+        .filter_map(|(name, said)| Some((name, said.split(' ').next().filter(|version| *version != "-")?)))
+        .collect();
+    let (mut version, mut checked) = ("", 0);
+    for line in map.lines().map(str::trim) {
+        if let Some(begun) = line.strip_suffix(" {") {
+            version = begun;
+        }
+        let Some(name) = line.strip_suffix(';').filter(|name| name.starts_with("hip")) else { continue };
+        match real.get(name) {
+            Some(known) => assert_eq!(*known, version, "{name}"),
+            // Of ROCm 6.3 alone.
+            None => assert_eq!(name, "hipExtHostAlloc"),
+        }
+        checked += 1;
+    }
+    assert!(checked > 200, "{checked}");
 }
 
 /// The simulated library calls its own exported names as the real one does: who comes first in the
@@ -202,7 +230,19 @@ fn nodes_of_every_kind_balance() {
 /// What is live at the end: a graph with its nodes, and one exec of each way to instantiate.
 #[test]
 fn live_graphs_show_their_nodes_by_kind() {
-    let ran = program("hip_nodes").arg("keep").preloaded().ok();
+    show_their_nodes_by_kind(&program("hip_nodes"));
+}
+
+/// Up to ROCm 5.2 the kinds of nodes have other numbers: a host node has there what is a child graph's since.
+#[test]
+fn live_graphs_show_their_nodes_on_rocm_5_2() {
+    let old = program("hip_nodes").env("SIM_HIP_VERSION", "50221153");
+    same_in_all_ways(&old).ledger().balanced();
+    show_their_nodes_by_kind(&old);
+}
+
+fn show_their_nodes_by_kind(program: &Program) {
+    let ran = program.clone().arg("keep").preloaded().ok();
     let ledger = ran.ledger();
     ledger.agrees_with(&ran.json()).complete();
     let (graphs, execs) = (&ledger.snapshot.graphs, &ledger.snapshot.execs);
@@ -331,6 +371,56 @@ fn t11_opened_locally_and_looked_up() {
     assert_eq!(ledger.counter(counters::allocs(AllocKind::Device)), 3, "one for each way to hipMalloc");
     assert_eq!(ledger.counter(counters::alloc_bytes(AllocKind::Device)), 3003);
     assert_ne!(ledger.snapshot.header.doors & Door::Dlsym as u32, 0);
+}
+
+/// A lookup that may give the plain form of a function or the one with the thread's own default stream: which one HIP
+/// gave is whose hook the program gets. hipGetProcAddress gives the plain one, whatever its flags are.
+#[test]
+fn the_answer_decides_which_form_a_lookup_gives() {
+    let names =
+        "hipStreamEndCapture\nhipStreamEndCapture_spt\nhipGraphLaunch\nhipMalloc\nhipMemcpy\nhipNoSuchFunction\n";
+    let run = program("entry").input(names);
+    let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+    let lines = |ran: &Ran| ran.out.lines().map(str::to_owned).collect::<Vec<_>>();
+    let hooked = |function: &str| HOOKED.contains(&function);
+    let expected: Vec<String> = lines(&native)
+        .iter()
+        .map(|line| {
+            // ENTRY WAY NAME CODE FILE FUNCTION
+            let words: Vec<&str> = line.split(' ').collect();
+            let [way, flags, name, code, file, function] = words[..] else { panic!("{line}") };
+            let file = if hooked(function) { "libgpumem.so" } else { file };
+            format!("{way} {flags} {name} {code} {file} {function}")
+        })
+        .collect();
+    assert_eq!(lines(&preloaded), expected);
+    for line in [
+        "proc 2 hipStreamEndCapture 0 libamdhip64.so.6 hipStreamEndCapture",
+        "proc 0 hipStreamEndCapture_spt 0 libamdhip64.so.6 hipStreamEndCapture_spt",
+        "entry 1 hipGraphLaunch 0 libamdhip64.so.6 hipGraphLaunch",
+        "entry 2 hipGraphLaunch 0 libamdhip64.so.6 hipGraphLaunch_spt",
+        "entry_spt 0 hipMalloc 0 libamdhip64.so.6 hipMalloc",
+    ] {
+        assert!(lines(&native).iter().any(|found| found == line), "{line} in {}", native.out);
+    }
+}
+
+/// Each official libamdhip64 since ROCm 6 needs librocprofiler-register, which looks for a profiler and is none.
+#[test]
+fn the_library_that_looks_for_profilers_is_none() {
+    let mode = |name: &str| {
+        let library = hip().clients.join(name);
+        let ran =
+            program("hip_basic").env("LD_PRELOAD", format!("{}:{}", artifacts().shim.display(), library.display()));
+        let ran = ran.preloaded().ok();
+        let head = ran.ledger().gpumem("stats", &[])["process"].clone();
+        (head["mode"].as_str().unwrap_or_default().to_owned(), head["mode_reason"].to_string())
+    };
+    assert_eq!(mode("librocprofiler-register.so.0").0, "active");
+    assert_eq!(mode("librocprofiler-sdk-roctx.so.1").0, "active");
+    let (mode, why) = mode("librocprofiler-sdk.so.1");
+    assert_eq!(mode, "record-only");
+    assert!(why.contains("librocprofiler-sdk.so.1"), "{why}");
 }
 
 /// T24: disabled, every pointer is the one that there was natively, and nothing is left.

@@ -1,5 +1,5 @@
-//! The real libamdhip64 of Debian 12 (ROCm 5.2.3), which loads on a machine without a GPU: the
-//! preload takes its versioned names, does not recurse, passes its errors on, and leaves nothing.
+//! The real libamdhip64, of whatever release is installed, on a machine without a GPU: the preload takes its versioned
+//! names, does not recurse, passes its errors on, and leaves nothing.
 
 #[path = "hip/support.rs"]
 #[allow(dead_code)] // The simulated one is for the other tests.
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SONAME: &str = "libamdhip64.so.5";
+const SONAMES: [&str; 3] = ["libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7"];
 
 /// Says something even where a test's output is kept back: that it passed is not all there is to know.
 fn say(what: &str) {
@@ -20,69 +20,164 @@ fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "hip_real: {what}");
 }
 
-/// Where the loader finds the library; says so when it is not there.
-fn installed() -> Option<PathBuf> {
+/// One release, where the loader finds it.
+struct Library {
+    soname: &'static str,
+    path: PathBuf,
+}
+
+/// Every release that is installed; says so when there is none.
+fn installed() -> Vec<Library> {
     let dirs = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/opt/rocm/lib"];
-    let found = dirs.iter().map(|dir| Path::new(dir).join(SONAME)).find(|path| path.exists());
-    if found.is_none() {
-        say(&format!("skipped: {SONAME} not installed"));
+    let at = |soname: &'static str| {
+        let path = dirs.iter().map(|dir| Path::new(dir).join(soname)).find(|path| path.exists())?;
+        Some(Library { soname, path })
+    };
+    let found: Vec<Library> = SONAMES.into_iter().filter_map(at).collect();
+    if found.is_empty() {
+        say("skipped: no libamdhip64.so.5, .6 or .7 is installed");
     }
     found
 }
 
-/// A program linked to the real library, in a folder that goes with the test.
-fn linked(library: &Path, folder: &Scratch, source: &Path) -> Program {
-    let out = folder.path().join(source.file_stem().expect("a name"));
-    let dir = format!("-L{}", library.parent().expect("a folder").display());
-    support::compile(source, &out, &[&dir, &format!("-l:{SONAME}"), "-Wl,--allow-shlib-undefined", "-ldl"]);
-    command(out).env("LD_LIBRARY_PATH", library.parent().expect("a folder"))
+impl Library {
+    fn dir(&self) -> &Path {
+        self.path.parent().expect("a folder")
+    }
+
+    /// A program linked to it, in a folder that goes with the test.
+    fn linked(&self, folder: &Scratch, source: &Path) -> Program {
+        let out = folder.path().join(source.file_stem().expect("a name"));
+        let (dir, name) = (format!("-L{}", self.dir().display()), format!("-l:{}", self.soname));
+        support::compile(source, &out, &[&dir, &name, "-Wl,--allow-shlib-undefined", "-ldl"]);
+        command(out).env("LD_LIBRARY_PATH", self.dir())
+    }
+
+    /// Each symbol that it exports, with its version.
+    fn symbols(&self) -> Vec<(String, String)> {
+        let said = Command::new("nm").args(["-D", "--defined-only"]).arg(&self.path).output().expect("nm runs");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let names = said.lines().filter_map(|line| line.rsplit(' ').next()?.split_once("@@"));
+        names.filter(|(_, version)| version.starts_with("hip_")).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+    }
 }
 
-fn codes() -> PathBuf {
-    repository().join("tests/tests/hip/codes.c")
+fn source(name: &str) -> PathBuf {
+    repository().join("tests/tests/hip").join(name)
+}
+
+/// Names that are ours under the preload.
+fn ours() -> Vec<&'static str> {
+    let mut all = Vec::new();
+    macro_rules! hooks {
+        ($($name:ident => $module:ident::$hook:ident($($arg:ident: $ty:ty),*);)*) => { all.extend([$(stringify!($name)),*]); };
+    }
+    gpumem_abi::hip_functions!(hooks);
+    macro_rules! thunks {
+        ($($name:ident ($($arg:ident),*);)*) => { all.extend([$(stringify!($name)),*]); };
+    }
+    gpumem_abi::hip_graph_thunks!(thunks);
+    all
 }
 
 /// Each reference of the program names its version: hipMalloc@hip_4.2.
 #[test]
 fn programs_refer_to_versioned_names() {
-    let Some(library) = installed() else { return };
-    let folder = Scratch::new();
-    linked(&library, &folder, &codes()).native().ok();
-    let names = Command::new("nm").arg("-D").arg(folder.path().join("codes")).output().expect("nm runs");
-    let names = String::from_utf8_lossy(&names.stdout);
-    for name in ["hipMalloc@hip_4.2", "hipGraphInstantiate@hip_4.3", "hipMallocAsync@hip_5.1"] {
-        assert!(names.contains(name), "{name} in {names}");
+    for library in installed() {
+        let folder = Scratch::new();
+        library.linked(&folder, &source("codes.c")).native().ok();
+        let names = Command::new("nm").arg("-D").arg(folder.path().join("codes")).output().expect("nm runs");
+        let names = String::from_utf8_lossy(&names.stdout);
+        for name in ["hipMalloc@hip_4.2", "hipGraphInstantiate@hip_4.3", "hipMallocAsync@hip_5.1"] {
+            assert!(names.contains(name), "{name} in {names}");
+        }
+    }
+}
+
+/// Every symbol of the library, by name and by version: ours where there is a row, and its own otherwise.
+#[test]
+fn every_symbol_is_ours_or_its_own() {
+    for library in installed() {
+        let folder = Scratch::new();
+        let symbols = library.symbols();
+        assert!(symbols.len() > 400, "{}: {} symbols", library.soname, symbols.len());
+        let asked: String = symbols.iter().map(|(name, version)| format!("{name} {version}\n")).collect();
+        let out = folder.path().join("symbols");
+        support::compile(&source("symbols.c"), &out, &["-ldl"]);
+        let run = command(out).arg(&library.path).env("LD_LIBRARY_PATH", library.dir()).input(asked);
+        let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+        let ours = ours();
+        let mut taken = 0;
+        for ((name, _), (before, after)) in symbols.iter().zip(native.out.lines().zip(preloaded.out.lines())) {
+            assert_eq!(before.split(' ').filter(|word| word.starts_with("libamdhip64.so")).count(), 2, "{before}");
+            let is_ours = ours.contains(&name.as_str());
+            let expected = if is_ours { format!("{name} libgpumem.so libgpumem.so") } else { before.to_owned() };
+            assert_eq!(after, expected, "{}", library.soname);
+            taken += usize::from(is_ours);
+        }
+        assert_eq!(preloaded.out.lines().count(), symbols.len());
+        assert!(taken > 100, "{taken}");
+        say(&format!("{}: {taken} of {} symbols are ours", library.path.display(), symbols.len()));
     }
 }
 
 /// The versioned names are ours under the preload, and every answer is the library's own.
 #[test]
 fn errors_come_through_unchanged() {
-    let Some(library) = installed() else { return };
-    let folder = Scratch::new();
-    let run = linked(&library, &folder, &codes());
-    let native = run.clone().arg(SONAME).native().ok();
-    let preloaded = run.arg("libgpumem.so").preloaded().ok();
-    assert_eq!((&native.out, &native.err), (&preloaded.out, &preloaded.err));
-    if native.out.starts_with("hipGetDeviceCount(&n): 100 ") {
-        assert!(native.out.contains("hipMalloc(&p, 64): 101 hipErrorInvalidDevice 0x5ca1ab1e\n"), "{}", native.out);
-        assert!(!preloaded.dir.exists(), "no GPU, no ledger: {:?}", preloaded.dir);
-    } else {
-        say("this machine has a GPU that HIP can use: what it left is not checked here");
+    for library in installed() {
+        let folder = Scratch::new();
+        let run = library.linked(&folder, &source("codes.c"));
+        let native = run.clone().arg(library.soname).native().ok();
+        let preloaded = run.arg("libgpumem.so").preloaded().ok();
+        assert_eq!((&native.out, &native.err), (&preloaded.out, &preloaded.err));
+        if native.out.starts_with("hipGetDeviceCount(&n): 100 ") {
+            let codes = ["101 hipErrorInvalidDevice", "100 hipErrorNoDevice"];
+            let answers = codes.map(|code| format!("hipMalloc(&p, 64): {code} 0x5ca1ab1e\n"));
+            assert!(answers.iter().any(|answer| native.out.contains(answer)), "{}", native.out);
+            assert!(!preloaded.dir.exists(), "no GPU, no ledger: {:?}", preloaded.dir);
+        } else {
+            say("this machine has a GPU that HIP can use: what it left is not checked here");
+        }
     }
 }
 
 /// Programs that were made for a device say that there is none, and leave nothing.
 #[test]
 fn programs_end_as_without_the_preload() {
-    let Some(library) = installed() else { return };
-    let folder = Scratch::new();
-    for name in ["hip_basic.c", "hip_graphs.c"] {
-        let run = linked(&library, &folder, &repository().join("tests/programs").join(name));
-        let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
-        assert_eq!((native.json(), &native.err), (preloaded.json(), &preloaded.err));
-        if native.json()["device"] == false {
-            assert!(!preloaded.dir.exists(), "{name} left {:?}", preloaded.dir);
+    for library in installed() {
+        let folder = Scratch::new();
+        for name in ["hip_basic.c", "hip_graphs.c"] {
+            let run = library.linked(&folder, &repository().join("tests/programs").join(name));
+            let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+            assert_eq!((native.json(), &native.err), (preloaded.json(), &preloaded.err));
+            if native.json()["device"] == false {
+                assert!(!preloaded.dir.exists(), "{name} left {:?}", preloaded.dir);
+            }
         }
+    }
+}
+
+/// A program that hipcc compiled registers its device code before main begins, and ends as it does natively.
+#[test]
+fn compiled_programs_register_their_code() {
+    let libraries = installed();
+    let Some(library) = libraries.first() else { return };
+    let folder = Scratch::new();
+    let out = folder.path().join("fat");
+    let compiled =
+        Command::new("hipcc").args(["--offload-arch=gfx90a", "-o"]).arg(&out).arg(source("fat.hip")).output();
+    match compiled {
+        Err(_) => return say("skipped: no hipcc"),
+        Ok(said) => assert!(said.status.success(), "hipcc: {}", String::from_utf8_lossy(&said.stderr)),
+    }
+    let names = Command::new("nm").arg("-D").arg(&out).output().expect("nm runs");
+    assert!(String::from_utf8_lossy(&names.stdout).contains("__hipRegisterFatBinary@hip_4.2"));
+    let run = command(&out).env("LD_LIBRARY_PATH", library.dir());
+    let (native, preloaded) = (run.native().ok(), run.preloaded().ok());
+    assert_eq!((&native.out, &native.err), (&preloaded.out, &preloaded.err));
+    if native.out.starts_with("count 100 ") {
+        assert!(!preloaded.dir.exists(), "no GPU, no ledger: {:?}", preloaded.dir);
+    } else {
+        preloaded.ledger().sound().complete();
     }
 }

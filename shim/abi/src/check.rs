@@ -6,6 +6,7 @@ use crate::known;
 use crate::types::*;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::offset_of;
 
 /// Size and alignment of each argument, then of the result; and the types of the arguments.
 trait Shape {
@@ -271,8 +272,8 @@ fn structs_have_the_sizes_of_sys() {
     assert_eq!(size_of::<Array3dDescriptor>(), size_of::<sys::CUDA_ARRAY3D_DESCRIPTOR>());
     assert_eq!(size_of::<GraphInstantiateParams>(), size_of::<sys::CUDA_GRAPH_INSTANTIATE_PARAMS>());
     assert_eq!(size_of::<GraphExecUpdateInfo>(), size_of::<sys::CUgraphExecUpdateResultInfo>());
-    assert_eq!(size_of::<ExternalMemoryDesc>(), size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
-    assert_eq!(size_of::<ExternalBufferDesc>(), size_of::<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>());
+    assert_eq!(offset_of!(ExternalMemoryDesc, size), offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
+    assert_eq!(offset_of!(ExternalBufferDesc, size), offset_of!(sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC, size));
     assert_eq!(size_of::<MulticastProp>(), size_of::<sys::CUmulticastObjectProp>());
     assert_eq!(size_of::<MemLocation>(), size_of::<sys::CUmemLocation>());
     use cudarc::runtime::sys as rt;

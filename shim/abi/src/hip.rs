@@ -1,14 +1,17 @@
 //! Rows of the HIP runtime API. HIP has no lower boundary, so these names carry the meaning
 //! themselves; most of them share the hooks of the driver rows they resemble.
 //!
-//! `symbol => module::hook(arguments);`. Source of the prototypes: hip_runtime_api.h 5.7 to 6.3;
-//! `hipGraphInstantiate` keeps its five arguments and `hipGraphExecUpdate` its four in all of them.
+//! `symbol => module::hook(arguments);`. What headers and libraries of ROCm 5.2 to 7.2 say of each is in
+//! `known_hip.txt`, which `hip_headers.py` makes; tests hold the rows to it. `hipGraphInstantiate` keeps its
+//! five arguments and `hipGraphExecUpdate` its four in all of them.
 
 /// Hands all rows to the macro named, as `emit! { row; row; … }`.
 #[macro_export]
 macro_rules! hip_functions {
     ($emit:path) => { $emit! {
         hipGetProcAddress => procaddr::hip(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int);
+        hipGetDriverEntryPoint => procaddr::entry_point(symbol: *const c_char, pfn: *mut *mut c_void, flags: u64, status: *mut c_int);
+        hipGetDriverEntryPoint_spt => procaddr::entry_point(symbol: *const c_char, pfn: *mut *mut c_void, flags: u64, status: *mut c_int);
 
         hipMalloc => memory::alloc(ptr: *mut DevicePtr, bytes: usize);
         hipExtMallocWithFlags => memory::alloc_with_flags(ptr: *mut DevicePtr, bytes: usize, flags: c_uint);
@@ -78,6 +81,7 @@ macro_rules! hip_functions {
         hipStreamGetCaptureInfo_v2 => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
         hipStreamGetCaptureInfo_v2_spt => graph_use::capture_info_v2(stream: Stream, status: *mut c_int, id: *mut u64, graph: *mut Graph, deps: *mut *const GraphNode, len: *mut usize);
         hipModuleUnload => graph_use::module_unload(module: Opaque);
+        hipLibraryUnload => graph_use::library_unload(library: Opaque);
 
         hipGraphCreate => graph::create(graph: *mut Graph, flags: c_uint);
         hipGraphClone => graph::clone(clone: *mut Graph, original: Graph);
@@ -120,8 +124,7 @@ macro_rules! hip_functions {
 
 /// Functions that take handles of graphs or of their nodes and carry no meaning of their own: they are
 /// passed on, with the real handles in place of ours. `symbol (arguments);`, arguments by their names;
-/// those called `graph` and `exec` are the handles that may be ours. Source: hip_runtime_api.h 5.7 to 6.3,
-/// and the symbols of libamdhip64 up to 6.4.
+/// those called `graph` and `exec` are the handles that may be ours.
 #[macro_export]
 macro_rules! hip_graph_thunks {
     ($emit:path) => {

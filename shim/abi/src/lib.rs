@@ -33,7 +33,13 @@ pub mod known;
 mod names;
 pub mod types;
 
+/// What headers and libraries of ROCm's releases say of the HIP runtime, a line each: made by `hip_headers.py`, whose
+/// text says how to read it. Only tests do.
+pub const KNOWN_HIP: &str = include_str!("known_hip.txt");
+
 pub use names::{NEWEST, is_drivers, is_new_major, knows, knows_symbol, may_submit, only_asks};
 
 #[cfg(test)]
 mod check;
+#[cfg(test)]
+mod check_hip;

@@ -93,7 +93,7 @@ pub struct HipGraphInstantiateParams {
     pub upload_stream: Stream,
 }
 
-/// First fields of `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+/// First fields of `CUDA_EXTERNAL_MEMORY_BUFFER_DESC` and `hipExternalMemoryBufferDesc`, which ends here before ROCm 6.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExternalBufferDesc {
@@ -102,10 +102,9 @@ pub struct ExternalBufferDesc {
     /// Bytes.
     pub size: u64,
     pub flags: u32,
-    pub reserved: [u32; 16],
 }
 
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+/// First fields of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC` and `hipExternalMemoryHandleDesc`, which ends here before ROCm 6.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ExternalMemoryDesc {
@@ -114,7 +113,6 @@ pub struct ExternalMemoryDesc {
     /// Bytes.
     pub size: u64,
     pub flags: u32,
-    pub reserved: [u32; 16],
 }
 
 /// `CUmulticastObjectProp`.

@@ -28,6 +28,7 @@
 //! with every return address equal. It could be walked by the old rules. Such a stack may be wrong, and no worse than
 //! that. Calling [`modules::refresh`] after each dlclose leaves no such time.
 
+#[cfg(target_arch = "x86_64")]
 use crate::process::errno::KeepErrno;
 use crate::process::regs::Regs;
 use crate::process::tls::thread_state;

@@ -4,6 +4,7 @@ use super::hip_runtime;
 use super::{Backend, DeviceInfo};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::NodeKind;
+use once_cell::race::OnceBool;
 use std::cell::Cell;
 use std::ptr::null_mut;
 
@@ -72,6 +73,34 @@ pub fn exchange(mut mode: i32) -> i32 {
     // alone.
     let _ = unsafe { hip_runtime::hipThreadExchangeStreamCaptureMode(&mut mode) };
     mode
+}
+
+/// The first release whose kinds of nodes begin with 0, as hipRuntimeGetVersion says it.
+const KINDS_FROM_ZERO: u32 = 50_300_000;
+
+/// Whether this release's kinds of nodes begin with 1: those up to ROCm 5.2 do.
+fn counts_from_one() -> bool {
+    static FROM_ONE: OnceBool = OnceBool::new();
+    FROM_ONE.get_or_init(|| Hip.version().is_some_and(|version| version < KINDS_FROM_ZERO))
+}
+
+/// The kind that a `hipGraphNodeType` stands for. HIP's numbers are CUDA's up to the event nodes; behind them they
+/// differ.
+fn kind_numbered(number: i32, from_one: bool) -> NodeKind {
+    match number - i32::from(from_one) {
+        number @ 0..=7 => NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other),
+        // Behind the events ROCm 5.2 has copies of one dimension, and copies from and to a symbol, alone.
+        8..=10 if from_one => NodeKind::Memcpy,
+        _ if from_one => NodeKind::Other,
+        8 => NodeKind::SemaphoreSignal,
+        9 => NodeKind::SemaphoreWait,
+        10 => NodeKind::MemAlloc,
+        11 => NodeKind::MemFree,
+        // From and to a symbol.
+        12 | 13 => NodeKind::Memcpy,
+        14 => NodeKind::BatchMemOp,
+        _ => NodeKind::Other,
+    }
 }
 
 impl Backend for Hip {
@@ -151,23 +180,12 @@ impl Backend for Hip {
         ok(status, len.min(nodes.len()))
     }
 
-    /// HIP's numbers are CUDA's up to the event nodes; behind them they differ.
     fn node_kind(&self, node: GraphNode) -> Option<(NodeKind, Option<Graph>)> {
         let mut kind = 0;
         // SAFETY: rule of answers: `kind` takes the number. The node is one of a graph that is
         // alive, as the caller has just listed it.
         ok(unsafe { hip_runtime::hipGraphNodeGetType(node, &mut kind) }, ())?;
-        let kind = match kind {
-            number @ 0..=7 => NodeKind::from_u8(number as u8).unwrap_or(NodeKind::Other),
-            8 => NodeKind::SemaphoreSignal,
-            9 => NodeKind::SemaphoreWait,
-            10 => NodeKind::MemAlloc,
-            11 => NodeKind::MemFree,
-            // From and to a symbol.
-            12 | 13 => NodeKind::Memcpy,
-            14 => NodeKind::BatchMemOp,
-            _ => NodeKind::Other,
-        };
+        let kind = kind_numbered(kind, counts_from_one());
         let mut child: Graph = null_mut();
         let inside = match kind {
             NodeKind::Child => {
@@ -178,5 +196,51 @@ impl Backend for Hip {
             _ => None,
         };
         Some((kind, inside))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each `hipGraphNodeType…` of each release that `known_hip.txt` has.
+    #[test]
+    fn kinds_of_nodes_are_those_of_the_headers() {
+        let kinds = [
+            ("Kernel", NodeKind::Kernel),
+            ("Memcpy", NodeKind::Memcpy),
+            ("Memset", NodeKind::Memset),
+            ("Host", NodeKind::Host),
+            ("Graph", NodeKind::Child),
+            ("Empty", NodeKind::Empty),
+            ("WaitEvent", NodeKind::EventWait),
+            ("EventRecord", NodeKind::EventRecord),
+            ("ExtSemaphoreSignal", NodeKind::SemaphoreSignal),
+            ("ExtSemaphoreWait", NodeKind::SemaphoreWait),
+            ("MemAlloc", NodeKind::MemAlloc),
+            ("MemFree", NodeKind::MemFree),
+            ("Memcpy1D", NodeKind::Memcpy),
+            ("MemcpyFromSymbol", NodeKind::Memcpy),
+            ("MemcpyToSymbol", NodeKind::Memcpy),
+            ("BatchMemOp", NodeKind::BatchMemOp),
+        ];
+        const KIND: &str = "value hipGraphNodeType";
+        let mut seen = 0;
+        for line in gpumem_abi::KNOWN_HIP.lines().filter(|line| line.starts_with(KIND)) {
+            // How many there are: none that a node has.
+            if line.starts_with("value hipGraphNodeTypeCount ") {
+                continue;
+            }
+            let (said, releases) = line.split_once(" : ").expect("the releases");
+            let mut words = said.split(' ').skip(1);
+            let name = words.next().and_then(|name| name.strip_prefix("hipGraphNodeType")).expect("a name");
+            let number = words.next().and_then(|number| number.parse().ok()).expect("a number");
+            let kind = kinds.iter().find(|kind| kind.0 == name).unwrap_or_else(|| panic!("a kind for {name}")).1;
+            for release in releases.split(' ') {
+                assert_eq!(kind_numbered(number, release == "5.2"), kind, "{name} of {release}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{seen}");
     }
 }

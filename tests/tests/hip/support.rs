@@ -15,7 +15,7 @@ pub struct Hip {
     pub stage: PathBuf,
     programs: PathBuf,
     /// Programs of these tests alone; one may have the name of one in `programs`.
-    clients: PathBuf,
+    pub clients: PathBuf,
 }
 
 /// Everything, built if it was not, or is older than what it is made of.
@@ -66,11 +66,15 @@ pub fn hip() -> &'static Hip {
         fs::create_dir_all(&clients).expect("a folder for the programs");
         let (linked, beside) = (format!("-L{}", stage.display()), format!("-L{}", clients.display()));
         compile(&sources.join("libhipstub.c"), &clients.join("libhipstub.so"), &["-fPIC", "-shared"]);
+        for name in ["librocprofiler-register.so.0", "librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk.so.1"] {
+            compile(&sources.join("libprofiler.c"), &clients.join(name), &["-fPIC", "-shared"]);
+        }
         let plugin = clients.join("libhipplugin.so");
         compile(&sources.join("libhipplugin.c"), &plugin, &["-fPIC", "-shared", &linked, "-l:libamdhip64.so.6"]);
         for (name, flags) in [
             ("lookup", &["-ldl"][..]),
             ("plugin", &["-ldl"]),
+            ("entry", &["-ldl"]),
             ("barrier", &[&linked, "-l:libamdhip64.so.6"]),
             ("ipc", &[&linked, "-l:libamdhip64.so.6"]),
             ("threads", &[&linked, "-l:libamdhip64.so.6"]),

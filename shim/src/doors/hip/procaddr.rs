@@ -1,38 +1,74 @@
-//! `hipGetProcAddress`: the HIP runtime's functions by name.
+//! `hipGetProcAddress` and `hipGetDriverEntryPoint`: the HIP runtime's functions by name.
+//!
+//! Both answer with exported functions, which `hipGetProcAddress` finds by `dlsym` in the library itself
+//! (ROCm/clr, hipamd/src/hip_device.cpp, `hipGetProcAddress`). It ignores its flags up to ROCm 6.4, so which form a
+//! program got, the plain one or the twin with the thread's own default stream, is told by the answer alone.
 
 use super::{export_named, holds, ours};
 use crate::call::Call;
-use crate::doors::rows::PER_THREAD;
 use crate::gate;
 use crate::hooks::written;
+use crate::process::elf;
 use gpumem_abi::types::*;
 use gpumem_wire::layout::Door;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-/// Flag 2 asks for the twin whose default stream is per thread, if there is one.
+type Find = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status;
+type FindEntry = unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, u64, *mut c_int) -> Status;
+
+/// Our function for an answer to this name: that of the twin `…_spt` where the answer is HIP's own twin.
+fn ours_for(name: &[u8], answer: usize) -> Option<usize> {
+    let twin = || {
+        let name = [name, b"_spt"].concat();
+        let hook = export_named(&name)?;
+        let symbol = CString::new(name).ok()?;
+        (elf::object_at(answer)?.symbol(&symbol) == Some(answer)).then_some(hook)
+    };
+    if !holds(answer) {
+        return None;
+    }
+    twin().or_else(|| ours(name, answer))
+}
+
+/// # Safety
+/// `symbol` is NULL or a C string, and `pfn` is the program's out-parameter of a call that answered `status`.
+unsafe fn answered(status: Status, symbol: *const c_char, pfn: *mut *mut c_void) -> Status {
+    if status != SUCCESS || symbol.is_null() {
+        return status;
+    }
+    // SAFETY: our caller vouches for both. After success `pfn` is written, or NULL.
+    unsafe {
+        let Some(answer) = written(status, pfn) else { return status };
+        if let Some(found) = ours_for(CStr::from_ptr(symbol).to_bytes(), answer as usize) {
+            *pfn = found as *mut c_void;
+            gate::door(Door::ProcAddress);
+        }
+    }
+    status
+}
+
 pub unsafe fn hip(
     _: Call,
-    real: unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Status,
+    real: Find,
     symbol: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,
     flags: u64,
     found: *mut c_int,
 ) -> Status {
-    // SAFETY: rule of the call: `real` gets the arguments as they came. After success `pfn` is
-    // written, and `symbol`, which is not NULL, is a C string.
-    unsafe {
-        let status = real(symbol, pfn, version, flags, found);
-        if status != SUCCESS || symbol.is_null() {
-            return status;
-        }
-        let (Some(answer), name) = (written(status, pfn), CStr::from_ptr(symbol).to_bytes()) else { return status };
-        let twin = (flags & PER_THREAD != 0).then(|| export_named(&[name, b"_spt"].concat())).flatten();
-        let twin = twin.filter(|_| holds(answer as usize));
-        if let Some(found) = twin.or_else(|| ours(name, answer as usize)) {
-            *pfn = found as *mut c_void;
-            gate::door(Door::ProcAddress);
-        }
-        status
-    }
+    // SAFETY: rule of the call: `real` gets the arguments as they came, and they are what `answered` wants.
+    unsafe { answered(real(symbol, pfn, version, flags, found), symbol, pfn) }
+}
+
+/// The same since ROCm 7.1, with no version to ask for.
+pub unsafe fn entry_point(
+    _: Call,
+    real: FindEntry,
+    symbol: *const c_char,
+    pfn: *mut *mut c_void,
+    flags: u64,
+    found: *mut c_int,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets the arguments as they came, and they are what `answered` wants.
+    unsafe { answered(real(symbol, pfn, flags, found), symbol, pfn) }
 }

@@ -5,10 +5,13 @@ use gpumem_sim_engine::config::config;
 use gpumem_sim_engine::{Error, Result, context, lock};
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
-/// ROCm 6.3.0.
-const VERSION: i32 = 60_300_000;
+/// What hipRuntimeGetVersion answers: that of ROCm 6.3.0, or `SIM_HIP_VERSION`.
+pub fn version() -> i32 {
+    static VERSION: OnceLock<i32> = OnceLock::new();
+    *VERSION.get_or_init(|| std::env::var("SIM_HIP_VERSION").ok().and_then(|v| v.parse().ok()).unwrap_or(60_300_000))
+}
 
 pub fn check(dev: i32) -> Result<u32> {
     if dev < 0 || dev as u32 >= config().devices { Err(Error::INVALID_DEVICE) } else { Ok(dev as u32) }
@@ -77,6 +80,18 @@ fn own_symbol(name: &str) -> *mut c_void {
     }
 }
 
+fn entry_point(name: Text, out: Out<usize>, flags: u64, per_thread: bool, status: Out<u32>) -> Result {
+    let name = name.get()?;
+    if name.is_empty() || flags > 2 {
+        return Err(Error::INVALID_VALUE);
+    }
+    out.need()?;
+    let twin = if per_thread { own_symbol(&format!("{name}_spt")) } else { std::ptr::null_mut() };
+    let found = if twin.is_null() { own_symbol(&name) } else { twin };
+    status.put(found.is_null() as u32);
+    if found.is_null() { Err(Error::INVALID_VALUE) } else { out.set(found as usize) }
+}
+
 hip! {
     Any hipInit [] (c, flags: u32) {
         if flags != 0 {
@@ -133,23 +148,30 @@ hip! {
         context::reset_primary(dev)?;
         if dev == device() { context::set_current(0) } else { Ok(()) }
     }
-    Any hipRuntimeGetVersion [] (c, out: Out<i32>) { out.set(VERSION) }
-    Any hipDriverGetVersion [] (c, out: Out<i32>) { out.set(VERSION) }
+    Any hipRuntimeGetVersion [] (c, out: Out<i32>) { out.set(version()) }
+    Any hipDriverGetVersion [] (c, out: Out<i32>) { out.set(version()) }
     Init hipDeviceGetStreamPriorityRange [] (c, least: Out<i32>, greatest: Out<i32>) {
         least.put(1);
         greatest.put(-1);
         Ok(())
     }
-    /// Flag 2 asks for the twin that uses the thread's own default stream.
+    /// The flags are not looked at (ROCm/clr 6.4.3, hipamd/src/hip_device.cpp, `hipGetProcAddress`): who wants the
+    /// twin asks for it by its own name.
     Init hipGetProcAddress [] (c, name: Text, out: Out<usize>, version: i32, flags: u64, status: Out<u32>) {
-        let (name, _) = (name.get()?, version);
-        if name.is_empty() || flags > 2 {
+        let (name, _, _) = (name.get()?, version, flags);
+        if name.is_empty() {
             return Err(Error::INVALID_VALUE);
         }
         out.need()?;
-        let twin = if flags == 2 { own_symbol(&format!("{name}_spt")) } else { std::ptr::null_mut() };
-        let found = if twin.is_null() { own_symbol(&name) } else { twin };
+        let found = own_symbol(&name);
         status.put(found.is_null() as u32);
         if found.is_null() { Err(Error::INVALID_VALUE) } else { out.set(found as usize) }
+    }
+    /// Flag 2 asks for the twin that uses the thread's own default stream, if there is one (hip_runtime_api.h 7.2).
+    Init hipGetDriverEntryPoint [] (c, name: Text, out: Out<usize>, flags: u64, status: Out<u32>) {
+        entry_point(name, out, flags, flags == 2, status)
+    }
+    Init hipGetDriverEntryPoint_spt [] (c, name: Text, out: Out<usize>, flags: u64, status: Out<u32>) {
+        entry_point(name, out, flags, flags != 1, status)
     }
 }

@@ -1,6 +1,7 @@
 //! Graphs: made, cloned, wired, looked at.
 
 use crate::abi::{H, In, Out};
+use crate::devices::version;
 use gpumem_sim_engine::node::Kind;
 use gpumem_sim_engine::{Error, Result, graph, lock, user_object};
 
@@ -22,11 +23,12 @@ fn pairs(from: In<H>, to: In<H>, n: usize) -> Result<Vec<(H, H)>> {
 }
 
 /// HIP's number of a node's kind: CUDA's, but for the batches of memory
-/// operations, which came after two kinds that CUDA does not have.
+/// operations, which came after two kinds that CUDA does not have. Up to ROCm
+/// 5.2 the numbers begin with 1 (hip_runtime_api.h).
 fn number(kind: &Kind) -> u32 {
     match kind {
         Kind::MemOps(_) => 14,
-        other => other.number(),
+        other => other.number() + (version() < 50_300_000) as u32,
     }
 }
 

@@ -71,6 +71,13 @@ hip! {
         out.set(module::load(c.ctx, &text_of(image)?)?)
     }
     Ctx hipModuleUnload [] (c, h: H) { module::unload(h) }
+    Ctx hipLibraryLoadData []
+    (c, out: Out<H>, image: usize, options: usize, values: usize, n: u32, own: usize, of_own: usize, of: u32) {
+        let _ = (options, values, n, own, of_own, of);
+        out.need()?;
+        out.set(module::load_library(&text_of(image)?)?)
+    }
+    Ctx hipLibraryUnload [] (c, h: H) { module::unload_library(h) }
     Ctx hipModuleGetFunction [] (c, out: Out<H>, h: H, name: Text) { out.set(module::function(h, &name.get()?)?) }
     Ctx hipModuleGetGlobal [] (c, ptr: Out<u64>, size: Out<usize>, h: H, name: Text) {
         let (p, s) = module::global(h, &name.get()?)?;

@@ -224,12 +224,92 @@ pub struct InstantiateParams {
     pub stream: H,
 }
 
-const _: () = {
-    assert!(size_of::<KernelNode>() == 64);
-    assert!(size_of::<MemsetNode>() == 48);
-    assert!(size_of::<Memcpy3D>() == 160);
-    assert!(size_of::<DrvMemcpy3D>() == 184);
-    assert!(size_of::<InstantiateParams>() == 32);
-    assert!(size_of::<PointerAttributes>() == 32);
-    assert!(size_of::<NodeParams>() == 256);
-};
+/// What the headers of ROCm's releases say, where they have had one layout since ROCm 6.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[track_caller]
+    fn holds(line: &str, releases: &str) {
+        let mut said = gpumem_abi::KNOWN_HIP.lines().filter_map(|known| known.strip_prefix(line)?.strip_prefix(" : "));
+        let said = said.next().unwrap_or_default();
+        assert!(said.ends_with(releases), "{line}: in {said:?}, not in {releases}");
+    }
+
+    macro_rules! layouts {
+        ($($ty:ident = $hip:literal { $($field:ident = $of:literal),* })*) => { $(
+            holds(&format!("size {} {}", $hip, size_of::<$ty>()), "6.4 7.2");
+            $({
+                fn bytes<T>(_: fn(&$ty) -> &T) -> usize { size_of::<T>() }
+                let (at, len) = (offset_of!($ty, $field), bytes(|all| &all.$field));
+                holds(&format!("field {}.{} {at} {len}", $hip, $of), "6.4 7.2");
+            })*
+        )* };
+    }
+
+    #[test]
+    fn layouts_are_those_of_the_headers() {
+        layouts! {
+            Extent = "hipExtent" { width = "width", height = "height", depth = "depth" }
+            PitchedPtr = "hipPitchedPtr" { ptr = "ptr", pitch = "pitch", xsize = "xsize", ysize = "ysize" }
+            PointerAttributes = "hipPointerAttribute_t" {
+                kind = "type", device = "device", device_ptr = "devicePointer", host = "hostPointer",
+                managed = "isManaged", flags = "allocationFlags"
+            }
+            Location = "hipMemLocation" { kind = "type", id = "id" }
+            AccessDesc = "hipMemAccessDesc" { location = "location", flags = "flags" }
+            PoolProps = "hipMemPoolProps" {
+                alloc_type = "allocType", handle_types = "handleTypes", location = "location",
+                security = "win32SecurityAttributes", max_size = "maxSize", rest = "reserved"
+            }
+            AllocationProp = "hipMemAllocationProp" {}
+            ArrayDesc = "HIP_ARRAY_DESCRIPTOR" {
+                width = "Width", height = "Height", format = "Format", channels = "NumChannels"
+            }
+            Array3DDesc = "HIP_ARRAY3D_DESCRIPTOR" {
+                width = "Width", height = "Height", depth = "Depth", format = "Format", channels = "NumChannels",
+                flags = "Flags"
+            }
+            ChannelDesc = "hipChannelFormatDesc" { x = "x", y = "y", z = "z", w = "w", kind = "f" }
+            Memcpy3D = "hipMemcpy3DParms" {
+                src_array = "srcArray", src_pos = "srcPos", src = "srcPtr", dst_array = "dstArray", dst_pos = "dstPos",
+                dst = "dstPtr", extent = "extent", kind = "kind"
+            }
+            DrvMemcpy3D = "HIP_MEMCPY3D" {}
+            KernelNode = "hipKernelNodeParams" {
+                block = "blockDim", extra = "extra", func = "func", grid = "gridDim", params = "kernelParams",
+                shared = "sharedMemBytes"
+            }
+            MemsetNode = "hipMemsetParams" {
+                dst = "dst", elem = "elementSize", height = "height", pitch = "pitch", value = "value", width = "width"
+            }
+            HostNode = "hipHostNodeParams" { f = "fn", data = "userData" }
+            MemAllocNode = "hipMemAllocNodeParams" {
+                props = "poolProps", access = "accessDescs", access_count = "accessDescCount", size = "bytesize",
+                ptr = "dptr"
+            }
+            MemcpyNode = "hipMemcpyNodeParams" { flags = "flags", reserved = "reserved", copy = "copyParams" }
+            MemOpParams = "hipStreamBatchMemOpParams" {}
+            MemOpNode = "hipBatchMemOpNodeParams" { ctx = "ctx", count = "count", list = "paramArray", flags = "flags" }
+            NodeParams = "hipGraphNodeParams" {}
+            InstantiateParams = "hipGraphInstantiateParams" {
+                error_node = "errNode_out", flags = "flags", result = "result_out", stream = "uploadStream"
+            }
+        }
+        // Each side of a copy has its fields in one order; the second side follows the first.
+        for (side, at) in [("src", offset_of!(DrvMemcpy3D, src)), ("dst", offset_of!(DrvMemcpy3D, dst))] {
+            for (field, of) in [
+                ("XInBytes", offset_of!(DrvSide, pos)),
+                ("LOD", offset_of!(DrvSide, lod)),
+                ("Host", offset_of!(DrvSide, host)),
+                ("Device", offset_of!(DrvSide, device)),
+                ("Array", offset_of!(DrvSide, array)),
+                ("Pitch", offset_of!(DrvSide, pitch)),
+                ("Height", offset_of!(DrvSide, height)),
+            ] {
+                holds(&format!("field HIP_MEMCPY3D.{side}{field} {} 8", at + of), "6.4 7.2");
+            }
+        }
+    }
+}
