@@ -1,4 +1,8 @@
 //! Arguments that several commands share.
+//!
+//! * [`candidates`]: what a shell offers for them.
+
+pub(crate) mod candidates;
 
 use crate::model::ledger::frames::StackMode;
 use crate::model::marks::Since;
@@ -99,7 +103,7 @@ pub(crate) enum Color {
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct Target {
     /// A pid, a process name, or the path of a dump or a ledger; not needed where only one process fits
-    #[arg(value_name = "PID|NAME|FILE", value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::targets())]
     pub target: Option<OsString>,
     /// The path of a dump or a ledger
     #[arg(long, value_name = "FILE", conflicts_with = "target", value_hint = ValueHint::FilePath)]

@@ -1,6 +1,7 @@
 //! The command line, as data: help, completions, man page and docs/cli.md come from here. Runs the command that it
 //! names, and prints a failure.
 
+use crate::args::candidates::{COMPLETE, behind_dashes};
 use crate::args::{Color, Global};
 use crate::commands::Command;
 use crate::context::Context;
@@ -9,6 +10,7 @@ use crate::text::clean_lines;
 use crate::view::table::{BAD, DIM, WARN, paint};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser};
+use clap_complete::env::CompleteEnv;
 use gpumem_wire::place::DIR_VARIABLE;
 use gpumem_wire::settings::Settings;
 use std::fmt;
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
     // SAFETY: SIG_DFL is a valid disposition, and no other thread runs yet that could set another.
     // A reader that goes away (`gpumem allocs | head`) ends us quietly, as it does any other tool.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    CompleteEnv::with_factory(|| behind_dashes(Args::command())).var(COMPLETE).complete();
     let args = Args::parse_from(crate::commands::joined(std::env::args_os().collect()));
     start_log(args.global.verbose);
     match args.global.color {

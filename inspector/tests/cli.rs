@@ -347,7 +347,7 @@ fn a_process_that_made_no_gpu_call_is_listed() {
 fn completions_and_man_pages_are_made() {
     let dir = dir();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(dir.ok(&["completions", shell]).contains("allocs"), "{shell}");
+        assert!(dir.ok(&["completions", shell]).contains("_GPUMEM_COMPLETE"), "{shell}");
     }
     let page = dir.ok(&["man"]);
     assert!(page.contains(".TH gpumem 1") && page.contains("gpumem\\-help(1)"), "{page}");

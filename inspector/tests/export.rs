@@ -137,7 +137,7 @@ fn timelines_hold_samples_and_events() {
     let entries = trace["traceEvents"].as_array().unwrap();
     let of = |kind: &str| entries.iter().filter(|entry| entry["ph"] == kind).collect::<Vec<_>>();
     assert_eq!(of("M")[0]["args"]["name"], "demo-server");
-    let live = of("C").into_iter().filter(|entry| entry["name"] == "device_live_bytes").next_back().unwrap();
+    let live = of("C").into_iter().rfind(|entry| entry["name"] == "device_live_bytes").unwrap();
     assert!(live["args"]["value"].is_u64() && live["ts"].as_f64().unwrap() > 0.0, "{live}");
     assert!(of("i").iter().all(|event| event["s"] == "p" && event["name"].is_string()), "{trace}");
 }

@@ -1,6 +1,6 @@
 //! `gpumem diff A [B]`: what grew between two snapshots.
 
-use crate::args::Target;
+use crate::args::{Target, candidates};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::allocs::Filter;
@@ -22,10 +22,10 @@ use std::io::Write;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The earlier snapshot: a dump, a ledger or a pid
-    #[arg(value_name = "BEFORE", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_name = "BEFORE", add = candidates::targets())]
     before: OsString,
     /// The later snapshot: a dump, a ledger or a pid [default: the process that BEFORE is of, as it is now]
-    #[arg(value_name = "AFTER", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_name = "AFTER", add = candidates::targets())]
     after: Option<OsString>,
     /// How to tell that two call sites are the same
     #[arg(long, value_enum, default_value = "address", value_name = "HOW")]

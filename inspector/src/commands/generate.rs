@@ -1,8 +1,10 @@
 //! `gpumem completions` and `gpumem man`: made from the same table of arguments as the help.
 
 use super::examples;
+use crate::args::candidates::COMPLETE;
 use crate::context::{Command, Context, to_stdout};
 use crate::failure::{Code, Failure, Result};
+use clap_complete::env::Shells;
 use gpumem_wire::settings;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -35,7 +37,11 @@ impl Command for Completions {
     fn run(&self, context: &Context) -> Result<()> {
         context.no_json("a script of completions")?;
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut (context.root)(), "gpumem", &mut text);
+        let shells = Shells::builtins();
+        let name = self.shell.to_string();
+        let shell = shells.completer(&name).ok_or_else(|| Failure::error(format!("no completions for {name}")))?;
+        let written = shell.write_registration(COMPLETE, "gpumem", "gpumem", "gpumem", &mut text);
+        written.map_err(|error| Failure::io("cannot make completions", &error))?;
         std::io::stdout().lock().write_all(&text).map_err(to_stdout)
     }
 }

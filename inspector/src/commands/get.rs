@@ -1,7 +1,7 @@
 //! `gpumem get [PID] [VARIABLE…]`: the variables of a process, and where their values came from.
 
 use super::set::names_one;
-use crate::args::Target;
+use crate::args::{Target, candidates};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::variables::{self, Source, Variable};
@@ -19,10 +19,10 @@ use std::io::Write;
 pub(crate) struct Args {
     /// A pid, a process's name, or the path of a dump or a ledger; not needed where only one process fits. The name of a
     /// variable is one
-    #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::targets_and_variables())]
     target: Option<OsString>,
     /// Only these variables, with or without GPUMEM_ [default: all]
-    #[arg(value_name = "VARIABLE", value_parser = super::set::any_variable())]
+    #[arg(value_name = "VARIABLE", value_parser = super::set::any_variable(), add = candidates::all_variables())]
     variables: Vec<OsString>,
 }
 

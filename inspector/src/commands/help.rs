@@ -98,7 +98,7 @@ fn plain(line: &str) -> String {
         rest = behind.split_once(')').map_or("", |(_, rest)| rest);
     }
     out.push_str(rest);
-    out.replace("**", "").replace('`', "").replace('*', "")
+    out.replace(['`', '*'], "")
 }
 
 fn wrapped(out: &mut dyn Write, begin: &str, text: &str, columns: usize) -> std::io::Result<()> {

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
     lib: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = clap::ValueHint::CommandWithArguments)]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", add = crate::args::candidates::command())]
     command: Vec<OsString>,
 }
 

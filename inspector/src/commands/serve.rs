@@ -73,7 +73,8 @@ impl Command for Args {
         let wanted = Wanted { listen: self.listen, config: self.web_config.clone(), connections: self.max_connections };
         web::serve(&wanted, pages, |ready| {
             let Ready { at, https, asks_who } = ready;
-            if !at.ip().is_loopback() && !(https && asks_who) {
+            let is_safe = at.ip().is_loopback() || https && asks_who;
+            if !is_safe {
                 let what = match (https, asks_who) {
                     (true, _) => "whoever reaches it can read names of processes and call sites",
                     (false, true) => "passwords go there without TLS",

@@ -1,6 +1,6 @@
 //! `gpumem set [PID] VARIABLE=VALUE…`: changes variables of a running process.
 
-use crate::args::Target;
+use crate::args::{Target, candidates};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::variables::{self, Variable};
@@ -21,11 +21,11 @@ use std::io::Write;
 #[command(override_usage = "gpumem set [OPTIONS] [PID|NAME|FILE] <VARIABLE=VALUE>...")]
 pub(crate) struct Args {
     /// A pid, a process's name, or the path of its ledger; not needed where only one process runs
-    #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::processes_and_live_variables())]
     target: Option<OsString>,
     /// VARIABLE=VALUE, or VARIABLE VALUE, with or without GPUMEM_, as in the environment; the value default goes back to
     /// the default
-    #[arg(value_name = "VARIABLE=VALUE", value_parser = live_variable())]
+    #[arg(value_name = "VARIABLE=VALUE", value_parser = live_variable(), add = candidates::live_variables())]
     changes: Vec<OsString>,
     /// Set a GPUMEM_LIMIT that is below what is live
     #[arg(long)]

@@ -141,8 +141,8 @@ impl Process {
     pub(crate) fn container(&self, world: &World) -> Option<String> {
         let text = std::fs::read(world.proc.join(self.pid.to_string()).join("cgroup")).ok()?;
         let text = String::from_utf8_lossy(&text);
-        let words = text.split(|letter: char| !letter.is_ascii_hexdigit());
-        words.filter(|word| word.len() == 64).next_back().map(str::to_owned)
+        let mut words = text.split(|letter: char| !letter.is_ascii_hexdigit());
+        words.rfind(|word| word.len() == 64).map(str::to_owned)
     }
 
     /// Resident bytes: all, and the part that belongs to files.

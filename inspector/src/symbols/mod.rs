@@ -35,12 +35,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use words::Shared;
 
+/// The file that an address is of, and where in it.
+type Whence = Option<(Rc<str>, u64)>;
+
 /// What was looked up for one process, and is not looked up again for a later ledger of its.
 #[derive(Default)]
 pub(crate) struct Known {
     frames: FxHashMap<u64, Rc<[Frame]>>,
     /// Whether an address belongs to a GPU runtime, and what of which file it is.
-    runtime: Vec<(u64, Option<(Rc<str>, u64)>, bool)>,
+    runtime: Vec<(u64, Whence, bool)>,
     lost: HashSet<PathBuf>,
 }
 
@@ -110,7 +113,7 @@ impl Symbols {
     }
 
     /// The file that an address belongs to, and its address there.
-    fn whence(&self, address: u64) -> Option<(Rc<str>, u64)> {
+    fn whence(&self, address: u64) -> Whence {
         self.modules.find(address).map(|module| (Rc::clone(&module.path), module.address(address)))
     }
 

@@ -75,9 +75,8 @@ impl<W: Write> Write for Wrapped<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self.columns.filter(|_| !self.begun.is_empty()) {
-            Some(columns) => self.line(columns)?,
-            None => {}
+        if let Some(columns) = self.columns.filter(|_| !self.begun.is_empty()) {
+            self.line(columns)?;
         }
         self.out.flush()
     }

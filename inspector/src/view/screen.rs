@@ -139,12 +139,12 @@ impl Screen {
     pub(crate) fn wait(&mut self, most: Option<Duration>) -> io::Result<Woken> {
         let hung_up = self.poll(most)?;
         while matches!(self.woken.read(&mut [0; 64]), Ok(1..)) {}
-        let mut woken = Woken::default();
-        woken.ended_by = match self.ended.load(Acquire) {
+        let ended_by = match self.ended.load(Acquire) {
             0 if hung_up => Some(SIGHUP),
             0 => None,
             signal => Some(signal as i32),
         };
+        let mut woken = Woken { ended_by, ..Woken::default() };
         if woken.ended_by.is_some() {
             return Ok(woken);
         }

@@ -3,6 +3,7 @@
 use super::tls::{self, Tls, bytes};
 use super::users::Users;
 use crate::failure::{Failure, Result};
+use crate::text::{clean, shorten};
 use hyper::header::{HeaderName, HeaderValue};
 use rustls::ServerConfig;
 use serde::Deserialize;
@@ -42,6 +43,9 @@ const HEADERS: [&str; 5] = [
     "X-XSS-Protection",
 ];
 
+/// Columns of what is said of a file.
+const MOST_SAID: usize = 500;
+
 /// A web-config file, read.
 pub(super) struct Config {
     pub tls: Option<Arc<ServerConfig>>,
@@ -74,7 +78,8 @@ impl Config {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let mut files = vec![(path.to_owned(), seen(path))];
         let name = path.display();
-        let wrong = |what: String| Failure::error(format!("web-config {name}: {what}"));
+        // A key or a value may be as long as the file.
+        let wrong = |what: String| Failure::error(format!("web-config {name}: {}", shorten(&clean(&what), MOST_SAID)));
         let text = String::from_utf8(bytes(path)?).map_err(|_| wrong("it is not UTF-8".into()))?;
         // An empty file asks for nothing.
         let raw: Option<Raw> = serde_saphyr::from_str(&text).map_err(|error| wrong(told(&error)))?;
@@ -120,3 +125,6 @@ fn headers(http: &Http) -> std::result::Result<Vec<(HeaderName, HeaderValue)>, S
     };
     http.headers.iter().map(one).collect()
 }
+
+#[cfg(test)]
+mod tests;

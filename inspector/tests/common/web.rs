@@ -79,7 +79,11 @@ impl Drop for Server {
 
 /// The status of an answer; 0 if there is none.
 pub fn status(answer: &str) -> u32 {
-    answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
+    ["HTTP/1.1 ", "HTTP/1.0 "]
+        .iter()
+        .find_map(|begin| answer.strip_prefix(begin))
+        .and_then(|rest| rest.split(' ').next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 pub fn body(answer: &str) -> &str {

@@ -43,7 +43,7 @@ use std::io::Write;
 pub(crate) struct Args {
     /// Check this process, with or without the shim: its pid, its name, or the path of a dump or a ledger [default: every
     /// process that has the shim]
-    #[arg(value_name = "PID|NAME|FILE", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_name = "PID|NAME|FILE", add = crate::args::candidates::targets())]
     target: Option<OsString>,
     /// Also show the checks that are in order
     #[arg(long)]

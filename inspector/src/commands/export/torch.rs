@@ -76,7 +76,7 @@ fn frames(ledger: &Ledger, alloc: &AllocSlot) -> Vec<Line> {
 }
 
 fn device(ledger: &Ledger, alloc: &AllocSlot) -> u32 {
-    ledger.snapshot.contexts.get(&alloc.context).map_or(0, |context| u32::try_from(context.device).unwrap_or(0))
+    ledger.snapshot.contexts.get(&alloc.context).map_or(0, |context| context.device)
 }
 
 fn segment(ledger: &Ledger, alloc: &AllocSlot) -> Segment {

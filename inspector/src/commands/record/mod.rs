@@ -9,7 +9,7 @@ mod session;
 mod started;
 mod trace;
 
-use crate::args::{Target, size, span};
+use crate::args::{Target, candidates, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// A pid or a process name; not needed where only one process fits. With --export, the trace
-    #[arg(value_name = "PID|NAME", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(value_name = "PID|NAME", add = candidates::processes())]
     target: Option<OsString>,
     /// The file to write; a recording that is there is renamed to FILE~ [default: gpumem-PID.rec.gz]
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", env = "GPUMEM_LIB", hide_env_values = true)]
     lib: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "target", value_hint = clap::ValueHint::CommandWithArguments)]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "target", add = candidates::command())]
     command: Vec<OsString>,
 }
 

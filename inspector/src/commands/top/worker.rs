@@ -12,6 +12,7 @@ use crate::source::world::World;
 use crate::symbols::Named;
 use crate::view::screen::Waker;
 use gpumem_wire::command::Request;
+use rustc_hash::FxHashSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::{Duration, Instant};
@@ -68,6 +69,7 @@ impl Worker {
                 symbols,
                 own,
                 names: None,
+                asked: FxHashSet::default(),
                 generation: 0,
                 ledger: None,
                 memory: Memory::default(),
@@ -129,8 +131,9 @@ struct Reader {
     world: World,
     symbols: bool,
     own: Sender<Told>,
-    /// Who looks up names, of which mappings.
+    /// Who looks up names, of which mappings, and which addresses it was given.
     names: Option<Sender<Job>>,
+    asked: FxHashSet<u64>,
     generation: u64,
     ledger: Option<Ledger>,
     memory: Memory,
@@ -231,6 +234,7 @@ impl Reader {
         if !same {
             self.generation += 1;
             self.names = None;
+            self.asked.clear();
         }
         self.ledger = Some(ledger);
         Ok(())
@@ -239,7 +243,9 @@ impl Reader {
     /// Has names looked up that are wanted.
     fn name(&mut self, ask: &Ask) {
         let Some((ledger, path)) = self.ledger.as_ref().zip(ask.whom.as_ref()) else { return };
-        let addresses = ledger.symbols.wanted();
+        // Once each: it may take longer to name them than to look again.
+        let wanted = ledger.symbols.wanted().into_iter();
+        let addresses: Vec<u64> = wanted.filter(|&address| self.asked.insert(address)).collect();
         if addresses.is_empty() {
             return;
         }
@@ -289,7 +295,6 @@ struct Job {
 /// The thread that looks names up: each address once.
 fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<Told>, generation: u64) {
     let mut ledger = None;
-    let mut done = rustc_hash::FxHashSet::default();
     while let Ok(job) = jobs.recv() {
         if ledger.is_none() {
             ledger = open(world, &job.path).ok();
@@ -298,8 +303,7 @@ fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<Told>, generation: 
             }
         }
         let Some(ledger) = &ledger else { continue };
-        let new: Vec<u64> = job.addresses.into_iter().filter(|address| done.insert(*address)).collect();
-        for addresses in new.chunks(NAMED_AT_ONCE) {
+        for addresses in job.addresses.chunks(NAMED_AT_ONCE) {
             let named = addresses.iter().map(|&address| ledger.symbols.name_for_another(address)).collect();
             if to.send(Told::Named(generation, named)).is_err() {
                 return;

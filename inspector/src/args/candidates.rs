@@ -1,0 +1,158 @@
+//! What a shell offers for a word: processes and what they left, variables, files, commands.
+
+use crate::source::find::{self, Found};
+use crate::source::world::World;
+use crate::text::clean;
+use clap::Command;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
+use gpumem_wire::settings::{self, Kind, PREFIX, Setting};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// A shell that has this variable set asks what to offer.
+pub(crate) const COMPLETE: &str = "_GPUMEM_COMPLETE";
+
+/// How the files are called that gpumem writes: offered before a letter is typed.
+const ENDINGS: [&str; 4] = [".gpumem", ".ledger", ".rec.gz", ".trace"];
+
+/// Processes that run.
+pub(crate) fn processes() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| found(word, true))
+}
+
+/// Processes, what dead ones left, and files.
+pub(crate) fn targets() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| both(found(word, false), files(word)))
+}
+
+/// Processes that run, and the variables that can change.
+pub(crate) fn processes_and_live_variables() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| both(found(word, true), assignments(word)))
+}
+
+/// The variables that can change, each with `=`; behind that, the words that are allowed.
+pub(crate) fn live_variables() -> ArgValueCompleter {
+    ArgValueCompleter::new(assignments)
+}
+
+/// Processes, what dead ones left, and all variables.
+pub(crate) fn targets_and_variables() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| both(found(word, false), variables(word)))
+}
+
+/// All variables.
+pub(crate) fn all_variables() -> ArgValueCompleter {
+    ArgValueCompleter::new(variables)
+}
+
+/// A program.
+pub(crate) fn command() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| match word.as_encoded_bytes().contains(&b'/') {
+        true => PathCompleter::any().complete(word),
+        false => programs(word),
+    })
+}
+
+/// The command line as it is completed. Behind `--` stand a command and its arguments, where clap's engine would offer what
+/// the first word may be.
+pub(crate) fn behind_dashes(root: Command) -> Command {
+    let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
+    let typed = words.split_last().map_or(&[][..], |(_, typed)| typed);
+    let Some(at) = typed.iter().position(|word| word == "--") else { return root };
+    let is_first = at + 1 == typed.len();
+    let offer = || if is_first { command() } else { ArgValueCompleter::new(files) };
+    root.mut_subcommand("run", |run| run.mut_arg("command", |arg| arg.add(offer())))
+        .mut_subcommand("record", |record| {
+            record.mut_arg("target", |arg| arg.add(offer())).mut_arg("command", |arg| arg.add(offer()))
+        })
+}
+
+fn both(mut first: Vec<CompletionCandidate>, second: Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {
+    first.extend(second);
+    first
+}
+
+/// Processes by their pid, or by their name where its beginning was typed.
+fn found(word: &OsStr, live: bool) -> Vec<CompletionCandidate> {
+    let Some(typed) = word.to_str().filter(|typed| !typed.contains('/')) else { return Vec::new() };
+    let fits = |found: &Found| found.is_live() || !live && found.status().is_some();
+    let one = |found: Found| {
+        let (pid, name) = (found.pid.to_string(), clean(&found.name()).into_owned());
+        let status = found.status().filter(|status| !status.running()).map(|status| format!(", {}", status.text()));
+        let status = status.unwrap_or_default();
+        if pid.starts_with(typed) {
+            return Some(candidate(pid, &format!("{name}{status}")));
+        }
+        (!typed.is_empty() && name.starts_with(typed)).then(|| candidate(name, &format!("pid {pid}{status}")))
+    };
+    find::survey(&World::here(None)).found.into_iter().filter(fits).filter_map(one).collect()
+}
+
+fn candidate(word: String, what: &str) -> CompletionCandidate {
+    CompletionCandidate::new(word).help(Some(clean(what).into_owned().into()))
+}
+
+/// Files; before a letter is typed those alone that gpumem has written.
+fn files(word: &OsStr) -> Vec<CompletionCandidate> {
+    let ours = |path: &Path| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        path.is_file() && ENDINGS.iter().any(|ending| name.ends_with(ending))
+    };
+    match word.is_empty() {
+        true => PathCompleter::any().filter(ours).complete(word).into_iter().filter(|one| !is_folder(one)).collect(),
+        false => PathCompleter::any().complete(word),
+    }
+}
+
+fn is_folder(one: &CompletionCandidate) -> bool {
+    one.get_value().as_encoded_bytes().ends_with(b"/")
+}
+
+fn variables(word: &OsStr) -> Vec<CompletionCandidate> {
+    named(word, settings::ALL.iter(), "")
+}
+
+fn assignments(word: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = word.to_str().unwrap_or_default();
+    let Some((name, value)) = typed.split_once('=') else { return named(word, settings::live(), "=") };
+    let Some(setting) = settings::find(name) else { return Vec::new() };
+    let allowed: Vec<&str> = match setting.kind {
+        Kind::Bool => vec!["0", "1"],
+        Kind::Choice(words) => words.to_vec(),
+        _ => Vec::new(),
+    };
+    let fitting = allowed.into_iter().chain(["default"]).filter(|word| word.starts_with(value));
+    fitting.map(|word| CompletionCandidate::new(format!("{name}={word}"))).collect()
+}
+
+/// Variables whose name begins with a word, with or without what all names begin with.
+fn named<'a>(word: &OsStr, all: impl Iterator<Item = &'a Setting>, end: &str) -> Vec<CompletionCandidate> {
+    let typed = word.to_str().unwrap_or_default().to_ascii_uppercase();
+    let one = |setting: &Setting| {
+        let short = &setting.name[PREFIX.len()..];
+        let name = [short, setting.name].into_iter().find(|name| name.starts_with(&typed))?;
+        Some(candidate(format!("{name}{end}"), setting.doc.trim()))
+    };
+    all.filter_map(one).collect()
+}
+
+/// Programs that PATH leads to; before a letter is typed there are too many.
+fn programs(word: &OsStr) -> Vec<CompletionCandidate> {
+    if word.is_empty() {
+        return Vec::new();
+    }
+    let dirs = std::env::var_os("PATH").unwrap_or_default();
+    let mut names = BTreeSet::new();
+    for entry in std::env::split_paths(&dirs).filter_map(|dir| dir.read_dir().ok()).flatten().flatten() {
+        let begins = entry.file_name().as_encoded_bytes().starts_with(word.as_encoded_bytes());
+        let runs = || {
+            std::fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        };
+        if begins && runs() {
+            names.insert(entry.file_name());
+        }
+    }
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
