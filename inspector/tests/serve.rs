@@ -127,32 +127,6 @@ fn garbage_is_answered_or_cut_and_nothing_falls() {
         let lost = request.len() > 16_384 && answer.is_empty();
         assert!(lost || status(&answer) == expected, "{shown:?}: {answer}");
     }
-    // Bytes at random, and requests with one byte changed, cut short or sent twice.
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = move |most: usize| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        ((random >> 33) % most as u64) as usize
-    };
-    let good = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain;q=0.5,*/*\r\nConnection: close\r\n\r\n";
-    for case in 0..400 {
-        let mut bytes = match case % 2 {
-            0 => (0..next(2000)).map(|_| next(256) as u8).collect(),
-            _ => good.to_vec(),
-        };
-        for _ in 0..=next(3) {
-            if !bytes.is_empty() {
-                let at = next(bytes.len());
-                bytes[at] = next(256) as u8;
-            }
-        }
-        let mut stream = server.connect();
-        let _ = stream.write_all(&bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.is_empty() || (200..506).contains(&status(&answer)), "{bytes:?}: {answer}");
-    }
     assert!(server.is_well());
 }
 
@@ -207,4 +181,29 @@ fn many_clients_cost_no_memory() {
     assert!(grown < 20_000, "{grown} KiB");
     // Those that were open may not be gone yet.
     while !server.is_well() {}
+}
+
+/// Of a counter a collector takes the smallest step back for a process that began anew, and adds all that it counts to what
+/// there was.
+#[test]
+fn no_counter_falls_while_what_it_counts_grows() {
+    let page = |more: Option<usize>| {
+        let dir = dir();
+        let mut ledger = cache::cached(me());
+        if let Some(index) = more {
+            cache::count(&mut ledger, index, 1_000_000);
+        }
+        dir.put(me(), ledger);
+        dir.ok(&["export", "--to", "prometheus", "--no-symbols"])
+    };
+    let counters = |page: &str| -> std::collections::BTreeMap<String, f64> {
+        let of = page.lines().filter(|line| line.split(['{', ' ']).next().is_some_and(|name| name.ends_with("_total")));
+        of.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, n)| (name.to_owned(), n.parse().unwrap())).collect()
+    };
+    let before = counters(&page(None));
+    for &(index, name, _) in gpumem_wire::counters::ALL {
+        for (sample, now) in counters(&page(Some(index))) {
+            assert!(now >= before[&sample], "{sample} falls from {} to {now} when {name} grows", before[&sample]);
+        }
+    }
 }

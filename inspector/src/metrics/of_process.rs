@@ -86,7 +86,6 @@ fn of_cache(page: &mut Page, cache: &Cache) {
         (&t::SOURCE_BYTES, cache.source_bytes),
         (&t::FOLDED, cache.folded_graphs),
         (&t::FOLDED_BYTES, cache.folded_graph_bytes),
-        (&t::CACHE_HITS, cache.hits),
     ] {
         page.add(metric, &[], value as f64);
     }

@@ -76,7 +76,9 @@ impl Page {
                 Kind::Gauge => "gauge",
                 Kind::Counter => "counter",
             };
-            let help = metric.help.replace('\\', "\\\\").replace('"', "\\\"");
+            let help = metric.help.replace('\\', "\\\\");
+            // In Prometheus' own format a quote stands for itself.
+            let help = if format == Format::OpenMetrics { help.replace('"', "\\\"") } else { help };
             let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} {kind}");
             let unit = family.rsplit('_').next().filter(|unit| matches!(*unit, "bytes" | "seconds"));
             if let (Format::OpenMetrics, Some(unit)) = (format, unit) {
@@ -130,7 +132,7 @@ mod tests {
         page.whose(7, "a\"b");
         page.add(&t::LIVE_BYTES, &[("kind", "device")], 5e15);
         page.add(&t::LIVE_BYTES, &[("kind", "device")], 1.0);
-        page.add(&t::CACHE_HITS, &[], 3.0);
+        page.add(&t::ALLOCATIONS, &[], 3.0);
         let samples = |format| -> Vec<String> {
             page.write(format).lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
         };
@@ -140,8 +142,8 @@ mod tests {
             "gpumem_live_bytes{pid=\"7\",process=\"a\\\"b\",kind=\"device\"} 5000000000000000"
         );
         let (text, open) = (page.write(Format::Text), page.write(Format::OpenMetrics));
-        assert!(text.contains("# TYPE gpumem_graph_cache_hits_total counter\n") && !text.contains("# EOF"), "{text}");
-        assert!(open.contains("# TYPE gpumem_graph_cache_hits counter\n") && open.ends_with("\n# EOF\n"), "{open}");
+        assert!(text.contains("# TYPE gpumem_allocations_total counter\n") && !text.contains("# EOF"), "{text}");
+        assert!(open.contains("# TYPE gpumem_allocations counter\n") && open.ends_with("\n# EOF\n"), "{open}");
         assert!(open.contains("# UNIT gpumem_live_bytes bytes\n"), "{open}");
     }
 }

@@ -95,7 +95,6 @@ metrics! {
     Gauge SOURCE_BYTES = "gpumem_graph_source_bytes" [""] "Host bytes of the sources behind handles.";
     Gauge FOLDED = "gpumem_graphs_folded" [""] "Live graphs that are folded to recipes.";
     Gauge FOLDED_BYTES = "gpumem_graphs_folded_bytes" [""] "Host bytes of the recipes of folded graphs.";
-    Counter CACHE_HITS = "gpumem_graph_cache_hits_total" [""] "Launches whose graph was ready to run, without a retarget or an instantiate.";
 }
 
 /// The metric of one of the ledger's counters: `pool_hits` is `gpumem_pool_hits_total`.
