@@ -61,6 +61,9 @@ test: ## all tests, without a GPU
 faults: build-tests ## random faults, natively and preloaded, on the simulator: ARGS="--runs 10000 --seed 1"
 	@$(built)/faulter $(ARGS)
 
+group-limit: build-tests ## members of a limit group killed at random, on the simulator: ARGS="--kills 10000 --seed 1"
+	@$(built)/group_limit $(ARGS)
+
 long-run: build-tests ## each kind of traffic for long, natively and preloaded: ARGS="--calls 100000000 pool threads"
 	@$(built)/long_run $(ARGS)
 

@@ -61,8 +61,20 @@ pub fn start(shim: &'static Shim) {
     });
 }
 
+/// Looks for calls of the group for as long as it lives.
+struct Listening(&'static Shim);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(group) = &self.0.group {
+            group.listens_no_more();
+        }
+    }
+}
+
 /// Runs until the process ends, or until no other thread is left. `mask`: what the program's threads block.
 fn run(shim: &'static Shim, mask: libc::sigset_t) {
+    let _listening = Listening(shim);
     // The process could not end while this thread does not know that it is the last.
     let cannot_tell = |error| {
         let line = format!("no control thread (/proc/self/stat: {error}): commands do not reach this process");
@@ -91,16 +103,20 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
                 Err(error) => return cannot_tell(error),
             }
             pool::decay::housekeeping(shim);
+            pool::shared_quota::housekeeping(shim);
             graphs::housekeeping();
             sample(shim);
             next += PERIOD;
         }
         growth.sample_if_due(shim);
         let wait = growth.next().map_or(next, |sample| sample.min(next)).saturating_duration_since(Instant::now());
+        // Another process may wait for what this one keeps.
+        let wait = shim.group.as_ref().map_or(wait, |_| wait.min(pool::shared_quota::LISTENS_EVERY));
         match &socket {
             Some(socket) => socket.serve(wait, |line| carry_out(shim, line, &mut changes, &mut growth)),
             None => std::thread::sleep(wait),
         }
+        pool::shared_quota::give_to_group(shim);
         growth.goes_by(shim);
     }
 }

@@ -15,6 +15,7 @@ pub mod control;
 pub mod doors;
 pub mod gate;
 pub mod graphs;
+pub mod group;
 pub mod hooks;
 mod in_force;
 pub mod ledger;

@@ -4,6 +4,7 @@ mod above;
 
 pub use above::Above;
 
+use crate::group::Group;
 use crate::in_force::InForce;
 use crate::ledger::table::{NO_SLOT, Table};
 use crate::ledger::{Launches, Ledger};
@@ -39,6 +40,8 @@ pub struct Shim {
     pub registry: Registry,
     pub stranded: Stranded,
     pub trust: Trust,
+    /// The processes that share a limit with this one.
+    pub group: Option<Group>,
     /// What was met that this release does not know.
     pub newer: Newer,
     pub above: &'static dyn Above,
@@ -81,6 +84,7 @@ impl Shim {
                 return None;
             }
         };
+        let (group, not_counted) = Group::join(&settings).unzip();
         let no_memory = ledger.texts.intern(NO_MEMORY.as_bytes());
         let shim = Box::new(Self {
             launches: ledger.launches(),
@@ -88,6 +92,7 @@ impl Shim {
             stranded: Stranded::new(&settings),
             in_force: InForce::new(&settings),
             trust: Trust::default(),
+            group,
             newer: Newer::default(),
             above,
             settings,
@@ -99,6 +104,12 @@ impl Shim {
         });
         shim.set_default_tag(shim.settings.tag.as_deref());
         shim.introduce(doors, &complaints);
+        if let Some(group) = &shim.group {
+            shim.ledger.header().group().store_relaxed(shim.ledger.texts.intern(group.described().as_bytes()));
+        }
+        if let Some(line) = not_counted.flatten() {
+            shim.complain(&line);
+        }
         shim.start_trace();
         if initialised {
             shim.initialised();

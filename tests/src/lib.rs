@@ -4,6 +4,7 @@ pub mod conformance;
 pub mod damage;
 pub mod differ;
 pub mod faults;
+pub mod group;
 pub mod harness;
 pub mod long_run;
 pub mod pool;

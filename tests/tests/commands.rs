@@ -47,6 +47,7 @@ fn every_variable_that_can_change_does() {
             settings::Kind::Time => "7s".to_owned(),
             settings::Kind::Count { .. } => "7".to_owned(),
             settings::Kind::Size { .. } => "777MiB".to_owned(),
+            settings::Kind::Group => "seven:7MiB".to_owned(),
             settings::Kind::Text | settings::Kind::Path => "seven".to_owned(),
         };
         let set = running.gpumem(&["set", &format!("{}={value}", setting.name)]);

@@ -3,6 +3,7 @@
 
 use super::{freed, made, parameter};
 use crate::call::Call;
+use crate::pool::quota::Reserved;
 use crate::reclaim::{self, bounded};
 use crate::registry::live::Class;
 use gpumem_abi::types::*;
@@ -37,7 +38,7 @@ fn all_levels(width: usize, height: usize, depth: usize, element: usize, levels:
 
 /// Runs a call that makes an array, if the limit of this process has room for it. What it takes is read from
 /// the program's description only then: without a limit the library reads it first, if at all.
-fn limited(call: &Call, bytes: impl FnOnce() -> usize, real: impl FnMut() -> Status) -> Status {
+fn limited(call: &Call, bytes: impl FnOnce() -> usize, real: impl FnMut() -> Status) -> (Status, Reserved) {
     let bytes = if reclaim::has_limit(call.vendor) { bytes() } else { 0 };
     bounded(call, bytes, real)
 }
@@ -63,7 +64,7 @@ pub unsafe fn create(
         let bytes = || {
             parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, 1, channel_bytes(d.format) * d.channels as usize))
         };
-        let status = limited(&call, bytes, || real(array, desc));
+        let (status, _room) = limited(&call, bytes, || real(array, desc));
         array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
@@ -81,7 +82,7 @@ pub unsafe fn create_3d(
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
             parameter(desc).map_or(0, |d| bytes_of(d.width, d.height, d.depth, element(&d)))
         };
-        let status = limited(&call, bytes, || real(array, desc));
+        let (status, _room) = limited(&call, bytes, || real(array, desc));
         array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
@@ -100,7 +101,7 @@ pub unsafe fn create_mipmapped(
             let element = |d: &Array3dDescriptor| channel_bytes(d.format) * d.channels as usize;
             parameter(desc).map_or(0, |d| all_levels(d.width, d.height, d.depth, element(&d), levels))
         };
-        let status = limited(&call, bytes, || real(array, desc, levels));
+        let (status, _room) = limited(&call, bytes, || real(array, desc, levels));
         array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
     }
 }
@@ -118,7 +119,7 @@ pub unsafe fn create_channels(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(width, height, 1, element(&d)));
-        let status = limited(&call, bytes, || real(array, desc, width, height, flags));
+        let (status, _room) = limited(&call, bytes, || real(array, desc, width, height, flags));
         array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
@@ -135,7 +136,7 @@ pub unsafe fn create_channels_3d(
     // SAFETY: rule of the call: `real` gets all arguments as they came. `array` is the out-parameter.
     unsafe {
         let bytes = || parameter(desc).map_or(0, |d| bytes_of(extent.width, extent.height, extent.depth, element(&d)));
-        let status = limited(&call, bytes, || real(array, desc, extent, flags));
+        let (status, _room) = limited(&call, bytes, || real(array, desc, extent, flags));
         array_made(&call, status, AllocKind::Array, array, bytes())
     }
 }
@@ -155,7 +156,7 @@ pub unsafe fn create_channels_mipmapped(
         let bytes = || {
             parameter(desc).map_or(0, |d| all_levels(extent.width, extent.height, extent.depth, element(&d), levels))
         };
-        let status = limited(&call, bytes, || real(array, desc, extent, levels, flags));
+        let (status, _room) = limited(&call, bytes, || real(array, desc, extent, levels, flags));
         array_made(&call, status, AllocKind::MipmappedArray, array, bytes())
     }
 }

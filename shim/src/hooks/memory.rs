@@ -80,10 +80,17 @@ pub unsafe fn alloc_with_flags(
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
     // `made` reads `ptr` only after success.
     unsafe {
-        let status = bounded(&call, bytes, || real(ptr, bytes, flags));
+        let (status, _room) = bounded(&call, bytes, || real(ptr, bytes, flags));
         made(&call, status, AllocKind::Device, Class::Address, ptr, bytes, 0, u64::from(flags));
         status
     }
+}
+
+/// Bytes of pitched memory, before the library says how long its rows are: as much at least as it will be.
+fn rows(width: usize, height: usize) -> usize {
+    /// Rows are padded to a multiple of so many bytes at most, by all devices that are known.
+    const PITCH: usize = 512;
+    width.checked_next_multiple_of(PITCH).unwrap_or(width).saturating_mul(height)
 }
 
 /// The program asks for rows of device memory; what they take is pitch × height.
@@ -99,14 +106,8 @@ pub unsafe fn alloc_pitch(
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
     // them, which are the out-parameters.
     unsafe {
-        pitched(
-            &call,
-            bounded(&call, width.saturating_mul(height), || real(ptr, pitch, width, height, element)),
-            ptr,
-            pitch,
-            width,
-            height,
-        )
+        let (status, _room) = bounded(&call, rows(width, height), || real(ptr, pitch, width, height, element));
+        pitched(&call, status, ptr, pitch, width, height)
     }
 }
 
@@ -122,14 +123,8 @@ pub unsafe fn alloc_pitch_4(
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ptr` and `pitch` among
     // them, which are the out-parameters.
     unsafe {
-        pitched(
-            &call,
-            bounded(&call, width.saturating_mul(height), || real(ptr, pitch, width, height)),
-            ptr,
-            pitch,
-            width,
-            height,
-        )
+        let (status, _room) = bounded(&call, rows(width, height), || real(ptr, pitch, width, height));
+        pitched(&call, status, ptr, pitch, width, height)
     }
 }
 
@@ -162,8 +157,8 @@ pub unsafe fn alloc_3d(
     // SAFETY: rule of the call: `real` gets both arguments as they came. Rule of out-parameters:
     // `ptr` is read only after success.
     unsafe {
-        let bytes = extent.width.saturating_mul(extent.height).saturating_mul(extent.depth);
-        let status = bounded(&call, bytes, || real(ptr, extent));
+        let bytes = rows(extent.width, extent.height.saturating_mul(extent.depth));
+        let (status, _room) = bounded(&call, bytes, || real(ptr, extent));
         let rows = extent.height.saturating_mul(extent.depth);
         match written(status, ptr) {
             Some(made_at) => {
@@ -213,7 +208,7 @@ pub unsafe fn alloc_async(
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
     // `made` reads `ptr` only after success.
     unsafe {
-        let status = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, stream)));
+        let (status, _room) = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, stream)));
         made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, 0);
         status
     }
@@ -231,7 +226,7 @@ pub unsafe fn alloc_from_pool(
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
     // `made` reads `ptr` only after success.
     unsafe {
-        let status = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, pool, stream)));
+        let (status, _room) = bounded(&call, bytes, || activity::submit(|| real(ptr, bytes, pool, stream)));
         made(&call, status, AllocKind::Async, Class::Address, ptr, bytes, stream as u64, pool as u64);
         status
     }

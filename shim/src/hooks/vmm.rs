@@ -3,6 +3,7 @@
 use super::{freed, made, parameter, written};
 use crate::call::Call;
 use crate::gate;
+use crate::pool::quota::Reserved;
 use crate::reclaim::bounded;
 use crate::records;
 use crate::registry::live::Class;
@@ -24,7 +25,8 @@ pub unsafe fn create(
     // is the out-parameter.
     unsafe {
         let call_real = || real(handle, bytes, prop, flags);
-        let status = if on_device(prop) { bounded(&call, bytes, call_real) } else { call_real() };
+        let (status, _room) =
+            if on_device(prop) { bounded(&call, bytes, call_real) } else { (call_real(), Reserved::none()) };
         physical(&call, status, AllocKind::VmmPhysical, handle, bytes as u64);
         status
     }

@@ -10,7 +10,7 @@
 //! * [`text`]: interned strings.
 //! * This file: which tables there are and how large they are.
 
-mod directory;
+pub mod directory;
 pub mod file;
 mod ring;
 mod slots;
@@ -70,6 +70,7 @@ live_fields! {
     decided: AtomicU32;
     unknown: AtomicU32;
     python: AtomicU32;
+    group: AtomicU32;
 }
 
 /// All tables of a process.

@@ -17,7 +17,7 @@ use std::path::Path;
 /// A file of ours is its owner's alone.
 const MODE: libc::mode_t = 0o600;
 /// Never waits for a FIFO's other end or for a device, never follows a link out of the directory.
-const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+pub const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
 /// Written at a time where there is no `fallocate`.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 

@@ -107,5 +107,11 @@ pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
             *total = (*total).min(limit);
             *free = (*free).min(limit.saturating_sub(live));
         }
+        if let (Some(group), Some(place)) = (&shim.group, records::grouped::place(shim, owner.record())) {
+            let used = group.used(&place);
+            let (all, limit) = (used.all.saturating_sub(idle) as usize, used.limit as usize);
+            *total = (*total).min(limit);
+            *free = (*free).min(limit.saturating_sub(all));
+        }
     });
 }

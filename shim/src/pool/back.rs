@@ -16,6 +16,7 @@ use super::context_pool::{ContextPool, Most};
 use crate::gate;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
+use crate::records;
 use crate::vendor::memory::ReleaseStream;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -121,9 +122,10 @@ impl Pool {
     /// A block is the driver's again; its bytes.
     fn is_gone(&self, block: &'static Block, owner: &ContextPool) -> u64 {
         let bytes = block.bytes.load(Relaxed);
-        owner.shrank(bytes);
+        let gone = owner.shrank(bytes);
         // Also inside a note of the program's own free.
         if let Some(shim) = gate::shim() {
+            records::grouped::gave(shim, owner.record(), gone);
             block_records::released(shim, block, bytes);
         }
         self.forget(block);

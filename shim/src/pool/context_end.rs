@@ -8,6 +8,7 @@ use super::{Pool, lock};
 use crate::gate;
 use crate::process::clock;
 use crate::progress::device::LONGEST_HOLD;
+use crate::records;
 use gpumem_abi::types::Device;
 use gpumem_wire::layout::ContextRef;
 use rustc_hash::FxHashMap;
@@ -20,6 +21,8 @@ pub struct Leaving<'a> {
     /// Those that no thread's cache is bound to any more.
     owners: Vec<&'static ContextPool>,
     blocks: Vec<(&'static ContextPool, &'static Block, Was)>,
+    /// Bytes that go with the context, by its record.
+    bytes: Vec<(ContextRef, u64)>,
 }
 
 /// What a block was that leaves.
@@ -38,6 +41,7 @@ impl Leaving<'_> {
             gate::record_if_started(|shim| block_records::lost(shim, block, owner, was == Was::Live));
             self.pool.forget(block);
         }
+        gave(&self.bytes);
         lock(&self.pool.ended).extend(self.owners);
     }
 
@@ -60,7 +64,11 @@ impl Leaving<'_> {
             let addr = block.addr.load(Relaxed);
             owner.owns(block);
             if !block.has(SPILLED) {
-                owner.grew(block.bytes.load(Relaxed));
+                let bytes = block.bytes.load(Relaxed);
+                owner.grew(bytes);
+                if let Some(shim) = gate::shim() {
+                    records::grouped::took(shim, owner.record(), bytes);
+                }
             }
             match was {
                 Was::Live => {
@@ -72,8 +80,17 @@ impl Leaving<'_> {
             }
             self.pool.map.insert(addr, block);
         }
+        // They are counted with the new pool by now.
+        gave(&self.bytes);
         lock(&self.pool.ended).extend(self.owners);
         self.pool.share_out();
+    }
+}
+
+/// What went with a context is not taken from the group any more.
+fn gave(bytes: &[(ContextRef, u64)]) {
+    if let Some(shim) = gate::shim() {
+        bytes.iter().for_each(|(context, bytes)| records::grouped::gave(shim, *context, *bytes));
     }
 }
 
@@ -121,7 +138,7 @@ impl Pool {
 
     /// A context is about to end, and all of its blocks with it.
     pub fn context_going(&self, context: u64) -> Leaving<'_> {
-        let (mut blocks, mut owners) = (Vec::new(), Vec::new());
+        let (mut blocks, mut owners, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for owner in self.owners().into_iter().filter(|owner| owner.context() == context) {
             owner.gone.store(true, SeqCst);
             // Whoever gives blocks back now finishes first.
@@ -158,10 +175,11 @@ impl Pool {
                     block.set(State::Gone);
                 }
             }
+            bytes.push((owner.record(), owner.lost_all()));
         }
         lock(&self.owners).retain(|owner| !owner.gone.load(Relaxed));
         self.share_out();
-        Leaving { pool: self, owners, blocks }
+        Leaving { pool: self, owners, blocks, bytes }
     }
 
     /// What threads have of a context's, taken out; whether all could be.

@@ -317,9 +317,15 @@ impl ContextPool {
         self.live_peak.fetch_max(held.saturating_sub(self.idle()), Relaxed);
     }
 
-    /// A real block is gone.
-    pub fn shrank(&self, bytes: u64) {
-        self.held.fetch_sub(bytes, Relaxed);
+    /// A real block is gone; bytes that are not held any more. That may be less where the context has ended meanwhile.
+    pub fn shrank(&self, bytes: u64) -> u64 {
+        let before = self.held.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
+        before.map_or(0, |held| held.min(bytes))
+    }
+
+    /// All real blocks are gone, with the context; their bytes.
+    pub fn lost_all(&self) -> u64 {
+        self.held.swap(0, Relaxed)
     }
 
     /// Bytes of idle blocks that should make way for this growth.

@@ -9,6 +9,7 @@ use super::{Pool, all, lock};
 use crate::process::clock;
 use crate::shim::Shim;
 use crate::{gate, vendor};
+use gpumem_abi::types::Device;
 use gpumem_wire::{counters, units};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
@@ -141,16 +142,20 @@ impl Pool {
         any
     }
 
-    /// Gives back all that is idle; bytes given back and bytes that stay because work runs.
-    fn trim(&'static self, shim: &'static Shim) -> (u64, u64) {
+    /// Gives back all that is idle, of one device or of all; bytes given back and bytes that stay because work runs.
+    /// `at_once`: somebody waits for it, so where a release stream is to be had it is used.
+    pub(super) fn give_back(&'static self, shim: &'static Shim, device: Option<Device>, at_once: bool) -> (u64, u64) {
         self.gather(shim);
         let (mut back, mut stays) = (0, 0);
-        for owner in self.owners() {
+        for owner in self.owners().into_iter().filter(|owner| device.is_none_or(|device| device == owner.device)) {
             let Some(_hold) = owner.hold().filter(|_| !self.is_ending()) else { continue };
             if owner.has_pending() {
                 owner.reap(clock::now_ns());
             }
-            back += self.release_for_user(owner);
+            back += match at_once && owner.gives_back_at_once() {
+                true => self.release(owner, Most::AtLeast(u64::MAX, usize::MAX), || false),
+                false => self.release_for_user(owner),
+            };
             stays += self.idle(owner);
             self.tell_idle(shim, owner);
         }
@@ -178,7 +183,7 @@ pub fn housekeeping(shim: &'static Shim) {
 pub fn trim(shim: &'static Shim) -> String {
     shim.count(counters::TRIMS, 1);
     let (back, stays) = all().fold((0, 0), |(back, stays), pool| {
-        let (more, left) = pool.trim(shim);
+        let (more, left) = pool.give_back(shim, None, false);
         (back + more, stays + left)
     });
     match stays {

@@ -251,7 +251,10 @@ impl Pool {
         let _transit = owner.and_then(|owner| self.transit(owner));
         if let Some(owner) = owner {
             if !block.has(SPILLED) {
-                owner.shrank(block.bytes.load(Relaxed));
+                let gone = owner.shrank(block.bytes.load(Relaxed));
+                if let Some(shim) = gate::shim() {
+                    records::grouped::gave(shim, owner.record(), gone);
+                }
             }
             gate::note(|shim| block_records::given_up(shim, block, owner));
         }

@@ -5,6 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
+/// Times that idle blocks go back for one request at most.
+pub const FLUSHES: usize = 64;
+
 /// One device's.
 #[derive(Default)]
 pub struct InTransit {

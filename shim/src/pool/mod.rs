@@ -12,7 +12,8 @@
 //!   for an event. Questions about memory are answered as if there were no pool: [`ask`].
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
 //!   ([`crate::reclaim`]). How they go back: [`back`], [`unhurried`]. A context that ends takes its blocks with it:
-//!   [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`].
+//!   [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
+//!   [`shared_quota`].
 //! * Writes where nobody should write are found: [`guarded`], by the [`guard`].
 //! * What is recorded of blocks: [`block_records`].
 //! * Idle blocks are kept by thread ([`thread`]), and by context ([`context_pool`], which also knows whether the
@@ -41,6 +42,7 @@ pub mod in_transit;
 mod pools;
 pub mod quota;
 pub mod serve;
+pub mod shared_quota;
 pub mod size;
 pub mod thread;
 mod unhurried;
@@ -94,6 +96,8 @@ pub struct Pool {
     pub decay_ns: AtomicU64,
     /// Bytes of each device that this process may take; 0: as many as there are.
     pub limit: AtomicU64,
+    /// A group limits this process, too.
+    grouped: bool,
     /// Bytes that requests on their way have been granted of it, by device.
     reserved: Mutex<Vec<(Device, u64)>>,
     /// Blocks are as large as what was asked for, where questions about sizes are not seen.
@@ -154,6 +158,7 @@ impl Pool {
             threads: AtomicU64::new(0),
             decay_ns: AtomicU64::new(0),
             limit: AtomicU64::new(0),
+            grouped: settings.limit_group.is_some(),
             reserved: Mutex::default(),
             exact,
             plain: !exact && settings.pool_fill == Fill::None && settings.quarantine == 0 && guard.is_none(),
@@ -370,6 +375,12 @@ impl Pool {
     /// The owner of the blocks of this thread's context.
     pub fn owner_of_thread(&self, shim: &'static Shim) -> Option<&'static ContextPool> {
         self.owner_here(shim, self.cache())
+    }
+
+    /// Whether there is a limit, of this process alone or of its group.
+    #[inline(always)]
+    pub fn is_limited(&self) -> bool {
+        self.grouped || self.limit.load(Relaxed) != 0
     }
 
     fn set_limit(&self, bytes: u64) {

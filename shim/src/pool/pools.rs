@@ -79,14 +79,19 @@ pub fn open(vendor: Vendor) -> Option<&'static Pool> {
 /// The pool of a vendor, made now if there is a limit that it has to hold.
 #[inline]
 pub fn of_limited(vendor: Vendor) -> Option<&'static Pool> {
-    of(vendor).or_else(|| gate::shim().filter(|shim| shim.in_force.limit() != 0).and_then(|_| make(vendor)))
+    of(vendor).or_else(|| gate::shim().filter(|shim| is_limited(shim)).and_then(|_| make(vendor)))
+}
+
+/// Whether there is a limit, of this process alone or of its group.
+fn is_limited(shim: &Shim) -> bool {
+    shim.in_force.limit() != 0 || shim.group.is_some()
 }
 
 #[cold]
 fn make(vendor: Vendor) -> Option<&'static Pool> {
     let shim = gate::shim().filter(|shim| records::handles::may_be_virtual(shim).is_ok())?;
     let keeps = shim.settings.pool && shim.trust.pool(vendor);
-    if !keeps && shim.in_force.limit() == 0 {
+    if !keeps && !is_limited(shim) {
         return None;
     }
     let made = place(vendor).set_if_empty(Box::new(Pool::new(vendor, &shim.in_force.all(), keeps)));

@@ -2,7 +2,8 @@
 
 use super::back::LONGEST_WAIT;
 use super::context_pool::ContextPool;
-use super::in_transit::{InTransit, Transit, are_still_at};
+use super::in_transit::{FLUSHES, InTransit, Transit, are_still_at};
+use super::shared_quota::GroupRoom;
 use super::{Pool, lock};
 use crate::gate;
 use crate::progress::queries;
@@ -12,22 +13,26 @@ use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-/// Times that idle blocks go back for one request at most.
-pub const FLUSHES: usize = 64;
-
-/// Bytes that the quota has room for, until they are counted.
-pub struct Reserved(Option<(&'static Pool, (Device, u64), Transit<'static>)>);
+/// Bytes that the quota has room for, and the group, until they are counted.
+#[derive(Default)]
+pub struct Reserved {
+    _own: Option<OwnRoom>,
+    _group: Option<GroupRoom>,
+}
 
 impl Reserved {
     /// Where nothing has to be reserved.
     pub fn none() -> Self {
-        Self(None)
+        Self::default()
     }
 }
 
-impl Drop for Reserved {
+/// Bytes of the quota of this process alone.
+struct OwnRoom(&'static Pool, (Device, u64), #[expect(dead_code, reason = "held")] Transit<'static>);
+
+impl Drop for OwnRoom {
     fn drop(&mut self) {
-        let Some((pool, what, _transit)) = &self.0 else { return };
+        let Self(pool, what, _) = self;
         let mut reserved = lock(&pool.reserved);
         if let Some(at) = reserved.iter().position(|reserved| reserved == what) {
             reserved.swap_remove(at);
@@ -36,13 +41,16 @@ impl Drop for Reserved {
 }
 
 impl Pool {
-    /// Room that the quota has for so many bytes more, after idle blocks went back if need be: held until these are
-    /// counted.
+    /// Room that the quota and the group have for so many bytes more, after idle blocks went back if need be: held until
+    /// these are counted.
     pub fn admits(&'static self, owner: &'static ContextPool, bytes: u64) -> Option<Reserved> {
         let limit = self.limit.load(Relaxed);
-        if limit == 0 {
-            return Some(Reserved::none());
-        }
+        let own = if limit == 0 { None } else { Some(self.admits_alone(owner, bytes, limit)?) };
+        let group = if self.grouped { self.admits_in_group(owner, bytes)? } else { None };
+        Some(Reserved { _own: own, _group: group })
+    }
+
+    fn admits_alone(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
         for _ in 0..FLUSHES {
             let InTransit { blocks, requests } = owner.in_transit;
             let before = [(blocks, blocks.ended()), (requests, requests.ended())];
@@ -61,7 +69,7 @@ impl Pool {
         self.reserve(owner, bytes, limit)
     }
 
-    fn reserve(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<Reserved> {
+    fn reserve(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
         let mut reserved = lock(&self.reserved);
         let of_device: u64 =
             reserved.iter().filter(|(device, _)| *device == owner.device).map(|(_, bytes)| bytes).sum();
@@ -70,7 +78,7 @@ impl Pool {
             return None;
         }
         reserved.push((owner.device, bytes));
-        Some(Reserved(Some((self, (owner.device, bytes), owner.in_transit.requests.begin()))))
+        Some(OwnRoom(self, (owner.device, bytes), owner.in_transit.requests.begin()))
     }
 
     /// Whether idle blocks can go back now: a real free is refused while something captures.
@@ -88,7 +96,7 @@ impl Pool {
     /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
     #[inline(always)]
     pub(super) fn transit(&self, owner: &ContextPool) -> Option<Transit<'static>> {
-        if self.limit.load(Relaxed) == 0 { None } else { Some(owner.in_transit.blocks.begin()) }
+        if self.is_limited() { Some(owner.in_transit.blocks.begin()) } else { None }
     }
 
     /// Device bytes that this process takes of an owner's device, idle ones among them.

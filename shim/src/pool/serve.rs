@@ -7,6 +7,7 @@ use super::{Pool, UNREPORTED, give, size};
 use crate::call::Call;
 use crate::gate;
 use crate::process::clock;
+use crate::records;
 use crate::shim::Shim;
 use crate::stranded;
 use crate::stranded::{SMALLEST, Watch};
@@ -176,6 +177,9 @@ impl Pool {
         owner.owns(block);
         if obtained.flags & SPILLED == 0 {
             owner.grew(obtained.bytes);
+            if let Some(shim) = gate::shim() {
+                records::grouped::took(shim, owner.record(), obtained.bytes);
+            }
             self.watch(owner, block);
         }
         gate::note(|shim| {

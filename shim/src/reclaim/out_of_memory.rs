@@ -5,8 +5,8 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
 use crate::pool::context_pool::ContextPool;
-use crate::pool::in_transit::are_still_at;
-use crate::pool::quota::{FLUSHES, Reserved};
+use crate::pool::in_transit::{FLUSHES, are_still_at};
+use crate::pool::quota::Reserved;
 use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
 use crate::progress::queries;
@@ -15,7 +15,6 @@ use crate::{graphs, vendor};
 use gpumem_abi::types::{OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::settings::OomFallback;
-use std::sync::atomic::Ordering::*;
 
 /// Asks for a block of `rounded` bytes until there is nothing more to try, then for one of `asked`. `room`: to be held
 /// until they are counted.
@@ -142,7 +141,7 @@ fn flush_all(vendor: Vendor) -> u64 {
 
 /// Whether a vendor's devices have a limit for this process.
 pub fn has_limit(vendor: Vendor) -> bool {
-    pool::of_limited(vendor).is_some_and(|pool| pool.limit.load(Relaxed) != 0)
+    pool::of_limited(vendor).is_some_and(Pool::is_limited)
 }
 
 /// A pool, and the owner of this thread's context there.
@@ -153,7 +152,7 @@ fn of_thread(pool: Option<&'static Pool>) -> Option<(&'static Pool, &'static Con
 
 /// Room in the quota for so many bytes more of this thread's device; `None` if it has none, which is then written down.
 pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
-    let limited = pool::of_limited(call.vendor).filter(|pool| pool.limit.load(Relaxed) != 0);
+    let limited = pool::of_limited(call.vendor).filter(|pool| pool.is_limited());
     let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
     let room = pool.admits(owner, bytes);
     if room.is_none() {
@@ -163,10 +162,13 @@ pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
 }
 
 /// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after
-/// all that is idle went back, if there is no memory.
-pub fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> Status {
-    let Some(_room) = room_for(call, bytes as u64) else { return OUT_OF_MEMORY };
-    again(call, bytes, real)
+/// all that is idle went back, if there is no memory. The room is to be held until the bytes are counted.
+#[must_use = "the room is to be held until the bytes are counted"]
+pub fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> (Status, Reserved) {
+    match room_for(call, bytes as u64) {
+        Some(room) => (again(call, bytes, real), room),
+        None => (OUT_OF_MEMORY, Reserved::none()),
+    }
 }
 
 /// Runs a call that takes so many bytes of the device; again, after all that is idle went back, if there is no memory.

@@ -1,6 +1,6 @@
 //! What happens to allocations.
 
-use super::contexts;
+use super::{contexts, grouped};
 use crate::call::Call;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
@@ -40,6 +40,7 @@ pub fn made(
     );
     if kind.space() == Space::Device {
         contexts::charge(shim, call.vendor, context, bytes, time_ns);
+        grouped::took(shim, context, bytes);
     }
 }
 
@@ -179,6 +180,7 @@ pub fn ended(shim: &Shim, entry: Entry) {
     shim.count(counters::free_bytes(entry.kind), entry.bytes);
     if entry.kind.space() == Space::Device {
         contexts::discharge(shim, entry.context, entry.bytes);
+        grouped::gave(shim, entry.context, entry.bytes);
     }
 }
 

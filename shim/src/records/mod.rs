@@ -13,6 +13,7 @@ pub mod context_end;
 pub mod contexts;
 pub mod execs;
 pub mod graphs;
+pub mod grouped;
 pub mod handles;
 pub mod places;
 pub mod pooled;

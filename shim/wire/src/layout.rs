@@ -209,7 +209,8 @@ pub struct Header {
     /// The Python interpreter in the process, "CPython 3.11.7"; on a second line, if there is one, why its frames are
     /// not read. 0: none was found.
     pub python: StrRef,
-    pub _pad1: u32,
+    /// The group of `GPUMEM_LIMIT_GROUP`: its name, its file, and bytes of each device that it may take, a line each. 0: none.
+    pub group: StrRef,
     pub _reserved: [u64; 25],
     pub tables: [TableDesc; MAX_TABLES],
     pub _pad: [u8; HEADER_BYTES - 392 - MAX_TABLES * 40],

@@ -4,6 +4,7 @@
 //! * [`kinds`]: the numbers stored in slots, each with its name (allocation, graph node, event…).
 //! * [`command`]: what the inspector may ask of a running process.
 //! * [`counters`]: one row per counter.
+//! * [`group`]: the file of processes that share one limit.
 //! * [`place`]: where ledgers lie and how they are named.
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
 //! * [`settings`]: every variable, one row each, with its parser.
@@ -16,6 +17,7 @@
 
 pub mod command;
 pub mod counters;
+pub mod group;
 pub mod growth;
 pub mod kinds;
 pub mod layout;

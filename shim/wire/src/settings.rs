@@ -207,6 +207,8 @@ settings! {
     pool_decay: u64 = "GPUMEM_POOL_DECAY", Kind::Time, "10s", Live;
     /// Most memory that this process may take on each device; a request beyond it fails as out of memory.
     limit: Option<u64> = "GPUMEM_LIMIT", Kind::Size { min: 1 << 20, max: u64::MAX }, "", Live;
+    /// One limit for all processes of a group: together they may take SIZE of each device. A request beyond it fails as out of memory, also where GPUMEM_LIMIT would have room.
+    limit_group: Option<String> = "GPUMEM_LIMIT_GROUP", Kind::Group, "", Start;
     /// Place the buffers by which the program's own pool grows in managed memory.
     pool_managed: bool = "GPUMEM_POOL_MANAGED", Kind::Bool, "0", Live;
     /// What an allocation gets when device memory runs out: an error, managed memory or pinned host memory.
@@ -318,7 +320,7 @@ mod tests {
             if !setting.default.is_empty() {
                 setting.parse(OsStr::new(setting.default)).unwrap();
             } else {
-                let may = matches!(setting.kind, Kind::Text | Kind::Path | Kind::Size { .. });
+                let may = matches!(setting.kind, Kind::Text | Kind::Path | Kind::Group | Kind::Size { .. });
                 assert!(may, "{} needs a default", setting.name);
             }
             assert!(ALL[..index].iter().all(|other| other.name != setting.name));

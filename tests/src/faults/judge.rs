@@ -180,7 +180,9 @@ fn variants(plan: &Plan, struck: &[String]) -> Vec<Plan> {
                 }
             }
             // It is asked for: allocations that the driver has room for run out.
-            Trouble::Setting(name, _) if ["GPUMEM_LIMIT", "GPUMEM_STRANDED"].contains(&name.as_str()) => {
+            Trouble::Setting(name, _)
+                if ["GPUMEM_LIMIT", "GPUMEM_LIMIT_GROUP", "GPUMEM_STRANDED"].contains(&name.as_str()) =>
+            {
                 let refused = |call| Trouble::Call { name: "cuMemAlloc_v2", call, what: What::Answers(2) };
                 all.extend((1..=8).map(|call| with(refused(call))));
             }

@@ -24,6 +24,9 @@ fn sensible(setting: &Setting, random: &mut Random) -> OsString {
         Kind::Size { min, max } => text(&spread(random, *min, (*max).min(1 << 34)).to_string()),
         Kind::Time => text(random.pick::<&str>(&["0", "1ms", "20ms", "300ms", "2s", "1h"])),
         Kind::Choice(words) => text(random.pick::<&str>(words)),
+        Kind::Group => {
+            text(random.pick::<&str>(&["@/g:64MiB", "@/g:8GiB", "@/none/g:1GiB", "/dev/null:1GiB", "@:1GiB"]))
+        }
         Kind::Text => text(random.pick::<&str>(&["kv", "a b", "\u{3b1}"])),
         Kind::Path if setting.name == "GPUMEM_DIR" => text(random.pick::<&str>(&[
             "@/a/b",

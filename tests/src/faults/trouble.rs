@@ -149,6 +149,7 @@ impl Trouble {
             // These ask for other answers.
             Trouble::Setting(name, _) => [
                 "GPUMEM_LIMIT",
+                "GPUMEM_LIMIT_GROUP",
                 "GPUMEM_OOM_FALLBACK",
                 "GPUMEM_STRANDED",
                 "GPUMEM_POOL_MANAGED",

@@ -83,6 +83,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("graph_steps", Link::Driver),
     ("graph_talks", Link::Driver),
     ("green", Link::Driver),
+    ("group", Link::Driver),
     ("held", Link::Driver),
     ("holders", Link::Runtime),
     ("idle", Link::Runtime),

@@ -233,6 +233,11 @@ impl Running {
         assert_eq!(unsafe { libc::kill(self.pid() as i32, signal) }, 0, "kill {signal}");
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child to wait for").is_some()
+    }
+
     /// Sends it a signal, and waits until the kernel says it is in this state (`T`, `Z`).
     pub fn signal_until(&self, signal: i32, state: char) {
         self.signal(signal);

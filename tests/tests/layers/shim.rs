@@ -23,7 +23,8 @@ pub const HOUSE: House = House {
         // What is recorded, whether anything is, and what is done about memory that call sites strand.
         &[("records", &["records", "stranded", "trace", "shim", "gate", "call", "in_force", "trust", "newer"])],
         // What is live: passive tables.
-        &[("registry", &["registry"])],
+        // The processes that this one shares a limit with.
+        &[("registry", &["registry"]), ("group", &["group"])],
         &[("ledger", &["ledger"]), ("stacks", &["stacks"])],
         // The real libraries.
         &[("vendor", &["vendor"])],

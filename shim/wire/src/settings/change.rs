@@ -78,6 +78,7 @@ mod tests {
                 crate::settings::Kind::Time => "7s",
                 crate::settings::Kind::Count { .. } => "7",
                 crate::settings::Kind::Size { .. } => "7MiB",
+                crate::settings::Kind::Group => "seven:7MiB",
                 crate::settings::Kind::Text | crate::settings::Kind::Path => "/seven",
             };
             let (mut now, _) = Settings::read(std::iter::empty());

@@ -18,6 +18,8 @@ pub enum Kind {
     Size { min: u64, max: u64 },
     /// A time with its unit: see [`parse_time`].
     Time,
+    /// The name of a group and its limit: see [`crate::group::Spec`].
+    Group,
     /// One of these words.
     Choice(&'static [&'static str]),
 }
@@ -38,6 +40,10 @@ impl fmt::Display for Kind {
                 write!(f, "{} to {}: bytes with a unit, such as 256MiB or 1.5G", Bytes(min), Bytes(max))
             }
             Self::Time => f.write_str("seconds, or a time such as 500ms, 1.5s or 2m"),
+            Self::Group => f.write_str(
+                "NAME:SIZE, such as team-a:24GiB: a name of letters, digits, '.', '_' and '-', or an absolute path, and 1MiB \
+                 or more",
+            ),
             Self::Choice(words) => f.write_str(&words.join(", ")),
         }
     }
@@ -125,6 +131,7 @@ impl Setting {
             Kind::Bool => parse_bool(text).map(Value::Bool),
             Kind::Text => Some(Value::Text(text.to_owned())),
             Kind::Path => None,
+            Kind::Group => crate::group::Spec::parse(text).map(|_| Value::Text(text.trim().to_owned())),
             Kind::Count { min, max } => within(text.trim().parse().ok()?, min, max),
             Kind::Size { min, max } => within(parse_size(text)?, min, max),
             Kind::Time => parse_time(text).map(Value::Number),

@@ -43,6 +43,8 @@ pub struct Config {
     pub fault_log: Option<String>,
     /// `SIM_MANAGED`: what managed memory the devices have. Default `concurrent`.
     pub managed: Managed,
+    /// `SIM_SHARED`: `FILE:INDEX`, the word of a file that tells what this process has of its devices. Default: none.
+    pub shared: Option<String>,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
     pub driver_version: u32,
 }
@@ -110,6 +112,7 @@ impl Config {
                 Some("none") => Managed::None,
                 _ => Managed::Concurrent,
             },
+            shared: var("SIM_SHARED").filter(|v| !v.is_empty()),
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,
         }
     }

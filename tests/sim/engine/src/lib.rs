@@ -37,6 +37,7 @@ pub mod pool;
 pub mod ptx;
 pub mod queue;
 pub mod report;
+pub mod shared;
 pub mod stream;
 pub mod update;
 pub mod user_object;

@@ -227,12 +227,19 @@ impl Machine {
             return Err(Error::OUT_OF_MEMORY);
         }
         d.used += bytes;
+        self.tell();
         Ok(())
     }
 
     pub fn refund(&mut self, device: u32, bytes: u64) {
         let d = &mut self.devices[device as usize];
         d.used = d.used.saturating_sub(bytes);
+        self.tell();
+    }
+
+    /// Tells who watches what is in use.
+    fn tell(&self) {
+        crate::shared::tell(self.devices.iter().map(|device| device.used).sum());
     }
 
     /// What must be waited for before everything on a device is done.

@@ -1,0 +1,373 @@
+//! This process as a member of a group: processes that share one limit (`GPUMEM_LIMIT_GROUP`).
+//!
+//! * [`sum`]: whether the group has room, without a lock. [`words`]: what members tell each other. [`seat`]: the slot of
+//!   this process in the file, and what was left by members that have ended.
+//! * This file: what this process takes, told to the others; who is short of memory.
+//!
+//! All bytes that the driver has given are told, idle ones of the pool among them, before the driver is asked for them.
+//! What the pool serves by itself is taken already, and asks nobody.
+
+mod seat;
+mod sum;
+mod words;
+
+mod atomic {
+    pub use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
+pub use sum::Answer;
+
+use crate::ledger::file;
+use crate::process::lock::lock;
+use gpumem_abi::types::Device;
+use gpumem_wire::group::{DEVICES, SLOTS, Spec};
+use gpumem_wire::kinds::Vendor;
+use gpumem_wire::settings::Settings;
+use gpumem_wire::units;
+use seat::{Address, Seat, Why};
+use std::ffi::OsStr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use words::{DeviceWords, SlotWords, as_words};
+
+/// A device, as this process and as the group know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub vendor: Vendor,
+    pub device: Device,
+    pub uuid: [u8; 16],
+}
+
+/// This process in its group.
+pub struct Group {
+    pub spec: Spec,
+    at: Address,
+    inner: Mutex<Inner>,
+    /// When the others were last asked without a sign that they keep anything.
+    asked_ns: AtomicU64,
+}
+
+struct Inner {
+    seat: Option<Seat>,
+    /// All seats are taken: nothing may be taken meanwhile.
+    no_seat: bool,
+    /// The control thread looks for calls of the others, or will once there is a context.
+    hears: bool,
+    devices: Vec<Own>,
+}
+
+/// What this process takes of a device. The words that the others read are written from this, and never read back.
+struct Own {
+    place: Place,
+    taken: u64,
+    reserved: u64,
+    idle: u64,
+    short: u64,
+}
+
+/// A member and what it takes of a device.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    pub pid: u64,
+    pub pid_ns: u64,
+    pub program: String,
+    pub taken: u64,
+    pub idle: u64,
+}
+
+/// A group on a device.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// The smallest that a member was told.
+    pub limit: u64,
+    /// Bytes that all members take, requests on their way among them.
+    pub all: u64,
+    /// The largest first, this process among them.
+    pub holders: Vec<Holder>,
+}
+
+impl Group {
+    /// Joins the group that the variables name, and says what went wrong; `None` if they name none.
+    pub fn join(settings: &Settings) -> Option<(Self, Option<String>)> {
+        let spec = settings.limit_group.as_deref().and_then(Spec::parse)?;
+        // SAFETY: geteuid takes no arguments and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        let dir = settings.dir.as_deref();
+        let (path, named) = spec.path(dir, uid);
+        let make_directory = spec.path(Some(OsStr::new("/")), uid).0 != path;
+        let inner = Inner { seat: None, no_seat: false, hears: settings.control, devices: Vec::new() };
+        let at = Address { path, named, make_directory, uid };
+        let group = Self { spec, at, inner: Mutex::new(inner), asked_ns: AtomicU64::new(0) };
+        let said = group.sit_down(&mut lock(&group.inner)).err();
+        Some((group, said))
+    }
+
+    /// The group for the ledger: its name, its file, its limit, a line each.
+    pub fn described(&self) -> String {
+        format!("{}\n{}\n{}", self.spec.name(), self.at.path.display(), self.spec.limit)
+    }
+
+    /// Takes a seat and tells the group what this process has.
+    ///
+    /// # Errors
+    /// Why there is none, and what happens now.
+    fn sit_down(&self, inner: &mut Inner) -> Result<(), String> {
+        let taken = Seat::take(&self.at);
+        inner.no_seat = matches!(taken, Err(Why::NoSeat));
+        let limit = units::bytes(self.spec.limit);
+        let seat = taken.map_err(|why| match why {
+            Why::NoSeat => format!(
+                "GPUMEM_LIMIT_GROUP: {} has {SLOTS} members, and no room for more: this process gets no device memory \
+                 until one of them ends",
+                self.at.path.display()
+            ),
+            Why::NoFile(why) => format!(
+                "GPUMEM_LIMIT_GROUP: what the group {} takes cannot be counted: {why}; the limit of {limit} holds for \
+                 this process alone until that is put right",
+                self.spec.name()
+            ),
+        })?;
+        let own = seat.own();
+        if let Ok(id) = file::this_process() {
+            own.pid.store(id.pid.into(), Relaxed);
+            own.start_ticks.store(id.start_ticks, Relaxed);
+        }
+        own.pid_ns.store(file::pid_namespace(), Relaxed);
+        own.hears.store(inner.hears.into(), Relaxed);
+        own.answered.store(seat.all().head.wanted.load(Relaxed), Relaxed);
+        let program = std::fs::read_link("/proc/self/exe").ok();
+        let program = program.as_deref().and_then(std::path::Path::file_name).unwrap_or_default().as_encoded_bytes();
+        for (at, word) in own.name.iter().enumerate() {
+            let byte = |index: usize| program.get(at * 8 + index).copied().unwrap_or(0);
+            word.store(u64::from_ne_bytes(std::array::from_fn(byte)), Relaxed);
+        }
+        for at in 0..inner.devices.len() {
+            list(&seat, &inner.devices, at);
+        }
+        own.limit.store(self.spec.limit, Release);
+        inner.seat = Some(seat);
+        Ok(())
+    }
+
+    /// Whether so many bytes more may be taken of a device; they are reserved then, until [`Group::settle`].
+    pub fn ask(&self, place: &Place, bytes: u64) -> Answer {
+        let mut inner = lock(&self.inner);
+        let Some(at) = inner.index(place).filter(|_| !inner.no_seat) else { return Answer::Full };
+        let inner = &mut *inner;
+        let own = &mut inner.devices[at];
+        let answer = match &inner.seat {
+            Some(seat) => {
+                let uuid = as_words(&place.uuid);
+                let told = &seat.own().devices[at].told;
+                sum::ask(told, own.reserved, bytes, self.spec.limit, || {
+                    seat.others().map(move |slot| {
+                        // The device first: whoever is seen to have told of it has told its limit before.
+                        let told = slot.device(uuid).map(|device| &device.told);
+                        (slot.limit.load(Acquire), told)
+                    })
+                })
+            }
+            None if own.taken.saturating_add(own.reserved).saturating_add(bytes) <= self.spec.limit => Answer::Granted,
+            None if own.taken.saturating_add(bytes) <= self.spec.limit => Answer::Busy,
+            None => Answer::Full,
+        };
+        if answer == Answer::Granted {
+            own.reserved += bytes;
+        }
+        answer
+    }
+
+    /// What was reserved is counted as taken by now, or was not needed.
+    pub fn settle(&self, place: &Place, bytes: u64) {
+        self.change(place, |own| own.reserved = own.reserved.saturating_sub(bytes));
+    }
+
+    /// The driver has given so many bytes.
+    pub fn took(&self, place: &Place, bytes: u64) {
+        self.change(place, |own| own.taken = own.taken.saturating_add(bytes));
+    }
+
+    /// The driver has them back.
+    pub fn gave(&self, place: &Place, bytes: u64) {
+        self.change(place, |own| own.taken = own.taken.saturating_sub(bytes));
+    }
+
+    /// So many bytes of what is taken are idle.
+    pub fn keeps(&self, place: &Place, bytes: u64) {
+        self.change(place, |own| own.idle = bytes);
+    }
+
+    fn change(&self, place: &Place, change: impl FnOnce(&mut Own)) {
+        let mut inner = lock(&self.inner);
+        let Some(at) = inner.index(place) else { return };
+        change(&mut inner.devices[at]);
+        inner.tell(at);
+    }
+
+    /// What the group takes of a device. Members that have ended are not among them.
+    pub fn used(&self, place: &Place) -> Used {
+        self.reap();
+        let inner = lock(&self.inner);
+        let mut used = Used { limit: self.spec.limit, all: 0, holders: Vec::new() };
+        let mut add = |(pid, pid_ns, program), (taken, idle, reserved): (u64, u64, u64)| {
+            used.all = used.all.saturating_add(taken).saturating_add(reserved);
+            used.holders.push(Holder { pid, pid_ns, program, taken, idle });
+        };
+        if let Some(own) = inner.devices.iter().find(|own| own.place == *place) {
+            let this = (u64::from(std::process::id()), 0, "this process".to_owned());
+            add(this, (own.taken, own.idle, own.reserved));
+        }
+        for slot in inner.seat.iter().flat_map(Seat::others) {
+            let limit = slot.limit.load(Acquire);
+            let Some(device) = slot.device(as_words(&place.uuid)).filter(|_| limit != 0) else { continue };
+            let name: Vec<u8> = slot.name.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            let told = [&device.told.reserved, &device.told.taken, &device.idle].map(|word| word.load(Acquire));
+            let who = (slot.pid.load(Relaxed), slot.pid_ns.load(Relaxed), String::from_utf8_lossy(name).into_owned());
+            add(who, (told[1], told[2], told[0]));
+        }
+        for slot in inner.seat.iter().flat_map(Seat::others) {
+            let limit = slot.limit.load(Acquire);
+            used.limit = if limit == 0 { used.limit } else { used.limit.min(limit) };
+        }
+        used.holders.sort_by_key(|holder| std::cmp::Reverse(holder.taken));
+        used
+    }
+
+    /// Takes out what members told that have ended; whether there were any.
+    pub fn reap(&self) -> bool {
+        lock(&self.inner).seat.as_ref().is_some_and(|seat| seat.reap(&self.at) > 0)
+    }
+
+    /// Asks the others to give back what they keep and do not use, since this process is short of so many bytes; what
+    /// their answers are known by. `None` if there is nobody to ask.
+    pub fn call_for(&self, place: &Place, bytes: u64, now_ns: u64) -> Option<u64> {
+        /// They are asked so often at most where nothing says that they keep anything.
+        const BLINDLY_EVERY_NS: u64 = 1_000_000_000;
+        let mut inner = lock(&self.inner);
+        let at = inner.index(place)?;
+        let seat = inner.seat.as_ref()?;
+        let there: Vec<_> = listeners(seat, place).collect();
+        let known = there.iter().any(|(_, device)| device.idle.load(Relaxed) != 0);
+        let asked = self.asked_ns.load(Relaxed);
+        if there.is_empty() || !known && asked != 0 && now_ns.saturating_sub(asked) < BLINDLY_EVERY_NS {
+            return None;
+        }
+        self.asked_ns.store(now_ns, Relaxed);
+        inner.devices[at].short = bytes;
+        inner.tell(at);
+        // Whoever sees the number sees for what it is.
+        inner.seat.as_ref().map(|seat| seat.all().head.wanted.fetch_add(1, SeqCst) + 1)
+    }
+
+    /// Whether all others that could give something have answered.
+    pub fn have_answered(&self, place: &Place, call: u64) -> bool {
+        let inner = lock(&self.inner);
+        let answered = |seat| listeners(seat, place).all(|(slot, _)| slot.answered.load(Acquire) >= call);
+        inner.seat.as_ref().is_none_or(answered)
+    }
+
+    /// This process is not short any more, or gives up.
+    pub fn call_is_over(&self, place: &Place) {
+        self.change(place, |own| own.short = 0);
+    }
+
+    /// A call of another member that is not answered yet: its number, and the devices it is about.
+    pub fn called(&self) -> Option<(u64, Vec<Place>)> {
+        let inner = lock(&self.inner);
+        let seat = inner.seat.as_ref()?;
+        let call = seat.all().head.wanted.load(SeqCst);
+        if call == seat.own().answered.load(Relaxed) {
+            return None;
+        }
+        fence(SeqCst);
+        let is_short = |place: &Place| {
+            seat.others()
+                .filter_map(|slot| slot.device(as_words(&place.uuid)))
+                .any(|device| device.short.load(Relaxed) != 0)
+        };
+        Some((call, inner.devices.iter().map(|own| own.place).filter(is_short).collect()))
+    }
+
+    /// Nobody looks for calls any more.
+    pub fn listens_no_more(&self) {
+        let mut inner = lock(&self.inner);
+        inner.hears = false;
+        if let Some(seat) = &inner.seat {
+            seat.own().hears.store(0, Release);
+        }
+    }
+
+    /// A call was answered: what may go back is back.
+    pub fn answer(&self, call: u64) {
+        if let Some(seat) = &lock(&self.inner).seat {
+            seat.own().answered.store(call, Release);
+        }
+    }
+
+    /// Looks after the seat: another is taken if the file went, or there was none. What is to be said of it.
+    pub fn look_after(&self) -> Option<String> {
+        let mut inner = lock(&self.inner);
+        let inner = &mut *inner;
+        let before = match &inner.seat {
+            Some(seat) if seat.is_at(&self.at.path) => {
+                // What somebody else may have written there.
+                seat.own().limit.store(self.spec.limit, Release);
+                (0..inner.devices.len()).for_each(|at| list(seat, &inner.devices, at));
+                seat.own().devices_len.store(inner.devices.len() as u64, Release);
+                return None;
+            }
+            Some(_) => "its file was removed or replaced",
+            None => "it could not be counted before",
+        };
+        inner.seat = None;
+        let now = self.sit_down(inner);
+        let path = self.at.path.display();
+        now.ok().map(|()| format!("GPUMEM_LIMIT_GROUP: this process is counted in {path} from now on: {before}"))
+    }
+}
+
+impl Inner {
+    /// Where a device is listed; it is listed now if it was not, and there is room.
+    fn index(&mut self, place: &Place) -> Option<usize> {
+        let known = self.devices.iter().position(|own| own.place == *place);
+        if known.is_none() && self.devices.len() < DEVICES {
+            self.devices.push(Own { place: *place, taken: 0, reserved: 0, idle: 0, short: 0 });
+            if let Some(seat) = &self.seat {
+                list(seat, &self.devices, self.devices.len() - 1);
+            }
+            return Some(self.devices.len() - 1);
+        }
+        known
+    }
+
+    fn tell(&self, at: usize) {
+        if let Some(seat) = &self.seat {
+            tell(seat, &self.devices, at);
+        }
+    }
+}
+
+/// The others that have taken something of a device, and look for calls.
+fn listeners<'a>(seat: &'a Seat, place: &Place) -> impl Iterator<Item = (&'a SlotWords, &'a DeviceWords)> {
+    let uuid = as_words(&place.uuid);
+    let listening = seat.others().filter(|slot| slot.limit.load(Acquire) != 0 && slot.hears.load(Relaxed) != 0);
+    let of_device = listening.filter_map(move |slot| Some((slot, slot.device(uuid)?)));
+    of_device.filter(|(_, device)| device.told.taken.load(Relaxed) != 0)
+}
+
+/// Tells what is taken of a device that is listed.
+fn tell(seat: &Seat, devices: &[Own], at: usize) {
+    let (own, words) = (&devices[at], &seat.own().devices[at]);
+    words.idle.store(own.idle, Relaxed);
+    words.short.store(own.short, Relaxed);
+    sum::tell(&words.told, own.taken, own.reserved);
+}
+
+/// Lists a device and all before it, with what is taken of it.
+fn list(seat: &Seat, devices: &[Own], at: usize) {
+    let words = &seat.own().devices[at];
+    words.uuid.iter().zip(as_words(&devices[at].place.uuid)).for_each(|(word, its)| word.store(its, Relaxed));
+    tell(seat, devices, at);
+    seat.own().devices_len.fetch_max(at as u64 + 1, Release);
+}

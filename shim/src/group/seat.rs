@@ -1,0 +1,262 @@
+//! A member's place in the file of its group: the slot that it has locked.
+//!
+//! The lock is one of the file's open description (`F_OFD_SETLK`). The mapping keeps that open once the descriptor is
+//! closed, so no program can close it by accident, and the lock ends with the process, or with `exec`. A child of `fork`
+//! does not get the mapping.
+
+use super::words::{FileWords, SlotWords};
+use crate::ledger::{directory, file, storage};
+use gpumem_wire::group::{self, FILE_BYTES, Head, SLOTS, slot_at};
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use zerocopy::IntoBytes;
+
+/// Why there is no seat.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Why {
+    /// All are taken.
+    NoSeat,
+    /// The file is not to be had, or not to be trusted.
+    NoFile(String),
+}
+
+/// Where the file lies, and who asks.
+pub struct Address {
+    pub path: PathBuf,
+    /// The user named the directory.
+    pub named: bool,
+    /// The directory is one of ours, and is made.
+    pub make_directory: bool,
+    pub uid: u32,
+}
+
+/// A slot of the file, for as long as this lives.
+pub struct Seat {
+    all: *const FileWords,
+    index: usize,
+    /// Device and inode of the file.
+    file: (u64, u64),
+}
+
+// SAFETY: the mapping belongs to no thread.
+unsafe impl Send for Seat {}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // SAFETY: `take` has mapped so many bytes there, and whoever refers to them borrows the seat.
+        unsafe { libc::munmap(self.all.cast_mut().cast(), FILE_BYTES) };
+    }
+}
+
+impl Seat {
+    /// Takes a seat; makes the file if there is none.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn take(at: &Address) -> Result<Self, Why> {
+        /// Times that the file may go while it is opened.
+        const TRIES: usize = 16;
+        for _ in 0..TRIES {
+            let file = open(at).map_err(Why::NoFile)?;
+            let index = (0..SLOTS).find(|index| lock(&file, *index));
+            let Some(index) = index else {
+                // Where no lock is to be had at all, no seat is taken.
+                return Err(no_lock(&file).map_or(Why::NoSeat, |error| Why::NoFile(said(at, &error))));
+            };
+            let what = file.metadata().map_err(|error| Why::NoFile(said(at, &error)))?;
+            // Whoever removes the file locks all of it before: with the lock held, it is the one or it is not.
+            if !is_at(&at.path, (what.dev(), what.ino())) {
+                continue;
+            }
+            let all = map(&file).map_err(|error| Why::NoFile(said(at, &error)))?;
+            let seat = Self { all, index, file: (what.dev(), what.ino()) };
+            seat.own().clear();
+            return Ok(seat);
+        }
+        Err(Why::NoFile(format!("{}: the file is removed as often as it is made", at.path.display())))
+    }
+
+    pub fn all(&self) -> &FileWords {
+        // SAFETY: `map` maps the whole file, whose storage was taken before. FileWords has atomics alone, for which any
+        // bytes are valid. The mapping lives as long as `self`.
+        unsafe { &*self.all }
+    }
+
+    pub fn own(&self) -> &SlotWords {
+        &self.all().slots[self.index]
+    }
+
+    /// The slots of the others, also those that nobody has.
+    pub fn others(&self) -> impl Iterator<Item = &SlotWords> {
+        let own = self.index;
+        self.all().slots.iter().enumerate().filter(move |(index, _)| *index != own).map(|(_, slot)| slot)
+    }
+
+    /// Whether the file still lies where others look for it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        is_at(path, self.file)
+    }
+
+    /// Takes out what members told that have ended; how many.
+    pub fn reap(&self, at: &Address) -> usize {
+        let used: Vec<usize> = (0..SLOTS)
+            .filter(|index| *index != self.index && self.all().slots[*index].limit.load(Acquire) != 0)
+            .collect();
+        if used.is_empty() || !self.is_at(&at.path) {
+            return 0;
+        }
+        let Ok(file) = open_for_update(&at.path) else { return 0 };
+        if file.metadata().map_or(true, |what| (what.dev(), what.ino()) != self.file) {
+            return 0;
+        }
+        let dead = used.into_iter().filter(|index| {
+            let free = lock(&file, *index);
+            if free {
+                // Looked at once more: who came and went meanwhile has left nothing, or what is to go, too.
+                self.all().slots[*index].clear();
+                unlock(&file, *index);
+            }
+            free
+        });
+        dead.count()
+    }
+}
+
+fn said(at: &Address, error: &io::Error) -> String {
+    format!("{}: {error}", at.path.display())
+}
+
+/// Whether a path leads to this file, by device and inode.
+fn is_at(path: &Path, file: (u64, u64)) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|what| (what.dev(), what.ino()) == file)
+}
+
+fn lock_call(file: &File, index: usize, kind: libc::c_int) -> bool {
+    // SAFETY: zeroes are a valid flock.
+    let mut what: libc::flock = unsafe { std::mem::zeroed() };
+    what.l_type = kind as _;
+    what.l_whence = libc::SEEK_SET as _;
+    what.l_start = slot_at(index) as _;
+    what.l_len = 1;
+    // SAFETY: `file` keeps the descriptor open, and `what` is a flock that lives until fcntl returns.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut what) == 0 }
+}
+
+/// Locks a slot, if nobody has it.
+fn lock(file: &File, index: usize) -> bool {
+    lock_call(file, index, libc::F_WRLCK)
+}
+
+fn unlock(file: &File, index: usize) {
+    lock_call(file, index, libc::F_UNLCK);
+}
+
+/// The error of a file on which nothing can be locked; `None` if others have the locks.
+fn no_lock(file: &File) -> Option<io::Error> {
+    let error = if lock(file, 0) { return None } else { io::Error::last_os_error() };
+    (!matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))).then_some(error)
+}
+
+/// The file, trusted: made if there is none.
+///
+/// # Errors
+/// A sentence that names the file.
+fn open(at: &Address) -> Result<File, String> {
+    let path = at.path.as_path();
+    if at.make_directory
+        && let Some(dir) = path.parent()
+    {
+        directory::make(dir, at.uid, at.named)?;
+    }
+    let file = match open_for_update(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make(at).and_then(|()| open_for_update(path)).map_err(|error| said(at, &error))?
+        }
+        opened => opened.map_err(|error| said(at, &error))?,
+    };
+    let fault = distrust(&file, at.uid).map_err(|error| said(at, &error))?;
+    fault.map_or(Ok(file), |fault| Err(format!("{}: {fault}", path.display())))
+}
+
+fn open_for_update(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).custom_flags(storage::CAREFULLY).open(path)
+}
+
+/// Why a file is not believed.
+fn distrust(file: &File, uid: u32) -> io::Result<Option<String>> {
+    let what = file.metadata()?;
+    if !what.is_file() {
+        return Ok(Some("not a regular file".to_owned()));
+    }
+    if what.uid() != uid {
+        return Ok(Some(format!("it belongs to user {}, and this process runs as user {uid}", what.uid())));
+    }
+    if what.mode() & 0o022 != 0 {
+        return Ok(Some("others than its owner may write to it".to_owned()));
+    }
+    let mut head = [0; size_of::<Head>()];
+    let got = file.read_at(&mut head, 0)?;
+    let fault = group::fault(&head[..got], what.len());
+    Ok(fault.map(|fault| format!("{fault}: remove it once no process of the group runs")))
+}
+
+/// Makes the file under another name, so that nobody sees it half made, and gives it its own unless somebody was
+/// faster.
+fn make(at: &Address) -> io::Result<()> {
+    let mut name = at.path.as_os_str().to_owned();
+    // Two containers may each have a process of this number.
+    name.push(format!(".new-{}-{}", file::pid_namespace(), std::process::id()));
+    let new = PathBuf::from(name);
+    let _ = std::fs::remove_file(&new);
+    let file = storage::make(&new, at.named)?;
+    let made = storage::lengthen(file.as_raw_fd(), 0, FILE_BYTES as u64)
+        .and_then(|()| file.write_all_at(group::new_head().as_bytes(), 0))
+        .and_then(|()| rename_if_free(&new, &at.path));
+    if made.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn rename_if_free(from: &Path, to: &Path) -> io::Result<()> {
+    let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from);
+    let (old, new) = (name(from)?, name(to)?);
+    // SAFETY: both names end in NUL and live until the call returns.
+    let done =
+        unsafe { libc::renameat2(libc::AT_FDCWD, old.as_ptr(), libc::AT_FDCWD, new.as_ptr(), libc::RENAME_NOREPLACE) };
+    if done == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // A file system that does not know the flag.
+        Some(libc::EINVAL | libc::ENOSYS) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        _ => Err(error),
+    }
+}
+
+/// Maps the file for this process alone, not for children of `fork`.
+fn map(file: &File) -> io::Result<*const FileWords> {
+    // SAFETY: mmap and madvise take numbers. The descriptor is open, and the file has so many bytes with storage.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let at = libc::mmap(std::ptr::null_mut(), FILE_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::madvise(at, FILE_BYTES, libc::MADV_DONTFORK);
+        Ok(at.cast())
+    }
+}

@@ -1,0 +1,68 @@
+//! Room in the limit of a group, without a lock that a killed or stopped member could hold.
+//!
+//! Each member tells of itself alone, in words that only it writes. It reserves first, and then adds up what all have
+//! told: of two that ask at the same time, one at least sees the other, because a full fence lies between the two
+//! steps of each. Who finds the sum above the limit takes its reservation back. So the sum of what was granted is never
+//! above the limit, and both may be refused; they ask again then ([`Answer::Busy`]).
+//!
+//! What is granted stays reserved until it is counted as taken. Whoever adds up reads `reserved` first, so that it finds
+//! bytes on their way from one word to the other in one of them at least, perhaps in both.
+
+use super::atomic::{AtomicU64, Ordering::*, fence};
+
+/// What a member tells of a device.
+#[repr(C)]
+pub struct Told {
+    /// Bytes that the driver has given.
+    pub taken: AtomicU64,
+    /// Bytes that requests on their way have been granted, or ask for just now.
+    pub reserved: AtomicU64,
+}
+
+/// Whether there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// There is, and it is reserved.
+    Granted,
+    /// There may be once requests on their way are over.
+    Busy,
+    /// There is none.
+    Full,
+}
+
+/// Asks for so many bytes more. `own`: this member's words, of which `before` are reserved; nobody else writes them
+/// meanwhile. `others`: the other members, with the limit that each was told, of which the smallest counts.
+pub fn ask<'a, I: Iterator<Item = (u64, Option<&'a Told>)>>(
+    own: &Told,
+    before: u64,
+    bytes: u64,
+    limit: u64,
+    others: impl FnOnce() -> I,
+) -> Answer {
+    own.reserved.store(before.saturating_add(bytes), Relaxed);
+    fence(SeqCst);
+    let mut limit = limit;
+    let mut taken = own.taken.load(Relaxed);
+    let mut reserved = before;
+    for (its_limit, told) in others() {
+        // 0: nobody is there.
+        if its_limit != 0 {
+            limit = limit.min(its_limit);
+        }
+        if let Some(told) = told {
+            reserved = reserved.saturating_add(told.reserved.load(Acquire));
+            taken = taken.saturating_add(told.taken.load(Acquire));
+        }
+    }
+    if taken.saturating_add(reserved).saturating_add(bytes) <= limit {
+        return Answer::Granted;
+    }
+    own.reserved.store(before, Release);
+    if taken.saturating_add(bytes) > limit { Answer::Full } else { Answer::Busy }
+}
+
+/// What was reserved is counted as taken from now on, or was not needed.
+pub fn tell(own: &Told, taken: u64, reserved: u64) {
+    own.taken.store(taken, Release);
+    own.reserved.store(reserved, Release);
+}

@@ -1,0 +1,83 @@
+//! The file of a group as the words that members share.
+
+use super::sum::Told;
+use gpumem_wire::group::{DEVICES, Device, HEAD_BYTES, Head, SLOTS, Slot};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// A [`Head`], with room behind it.
+#[repr(C)]
+pub struct HeadWords {
+    _magic: AtomicU64,
+    _version: AtomicU32,
+    _byte_order: AtomicU32,
+    pub wanted: AtomicU64,
+    _room: [AtomicU64; HEAD_BYTES / 8 - 3],
+}
+
+/// A [`Slot`].
+#[repr(C)]
+pub struct SlotWords {
+    pub pid: AtomicU64,
+    pub start_ticks: AtomicU64,
+    pub pid_ns: AtomicU64,
+    pub limit: AtomicU64,
+    pub answered: AtomicU64,
+    pub hears: AtomicU64,
+    pub devices_len: AtomicU64,
+    _reserved: AtomicU64,
+    pub name: [AtomicU64; 8],
+    pub devices: [DeviceWords; DEVICES],
+    _pad: [AtomicU64; 16],
+}
+
+/// A [`Device`].
+#[repr(C)]
+pub struct DeviceWords {
+    pub uuid: [AtomicU64; 2],
+    pub told: Told,
+    pub idle: AtomicU64,
+    pub short: AtomicU64,
+}
+
+/// All of the file.
+#[repr(C)]
+pub struct FileWords {
+    pub head: HeadWords,
+    pub slots: [SlotWords; SLOTS],
+}
+
+const _: () = assert!(size_of::<HeadWords>() == HEAD_BYTES && size_of::<SlotWords>() == size_of::<Slot>());
+const _: () = assert!(size_of::<DeviceWords>() == size_of::<Device>());
+const _: () = assert!(offset_of!(HeadWords, wanted) == offset_of!(Head, wanted));
+const _: () = assert!(offset_of!(SlotWords, devices) == offset_of!(Slot, devices));
+const _: () = assert!(offset_of!(SlotWords, devices_len) == offset_of!(Slot, devices_len));
+const _: () = assert!(offset_of!(DeviceWords, idle) == offset_of!(Device, idle));
+
+/// A device's name as words.
+pub fn as_words(uuid: &[u8; 16]) -> [u64; 2] {
+    let word = |at: usize| uuid[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    [word(0), word(8)]
+}
+
+impl SlotWords {
+    /// What the member tells of a device.
+    pub fn device(&self, uuid: [u64; 2]) -> Option<&DeviceWords> {
+        let used = (self.devices_len.load(Acquire) as usize).min(DEVICES);
+        self.devices[..used]
+            .iter()
+            .find(|device| device.uuid.iter().zip(uuid).all(|(word, its)| word.load(Relaxed) == its))
+    }
+
+    /// Nobody is there any more, or somebody comes: nothing is told. Only for whoever holds the slot's lock.
+    pub fn clear(&self) {
+        self.limit.store(0, Relaxed);
+        self.hears.store(0, Relaxed);
+        for device in &self.devices {
+            for word in [&device.told.reserved, &device.told.taken, &device.idle, &device.short] {
+                word.store(0, Relaxed);
+            }
+        }
+        self.devices_len.store(0, Release);
+    }
+}

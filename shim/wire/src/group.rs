@@ -1,0 +1,255 @@
+//! A group: processes that share one limit (`GPUMEM_LIMIT_GROUP`). Its file, byte for byte, and what is said in the
+//! variable.
+//!
+//! ```text
+//! 0       Head (4096 bytes)
+//! 4096    SLOTS times Slot: one for each member
+//! ```
+//!
+//! A member holds a lock of the kernel's on the first byte of its slot, through the mapping of the file, for as long as
+//! it runs. The kernel takes the lock back when the process ends, however it ends, in every container. So a slot whose
+//! byte is free has no member, and nothing that it says counts. A slot has one writer: whoever holds its lock.
+
+use crate::read::Source;
+use crate::settings::parse_size;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First eight bytes of every group's file.
+pub const MAGIC: [u8; 8] = *b"GPUMEM\x1aG";
+/// Changes whenever anything in this file changes its meaning or place.
+pub const VERSION: u32 = 1;
+/// Members that a group may have.
+pub const SLOTS: usize = 256;
+/// Devices of which a member is counted.
+pub const DEVICES: usize = 16;
+/// Bytes in front of the slots.
+pub const HEAD_BYTES: usize = 4096;
+/// Bytes of the whole file.
+pub const FILE_BYTES: usize = HEAD_BYTES + SLOTS * size_of::<Slot>();
+/// Ending of the name of a group's file, where the user did not name the file.
+pub const SUFFIX: &str = ".group";
+/// The smallest limit.
+pub const LEAST: u64 = 1 << 20;
+
+/// What the file begins with.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Head {
+    pub magic: [u8; 8],
+    pub version: u32,
+    /// 0x01020304 as the writer's machine stores it.
+    pub byte_order: u32,
+    /// Raised by each member that is short of memory: the others give back what they keep and do not use.
+    pub wanted: u64,
+}
+
+/// One member.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Slot {
+    /// In the member's own namespace.
+    pub pid: u64,
+    pub start_ticks: u64,
+    /// Inode of /proc/self/ns/pid.
+    pub pid_ns: u64,
+    /// Bytes of each device that the group may take, as this member was told; 0: the slot was never used.
+    pub limit: u64,
+    /// [`Head::wanted`] when the member last gave back what it did not use.
+    pub answered: u64,
+    /// 1 while the member looks at [`Head::wanted`].
+    pub hears: u64,
+    /// How many of `devices` are in use.
+    pub devices_len: u64,
+    pub _reserved: u64,
+    /// Name of its program, zeroes behind it.
+    pub name: [u8; 64],
+    pub devices: [Device; DEVICES],
+    pub _pad: [u8; 128],
+}
+
+/// What a member takes of one device.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Device {
+    pub uuid: [u8; 16],
+    /// Bytes that the driver has given, idle ones among them.
+    pub taken: u64,
+    /// Bytes that requests on their way have been granted.
+    pub reserved: u64,
+    /// Bytes of `taken` that were idle when the member last looked.
+    pub idle: u64,
+    /// Bytes that the member waits for.
+    pub short: u64,
+}
+
+const _: () = assert!(size_of::<Slot>() == 1024 && size_of::<Device>() == 48);
+
+/// Where a slot begins: its first byte is what its member locks.
+pub const fn slot_at(index: usize) -> usize {
+    HEAD_BYTES + index * size_of::<Slot>()
+}
+
+/// What `GPUMEM_LIMIT_GROUP` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// A name, or an absolute path.
+    named: String,
+    /// Bytes of each device that all members may take together.
+    pub limit: u64,
+}
+
+impl Spec {
+    /// `NAME:SIZE` or `/PATH:SIZE`; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (named, size) = text.trim().rsplit_once(':')?;
+        let limit = parse_size(size).filter(|limit| *limit >= LEAST)?;
+        let is_path = named.len() > 1 && named.starts_with('/') && !named.ends_with('/');
+        (is_path || is_name(named)).then(|| Self { named: named.to_owned(), limit })
+    }
+
+    /// What the group is called.
+    pub fn name(&self) -> &str {
+        let file = Path::new(&self.named).file_name().and_then(OsStr::to_str).unwrap_or(&self.named);
+        file.strip_suffix(SUFFIX).filter(|name| !name.is_empty()).unwrap_or(file)
+    }
+
+    /// The group's file, and whether the user named its directory. `$XDG_RUNTIME_DIR` has no say: a user's services and
+    /// shells differ in it, and meet here.
+    pub fn path(&self, gpumem_dir: Option<&OsStr>, uid: u32) -> (PathBuf, bool) {
+        if self.named.starts_with('/') {
+            return (PathBuf::from(&self.named), true);
+        }
+        let file = format!("{}{SUFFIX}", self.named);
+        match gpumem_dir.filter(|dir| !dir.is_empty()) {
+            Some(dir) => (Path::new(dir).join(file), true),
+            None => {
+                use crate::place::{SHARED, SHARED_PREFIX};
+                let root = SHARED.iter().find(|dir| Path::new(dir).is_dir()).unwrap_or(&SHARED[0]);
+                (PathBuf::from(format!("{root}/{SHARED_PREFIX}{uid}")).join(file), false)
+            }
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=64).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(fits)
+}
+
+/// Why a file is not read as a group's; `None` if it is one.
+pub fn fault(head: &[u8], file_bytes: u64) -> Option<&'static str> {
+    let Ok((head, _)) = Head::read_from_prefix(head) else { return Some("it is too short") };
+    if head.magic != MAGIC || head.byte_order != 0x0102_0304 {
+        Some("it is not the file of a group")
+    } else if head.version != VERSION {
+        Some("another version of gpumem made it")
+    } else if file_bytes != FILE_BYTES as u64 {
+        Some("it has another length than the file of a group")
+    } else {
+        None
+    }
+}
+
+/// What a new file begins with.
+pub fn new_head() -> Head {
+    Head { magic: MAGIC, version: VERSION, byte_order: 0x0102_0304, wanted: 0 }
+}
+
+/// The slots of a file that somebody has used, each with its index. Whether somebody still does, its lock says.
+///
+/// # Errors
+/// A sentence that says what is wrong with the file.
+pub fn slots(source: &(impl Source + ?Sized), file_bytes: u64) -> Result<Vec<(usize, Slot)>, String> {
+    let mut head = [0; size_of::<Head>()];
+    let got = source.read_at(0, &mut head).map_err(|error| error.to_string())?;
+    if let Some(fault) = fault(&head[..got], file_bytes) {
+        return Err(fault.to_owned());
+    }
+    let mut used = Vec::new();
+    let mut bytes = [0; size_of::<Slot>()];
+    for index in 0..SLOTS {
+        let got = source.read_at(slot_at(index) as u64, &mut bytes).map_err(|error| error.to_string())?;
+        if let Ok(slot) = Slot::read_from_bytes(&bytes[..got])
+            && slot.limit != 0
+        {
+            used.push((index, slot));
+        }
+    }
+    Ok(used)
+}
+
+impl Slot {
+    /// The devices that are in use.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices[..(self.devices_len as usize).min(DEVICES)]
+    }
+
+    /// Name of the member's program.
+    pub fn program(&self) -> String {
+        let end = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
+        String::from_utf8_lossy(&self.name[..end]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_group_has_a_name_or_a_path_and_a_size() {
+        let parsed = |text| Spec::parse(text).map(|spec| (spec.named, spec.limit));
+        assert_eq!(parsed("team-a:24GiB"), Some(("team-a".into(), 24 << 30)));
+        assert_eq!(parsed(" pod_7.x:512M "), Some(("pod_7.x".into(), 512 << 20)));
+        assert_eq!(parsed("/run/a:b/pod.group:1MiB"), Some(("/run/a:b/pod.group".into(), 1 << 20)));
+        let long = format!("{}:1G", "a".repeat(65));
+        for text in [
+            "",
+            "24GiB",
+            "team:",
+            ":24GiB",
+            "team:1KiB",
+            "team:0",
+            "../a:1G",
+            "a/b:1G",
+            ".a:1G",
+            "a b:1G",
+            "/:1G",
+            "/a/:1G",
+            "team:-1",
+            "t\u{e9}am:1G",
+            &long,
+        ] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_groups_file_lies_where_all_processes_of_the_user_look() {
+        let path = |text, dir: Option<&str>| Spec::parse(text).unwrap().path(dir.map(OsStr::new), 7);
+        assert_eq!(path("a:1G", Some("/x")), ("/x/a.group".into(), true));
+        assert_eq!(path("a:1G", Some("")), ("/dev/shm/gpumem-7/a.group".into(), false));
+        assert_eq!(path("/y/z:1G", Some("/x")), ("/y/z".into(), true));
+        assert_eq!(Spec::parse("/y/pod.group:1G").unwrap().name(), "pod");
+    }
+
+    #[test]
+    fn a_file_is_a_groups_or_it_is_said_why_not() {
+        let (head, all) = (new_head(), FILE_BYTES as u64);
+        assert_eq!(fault(head.as_bytes(), all), None);
+        assert!(fault(&head.as_bytes()[..10], all).is_some() && fault(head.as_bytes(), all - 1).is_some());
+        assert!(fault(Head { magic: *b"GPUMEM\x1aL", ..head }.as_bytes(), all).is_some());
+        assert!(fault(Head { version: 2, ..head }.as_bytes(), all).is_some());
+        let mut file = vec![0; FILE_BYTES];
+        file[..size_of::<Head>()].copy_from_slice(head.as_bytes());
+        assert_eq!(slots(&file[..], all).unwrap().len(), 0);
+        let mut slot = Slot::new_zeroed();
+        (slot.limit, slot.devices_len, slot.name[0]) = (1, u64::MAX, b'x');
+        file[slot_at(3)..slot_at(4)].copy_from_slice(slot.as_bytes());
+        let used = slots(&file[..], all).unwrap();
+        assert_eq!((used.len(), used[0].0, used[0].1.devices().len()), (1, 3, DEVICES));
+        assert_eq!(used[0].1.program(), "x");
+    }
+}
