@@ -142,6 +142,25 @@ fn of_two_limits_the_smaller_counts_and_ones_own_limit_holds_too() {
     assert_eq!(tell(&mut plain, "alloc 192"), FINE);
 }
 
+/// Whoever runs out is told that it is the group, and who of it holds what.
+#[test]
+fn who_runs_out_at_the_groups_limit_is_told_who_holds_it() {
+    let group = Group::new();
+    let mut holds = group.member(0);
+    assert_eq!(tell(&mut holds, "alloc 200"), FINE);
+    let short = group.program(1, "team:256MiB").env("GPUMEM_OOM_REPORT", "1").input("alloc 20\nalloc 40\n");
+    let ran = short.preloaded().ok();
+    assert_eq!(ran.out, "ready\nalloc 20: 0\nalloc 40: 2\n");
+    let said = ran.ours().join("\n");
+    assert!(said.contains("group team has 220.0 MiB of 256.0 MiB"), "{said}");
+    assert!(said.contains(&format!("group team: 200.0 MiB, 0 B of them idle: group (pid {})", holds.pid())), "{said}");
+    let report = gpumem_tests::harness::ledger::gpumem(group.dir.path(), &["doctor", &ran.pid.to_string()]);
+    let findings = report["findings"].as_array().unwrap();
+    let found = findings.iter().find(|finding| finding["id"] == "memory").unwrap()["finding"].as_str().unwrap();
+    assert!(found.starts_with("an allocation of 40.0 MiB ran out at GPUMEM_LIMIT_GROUP=team:256MiB"), "{found}");
+    assert!(found.contains(&format!("(pid {})", holds.pid())), "{found}");
+}
+
 /// What cannot be counted with others is held by the process alone, and that is said.
 #[test]
 fn a_file_that_is_not_to_be_trusted_is_left_alone() {

@@ -148,7 +148,10 @@ pub(crate) fn moment(ledger: &Ledger, event: &EventSlot) -> Option<Moment> {
     let said = match kind {
         EventKind::Mark => ledger.snapshot.name(event.text).into_owned(),
         EventKind::OutOfMemory => format!("{} did not fit, {} were live", bytes(event.a), bytes(event.b)),
-        EventKind::LimitRefused => format!("{} would have gone beyond GPUMEM_LIMIT", bytes(event.a)),
+        EventKind::LimitRefused => {
+            let group = if event.b == 1 { "_GROUP" } else { "" };
+            format!("{} would have gone beyond GPUMEM_LIMIT{group}", bytes(event.a))
+        }
         EventKind::AllocFailed => {
             format!("{} of {} memory failed, error {}", bytes(event.a), what().unwrap_or("unknown"), event.code)
         }

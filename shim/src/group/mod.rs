@@ -67,7 +67,7 @@ struct Own {
 
 /// A member and what it takes of a device.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub struct Member {
     pub pid: u64,
     pub pid_ns: u64,
     pub program: String,
@@ -83,7 +83,7 @@ pub struct Used {
     /// Bytes that all members take, requests on their way among them.
     pub all: u64,
     /// The largest first, this process among them.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<Member>,
 }
 
 impl Group {
@@ -211,7 +211,7 @@ impl Group {
         let mut used = Used { limit: self.spec.limit, all: 0, holders: Vec::new() };
         let mut add = |(pid, pid_ns, program), (taken, idle, reserved): (u64, u64, u64)| {
             used.all = used.all.saturating_add(taken).saturating_add(reserved);
-            used.holders.push(Holder { pid, pid_ns, program, taken, idle });
+            used.holders.push(Member { pid, pid_ns, program, taken, idle });
         };
         if let Some(own) = inner.devices.iter().find(|own| own.place == *place) {
             let this = (u64::from(std::process::id()), 0, "this process".to_owned());

@@ -27,6 +27,15 @@ impl Reserved {
     }
 }
 
+/// Which limit has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// That of this process.
+    Own,
+    /// That of its group.
+    Group,
+}
+
 /// Bytes of the quota of this process alone.
 struct OwnRoom(&'static Pool, (Device, u64), #[expect(dead_code, reason = "held")] Transit<'static>);
 
@@ -43,11 +52,20 @@ impl Drop for OwnRoom {
 impl Pool {
     /// Room that the quota and the group have for so many bytes more, after idle blocks went back if need be: held until
     /// these are counted.
-    pub fn admits(&'static self, owner: &'static ContextPool, bytes: u64) -> Option<Reserved> {
+    ///
+    /// # Errors
+    /// Which of them has none.
+    pub fn admits(&'static self, owner: &'static ContextPool, bytes: u64) -> Result<Reserved, Refused> {
         let limit = self.limit.load(Relaxed);
-        let own = if limit == 0 { None } else { Some(self.admits_alone(owner, bytes, limit)?) };
-        let group = if self.grouped { self.admits_in_group(owner, bytes)? } else { None };
-        Some(Reserved { _own: own, _group: group })
+        let own = match limit {
+            0 => None,
+            _ => Some(self.admits_alone(owner, bytes, limit).ok_or(Refused::Own)?),
+        };
+        let group = match self.grouped {
+            true => self.admits_in_group(owner, bytes).ok_or(Refused::Group)?,
+            false => None,
+        };
+        Ok(Reserved { _own: own, _group: group })
     }
 
     fn admits_alone(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {

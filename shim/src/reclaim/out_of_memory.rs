@@ -6,7 +6,7 @@ use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
 use crate::pool::context_pool::ContextPool;
 use crate::pool::in_transit::{FLUSHES, are_still_at};
-use crate::pool::quota::Reserved;
+use crate::pool::quota::{Refused, Reserved};
 use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
 use crate::progress::queries;
@@ -32,12 +32,16 @@ pub(super) fn obtain(
 ) -> Result<Obtained, Status> {
     let mut status = OUT_OF_MEMORY;
     let mut bytes = rounded;
-    *room = pool.admits(owner, bytes);
-    if room.is_none() && asked < rounded {
+    let mut admitted = pool.admits(owner, bytes);
+    if admitted.is_err() && asked < rounded {
         bytes = asked;
-        *room = pool.admits(owner, bytes);
+        admitted = pool.admits(owner, bytes);
     }
-    if room.is_some() {
+    let refused = admitted.as_ref().err().copied();
+    *room = admitted.ok();
+    if let Some(refused) = refused {
+        gate::note(|shim| records::pooled::limit_refused(shim, asked, refused == Refused::Group));
+    } else {
         status = until_there_is_room(pool, owner, bytes, None, &mut || real(bytes));
         // A few more than were asked for are what does not fit.
         if status == OUT_OF_MEMORY && asked < bytes {
@@ -51,8 +55,6 @@ pub(super) fn obtain(
         if status != OUT_OF_MEMORY {
             return if status == SUCCESS { Ok(Obtained { addr: None, bytes, flags: 0 }) } else { Err(status) };
         }
-    } else {
-        gate::note(|shim| records::pooled::limit_refused(shim, asked));
     }
     if let Ok(obtained) = spill(call, owner, asked, pool.fallback()) {
         return Ok(obtained);
@@ -155,10 +157,10 @@ pub fn room_for(call: &Call, bytes: u64) -> Option<Reserved> {
     let limited = pool::of_limited(call.vendor).filter(|pool| pool.is_limited());
     let Some((pool, owner)) = of_thread(limited) else { return Some(Reserved::none()) };
     let room = pool.admits(owner, bytes);
-    if room.is_none() {
-        gate::note(|shim| records::pooled::limit_refused(shim, bytes));
+    if let Err(refused) = room {
+        gate::note(|shim| records::pooled::limit_refused(shim, bytes, refused == Refused::Group));
     }
-    room
+    room.ok()
 }
 
 /// Runs a call that takes so many bytes of the device: not if the quota has no room for them; again, after

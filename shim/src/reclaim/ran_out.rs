@@ -4,6 +4,7 @@
 //! are others.
 
 use crate::call::Call;
+use crate::group::{Member, Used};
 use crate::pool;
 use crate::process::clock;
 use crate::process::stderr::say;
@@ -14,7 +15,7 @@ use crate::shim::Shim;
 use crate::stranded;
 use crate::vendor;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{AllocKind, EventKind, Space, Vendor};
+use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Space, Vendor};
 use gpumem_wire::layout::{AllocSlot, ContextRef, StackRef};
 use gpumem_wire::units;
 use rustc_hash::FxHashMap;
@@ -64,6 +65,8 @@ struct Full {
     free: Option<(u64, u64)>,
     total: u64,
     limit: u64,
+    /// The group of this process, and what it takes of the device.
+    group: Option<(&'static str, Used)>,
 }
 
 /// The program is told that there is no device memory for its request.
@@ -106,6 +109,12 @@ pub fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, st
             event.stack = holder.stack;
         });
     }
+    // For those who come to look: the group's file may say something else by then.
+    if let Some((name, used)) = full.group.as_ref().filter(|(_, used)| used.all.saturating_add(bytes) > used.limit) {
+        let all = format!("group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit));
+        let lines: Vec<String> = std::iter::once(all).chain(of_members(name, used)).collect();
+        shim.message(Severity::Warning, &format!("out of memory at GPUMEM_LIMIT_GROUP: {}", lines.join("; ")));
+    }
     if shim.in_force.oom_report() && !shim.in_force.quiet() {
         say(&report(shim, kind, bytes, &full, &holders));
     }
@@ -147,6 +156,10 @@ fn full(shim: &'static Shim, vendor: Vendor, context: ContextRef) -> Option<Full
         free: if may_ask { vendor::of(vendor).memory_info() } else { None },
         total: slot.total_bytes,
         limit: pool.map_or(0, |pool| pool.limit.load(Relaxed)),
+        group: shim.group.as_ref().and_then(|group| {
+            let place = records::grouped::place(shim, context)?;
+            Some((group.spec.name(), group.used(&place)))
+        }),
     })
 }
 
@@ -171,6 +184,15 @@ fn top_holders(shim: &Shim, vendor: Vendor, device: u32) -> Vec<Holder> {
     holders
 }
 
+/// Who of a group holds what, the largest first.
+fn of_members(name: &str, used: &Used) -> Vec<String> {
+    let line = |holder: &Member| {
+        let (held, idle) = (units::bytes(holder.taken), units::bytes(holder.idle));
+        format!("group {name}: {held}, {idle} of them idle: {} (pid {})", holder.program, holder.pid)
+    };
+    used.holders.iter().filter(|holder| holder.taken > 0).take(NAMED).map(line).collect()
+}
+
 /// The report, but for what every line of ours begins with.
 fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Holder]) -> String {
     let free = match full.free {
@@ -178,8 +200,11 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
         None => format!("of {}", units::bytes(full.total)),
     };
     let limit = if full.limit == 0 { String::new() } else { format!(", GPUMEM_LIMIT is {}", units::bytes(full.limit)) };
+    let of_group = full.group.as_ref().map_or(String::new(), |(name, used)| {
+        format!(", group {name} has {} of {}", units::bytes(used.all), units::bytes(used.limit))
+    });
     let mut text = format!(
-        "out of memory: {} ({kind}) asked for on device {}: {} live, {} idle, {free}{limit}",
+        "out of memory: {} ({kind}) asked for on device {}: {} live, {} idle, {free}{limit}{of_group}",
         units::bytes(bytes),
         full.device,
         units::bytes(full.live),
@@ -190,6 +215,9 @@ fn report(shim: &Shim, kind: AllocKind, bytes: u64, full: &Full, holders: &[Hold
         let blocks = if holder.blocks == 1 { "block" } else { "blocks" };
         let (held, count) = (units::bytes(holder.bytes), holder.blocks);
         let _ = write!(text, "\ngpumem:   {held} in {count} {blocks}: {}", places.of(holder.stack));
+    }
+    for line in full.group.iter().flat_map(|(name, used)| of_members(name, used)) {
+        let _ = write!(text, "\ngpumem:   {line}");
     }
     let more = if shim.ledger.counter(counters::DROPPED_RECORDS) > 0 { " (some records were dropped)" } else { "" };
     let (pid, path) = (std::process::id(), shim.ledger.path.display());

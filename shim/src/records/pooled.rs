@@ -52,10 +52,13 @@ pub fn spilled(shim: &'static Shim, call: &Call, bytes: u64) {
     });
 }
 
-/// An allocation did not fit under the quota.
-pub fn limit_refused(shim: &Shim, bytes: u64) {
+/// An allocation did not fit under the quota, of this process or of its group.
+pub fn limit_refused(shim: &Shim, bytes: u64, of_group: bool) {
     shim.count(counters::LIMIT_REFUSALS, 1);
-    shim.event(EventKind::LimitRefused, |event| event.a = bytes);
+    shim.event(EventKind::LimitRefused, |event| {
+        event.a = bytes;
+        event.b = of_group.into();
+    });
 }
 
 fn live_in(shim: &Shim, context: ContextRef) -> u64 {

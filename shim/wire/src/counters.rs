@@ -175,7 +175,7 @@ counters! {
     SPILLS = 55, "spills";
     /// Bytes of those.
     SPILLED_BYTES = 56, "spilled_bytes";
-    /// Allocations that ran out at GPUMEM_LIMIT.
+    /// Allocations that ran out at GPUMEM_LIMIT or GPUMEM_LIMIT_GROUP.
     LIMIT_REFUSALS = 57, "limit_refusals";
     /// Allocations that were refused once so that the program gives back what it strands.
     PRESS_REFUSALS = 58, "press_refusals";

@@ -328,7 +328,7 @@ names! {
         PoolReleased = 17, "pool-released";
         /// An allocation of `a` bytes was placed outside of the device's memory.
         Spilled = 18, "spilled";
-        /// An allocation of `a` bytes ran out at GPUMEM_LIMIT.
+        /// An allocation of `a` bytes ran out at GPUMEM_LIMIT; `b` is 1: at GPUMEM_LIMIT_GROUP.
         LimitRefused = 19, "limit-refused";
         /// An allocation of `a` bytes failed after all that can be given back was; `b` bytes are live on the device.
         OutOfMemory = 20, "out-of-memory";

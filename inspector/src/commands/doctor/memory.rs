@@ -71,6 +71,7 @@ fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
         None => true,
     });
     match (ran_out, refused) {
+        (Some(event), Some(refused)) | (None, Some(refused @ event)) if refused.b == 1 => of_group(ledger, event),
         (Some(ran_out), Some(_)) => at_the_limit(ledger, ran_out, settings),
         (Some(ran_out), None) => out_of_memory(ledger, ran_out, settings),
         (None, _) if pool.limit_refusals > 0 => {
@@ -89,6 +90,26 @@ fn memory(ledger: &Ledger, pool: &Pool, settings: &Settings) -> Finding {
         }
         _ => Finding::new("memory", Severity::Ok, "no allocation ran out of memory"),
     }
+}
+
+/// An allocation ran out at the limit of the group, and not because the device is full: who held what then.
+fn of_group(ledger: &Ledger, event: &EventSlot) -> Finding {
+    const SAYS: &str = "out of memory at GPUMEM_LIMIT_GROUP: ";
+    let messages = ledger.snapshot.events.iter().rev().filter(|event| event.kind == EventKind::Message as u8);
+    let said = messages.map(|event| ledger.snapshot.name(event.text)).find(|text| text.starts_with(SAYS));
+    let value = variables::of(ledger).into_iter().find(|variable| variable.name == "GPUMEM_LIMIT_GROUP");
+    let holders =
+        said.as_deref().and_then(|text| text.strip_prefix(SAYS)).map_or(String::new(), |text| format!(": {text}"));
+    let said = format!(
+        "an allocation of {} ran out at GPUMEM_LIMIT_GROUP={} {} ago{holders}",
+        units::bytes(event.a),
+        value.map_or(String::new(), |value| value.value),
+        units::span(ledger.age(event.time_ns)),
+    );
+    let severity = if is_recent(ledger, event) { Severity::Warning } else { Severity::Info };
+    let fix =
+        "start all processes of the group with a larger limit, or end one that holds much: the smallest limit counts";
+    Finding::new("memory", severity, text::clean(&said)).bytes(event.a).fix(fix)
 }
 
 /// As it was typed.
