@@ -204,6 +204,15 @@ fn run_sets_variables_and_prints_the_one_liner() {
 }
 
 #[test]
+fn run_turns_other_allocators_off() {
+    let dir = dir();
+    let lib = library(dir.path());
+    let script = "echo $PYTORCH_NO_CUDA_MEMORY_CACHING $XLA_PYTHON_CLIENT_ALLOCATOR";
+    assert_eq!(run(&lib, &["--tensors", "--", "sh", "-c", script]).out, "1 platform\n");
+    assert_eq!(run(&lib, &["--", "sh", "-c", script]).out, "\n");
+}
+
+#[test]
 fn run_as_json_has_each_key_once() {
     let dir = dir();
     let lib = library(dir.path());

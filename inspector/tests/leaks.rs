@@ -241,6 +241,18 @@ fn a_segment_of_pytorch_is_called_that() {
 }
 
 #[test]
+fn without_pytorchs_cache_a_line_is_not_called_a_segment() {
+    let dir = dir();
+    let mut ledger = leaking_at(me(), 60, &torch());
+    module(&mut ledger, "/opt/torch/lib/libc10_cuda.so", CUDA, 0x10_0000, CUDA);
+    ledger.header.settings = ledger.text("PYTORCH_NO_CUDA_MEMORY_CACHING=1");
+    let file = put(&dir, ledger);
+    let said = dir.json(&["leaks", &file]);
+    assert!(said["suspects"][0]["stack"].is_array() || said["suspects"][0]["bytes"].is_number(), "{said:#}");
+    assert!(said["suspects"][0]["caveat"].is_null(), "{said:#}");
+}
+
+#[test]
 fn allocs_sorts_by_growth_and_shows_what_is_new() {
     let dir = dir();
     let mut ledger = leaking(me(), 120);

@@ -138,7 +138,7 @@ impl Shim {
         }
         header.shim_version().store_relaxed(text(env!("CARGO_PKG_VERSION").as_bytes()));
         let set: Vec<String> = std::env::vars_os()
-            .filter(|(name, _)| gpumem_wire::settings::is_read(name))
+            .filter(|(name, value)| settings::is_read(name) || settings::uncached(name, value).is_some())
             .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy()))
             .collect();
         header.settings().store_relaxed(text(set.join("\n").as_bytes()));

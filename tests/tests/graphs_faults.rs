@@ -47,7 +47,6 @@ const CALLS: &[&str] = &[
     "cuGraphNodeGetDependencies_v2",
     "cuGraphNodeGetType",
     "cuGraphNodeSetEnabled",
-    "cuGraphUpload",
     "cuPointerGetAttributes",
     "cuStreamIsCapturing",
     "cuStreamQuery",

@@ -127,6 +127,15 @@ fn order_outlives_running_one_by_one() {
     }
 }
 
+/// The driver is not asked to upload what the program uploads: pending launches of a graph that was uploaded may run the
+/// code of another kernel (docs/decisions/drivers.md).
+#[test]
+fn uploads_are_left_to_the_first_launch() {
+    let refused = order("uploaded").env("SIM_FAULT", "cuGraphUpload:1=719");
+    assert_ne!(refused.native().code, 0, "natively the driver is asked");
+    refused.preloaded().ok();
+}
+
 /// A host function holds the exec of one handle, and opens only after others have run.
 #[test]
 fn handles_that_share_an_exec_do_not_wait_for_each_other() {

@@ -15,6 +15,12 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
+    /// Turn off the caches of PyTorch's and JAX's own allocators, so that each tensor is an allocation with its line
+    ///
+    /// For finding who holds memory: the program is slower then, and PyTorch cannot capture CUDA graphs. gpumem's pool
+    /// stands in for the cache. CuPy's pool is turned off by the program: cupy.cuda.set_allocator(None).
+    #[arg(long)]
+    tensors: bool,
     /// Print the equivalent shell command instead
     #[arg(long)]
     print_env: bool,
@@ -145,6 +151,8 @@ impl Command for Args {
         let failed = |failure: Failure| Failure { code: Code::RunFailed, ..failure };
         let mut environment =
             start::environment(self.lib.as_deref(), &self.command, context.global.dir.as_deref()).map_err(failed)?;
+        let uncached = settings::UNCACHED.iter().filter(|_| self.tensors);
+        environment.extend(uncached.map(|switch| (switch.name.into(), switch.value.into())));
         environment.extend(self.settings.given.iter().map(|(name, value)| ((*name).into(), value.into())));
         if self.print_env {
             return print_env(self, context, &environment);

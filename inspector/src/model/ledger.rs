@@ -18,7 +18,7 @@ use gpumem_wire::counters;
 use gpumem_wire::kinds::{Interception, Mode, State};
 use gpumem_wire::layout::{AllocSlot, ContextRef, Door, StackRef, StrRef};
 use gpumem_wire::read::Snapshot;
-use gpumem_wire::settings::Settings;
+use gpumem_wire::settings::{self, Settings};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -240,6 +240,12 @@ impl Ledger {
     /// The variables that the process was started with.
     pub(crate) fn started_with(&self) -> Vec<(String, String)> {
         self.pairs(self.snapshot.header.settings)
+    }
+
+    /// Whether the process was started with a project's own allocator turned off: each of its tensors is an allocation.
+    pub(crate) fn is_uncached(&self, project: &str) -> bool {
+        let of = |(name, value): &(String, String)| settings::uncached(name.as_ref(), value.as_ref());
+        self.started_with().iter().filter_map(of).any(|of| of == project)
     }
 
     /// What `gpumem set` changed since.

@@ -50,6 +50,9 @@ fn cache_is_off(ledger: &Ledger) -> bool {
 
 /// What a reader has to know before believing the name of a call site.
 pub(crate) fn caveat(ledger: &Ledger, suspect: &Suspect) -> Option<&'static str> {
+    if ledger.is_uncached("PyTorch") {
+        return None;
+    }
     let modules = ledger.frames(suspect.stack);
     let of_torch = modules.iter().filter_map(|frame| frame.module.as_deref()).map(file_name);
     let segment = of_torch.into_iter().any(|name| name.starts_with("libc10_cuda") || name.starts_with("libc10_hip"));

@@ -161,7 +161,7 @@ macro_rules! driver_functions {
         cuGraphExecExternalSemaphoresWaitNodeSetParams ["cuGraphExecExternalSemaphoresWaitNodeSetParams" 11020 legacy = cuGraphExecExternalSemaphoresWaitNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphExecBatchMemOpNodeSetParams ["cuGraphExecBatchMemOpNodeSetParams" 11070 legacy = cuGraphExecBatchMemOpNodeSetParams] => exec::set_params(exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphUpload ["cuGraphUpload" 11010 legacy = cuGraphUpload] => exec::upload(exec: GraphExec, stream: Stream);
-        cuGraphUpload_ptsz ["cuGraphUpload" 11010 ptds = cuGraphUpload] => exec::upload(exec: GraphExec, stream: Stream);
+        cuGraphUpload_ptsz ["cuGraphUpload" 11010 ptds = cuGraphUpload] => exec::upload_ptsz(exec: GraphExec, stream: Stream);
         cuGraphExecGetFlags ["cuGraphExecGetFlags" 12000 legacy = cuGraphExecGetFlags] => exec::get_flags(exec: GraphExec, flags: *mut u64);
         cuGraphExecGetId ["cuGraphExecGetId" 13010 legacy = none] => exec::get_id(exec: GraphExec, id: *mut c_uint);
         cuGraphNodeGetEnabled ["cuGraphNodeGetEnabled" 11060 legacy = cuGraphNodeGetEnabled] => exec::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);

@@ -8,13 +8,13 @@ use super::handle::source_bytes;
 use super::handle::{Body, Handle};
 use super::needed::Need;
 use super::real::{LOST, Lease};
-use super::{Cache, Work};
+use super::{Cache, Work, capturing};
 use crate::gate;
 use crate::process::lock::lock;
 use crate::records;
-use crate::vendor::graphs::{Read, Setter};
+use crate::vendor::graphs::{Read, Setter, StreamArg};
 use crate::vendor::records::Source;
-use gpumem_abi::types::{Graph, GraphExec, GraphNode, OUT_OF_MEMORY, SUCCESS, Status};
+use gpumem_abi::types::{Graph, GraphExec, GraphNode, NOT_READY, OUT_OF_MEMORY, SUCCESS, Status};
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::*;
@@ -233,6 +233,26 @@ impl Cache {
             None => self.publish(lease, index, handle),
         }
         Ok(result)
+    }
+
+    /// The program uploads a handle. `real` does so with a real exec.
+    ///
+    /// Where the library's uploads are not to be trusted ([`Ways::uploads`](crate::vendor::graphs::Ways)), the first
+    /// launch uploads, and the program gets what the library says of the stream. While something captures, the library
+    /// has to answer itself.
+    ///
+    /// # Errors
+    /// A status for the program when the handle is no good.
+    pub fn upload(&self, index: u32, to: StreamArg, real: impl FnOnce(GraphExec) -> Status) -> Result<Status, Status> {
+        let owned = self.live(index)?.1.owned;
+        if !owned && !self.calls.ways().uploads {
+            match self.unless_capturing(to, || !capturing(), || self.calls.query(to)) {
+                Some(NOT_READY) => return Ok(SUCCESS),
+                Some(status) => return Ok(status),
+                None => {}
+            }
+        }
+        self.with_real(index, None, real)
     }
 
     /// The program sets, or asks about, one node. `real` does so with a real exec and its node.

@@ -24,7 +24,7 @@ pub fn is_graph(vendor: Vendor, graph: Graph) -> bool {
 /// Uploads a handle of ours.
 pub fn upload(vendor: Vendor, exec: GraphExec, to: StreamArg) -> Status {
     let (Some(index), Some(cache)) = (exec_index(vendor, exec), cache(vendor)) else { return INVALID };
-    match cache.with_real(index, None, |exec| cache.calls.upload(exec, to)) {
+    match cache.upload(index, to, |exec| cache.calls.upload(exec, to)) {
         // The program has had its memory when it instantiated; its launches will do without an exec.
         Err(OUT_OF_MEMORY) => SUCCESS,
         Ok(status) | Err(status) => status,

@@ -98,17 +98,31 @@ pub unsafe fn launch_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Str
 
 /// The program uploads an exec. Its launches neither wait for that nor are they waited for.
 pub unsafe fn upload(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
-    let status = on_real(&call, exec, None, |exec| {
-        // SAFETY: rule of the call: `real` gets the program's stream. Rule of handles: `on_real`
-        // gives the exec.
-        activity::submit(|| unsafe { real(exec, stream) })
-    });
+    // SAFETY: rule of the call: the arguments go on as they came.
+    unsafe { upload_to(call, real, exec, StreamArg::new(stream, false)) }
+}
+
+/// As [`upload`], where the default stream is the thread's own.
+pub unsafe fn upload_ptsz(call: Call, real: Launch, exec: GraphExec, stream: Stream) -> Status {
+    // SAFETY: rule of the call: the arguments go on as they came, and the default stream is the
+    // thread's own.
+    unsafe { upload_to(call, real, exec, StreamArg::new(stream, true)) }
+}
+
+unsafe fn upload_to(call: Call, real: Launch, exec: GraphExec, to: StreamArg) -> Status {
+    // SAFETY: rule of the call: `real` gets the program's stream. Rule of handles: the exec is the library's.
+    let real = |exec| activity::submit(|| unsafe { real(exec, to.stream) });
+    let status = match ours(&call, exec) {
+        Ok(Some((cache, index))) => match cache.upload(index, to, real) {
+            // The program has had its memory when it instantiated; its launches will do without an exec.
+            Ok(OUT_OF_MEMORY) | Err(OUT_OF_MEMORY) => SUCCESS,
+            Ok(status) | Err(status) => status,
+        },
+        Ok(None) => real(exec),
+        Err(status) => status,
+    };
     activity::saw(status);
-    match status {
-        // The program has had its memory when it instantiated; its launches will do without an exec.
-        OUT_OF_MEMORY if graphs::exec_index(call.vendor, exec).is_some() => SUCCESS,
-        status => status,
-    }
+    status
 }
 
 /// The program destroys an executable graph.

@@ -135,6 +135,9 @@ pub struct Ways {
     pub clones_follow: bool,
     /// An exec that is given other contents before it was ever uploaded runs slower from then on.
     pub uploaded_first: bool,
+    /// What the program uploads is uploaded. With CUDA it is not: launches that are pending may run other code then
+    /// (docs/decisions/drivers.md, "A graph that was uploaded may run another kernel's code").
+    pub uploads: bool,
     /// Streams that do not capture may be asked, and given events, while others do.
     pub asked_beside_captures: bool,
 }
@@ -149,7 +152,14 @@ pub trait GraphCalls: Send + Sync {
 
     /// What the cache may rely on: by default what CUDA does.
     fn ways(&self) -> Ways {
-        Ways { folds: true, outlived: true, clones_follow: false, uploaded_first: true, asked_beside_captures: true }
+        Ways {
+            folds: true,
+            outlived: true,
+            clones_follow: false,
+            uploaded_first: true,
+            uploads: false,
+            asked_beside_captures: true,
+        }
     }
 
     /// Takes a graph apart.
@@ -235,6 +245,10 @@ pub trait GraphCalls: Send + Sync {
     fn drop_event(&self, event: Event);
     /// Whether a stream captures.
     fn captures(&self, stream: StreamArg) -> bool;
+    /// What the library says of a stream: success, that it has work left, or what is wrong with it.
+    fn query(&self, _: StreamArg) -> Status {
+        SYMBOL_NOT_FOUND
+    }
     /// Whether a stream has no work left.
     fn idle(&self, stream: StreamArg) -> bool;
 

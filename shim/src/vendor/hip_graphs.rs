@@ -194,7 +194,14 @@ impl GraphCalls for HipGraphs {
     /// Graphs cannot be folded. ROCm before 6 destroys what an exec still uses, and orders launches by
     /// their streams only.
     fn ways(&self) -> Ways {
-        Ways { folds: false, outlived: false, clones_follow: true, uploaded_first: false, asked_beside_captures: false }
+        Ways {
+            folds: false,
+            outlived: false,
+            clones_follow: true,
+            uploaded_first: false,
+            uploads: true,
+            asked_beside_captures: false,
+        }
     }
 
     fn read(&self, graph: Graph, reading: &mut Reading) -> Result<Read, Pinned> {

@@ -21,8 +21,6 @@ use std::ptr::{from_mut, from_ref, null_mut};
 const NON_BLOCKING: u32 = 1;
 /// `…_PORTABLE | …_DEVICEMAP`.
 const MAPPED: u32 = 3;
-/// `CUDA_ERROR_NOT_READY`.
-const NOT_READY: Status = 600;
 /// Threads of a block, as the kernel has them.
 const THREADS: u32 = 256;
 

@@ -4,17 +4,20 @@
 //! * `value`: what a variable may hold, and how a text becomes that.
 //! * `alias`: names of other projects that stand for ones of ours.
 //! * `change`: how a variable is changed while the process runs.
+//! * `uncached`: variables of other projects that turn their own allocators off.
 //!
 //! An empty value counts as unset. A value that is refused leaves the default in force; the refusal
 //! is one line that names the variable, the value, what is allowed and what happens now.
 
 mod alias;
 mod change;
+mod uncached;
 mod value;
 
 pub use alias::{ALIASES, Alias, aliases_in_force};
 pub use change::{change, find, live};
 use std::ffi::{OsStr, OsString};
+pub use uncached::{UNCACHED, Uncached, uncached};
 pub use value::{Complaint, Kind, Setting, Value, When, parse_bool, parse_size, parse_time};
 
 /// What every variable of ours begins with.

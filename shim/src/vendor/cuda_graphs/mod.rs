@@ -225,10 +225,7 @@ impl GraphCalls for CudaGraphs {
         status != Some(SUCCESS) || state != 0
     }
 
-    fn idle(&self, stream: StreamArg) -> bool {
-        if !is_here(stream) {
-            return false;
-        }
+    fn query(&self, stream: StreamArg) -> Status {
         // SAFETY: our caller has made sure that the stream does not end meanwhile and that no
         // capture meets the query.
         let status = unsafe {
@@ -237,7 +234,11 @@ impl GraphCalls for CudaGraphs {
                 false => driver::cuStreamQuery(stream.stream),
             }
         };
-        status == Some(SUCCESS)
+        status.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn idle(&self, stream: StreamArg) -> bool {
+        is_here(stream) && self.query(stream) == SUCCESS
     }
 
     fn trim(&self) {
