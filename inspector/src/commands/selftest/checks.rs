@@ -1,8 +1,9 @@
-//! The checks of HIP: graphs through its runtime, checked by what they leave in memory. They run in a process of their
+//! The checks of HIP: graphs through its runtime and memory, checked by what is in memory then. They run in a process of their
 //! own, natively or preloaded; there are more execs than the caps under which it is run preloaded.
 
 use super::hip_api::*;
 use super::kinds::*;
+use super::memory;
 use super::probe::{BLOCK, BYTES, Made, Make, One, Outcome, Probe, Stop, WORDS, hip};
 use crate::failure::{Code, Failure, Result as Done};
 use std::ffi::c_void;
@@ -31,6 +32,10 @@ const CHECKS: &[(&str, Run)] = &[
     ("graph.changed_later", changed_later),
     ("execs.come_and_go", come_and_go),
     ("copies.host", host_copies),
+    ("memory.freed_beside_work", memory::freed_beside_work),
+    ("memory.contents", memory::contents),
+    ("memory.refused", memory::refused),
+    ("memory.beside_capture", memory::beside_capture),
 ];
 
 /// The hidden form of the command: `--list`, or one JSON line per check.

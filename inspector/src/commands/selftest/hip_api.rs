@@ -119,21 +119,34 @@ impl Hip {
         // the number.
         match (unsafe { (hip.hipGetDeviceCount)(&mut count) }, count) {
             (0, 1..) => Ok(hip),
-            (code, n) => Err(format!("hipGetDeviceCount gives {code} and {n} devices")),
+            (code, n) => Err(format!("hipGetDeviceCount gives {code} and {n} devices ({})", hip.library_line())),
         }
     }
 
-    /// The first device and the runtime's version.
+    /// The runtime's version, and the file that it is.
+    fn library_line(&self) -> String {
+        let mut version = 0;
+        // SAFETY: `version` is a local that takes the number. Zeroes are a valid Dl_info, which dladdr fills if it
+        // succeeds, with strings that stay for as long as the library does; `self` keeps that open.
+        let file = unsafe {
+            (self.hipRuntimeGetVersion)(&mut version);
+            let mut at: libc::Dl_info = std::mem::zeroed();
+            let found = libc::dladdr(self.hipGetDeviceCount as *const c_void, &mut at) != 0 && !at.dli_fname.is_null();
+            found.then(|| CStr::from_ptr(at.dli_fname).to_string_lossy().into_owned())
+        };
+        let path = file.map(|file| std::fs::canonicalize(&file).map_or(file, |path| path.display().to_string()));
+        format!("HIP runtime {version}, {}", path.as_deref().unwrap_or("of an unknown file"))
+    }
+
+    /// The first device, and the runtime.
     pub(super) fn device_line(&self) -> String {
-        let (mut name, mut version) = ([0; 256], 0);
+        let mut name = [0; 256];
         // SAFETY: `name` has 256 zero bytes and the call writes at most 255, so a NUL remains.
-        // `version` is a local that takes the number.
         let name = unsafe {
             (self.hipDeviceGetName)(name.as_mut_ptr(), 255, 0);
-            (self.hipRuntimeGetVersion)(&mut version);
             CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
         };
-        format!("{name}, HIP runtime {version}")
+        format!("{name}, {}", self.library_line())
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem's own.
 //! * [`hip`]: graphs through the HIP runtime, by this very program in processes of their own.
-//! * [`checks`]: those checks; [`kinds`]: their graphs; [`probe`]: what both work with; [`hip_api`]: the HIP runtime as they call it.
+//! * [`checks`]: those checks; [`kinds`]: their graphs; [`memory`]: those of memory; [`probe`]: what both work with; [`hip_api`]: the HIP runtime as they call it.
 //! * [`rules`]: `--rules`, the verdict that later processes follow.
 //! * [`suite`]: how a suite of checks is run, whatever becomes of its process.
 
@@ -12,6 +12,7 @@ mod cuda;
 mod hip;
 mod hip_api;
 mod kinds;
+mod memory;
 mod probe;
 mod rules;
 mod suite;
@@ -32,7 +33,7 @@ use suite::{Check, Outcome};
 /// Runs on the CUDA driver: every rule of the driver that gpumem is built on, natively and preloaded, and
 /// random graph programs natively against preloaded, with graph caches of 1, 2 and 8 execs. On HIP:
 /// graphs of memsets, copies, child graphs and (where libhiprtc is installed) kernels, natively, under
-/// the graph cache, and with GPUMEM_HIP_RETARGET=1. But for the verdict of --rules nothing
+/// the graph cache, and with GPUMEM_HIP_RETARGET=1, and memory that is freed and allocated again. But for the verdict of --rules nothing
 /// is changed on this machine. Close what else
 /// uses the GPU: the checks take memory, and other work can make them wait.
 ///

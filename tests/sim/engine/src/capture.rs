@@ -246,6 +246,18 @@ pub fn forbid_in_context(m: &mut Machine, ctx: H) -> Result {
     Err(Error::CAPTURE_UNSUPPORTED)
 }
 
+/// What HIP's calls that wait for the device do: any capture of the process, in any mode and on any device, refuses
+/// them and is invalidated (ROCm/clr 6.4.3, hipamd/src/hip_internal.hpp: `CHECK_SUPPORTED_DURING_CAPTURE` gives 900,
+/// `CHECK_STREAM_CAPTURING` 906).
+pub fn forbid_any(m: &mut Machine, error: Error) -> Result {
+    let hits: Vec<u64> = m.captures.keys().copied().collect();
+    if hits.is_empty() {
+        return Ok(());
+    }
+    hits.into_iter().for_each(|id| invalidate(m, id));
+    Err(error)
+}
+
 /// Work in the legacy default stream would order itself after blocking
 /// streams; if one of them captures that is 906.
 pub fn forbid_implicit(m: &mut Machine, stream: H) -> Result {

@@ -4,7 +4,7 @@ use crate::abi::{Call, H, In};
 use crate::structs::{DrvMemcpy3D, DrvSide, Extent, Memcpy3D, PitchedPtr};
 use gpumem_sim_engine::copy::{copy_async, copy_sync, set};
 use gpumem_sim_engine::node::{Copy3D, Memset, Side, space};
-use gpumem_sim_engine::{Error, Result, lock};
+use gpumem_sim_engine::{Error, Result, capture, lock};
 
 const INVALID_DIRECTION: Error = Error(21);
 
@@ -94,30 +94,39 @@ pub fn drv_copy3(p: &DrvMemcpy3D) -> Result<Copy3D> {
 }
 
 fn memset(c: &Call, h: H, sync: bool, dst: u64, pitch: usize, value: u32, elem: u32, size: (usize, usize)) -> Result {
+    if sync {
+        capture::forbid_any(&mut lock(), Error::CAPTURE_IMPLICIT)?;
+    }
     let s = c.stream(h)?;
     let (width, height) = (size.0 as u64, size.1 as u64);
     let pitch = if height <= 1 { width * elem as u64 } else { pitch as u64 };
     set(s, Memset { dst, pitch, value, elem, width, height }, sync)
 }
 
+/// A copy that the caller waits for.
+fn copied(s: H, what: Copy3D) -> Result {
+    capture::forbid_any(&mut lock(), Error::CAPTURE_IMPLICIT)?;
+    copy_sync(s, what)
+}
+
 hip! {
     Ctx hipMemcpy [hipMemcpy_spt] (c, d: u64, s: u64, n: usize, kind: u32) {
-        copy_sync(c.stream(0)?, linear(d, s, n, kind)?)
+        copied(c.stream(0)?, linear(d, s, n, kind)?)
     }
     Ctx hipMemcpyAsync [hipMemcpyAsync_spt] (c, d: u64, s: u64, n: usize, kind: u32, h: H) {
         copy_async(c.stream(h)?, linear(d, s, n, kind)?)
     }
     Ctx hipMemcpyWithStream [] (c, d: u64, s: u64, n: usize, kind: u32, h: H) {
-        copy_sync(c.stream(h)?, linear(d, s, n, kind)?)
+        copied(c.stream(h)?, linear(d, s, n, kind)?)
     }
-    Ctx hipMemcpyHtoD [] (c, d: u64, s: u64, n: usize) { copy_sync(c.stream(0)?, linear(d, s, n, 1)?) }
-    Ctx hipMemcpyDtoH [] (c, d: u64, s: u64, n: usize) { copy_sync(c.stream(0)?, linear(d, s, n, 2)?) }
-    Ctx hipMemcpyDtoD [] (c, d: u64, s: u64, n: usize) { copy_sync(c.stream(0)?, linear(d, s, n, 3)?) }
+    Ctx hipMemcpyHtoD [] (c, d: u64, s: u64, n: usize) { copied(c.stream(0)?, linear(d, s, n, 1)?) }
+    Ctx hipMemcpyDtoH [] (c, d: u64, s: u64, n: usize) { copied(c.stream(0)?, linear(d, s, n, 2)?) }
+    Ctx hipMemcpyDtoD [] (c, d: u64, s: u64, n: usize) { copied(c.stream(0)?, linear(d, s, n, 3)?) }
     Ctx hipMemcpyHtoDAsync [] (c, d: u64, s: u64, n: usize, h: H) { copy_async(c.stream(h)?, linear(d, s, n, 1)?) }
     Ctx hipMemcpyDtoHAsync [] (c, d: u64, s: u64, n: usize, h: H) { copy_async(c.stream(h)?, linear(d, s, n, 2)?) }
     Ctx hipMemcpyDtoDAsync [] (c, d: u64, s: u64, n: usize, h: H) { copy_async(c.stream(h)?, linear(d, s, n, 3)?) }
     Ctx hipMemcpy2D [hipMemcpy2D_spt] (c, d: u64, dp: usize, s: u64, sp: usize, w: usize, h: usize, kind: u32) {
-        copy_sync(c.stream(0)?, rows((d, dp), (s, sp), w, h, kind)?)
+        copied(c.stream(0)?, rows((d, dp), (s, sp), w, h, kind)?)
     }
     Ctx hipMemcpy2DAsync [hipMemcpy2DAsync_spt]
     (c, d: u64, dp: usize, s: u64, sp: usize, w: usize, h: usize, kind: u32, st: H) {
@@ -126,14 +135,14 @@ hip! {
     Ctx hipMemcpy2DToArray [] (c, d: H, x: usize, y: usize, s: u64, sp: usize, w: usize, h: usize, kind: u32) {
         let mut k = rows((0, w), (s, sp), w, h, kind)?;
         k.dst = array(d, x, y);
-        copy_sync(c.stream(0)?, k)
+        copied(c.stream(0)?, k)
     }
     Ctx hipMemcpy2DFromArray [] (c, d: u64, dp: usize, s: H, x: usize, y: usize, w: usize, h: usize, kind: u32) {
         let mut k = rows((d, dp), (0, w), w, h, kind)?;
         k.src = array(s, x, y);
-        copy_sync(c.stream(0)?, k)
+        copied(c.stream(0)?, k)
     }
-    Ctx hipMemcpy3D [hipMemcpy3D_spt] (c, p: In<Memcpy3D>) { copy_sync(c.stream(0)?, copy3(&p.get()?)?) }
+    Ctx hipMemcpy3D [hipMemcpy3D_spt] (c, p: In<Memcpy3D>) { copied(c.stream(0)?, copy3(&p.get()?)?) }
     Ctx hipMemcpy3DAsync [hipMemcpy3DAsync_spt] (c, p: In<Memcpy3D>, h: H) {
         copy_async(c.stream(h)?, copy3(&p.get()?)?)
     }

@@ -2,7 +2,7 @@
 
 use crate::abi::{Out, Text, current, device, last_error, set_device};
 use gpumem_sim_engine::config::config;
-use gpumem_sim_engine::{Error, Result, context, lock};
+use gpumem_sim_engine::{Error, Result, capture, context, lock};
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::{Mutex, OnceLock};
@@ -137,7 +137,10 @@ hip! {
         }
         out.set(1)
     }
-    Ctx hipDeviceSynchronize [] (c) { context::synchronize(c.ctx) }
+    Ctx hipDeviceSynchronize [] (c) {
+        capture::forbid_any(&mut lock(), Error::CAPTURE_UNSUPPORTED)?;
+        context::synchronize(c.ctx)
+    }
     /// Everything on the device goes; the next call makes it anew.
     Ctx hipDeviceReset [] (c) {
         context::reset_primary(device())?;

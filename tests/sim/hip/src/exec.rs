@@ -100,6 +100,8 @@ hip! {
         lock().exec(h).map(|_| ())
     }
     Init hipGraphExecUpdate [] (c, h: H, g: H, node: Out<H>, why: Out<u32>) {
+        node.need()?;
+        why.need()?;
         let outcome = update::update(h, g)?;
         let (result, at) = outcome.refusal.map_or((0, 0), |r| (number(r.why), r.node));
         node.put(at);

@@ -1,0 +1,94 @@
+//! The checks of HIP's memory: what the pool is built on, and that blocks keep what is theirs.
+
+use super::hip_api::*;
+use super::probe::{Outcome, Probe, Stop, hip};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+const MIB: usize = 1 << 20;
+
+fn block(p: &Probe, bytes: usize) -> Result<*mut c_void, Stop> {
+    let mut block = null_mut();
+    hip!(p, hipMalloc(&mut block, bytes));
+    Ok(block)
+}
+
+/// The first byte that is not this one.
+fn other_than(p: &Probe, block: *mut c_void, bytes: usize, byte: u8) -> Result<Option<usize>, Stop> {
+    let mut host = vec![!byte; bytes];
+    hip!(p, hipMemcpy(host.as_mut_ptr().cast(), block, bytes, DEVICE_TO_HOST));
+    Ok(host.iter().position(|&found| found != byte))
+}
+
+/// Memory is freed while work on it is under way: what is allocated next is touched by that work no more.
+pub(super) fn freed_beside_work(p: &Probe) -> Outcome {
+    for round in 0..40_u8 {
+        let first = block(p, 4 * MIB)?;
+        for fill in 0..8 {
+            hip!(p, hipMemsetAsync(first, 0x80 + fill, 4 * MIB, p.streams[usize::from(round) % 2]));
+        }
+        hip!(p, hipFree(first));
+        let second = block(p, 4 * MIB)?;
+        hip!(p, hipMemset(second, round.into(), 4 * MIB));
+        hip!(p, hipDeviceSynchronize());
+        if let Some(at) = other_than(p, second, 4 * MIB, round)? {
+            return Err(Stop::Fail(format!("byte {at} of memory was written by work from before its allocation")));
+        }
+        hip!(p, hipFree(second));
+    }
+    Ok(())
+}
+
+/// Blocks of many sizes come and go; those that stay keep their contents, and none lies in another.
+pub(super) fn contents(p: &Probe) -> Outcome {
+    let bytes = |i: usize| 256 + (i * 7919) % (3 * MIB);
+    let mut kept = Vec::new();
+    for i in 0..96 {
+        let (len, byte) = (bytes(i), 1 + i as u8);
+        let one = block(p, len)?;
+        hip!(p, hipMemset(one, byte.into(), len));
+        kept.push((one, len, byte));
+        if i % 3 == 2 {
+            let (gone, ..) = kept.remove(i / 3);
+            hip!(p, hipFree(gone));
+        }
+    }
+    hip!(p, hipDeviceSynchronize());
+    for &(one, len, byte) in &kept {
+        if let Some(at) = other_than(p, one, len, byte)? {
+            return Err(Stop::Fail(format!("byte {at} of {len} is not {byte}")));
+        }
+    }
+    for (one, ..) in kept {
+        hip!(p, hipFree(one));
+    }
+    Ok(())
+}
+
+/// What cannot be freed is refused, and that is the thread's last error.
+pub(super) fn refused(p: &Probe) -> Outcome {
+    let one = block(p, MIB)?;
+    hip!(p, hipFree(null_mut()));
+    hip!(p, hipFree(one));
+    // SAFETY: HIP looks the address up, and refuses what it does not know. hipGetLastError takes no arguments.
+    let (again, last) = unsafe { ((p.hip.hipFree)(one), (p.hip.hipGetLastError)()) };
+    if again == 0 || last != again {
+        return Err(Stop::Fail(format!("a second free gives {again}, and the last error is {last}")));
+    }
+    Ok(())
+}
+
+/// Memory comes and goes while a stream captures in relaxed mode, and the capture ends well.
+pub(super) fn beside_capture(p: &Probe) -> Outcome {
+    let (mut graph, held) = (null_mut(), block(p, MIB)?);
+    hip!(p, hipStreamBeginCapture(p.streams[0], RELAXED));
+    hip!(p, hipMemsetAsync(held, 7, MIB, p.streams[0]));
+    let one = block(p, 2 * MIB)?;
+    hip!(p, hipFree(one));
+    let again = block(p, 2 * MIB)?;
+    hip!(p, hipStreamEndCapture(p.streams[0], &mut graph));
+    hip!(p, hipGraphDestroy(graph));
+    hip!(p, hipFree(again));
+    hip!(p, hipFree(held));
+    Ok(())
+}
