@@ -208,6 +208,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
 CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t);
 CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t);
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *);
+CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char, size_t);
 CUresult cuMemsetD32_v2(CUdeviceptr, unsigned, size_t);
 CUresult cuMemGetAllocationGranularity(size_t *, const CUmemAllocationProp *, int);
 CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);

@@ -126,7 +126,7 @@ int openat(int dir, const char *path, int flags, ...) { OPEN(openat, dir) }
 int openat64(int dir, const char *path, int flags, ...) { OPEN(openat64, dir) }
 int mkdir(const char *path, mode_t mode) {
     DENY("mkdir", EACCES, -1)
-    return (int)syscall(SYS_mkdir, path, mode);
+    return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
 }
 int socket(int domain, int type, int protocol) {
     DENY("socket", EMFILE, -1)
