@@ -77,6 +77,9 @@ damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem
 hip-check: ## real releases of ROCm against what the tables say of them: RELEASES="INCLUDE:LIBAMDHIP64.SO..."
 	@$(PYTHON) shim/abi/hip_headers.py --check $(RELEASES)
 
+test-aarch64: ## the tests on aarch64 under qemu, in a Debian of their own: ROOT=folder TESTS="hip doors"; as root
+	@tests/aarch64.sh $(ROOT) $(TESTS)
+
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')
 python_files = $(wildcard tests/gpu/*.py tests/gpu/py/*.py tests/python/*.py deploy/packages/*.py deploy/packages/python/gpumem/*.py)
 lint: lint-quick ## formatting, clippy, PTX against its source, syntax of scripts
@@ -192,5 +195,5 @@ clean: ## everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all build build-tests run proof test faults instructions hip-check lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
+.PHONY: all build build-tests run proof test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
     dist check-glibc clean help
