@@ -2,8 +2,10 @@
 
 use super::{Dir, gpumem};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
+use std::path::Path;
+use std::process::Child;
 
 /// A terminal of this size; what its master end gives is what is written on it.
 fn open(columns: u16, rows: u16) -> (File, File) {
@@ -37,4 +39,37 @@ pub fn ok(dir: &Dir, columns: u16, rows: u16, args: &[&str]) -> String {
 pub fn lines(dir: &Dir, columns: u16, args: &[&str]) -> Vec<String> {
     let plain = anstream::adapter::strip_str(&ok(dir, columns, 50, args)).to_string();
     plain.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
+}
+
+/// A command that goes on until a key ends it.
+pub struct Running {
+    child: Child,
+    keys: File,
+}
+
+impl Running {
+    /// Starts it on a terminal of 120 columns; what it says besides goes into a file.
+    pub fn start(dir: &Dir, args: &[&str], log: &Path) -> Self {
+        let (mut master, slave) = open(120, 40);
+        let keys = master.try_clone().unwrap();
+        let mut command = gpumem();
+        command.env("GPUMEM_DIR", dir.path()).env("TERM", "xterm").args(args);
+        command.stdin(slave.try_clone().unwrap()).stdout(slave).stderr(File::create(log).unwrap());
+        let child = command.spawn().unwrap();
+        // Nobody looks; it must not wait for that.
+        std::thread::spawn(move || while matches!(master.read(&mut [0; 4096]), Ok(1..)) {});
+        Self { child, keys }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn press(&mut self, key: &str) {
+        self.keys.write_all(key.as_bytes()).unwrap();
+    }
+
+    pub fn end(mut self) {
+        assert!(self.child.wait().unwrap().success());
+    }
 }

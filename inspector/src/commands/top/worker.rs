@@ -1,6 +1,6 @@
 //! The thread that reads, so that keys never wait for a ledger, for names or for an answer of the process.
 //!
-//! It looks again after the interval, but takes no more than a twentieth of a core: a ledger of a million rows is
+//! It looks again after the interval, but takes no more than a twenty-fifth of a core: a ledger of a million rows is
 //! looked at more seldom. A second thread looks names up (see [`crate::symbols`]).
 
 use super::gather::{self, Memory};
@@ -18,7 +18,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
 /// One of so many seconds of a core is used at most.
-const SHARE: u32 = 20;
+const SHARE: u32 = 25;
 /// Above so many rows looks are at least so far apart.
 const MANY_ROWS: usize = 100_000;
 const APART: Duration = Duration::from_secs(2);
@@ -198,6 +198,7 @@ impl Reader {
         let rows = self.ledger.as_ref().map_or(0, |ledger| ledger.snapshot.allocs.len() + ledger.snapshot.execs.len());
         let running = self.ledger.as_ref().is_none_or(|ledger| ledger.status.running());
         let used = cpu().saturating_sub(used);
+        tracing::debug!("a look took {} ms and {} ms of a core", start.elapsed().as_millis(), used.as_millis());
         let mut pace = ask.interval.max(used * SHARE);
         if rows > MANY_ROWS {
             pace = pace.max(APART);
