@@ -15,6 +15,7 @@ use crate::process::clock;
 use crate::process::spawn::spawn;
 use crate::process::threads;
 use crate::records;
+use crate::references;
 use crate::shim::Shim;
 use crate::stranded;
 use gpumem_wire::command::Request;
@@ -24,7 +25,7 @@ use gpumem_wire::layout::{ContextSlot, SampleSlot};
 use growth::Growth;
 use others::Others;
 use set::{Changes, NO_POOL, nothing_is_kept};
-use socket::Socket;
+use socket::{Answer, Socket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
@@ -97,8 +98,10 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
-            match others.are_over() {
+            match others.are_over(1 + u32::from(references::is_going_on())) {
                 Ok(false) => {}
+                // Its thread would be the last one else.
+                Ok(true) if references::is_going_on() => references::end(),
                 Ok(true) => return end(mask),
                 Err(error) => return cannot_tell(error),
             }
@@ -138,8 +141,8 @@ fn end(mask: libc::sigset_t) {
 }
 
 /// Does what a line asks for; the reply.
-fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mut Growth) -> String {
-    match Request::parse(line) {
+fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mut Growth) -> Answer {
+    Answer::Line(match Request::parse(line) {
         Ok(Request::Ping) => format!("ok {}", env!("CARGO_PKG_VERSION")),
         Ok(Request::Mark(name)) => {
             let text = shim.ledger.texts.intern(name.as_bytes());
@@ -152,8 +155,12 @@ fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mu
         Ok(Request::Set { name, value, force }) => said(set::set(shim, &name, &value, force, changes)),
         Ok(Request::Check) => said(pool::guarded::check_all(shim)),
         Ok(Request::Off) => said(set::off(shim, changes)),
+        Ok(Request::References { longest_ms }) => {
+            let longest = Duration::from_millis(longest_ms);
+            return Answer::Later(Box::new(move |asker| references::begin(shim, longest, asker)));
+        }
         Err(why) => format!("error {why}"),
-    }
+    })
 }
 
 /// A reply out of an answer.

@@ -25,6 +25,7 @@ pub mod process;
 pub mod progress;
 mod reclaim;
 mod records;
+mod references;
 pub mod registry;
 pub mod shim;
 pub mod stacks;

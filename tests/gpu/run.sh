@@ -6,9 +6,10 @@
 # Stages that hold something to its native behaviour: programs observe conformance differ pooler (the
 # default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; references:
 # which words of a process equal an address of device memory, and what a kernel sees whose memory goes; guard: planted
-# bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); flat:
-# memory over eight minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and
-# around a checkpoint, too. Stages that measure the graph cache: graphs
+# bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); scan: what is
+# said of lost pointers, and of a PyTorch process that is searched while it computes (scan.py); flat: memory over eight
+# minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
+# checkpoint, too. Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
 # stands for all that measures. Programs that people run, from builds of theirs: sd servers llama-today torch-train
@@ -124,6 +125,8 @@ compile references references g++ -O2 -std=c++17 -I"$CUDA_HOME/include" "$here/r
 compile guard guard make -C tests/programs "$BUILD/guard/pool_guard" OUT="$BUILD/guard" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 compile group group cc -std=gnu11 -O2 -Itests/programs tests/tests/clients/group.c -o "$BUILD/group" -L"$lib/stubs" -lcuda
+compile scan scan make -C tests/programs "$BUILD/scan/lost" OUT="$BUILD/scan" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
+    CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
 compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
@@ -242,6 +245,7 @@ for name in $stages; do
     references) stage references "$PYTHON" $here/references.py ;;
     guard) stage guard "$PYTHON" $here/guard.py ;;
     group) stage group "$PYTHON" $here/group.py ;;
+    scan) stage scan "$PYTHON" $here/scan.py ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;

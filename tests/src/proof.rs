@@ -14,6 +14,7 @@ pub mod pool_flat;
 pub mod pool_gpu;
 pub mod python;
 pub mod record;
+pub mod suspects;
 mod tester;
 pub mod totals;
 
@@ -368,6 +369,22 @@ pub const CLAIMS: &[Claim] = &[
         limit: Limit::AtMost(leaks::WRONG),
         needs: Needs::Nothing,
         measure: leaks::verdicts,
+    },
+    Claim {
+        name: "scan.recall",
+        says: "blocks whose address programs lost, which do not rank before 95 of 100 that are referred to",
+        unit: "lost blocks of 20 random programs, and those that do not rank first",
+        limit: Limit::AtMost(suspects::MISSED),
+        needs: Needs::Nothing,
+        measure: suspects::recall,
+    },
+    Claim {
+        name: "scan.false_alarms",
+        says: "blocks that variables, the heap, stacks, mapped and pinned memory or graphs refer to, and that are called lost",
+        unit: "blocks of 20 random programs that are referred to, and those that are called lost",
+        limit: Limit::AtMost(suspects::ALARMS),
+        needs: Needs::Nothing,
+        measure: suspects::false_alarms,
     },
     Claim {
         name: "python.frames_equal",

@@ -124,6 +124,10 @@ impl Stage {
         self.kit.join("libgpumem.so")
     }
 
+    pub fn gpumem(&self) -> PathBuf {
+        self.kit.join("gpumem")
+    }
+
     /// A program of tests/programs.
     ///
     /// # Errors
@@ -168,7 +172,7 @@ impl Stage {
     /// # Errors
     /// What gpumem said.
     pub fn inspect(&self, view: &str, ledger: &Path) -> Result<Value, String> {
-        let mut command = self.command(&self.kit.join("gpumem"), None)?;
+        let mut command = self.command(&self.gpumem(), None)?;
         let text = checked(command.args([view, "--json", "--file"]).arg(ledger))?;
         serde_json::from_str(&text).map_err(|error| format!("gpumem {view} --json: {error}"))
     }

@@ -12,6 +12,7 @@
 //! * [`changes`]: two snapshots compared.
 //! * [`marks`]: moments that a user can name. [`history`]: what was live over time.
 //! * [`verdict`]: whether it grows for ever. [`suspects`]: who may leak, most likely first.
+//!   [`references`]: what the process hardly refers to any more.
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
 //!   as charts. [`flame`]: memory by call stack.
 //! * [`recording`]: what was live at each second, written down and read again.
@@ -31,6 +32,7 @@ pub(crate) mod ledger;
 pub(crate) mod marks;
 pub(crate) mod pool;
 pub(crate) mod recording;
+pub(crate) mod references;
 pub(crate) mod sites;
 pub(crate) mod summary;
 pub(crate) mod suspects;

@@ -51,6 +51,28 @@ pub(crate) struct Whom<'a> {
 /// # Errors
 /// When it is gone, has no control thread, does not answer, or refuses.
 pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
+    let answer = asked(whom, request, PATIENCE, Length::Line)?;
+    Ok(answer.split_once(' ').map_or(String::new(), |(_, text)| text.to_owned()))
+}
+
+/// The same, for an answer that takes longer and has many lines: all of it, its first word included. What is longer than
+/// `most` bytes is cut.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_within(whom: &Whom, request: &Request, patience: Duration, most: usize) -> Result<String> {
+    asked(whom, request, patience, Length::Lines(most))
+}
+
+/// What an answer has.
+#[derive(Clone, Copy)]
+enum Length {
+    Line,
+    /// So many bytes at most, up to the end.
+    Lines(usize),
+}
+
+fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> Result<String> {
     let who = format!("pid {} ({})", whom.pid, whom.name);
     let Some(process) = whom.process.filter(|_| whom.status.life == Life::Running) else {
         return Err(Failure::nothing(format!("{who} is not running: {}", whom.status.text()))
@@ -67,9 +89,9 @@ pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
     }
     let line = request.line().map_err(Failure::error)?;
     let late = |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-    let silent = format!("{who} did not answer in {} s", PATIENCE.as_secs());
+    let silent = format!("{who} did not answer in {} s", patience.as_secs());
     let stopped = "it is stopped, frozen or starved of processor time";
-    exchange(&path, (process.pid, process.uid), &line).map_err(|trouble| match trouble {
+    exchange(&path, (process.pid, process.uid), &line, patience, length).map_err(|trouble| match trouble {
         Trouble::Stranger { pid, uid } => Failure::error(format!(
             "{} is not the socket of {who}: it is served by pid {pid} of user {uid}",
             path.display()
@@ -88,18 +110,25 @@ pub(crate) fn ask(whom: &Whom, request: &Request) -> Result<String> {
     })?
 }
 
-fn exchange(path: &Path, server: (u32, u32), line: &str) -> std::result::Result<Result<String>, Trouble> {
-    let until = Instant::now() + PATIENCE;
+fn exchange(
+    path: &Path,
+    server: (u32, u32),
+    line: &str,
+    patience: Duration,
+    length: Length,
+) -> std::result::Result<Result<String>, Trouble> {
+    let until = Instant::now() + patience;
     let mut stream = connect(path, until).map_err(Trouble::Unsent)?;
     let (pid, uid) = peer(&stream).map_err(Trouble::Unsent)?;
     if (pid, uid) != server {
         return Err(Trouble::Stranger { pid, uid });
     }
     send(&stream, line.as_bytes(), until).map_err(Trouble::Unsent)?;
-    let answer = receive(&mut stream, until).map_err(Trouble::Unanswered)?;
-    let answer = String::from_utf8_lossy(&answer);
-    Ok(match answer.split_once(' ').unwrap_or((&answer, "")) {
-        ("ok", text) => Ok(text.to_owned()),
+    let answer = receive(&mut stream, until, length).map_err(Trouble::Unanswered)?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let first = answer.lines().next().unwrap_or_default();
+    Ok(match first.split_once(' ').unwrap_or((first, "")) {
+        ("ok", _) => Ok(answer),
         ("error", why) => Err(Failure::error(format!("it refused: {why}"))),
         _ => Err(Failure::error("the answer did not come from a libgpumem.so")),
     })
@@ -163,14 +192,19 @@ fn send(stream: &UnixStream, mut bytes: &[u8], until: Instant) -> io::Result<()>
     Ok(())
 }
 
-/// A line, without its end, or what came before the other side hung up.
-fn receive(stream: &mut UnixStream, until: Instant) -> io::Result<Vec<u8>> {
-    let (mut answer, mut byte) = (Vec::new(), [0]);
-    while answer.len() < MAX_LINE {
+/// A line, without its end, or all lines; or what came before the other side hung up.
+fn receive(stream: &mut UnixStream, until: Instant, length: Length) -> io::Result<Vec<u8>> {
+    let (most, mut piece) = match length {
+        Length::Line => (MAX_LINE, vec![0; 1]),
+        Length::Lines(most) => (most, vec![0; 64 << 10]),
+    };
+    let mut answer = Vec::new();
+    while answer.len() < most {
         stream.set_read_timeout(Some(left(until)?))?;
-        match stream.read(&mut byte) {
-            Ok(1) if byte[0] != b'\n' => answer.push(byte[0]),
-            Ok(_) => break,
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(_) if matches!(length, Length::Line) && piece[0] == b'\n' => break,
+            Ok(read) => answer.extend_from_slice(&piece[..read]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

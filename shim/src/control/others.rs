@@ -16,11 +16,11 @@ impl Others {
         File::open("/proc/self/stat").map(|file| Self(file.into()))
     }
 
-    /// Whether all of them have ended.
+    /// Whether all of them have ended, but so many of ours.
     ///
     /// # Errors
     /// The system's: the program closed what is not its own, and it cannot be opened again, or read.
-    pub fn are_over(&mut self) -> Result<bool> {
+    pub fn are_over(&mut self, ours: u32) -> Result<bool> {
         let fd = match self.0.get() {
             Some(fd) => fd,
             None => {
@@ -35,6 +35,6 @@ impl Others {
         let stat = usize::try_from(read).ok().and_then(|read| stat.get(..read)).ok_or_else(Error::last_os_error)?;
         // The state, and 17 fields on the number of threads (proc(5)).
         let mut fields = place::stat_fields(stat);
-        Ok(fields.next() == Some("Z") && fields.nth(16) == Some("2"))
+        Ok(fields.next() == Some("Z") && fields.nth(16) == Some((1 + ours).to_string().as_str()))
     }
 }

@@ -15,6 +15,13 @@ use std::time::{Duration, Instant};
 /// How long a client may take to say what it wants, all of it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// What a client gets.
+pub enum Answer {
+    Line(String),
+    /// Who asked is answered by another thread, in its time. Or it is given back, with the reason why not.
+    Later(Box<dyn FnOnce(UnixStream) -> Result<(), (UnixStream, String)>>),
+}
+
 /// The listening socket.
 pub struct Socket(Descriptor);
 
@@ -30,7 +37,7 @@ impl Socket {
     }
 
     /// Waits for a client, for at most `wait`, and has what it asks for carried out.
-    pub fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> String) {
+    pub fn serve(&self, wait: Duration, carry_out: impl FnOnce(&str) -> Answer) {
         let Some(fd) = self.0.get() else {
             // The program closed what it did not open: samples are all that is left to do.
             return std::thread::sleep(wait);
@@ -57,7 +64,7 @@ fn events(fd: RawFd, wanted: libc::c_short, wait: Duration) -> libc::c_short {
     if unsafe { libc::poll(&mut poll, 1, wait) } > 0 { poll.revents } else { 0 }
 }
 
-fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> String) -> io::Result<()> {
+fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> Answer) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
     // Before anything is read: what a stranger sends is nobody's business.
@@ -66,7 +73,19 @@ fn answer(mut client: UnixStream, carry_out: impl FnOnce(&str) -> String) -> io:
         true => match line(&mut client)? {
             // Whoever sent it was told that it failed: it does not happen now.
             Ok(_) if has_hung_up(&client) => return Ok(()),
-            Ok(line) => carry_out(&line),
+            Ok(line) => match carry_out(&line) {
+                Answer::Line(reply) => reply,
+                Answer::Later(begin) => {
+                    client.set_read_timeout(None)?;
+                    match begin(client) {
+                        Ok(()) => return Ok(()),
+                        Err((asker, why)) => {
+                            client = asker;
+                            format!("error {why}")
+                        }
+                    }
+                }
+            },
             Err(why) => format!("error {why}: nothing was done"),
         },
     };
@@ -138,7 +157,7 @@ mod tests {
         let mut carried_out = None;
         let answered = answer(server, |line| {
             carried_out = Some(line.to_owned());
-            "ok".into()
+            Answer::Line("ok".into())
         });
         let mut reply = String::new();
         if answered.is_ok() {
@@ -153,6 +172,25 @@ mod tests {
         assert_eq!(asked(b"mark here\n", |_| ()), all);
         assert_eq!(asked(b"mark here\nmark there\n", |_| ()), all, "one line of each client");
         assert_eq!(asked(b"mark here\n", |client| client.shutdown(Shutdown::Write).expect("open")), all);
+    }
+
+    #[test]
+    fn an_answer_may_come_from_another_thread() {
+        for (works, said) in [(true, "later\n"), (false, "error not now\n")] {
+            let (mut client, server) = UnixStream::pair().expect("a pair");
+            client.write_all(b"references 1\n").expect("it fits");
+            let begin = move |mut asker: UnixStream| match works {
+                true => {
+                    std::thread::spawn(move || asker.write_all(b"later\n").expect("it is read"));
+                    Ok(())
+                }
+                false => Err((asker, "not now".to_owned())),
+            };
+            answer(server, |_| Answer::Later(Box::new(begin))).expect("an answer");
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).expect("an answer");
+            assert_eq!(reply, said);
+        }
     }
 
     #[test]

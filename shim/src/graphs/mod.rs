@@ -50,7 +50,7 @@ mod words;
 
 pub use bounds::waited;
 pub use caches::{cache_to_be, housekeeping, open, step_aside, step_back_in, trim};
-pub use refers::{exec_refers_to, may_refer_to, refers_to};
+pub use refers::{each_record, exec_refers_to, may_refer_to, refers_to};
 pub use words::{captured, exec_index, is_graph, library_graph, seen_graph, seen_word, swap, unknown_passed, upload};
 
 use crate::gate;

@@ -50,6 +50,32 @@ pub fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) ->
     found == Some(Found::Refers)
 }
 
+/// Hands out what the nodes of all live graphs and execs hold, record by record; how many graphs and execs cannot be read,
+/// or not now. Waits for no lock.
+pub fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
+    let (mut execs, mut graphs, mut unread) = (0, 0, 0);
+    for cache in super::caches() {
+        for (_, handle) in cache.execs.all() {
+            match cache.each_of_exec(handle, &mut each) {
+                Found::Unused => continue,
+                Found::MayRefer => unread += 1,
+                Found::Refers | Found::DoesNot => {}
+            }
+            execs += 1;
+        }
+        for (_, handle) in cache.graphs.all() {
+            match cache.each_of_graph(handle, &mut each) {
+                Found::Unused => continue,
+                Found::MayRefer => unread += 1,
+                Found::Refers | Found::DoesNot => {}
+            }
+            graphs += 1;
+        }
+    }
+    // Those that are the library's own cannot be read.
+    unread + shim.registry.execs.len().saturating_sub(execs) + shim.registry.graphs.len().saturating_sub(graphs)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Nothing is behind the handle.
@@ -93,6 +119,46 @@ impl Cache {
             })),
         }
     }
+}
+
+impl Cache {
+    fn each_of_exec(&self, handle: &Handle, each: &mut impl FnMut(&[u8])) -> Found {
+        let Ok(body) = handle.body.try_lock() else { return Found::MayRefer };
+        match &body.class {
+            // Nothing can be launched in a context that is gone.
+            _ if body.ended.is_some() => Found::DoesNot,
+            None => Found::Unused,
+            Some(class) if class.alone || body.owned => Found::MayRefer,
+            Some(class) => Found::of(self.with_work(|work| {
+                let base = class.shape.base(&mut work.scratch)?;
+                let source = body.source.as_ref()?;
+                source.unfold(Some(&base), &mut work.target, &mut work.scratch).then(|| {
+                    hand_out(&work.target, each);
+                    body.changes.iter().for_each(|(_, record)| each(record));
+                    false
+                })
+            })),
+        }
+    }
+
+    fn each_of_graph(&self, handle: &GraphHandle, each: &mut impl FnMut(&[u8])) -> Found {
+        match handle.recipe_if_free() {
+            None => Found::Unused,
+            Some(None) => Found::MayRefer,
+            Some(Some(recipe)) => Found::of(self.with_work(|work| {
+                let base = recipe.shape.base(&mut work.scratch)?;
+                let whole = recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch);
+                whole.then(|| {
+                    hand_out(&work.target, each);
+                    false
+                })
+            })),
+        }
+    }
+}
+
+fn hand_out(records: &Records, each: &mut impl FnMut(&[u8])) {
+    (0..records.len()).for_each(|index| each(records.get(index)));
 }
 
 /// `None`: it cannot be told.

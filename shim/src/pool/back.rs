@@ -13,6 +13,7 @@ use super::Pool;
 use super::block::Block;
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
+use super::reading;
 use crate::gate;
 use crate::process::errno::KeepErrno;
 use crate::progress::activity;
@@ -111,6 +112,7 @@ impl Pool {
     fn free_by(&self, block: &'static Block, free: impl FnOnce(u64) -> Status) -> Status {
         let addr = block.addr.load(Relaxed);
         self.map.remove(addr);
+        reading::wait(addr);
         let status = free(block.driver_address(addr));
         activity::saw(status);
         if status != SUCCESS {

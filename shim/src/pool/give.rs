@@ -6,6 +6,7 @@ use super::block::{Block, PINNED, SPILLED, State};
 use super::block_records;
 use super::context_pool::{ContextPool, Most};
 use super::guard::Asker;
+use super::reading;
 use super::thread::{LOOKS, Pushed};
 use crate::call::Call;
 use crate::gate;
@@ -225,6 +226,7 @@ impl Pool {
             guard.given_up(gate::shim().is_none_or(|shim| self.aside(shim)), owner, block);
         }
         self.map.remove(addr);
+        reading::wait(addr);
         if trace::on() {
             gate::note(|shim| block_records::trace_block(shim, Action::Free, block));
         }

@@ -15,6 +15,8 @@
 //!   [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
 //!   [`shared_quota`].
 //! * Writes where nobody should write are found: [`guarded`], by the [`guard`].
+//! * What the driver keeps of its memory is looked at with blocks of our own: [`private`]. Live
+//!   blocks are read: [`reading`].
 //! * What is recorded of blocks: [`block_records`].
 //! * Idle blocks are kept by thread ([`thread`]), and by context ([`context_pool`], which also knows whether the
 //!   context has work left).
@@ -40,7 +42,9 @@ pub mod guarded;
 mod hit;
 pub mod in_transit;
 mod pools;
+pub mod private;
 pub mod quota;
+pub mod reading;
 pub mod serve;
 pub mod shared_quota;
 pub mod size;

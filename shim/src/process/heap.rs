@@ -20,6 +20,7 @@ mod classes;
 mod run;
 
 use super::errno::KeepErrno;
+use super::own;
 use classes::{CLASSES, MOST_ALIGNED, bytes_of, class_of};
 use run::Run;
 use std::alloc::{GlobalAlloc, Layout};
@@ -214,6 +215,7 @@ fn map(bytes: usize) -> *mut u8 {
     }
     // SAFETY: this is the mapping that was just made.
     unsafe { use_small_pages(at, bytes) };
+    own::add(at.cast(), bytes);
     at.cast()
 }
 
@@ -235,6 +237,7 @@ pub unsafe fn use_small_pages(at: *mut libc::c_void, bytes: usize) {
 /// A mapping of `map`, or the end of one, that nobody refers to.
 unsafe fn unmap(at: *mut u8, bytes: usize) {
     let _errno = KeepErrno::new();
+    own::remove(at, bytes);
     // SAFETY: our caller vouches that this is a mapping of `map`, or the end of one, to which no
     // one refers.
     unsafe { libc::munmap(at.cast(), bytes) };

@@ -13,6 +13,8 @@ pub mod heap;
 pub mod load;
 pub mod lock;
 pub mod map;
+pub mod memory;
+pub mod own;
 pub mod peek;
 pub mod raised;
 pub mod regs;

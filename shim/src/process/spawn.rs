@@ -1,5 +1,6 @@
 //! Threads of our own, beside the program's.
 
+use super::own::OwnThread;
 use super::{elf, threads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +13,8 @@ const PAGE: usize = 64 << 10;
 /// By the C library's own function: the standard library's looks a symbol up first, for which it waits while another
 /// thread opens a library.
 pub fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
-    type Work = Box<dyn FnOnce() + Send>;
+    /// What the thread does, and the bytes of its stack.
+    type Work = (Box<dyn FnOnce() + Send>, usize);
     extern "C" fn run(work: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: prctl reads a literal that ends in NUL. `work` is the box that `spawn` turned
         // into a pointer for this thread alone.
@@ -21,15 +23,17 @@ pub fn spawn(stack: usize, f: impl FnOnce() + Send + 'static) -> bool {
             Box::from_raw(work.cast::<Work>())
         };
         threads::share_counts();
+        let (work, stack) = *work;
+        let _own = OwnThread::begin(&raw const stack as u64, stack as u64);
         // What it leaves undone is not missed by the program.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             std::mem::forget(panic);
         }
         std::ptr::null_mut()
     }
-    let work = Box::into_raw(Box::new(Box::new(f) as Work));
     // Where threads have their thread-local storage on their stacks, a program's may be larger than any stack of ours.
     let stack = stack + elf::thread_storage();
+    let work = Box::into_raw(Box::new((Box::new(f) as Box<dyn FnOnce() + Send>, stack)));
     // A new thread inherits the signal mask.
     // SAFETY: all structs are locals for which zeroes are valid, and the C library fills them in.
     // `run` has the type that is asked for. If no thread began, the box has no other owner.

@@ -5,6 +5,7 @@
 //! for whoever asked: inside a library's constructor that holds the loader's lock, which a new thread needs.
 
 use super::errno::KeepErrno;
+use super::own;
 use std::arch::asm;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -103,6 +104,7 @@ impl Stack {
                 return None;
             }
             libc::mprotect(at, GUARD, libc::PROT_NONE);
+            own::add(at.cast(), GUARD + BYTES);
             Some(Self(at))
         }
     }
@@ -115,6 +117,7 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         let _errno = KeepErrno::new();
+        own::remove(self.0.cast(), GUARD + BYTES);
         // SAFETY: `new` made this mapping with this length. `with_room` drops it after the call on
         // it has returned.
         unsafe { libc::munmap(self.0, GUARD + BYTES) };

@@ -3,8 +3,9 @@
 //! Calls are made in the context of the memory ([`MemoryCalls::within`]) and with the thread's capture
 //! mode relaxed, so that none is refused or disturbs a capture (measured on an H200, driver 580).
 
+use super::driver::{self, Function};
+use super::{Backend, hip_runtime};
 use super::{cuda, hip as hip_backend};
-use super::{driver, hip_runtime};
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Vendor;
 use std::ffi::c_int;
@@ -41,6 +42,13 @@ pub trait MemoryCalls: Sync {
     fn relax(&self) -> i32;
     fn unrelax(&self, before: i32);
     fn free(&self, addr: u64) -> Status;
+    /// Device memory of the current context that the program does not know of.
+    ///
+    /// # Errors
+    /// The library's; 801 where it is not asked for any.
+    fn device(&self, bytes: usize) -> Result<u64, Status>;
+    /// Bytes of the current device that are free; `None` if that cannot be told.
+    fn free_bytes(&self) -> Option<u64>;
     /// A stream of ours in the current context, on which memory is given back; `None` where there is no such way.
     ///
     /// # Errors
@@ -151,6 +159,22 @@ impl MemoryCalls for Cuda {
     fn free(&self, addr: u64) -> Status {
         // SAFETY: rule of the pool's memory: the block goes back once, and no one else has it.
         answer(unsafe { driver::cuMemFree_v2(addr) })
+    }
+
+    fn device(&self, bytes: usize) -> Result<u64, Status> {
+        type MemAlloc = unsafe extern "C" fn(*mut u64, usize) -> Status;
+        let real = driver::real(Function::cuMemAlloc_v2);
+        if real == 0 {
+            return Err(SYMBOL_NOT_FOUND);
+        }
+        let mut addr = 0;
+        // SAFETY: the slot holds cuMemAlloc_v2, which has this type. Rule of answers: `addr` takes the address.
+        let status = unsafe { std::mem::transmute::<usize, MemAlloc>(real)(&mut addr, bytes) };
+        made(Some(status), addr)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        cuda::Cuda.memory_info().map(|(free, _)| free)
     }
 
     fn release_stream(&self, device: Device) -> Result<Option<ReleaseStream>, Status> {
@@ -297,6 +321,14 @@ impl MemoryCalls for Hip {
     fn free(&self, addr: u64) -> Status {
         // SAFETY: rule of the pool's memory: the block goes back once, and no one else has it.
         answer(unsafe { hip_runtime::hipFree(addr) })
+    }
+
+    fn device(&self, _: usize) -> Result<u64, Status> {
+        Err(NOT_SUPPORTED)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
     }
 
     /// What hipFreeAsync does with memory of hipMalloc is not known.

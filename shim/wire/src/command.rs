@@ -24,6 +24,9 @@ pub enum Request {
     Off,
     /// Reads all memory that the guard watches, and says what it found.
     Check,
+    /// Looks for words that refer to live allocations, for so long at most; the answer has many lines
+    /// ([`crate::references`]).
+    References { longest_ms: u64 },
 }
 
 impl Request {
@@ -51,8 +54,12 @@ impl Request {
             ("off", _) => Err("off wants nothing".into()),
             ("check", "") => Ok(Self::Check),
             ("check", _) => Err("check wants nothing".into()),
+            ("references", longest) => match longest.parse() {
+                Ok(longest_ms) => Ok(Self::References { longest_ms }),
+                Err(_) => Err("references wants a number of milliseconds".into()),
+            },
             _ => Err(format!(
-                "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force, off and check"
+                "{verb:?} is no command of this libgpumem.so; it knows ping, mark, trim, set, force, off, check and references"
             )),
         }
     }
@@ -71,6 +78,7 @@ impl Request {
             Self::Set { name, value, force: true } => format!("force {name} {value}"),
             Self::Off => "off".to_owned(),
             Self::Check => "check".to_owned(),
+            Self::References { longest_ms } => format!("references {longest_ms}"),
         };
         let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         line.push('\n');
@@ -98,6 +106,7 @@ mod tests {
             Request::Set { name: "LIMIT".into(), value: "1GiB".into(), force: true },
             Request::Off,
             Request::Check,
+            Request::References { longest_ms: 10_000 },
         ] {
             assert_eq!(Request::parse(request.line().expect("short").trim_end_matches('\n')), Ok(request));
         }
@@ -113,6 +122,7 @@ mod tests {
         assert!(Request::parse("reset").unwrap_err().contains("\"reset\""));
         assert!(Request::parse("trim all").is_err());
         assert!(Request::parse("off now").is_err());
+        assert!(Request::parse("references soon").is_err());
         assert!(Request::parse("set POOL_MAX").is_err());
         assert!(Request::parse("mark ").is_err());
         assert!(Request::parse("").is_err());

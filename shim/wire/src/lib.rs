@@ -7,6 +7,7 @@
 //! * [`group`]: the file of processes that share one limit.
 //! * [`place`]: where ledgers lie and how they are named.
 //! * [`read`]: bytes to an owned [`read::Snapshot`], without trusting a single one of them.
+//! * [`references`]: which words of a process refer to its allocations, as it says them.
 //! * [`settings`]: every variable, one row each, with its parser.
 //! * [`trace`]: the file of an allocation trace.
 //! * [`units`]: bytes for people.
@@ -23,6 +24,7 @@ pub mod kinds;
 pub mod layout;
 pub mod place;
 pub mod read;
+pub mod references;
 pub mod settings;
 pub mod trace;
 pub mod units;

@@ -15,6 +15,8 @@ pub const HOUSE: House = House {
         &[("start", &["start"])],
         // What is asked from outside.
         &[("control", &["control"])],
+        // What refers to memory.
+        &[("references", &["references"])],
         // The only place where pool and graphs meet.
         &[("reclaim", &["reclaim"])],
         &[("pool", &["pool"]), ("graphs", &["graphs"])],

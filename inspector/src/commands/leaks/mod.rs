@@ -1,10 +1,11 @@
 //! `gpumem leaks`: who holds more and more, since when, how fast, and what to do about it.
 //!
-//! * [`text`](mod@text): the report for people.
+//! * [`text`](mod@text): the report for people. [`suspect`]: what the process hardly refers to any more.
 
+mod suspect;
 mod text;
 
-use crate::args::{Target, rate, since, size};
+use crate::args::{Target, rate, since, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::marks::{self, Since};
@@ -15,6 +16,7 @@ use crate::report::growth;
 use crate::symbols::Frame;
 use crate::text::units;
 use serde::Serialize;
+use std::time::Duration;
 
 /// Show who holds more and more: call sites, tags and graphs with growth, age, and a verdict
 #[derive(Clone, Debug, clap::Args)]
@@ -40,6 +42,20 @@ pub(crate) struct Args {
     /// Exit with 3 if all that grows steadily grows by more than this a minute, such as 1MiB/min
     #[arg(long, value_name = "SIZE/min", value_parser = rate)]
     fail_rate: Option<f64>,
+    /// Have the process look twice for words that refer to each of its allocations, and show those with none or few
+    ///
+    /// Takes a running process. With --fail-over: exit with 3 if more is suspect.
+    #[arg(long, conflicts_with_all = ["since", "stacks", "fail_rate"])]
+    suspect: bool,
+    /// How long each of the two looks may take
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s", requires = "suspect")]
+    timeout: Duration,
+    /// Between the two looks
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "3s", requires = "suspect")]
+    pause: Duration,
+    /// What is younger is not judged
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s", requires = "suspect")]
+    older: Duration,
 }
 
 #[derive(Serialize)]
@@ -87,9 +103,12 @@ impl Command for Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of choosing and reading the ledger; a mark that is not there; [`Code::Nothing`] for more growth than is
+    /// Those of choosing and reading the ledger, and of asking the process; a mark that is not there; [`Code::Nothing`] for more growth than is
     /// allowed, [`Code::Error`] where there are too few samples to tell.
     fn run(&self, context: &Context) -> Result<()> {
+        if self.suspect {
+            return suspect::run(self, context);
+        }
         let ledger = context.ledger(&self.target)?;
         let moment = self.since.as_ref().map(|since| marks::moment(&ledger, since)).transpose();
         let moment = moment.map_err(|why| Failure::new(Code::Usage, why))?;

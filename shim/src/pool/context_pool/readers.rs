@@ -94,16 +94,45 @@ impl ContextPool {
         if let Err(Why::Refused(status)) = done {
             activity::saw(status);
         }
+        self.put_back(reader, generation, done.is_err());
+        done.ok()
+    }
+
+    /// Has so many bytes, [`ROOM`] at most, copied out of device memory beside any work, and looked at. `None`: that was
+    /// not done, and some of it may still be under way, while [`ContextPool::readers_rest`] says no.
+    pub fn copy_out(&self, addr: u64, bytes: usize, longest: Duration, read: impl FnOnce(&[u8])) -> Option<()> {
+        let generation = self.generation();
+        let (mut reader, copied) = self.within(|| {
+            let mut reader = self.reader(false)?;
+            let copied = reader.copy(addr, bytes).map_err(Why::Refused);
+            let end = Instant::now() + longest;
+            let copied = copied.and_then(|()| Work { reader: &mut reader, rests: false, end }.wait());
+            Some((reader, copied))
+        })?;
+        if copied.is_ok() {
+            read(reader.copied(bytes));
+        }
+        self.put_back(reader, generation, copied.is_err());
+        match copied {
+            Ok(()) => Some(()),
+            Err(Why::Refused(status)) => {
+                activity::saw(status);
+                None
+            }
+            Err(Why::Stuck) => None,
+        }
+    }
+
+    /// A reader is not used any more, unless what it was to do is still under way.
+    fn put_back(&self, reader: Reader, generation: u32, is_stuck: bool) {
         // The context may be another by now, whose readers these are not.
         if self.generation() == generation {
-            let is_stuck = done.is_err();
             let list = if is_stuck { &self.readers.stuck } else { &self.readers.spare };
             lock(list).push(reader);
             if is_stuck {
                 self.readers.any_stuck.store(true, Release);
             }
         }
-        done.ok()
     }
 
     /// A reader that nobody uses, in the current context. `rests`: the kernel may be loaded, which waits for work.

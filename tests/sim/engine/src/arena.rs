@@ -66,9 +66,10 @@ fn grown(fd: i32, size: u64) -> bool {
 impl Arena {
     /// Reserves `size` bytes of addresses, a multiple of [`BLOCK`].
     pub fn new(size: u64) -> Result<Arena> {
+        // Named as a device's memory is where it is mapped: no part of the host's.
         // SAFETY: the name is a literal that ends in NUL. The descriptor that comes back is the
         // arena's alone.
-        let fd = unsafe { libc::memfd_create(c"sim-device".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe { libc::memfd_create(c"/dev/nvidia-simulated".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 || !grown(fd, size) {
             return Err(Error::OPERATING_SYSTEM);
         }

@@ -1,7 +1,15 @@
 //! The simulator's own memory. Rust aborts when there is none, and a test of what lies between the program and
 //! the driver could not tell who died: the simulator ends the process by an exit status of its own instead.
+//!
+//! Short blocks lie apart from the program's heap, in memory that is mapped from a device once, as what a real device keeps
+//! is not in the process at all. What a driver keeps in the program's heap is made on purpose
+//! ([`crate::memory`]). Long blocks, and those for which there is no room, come from the program's heap.
+//!
+//! No lock: a child of `fork` goes on with it. Blocks of one class go back to a list, whose head has a tag, so that a block
+//! which was taken and put back in between is not mistaken for one that stayed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// How a process ends whose simulator finds no memory.
 pub const EXHAUSTED: i32 = 97;
@@ -9,36 +17,131 @@ pub const EXHAUSTED: i32 = 97;
 /// The allocator of a simulated library.
 pub struct Heap;
 
-// SAFETY: every method passes its arguments on to System, which keeps the contract. `some` ends the
-// process instead of answering null, which is allowed as well.
-unsafe impl GlobalAlloc for Heap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: our caller keeps GlobalAlloc's contract for `layout`, and System asks for the
-        // same.
-        some(unsafe { System.alloc(layout) })
-    }
+/// Blocks have 16 bytes, or two, four, … times as many, up to [`LONGEST`].
+const CLASSES: usize = 13;
+const SHORTEST: usize = 16;
+const LONGEST: usize = SHORTEST << (CLASSES - 1);
+/// Bytes that are mapped.
+const ROOM: usize = 64 << 20;
+/// Addresses have 48 bits; the rest of a head is its tag.
+const ADDRESS: u64 = (1 << 48) - 1;
 
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: our caller keeps GlobalAlloc's contract for `layout`, and System asks for the
-        // same.
-        some(unsafe { System.alloc_zeroed(layout) })
-    }
+static FREE: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: our caller keeps GlobalAlloc's contract. `ptr` is System's, because every block
-        // of ours is.
-        some(unsafe { System.realloc(ptr, layout, size) })
-    }
+fn class_of(layout: Layout) -> Option<usize> {
+    let bytes = layout.size().max(layout.align()).max(SHORTEST).next_power_of_two();
+    (bytes <= LONGEST).then(|| (bytes / SHORTEST).trailing_zeros() as usize)
+}
 
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: our caller keeps GlobalAlloc's contract. `ptr` is System's, because every block
-        // of ours is.
-        unsafe { System.dealloc(ptr, layout) }
+/// Where the next block begins that nobody has had; 0: nothing is mapped, 1: nothing could be.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Where that begins which is mapped.
+static BASE: AtomicU64 = AtomicU64::new(0);
+
+fn map() -> u64 {
+    // SAFETY: the path is a literal that ends in NUL. Without MAP_FIXED the kernel picks addresses that are free. The
+    // descriptor is closed by this block alone, and `errno` is the calling thread's.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let device = libc::open(c"/dev/zero".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        let at = libc::mmap(std::ptr::null_mut(), ROOM, access, flags, device, 0);
+        if device >= 0 {
+            libc::close(device);
+        }
+        *libc::__errno_location() = errno;
+        if at == libc::MAP_FAILED { 1 } else { at as u64 }
     }
 }
 
-fn some(ptr: *mut u8) -> *mut u8 {
-    if ptr.is_null() { exhausted() } else { ptr }
+/// A block that nobody has had; `None`: there is no room for it.
+fn fresh(bytes: u64) -> Option<*mut u8> {
+    let mut next = NEXT.load(Acquire);
+    loop {
+        if next == 0 {
+            // Where another thread maps as well, one of the two is left: it is not touched, so that it takes no memory.
+            let at = map();
+            let _ = BASE.compare_exchange(0, at, AcqRel, Acquire);
+            let base = BASE.load(Acquire);
+            next = NEXT.compare_exchange(0, base, AcqRel, Acquire).map_or_else(|now| now, |_| base);
+        }
+        let at = next.next_multiple_of(bytes.min(4096));
+        if next == 1 || at + bytes > BASE.load(Acquire) + ROOM as u64 {
+            return None;
+        }
+        match NEXT.compare_exchange_weak(next, at + bytes, AcqRel, Acquire) {
+            Ok(_) => return Some(at as *mut u8),
+            Err(now) => next = now,
+        }
+    }
+}
+
+fn some(at: *mut u8) -> *mut u8 {
+    if at.is_null() { exhausted() } else { at }
+}
+
+/// The link inside a free block.
+///
+/// # Safety
+/// `block` is the address of a block of a class.
+unsafe fn link<'a>(block: u64) -> &'a AtomicU64 {
+    // SAFETY: our caller vouches for a block of a class. Blocks are aligned to 16 bytes, and never given back.
+    unsafe { &*(block as *const AtomicU64) }
+}
+
+fn put(class: usize, first: u64, last: u64) {
+    let head = &FREE[class];
+    let mut seen = head.load(Relaxed);
+    loop {
+        // SAFETY: `last` is a block that nobody else has.
+        unsafe { link(last) }.store(seen & ADDRESS, Relaxed);
+        let wanted = first | (seen & !ADDRESS).wrapping_add(ADDRESS + 1);
+        match head.compare_exchange_weak(seen, wanted, AcqRel, Relaxed) {
+            Ok(_) => return,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+fn take(class: usize) -> *mut u8 {
+    let head = &FREE[class];
+    let mut seen = head.load(Acquire);
+    while seen & ADDRESS != 0 {
+        // SAFETY: heads hold addresses of blocks only. If another thread takes this one meanwhile, the exchange fails and
+        // what was read is dropped.
+        let next = unsafe { link(seen & ADDRESS) }.load(Relaxed) & ADDRESS;
+        let wanted = next | (seen & !ADDRESS).wrapping_add(ADDRESS + 1);
+        match head.compare_exchange_weak(seen, wanted, AcqRel, Acquire) {
+            Ok(_) => return (seen & ADDRESS) as *mut u8,
+            Err(now) => seen = now,
+        }
+    }
+    let block = SHORTEST << class;
+    // SAFETY: the layout is not empty: a power of two, aligned to itself up to a page.
+    let of_program = || unsafe { System.alloc(Layout::from_size_align_unchecked(block, block.min(4096))) };
+    fresh(block as u64).unwrap_or_else(|| some(of_program()))
+}
+
+// SAFETY: a block is as long and as aligned as its class, which is at least what the layout asks; no layout of the
+// simulator asks for more than a page. The lists give each block to one owner until it comes back. What has no class is
+// System's, and goes back to it by the same layout.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match class_of(layout) {
+            Some(class) => take(class),
+            // SAFETY: our caller keeps GlobalAlloc's contract for `layout`, and System asks for the same.
+            None => some(unsafe { System.alloc(layout) }),
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match class_of(layout) {
+            Some(class) => put(class, block as u64, block as u64),
+            // SAFETY: our caller gives back what `alloc` gave for this layout, which was System's.
+            None => unsafe { System.dealloc(block, layout) },
+        }
+    }
 }
 
 /// Ends the process, since the simulator cannot go on for want of memory or threads.
@@ -48,5 +151,37 @@ pub fn exhausted() -> ! {
     unsafe {
         libc::write(2, said.as_ptr().cast(), said.len());
         libc::_exit(EXHAUSTED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_blocks_of_their_own() {
+        std::thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                scope.spawn(move || {
+                    let mut held: Vec<(*mut u8, Layout)> = Vec::new();
+                    for n in 0..4000_usize {
+                        let layout = Layout::from_size_align(1 + n * 37 % 70_000, 8).unwrap();
+                        // SAFETY: the layout is not empty. Each block is written within its length and given back once.
+                        unsafe {
+                            let block = Heap.alloc(layout);
+                            block.write_bytes(thread, layout.size());
+                            held.push((block, layout));
+                            if n % 3 != 0 {
+                                let (block, layout) = held.swap_remove(n % held.len());
+                                assert!((0..layout.size()).all(|at| block.add(at).read() == thread));
+                                Heap.dealloc(block, layout);
+                            }
+                        }
+                    }
+                    // SAFETY: each block is one that Heap gave for its layout, and nobody else has it.
+                    held.into_iter().for_each(|(block, layout)| unsafe { Heap.dealloc(block, layout) });
+                });
+            }
+        });
     }
 }

@@ -8,6 +8,7 @@ use crate::handle::H;
 use crate::machine::{Machine, lock};
 use crate::queue::wait_all;
 use crate::report;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -51,6 +52,47 @@ pub struct Alloc {
     pub accessible: bool,
     /// Whether a handle to it was given to other processes.
     pub exported: bool,
+    /// What a driver keeps of it in the program's heap.
+    _record: Record,
+}
+
+/// What a driver keeps of an allocation, in memory of the program's heap: an H200 showed words of each of 256 blocks there
+/// (docs/decisions/references.md). It is never read. What was freed of it stays as it is.
+struct Record(usize);
+
+#[repr(C)]
+struct Fields {
+    /// Of all records the same.
+    kind: &'static str,
+    previous: usize,
+    next: usize,
+    size: u64,
+    base: u64,
+    end: u64,
+    id: u64,
+}
+
+impl Record {
+    fn new(base: u64, size: u64, id: u64) -> Self {
+        static LAST: AtomicUsize = AtomicUsize::new(0);
+        // SAFETY: malloc gives room for the fields, or null.
+        unsafe {
+            let at = libc::malloc(size_of::<Fields>()).cast::<Fields>();
+            if at.is_null() {
+                crate::heap::exhausted();
+            }
+            let previous = LAST.swap(at as usize, Relaxed);
+            at.write(Fields { kind: "allocation", previous, next: 0, size, base, end: base + size, id });
+            Self(at as usize)
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // SAFETY: `new` got it from malloc, and it is freed once.
+        unsafe { libc::free(self.0 as *mut _) };
+    }
 }
 
 /// A simple array: rows of texels in ordinary device memory.
@@ -77,7 +119,17 @@ impl Array {
 impl Machine {
     pub fn add_alloc(&mut self, addr: u64, size: u64, kind: Kind, ctx: H, device: u32) {
         let (id, ctx) = (self.id(), self.owner(ctx));
-        let a = Alloc { size, id, kind, ctx, device, flags: 0, accessible: true, exported: false };
+        let a = Alloc {
+            size,
+            id,
+            kind,
+            ctx,
+            device,
+            flags: 0,
+            accessible: true,
+            exported: false,
+            _record: Record::new(addr, size, id),
+        };
         self.allocs.insert(addr, a);
     }
 

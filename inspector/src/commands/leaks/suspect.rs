@@ -1,0 +1,273 @@
+//! `gpumem leaks --suspect`: live allocations that the process hardly refers to, found by the process itself.
+
+use super::Args;
+use crate::context::Context;
+use crate::failure::{Code, Failure, Result};
+use crate::model::references::{self, Held, Ranked, Standing};
+use crate::model::sites::Sites;
+use crate::model::suspects::{self, is_site};
+use crate::model::{Head, Ledger};
+use crate::report::{head, lines};
+use crate::source::ask::ask_within;
+use crate::text::{self, clean, units};
+use crate::view::table::{BAD, Side, Table, WARN, paint};
+use gpumem_wire::command::Request;
+use gpumem_wire::references::References;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What an answer may have of bytes: more than a million allocations do.
+const MOST: usize = 256 << 20;
+/// A process may begin late, and its answer takes its time as well.
+const MORE: Duration = Duration::from_secs(5);
+
+#[derive(Serialize)]
+struct Report {
+    process: Head,
+    /// What each search says of itself.
+    scans: Vec<BTreeMap<String, String>>,
+    remarks: Vec<String>,
+    /// Allocations that were looked for, and live ones that were not.
+    looked_for: usize,
+    not_looked_for: u64,
+    least_references: u64,
+    typical_references: u64,
+    /// Of those that are suspect.
+    suspect_bytes: u64,
+    sites: Vec<Site>,
+    allocations: Vec<Row>,
+    allocations_total: usize,
+}
+
+/// Suspect allocations of one call site.
+#[derive(Serialize)]
+struct Site {
+    standing: Standing,
+    site: String,
+    live: u64,
+    bytes: u64,
+    oldest_age_ns: u64,
+    /// The verdict on its growth, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    held: Held,
+    site: String,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
+    let ledger = context.live_ledger(&args.target)?;
+    let search = || -> Result<References> {
+        let longest_ms = u64::try_from(args.timeout.as_millis()).unwrap_or(u64::MAX);
+        let said = ask_within(&ledger.whom(), &Request::References { longest_ms }, args.timeout + MORE, MOST)?;
+        References::parse(&said)
+            .map_err(|why| Failure::error(format!("pid {} gave no whole answer: {why}", ledger.pid())))
+    };
+    let first = search()?;
+    std::thread::sleep(args.pause);
+    let searches = [first, search()?];
+    let older_ns = u64::try_from(args.older.as_nanos()).unwrap_or(u64::MAX);
+    let ranked = references::rank(&ledger, &searches, older_ns);
+    let report = report(args, context, &ledger, &searches, ranked);
+    context.print(&report, |out, report| print(out, report, &ledger))?;
+    fails(args, &report)
+}
+
+/// Whether there is more suspect memory than the user allows.
+fn fails(args: &Args, report: &Report) -> Result<()> {
+    match args.fail_over {
+        Some(most) if report.suspect_bytes > most => Err(Failure::new(
+            Code::Nothing,
+            format!("{} are suspect, more than {}", units::bytes(report.suspect_bytes), units::bytes(most)),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[References; 2], ranked: Ranked) -> Report {
+    let names = Sites::of_allocs(ledger);
+    let growth: FxHashMap<String, &'static str> = suspects::find(ledger, None)
+        .all
+        .into_iter()
+        .filter(is_site)
+        .map(|suspect| (suspect.key, suspect.verdict.words()))
+        .collect();
+    let remarks = remarks(searches, &ranked);
+    let Ranked { all, not_looked_for, least, typical } = ranked;
+    let looked_for = all.len();
+    let suspect: Vec<&Held> = all.iter().filter(|held| held.standing.is_suspect()).collect();
+    let suspect_bytes = suspect.iter().map(|held| held.bytes).fold(0, u64::saturating_add);
+    let sites = sites(&suspect, &names, &growth);
+    let wanted = all.into_iter().filter(|held| args.all || held.standing.is_suspect());
+    let mut allocations: Vec<Row> = wanted.map(|held| Row { site: names.name(held.stack).to_string(), held }).collect();
+    let allocations_total = allocations.len();
+    allocations.truncate(context.rows(args.limit));
+    Report {
+        process: ledger.head(),
+        scans: searches.iter().map(|search| search.facts.clone()).collect(),
+        remarks,
+        looked_for,
+        not_looked_for,
+        least_references: least,
+        typical_references: typical,
+        suspect_bytes,
+        sites,
+        allocations,
+        allocations_total,
+    }
+}
+
+/// By call site and standing: what grows first, then by bytes.
+fn sites(suspect: &[&Held], names: &Sites, growth: &FxHashMap<String, &'static str>) -> Vec<Site> {
+    let mut all: BTreeMap<(Standing, Rc<str>), Site> = BTreeMap::new();
+    for held in suspect {
+        let name = names.name(held.stack);
+        let site = all.entry((held.standing, Rc::clone(&name))).or_insert_with(|| Site {
+            standing: held.standing,
+            site: name.to_string(),
+            live: 0,
+            bytes: 0,
+            oldest_age_ns: 0,
+            growth: growth.get(&*name).copied(),
+        });
+        site.live += 1;
+        site.bytes = site.bytes.saturating_add(held.bytes);
+        site.oldest_age_ns = site.oldest_age_ns.max(held.age_ns);
+    }
+    let grows = |site: &Site| site.growth == Some(crate::model::verdict::Verdict::GrowsSteadily.words());
+    let mut all: Vec<Site> = all.into_values().collect();
+    all.sort_by_key(|site| (site.standing, !grows(site), std::cmp::Reverse(site.bytes)));
+    all
+}
+
+/// What has to be known of the searches.
+fn remarks(searches: &[References; 2], ranked: &Ranked) -> Vec<String> {
+    let mut said: Vec<String> = Vec::new();
+    let mut say = |line: String| {
+        if !said.contains(&line) {
+            said.push(line);
+        }
+    };
+    for search in searches {
+        if let Some(why) = search.facts.get("host_incomplete") {
+            say(format!(
+                "not all host memory was read: {why}; what nothing seems to refer to may be referred to there"
+            ));
+        }
+        if let Some(why) = search.facts.get("device_incomplete") {
+            say(format!("not all device memory was read: {why}"));
+        }
+        if let Some(why) = search.facts.get("driver_unknown") {
+            say(format!(
+                "the driver's own words are not told apart: {why}; each allocation has some, here {} at least",
+                ranked.least
+            ));
+        }
+        let (wanted, read) = (search.number("device_wanted"), search.number("device_allocs"));
+        if read < wanted && !search.facts.contains_key("device_incomplete") {
+            let not_read = text::count(wanted - read, "allocation");
+            say(format!(
+                "the device memory of {not_read} was not read: in stream order, managed, pitched or just gone"
+            ));
+        }
+        if search.number("graphs_unread") > 0 {
+            say(format!(
+                "{} could not be read, and may refer to anything",
+                text::count(search.number("graphs_unread"), "graph")
+            ));
+        }
+    }
+    if ranked.not_looked_for > 0 {
+        say(format!(
+            "{} not looked for: arrays, virtual memory, and what came or went meanwhile",
+            ranked.not_looked_for
+        ));
+    }
+    said
+}
+
+fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Result<()> {
+    head::print(out, &report.process, ledger)?;
+    let number = |scan: &BTreeMap<String, String>, fact| scan.get(fact).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let most = |fact| report.scans.iter().map(|scan| number(scan, fact)).max().unwrap_or(0);
+    writeln!(
+        out,
+        "{} looked for, twice, in {} of host memory and {} of device memory; typical: {} references, least: {}",
+        units::number(report.looked_for as u64),
+        units::bytes(most("host_bytes")),
+        units::bytes(most("device_bytes")),
+        report.typical_references,
+        report.least_references,
+    )?;
+    for remark in &report.remarks {
+        writeln!(out, "{} {}", paint(WARN, "note:"), clean(remark))?;
+    }
+    if report.sites.is_empty() {
+        writeln!(out, "nothing stands out: each is referred to as is typical here")?;
+    } else {
+        writeln!(out)?;
+        by_site(out, &report.sites)?;
+    }
+    if !report.allocations.is_empty() {
+        writeln!(out)?;
+        one_by_one(out, &report.allocations)?;
+        lines::more(out, report.allocations_total - report.allocations.len())?;
+    }
+    Ok(())
+}
+
+fn said(standing: Standing) -> String {
+    match standing {
+        Standing::NoneSeen | Standing::OnlyFromSuch => paint(BAD, standing.words()).to_string(),
+        _ => standing.words().to_owned(),
+    }
+}
+
+fn by_site(out: &mut dyn Write, sites: &[Site]) -> std::io::Result<()> {
+    let (left, right) = (Side::Left, Side::Right);
+    let mut table = Table::new(&[
+        ("bytes", right),
+        ("count", right),
+        ("oldest", right),
+        ("references", left),
+        ("growth", left),
+        ("site", left),
+    ]);
+    for site in sites {
+        table.row([
+            units::bytes(site.bytes),
+            units::number(site.live),
+            units::span(site.oldest_age_ns),
+            said(site.standing),
+            site.growth.unwrap_or_default().to_owned(),
+            clean(&site.site).into_owned(),
+        ]);
+    }
+    table.print(out)
+}
+
+fn one_by_one(out: &mut dyn Write, rows: &[Row]) -> std::io::Result<()> {
+    let (left, right) = (Side::Left, Side::Right);
+    let mut table =
+        Table::new(&[("address", right), ("bytes", right), ("age", right), ("references", left), ("site", left)]);
+    for Row { held, site } in rows {
+        let seen: Vec<String> = held.seen.iter().map(|(place, words)| format!("{words} {place}")).collect();
+        let seen = if seen.is_empty() { String::new() } else { format!(" ({})", seen.join(", ")) };
+        table.row([
+            format!("{:#x}", held.address),
+            units::bytes(held.bytes),
+            units::span(held.age_ns),
+            format!("{}{seen}", said(held.standing)),
+            clean(site).into_owned(),
+        ]);
+    }
+    table.print(out)
+}

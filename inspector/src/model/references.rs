@@ -1,0 +1,168 @@
+//! Live allocations, ranked by how few references to them were seen.
+//!
+//! Two searches are put together: a program may move a pointer past one of them. What nothing but memory refers to that
+//! nothing refers to is found as a garbage collector finds it, from what is surely referred to.
+
+use super::Ledger;
+use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::layout::{ALLOC_EXPORTED, AllocSlot, StackRef};
+use gpumem_wire::references::{Place, References, Seen};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How an allocation stands, the most suspect first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Standing {
+    /// Neither search saw a word that counts.
+    NoneSeen,
+    /// All words that count lie in device memory that stands so itself.
+    OnlyFromSuch,
+    /// Fewer than half of what is typical in this process.
+    Few,
+    Referred,
+    /// It was shown to other processes, which may have its address.
+    Outside,
+    /// Too young to be judged.
+    Young,
+}
+
+impl Standing {
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::NoneSeen => "no reference seen in two scans",
+            Self::OnlyFromSuch => "only from memory that itself has none",
+            Self::Few => "few",
+            Self::Referred => "referred to",
+            Self::Outside => "referred to from outside",
+            Self::Young => "too young",
+        }
+    }
+
+    /// Whether it is shown where nobody asks for all.
+    pub(crate) const fn is_suspect(self) -> bool {
+        matches!(self, Self::NoneSeen | Self::OnlyFromSuch | Self::Few)
+    }
+}
+
+/// One allocation, and the words that refer to it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Held {
+    pub standing: Standing,
+    pub serial: u64,
+    pub address: u64,
+    pub bytes: u64,
+    pub age_ns: u64,
+    /// Those that count, the more of the two searches.
+    pub references: u64,
+    /// By place, likewise.
+    pub seen: BTreeMap<&'static str, u32>,
+    /// Where one of them lies on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen_at: Option<u64>,
+    #[serde(skip)]
+    pub stack: StackRef,
+}
+
+/// All that were looked for.
+pub(crate) struct Ranked {
+    /// The most suspect first, those of one standing by bytes.
+    pub all: Vec<Held>,
+    /// Live, and of a kind that is not looked for.
+    pub not_looked_for: u64,
+    /// The least and the median of references to one that is old enough.
+    pub least: u64,
+    pub typical: u64,
+}
+
+/// Puts two searches together. `older_ns`: what is younger is not judged.
+pub(crate) fn rank(ledger: &Ledger, searches: &[References; 2], older_ns: u64) -> Ranked {
+    let both = |serial: u64| Some([searches[0].allocs.get(&serial)?, searches[1].allocs.get(&serial)?]);
+    let mut all: Vec<(Held, [Seen; 2])> = Vec::new();
+    let mut not_looked_for = 0;
+    for slot in &ledger.snapshot.allocs {
+        if AllocKind::from_u8(slot.kind).is_none_or(|kind| matches!(kind.space(), gpumem_wire::kinds::Space::None)) {
+            continue;
+        }
+        match both(slot.serial) {
+            Some(seen) => all.push((held(ledger, slot, seen, older_ns), seen.map(|seen| *seen))),
+            None => not_looked_for += 1,
+        }
+    }
+    let judged: Vec<u64> = sorted(all.iter().filter(|(held, _)| held.standing != Standing::Young));
+    let (least, typical) = (judged.first().copied().unwrap_or(0), judged.get(judged.len() / 2).copied().unwrap_or(0));
+    let reached = reached(&all, searches);
+    // What was not read may have any address.
+    let is_whole = searches.iter().all(|search| !search.facts.contains_key("host_incomplete"));
+    for (held, seen) in all.iter_mut().filter(|(held, _)| held.standing == Standing::Referred) {
+        let no_word = seen.iter().all(|seen| seen.references() == 0);
+        held.standing = match () {
+            () if !is_whole => Standing::Referred,
+            () if no_word => Standing::NoneSeen,
+            () if !reached.contains(&held.serial) => Standing::OnlyFromSuch,
+            () if held.references < typical.div_ceil(2) => Standing::Few,
+            () => Standing::Referred,
+        };
+    }
+    let mut all: Vec<Held> = all.into_iter().map(|(held, _)| held).collect();
+    let key = |held: &Held| (held.standing, held.references);
+    all.sort_by(|a, b| key(a).cmp(&key(b)).then(b.bytes.cmp(&a.bytes)).then(a.serial.cmp(&b.serial)));
+    Ranked { all, not_looked_for, least, typical }
+}
+
+fn sorted<'a>(all: impl Iterator<Item = &'a (Held, [Seen; 2])>) -> Vec<u64> {
+    let mut counts: Vec<u64> = all.map(|(held, _)| held.references).collect();
+    counts.sort_unstable();
+    counts
+}
+
+/// What is known before anything is compared: `Referred` stands for what is still to be judged.
+fn held(ledger: &Ledger, slot: &AllocSlot, seen: [&Seen; 2], older_ns: u64) -> Held {
+    let age_ns = ledger.age(slot.time_ns);
+    let standing = match () {
+        () if slot.flags & ALLOC_EXPORTED != 0 => Standing::Outside,
+        () if age_ns < older_ns => Standing::Young,
+        () => Standing::Referred,
+    };
+    let more = |place: Place| seen[0].of(place).max(seen[1].of(place));
+    let places = Place::ALL.iter().filter(|&&place| more(place) > 0);
+    Held {
+        standing,
+        serial: slot.serial,
+        address: slot.addr,
+        bytes: slot.bytes,
+        age_ns,
+        references: seen[0].references().max(seen[1].references()),
+        seen: places.map(|&place| (place.name(), more(place))).collect(),
+        seen_at: [seen[1].at, seen[0].at].into_iter().find(|&at| at != 0),
+        stack: slot.stack,
+    }
+}
+
+/// The records of what is referred to by something that is not device memory, and of what their memory refers to, and so
+/// on.
+fn reached(all: &[(Held, [Seen; 2])], searches: &[References; 2]) -> FxHashSet<u64> {
+    let mut edges: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
+    for &(from, to) in searches.iter().flat_map(|search| &search.edges) {
+        edges.entry(from).or_default().push(to);
+    }
+    let more = searches.iter().any(|search| search.facts.contains_key("device_edges_incomplete"));
+    let has_from: FxHashSet<u64> = edges.values().flatten().copied().collect();
+    let is_root = |(held, seen): &&(Held, [Seen; 2])| {
+        let besides = |seen: &Seen| seen.references() > u64::from(seen.of(Place::Device));
+        // Of words in device memory whose owner is not known, the owner may be anything.
+        let by_whom = |seen: &Seen| seen.of(Place::Device) > 0 && (more || !has_from.contains(&held.serial));
+        held.standing != Standing::Referred || seen.iter().any(|seen| besides(seen) || by_whom(seen))
+    };
+    let mut reached: FxHashSet<u64> = all.iter().filter(is_root).map(|(held, _)| held.serial).collect();
+    let mut open: Vec<u64> = reached.iter().copied().collect();
+    while let Some(from) = open.pop() {
+        for &to in edges.get(&from).into_iter().flatten() {
+            if reached.insert(to) {
+                open.push(to);
+            }
+        }
+    }
+    reached
+}

@@ -1,0 +1,140 @@
+//! Live blocks are read from outside, by copies, a piece at a time. Beside any work of the program's: what it writes
+//! meanwhile is read as it was or as it is.
+//!
+//! A block that is read may be freed, and used again: that harms nobody. But it does not go back to the driver before
+//! the piece is read. Whoever gives it back has changed its state, or taken it out of the map, before it asks here; and
+//! whoever reads says so here before it looks at the state. One of the two sees the other.
+
+use super::block::{Block, SPILLED, State};
+use super::context_pool::ContextPool;
+use super::{Pool, lock};
+use crate::process::cancel;
+use crate::progress::activity;
+use crate::progress::queries::capturing;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// The address of the block that is being read; there is one search at a time.
+static READ: Mutex<u64> = Mutex::new(0);
+/// Some block has ever been read.
+static EVER: AtomicBool = AtomicBool::new(false);
+/// Between two looks, and how many at most: a piece takes less than a millisecond.
+const NAP: Duration = Duration::from_micros(20);
+const MOST_NAPS: u32 = 100_000;
+
+/// Waits until nobody reads a block that is about to be the driver's.
+pub(super) fn wait(addr: u64) {
+    if !EVER.load(SeqCst) {
+        return;
+    }
+    for _ in 0..MOST_NAPS {
+        if *lock(&READ) != addr {
+            break;
+        }
+        cancel::sleep(NAP);
+    }
+}
+
+/// While it lives, a block does not go back.
+struct BeingRead;
+
+impl BeingRead {
+    fn begin(addr: u64) -> Self {
+        EVER.store(true, SeqCst);
+        *lock(&READ) = addr;
+        Self
+    }
+}
+
+impl Drop for BeingRead {
+    fn drop(&mut self) {
+        *lock(&READ) = 0;
+    }
+}
+
+/// A live block: where the program's part of it begins, and the bytes that it asked for.
+#[derive(Clone, Copy)]
+pub struct LiveBlock {
+    block: &'static Block,
+    owner: &'static ContextPool,
+    pub addr: u64,
+    pub bytes: u64,
+}
+
+/// What came of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    Read,
+    /// The block, or its context, is not there any more.
+    Gone,
+    /// Something captures: nothing is read now.
+    NotNow,
+    /// Nothing can be read here.
+    Refused,
+}
+
+impl Pool {
+    /// Live blocks of device memory.
+    pub fn live_blocks(&self) -> Vec<LiveBlock> {
+        let of = |block: &'static Block| {
+            let owner = ContextPool::of(block)?;
+            let is_live = block.is(State::Live) && !block.has(SPILLED);
+            let (addr, bytes) = (block.addr.load(Relaxed), block.asked.load(Relaxed));
+            is_live.then_some(LiveBlock { block, owner, addr, bytes })
+        };
+        self.map.all().into_iter().filter_map(of).collect()
+    }
+
+    /// Reads a piece of a live block, of at most [`crate::vendor::reader::ROOM`] bytes, within a time.
+    pub fn read_piece(
+        &self,
+        live: &LiveBlock,
+        at: u64,
+        bytes: usize,
+        longest: Duration,
+        read: impl FnOnce(&[u8]),
+    ) -> Piece {
+        if activity::broken() || self.is_ending() {
+            return Piece::Refused;
+        }
+        if capturing() {
+            return Piece::NotNow;
+        }
+        let Some(_hold) = live.owner.hold() else { return Piece::Gone };
+        let _read = BeingRead::begin(live.addr);
+        let is_there = live.block.is(State::Live)
+            && live.block.addr.load(Relaxed) == live.addr
+            && self.map.get(live.addr).is_some_and(|block| std::ptr::eq(block, live.block));
+        if !is_there {
+            return Piece::Gone;
+        }
+        match live.owner.copy_out(live.addr + at, bytes, longest, read) {
+            Some(()) => Piece::Read,
+            None => Piece::Refused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_a_block_back_waits_for_its_reader_and_nobody_else_does() {
+        let read = BeingRead::begin(0x7f00_0000);
+        wait(0x7f10_0000);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                wait(0x7f00_0000);
+                assert!(is_over.load(SeqCst));
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            is_over.store(true, SeqCst);
+            drop(read);
+            waits.join().expect("it waited");
+        });
+        wait(0x7f00_0000);
+    }
+}

@@ -1,0 +1,221 @@
+//! The process's own memory: its mappings, which of their pages have anything in them, and what is in those. Nothing is
+//! touched that the process has not touched before: no page is filled, no fault reaches a handler of the program's.
+
+use super::descriptor::Descriptor;
+use super::peek::read_memory;
+use super::threads;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// What is read at a time.
+pub const PIECE: u64 = 1 << 20;
+
+/// A mapping, as `/proc/self/maps` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub readable: bool,
+    pub writable: bool,
+    /// With other processes, or with a file.
+    pub shared: bool,
+    pub name: Vec<u8>,
+}
+
+impl Mapping {
+    /// Of one line.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.splitn(6, |&byte| byte == b' ');
+        let (range, flags) = (std::str::from_utf8(fields.next()?).ok()?, fields.next()?);
+        let (start, end) = range.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end, name) = (hex(start)?, hex(end)?, fields.nth(3).unwrap_or_default());
+        let has = |at: usize, flag| flags.get(at) == Some(&flag);
+        let (readable, writable, shared) = (has(0, b'r'), has(1, b'w'), has(3, b's'));
+        Some(Self { start, end, readable, writable, shared, name: name.trim_ascii_start().to_vec() })
+    }
+
+    /// Whether it is a device's: reading there may be anything. Memory files have no device behind them.
+    pub fn is_device(&self) -> bool {
+        let in_dev = self.name.starts_with(b"/dev/") && !self.name.starts_with(b"/dev/shm/");
+        in_dev || self.name.windows(11).any(|part| part == b"/dev/nvidia")
+    }
+}
+
+/// All of them, in the order of their addresses.
+///
+/// # Errors
+/// The system's.
+pub fn mappings() -> std::io::Result<Vec<Mapping>> {
+    let text = std::fs::read("/proc/self/maps")?;
+    Ok(text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect())
+}
+
+/// What is left of a range without others, which are sorted.
+pub fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    let mut at = range.start;
+    for other in others.iter().filter(|other| other.start < range.end && other.end > range.start) {
+        if other.start > at {
+            left.push(at..other.start);
+        }
+        at = at.max(other.end);
+    }
+    if at < range.end {
+        left.push(at..range.end);
+    }
+    left
+}
+
+/// Where the stacks of other threads end now: the stack pointers of those that wait. What runs has none to tell.
+pub fn stack_pointers() -> Vec<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let ours = threads::os_id().to_string();
+    tasks.filter(|task| task.file_name() != ours.as_str()).filter_map(|task| stack_pointer(&task.path())).collect()
+}
+
+fn stack_pointer(task: &std::path::Path) -> Option<u64> {
+    // `running`, or a call and its arguments, or -1; then the stack pointer and the place in the code.
+    let said = std::fs::read_to_string(task.join("syscall")).ok()?;
+    let (before, _) = said.trim_end().rsplit_once(' ')?;
+    let (_, stack) = before.rsplit_once(' ').unwrap_or(("", before));
+    u64::from_str_radix(stack.strip_prefix("0x")?, 16).ok()
+}
+
+/// Which pages have something in them.
+pub struct Pages {
+    map: Option<Descriptor>,
+    page: u64,
+}
+
+impl Pages {
+    pub fn new() -> Self {
+        // SAFETY: sysconf takes a number and follows no pointer.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        Self { map: File::open("/proc/self/pagemap").ok().map(Descriptor::from), page }
+    }
+
+    /// The pages that a range lies in.
+    pub fn around(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.page * self.page..range.end.next_multiple_of(self.page)
+    }
+
+    /// The parts of a piece of a mapping, of whole pages, that hold what the process wrote; a whole piece where that cannot be told.
+    pub fn filled(&self, mapping: &Mapping, piece: Range<u64>) -> Vec<Range<u64>> {
+        let is_filled: Option<Vec<bool>> = if mapping.shared { self.cached(&piece) } else { self.written(&piece) };
+        let Some(filled) = is_filled else { return vec![piece] };
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        for (start, _) in (piece.start..piece.end).step_by(self.page as usize).zip(filled).filter(|(_, is)| *is) {
+            let end = (start + self.page).min(piece.end);
+            match parts.last_mut().filter(|part| part.end == start) {
+                Some(part) => part.end = end,
+                None => parts.push(start..end),
+            }
+        }
+        parts
+    }
+
+    /// Of private memory: pages that are there, or swapped out, and are no file's.
+    fn written(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
+        const PRESENT: u64 = 1 << 63;
+        const SWAPPED: u64 = 1 << 62;
+        const OF_FILE: u64 = 1 << 61;
+        let fd = self.map.as_ref()?.get()?;
+        let mut entries = vec![0_u64; ((piece.end - piece.start) / self.page) as usize];
+        let (bytes, at) = (entries.len() * 8, (piece.start / self.page * 8) as i64);
+        // SAFETY: `entries` has room for as many bytes as are asked for. `get` has checked that the descriptor still is
+        // ours.
+        let read = unsafe { libc::pread64(fd, entries.as_mut_ptr().cast(), bytes, at) };
+        let is_filled = |&entry: &u64| entry & SWAPPED != 0 || entry & PRESENT != 0 && entry & OF_FILE == 0;
+        (read == bytes as isize).then(|| entries.iter().map(is_filled).collect())
+    }
+
+    /// Of shared memory: pages that the kernel has.
+    fn cached(&self, piece: &Range<u64>) -> Option<Vec<bool>> {
+        let bytes = piece.end - piece.start;
+        let mut pages = vec![0_u8; (bytes / self.page) as usize];
+        // SAFETY: mincore writes a byte for each page, and `pages` has as many. What is not mapped is an error.
+        let told = unsafe { libc::mincore(piece.start as *mut _, bytes as usize, pages.as_mut_ptr()) };
+        (told == 0).then(|| pages.iter().map(|page| page & 1 != 0).collect())
+    }
+}
+
+/// The aligned words of a part, which is no longer than [`PIECE`]; fewer if some of it is not there any more.
+pub fn words<'a>(part: &Range<u64>, room: &'a mut Vec<MaybeUninit<u8>>) -> &'a [u8] {
+    room.resize(PIECE as usize, MaybeUninit::uninit());
+    let bytes = (part.end - part.start).min(PIECE) as usize;
+    read_memory(part.start, &mut room[..bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_mappings() {
+        let line = b"7f01a000-7f01c000 rw-s 00000000 00:05 1034       /dev/shm/a b (deleted)";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!((mapping.start, mapping.end), (0x7f01_a000, 0x7f01_c000));
+        assert!(mapping.readable && mapping.writable && mapping.shared && !mapping.is_device());
+        assert_eq!(mapping.name, b"/dev/shm/a b (deleted)");
+        let mapping = Mapping::parse(b"7f01a000-7f01c000 ---p 00000000 00:00 0 ").unwrap();
+        assert!(!mapping.readable && !mapping.shared && mapping.name.is_empty());
+        assert!(Mapping::parse(b"1-2 rw-p 0 00:06 7   /dev/nvidia-uvm").unwrap().is_device());
+        assert!(Mapping::parse(b"").is_none() && Mapping::parse(b"x-y rw-p 0 0 0").is_none());
+    }
+
+    #[test]
+    fn what_is_left_of_a_range() {
+        let others = [2..4, 6..7, 9..20];
+        assert_eq!(without(0..10, &others), [0..2, 4..6, 7..9]);
+        assert_eq!(without(3..4, &others), []);
+        assert_eq!(without(4..6, &others), [4..6]);
+        assert_eq!(without(10..30, &others), [20..30]);
+    }
+
+    #[test]
+    fn only_pages_that_were_written_are_read() {
+        let pages = Pages::new();
+        // SAFETY: the mapping is private and anonymous, and the kernel chooses where it lies. It is this test's.
+        let at = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let at = libc::mmap(std::ptr::null_mut(), 1 << 20, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            libc::madvise(at, 1 << 20, libc::MADV_NOHUGEPAGE);
+            at as u64
+        };
+        // SAFETY: the third page is in the mapping.
+        unsafe { ((at + 2 * pages.page) as *mut u64).write(0x1234_5678_9abc) };
+        let all = mappings().unwrap();
+        let mapping = all.iter().find(|mapping| (mapping.start..mapping.end).contains(&at)).unwrap();
+        let filled = pages.filled(mapping, at..at + (1 << 20));
+        let written = at + 2 * pages.page..at + 3 * pages.page;
+        assert_eq!(filled, [written.clone()]);
+        let mut room = Vec::new();
+        assert_eq!(words(&written, &mut room)[..8], 0x1234_5678_9abc_u64.to_ne_bytes());
+        // SAFETY: the mapping is this test's, and nothing refers to it any more.
+        assert_eq!(unsafe { libc::munmap(at as *mut _, 1 << 20) }, 0);
+        assert!(words(&written, &mut room).is_empty(), "what went meanwhile is no fault");
+    }
+
+    #[test]
+    fn a_thread_that_waits_has_a_stack_pointer() {
+        let (send, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let here = 0_u8;
+            send.send(&raw const here as u64).unwrap();
+            ended.recv().unwrap_err();
+        });
+        let here = told.recv().unwrap();
+        let near = |stack: &u64| *stack < here && here - stack < 64 << 10;
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !stack_pointers().iter().any(near) {
+            assert!(std::time::Instant::now() < until, "{:x?} {here:x}", stack_pointers());
+            std::thread::yield_now();
+        }
+        drop(end);
+        thread.join().unwrap();
+    }
+}

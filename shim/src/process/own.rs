@@ -1,0 +1,153 @@
+//! Which memory of the process is the shim's own: what it keeps there says nothing of the program.
+//!
+//! The kernel joins mappings that lie side by side, so that none can be told apart by its line in `/proc/self/maps`.
+//! No locks and no memory from anyone: the shim's allocator calls this, and a child of `fork` goes on with it.
+
+use super::threads;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+
+/// Mappings that there is room for.
+const MOST: usize = 8192;
+/// Threads of ours at a time.
+const THREADS: usize = 8;
+/// In place of the beginning of a mapping: somebody is changing it.
+const BUSY: u64 = 1;
+
+/// Beginning and end of each mapping; 0: no mapping.
+static MAPPINGS: [(AtomicU64, AtomicU64); MOST] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; MOST];
+/// None has ever been in a place behind this.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// There was no room for one.
+static FULL: AtomicBool = AtomicBool::new(false);
+/// Our threads: the kernel's number, and where its stack begins and ends.
+static STACKS: [(AtomicU32, AtomicU64, AtomicU64); THREADS] =
+    [const { (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0)) }; THREADS];
+
+/// A mapping is ours from now on.
+pub fn add(at: *const u8, bytes: usize) {
+    let (start, end) = (at as u64, at as u64 + bytes as u64);
+    for (index, (from, to)) in MAPPINGS.iter().enumerate() {
+        if from.load(Relaxed) == 0 && from.compare_exchange(0, BUSY, Acquire, Relaxed).is_ok() {
+            to.store(end, Relaxed);
+            from.store(start, Release);
+            USED.fetch_max(index + 1, AcqRel);
+            return;
+        }
+    }
+    FULL.store(true, Relaxed);
+}
+
+/// A mapping, or a part of one, is about to be nobody's.
+pub fn remove(at: *const u8, bytes: usize) {
+    let (start, end) = (at as u64, at as u64 + bytes as u64);
+    for (from, to) in &MAPPINGS[..USED.load(Acquire)] {
+        let (begin, last) = (from.load(Acquire), to.load(Relaxed));
+        if begin <= BUSY || begin > start || end > last || from.compare_exchange(begin, BUSY, Acquire, Relaxed).is_err()
+        {
+            continue;
+        }
+        let last = to.load(Relaxed);
+        to.store(start, Relaxed);
+        from.store(if begin < start { begin } else { 0 }, Release);
+        if end < last {
+            add(end as *const u8, (last - end) as usize);
+        }
+        return;
+    }
+}
+
+/// While it lives, the calling thread is one of ours, with a stack of so many bytes at most.
+pub struct OwnThread(Option<usize>);
+
+impl OwnThread {
+    /// `here`: an address in the thread's first frame.
+    pub fn begin(here: u64, stack: u64) -> Self {
+        let ours = threads::os_id() as u32;
+        for (index, (tid, low, high)) in STACKS.iter().enumerate() {
+            let known = tid.load(Acquire);
+            // After a fork none of them is there.
+            let is_free = known == 0 || !threads::is_known(known);
+            if is_free && tid.compare_exchange(known, ours, AcqRel, Relaxed).is_ok() {
+                low.store(here.saturating_sub(stack) / PAGE * PAGE, Relaxed);
+                high.store(here.next_multiple_of(PAGE), Release);
+                return Self(Some(index));
+            }
+        }
+        Self(None)
+    }
+}
+
+/// What is above a thread's first frame is left to be found: it has no address of device memory.
+const PAGE: u64 = 4096;
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        if let Some(index) = self.0 {
+            STACKS[index].2.store(0, Relaxed);
+            STACKS[index].0.store(0, Release);
+        }
+    }
+}
+
+/// All of them now, sorted; `None`: not all are known.
+pub fn ranges() -> Option<Vec<Range<u64>>> {
+    if FULL.load(Relaxed) {
+        return None;
+    }
+    let mappings = MAPPINGS[..USED.load(Acquire)].iter().map(|(from, to)| from.load(Acquire)..to.load(Relaxed));
+    let threads = STACKS.iter().filter(|(tid, ..)| {
+        let tid = tid.load(Acquire);
+        tid != 0 && threads::is_known(tid)
+    });
+    let stacks = threads.map(|(_, low, high)| low.load(Relaxed)..high.load(Acquire));
+    let mut all: Vec<_> =
+        mappings.chain(stacks).filter(|range| range.start > BUSY && range.start < range.end).collect();
+    all.sort_unstable_by_key(|range| range.start);
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(at: u64) -> Option<Range<u64>> {
+        ranges().expect("there is room").into_iter().find(|range| range.contains(&at))
+    }
+
+    #[test]
+    fn a_part_that_goes_leaves_the_rest() {
+        // Addresses that no mapping has.
+        let at = 0x10_0000_u64 as *const u8;
+        add(at, 0x9000);
+        assert_eq!(known(0x10_4000), Some(0x10_0000..0x10_9000));
+        remove((0x10_3000 as u64) as *const u8, 0x2000);
+        assert_eq!((known(0x10_2fff), known(0x10_3000)), (Some(0x10_0000..0x10_3000), None));
+        assert_eq!((known(0x10_4fff), known(0x10_5000)), (None, Some(0x10_5000..0x10_9000)));
+        remove(at, 0x3000);
+        remove((0x10_5000 as u64) as *const u8, 0x4000);
+        assert_eq!((known(0x10_0000), known(0x10_8000)), (None, None));
+    }
+
+    #[test]
+    fn what_the_shims_heap_maps_is_its_own() {
+        // Longer than any block that is cut out of a chunk.
+        let long = vec![7_u8; 8 << 20];
+        let at = long.as_ptr() as u64;
+        assert!(known(at).is_some_and(|range| range.contains(&(at + (8 << 20) - 1))));
+        let short = Box::new(7_u64);
+        assert!(known(&raw const *short as u64).is_some());
+        drop(long);
+        assert!(known(at).is_none());
+    }
+
+    #[test]
+    fn a_thread_of_ours_is_known_while_it_runs() {
+        let here = std::hint::black_box(7_u64);
+        let at = &raw const here as u64;
+        let ours = OwnThread::begin(at, 64 << 10);
+        assert!(known(at).is_some() && known(at - 4096).is_some());
+        drop(ours);
+        assert!(known(at).is_none());
+    }
+}

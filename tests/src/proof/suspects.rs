@@ -1,0 +1,106 @@
+//! Claims about `gpumem leaks --suspect`: what nothing refers to any more, held to what was planted.
+
+use super::{Bench, Measured};
+use crate::stage::checked;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// Programs, and the blocks that each of them plants.
+const PROGRAMS: u64 = 20;
+const BLOCKS: &str = "50";
+/// A lost block has to rank before so many of a hundred that are referred to.
+const BEFORE: usize = 95;
+
+/// Of so many lost blocks, that many may not rank before nearly all others.
+pub const MISSED: f64 = 10.0;
+/// Of all blocks that are referred to, so many may be called lost.
+pub const ALARMS: f64 = 0.0;
+
+/// What was planted, and what is said of it.
+struct Block {
+    lost: bool,
+    /// What refers to it was lost.
+    chain: bool,
+    references: u64,
+    none_seen: bool,
+}
+
+/// Lost blocks, and those that do not rank first.
+pub fn recall(bench: &Bench<'_>) -> Result<Measured, String> {
+    let mut measured = Measured::default();
+    for number in 0..PROGRAMS {
+        let blocks = program(bench, number)?;
+        let mut held: Vec<u64> =
+            blocks.iter().filter(|block| !block.lost && !block.chain).map(|block| block.references).collect();
+        held.sort_unstable();
+        for lost in blocks.iter().filter(|block| block.lost) {
+            measured.native += 1.0;
+            let before = held.iter().filter(|&&references| lost.references < references).count();
+            if before * 100 < held.len() * BEFORE {
+                measured.preloaded += 1.0;
+            }
+        }
+    }
+    Ok(measured)
+}
+
+/// Blocks that are referred to, and those of them to which no reference is said to be.
+pub fn false_alarms(bench: &Bench<'_>) -> Result<Measured, String> {
+    let mut measured = Measured::default();
+    for number in 0..PROGRAMS {
+        let held = program(bench, PROGRAMS + number)?.into_iter().filter(|block| !block.lost && !block.chain);
+        for block in held {
+            measured.native += 1.0;
+            measured.preloaded += f64::from(u8::from(block.none_seen));
+        }
+    }
+    Ok(measured)
+}
+
+/// A process that is asked while it waits.
+struct Asked(Child);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn program(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
+    bench.step(&format!("program {} of {}", number % PROGRAMS + 1, PROGRAMS));
+    let ledgers = bench.ledgers();
+    let mut command = bench.stage.command(&bench.stage.program("lost")?, Some(&ledgers))?;
+    command.arg((number + 1).to_string()).arg(BLOCKS);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut asked = Asked(child.map_err(|error| format!("lost: {error}"))?);
+    let mut line = String::new();
+    if let Some(out) = asked.0.stdout.take() {
+        BufReader::new(out).read_line(&mut line).map_err(|error| format!("lost: {error}"))?;
+    }
+    let planted: Value = serde_json::from_str(&line).map_err(|error| format!("lost: {error}: {line}"))?;
+    let said = suspects(bench, asked.0.id(), &ledgers)?;
+    drop(asked.0.stdin.take());
+    let rows = said["allocations"].as_array().cloned().unwrap_or_default();
+    let mut blocks = Vec::new();
+    for block in planted["blocks"].as_array().into_iter().flatten() {
+        let address = u64::from_str_radix(block["address"].as_str().unwrap_or_default(), 16).unwrap_or(0);
+        let row = rows.iter().find(|row| row["address"] == address);
+        let row = row.ok_or_else(|| format!("the block at {address:#x} is not told of"))?;
+        blocks.push(Block {
+            lost: block["fate"] == "lost",
+            chain: block["fate"] == "chain",
+            references: row["references"].as_u64().unwrap_or(u64::MAX),
+            none_seen: row["standing"] == "none-seen" || row["standing"] == "only-from-such",
+        });
+    }
+    Ok(blocks)
+}
+
+fn suspects(bench: &Bench<'_>, pid: u32, ledgers: &std::path::Path) -> Result<Value, String> {
+    let mut command: Command = bench.stage.command(&bench.stage.gpumem(), None)?;
+    let args = ["leaks", "--suspect", "--all", "--json", "--older", "0", "--pause", "50ms"];
+    let text = checked(command.args(args).arg(pid.to_string()).env("GPUMEM_DIR", ledgers))?;
+    serde_json::from_str(&text).map_err(|error| format!("gpumem leaks --suspect: {error}"))
+}

@@ -1,0 +1,105 @@
+//! `gpumem leaks --suspect`: what nothing refers to any more comes first, and what something refers to does not.
+
+use gpumem_tests::harness::program;
+use gpumem_tests::harness::run::Running;
+use serde_json::Value;
+
+const AT_ONCE: [&str; 4] = ["--older", "0", "--pause", "50ms"];
+
+fn suspects(running: &Running, more: &[&str]) -> Value {
+    let pid = running.pid().to_string();
+    running.gpumem(&[&["leaks", "--suspect", &pid], &AT_ONCE[..], more].concat())
+}
+
+/// What is said of the block at an address.
+fn standing<'a>(said: &'a Value, address: &str) -> &'a Value {
+    let address = u64::from_str_radix(address, 16).expect("an address");
+    let rows = said["allocations"].as_array().expect("rows");
+    rows.iter().find(|row| row["address"] == address).unwrap_or_else(|| panic!("{address:x} is not in {said:#}"))
+}
+
+fn planted(seed: &str) -> (Running, Value) {
+    let running = program("lost").args([seed, "60"]).waits().start(true);
+    running.says("blocks");
+    let planted = serde_json::from_str(running.stdout().trim()).expect("what is planted");
+    (running, planted)
+}
+
+#[test]
+fn what_nothing_refers_to_is_told_from_what_something_does() {
+    for seed in ["1", "2", "3"] {
+        let (running, planted) = planted(seed);
+        let said = suspects(&running, &["--all"]);
+        assert_eq!(said["scans"].as_array().map(Vec::len), Some(2), "{said:#}");
+        assert_ne!(said["scans"][0]["driver_patterns"], "0", "{said:#}");
+        let mut wrong = Vec::new();
+        for block in planted["blocks"].as_array().unwrap() {
+            let row = standing(&said, block["address"].as_str().unwrap());
+            let right = match (block["fate"].as_str().unwrap(), row["standing"].as_str().unwrap()) {
+                ("lost", standing) => standing == "none-seen",
+                ("chain", standing) => standing == "only-from-such",
+                (_, standing) => standing == "referred" || standing == "few",
+            };
+            if !right {
+                wrong.push(format!("{block}: {row}"));
+            }
+        }
+        let forgotten = standing(&said, planted["forgotten"].as_str().unwrap());
+        assert_eq!(forgotten["standing"], "none-seen", "it refers to itself alone: {forgotten}");
+        assert_eq!(forgotten["seen"]["itself"], 1, "{forgotten}");
+        assert!(wrong.is_empty(), "seed {seed}: {}\n{}", wrong.join("\n"), said["scans"][0]);
+        running.finish().ok();
+    }
+}
+
+/// As people read it, and as a test in a pipeline does.
+#[test]
+fn suspects_are_shown_by_call_site_and_one_by_one() {
+    let (running, _) = planted("4");
+    let pid = running.pid().to_string();
+    let shown = |more: &[&str]| {
+        let mut command = std::process::Command::new(&gpumem_tests::harness::artifacts().gpumem);
+        let args = [&["leaks", "--suspect", &pid], more].concat();
+        let done = command.args(args).env("GPUMEM_DIR", &running.dir).output().expect("gpumem runs");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (done.status.code(), text(done.stdout), text(done.stderr))
+    };
+    let (code, out, _) = shown(&AT_ONCE);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("no reference seen in two scans") && out.contains("allocate lost.c:"), "{out}");
+    let (code, _, err) = shown(&[&AT_ONCE[..], &["--fail-over", "0"]].concat());
+    assert_eq!(code, Some(3), "{err}");
+    assert!(err.contains("are suspect, more than 0 B"), "{err}");
+    // What is young may be on its way to where it will be kept.
+    let (_, out, _) = shown(&["--pause", "0"]);
+    assert!(out.contains("nothing stands out"), "{out}");
+    // Without time nothing is known, and it says so.
+    let (code, out, err) = shown(&[&AT_ONCE[..], &["--timeout", "0"]].concat());
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("not all host memory was read") && !out.contains("no reference seen in two scans"), "{out}");
+    running.finish().ok();
+}
+
+#[test]
+fn a_process_that_is_gone_cannot_be_asked() {
+    let ran = program("basic").preloaded().ok();
+    let refused = gpumem_tests::harness::ledger::refused(&ran.scratch().join("ledgers"), &["leaks", "--suspect"]);
+    assert!(refused.contains("running"), "{refused}");
+}
+
+/// Searches one after another, beside threads that allocate, free and launch.
+#[test]
+fn a_program_that_is_searched_ends_as_ever() {
+    let churns = program("threads").start(true);
+    let pid = churns.pid().to_string();
+    while churns.stdout().is_empty() {
+        let mut command = std::process::Command::new(&gpumem_tests::harness::artifacts().gpumem);
+        let args = ["leaks", "--suspect", "--json", "--pause", "0", "--older", "0", &pid];
+        let done = command.args(args).env("GPUMEM_DIR", &churns.dir).output().expect("gpumem runs");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        // It may not have begun yet, or have just ended.
+        assert!(matches!(done.status.code(), Some(0 | 1 | 3)), "{said}");
+    }
+    let ran = churns.finish().ok();
+    ran.ledger().sound().complete().agrees_with(&ran.json());
+}
