@@ -157,43 +157,13 @@ uninstall: ## removes what install put there
 	    $(root)/share/zsh/site-functions/_gpumem $(root)/share/fish/vendor_completions.d/gpumem.fish
 	rm -rf $(root)/share/doc/gpumem $(root)/libexec/gpumem
 
-# Built by zig's linker against an old glibc; both packages come from PyPI into a venv of their own.
-GLIBC_FLOOR ?= 2.28
-zig_venv := $(target)/zig
-dist_target := x86_64-unknown-linux-gnu
-dist_built := $(target)/$(dist_target)/release
-dist_name := gpumem-$(version)-x86_64-linux
-$(zig_venv)/bin/cargo-zigbuild:
-	$(PYTHON) -m venv $(zig_venv)
-	$(zig_venv)/bin/python -m pip install --quiet --disable-pip-version-check 'cargo-zigbuild==0.23.4' 'ziglang==0.15.2'
-dist: $(zig_venv)/bin/cargo-zigbuild ## dist/gpumem-VERSION-x86_64-linux.tar.gz, for glibc 2.28 and later
-	PATH=$(zig_venv)/bin:$$PATH $(CARGO) zigbuild --release --target $(dist_target).$(GLIBC_FLOOR) -p gpumem-shim -p gpumem-inspector
-	PATH=$(zig_venv)/bin:$$PATH $(CARGO) zigbuild --release --target $(dist_target).$(GLIBC_FLOOR) -p gpumem-tests $(addprefix --bin ,$(selftest_programs))
-	@rm -rf $(target)/dist && mkdir -p dist $(target)/dist/stripped
-	@for f in libgpumem.so gpumem $(selftest_programs); do strip --strip-unneeded -o $(target)/dist/stripped/$$f $(dist_built)/$$f || exit 1; done
-	@$(call put_files,$(target)/dist/$(dist_name),$(target)/dist/stripped,$(dist_built)/gpumem)
-	@$(MAKE) check-glibc FILES="$(addprefix $(target)/dist/$(dist_name)/,lib/libgpumem.so bin/gpumem $(addprefix libexec/gpumem/gpumem-,$(selftest_programs)))"
-	tar -C $(target)/dist --owner=0 --group=0 --sort=name -czf dist/$(dist_name).tar.gz $(dist_name)
-	@ls -l dist/$(dist_name).tar.gz
-# The newest glibc that any symbol of FILES asks for. One without a version was not in the glibc that it was linked
-# against: a shared library links all the same, and cannot be loaded there.
-check-glibc:
-	@for f in $(FILES); do \
-	    unknown=$$(objdump -T $$f | awk '/\*UND\*/ && !/GLIBC|GCC/ && !/ w / {print $$NF}' | tr '\n' ' '); \
-	    [ -z "$$unknown" ] || { echo "check-glibc: $$f needs what glibc $(GLIBC_FLOOR) has not: $$unknown" >&2; exit 1; }; \
-	    newest=$$(objdump -T $$f | sed -n 's/.*(\?GLIBC_\([0-9][0-9.]*\))\?.*/\1/p' | sort -Vu | tail -1); \
-	    [ -n "$$newest" ] || { echo "check-glibc: $$f names no version of glibc: objdump failed?" >&2; exit 1; }; \
-	    top=$$(printf '%s\n%s\n' "$$newest" $(GLIBC_FLOOR) | sort -V | tail -1); \
-	    [ "$$top" = $(GLIBC_FLOOR) ] || { echo "check-glibc: $$f needs glibc $$newest, the floor is $(GLIBC_FLOOR)" >&2; exit 1; }; \
-	    echo "check-glibc: $${f##*/} needs glibc $$newest (floor $(GLIBC_FLOOR))"; \
-	done
+include deploy/packages/packages.mk
 
 ##@ Other
 clean: ## everything that was built
 	$(CARGO) clean
 	rm -rf dist gpu-kit
 help: ## this list
-	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all build build-tests run proof test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall \
-    dist check-glibc clean help
+.PHONY: all build build-tests run proof test faults instructions hip-check test-aarch64 lint lint-quick fmt test-gpu bench bench-gpu gpu-kit install uninstall clean help

@@ -176,14 +176,37 @@ fn there_is_one_version() {
     assert_eq!(newest.split(' ').next(), Some(VERSION), "docs/changelog.md");
     let said = command(&artifacts().gpumem).arg("--version").native().ok();
     assert_eq!(said.out.trim(), format!("gpumem {VERSION}"));
+    assert!(text("Cargo.toml").contains(&format!("{{ path = \"shim/wire\", version = \"{VERSION}\" }}")), "Cargo.toml");
+    assert!(text("deploy/container/Containerfile").contains(&format!("\nARG VERSION={VERSION}\n")), "Containerfile");
     for member in ["shim", "shim/abi", "shim/wire", "kernels", "inspector", "tests"] {
         assert!(text(&format!("{member}/Cargo.toml")).contains("\nversion.workspace = true\n"), "{member}");
     }
-    for file in ["deploy/kubernetes/sidecar.yaml", "deploy/kubernetes/daemonset.yaml"] {
-        let text = text(file);
-        let images: Vec<&str> =
-            text.split("REGISTRY/gpumem:").skip(1).map(|rest| rest.split('\n').next().unwrap()).collect();
+    for file in ["container/Containerfile", "kubernetes/sidecar.yaml", "kubernetes/daemonset.yaml"] {
+        let text = text(&format!("deploy/{file}"));
+        let images: Vec<&str> = text
+            .split("REGISTRY/gpumem:")
+            .skip(1)
+            .map(|rest| rest.split_whitespace().next().unwrap_or_default())
+            .collect();
         assert!(!images.is_empty() && images.iter().all(|tag| *tag == VERSION), "{file}: {images:?}");
+    }
+}
+
+/// What the `.deb` and the `.rpm` are made from names nothing that the recipe does not give.
+#[test]
+fn packages_are_given_what_they_ask_for() {
+    let (asks, recipe) = (text("deploy/packages/nfpm.yaml"), text("deploy/packages/packages.mk"));
+    let names: Vec<&str> = asks.split("${").skip(1).filter_map(|rest| rest.split('}').next()).collect();
+    assert!(names.contains(&"VERSION") && names.contains(&"STAGE"), "{names:?}");
+    let line = recipe.lines().find(|line| line.starts_with("nfpm = ")).expect("how nfpm is called");
+    for name in names {
+        assert!(line.contains(&format!("{name}=")), "nfpm.yaml asks for {name}");
+    }
+    // The service is the one of deploy/, with the path of its command changed.
+    assert!(text("deploy/systemd/gpumem-serve.service").contains("\nExecStart=/usr/local/bin/gpumem serve\n"));
+    let dry = command("make").args(["-n", "-C"]).arg(repository()).arg("NO_BUILD=1").arg("release").native().ok();
+    for made in ["dist wheel deb rpm static sbom", "SHA256SUMS"] {
+        assert!(dry.out.contains(made), "make release does not make {made}:\n{}", dry.out);
     }
 }
 

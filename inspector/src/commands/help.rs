@@ -8,14 +8,15 @@ use std::io::Write;
 
 /// Guides: how they are named, what they are about, and their text.
 const GUIDES: &[(&str, &str, &str)] = &[
-    ("memory-grows", "memory grows: five minutes to the answer", include_str!("../../../docs/guides/memory-grows.md")),
-    ("views", "how to read each view", include_str!("../../../docs/guides/views.md")),
-    ("llama.cpp", "llama-server under gpumem", include_str!("../../../docs/guides/llama.cpp.md")),
-    ("pytorch", "PyTorch under gpumem", include_str!("../../../docs/guides/pytorch.md")),
-    ("diffusion", "stable-diffusion.cpp and ComfyUI", include_str!("../../../docs/guides/diffusion.md")),
-    ("services", "systemd, containers, Kubernetes, metrics", include_str!("../../../docs/guides/services.md")),
-    ("missing", "when something is missing", include_str!("../../../docs/guides/missing.md")),
-    ("faq", "questions", include_str!("../../../docs/guides/faq.md")),
+    ("memory-grows", "memory grows: five minutes to the answer", include_str!("../../guides/memory-grows.md")),
+    ("views", "how to read each view", include_str!("../../guides/views.md")),
+    ("llama.cpp", "llama-server under gpumem", include_str!("../../guides/llama.cpp.md")),
+    ("pytorch", "PyTorch under gpumem", include_str!("../../guides/pytorch.md")),
+    ("diffusion", "stable-diffusion.cpp and ComfyUI", include_str!("../../guides/diffusion.md")),
+    ("services", "systemd, containers, Kubernetes, metrics", include_str!("../../guides/services.md")),
+    ("packages", "the wheel, its module, Jupyter, .deb, .rpm", include_str!("../../guides/packages.md")),
+    ("missing", "when something is missing", include_str!("../../guides/missing.md")),
+    ("faq", "questions", include_str!("../../guides/faq.md")),
 ];
 
 /// Show the help of a command, or a guide: memory-grows, views, llama.cpp, pytorch, …

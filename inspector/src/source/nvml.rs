@@ -44,6 +44,10 @@ pub(crate) struct Nvml {
 impl Nvml {
     /// Opens it; `None` where there is no NVIDIA driver.
     pub(crate) fn open() -> Option<Self> {
+        // Linked statically to glibc, a program can load only libraries that were linked to that very release of it.
+        if cfg!(target_feature = "crt-static") {
+            return None;
+        }
         // SAFETY: loading runs the initialisers of NVIDIA's library, which NVIDIA makes fit for any
         // program.
         let library = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;

@@ -228,6 +228,10 @@ impl Command for Args {
     /// # Errors
     /// [`Code::Error`] when something failed, [`Code::Usage`] (2) when nothing could be run.
     fn run(&self, context: &Context) -> Result<()> {
+        if cfg!(target_feature = "crt-static") {
+            let why = "this gpumem is linked statically, and cannot load the driver's libraries";
+            return Err(Failure::new(Code::Usage, why).fix("use the one that lies beside libgpumem.so"));
+        }
         if self.hip_probe {
             return checks::main(self.list, self.after.as_deref());
         }

