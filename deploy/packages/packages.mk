@@ -1,7 +1,7 @@
 # Packages of a release. Included by the Makefile, whose variables it uses.
 #
-# Whatever is built here has the same bytes wherever it is built, by the same tools: paths are taken out of what the
-# compiler writes, every file has the date of the last commit, and archives are sorted. `make release-again` shows it.
+# Whatever is built here is to have the same bytes wherever it is built, by the same tools: paths are taken out of what the
+# compiler writes, every file has the date of the last commit, and archives are sorted. `make release-again` compares two builds.
 
 ##@ Packages
 ARCH ?= x86_64
@@ -131,6 +131,7 @@ again := $(target)/again/a-folder-with-a-longer-name
 release-again: ## a second release of HEAD, built in another folder, has the bytes of dist/
 	@[ -f dist/SHA256SUMS ] || { echo "release-again: there is no release in dist/: make release" >&2; exit 1; }
 	@rm -rf $(target)/again && mkdir -p $(target)/again && git clone --quiet --no-hardlinks . $(again)
+	@git -C $(again) checkout --quiet --detach $$(git rev-parse HEAD)
 	@mkdir $(again)/target && ln -s $(zig_venv) $(again)/target/zig && ln -s $(tools) $(again)/target/tools
 	$(MAKE) -C $(again) TARGET=target release >$(target)/again/log 2>&1 || { tail -30 $(target)/again/log >&2; exit 1; }
 	@diff -r dist $(again)/dist && echo "release-again: two builds, equal bytes"
