@@ -238,18 +238,16 @@ impl Cache {
     /// The program uploads a handle. `real` does so with a real exec.
     ///
     /// Where the library's uploads are not to be trusted ([`Ways::uploads`](crate::vendor::graphs::Ways)), the first
-    /// launch uploads, and the program gets what the library says of the stream. While something captures, the library
-    /// has to answer itself.
+    /// launch uploads. While something captures, and on a stream that is no good, the library has to answer itself.
     ///
     /// # Errors
     /// A status for the program when the handle is no good.
     pub fn upload(&self, index: u32, to: StreamArg, real: impl FnOnce(GraphExec) -> Status) -> Result<Status, Status> {
         let owned = self.live(index)?.1.owned;
         if !owned && !self.calls.ways().uploads {
-            match self.unless_capturing(to, || !capturing(), || self.calls.query(to)) {
-                Some(NOT_READY) => return Ok(SUCCESS),
-                Some(status) => return Ok(status),
-                None => {}
+            let said = self.unless_capturing(to, || !capturing(), || self.calls.query(to));
+            if matches!(said, Some(SUCCESS | NOT_READY)) {
+                return Ok(SUCCESS);
             }
         }
         self.with_real(index, None, real)
