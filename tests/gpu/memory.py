@@ -197,8 +197,11 @@ def grown(values):
     return sorted(values[-tenth:])[tenth // 2] - sorted(values[middle:middle + tenth])[tenth // 2]
 
 
-def above(native, preloaded):
-    """The most that the preloaded series is above what is allowed, each as it was at most until then; negative: within."""
+def above(native, preloaded, ahead=0):
+    """The most that the preloaded series is above what is allowed, each as it was at most until then; negative: within.
+
+    The preloaded program may be `ahead` samples of the native one: what that has by then is what it is held to."""
+    native = native[ahead:] + native[-1:] * ahead
     most_native = most_preloaded = 0.0
     worst = float("-inf")
     for a, b in zip(native, preloaded):

@@ -65,7 +65,7 @@ def compared(samples, at, processes=1, late=0):
         for mode, of in found.items():
             texts[mode].append(f"{kind} {of[kind][0]:.0f} to {of[kind][-1]:.0f} MiB, at most {max(of[kind]):.0f}")
         native, preloaded = ([value / processes for value in found[mode][kind]] for mode in MODES)
-        worst = above(native[late:] + native[-1:] * late, preloaded)
+        worst = above(native, preloaded, late)
         if worst > 0:
             problems.append(f"{kind}: {worst:.1f} MiB above native + {SLACK_MIB:.0f} MiB + {SLACK_SHARE:.0%}"
                             + (" a process" if processes > 1 else ""))
