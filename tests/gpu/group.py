@@ -3,17 +3,19 @@ and around a checkpoint by cuda-checkpoint.
 
     group.py
 
-A check a line. What is not there (nvidia-cuda-mps-control, cuda-checkpoint) is skipped with a line. On a MIG device
-(CUDA_VISIBLE_DEVICES=MIG-...) the numbers are the instance's, which a line tells.
+A check a line. What is not there (nvidia-cuda-mps-control; cuda-checkpoint and, in its place, the driver's functions for
+checkpoints) is skipped with a line. On a MIG device (CUDA_VISIBLE_DEVICES=MIG-...) the numbers are the instance's, which a
+line tells.
 
-  CUDA_CHECKPOINT=file   (default: cuda-checkpoint on PATH)
+  CUDA_CHECKPOINT=file   (default: cuda-checkpoint on PATH, else the functions of the driver, 12.8 and later)
 """
+import ctypes
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from harness import BUILD, WORK, environment, verdict
@@ -88,49 +90,100 @@ def share(name, env=None):
         check(f"{name}/kept", said == [FINE] * 3, f"{' '.join(said)} after {(time.monotonic() - start) * 1000:.0f} ms")
 
 
+def tool(name):
+    """A program of the driver's."""
+    return shutil.which(name) or shutil.which(name, path="/usr/local/nvidia/bin:/usr/bin:/usr/local/cuda/bin")
+
+
 def mps():
     """The same as clients of MPS."""
-    control = shutil.which("nvidia-cuda-mps-control")
+    control = tool("nvidia-cuda-mps-control")
     if not control:
         print("skip group/mps nvidia-cuda-mps-control is not there")
         return
-    place = folder("mps-daemon")
+    # Sockets lie there, whose paths may have 107 bytes.
+    place = pathlib.Path(tempfile.mkdtemp(prefix="mps-"))
     env = {"CUDA_MPS_PIPE_DIRECTORY": str(place / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(place / "log")}
     for path in env.values():
-        pathlib.Path(path).mkdir(exist_ok=True)
-    started = subprocess.run([control, "-d"], env={**os.environ, **env}, capture_output=True, text=True, timeout=60)
-    if started.returncode != 0:
-        print(f"skip group/mps the daemon does not start: {(started.stdout + started.stderr).strip()[-150:]}")
+        pathlib.Path(path).mkdir()
+
+    def ask(*words, line=None):
+        # Into a file: a daemon may keep a pipe open for good.
+        with open(place / "said", "w+") as said:
+            done = subprocess.run([control, *words], input=line, env={**os.environ, **env}, stdout=said, stderr=said, text=True, timeout=60)
+            said.seek(0)
+            return done.returncode, said.read().strip()
+
+    status, said = ask("-d")
+    if status != 0:
+        print(f"skip group/mps the daemon does not start: {said[-150:]}")
         return
     try:
         share("mps", env)
-        servers = subprocess.run([control], input="get_server_list\n", env={**os.environ, **env}, capture_output=True, text=True, timeout=60)
-        check("mps/is-used", servers.stdout.strip() != "", f"servers: {servers.stdout.split()}")
+        with Member(folder("mps-server"), env) as client:
+            status = client.tell("alloc 64")
+            servers = ask(line="get_server_list\n")[1]
+            check("mps/is-used", status == FINE and servers != "", f"servers: {servers.split()}")
     finally:
-        subprocess.run([control], input="quit\n", env={**os.environ, **env}, capture_output=True, text=True, timeout=60)
+        ask(line="quit\n")
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class Checkpoint:
+    """Suspends a process's work on the device into host memory, and resumes it: by the tool, or as the tool does it."""
+
+    def __init__(self):
+        self.tool = os.environ.get("CUDA_CHECKPOINT") or tool("cuda-checkpoint")
+        self.driver = None
+        if not self.tool:
+            try:
+                self.driver = ctypes.CDLL("libcuda.so.1")
+                self.driver.cuCheckpointProcessLock  # noqa: B018
+                self.driver.cuInit(0)
+            except (OSError, AttributeError):
+                self.driver = None
+
+    def steps(self, pid, *names):
+        """What went wrong; nothing if that is nothing."""
+        if self.tool:
+            out = subprocess.run([self.tool, "--toggle", "--pid", str(pid)], capture_output=True, text=True, timeout=120)
+            return "" if out.returncode == 0 else (out.stdout + out.stderr).strip()[-200:] or f"status {out.returncode}"
+        for name in names:
+            status = getattr(self.driver, f"cuCheckpointProcess{name}")(pid, None)
+            if status != 0:
+                return f"cuCheckpointProcess{name} answers {status}"
+        return ""
+
+    def suspend(self, pid):
+        return self.steps(pid, "Lock", "Checkpoint")
+
+    def resume(self, pid):
+        return self.steps(pid, "Restore", "Unlock")
 
 
 def checkpoint():
     """A member that is checkpointed keeps its bytes in the count, and goes on afterwards."""
-    tool = os.environ.get("CUDA_CHECKPOINT") or shutil.which("cuda-checkpoint")
-    if not tool:
-        print("skip group/checkpoint cuda-checkpoint is not there")
+    by = Checkpoint()
+    if not by.tool and not by.driver:
+        print("skip group/checkpoint neither cuda-checkpoint nor a driver with cuCheckpointProcessLock is there")
         return
     place = folder("checkpoint")
     with Member(place) as held, Member(place) as other:
-        first = held.tell("alloc 3072")
-        toggle = [tool, "--toggle", "--pid", str(held.process.pid)]
-        out = subprocess.run(toggle, capture_output=True, text=True, timeout=120)
-        check("checkpoint/suspends", first == FINE and out.returncode == 0, (out.stdout + out.stderr).strip()[-200:])
-        if out.returncode != 0:
+        first, start = held.tell("alloc 3072"), time.monotonic()
+        wrong = by.suspend(held.process.pid)
+        took = f"by {by.tool or 'the driver'}, {(time.monotonic() - start) * 1000:.0f} ms"
+        check("checkpoint/suspends", first == FINE and not wrong, f"{wrong or took}, alloc: {first}")
+        if wrong:
             return
         said = [other.tell("alloc 2048"), other.tell("alloc 512")]
         check("checkpoint/counts", said == [NO_MEMORY, FINE], f"a suspended member's bytes count: {' '.join(said)}")
-        out = subprocess.run(toggle, capture_output=True, text=True, timeout=120)
-        check("checkpoint/resumes", out.returncode == 0, (out.stdout + out.stderr).strip()[-200:])
+        start = time.monotonic()
+        wrong = by.resume(held.process.pid)
+        check("checkpoint/resumes", not wrong, wrong or f"{(time.monotonic() - start) * 1000:.0f} ms")
+        if wrong:
+            return
         said = [held.tell("free"), held.tell("alloc 3072"), held.tell("alloc 1024")]
         check("checkpoint/goes-on", said == [FINE, FINE, NO_MEMORY], " ".join(said))
-        os.kill(held.process.pid, signal.SIGKILL)
 
 
 def main():

@@ -9,7 +9,8 @@
 # bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); scan: what is
 # said of lost pointers, and of a PyTorch process that is searched while it computes (scan.py); flat: memory over eight
 # minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
-# checkpoint, too. Stages that measure the graph cache: graphs
+# checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
+# (WHEEL=file: which one). Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
 # stands for all that measures. Programs that people run, from builds of theirs: sd servers llama-today torch-train
@@ -245,6 +246,7 @@ for name in $stages; do
     references) stage references "$PYTHON" $here/references.py ;;
     guard) stage guard "$PYTHON" $here/guard.py ;;
     group) stage group "$PYTHON" $here/group.py ;;
+    wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
     scan) stage scan "$PYTHON" $here/scan.py ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
