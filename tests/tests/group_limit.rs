@@ -3,8 +3,9 @@
 use gpumem_tests::group::{Plan, Watch, kill_at_random, member, tell};
 use gpumem_tests::harness::Program;
 use gpumem_tests::harness::run::{Running, wait_for};
-use gpumem_wire::group::{FILE_BYTES, SLOTS, slot_at};
+use gpumem_wire::group::{Device, FILE_BYTES, SLOTS, Slot, slot_at};
 use std::fs::{File, OpenOptions};
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -227,6 +228,52 @@ fn a_file_that_is_removed_or_written_over_is_put_right() {
     wait_for("their own numbers", || tell(&mut a, "alloc 56") == FINE);
     assert_eq!(group.in_use(), 256);
     assert_eq!(tell(&mut b, "alloc 2"), FULL);
+}
+
+/// Whoever takes a dead member out, or comes to its slot, may be killed on the way: whatever is left there goes.
+#[test]
+fn a_slot_that_is_half_cleared_holds_nothing_back() {
+    let group = Group::new();
+    let mut here = group.member(0);
+    here.says("ready");
+    let file = OpenOptions::new().write(true).open(group.file()).unwrap();
+    let write = |slot: usize, at: usize, bytes: &[u8]| file.write_all_at(bytes, (slot_at(slot) + at) as u64).unwrap();
+    // Without a limit, as of nobody.
+    let (one, most): (u64, u64) = (1, 200 << 20);
+    write(5, offset_of!(Slot, devices) + offset_of!(Device, taken), &most.to_ne_bytes());
+    write(5, offset_of!(Slot, devices) + offset_of!(Device, uuid), b"SIMULATED-GPU-\0\0");
+    write(5, offset_of!(Slot, devices_len), &one.to_ne_bytes());
+    // Without devices, and with a limit.
+    write(6, offset_of!(Slot, limit), &(64_u64 << 20).to_ne_bytes());
+    assert_eq!(tell(&mut here, "alloc 256"), FINE);
+}
+
+/// A page of a mapping that the file does not have any more is a SIGBUS for whoever touches it.
+#[test]
+fn a_file_that_is_cut_short_ends_nobody() {
+    let group = Group::new();
+    let (mut a, mut b) = (group.member(0), group.member(1));
+    assert_eq!((tell(&mut a, "alloc 100"), tell(&mut b, "alloc 100")), (FINE.into(), FINE.into()));
+    OpenOptions::new().write(true).open(group.file()).unwrap().set_len(0).unwrap();
+    // Each by itself, until the file is one of a group's again.
+    assert_eq!((tell(&mut a, "alloc 100"), tell(&mut b, "create 158")), (FINE.into(), FULL.into()));
+    wait_for("what is said of it", || {
+        let events = gpumem_tests::harness::ledger::gpumem(group.dir.path(), &["events", &a.pid().to_string()]);
+        events.to_string().contains("holds for this process alone")
+    });
+    std::fs::remove_file(group.file()).unwrap();
+    wait_for("a file", || group.file().exists());
+    wait_for("what the other one has", || tell(&mut b, "info").starts_with("info 0"));
+    assert_eq!(tell(&mut b, "alloc 2"), FULL);
+}
+
+/// What finds no room in the ledger cannot be counted, and gets nothing then.
+#[test]
+fn contexts_without_a_record_are_no_way_round_the_limit() {
+    let group = Group::new();
+    let few = group.program(0, "team:256MiB").env("GPUMEM_LEDGER_MAX", "1MiB").input("contexts 2000\nalloc 300\n");
+    let ran = few.preloaded().ok();
+    assert_eq!(ran.out, "ready\ncontexts 2000: 0\nalloc 300: 2\n");
 }
 
 /// Whoever finds no seat cannot be counted, and gets nothing until there is one.

@@ -26,8 +26,8 @@ use gpumem_wire::settings::Settings;
 use gpumem_wire::units;
 use seat::{Address, Seat, Why};
 use std::ffi::OsStr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use std::sync::{Mutex, MutexGuard};
 use words::{DeviceWords, SlotWords, as_words};
 
 /// A device, as this process and as the group know it.
@@ -51,6 +51,8 @@ struct Inner {
     seat: Option<Seat>,
     /// All seats are taken: nothing may be taken meanwhile.
     no_seat: bool,
+    /// There was a seat, and it is not told yet that there is none.
+    lost: bool,
     /// The control thread looks for calls of the others, or will once there is a context.
     hears: bool,
     devices: Vec<Own>,
@@ -95,7 +97,7 @@ impl Group {
         let dir = settings.dir.as_deref();
         let (path, named) = spec.path(dir, uid);
         let make_directory = spec.path(Some(OsStr::new("/")), uid).0 != path;
-        let inner = Inner { seat: None, no_seat: false, hears: settings.control, devices: Vec::new() };
+        let inner = Inner { seat: None, no_seat: false, lost: false, hears: settings.control, devices: Vec::new() };
         let at = Address { path, named, make_directory, uid };
         let group = Self { spec, at, inner: Mutex::new(inner), asked_ns: AtomicU64::new(0) };
         let said = group.sit_down(&mut lock(&group.inner)).err();
@@ -128,10 +130,6 @@ impl Group {
             ),
         })?;
         let own = seat.own();
-        if let Ok(id) = file::this_process() {
-            own.pid.store(id.pid.into(), Relaxed);
-            own.start_ticks.store(id.start_ticks, Relaxed);
-        }
         own.pid_ns.store(file::pid_namespace(), Relaxed);
         own.hears.store(inner.hears.into(), Relaxed);
         own.answered.store(seat.all().head.wanted.load(Relaxed), Relaxed);
@@ -141,17 +139,28 @@ impl Group {
             let byte = |index: usize| program.get(at * 8 + index).copied().unwrap_or(0);
             word.store(u64::from_ne_bytes(std::array::from_fn(byte)), Relaxed);
         }
+        // The limit first: whoever sees what this process takes sees by which limit.
+        own.limit.store(self.spec.limit, Release);
         for at in 0..inner.devices.len() {
             list(&seat, &inner.devices, at);
         }
-        own.limit.store(self.spec.limit, Release);
         inner.seat = Some(seat);
         Ok(())
     }
 
+    /// What this process tells. A file that was cut short is not touched any more.
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = lock(&self.inner);
+        if inner.seat.as_ref().is_some_and(|seat| seat.is_cut(&self.at.path)) {
+            inner.seat = None;
+            inner.lost = true;
+        }
+        inner
+    }
+
     /// Whether so many bytes more may be taken of a device; they are reserved then, until [`Group::settle`].
     pub fn ask(&self, place: &Place, bytes: u64) -> Answer {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner();
         let Some(at) = inner.index(place).filter(|_| !inner.no_seat) else { return Answer::Full };
         let inner = &mut *inner;
         let own = &mut inner.devices[at];
@@ -198,7 +207,7 @@ impl Group {
     }
 
     fn change(&self, place: &Place, change: impl FnOnce(&mut Own)) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner();
         let Some(at) = inner.index(place) else { return };
         change(&mut inner.devices[at]);
         inner.tell(at);
@@ -207,7 +216,7 @@ impl Group {
     /// What the group takes of a device. Members that have ended are not among them.
     pub fn used(&self, place: &Place) -> Used {
         self.reap();
-        let inner = lock(&self.inner);
+        let inner = self.inner();
         let mut used = Used { limit: self.spec.limit, all: 0, holders: Vec::new() };
         let mut add = |(pid, pid_ns, program), (taken, idle, reserved): (u64, u64, u64)| {
             used.all = used.all.saturating_add(taken).saturating_add(reserved);
@@ -236,7 +245,7 @@ impl Group {
 
     /// Takes out what members told that have ended; whether there were any.
     pub fn reap(&self) -> bool {
-        lock(&self.inner).seat.as_ref().is_some_and(|seat| seat.reap(&self.at) > 0)
+        self.inner().seat.as_ref().is_some_and(|seat| seat.reap(&self.at) > 0)
     }
 
     /// Asks the others to give back what they keep and do not use, since this process is short of so many bytes; what
@@ -244,7 +253,7 @@ impl Group {
     pub fn call_for(&self, place: &Place, bytes: u64, now_ns: u64) -> Option<u64> {
         /// They are asked so often at most where nothing says that they keep anything.
         const BLINDLY_EVERY_NS: u64 = 1_000_000_000;
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner();
         let at = inner.index(place)?;
         let seat = inner.seat.as_ref()?;
         let there: Vec<_> = listeners(seat, place).collect();
@@ -262,7 +271,7 @@ impl Group {
 
     /// Whether all others that could give something have answered.
     pub fn have_answered(&self, place: &Place, call: u64) -> bool {
-        let inner = lock(&self.inner);
+        let inner = self.inner();
         let answered = |seat| listeners(seat, place).all(|(slot, _)| slot.answered.load(Acquire) >= call);
         inner.seat.as_ref().is_none_or(answered)
     }
@@ -274,7 +283,7 @@ impl Group {
 
     /// A call of another member that is not answered yet: its number, and the devices it is about.
     pub fn called(&self) -> Option<(u64, Vec<Place>)> {
-        let inner = lock(&self.inner);
+        let inner = self.inner();
         let seat = inner.seat.as_ref()?;
         let call = seat.all().head.wanted.load(SeqCst);
         if call == seat.own().answered.load(Relaxed) {
@@ -291,7 +300,7 @@ impl Group {
 
     /// Nobody looks for calls any more.
     pub fn listens_no_more(&self) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner();
         inner.hears = false;
         if let Some(seat) = &inner.seat {
             seat.own().hears.store(0, Release);
@@ -300,30 +309,39 @@ impl Group {
 
     /// A call was answered: what may go back is back.
     pub fn answer(&self, call: u64) {
-        if let Some(seat) = &lock(&self.inner).seat {
+        if let Some(seat) = &self.inner().seat {
             seat.own().answered.store(call, Release);
         }
     }
 
-    /// Looks after the seat: another is taken if the file went, or there was none. What is to be said of it.
+    /// Looks after the seat: another is taken if it was lost, or there was none. What is to be said of it.
     pub fn look_after(&self) -> Option<String> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner();
         let inner = &mut *inner;
-        let before = match &inner.seat {
-            Some(seat) if seat.is_at(&self.at.path) => {
+        if let Some(seat) = &inner.seat {
+            if seat.is_kept(&self.at.path) {
                 // What somebody else may have written there.
                 seat.own().limit.store(self.spec.limit, Release);
                 (0..inner.devices.len()).for_each(|at| list(seat, &inner.devices, at));
                 seat.own().devices_len.store(inner.devices.len() as u64, Release);
                 return None;
             }
-            Some(_) => "its file was removed or replaced",
-            None => "it could not be counted before",
+            inner.seat = None;
+            inner.lost = true;
+        }
+        let before = match inner.lost {
+            true => "its file was removed, replaced or damaged, or its place there was lost",
+            false => "it could not be counted before",
         };
-        inner.seat = None;
-        let now = self.sit_down(inner);
         let path = self.at.path.display();
-        now.ok().map(|()| format!("GPUMEM_LIMIT_GROUP: this process is counted in {path} from now on: {before}"))
+        match self.sit_down(inner) {
+            Ok(()) => {
+                inner.lost = false;
+                Some(format!("GPUMEM_LIMIT_GROUP: this process is counted in {path} from now on: {before}"))
+            }
+            // Once.
+            Err(why) => std::mem::take(&mut inner.lost).then_some(why),
+        }
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Seat {
     index: usize,
     /// Device and inode of the file.
     file: (u64, u64),
+    /// Number and start of the process, as the slot tells them.
+    member: (u64, u64),
 }
 
 // SAFETY: the mapping belongs to no thread.
@@ -75,8 +77,11 @@ impl Seat {
                 continue;
             }
             let all = map(&file).map_err(|error| Why::NoFile(said(at, &error)))?;
-            let seat = Self { all, index, file: (what.dev(), what.ino()) };
+            let id = file::this_process().map_or((0, 0), |id| (id.pid.into(), id.start_ticks));
+            let seat = Self { all, index, file: (what.dev(), what.ino()), member: id };
             seat.own().clear();
+            seat.own().pid.store(id.0, Relaxed);
+            seat.own().start_ticks.store(id.1, Relaxed);
             return Ok(seat);
         }
         Err(Why::NoFile(format!("{}: the file is removed as often as it is made", at.path.display())))
@@ -98,17 +103,27 @@ impl Seat {
         self.all().slots.iter().enumerate().filter(move |(index, _)| *index != own).map(|(_, slot)| slot)
     }
 
-    /// Whether the file still lies where others look for it.
-    pub fn is_at(&self, path: &Path) -> bool {
+    /// Whether this slot is still this process's, and the file still lies where others look for it. A process that was
+    /// restored from a checkpoint on a disk has the mapping, and not the lock.
+    pub fn is_kept(&self, path: &Path) -> bool {
         is_at(path, self.file)
+            && self.own().pid.load(Relaxed) == self.member.0
+            && self.own().start_ticks.load(Relaxed) == self.member.1
+            && open_for_update(path).is_ok_and(|file| !lock(&file, self.index))
+    }
+
+    /// Whether somebody cut the file short: to touch a page of it that is not there would end the program.
+    pub fn is_cut(&self, path: &Path) -> bool {
+        let is_short =
+            |what: std::fs::Metadata| (what.dev(), what.ino()) == self.file && what.len() < FILE_BYTES as u64;
+        std::fs::symlink_metadata(path).is_ok_and(is_short)
     }
 
     /// Takes out what members told that have ended; how many.
     pub fn reap(&self, at: &Address) -> usize {
-        let used: Vec<usize> = (0..SLOTS)
-            .filter(|index| *index != self.index && self.all().slots[*index].limit.load(Acquire) != 0)
-            .collect();
-        if used.is_empty() || !self.is_at(&at.path) {
+        let used: Vec<usize> =
+            (0..SLOTS).filter(|index| *index != self.index && self.all().slots[*index].tells()).collect();
+        if used.is_empty() {
             return 0;
         }
         let Ok(file) = open_for_update(&at.path) else { return 0 };
@@ -258,5 +273,33 @@ fn map(file: &File) -> io::Result<*const FileWords> {
         }
         libc::madvise(at, FILE_BYTES, libc::MADV_DONTFORK);
         Ok(at.cast())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mapping without the lock, as a process has it that was restored, and a slot that somebody else has come to.
+    #[test]
+    fn a_seat_is_kept_by_its_lock_and_by_what_it_tells() {
+        let path = std::env::temp_dir().join(format!("gpumem-seat-{}", std::process::id()));
+        // SAFETY: geteuid takes no arguments and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        let at = Address { path: path.clone(), named: true, make_directory: false, uid };
+        let seat = Seat::take(&at).unwrap();
+        assert!(seat.is_kept(&path) && !seat.is_cut(&path));
+        let (index, file, member) = (seat.index, seat.file, seat.member);
+        let without = Seat { all: map(&open_for_update(&path).unwrap()).unwrap(), index, file, member };
+        // The lock of the first one is there still.
+        assert!(without.is_kept(&path));
+        drop(seat);
+        let (lost, next) = (!without.is_kept(&path), Seat::take(&at).unwrap());
+        next.own().start_ticks.store(member.1 + 1, Relaxed);
+        let anothers = !without.is_kept(&path);
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let cut = next.is_cut(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((lost, anothers, cut, next.is_cut(&path)), (true, true, true, false));
     }
 }

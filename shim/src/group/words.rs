@@ -69,9 +69,15 @@ impl SlotWords {
             .find(|device| device.uuid.iter().zip(uuid).all(|(word, its)| word.load(Relaxed) == its))
     }
 
+    /// Whether the slot tells anything: of a member that is there, or of one that has ended.
+    pub fn tells(&self) -> bool {
+        self.limit.load(Acquire) != 0 || self.devices_len.load(Acquire) != 0
+    }
+
     /// Nobody is there any more, or somebody comes: nothing is told. Only for whoever holds the slot's lock.
+    ///
+    /// What makes the slot tell something goes last: whoever is killed on the way leaves a slot that the next one finds.
     pub fn clear(&self) {
-        self.limit.store(0, Relaxed);
         self.hears.store(0, Relaxed);
         for device in &self.devices {
             for word in [&device.told.reserved, &device.told.taken, &device.idle, &device.short] {
@@ -79,5 +85,6 @@ impl SlotWords {
             }
         }
         self.devices_len.store(0, Release);
+        self.limit.store(0, Release);
     }
 }

@@ -37,11 +37,12 @@ impl Drop for GroupRoom {
     }
 }
 
-/// The group and the device of a context's blocks; `None` where there is no group.
-fn place_of(owner: &ContextPool) -> Option<(&'static Group, Place)> {
+/// The group, and the device of a context's blocks there, which a context without a record has not; `None` where there is
+/// no group.
+fn place_of(owner: &ContextPool) -> Option<(&'static Group, Option<Place>)> {
     let shim = gate::shim()?;
     let group = shim.group.as_ref()?;
-    Some((group, records::grouped::place(shim, owner.record())?))
+    Some((group, records::grouped::place(shim, owner.record())))
 }
 
 impl Pool {
@@ -49,6 +50,8 @@ impl Pool {
     /// there is room. Inside: nothing where there is no group.
     pub(super) fn admits_in_group(&'static self, owner: &'static ContextPool, bytes: u64) -> Option<Option<GroupRoom>> {
         let Some((group, place)) = place_of(owner) else { return Some(None) };
+        // What could not be counted is not taken.
+        let place = place?;
         let start = clock::precise_ns();
         let (mut pause, mut looks, mut flushes, mut calls) = (Duration::from_micros(20), 0, 0, 0);
         loop {

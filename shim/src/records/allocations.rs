@@ -179,8 +179,9 @@ pub fn ended(shim: &Shim, entry: Entry) {
     shim.count(counters::frees(entry.kind), 1);
     shim.count(counters::free_bytes(entry.kind), entry.bytes);
     if entry.kind.space() == Space::Device {
-        contexts::discharge(shim, entry.context, entry.bytes);
+        // The group first: the record of a context that is gone, and of which nothing lives, may be another's next.
         grouped::gave(shim, entry.context, entry.bytes);
+        contexts::discharge(shim, entry.context, entry.bytes);
     }
 }
 

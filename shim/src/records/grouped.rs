@@ -10,7 +10,18 @@ use gpumem_wire::layout::ContextRef;
 pub fn place(shim: &Shim, context: ContextRef) -> Option<Place> {
     let slot = contexts::slot(shim, context)?;
     let (vendor, device) = (Vendor::from_u8(slot.vendor)?, slot.device as i32);
-    Some(Place { vendor, device, uuid: slot.uuid })
+    Some(Place { vendor, device, uuid: named(slot.uuid, vendor, device) })
+}
+
+/// What a device is known by in the group: where the driver tells no UUID, its number, lest several devices be one.
+fn named(uuid: [u8; 16], vendor: Vendor, device: i32) -> [u8; 16] {
+    if uuid != [0; 16] {
+        return uuid;
+    }
+    let mut name = *b"no UUID\0\0\0\0\0\0\0\0\0";
+    name[8] = vendor as u8;
+    name[12..].copy_from_slice(&device.to_ne_bytes());
+    name
 }
 
 /// The driver has given so many bytes.
@@ -35,5 +46,19 @@ pub fn gave(shim: &Shim, context: ContextRef, bytes: u64) {
 pub fn look_after(shim: &Shim) {
     if let Some(line) = shim.group.as_ref().and_then(|group| group.look_after()) {
         shim.message(Severity::Warning, &line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_without_a_uuid_are_told_apart() {
+        let of = |uuid, vendor, device| named(uuid, vendor, device);
+        assert_eq!(of([7; 16], Vendor::Cuda, 0), [7; 16]);
+        let names = [(Vendor::Cuda, 0), (Vendor::Cuda, 1), (Vendor::Hip, 0)]
+            .map(|(vendor, device)| of([0; 16], vendor, device));
+        assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2] && names[0] != [0; 16]);
     }
 }

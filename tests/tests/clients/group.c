@@ -5,6 +5,7 @@
  *       drop                  releases what was created last
  *       info                  prints "info FREE TOTAL", MiB, instead
  *       context               destroys the context with all that is in it, and makes another
+ *       contexts N            makes N contexts more; the last one is current
  *       fork                  a child does nothing and stays, and ends with its parent
  *       exec                  becomes another image of this program
  *       close                 closes all descriptors from 3 on
@@ -95,6 +96,10 @@ static int obey(char **argv, const char *word, size_t bytes) {
         OK(cuCtxDestroy_v2(ctx));
         blocks = 0;
         return cuCtxCreate_v2(&ctx, 0, 0);
+    }
+    if (!strcmp(word, "contexts")) {
+        for (size_t made = 0; made < bytes / MIB; made++) OK(cuCtxCreate_v2(&ctx, 0, 0));
+        return 0;
     }
     if (!strcmp(word, "exec")) {
         printf("exec 0: %d\n", execv("/proc/self/exe", argv) == 0);
