@@ -10,16 +10,20 @@ where the searched program's results are not the native ones.
 
   SCAN_SEEDS=N   programs of lost.c (10)
   SCAN_GIB=N     what the PyTorch process holds; by default 40 where the card has room for it, else half of the card
+  SCAN_IMAGE=N   keeps the memory of the first N programs of lost.c in $OUT/scan-N.image.gz (16 MiB each at most), to see
+                 offline what the driver keeps of a block
 """
 import collections
+import gzip
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
 import time
 
-from harness import BUILD, CLI, HERE, WORK, Held, verdict
+from harness import BUILD, CLI, HERE, OUT, WORK, Held, verdict
 
 GROUP = "scan"
 LOST = ("lost", "chain")
@@ -35,6 +39,35 @@ def search(held, *more, timeout=60):
     return json.loads(done.stdout), time.monotonic() - start
 
 
+def keep_image(pid, seed, planted, said):
+    """What a process has written, as far as it is no device's: a line of JSON, and of each page that is not all zeroes its
+    address and its 4096 bytes."""
+    maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+    syscalls = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        syscalls.append(f"{task.name} {(task / 'comm').read_text().strip()} {(task / 'syscall').read_text().strip()}")
+    path = OUT / f"scan-{seed}.image.gz"
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory, gzip.open(path, "wb", 6) as image:
+        image.write(json.dumps({"planted": planted, "said": said, "maps": maps, "threads": syscalls}).encode() + b"\n")
+        for line in maps:
+            fields = line.split(None, 5)
+            name = fields[5] if len(fields) > 5 else ""
+            if fields[1][:2] != "rw" or fields[1][3] == "s" or name.startswith(("/dev/", "[v")):
+                continue
+            start, end = (int(at, 16) for at in fields[0].split("-"))
+            for at in range(start, end, 1 << 20):
+                try:
+                    memory.seek(at)
+                    piece = memory.read(min(1 << 20, end - at))
+                except (OSError, ValueError):
+                    continue
+                for offset in range(0, len(piece), 4096):
+                    page = piece[offset:offset + 4096]
+                    if page.count(0) != len(page):
+                        image.write((at + offset).to_bytes(8, "little") + page)
+    print(f"  image {path.name}: {path.stat().st_size >> 10} KiB", flush=True)
+
+
 def spread(counts):
     return f"{min(counts)}..{max(counts)} (median {statistics.median(counts):g})"
 
@@ -45,8 +78,11 @@ def lost():
     for seed in range(1, int(os.environ.get("SCAN_SEEDS", "10")) + 1):
         held = Held(f"scan-lost-{seed}", "preloaded", [BUILD / "scan" / "lost", seed, 50], preload=True)
         try:
-            planted = held.answer()["blocks"]
+            answered = held.answer()
+            planted = answered["blocks"]
             said, _ = search(held)
+            if seed <= int(os.environ.get("SCAN_IMAGE", "0")):
+                keep_image(held.process.pid, seed, answered, said)
         finally:
             held.process.stdin.close()
             held.process.wait(30)
@@ -72,6 +108,9 @@ def lost():
     for fate in words:
         print(f"  {fate:<10} references {spread(words[fate])}, driver's own {spread(driver[fate])}", flush=True)
     print(f"  patterns {sorted(set(patterns))}", flush=True)
+    for name, fact in sorted(said["scans"][1].items()):
+        if name.startswith(("driver_blocks", "driver_pattern_")):
+            print(f"  {name}: {fact}", flush=True)
     return verdict(GROUP, "lost", problems, f"{missed} of {of_lost} lost blocks do not rank first, {alarms} false alarms")
 
 

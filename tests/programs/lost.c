@@ -1,5 +1,6 @@
 /* Device memory of which it is known who refers to it: variables, the heap, a stack,
- * memory of its own, pinned memory, an interior pointer, the heap beside its size as a
+ * memory of its own, memory that it shares with children, memory below a stack that it
+ * made itself, pinned memory, an interior pointer, the heap beside its size as a
  * driver keeps it, a graph, device memory; or nobody, since the address was lost, or
  * device memory alone whose own address was. What is planted
  * follows from a number. It says what is planted, and waits until its input ends.
@@ -12,14 +13,19 @@
 #include <unistd.h>
 
 #define NOINLINE __attribute__((noinline))
-enum { MOST = 512, PAGE = 4096 };
-enum fate { LOST, VARIABLE, HEAP, BESIDE, INTERIOR, STACK, THREAD, MAPPED, PINNED, MOVED, GRAPH, TABLE, CHAIN, FATES };
-static const char *const words[] = {"lost", "variable", "heap", "beside", "interior", "stack", "thread", "mapped", "pinned", "moved", "graph", "device", "chain"};
+enum { MOST = 512, PAGE = 4096, STACK_BYTES = 256 << 10 };
+enum fate { LOST, VARIABLE, HEAP, BESIDE, INTERIOR, STACK, THREAD, MAPPED, SHARED, BELOW, PINNED, MOVED, GRAPH, TABLE, CHAIN, FATES };
+static const char *const words[] = {"lost", "variable", "heap", "beside", "interior", "stack", "thread", "mapped", "shared", "below", "pinned", "moved", "graph", "device", "chain"};
 
 static uint64_t seed;
 static uint64_t below(uint64_t end) {
     seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
     return (seed >> 11) % (end ? end : 1);
+}
+
+static void *map(size_t bytes, int how) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? (perror("mmap"), exit(1), at) : at;
 }
 
 /* What the test is told by, and nobody could follow. */
@@ -30,7 +36,7 @@ static int blocks;
 
 static void *volatile variables[MOST];
 static void **volatile nodes[MOST];
-static void *volatile *mapped, *volatile *pinned;
+static void *volatile *mapped, *volatile *shared, *volatile *below_stack, *volatile *pinned;
 /* What ends where the next allocation begins would refer to that one, too. */
 struct record { size_t size; void *base, *inside; };
 static struct record *volatile records[MOST];
@@ -85,6 +91,8 @@ NOINLINE static void plant(int index, void *volatile *on_stack, void *volatile *
     case STACK: on_stack[index] = p; break;
     case THREAD: of_thread[index] = p; break;
     case MAPPED: mapped[index] = p; break;
+    case SHARED: shared[index] = p; break;
+    case BELOW: below_stack[index] = p; break;
     case PINNED: pinned[index] = p; break;
     case GRAPH: graph_of(index, p); break;
     case TABLE: point_from(kept, p); break;
@@ -118,12 +126,17 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 8; i++) below(2);
     void *volatile on_stack[MOST] = {0};
     __asm__ volatile("" : : "r"(on_stack) : "memory");
-    mapped = mmap(NULL, MOST * sizeof *mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mapped = map(MOST * sizeof *mapped, MAP_PRIVATE);
+    shared = map(MOST * sizeof *shared, MAP_SHARED);
+    below_stack = map(STACK_BYTES + PAGE + MOST * sizeof *below_stack, MAP_PRIVATE);
+    pthread_attr_t own;
+    pthread_attr_init(&own);
+    pthread_attr_setstack(&own, (char *)below_stack + PAGE + MOST * sizeof *below_stack, STACK_BYTES);
     OK(cudaMallocHost((void **)&pinned, MOST * sizeof *pinned));
     memset((void *)pinned, 0, MOST * sizeof *pinned);
     pthread_t other;
     char byte;
-    if (pipe(ready) || pipe(over) || pthread_create(&other, NULL, thread, NULL) || read(ready[0], &byte, 1) != 1) return 1;
+    if (pipe(ready) || pipe(over) || pthread_create(&other, &own, thread, NULL) || read(ready[0], &byte, 1) != 1) return 1;
     for (int i = 0; i < blocks; i++) fates[i] = below(3) ? 1 + (enum fate)below(FATES - 1) : LOST;
     make_tables();
     for (int i = 0; i < blocks; i++) plant(i, on_stack, theirs);

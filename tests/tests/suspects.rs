@@ -103,3 +103,81 @@ fn a_program_that_is_searched_ends_as_ever() {
     let ran = churns.finish().ok();
     ran.ledger().sound().complete().agrees_with(&ran.json());
 }
+
+/// A process in a state that makes it hard to look into, asked for two seconds a search at most; what is said, and how it
+/// ended.
+fn hard(mode: &str, more: &[&str]) -> (Value, gpumem_tests::harness::run::Ran) {
+    let running = program("pool_searched").arg(mode).env("SIM_DEVICE_MEM", "1G").waits().start(true);
+    running.says("ready");
+    let said = suspects(&running, &[&["--all", "--timeout", "2"], more].concat());
+    (said, running.finish().ok())
+}
+
+fn remarks(said: &Value) -> String {
+    said["remarks"].as_array().expect("remarks").iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_context_that_captures_is_not_read_and_it_is_said() {
+    let (said, ran) = hard("capture", &[]);
+    let remarks = remarks(&said);
+    assert!(remarks.contains("not all device memory was read: a stream was being captured all the time"), "{remarks}");
+    assert!(remarks.contains("the driver's own words are not told apart: a stream is being captured"), "{remarks}");
+    assert_eq!(said["scans"][1]["device_bytes"], "0", "{said:#}");
+    ran.ledger().sound().complete().agrees_with(&ran.json());
+}
+
+#[test]
+fn a_context_with_an_error_that_stays_is_not_read_and_it_is_said() {
+    let (said, _) = hard("error", &[]);
+    let remarks = remarks(&said);
+    assert!(remarks.contains("not all device memory was read: a context is broken"), "{remarks}");
+    assert!(remarks.contains("the driver's own words are not told apart: a context is broken"), "{remarks}");
+}
+
+/// Work that ends only when the program says so holds up nothing of the search.
+#[test]
+fn a_context_at_work_is_read() {
+    let (said, ran) = hard("busy", &[]);
+    assert_ne!(said["scans"][1]["device_bytes"], "0", "{said:#}");
+    assert_ne!(said["scans"][1]["driver_patterns"], "0", "{said:#}");
+    assert!(!remarks(&said).contains("not all"), "{said:#}");
+    ran.ledger().sound().complete().agrees_with(&ran.json());
+}
+
+/// What moves meanwhile may be missed, by both looks too: that is why it says "seen". The program is not disturbed.
+#[test]
+fn a_process_that_moves_its_addresses_goes_on() {
+    let (said, ran) = hard("moves", &[]);
+    assert!(!remarks(&said).contains("not all"), "{said:#}");
+    ran.ledger().sound().complete().agrees_with(&ran.json());
+}
+
+/// While gpumem learns from memory of the device that it takes, the program asks for all that there is, and gets it.
+#[test]
+fn a_program_that_needs_all_memory_has_what_gpumem_learns_from() {
+    let (said, ran) = hard("brim", &[]);
+    let held: Vec<Value> = ran.out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let filled = held.iter().find(|line| line["again"] != Value::Null).unwrap_or_else(|| panic!("{}", ran.out));
+    assert_eq!(filled["seen"], 1, "{said:#}");
+    assert_eq!(filled["first"], filled["again"], "{said:#}");
+}
+
+/// A context ends while gpumem learns in it: the search ends for that.
+#[test]
+fn a_context_that_ends_does_not_wait_for_a_search() {
+    let running = program("pool_searched").arg("end").env("SIM_DEVICE_MEM", "1G").waits().start(true);
+    running.says("ready");
+    let mut command = std::process::Command::new(&gpumem_tests::harness::artifacts().gpumem);
+    let args = ["leaks", "--suspect", "--json", "--pause", "0", "--timeout", "120", &running.pid().to_string()];
+    let mut search = command
+        .args(args)
+        .env("GPUMEM_DIR", &running.dir)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("gpumem runs");
+    let ran = running.finish().ok();
+    search.wait().expect("it ends");
+    assert!(ran.out.contains("\"seen\": 1"), "{}", ran.out);
+}

@@ -93,7 +93,14 @@ impl Most {
 /// While it lives, a context stays. Nothing of the pool's is locked meanwhile.
 pub struct PoolHold<'a> {
     owner: &'a ContextPool,
-    _hold: ContextHold,
+    hold: ContextHold,
+}
+
+impl PoolHold<'_> {
+    /// Whether somebody waits until the context may end.
+    pub fn is_wanted(&self) -> bool {
+        self.owner.gone.load(SeqCst) || self.hold.is_wanted()
+    }
 }
 
 impl Drop for PoolHold<'_> {
@@ -256,9 +263,9 @@ impl ContextPool {
     pub fn hold(&self) -> Option<PoolHold<'_>> {
         // Of the last release of a primary context it is known afterwards only that it ended it.
         let context = self.context();
-        let _hold = ContextHold::begin(context)?;
+        let hold = ContextHold::begin(context)?;
         self.releasing.fetch_add(1, SeqCst);
-        let staying = PoolHold { owner: self, _hold };
+        let staying = PoolHold { owner: self, hold };
         (!self.gone.load(SeqCst) && self.context() == context).then_some(staying)
     }
 

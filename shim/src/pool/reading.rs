@@ -12,8 +12,8 @@ use crate::process::cancel;
 use crate::progress::activity;
 use crate::progress::queries::capturing;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::*, fence};
+use std::time::{Duration, Instant};
 
 /// The address of the block that is being read; there is one search at a time.
 static READ: Mutex<u64> = Mutex::new(0);
@@ -22,9 +22,13 @@ static EVER: AtomicBool = AtomicBool::new(false);
 /// Between two looks, and how many at most: a piece takes less than a millisecond.
 const NAP: Duration = Duration::from_micros(20);
 const MOST_NAPS: u32 = 100_000;
+/// A copy that was not over in time is waited for, so long at most.
+const AT_MOST: Duration = Duration::from_secs(5);
 
 /// Waits until nobody reads a block that is about to be the driver's.
 pub(super) fn wait(addr: u64) {
+    // That the block is not there any more is seen by whoever is not seen here.
+    fence(SeqCst);
     if !EVER.load(SeqCst) {
         return;
     }
@@ -43,6 +47,8 @@ impl BeingRead {
     fn begin(addr: u64) -> Self {
         EVER.store(true, SeqCst);
         *lock(&READ) = addr;
+        // As in `wait`.
+        fence(SeqCst);
         Self
     }
 }
@@ -69,12 +75,19 @@ pub enum Piece {
     /// The block, or its context, is not there any more.
     Gone,
     /// Something captures: nothing is read now.
-    NotNow,
-    /// Nothing can be read here.
+    Captured,
+    /// After an error that stays every call answers it.
+    Broken,
+    /// The driver did not copy it, or not in time.
     Refused,
 }
 
 impl Pool {
+    /// Where the driver's block begins that the program has from an address on, and the bytes that the driver gave.
+    pub fn driver_range(&self, addr: u64) -> Option<(u64, u64)> {
+        self.map.get(addr).map(|block| (block.base(), block.bytes.load(Relaxed)))
+    }
+
     /// Live blocks of device memory.
     pub fn live_blocks(&self) -> Vec<LiveBlock> {
         let of = |block: &'static Block| {
@@ -95,11 +108,14 @@ impl Pool {
         longest: Duration,
         read: impl FnOnce(&[u8]),
     ) -> Piece {
-        if activity::broken() || self.is_ending() {
-            return Piece::Refused;
+        if activity::broken() {
+            return Piece::Broken;
+        }
+        if self.is_ending() {
+            return Piece::Gone;
         }
         if capturing() {
-            return Piece::NotNow;
+            return Piece::Captured;
         }
         let Some(_hold) = live.owner.hold() else { return Piece::Gone };
         let _read = BeingRead::begin(live.addr);
@@ -109,8 +125,17 @@ impl Pool {
         if !is_there {
             return Piece::Gone;
         }
-        match live.owner.copy_out(live.addr + at, bytes, longest, read) {
+        let copied = live.owner.copy_out(live.addr + at, bytes, longest, read);
+        if copied.is_none() {
+            // What was not copied in time may still be read.
+            let end = Instant::now() + AT_MOST;
+            while !live.owner.readers_rest() && Instant::now() < end {
+                cancel::sleep(Duration::from_millis(1));
+            }
+        }
+        match copied {
             Some(()) => Piece::Read,
+            None if activity::broken() => Piece::Broken,
             None => Piece::Refused,
         }
     }

@@ -3,7 +3,6 @@
 
 use super::descriptor::Descriptor;
 use super::peek::read_memory;
-use super::threads;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -36,9 +35,11 @@ impl Mapping {
         Some(Self { start, end, readable, writable, shared, name: name.trim_ascii_start().to_vec() })
     }
 
-    /// Whether it is a device's: reading there may be anything. Memory files have no device behind them.
+    /// Whether it is a device's: reading there may be anything. Memory files have no device behind them, nor has memory
+    /// that is shared with children (`MAP_SHARED | MAP_ANONYMOUS`), which the kernel calls by the third name.
     pub fn is_device(&self) -> bool {
-        let in_dev = self.name.starts_with(b"/dev/") && !self.name.starts_with(b"/dev/shm/");
+        const MEMORY: [&[u8]; 3] = [b"/dev/shm/", b"/dev/hugepages/", b"/dev/zero (deleted)"];
+        let in_dev = self.name.starts_with(b"/dev/") && !MEMORY.iter().any(|memory| self.name.starts_with(memory));
         in_dev || self.name.windows(11).any(|part| part == b"/dev/nvidia")
     }
 }
@@ -66,21 +67,6 @@ pub fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
         left.push(at..range.end);
     }
     left
-}
-
-/// Where the stacks of other threads end now: the stack pointers of those that wait. What runs has none to tell.
-pub fn stack_pointers() -> Vec<u64> {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let ours = threads::os_id().to_string();
-    tasks.filter(|task| task.file_name() != ours.as_str()).filter_map(|task| stack_pointer(&task.path())).collect()
-}
-
-fn stack_pointer(task: &std::path::Path) -> Option<u64> {
-    // `running`, or a call and its arguments, or -1; then the stack pointer and the place in the code.
-    let said = std::fs::read_to_string(task.join("syscall")).ok()?;
-    let (before, _) = said.trim_end().rsplit_once(' ')?;
-    let (_, stack) = before.rsplit_once(' ').unwrap_or(("", before));
-    u64::from_str_radix(stack.strip_prefix("0x")?, 16).ok()
 }
 
 /// Which pages have something in them.
@@ -161,7 +147,15 @@ mod tests {
         assert_eq!(mapping.name, b"/dev/shm/a b (deleted)");
         let mapping = Mapping::parse(b"7f01a000-7f01c000 ---p 00000000 00:00 0 ").unwrap();
         assert!(!mapping.readable && !mapping.shared && mapping.name.is_empty());
-        assert!(Mapping::parse(b"1-2 rw-p 0 00:06 7   /dev/nvidia-uvm").unwrap().is_device());
+        for (name, is_device) in [
+            ("/dev/nvidia-uvm", true),
+            ("/dev/zero (deleted)", false),
+            ("/dev/hugepages/a", false),
+            ("/memfd:/dev/nvidiactl", true),
+        ] {
+            let mapping = Mapping::parse(format!("1-2 rw-s 0 00:06 7   {name}").as_bytes()).unwrap();
+            assert_eq!(mapping.is_device(), is_device, "{name}");
+        }
         assert!(Mapping::parse(b"").is_none() && Mapping::parse(b"x-y rw-p 0 0 0").is_none());
     }
 
@@ -197,25 +191,5 @@ mod tests {
         // SAFETY: the mapping is this test's, and nothing refers to it any more.
         assert_eq!(unsafe { libc::munmap(at as *mut _, 1 << 20) }, 0);
         assert!(words(&written, &mut room).is_empty(), "what went meanwhile is no fault");
-    }
-
-    #[test]
-    fn a_thread_that_waits_has_a_stack_pointer() {
-        let (send, told) = std::sync::mpsc::channel();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let here = 0_u8;
-            send.send(&raw const here as u64).unwrap();
-            ended.recv().unwrap_err();
-        });
-        let here = told.recv().unwrap();
-        let near = |stack: &u64| *stack < here && here - stack < 64 << 10;
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while !stack_pointers().iter().any(near) {
-            assert!(std::time::Instant::now() < until, "{:x?} {here:x}", stack_pointers());
-            std::thread::yield_now();
-        }
-        drop(end);
-        thread.join().unwrap();
     }
 }

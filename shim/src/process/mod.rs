@@ -22,6 +22,7 @@ pub mod spawn;
 pub mod stack;
 pub mod stderr;
 pub mod thread_end;
+pub mod thread_stacks;
 pub mod threads;
 pub mod tls;
 pub mod wiped;

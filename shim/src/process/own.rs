@@ -24,9 +24,22 @@ static FULL: AtomicBool = AtomicBool::new(false);
 static STACKS: [(AtomicU32, AtomicU64, AtomicU64); THREADS] =
     [const { (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0)) }; THREADS];
 
+/// How often something of it has come or gone, and a 1 for the beginning.
+static CHANGES: AtomicU64 = AtomicU64::new(1);
+
+/// A number that is another when [`ranges`] may have another answer.
+pub fn changes() -> u64 {
+    CHANGES.load(SeqCst)
+}
+
 /// A mapping is ours from now on.
 pub fn add(at: *const u8, bytes: usize) {
     let (start, end) = (at as u64, at as u64 + bytes as u64);
+    add_range(start, end);
+    CHANGES.fetch_add(1, SeqCst);
+}
+
+fn add_range(start: u64, end: u64) {
     for (index, (from, to)) in MAPPINGS.iter().enumerate() {
         if from.load(Relaxed) == 0 && from.compare_exchange(0, BUSY, Acquire, Relaxed).is_ok() {
             to.store(end, Relaxed);
@@ -51,10 +64,11 @@ pub fn remove(at: *const u8, bytes: usize) {
         to.store(start, Relaxed);
         from.store(if begin < start { begin } else { 0 }, Release);
         if end < last {
-            add(end as *const u8, (last - end) as usize);
+            add_range(end, last);
         }
-        return;
+        break;
     }
+    CHANGES.fetch_add(1, SeqCst);
 }
 
 /// While it lives, the calling thread is one of ours, with a stack of so many bytes at most.
@@ -71,6 +85,7 @@ impl OwnThread {
             if is_free && tid.compare_exchange(known, ours, AcqRel, Relaxed).is_ok() {
                 low.store(here.saturating_sub(stack) / PAGE * PAGE, Relaxed);
                 high.store(here.next_multiple_of(PAGE), Release);
+                CHANGES.fetch_add(1, SeqCst);
                 return Self(Some(index));
             }
         }
@@ -86,6 +101,7 @@ impl Drop for OwnThread {
         if let Some(index) = self.0 {
             STACKS[index].2.store(0, Relaxed);
             STACKS[index].0.store(0, Release);
+            CHANGES.fetch_add(1, SeqCst);
         }
     }
 }

@@ -58,6 +58,11 @@ impl ContextHold {
         visits.here.push(context);
         Some(Self(context, all))
     }
+
+    /// Whether somebody waits for its end.
+    pub fn is_wanted(&self) -> bool {
+        lock(&self.1.now).closed.contains(&self.0)
+    }
 }
 
 /// What a device's primary context is called here whatever its handle is, which may not be known. No handle is this.

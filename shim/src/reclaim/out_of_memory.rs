@@ -6,6 +6,7 @@ use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
 use crate::pool::context_pool::ContextPool;
 use crate::pool::in_transit::{FLUSHES, are_still_at};
+use crate::pool::private;
 use crate::pool::quota::{Refused, Reserved};
 use crate::pool::serve::Obtained;
 use crate::pool::{self, Pool};
@@ -88,7 +89,8 @@ fn until_there_is_room(
 
 /// Gives back all that is idle, where so many bytes may fit then. Whether that was anything.
 fn make_room(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
-    pool.may_flush(owner) && may_fit(pool, owner, bytes) && pool.flush(owner.device) > 0
+    private::give_back(owner.device)
+        || pool.may_flush(owner) && may_fit(pool, owner, bytes) && pool.flush(owner.device) > 0
 }
 
 /// Whether so many bytes could be had if all that is idle went back, as far as is known.

@@ -42,14 +42,10 @@ pub fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
     for block in pool.live_blocks() {
         let Some(from) = targets.find(block.addr) else { continue };
         match one(pool, &block, &mut |bytes| found.piece(from, bytes, targets, seen), limit) {
-            Piece::Read => found.allocs += 1,
-            Piece::Gone => {}
-            Piece::NotNow => {
-                found.incomplete = Some("there was no time to read all of it");
-                break;
-            }
-            Piece::Refused => {
-                found.incomplete = Some("the driver refuses to copy it");
+            Ok(Some(())) => found.allocs += 1,
+            Ok(None) => {}
+            Err(why) => {
+                found.incomplete = Some(why);
                 break;
             }
         }
@@ -57,22 +53,35 @@ pub fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
     found
 }
 
-/// Reads a block; [`Piece::NotNow`]: there is no time left.
-fn one(pool: &pool::Pool, block: &LiveBlock, read: &mut impl FnMut(&[u8]), limit: &mut Limit) -> Piece {
+/// Reads a block; `None`: it is not there any more.
+///
+/// # Errors
+/// Why nothing more is read.
+fn one(
+    pool: &pool::Pool,
+    block: &LiveBlock,
+    read: &mut impl FnMut(&[u8]),
+    limit: &mut Limit,
+) -> Result<Option<()>, &'static str> {
     // Words are aligned, as allocations are.
-    let mut at = 0;
+    let (mut at, mut no_time) = (0, "there was no time to read all of it");
     while at < block.bytes {
         if limit.is_over() {
-            return Piece::NotNow;
+            return Err(no_time);
         }
         let piece = (block.bytes - at).min(ROOM as u64);
         match pool.read_piece(block, at, piece as usize, LONGEST, &mut *read) {
             Piece::Read => at += piece,
-            Piece::NotNow => cancel::sleep(NAP),
-            other => return other,
+            Piece::Gone => return Ok(None),
+            Piece::Captured => {
+                no_time = "a stream was being captured all the time";
+                cancel::sleep(NAP);
+            }
+            Piece::Broken => return Err("a context is broken: every call of it answers an error"),
+            Piece::Refused => return Err("the driver does not copy it"),
         }
     }
-    Piece::Read
+    Ok(Some(()))
 }
 
 impl Found {

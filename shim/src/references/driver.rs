@@ -5,139 +5,222 @@
 //! stands around those in the same way for several blocks is a pattern, and what stands so around a word of any other
 //! block is the driver's record of that. Sizes differ from block to block, so that a size is known for one.
 //!
-//! A pattern has to say something: a word among zeroes may be anyone's. It is compared from the word outwards, up to what
-//! is another: behind the driver's record lies what is nobody's or anyone's.
+//! A pattern has to say something: a word among zeroes may be anyone's, and so may an address beside its size. What of a
+//! pattern is other around some word says nothing: behind a record lies what is nobody's or anyone's, and what was the same
+//! for all blocks that were taken at once need not be for those of another time.
 
+use super::tokens::{AROUND, Back, Kind, LINKED, Near, Of, Token, WIDE, Window};
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
-/// Words that are looked at on each side of a word.
-pub const AROUND: usize = 8;
-/// Bytes of a window.
-pub const WINDOW: usize = (2 * AROUND + 1) * 8;
-/// Blocks of one class that have to show a pattern.
+/// Blocks that have to show a pattern.
 const SHOWN: usize = 3;
-/// What a pattern has to be worth.
-const WORTH: u32 = 6;
+/// What a pattern has to be worth, beside the word itself.
+const WORTH: u32 = 9;
+/// What small numbers are worth together at most, and the block's own addresses and sizes: programs have them as well.
+const SMALL: u32 = 2;
+const OWN: u32 = 5;
 /// Words that are looked at of each block.
-const MOST: usize = 256;
+pub const MOST: usize = 32;
+/// Patterns that are kept at most.
+const PATTERNS: usize = 64;
+/// Of those that come into question for one word, so many are tried.
+const TRIED: usize = 8;
+/// Records that are known point to others, which point to others.
+pub const STEPS: usize = 4;
 
-/// A word and its neighbours.
-pub type Window = [u64; 2 * AROUND + 1];
-
-/// What a word means beside an address of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Token {
-    /// An address of the block, so far behind its beginning.
-    Inside(u64),
-    /// The end of the block, its size, or its size as the driver rounds it.
-    End,
-    Size,
-    /// The same number in each record: a kind, a count, an address of the driver's code or data.
-    Number(u64),
+/// A block, and what refers to it.
+#[derive(Clone, Debug, Default)]
+pub struct Referred {
+    pub base: u64,
+    pub bytes: u64,
+    pub words: Vec<Near>,
 }
 
-/// Sizes are rounded to these.
-const UNITS: [u64; 3] = [1, 512, 2 << 20];
-
-fn tokens(word: u64, (base, bytes): (u64, u64)) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    if word.wrapping_sub(base) < bytes {
-        tokens.push(Token::Inside(word - base));
-    } else {
-        tokens.push(Token::Number(word));
+impl Referred {
+    /// What a word of it is looked at with.
+    fn of<'a>(&self, at: u64, known: &'a [Near]) -> Of<'a> {
+        Of { base: self.base, bytes: self.bytes, at, known }
     }
-    for unit in UNITS {
-        let size = bytes.next_multiple_of(unit);
-        if word == base + size {
-            tokens.push(Token::End);
-        }
-        if word == size {
-            tokens.push(Token::Size);
-        }
-    }
-    tokens
 }
 
 /// What stands around a word of the driver's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Pattern([Option<Token>; 2 * AROUND + 1]);
+struct Pattern {
+    near: [Option<Token>; WIDE],
+    back: Option<Back>,
+}
 
 impl Pattern {
-    /// What two windows have in common, if that says something.
-    fn of(one: &Window, of_one: (u64, u64), other: &Window, of_other: (u64, u64)) -> Option<Self> {
-        let mut pattern = Self([None; 2 * AROUND + 1]);
-        for (at, common) in pattern.0.iter_mut().enumerate() {
-            let theirs = tokens(other[at], of_other);
-            // What is both a size and a number is a size.
-            *common = tokens(one[at], of_one).into_iter().filter(|token| theirs.contains(token)).next_back();
+    /// What two words have in common, if that says something.
+    fn of(one: &Window, of_one: Of<'_>, other: &Window, of_other: Of<'_>) -> Option<Self> {
+        let center = of_one.center(one[AROUND]).filter(|&token| of_other.is(token, other[AROUND]))?;
+        let mut near = [None; WIDE];
+        for (at, common) in near.iter_mut().enumerate().filter(|(at, _)| *at != AROUND) {
+            *common = of_one.best(one[at], |token| of_other.is(token, other[at]));
         }
-        (pattern.0[AROUND].is_some() && pattern.worth() >= WORTH).then_some(pattern)
+        near[AROUND] = Some(center);
+        let pattern = Self { near, back: of_one.back(|back| of_other.is_back(back)) };
+        (pattern.worth(|_, _| true, |_| true) >= WORTH).then_some(pattern)
     }
 
-    /// What it says beside the word itself.
-    fn worth(&self) -> u32 {
-        self.0.iter().enumerate().filter(|(at, _)| *at != AROUND).map(|(_, token)| worth(token)).sum()
+    /// What of it that is so says beside the word itself.
+    fn worth(&self, is_so: impl Fn(usize, Token) -> bool, is_back: impl Fn(Back) -> bool) -> u32 {
+        let mut strong = if self.back.is_some_and(is_back) { LINKED } else { 0 };
+        let (mut small, mut own) = (0, 0);
+        for (at, token) in self.near.iter().enumerate() {
+            let Some(token) = token.filter(|token| at != AROUND && token.worth() > 0) else { continue };
+            let to = match token.kind() {
+                Kind::Strong => &mut strong,
+                Kind::Small => &mut small,
+                Kind::Own => &mut own,
+            };
+            *to += if is_so(at, token) { token.worth() } else { 0 };
+        }
+        strong + small.min(SMALL) + own.min(OWN)
     }
 
     /// Whether a word stands so.
-    fn fits(&self, window: &Window, of: (u64, u64)) -> bool {
-        let is_so = |at: &usize| match self.0[*at] {
-            None => true,
-            Some(Token::Number(number)) => window[*at] == number,
-            Some(Token::Inside(offset)) => window[*at] == of.0.wrapping_add(offset),
-            Some(token) => tokens(window[*at], of).contains(&token),
-        };
-        let sum = |places: &mut dyn Iterator<Item = usize>| -> u32 {
-            places.take_while(is_so).map(|at| worth(&self.0[at])).sum()
-        };
-        is_so(&AROUND) && sum(&mut (0..AROUND).rev()) + sum(&mut (AROUND + 1..=2 * AROUND)) >= WORTH
+    fn fits(&self, window: &Window, of: Of<'_>) -> bool {
+        let is_so = |at: usize, token| of.is(token, window[at]);
+        self.near[AROUND].is_some_and(|center| is_so(AROUND, center))
+            && self.worth(is_so, |back| of.is_back(back)) >= WORTH
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (at, token) in self.near.iter().enumerate() {
+            if let Some(token) = token.filter(|token| at == AROUND || token.worth() > 0) {
+                let place = at as i64 - AROUND as i64;
+                let _ = write!(text, "{}{place}:{token}", if text.is_empty() { "" } else { " " });
+            }
+        }
+        if let Some((place, far)) = self.back {
+            let _ = write!(text, " back:{}{far:+}", place as i64 - AROUND as i64);
+        }
+        text
+    }
+
+    /// Blocks of which some word stands so.
+    fn shown(&self, blocks: &[Told]) -> usize {
+        blocks.iter().filter(|block| block.words().any(|(word, of)| self.fits(&word.window, of))).count()
     }
 }
 
-fn worth(token: &Option<Token>) -> u32 {
-    match token {
-        None | Some(Token::Number(0)) => 0,
-        Some(Token::Number(number)) if *number < 1 << 32 => 1,
-        Some(_) => 2,
+/// A block, and which of its words are known so far.
+struct Told {
+    block: Referred,
+    is_known: Vec<bool>,
+    /// Those that were so before the step that goes on.
+    known: Vec<Near>,
+}
+
+impl Told {
+    fn new(mut block: Referred) -> Self {
+        block.words.truncate(MOST);
+        Self { is_known: vec![false; block.words.len()], known: Vec::new(), block }
+    }
+
+    fn words(&self) -> impl Iterator<Item = (&Near, Of<'_>)> {
+        self.block.words.iter().map(|word| (word, self.block.of(word.at, &self.known)))
+    }
+
+    /// Marks words that stand so; how many were not marked.
+    fn mark(&mut self, pattern: &Pattern) -> usize {
+        let fits: Vec<bool> = self.words().map(|(word, of)| pattern.fits(&word.window, of)).collect();
+        let new = fits.iter().zip(&self.is_known).filter(|(fits, known)| **fits && !**known).count();
+        self.is_known.iter_mut().zip(fits).for_each(|(known, fits)| *known |= fits);
+        new
+    }
+
+    /// What is marked is known in the next step.
+    fn step(&mut self) {
+        let marked = self.block.words.iter().zip(&self.is_known).filter(|(_, known)| **known);
+        self.known = marked.map(|(word, _)| word.clone()).collect();
+    }
+
+    fn count(&self) -> usize {
+        self.is_known.iter().filter(|known| **known).count()
     }
 }
 
 /// What the driver's words look like.
 #[derive(Debug, Default)]
-pub struct Patterns(Vec<Pattern>);
+pub struct Patterns {
+    all: Vec<Pattern>,
+    /// Of each, words of the blocks that it was learned from which no earlier one has.
+    words: Vec<usize>,
+    /// Of each of those blocks, its bytes, the words that have a pattern, and all.
+    blocks: Vec<(u64, usize, usize)>,
+}
 
 impl Patterns {
-    /// From windows of words that refer to blocks of the driver's, by block; of each block its beginning and bytes.
-    /// Neighbours in `blocks` that are `of_class` together are kept by the driver in one way.
-    pub fn learn(blocks: &[((u64, u64), Vec<Window>)], of_class: usize) -> Self {
-        let mut all = BTreeSet::new();
-        for class in blocks.chunks(of_class) {
-            let mut candidates = BTreeSet::new();
-            for (index, (of_one, ones)) in class.iter().enumerate() {
-                for (of_other, others) in &class[index + 1..] {
-                    for one in ones.iter().take(MOST) {
-                        let found =
-                            others.iter().take(MOST).filter_map(|other| Pattern::of(one, *of_one, other, *of_other));
-                        candidates.extend(found);
-                    }
-                }
+    /// From the words that refer to blocks of the driver's.
+    pub fn learn(blocks: Vec<Referred>) -> Self {
+        let mut blocks: Vec<Told> = blocks.into_iter().map(Told::new).collect();
+        let mut patterns = Self::default();
+        for _ in 0..STEPS {
+            let before = patterns.all.len();
+            patterns.step(&mut blocks);
+            if patterns.all.len() == before {
+                break;
             }
-            let shown = |pattern: &Pattern| {
-                class.iter().filter(|(of, windows)| windows.iter().any(|window| pattern.fits(window, *of))).count()
-            };
-            all.extend(candidates.into_iter().filter(|pattern| shown(pattern) >= SHOWN.min(class.len())));
+            blocks.iter_mut().for_each(Told::step);
         }
-        Self(all.into_iter().collect())
+        patterns.blocks = blocks.iter().map(|told| (told.block.bytes, told.count(), told.is_known.len())).collect();
+        patterns
+    }
+
+    /// Learns what can be learned from what is known.
+    fn step(&mut self, blocks: &mut [Told]) {
+        for index in 0..blocks.len() {
+            for number in 0..blocks[index].is_known.len() {
+                if blocks[index].is_known[number] || self.all.len() == PATTERNS {
+                    continue;
+                }
+                let Some(pattern) = best(blocks, index, number) else { continue };
+                self.words.push(blocks.iter_mut().map(|block| block.mark(&pattern)).sum());
+                self.all.push(pattern);
+            }
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
+    }
+
+    /// Whether some pattern is that of a word with this meaning: most words have none, and need no second look.
+    pub fn may_fit(&self, word: u64, of: Of<'_>) -> bool {
+        self.all.iter().any(|pattern| pattern.near[AROUND].is_some_and(|center| of.is(center, word)))
     }
 
     /// Whether a word that refers to this block, or to its end, stands as the driver's do.
-    pub fn fit(&self, window: &Window, of: (u64, u64)) -> bool {
-        self.0.iter().any(|pattern| pattern.fits(window, of))
+    pub fn fit(&self, window: &Window, of: Of<'_>) -> bool {
+        self.all.iter().any(|pattern| pattern.fits(window, of))
     }
+
+    /// What was learned, for people: of each block its bytes, the words that are known and all of them; of each pattern its
+    /// words, and what it says.
+    pub fn told(&self) -> (String, Vec<String>) {
+        let blocks = self.blocks.iter().map(|(bytes, known, all)| format!("{bytes}:{known}/{all}"));
+        let patterns =
+            self.all.iter().zip(&self.words).map(|(pattern, words)| format!("{words} words, {}", pattern.text()));
+        (blocks.collect::<Vec<_>>().join(" "), patterns.collect())
+    }
+}
+
+/// The pattern of a word that most blocks show, of those that say most.
+fn best(blocks: &[Told], index: usize, number: usize) -> Option<Pattern> {
+    let (word, of) = blocks[index].words().nth(number)?;
+    let mut all: BTreeSet<(u32, Pattern)> = BTreeSet::new();
+    for (_, block) in blocks.iter().enumerate().filter(|(other, _)| *other != index) {
+        for (near, of_near) in block.words() {
+            let common = Pattern::of(&word.window, of, &near.window, of_near);
+            all.extend(common.map(|pattern| (pattern.worth(|_, _| true, |_| true), pattern)));
+        }
+    }
+    let tried = all.into_iter().rev().take(TRIED).map(|(_, pattern)| (pattern.shown(blocks), pattern));
+    tried.filter(|(shown, _)| *shown >= SHOWN.min(blocks.len())).max_by_key(|(shown, _)| *shown).map(|(_, best)| best)
 }
 
 #[cfg(test)]
@@ -147,66 +230,121 @@ mod tests {
     const CODE: u64 = 0x7fff_0000_1230;
 
     /// As a driver's record may be: an address of code, links, a size, and where the block lies.
-    fn record(base: u64, bytes: u64, links: u64) -> [Window; 2] {
-        let words = [0x61, CODE, links, links + 96, bytes.next_multiple_of(512), base, base + bytes, 3, 0];
-        let around = |at: usize| {
-            let mut window = [links.wrapping_mul(7); 2 * AROUND + 1];
+    fn record(base: u64, bytes: u64, at: u64) -> Referred {
+        let words = [0x61, CODE, at ^ 0x770, at ^ 0x330, bytes.next_multiple_of(512), base, base + bytes, 3, 0];
+        let around = |of: usize| {
+            let mut window = [at.wrapping_mul(7); WIDE];
             for (to, word) in words.iter().enumerate() {
-                if let Some(place) = (AROUND + to).checked_sub(at).and_then(|place| window.get_mut(place)) {
+                if let Some(place) = (AROUND + to).checked_sub(of).and_then(|place| window.get_mut(place)) {
                     *place = *word;
                 }
             }
-            window
+            Near { at: at + 8 * of as u64, window }
         };
-        [around(5), around(6)]
+        Referred { base, bytes, words: vec![around(5), around(6)] }
     }
 
     fn learned() -> Patterns {
-        let blocks: Vec<_> = (1..=4_u64)
-            .map(|n| ((n << 40, n * 5120), record(n << 40, n * 5120, 0x5500_0000 + n * 0x1230).to_vec()))
-            .collect();
-        Patterns::learn(&blocks, 4)
+        Patterns::learn((1..=4_u64).map(|n| record(n << 40, n * 5120, 0x5500_0000 + n * 0x1230)).collect())
+    }
+
+    fn fit(patterns: &Patterns, window: &Window, (base, bytes): (u64, u64)) -> bool {
+        patterns.fit(window, Of { base, bytes, at: 0x5600_0000, known: &[] })
     }
 
     #[test]
     fn the_drivers_record_of_another_block_is_known() {
         let patterns = learned();
         assert!(patterns.len() > 0);
+        assert_eq!(patterns.told().0, "5120:2/2 10240:2/2 15360:2/2 20480:2/2");
         let of = (0x7f12_3400_0000, 1 << 20);
-        let [mut base, end] = record(of.0, of.1, 0x5577_1110);
-        assert!(patterns.fit(&base, of) && patterns.fit(&end, of));
+        let [mut base, end] = <[Near; 2]>::try_from(record(of.0, of.1, 0x5577_1110).words).unwrap();
+        assert!(fit(&patterns, &base.window, of) && fit(&patterns, &end.window, of));
         // What lies behind the record is anyone's.
-        base[2 * AROUND - 1] = 0x1234;
-        assert!(patterns.fit(&base, of));
+        base.window[WIDE - 1] = 0x1234;
+        assert!(fit(&patterns, &base.window, of));
         // That of another size is another's, and was freed: the address was given out again.
-        assert!(!patterns.fit(&base, (of.0, of.1 + 4096)));
+        assert!(!fit(&patterns, &base.window, (of.0, of.1 + 4096)));
     }
 
     #[test]
     fn what_a_program_keeps_is_not_the_drivers() {
         let patterns = learned();
         let of = (0x7f12_3400_0000, 1 << 20);
-        let mut alone = [0; 2 * AROUND + 1];
+        let mut alone = [0; WIDE];
         alone[AROUND] = of.0;
-        assert!(!patterns.fit(&alone, of));
+        assert!(!fit(&patterns, &alone, of));
         // An address and a size, as programs keep them too.
         alone[AROUND - 1] = of.1;
         alone[AROUND + 1] = of.0 + of.1;
-        alone[AROUND - 2] = 0x21;
-        assert!(!patterns.fit(&alone, of));
-        let mut many = [of.0; 2 * AROUND + 1];
-        many[0] = CODE;
-        assert!(!patterns.fit(&many, of));
+        alone[AROUND - 5] = 0x61;
+        assert!(!fit(&patterns, &alone, of));
+        let mut many = [of.0; WIDE];
+        many[AROUND - 4] = CODE;
+        assert!(!fit(&patterns, &many, of));
     }
 
     #[test]
     fn what_says_nothing_is_no_pattern() {
         let window = |base: u64| {
-            let mut window = [0; 2 * AROUND + 1];
+            let mut window = [0; WIDE];
             (window[AROUND], window[AROUND + 1]) = (base, 1);
             window
         };
-        let blocks: Vec<_> = (1..=4_u64).map(|n| ((n << 40, n * 5120), vec![window(n << 40)])).collect();
-        assert_eq!(Patterns::learn(&blocks, 4).len(), 0);
+        let block = |n: u64| Referred {
+            base: n << 40,
+            bytes: n * 5120,
+            words: vec![Near { at: 0x5500_0000 + n * 0x1230, window: window(n << 40) }],
+        };
+        assert_eq!(Patterns::learn((1..=4).map(block).collect()).len(), 0);
+    }
+
+    /// A node of a tree has links that say nothing, but for the one to the record of the same block.
+    #[test]
+    fn what_points_beside_another_word_of_its_block_says_much() {
+        let with_node = |n: u64, base: u64, bytes: u64| {
+            let mut block = record(base, bytes, 0x5500_0000 + n * 0x1230);
+            let mut window = [n.wrapping_mul(0x9_1234_5677); WIDE];
+            window[AROUND] = base;
+            window[AROUND + 1] = base + bytes;
+            window[AROUND - 1] = block.words[0].at - 40;
+            block.words.push(Near { at: 0x5900_0000 + n * 0x310, window });
+            block
+        };
+        let patterns = Patterns::learn((1..=4_u64).map(|n| with_node(n, n << 40, n * 5120)).collect());
+        let other = with_node(9, 0x7f12_3400_0000, 1 << 20);
+        let node = &other.words[2];
+        assert!(patterns.fit(&node.window, other.of(node.at, &other.words[..2])));
+        assert!(!patterns.fit(&node.window, other.of(node.at, &[])), "without the record it may be anyone's");
+    }
+
+    /// And so does what the driver's record of a block points to.
+    #[test]
+    fn what_a_record_of_the_drivers_points_to_is_the_drivers() {
+        let with_entry = |n: u64, base: u64, bytes: u64| {
+            let mut block = record(base, bytes, 0x5500_0000 + n * 0x1230);
+            let at = 0x5900_0000 + n * 0x310;
+            let mut window = [n.wrapping_mul(0x9_1234_5677); WIDE];
+            window[AROUND] = base;
+            block.words[0].window[AROUND + 6] = at - 16;
+            block.words.push(Near { at, window });
+            block
+        };
+        let patterns = Patterns::learn((1..=4_u64).map(|n| with_entry(n, n << 40, n * 5120)).collect());
+        assert!(patterns.told().0.starts_with("5120:3/3"), "{:?}", patterns.told());
+        let other = with_entry(9, 0x7f12_3400_0000, 1 << 20);
+        let entry = &other.words[2];
+        assert!(patterns.fit(&entry.window, other.of(entry.at, &other.words[..1])));
+        assert!(!patterns.fit(&entry.window, other.of(entry.at, &[])), "without the record it may be anyone's");
+    }
+
+    /// A table of the program's with words that it has forgotten holds many of a block.
+    #[test]
+    fn many_words_take_no_longer() {
+        let block = |n: u64| {
+            let words = (0..100_000).map(|at| Near { at: at * 8, window: [n << 40; WIDE] }).collect();
+            Referred { base: n << 40, bytes: n * 5120, words }
+        };
+        assert_eq!(Patterns::learn((1..=4).map(block).collect()).len(), 0);
     }
 }

@@ -3,15 +3,15 @@
 //! All that the process wrote is read: variables, heaps, stacks, memory that it mapped. Left out are the shim's own
 //! memory, and what belongs to devices. Registers are not seen, nor what lies in memory that cannot be read.
 
-use super::Limit;
-use super::driver::{AROUND, Patterns, WINDOW, Window};
 use super::targets::Targets;
+use super::tokens::{AROUND, WINDOW, Window};
 use crate::process::memory::{self, Mapping, PIECE, Pages};
 use crate::process::own;
 use crate::process::peek::read_value;
+use crate::process::thread_stacks;
 use crate::shim::Shim;
 use crate::stacks::modules::{self, Modules};
-use gpumem_wire::references::{Place, Seen};
+use gpumem_wire::references::Place;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -66,37 +66,9 @@ impl Word<'_> {
     }
 }
 
-/// Counts the words of all of the host's memory that refer to a target; those that fit the patterns are the driver's.
-pub fn count(shim: &Shim, targets: &Targets, patterns: &Patterns, limit: &mut Limit) -> (Found, Vec<Seen>) {
-    let mut all = vec![Seen::default(); targets.len()];
-    let found = look(shim, targets, limit, |word| {
-        let seen = &mut all[word.index];
-        if patterns.len() > 0 && is_drivers(patterns, targets, word) {
-            return seen.add(Place::Driver, 1);
-        }
-        seen.add(word.place, 1);
-        // A variable says more than any other place.
-        if seen.at == 0 || word.place == Place::Data && seen.of(Place::Data) == 1 {
-            seen.at = word.at;
-        }
-    });
-    (found, all)
-}
-
-/// Whether a word stands in a record of the driver's: that of its block, or of the one that ends where it begins.
-fn is_drivers(patterns: &Patterns, targets: &Targets, word: &Word) -> bool {
-    let window = word.window();
-    let before = word.index.checked_sub(1).map(|before| targets.range(before));
-    patterns.fit(&window, targets.range(word.index)) || before.is_some_and(|before| patterns.fit(&window, before))
-}
-
-/// Looks through all of the host's memory.
-pub fn look(shim: &Shim, targets: &Targets, limit: &mut Limit, each: impl FnMut(&Word)) -> Found {
+/// Looks through all of the host's memory, until it is to end.
+pub fn look(shim: &Shim, targets: &Targets, is_over: impl FnMut() -> bool, each: impl FnMut(&Word)) -> Found {
     let mut found = Found::default();
-    let Some(mut own) = own::ranges() else {
-        found.incomplete = Some("gpumem's own memory is in more pieces than are told apart".into());
-        return found;
-    };
     let mappings = match memory::mappings() {
         Ok(mappings) => mappings,
         Err(error) => {
@@ -104,68 +76,108 @@ pub fn look(shim: &Shim, targets: &Targets, limit: &mut Limit, each: impl FnMut(
             return found;
         }
     };
-    let modules = modules::refresh();
-    static HERE: u8 = 0;
-    own.extend(modules.find(&raw const HERE as u64).map(|library| library.start..library.end));
-    own.sort_unstable_by_key(|range| range.start);
     let mut look = Look {
         targets,
-        own,
+        own: Own::default(),
         ledger: shim.ledger.path.as_os_str().as_bytes().to_vec(),
         trace: shim.settings.record.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
         pages: Pages::new(),
-        modules,
-        stacks: memory::stack_pointers(),
+        modules: modules::refresh(),
+        unused: unused_stacks(&mappings),
         room: Vec::new(),
         found,
+        is_over,
         each,
     };
     for mapping in &mappings {
-        if !look.mapping(mapping, limit) {
-            look.found.incomplete = Some("there was no time to read all of it".into());
+        if let Err(why) = look.mapping(mapping) {
+            look.found.incomplete = Some(why.into());
             break;
         }
     }
     look.found
 }
 
-struct Look<'a, F> {
+/// What of the stacks of threads that wait is not in use, sorted.
+fn unused_stacks(mappings: &[Mapping]) -> Vec<Range<u64>> {
+    let first = mappings.iter().find(|mapping| mapping.name == b"[stack]").map(|first| first.start..first.end);
+    let mut all = thread_stacks::unused(first);
+    all.iter_mut().for_each(|unused| unused.end = unused.end.saturating_sub(RED_ZONE).max(unused.start) & !7);
+    all.sort_unstable_by_key(|unused| unused.start);
+    all
+}
+
+/// What is gpumem's own: its library, and what its allocator has mapped so far.
+#[derive(Default)]
+struct Own {
+    ranges: Vec<Range<u64>>,
+    /// As [`own::changes`] had it.
+    changes: u64,
+}
+
+impl Own {
+    /// As it is now; false if not all is known.
+    fn renew(&mut self, modules: &Modules) -> bool {
+        let changes = own::changes();
+        if changes == self.changes {
+            return true;
+        }
+        let Some(ranges) = own::ranges() else { return false };
+        (self.ranges, self.changes) = (ranges, changes);
+        static HERE: u8 = 0;
+        self.ranges.extend(modules.find(&raw const HERE as u64).map(|library| library.start..library.end));
+        self.ranges.sort_unstable_by_key(|range| range.start);
+        true
+    }
+}
+
+struct Look<'a, O, F> {
     targets: &'a Targets,
-    own: Vec<Range<u64>>,
+    own: Own,
     ledger: Vec<u8>,
     trace: Option<Vec<u8>>,
     pages: Pages,
     modules: Modules,
-    /// Stack pointers of threads that wait.
-    stacks: Vec<u64>,
+    /// What of stacks is not in use, sorted.
+    unused: Vec<Range<u64>>,
     room: Vec<MaybeUninit<u8>>,
     found: Found,
+    is_over: O,
     each: F,
 }
 
-impl<F: FnMut(&Word)> Look<'_, F> {
-    /// False: there is no time left.
-    fn mapping(&mut self, mapping: &Mapping, limit: &mut Limit) -> bool {
+impl<O: FnMut() -> bool, F: FnMut(&Word)> Look<'_, O, F> {
+    /// Looks through a mapping.
+    ///
+    /// # Errors
+    /// Why it goes no farther.
+    fn mapping(&mut self, mapping: &Mapping) -> Result<(), &'static str> {
         // What nobody writes may have been written before, so it is read where it is the process's alone.
         let is_wanted = mapping.readable && (mapping.writable || !mapping.shared);
         if !is_wanted || mapping.is_device() || self.is_no_memory(mapping) {
-            return true;
+            return Ok(());
         }
-        let (place, from) = self.place(mapping);
-        for range in memory::without(from..mapping.end, &self.own) {
-            // A library ends anywhere.
-            let range = range.start.next_multiple_of(8)..range.end;
-            for start in (range.start..range.end).step_by(PIECE as usize) {
-                if limit.is_over() {
-                    return false;
-                }
-                let piece = start..range.end.min(start + PIECE);
-                for part in self.pages.filled(mapping, self.pages.around(&piece)) {
-                    self.part(&(part.start.max(piece.start)..part.end.min(piece.end)), place);
+        let place = self.place(mapping);
+        for start in (mapping.start..mapping.end).step_by(PIECE as usize) {
+            if (self.is_over)() {
+                return Err("there was no time to read all of it");
+            }
+            // The shim takes memory meanwhile, for itself and in calls of the program's.
+            if !self.own.renew(&self.modules) {
+                return Err("gpumem's own memory is in more pieces than are told apart");
+            }
+            let piece = start..mapping.end.min(start + PIECE);
+            for part in self.pages.filled(mapping, self.pages.around(&piece)) {
+                let part = part.start.max(piece.start)..part.end.min(piece.end);
+                for part in memory::without(part, &self.own.ranges) {
+                    for part in memory::without(part, &self.unused) {
+                        // A library ends anywhere, and stacks of the program's do.
+                        self.part(&(part.start.next_multiple_of(8)..part.end), place);
+                    }
                 }
             }
         }
-        true
+        Ok(())
     }
 
     /// The ledger has the address of each allocation, and the trace may. `[vdso]` and its like are the kernel's.
@@ -174,22 +186,17 @@ impl<F: FnMut(&Word)> Look<'_, F> {
         trace || mapping.name.starts_with(&self.ledger) || mapping.name.starts_with(b"[v")
     }
 
-    /// What kind of place it is, and where what is in use of it begins.
-    fn place(&self, mapping: &Mapping) -> (Place, u64) {
+    /// What kind of place it is.
+    fn place(&self, mapping: &Mapping) -> Place {
         let range = mapping.start..mapping.end;
-        // The lowest, where several threads share one.
-        let stack = self.stacks.iter().filter(|stack| range.contains(stack)).min();
-        if let Some(stack) = stack {
-            return (Place::Stack, stack.saturating_sub(RED_ZONE).max(mapping.start) & !7);
-        }
-        let place = match mapping.name.as_slice() {
+        match mapping.name.as_slice() {
             b"[stack]" => Place::Stack,
             b"[heap]" => Place::Heap,
             _ if mapping.shared => Place::Shared,
             _ if self.modules.find(mapping.start).is_some() => Place::Data,
+            _ if self.unused.iter().any(|unused| range.contains(&unused.end)) => Place::Stack,
             _ => Place::Memory,
-        };
-        (place, mapping.start)
+        }
     }
 
     fn part(&mut self, part: &Range<u64>, place: Place) {

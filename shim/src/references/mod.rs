@@ -3,28 +3,28 @@
 //! That no word refers to a block is never said: the driver's own records have its address too, and lie where the
 //! program's words lie. So words are counted, and the inspector ranks.
 //!
-//! * [`targets`]: what is referred to. [`host`]: words of the process's memory. [`driver`]: which of them are the
-//!   driver's own. [`device`]: words of device memory. Nodes of graphs are looked through by the graph cache.
+//! * [`targets`]: what is referred to. [`host`]: words of the process's memory. [`counted`]: those that count, and the
+//!   driver's own. [`driver`]: how these look, out of what [`tokens`] words may have. [`known`]: that is learned for each
+//!   context. [`device`]: words of device memory. Nodes of graphs are looked through by the graph cache.
 //! * This file: one search at a time, by a thread of its own, which ends in time and holds no lock.
 //!
 //! The program can observe nothing of it but time. Memory is read through the kernel, so that what is unmapped meanwhile
 //! is no fault. The program moves its pointers meanwhile, which is why the inspector asks twice.
 
+mod counted;
 mod device;
 mod driver;
 mod host;
+mod known;
 mod targets;
+mod tokens;
 
 use crate::graphs;
-use crate::pool::private;
 use crate::process::clock;
 use crate::process::descriptor::Descriptor;
 use crate::process::spawn::spawn;
 use crate::shim::Shim;
-use driver::Patterns;
 use gpumem_wire::references::{Place, References};
-use once_cell::race::OnceBox;
-use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -35,8 +35,9 @@ use targets::Targets;
 const STACK: usize = 256 << 10;
 /// A search takes no longer, whatever is asked for.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How long whoever asked may take to read some of the answer.
+/// How long whoever asked may take to read some of the answer, and all of it: the process does not end before the thread.
 const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE_FOR_ALL: Duration = Duration::from_secs(10);
 
 /// The process that searches now: after a fork the child does not. 0: none.
 static SEARCHING: AtomicU32 = AtomicU32::new(0);
@@ -105,7 +106,7 @@ pub fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -> Resul
         let found = search(shim, &mut limit);
         // Whoever has the answer may ask again at once.
         drop(searching);
-        answer(&limit.asker, found.text().as_bytes());
+        answer(&limit.asker, found.text().as_bytes(), PATIENCE_FOR_ALL);
     });
     match (started, Arc::try_unwrap(asker)) {
         (false, Ok(asker)) => Err((asker, "no thread could be started".into())),
@@ -113,43 +114,11 @@ pub fn begin(shim: &'static Shim, longest: Duration, asker: UnixStream) -> Resul
     }
 }
 
-/// Sizes of the blocks that the driver's words are known by: the first half are parts of what the driver takes at a time.
-const PRIVATE: [u64; 8] = [5 << 10, 17 << 9, 13 << 10, 33 << 9, 2 << 20, 4 << 20, 6 << 20, 10 << 20];
-
-/// What the driver's words look like, once a process; the reason why that is not known.
-fn patterns(shim: &'static Shim, limit: &mut Limit) -> Result<&'static Patterns, &'static str> {
-    static KNOWN: OnceBox<Patterns> = OnceBox::new();
-    if let Some(known) = KNOWN.get() {
-        return Ok(known);
-    }
-    let learned = private::with_private_blocks(shim, &PRIVATE, |blocks| {
-        // The word behind a block is its end, and there another may begin.
-        let with_end = |block: &Range<u64>| (block.start, block.end + 1, block.end);
-        let targets = Targets::new(blocks.iter().map(with_end).collect());
-        let ranges: Vec<_> = targets.all().map(|(start, _, end)| (start, end - start)).collect();
-        let mut windows: Vec<_> = ranges.iter().map(|&range| (range, Vec::new())).collect();
-        let found = host::look(shim, &targets, limit, |word| {
-            windows[word.index].1.push(word.window());
-            let before = word.index.checked_sub(1).filter(|&before| ranges[before].0 + ranges[before].1 == word.word);
-            before.into_iter().for_each(|before| windows[before].1.push(word.window()));
-        });
-        // By size: the driver may place them in any order.
-        windows.sort_unstable_by_key(|(range, _)| range.1);
-        found.incomplete.is_none().then(|| Patterns::learn(&windows, PRIVATE.len() / 2))
-    })?;
-    let learned = learned.ok_or("there was no time to look at them")?;
-    Ok(KNOWN.get_or_init(|| Box::new(learned)))
-}
-
 fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     let start = clock::precise_ns();
-    let unknown = Patterns::default();
-    let (patterns, why) = match patterns(shim, limit) {
-        Ok(patterns) => (patterns, None),
-        Err(why) => (&unknown, Some(why)),
-    };
+    let (patterns, why) = known::patterns(shim, limit);
     let targets = Targets::of(shim);
-    let (host, mut seen) = host::count(shim, &targets, patterns, limit);
+    let (host, mut seen) = counted::count(shim, &targets, &patterns, limit);
     let host_ns = clock::precise_ns() - start;
     let unread = graphs::each_record(shim, |record| {
         for word in record.windows(8).filter_map(|bytes| bytes.first_chunk()) {
@@ -164,11 +133,10 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     let mut found = References::default();
     let mut fact = |name: &str, value: String| drop(found.facts.insert(name.into(), value));
     fact("pid", std::process::id().to_string());
-    fact("allocs", targets.len().to_string());
+    fact("allocs", seen.len().to_string());
     fact("host_ns", host_ns.to_string());
     fact("host_bytes", host.bytes.to_string());
     fact("host_words", host.words.to_string());
-    fact("driver_patterns", patterns.len().to_string());
     fact("graphs_unread", unread.to_string());
     fact("device_wanted", targets.on_device().to_string());
     fact("device_ns", device_ns.to_string());
@@ -183,13 +151,10 @@ fn search(shim: &'static Shim, limit: &mut Limit) -> References {
     if let Some(why) = host.incomplete {
         fact("host_incomplete", why);
     }
-    if let Some(why) = why {
-        fact("driver_unknown", why.into());
-    }
-    let serials: Vec<u64> = targets.serials().collect();
-    let serial = |index: u32| serials[index as usize];
+    known::tell(&patterns, why, &mut fact);
+    let serial = |index: u32| targets.all()[index as usize].serial;
     found.edges = device.edges.into_iter().map(|(from, to)| (serial(from), serial(to))).collect();
-    found.allocs = serials.iter().copied().zip(seen).collect();
+    found.allocs = targets.all().iter().map(|target| target.serial).zip(seen).collect();
     found
 }
 
@@ -202,8 +167,9 @@ fn has_hung_up(asker: &Descriptor) -> bool {
 }
 
 /// Sends an answer, as long as it is read.
-fn answer(asker: &Descriptor, mut bytes: &[u8]) {
-    while let Some(fd) = asker.get().filter(|_| !bytes.is_empty()) {
+fn answer(asker: &Descriptor, mut bytes: &[u8], longest: Duration) {
+    let until = Instant::now() + longest;
+    while let Some(fd) = asker.get().filter(|_| !bytes.is_empty() && Instant::now() < until) {
         let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
         // SAFETY: `poll` is a local, the one pollfd that the call is told of. `bytes` is readable for its length.
         let sent = unsafe {

@@ -1,17 +1,36 @@
 //! What words may refer to: live allocations, found by an address inside of them.
 
+use crate::pool;
 use crate::shim::Shim;
-use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::kinds::{AllocKind, Vendor};
 
 /// Bits of the filter: one for all addresses whose [`BLOCK`] has this number, modulo.
 const BITS: u64 = 1 << 17;
 /// Bytes that one bit of the filter stands for.
 const BLOCK: u64 = 2 << 20;
 
+/// One allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    pub start: u64,
+    pub end: u64,
+    /// The number of its record.
+    pub serial: u64,
+    /// What the driver gave for it, and has records of: the pool's blocks are not as long as what was asked for.
+    pub base: u64,
+    pub bytes: u64,
+}
+
+impl Target {
+    pub fn new(start: u64, end: u64, serial: u64) -> Self {
+        Self { start, end, serial, base: start, bytes: end - start }
+    }
+}
+
 /// Allocations by address.
 pub struct Targets {
-    /// Beginning, end and number of the record of each, by their beginning.
-    all: Vec<(u64, u64, u64)>,
+    /// By their beginning.
+    all: Vec<Target>,
     /// How many of them are device memory.
     on_device: usize,
     low: u64,
@@ -28,22 +47,25 @@ impl Targets {
         shim.ledger.allocs.each(|slot| {
             let end = slot.addr.saturating_add(slot.bytes);
             if AllocKind::from_u8(slot.kind).is_some_and(is_looked_for) && slot.addr != 0 && slot.addr < end {
-                all.push((slot.addr, end, slot.serial));
+                let mut target = Target::new(slot.addr, end, slot.serial);
+                if let Some((base, bytes)) = pool::of(Vendor::Cuda).and_then(|pool| pool.driver_range(slot.addr)) {
+                    (target.base, target.bytes) = (base, bytes);
+                }
+                all.push(target);
                 on_device += usize::from(slot.kind != AllocKind::HostPinned as u8);
             }
         });
         Self { on_device, ..Self::new(all) }
     }
 
-    /// Beginning, end and number of each.
-    pub fn new(mut all: Vec<(u64, u64, u64)>) -> Self {
+    pub fn new(mut all: Vec<Target>) -> Self {
         all.sort_unstable();
         // An address that was given out again while the table was read.
-        all.dedup_by_key(|target| target.0);
-        let low = all.first().map_or(0, |first| first.0);
-        let high = all.iter().map(|target| target.1).max().unwrap_or(0);
+        all.dedup_by_key(|target| target.start);
+        let low = all.first().map_or(0, |first| first.start);
+        let high = all.iter().map(|target| target.end).max().unwrap_or(0);
         let mut filter = vec![0; BITS as usize / 64].into_boxed_slice();
-        for &(start, end, _) in &all {
+        for &Target { start, end, .. } in &all {
             for block in (start / BLOCK..=(end - 1) / BLOCK).take(BITS as usize) {
                 let bit = block % BITS;
                 filter[(bit / 64) as usize] |= 1 << (bit % 64);
@@ -57,24 +79,15 @@ impl Targets {
         self.on_device
     }
 
-    pub fn len(&self) -> usize {
-        self.all.len()
+    /// All of them, by their beginning.
+    pub fn all(&self) -> &[Target] {
+        &self.all
     }
 
-    /// Where one begins, and its bytes.
-    pub fn range(&self, index: usize) -> (u64, u64) {
-        let (start, end, _) = self.all[index];
-        (start, end - start)
-    }
-
-    /// As they were given, in the order of their addresses.
-    pub fn all(&self) -> impl Iterator<Item = (u64, u64, u64)> {
-        self.all.iter().copied()
-    }
-
-    /// The numbers of their records, in their order.
-    pub fn serials(&self) -> impl Iterator<Item = u64> {
-        self.all.iter().map(|target| target.2)
+    /// What the driver ends where this address is: its record of that has the address as well.
+    pub fn ends_at(&self, index: usize, address: u64) -> Option<usize> {
+        let before = index.checked_sub(1)?;
+        (self.all[before].base + self.all[before].bytes == address).then_some(before)
     }
 
     /// The index of the one that an address lies in. The address behind its last byte does not.
@@ -92,8 +105,8 @@ impl Targets {
         if self.filter[(bit / 64) as usize] & 1 << (bit % 64) == 0 {
             return None;
         }
-        let index = self.all.partition_point(|target| target.0 <= word).checked_sub(1)?;
-        (word < self.all[index].1).then_some(index)
+        let index = self.all.partition_point(|target| target.start <= word).checked_sub(1)?;
+        (word < self.all[index].end).then_some(index)
     }
 }
 
@@ -111,10 +124,13 @@ mod tests {
         let base = 0x7f00_0000_0000;
         // One behind the other, small ones and one of many blocks, and one far away.
         let ranges = [(base, 512), (base + 512, 100), (base + 0x40_0000, 64 << 20), (base + (1 << 40), 4096)];
-        let mut all: Vec<_> = ranges.iter().zip(1..).map(|(&(at, bytes), serial)| (at, at + bytes, serial)).collect();
+        let target = |(&(at, bytes), serial): (&(u64, u64), u64)| Target::new(at, at + bytes, serial);
+        let mut all: Vec<_> = ranges.iter().zip(1..).map(target).collect();
         all.reverse();
         let targets = Targets::new(all);
-        assert_eq!(targets.serials().collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert!(targets.all().iter().map(|target| target.serial).eq([1, 2, 3, 4]));
+        assert_eq!((targets.ends_at(1, base + 512), targets.ends_at(2, base + 612)), (Some(0), Some(1)));
+        assert_eq!((targets.ends_at(0, base), targets.ends_at(1, base)), (None, None));
         for (index, (at, bytes)) in ranges.into_iter().enumerate() {
             for inside in [at, at + 1, at + bytes / 2, at + bytes - 1] {
                 assert_eq!(targets.find(inside), Some(index), "{inside:#x}");

@@ -1,0 +1,169 @@
+//! Which part of the threads' stacks is in use: what lies below a stack pointer was left there by calls that are over.
+//!
+//! A mapping does not tell where a stack begins: the kernel joins those that lie side by side, and a program may have a
+//! stack in memory that it has other things in as well. The C library knows. It keeps a record of each thread in the
+//! thread's own stack (glibc: `struct pthread`; musl has one, too), with the thread's number and where its stack lies; at
+//! which places of the record that is follows from our own thread's.
+
+use super::peek::{read_memory, read_value};
+use super::threads;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Bytes of a record that are looked at.
+const RECORD: usize = 2048;
+/// Above a stack pointer the record is looked for in so many bytes, so many at a time.
+const MOST: u64 = 16 << 20;
+const PIECE: usize = 64 << 10;
+const PAGE: u64 = 4096;
+
+/// The part of each thread's stack that is not in use now: from where the stack begins to its stack pointer. `first`: the
+/// mapping that is the stack of the process's first thread, whose record lies elsewhere.
+pub fn unused(first: Option<Range<u64>>) -> Vec<Range<u64>> {
+    let Some(places) = Places::learn() else { return Vec::new() };
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let ours = threads::os_id() as u32;
+    let of_task = |task: std::fs::DirEntry| {
+        let tid = task.file_name().to_str()?.parse().ok().filter(|&tid: &u32| tid != ours)?;
+        let pointer = stack_pointer(&task.path())?;
+        let stack = match first.as_ref().filter(|first| first.contains(&pointer)) {
+            Some(first) => first.clone(),
+            None => places.stack(tid, pointer)?,
+        };
+        Some(stack.start..pointer)
+    };
+    tasks.filter_map(of_task).collect()
+}
+
+/// The stack pointer of a thread that waits. What runs has none to tell.
+fn stack_pointer(task: &std::path::Path) -> Option<u64> {
+    // `running`, or a call and its arguments, or -1; then the stack pointer and the place in the code.
+    let said = std::fs::read_to_string(task.join("syscall")).ok()?;
+    let (before, _) = said.trim_end().rsplit_once(' ')?;
+    let (_, stack) = before.rsplit_once(' ').unwrap_or(("", before));
+    u64::from_str_radix(stack.strip_prefix("0x")?, 16).ok()
+}
+
+/// Where in its record the C library has the number of a thread, and the beginning and the bytes of its stack.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    tid: usize,
+    stack: usize,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A stack in which `inside` lies, out of its beginning and its bytes.
+fn stack_with(inside: u64, start: u64, bytes: u64) -> Option<Range<u64>> {
+    let end = start.checked_add(bytes)?;
+    // The program may give a stack that begins anywhere.
+    ((start..end).contains(&inside) && start >= PAGE && start.is_multiple_of(8)).then_some(start..end)
+}
+
+impl Places {
+    /// From the calling thread, which is one of ours: its stack is the C library's.
+    fn learn() -> Option<Self> {
+        let (here, tid) = (0_u8, threads::os_id() as u32);
+        // SAFETY: pthread_self takes nothing and answers an address, which is read through the kernel.
+        let record: [u8; RECORD] = read_value(unsafe { libc::pthread_self() } as u64)?;
+        let at = &raw const here as u64;
+        let has_tid = |at: &usize| record.get(*at..).and_then(|rest| rest.first_chunk()) == Some(&tid.to_ne_bytes());
+        let has_stack = |place: &usize| {
+            let (start, bytes) = (word(&record, *place), word(&record, place + 8));
+            let whole = |(start, bytes): (u64, u64)| start % PAGE == 0 && bytes % PAGE == 0 && bytes < 1 << 40;
+            let both = start.zip(bytes).filter(|&both| whole(both));
+            both.is_some_and(|(start, bytes)| stack_with(at, start, bytes).is_some())
+        };
+        let tid = (0..RECORD).step_by(4).find(has_tid)?;
+        let stack = (0..RECORD).step_by(8).find(has_stack)?;
+        Some(Self { tid, stack })
+    }
+
+    /// The stack of a thread, by the record that lies above its stack pointer.
+    fn stack(self, tid: u32, pointer: u64) -> Option<Range<u64>> {
+        let mut room = vec![MaybeUninit::uninit(); PIECE + RECORD];
+        let begin = pointer & !7;
+        for from in (begin..begin.saturating_add(MOST)).step_by(PIECE) {
+            let bytes: &[u8] = read_memory(from, &mut room);
+            for at in (0..bytes.len().min(PIECE)).step_by(8) {
+                let has_tid =
+                    bytes.get(at + self.tid..).and_then(|rest| rest.first_chunk()) == Some(&tid.to_ne_bytes());
+                let stack = || stack_with(pointer, word(bytes, at + self.stack)?, word(bytes, at + self.stack + 8)?);
+                if has_tid && let Some(stack) = stack() {
+                    return Some(stack);
+                }
+            }
+            // It ends here.
+            if bytes.len() < PIECE + RECORD && bytes.len() <= PIECE {
+                break;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Waits, with a local of its own far enough above its stack pointer.
+    fn waits(told: &Sender<u64>, end: &Receiver<()>) {
+        let here = 0_u8;
+        told.send(&raw const here as u64).unwrap();
+        end.recv().unwrap_err();
+    }
+
+    fn has_unused(near: impl Fn(&Range<u64>) -> bool) {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        // As in the shim, a thread whose stack is the C library's own asks.
+        while !std::thread::scope(|scope| scope.spawn(|| unused(None)).join().unwrap()).iter().any(&near) {
+            assert!(std::time::Instant::now() < until, "{:x?}", unused(None));
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_lies_below_the_stack_pointer_of_a_thread_is_not_in_use() {
+        let ((told, here), (end, ended)) = (channel(), channel::<()>());
+        let thread = std::thread::spawn(move || waits(&told, &ended));
+        let here = here.recv().unwrap();
+        has_unused(|unused| unused.end < here && here - unused.end < 64 << 10 && unused.end - unused.start > 1 << 20);
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    /// The stack is a part of other memory: what lies below the stack is none of it.
+    #[test]
+    fn a_stack_of_the_programs_begins_where_it_says() {
+        const BYTES: usize = 256 << 10;
+        type Both = (Sender<u64>, Receiver<()>);
+        extern "C" fn run(both: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: the test below has made this box for the thread alone.
+            let (told, end) = *unsafe { Box::from_raw(both.cast::<Both>()) };
+            waits(&told, &end);
+            std::ptr::null_mut()
+        }
+        let memory = vec![0_u128; 2 * BYTES / 16];
+        let stack = memory.as_ptr() as u64 + BYTES as u64;
+        let ((told, here), (end, ended)) = (channel(), channel::<()>());
+        let both = Box::into_raw(Box::new((told, ended)));
+        // SAFETY: zeroes are a valid attribute before it is initialised. The upper half of `memory` is the thread's alone,
+        // and outlives it: it is joined below.
+        let thread = unsafe {
+            let (mut how, mut thread) = (std::mem::zeroed(), std::mem::zeroed());
+            assert_eq!(libc::pthread_attr_init(&mut how), 0);
+            assert_eq!(libc::pthread_attr_setstack(&mut how, stack as *mut _, BYTES), 0);
+            assert_eq!(libc::pthread_create(&mut thread, &how, run, both.cast()), 0);
+            thread
+        };
+        let here = here.recv().unwrap();
+        assert!((stack..stack + BYTES as u64).contains(&here));
+        has_unused(|unused| unused.start == stack && unused.end < here);
+        drop(end);
+        // SAFETY: the thread was made above, and is joined once.
+        assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);
+    }
+}

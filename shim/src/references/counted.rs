@@ -1,0 +1,127 @@
+//! Words that refer to targets, told from the driver's own.
+//!
+//! What a word is may be told by other words that refer to the same block, so those that may be the driver's are kept until
+//! all of them are there, or there is no more room.
+
+use super::Limit;
+use super::driver::{Patterns, STEPS};
+use super::host::{self, Found, Word};
+use super::targets::Targets;
+use super::tokens::{AROUND, Near, Of};
+use crate::shim::Shim;
+use gpumem_wire::references::{Place, Seen};
+use std::sync::Arc;
+
+/// Counts the words of all of the host's memory that refer to a target; those that fit the patterns are the driver's.
+pub fn count(shim: &Shim, targets: &Targets, patterns: &[Arc<Patterns>], limit: &mut Limit) -> (Found, Vec<Seen>) {
+    let mut counted = Counted::new(targets, patterns);
+    let found = host::look(shim, targets, || limit.is_over(), |word| counted.add(word));
+    counted.settle();
+    (found, counted.seen)
+}
+
+/// Words that are kept: 20 MiB of them.
+const MOST: usize = 1 << 16;
+/// Of one block so many are looked at for what they point to.
+const KNOWN: usize = 64;
+
+/// A word that may be the driver's.
+struct Kept {
+    index: usize,
+    place: Place,
+    near: Near,
+}
+
+struct Counted<'a> {
+    targets: &'a Targets,
+    patterns: &'a [Arc<Patterns>],
+    seen: Vec<Seen>,
+    kept: Vec<Kept>,
+}
+
+impl<'a> Counted<'a> {
+    fn new(targets: &'a Targets, patterns: &'a [Arc<Patterns>]) -> Self {
+        // The room is taken now: while memory is looked through the shim's own is to stay where it is.
+        let room = if patterns.is_empty() { 0 } else { MOST };
+        let seen = vec![Seen::default(); targets.all().len()];
+        Self { targets, patterns, seen, kept: Vec::with_capacity(room) }
+    }
+
+    fn add(&mut self, word: &Word<'_>) {
+        let may_fit = |index: usize| {
+            let of = self.of(index, word.at, &[]);
+            self.patterns.iter().any(|patterns| patterns.may_fit(word.word, of))
+        };
+        let ends = self.targets.ends_at(word.index, word.word);
+        if !may_fit(word.index) && !ends.is_some_and(may_fit) {
+            return self.count(word.index, word.place, word.at);
+        }
+        if self.kept.len() == MOST {
+            self.settle();
+        }
+        self.kept.push(Kept {
+            index: word.index,
+            place: word.place,
+            near: Near { at: word.at, window: word.window() },
+        });
+    }
+
+    fn of<'b>(&self, index: usize, at: u64, known: &'b [Near]) -> Of<'b> {
+        let target = &self.targets.all()[index];
+        Of { base: target.base, bytes: target.bytes, at, known }
+    }
+
+    /// Counts a word that is not the driver's.
+    fn count(&mut self, index: usize, place: Place, at: u64) {
+        let seen = &mut self.seen[index];
+        seen.add(place, 1);
+        // A variable says more than any other place.
+        if seen.at == 0 || place == Place::Data && seen.of(Place::Data) == 1 {
+            seen.at = at;
+        }
+    }
+
+    /// Counts what was kept.
+    fn settle(&mut self) {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.sort_by_key(|kept| kept.index);
+        // What is the driver's of the target before, and of this one.
+        let (mut before, mut known): ((usize, Vec<Near>), Vec<Near>) = ((usize::MAX, Vec::new()), Vec::new());
+        for same in kept.chunk_by_mut(|one, other| one.index == other.index) {
+            let index = same[0].index;
+            for _ in 0..STEPS {
+                let was = known.len();
+                for kept in same.iter_mut().filter(|kept| kept.place != Place::Driver) {
+                    let of_before = if self.targets.ends_at(index, kept.near.window[AROUND]) == Some(before.0) {
+                        &before.1[..]
+                    } else {
+                        &[]
+                    };
+                    if self.is_drivers(index, &kept.near, &known, of_before) {
+                        kept.place = Place::Driver;
+                        known.extend(Some(kept.near.clone()).filter(|_| known.len() < KNOWN));
+                    }
+                }
+                if known.len() == was {
+                    break;
+                }
+            }
+            for kept in same {
+                match kept.place {
+                    Place::Driver => self.seen[index].add(Place::Driver, 1),
+                    place => self.count(index, place, kept.near.at),
+                }
+            }
+            before = (index, std::mem::take(&mut known));
+        }
+        kept.clear();
+        self.kept = kept;
+    }
+
+    /// Whether a word stands as in a record of the driver's: that of its block, or of the one that ends where it begins.
+    fn is_drivers(&self, index: usize, near: &Near, known: &[Near], of_before: &[Near]) -> bool {
+        let fits = |of: Of<'_>| self.patterns.iter().any(|patterns| patterns.fit(&near.window, of));
+        let ends = self.targets.ends_at(index, near.window[AROUND]);
+        fits(self.of(index, near.at, known)) || ends.is_some_and(|ends| fits(self.of(ends, near.at, of_before)))
+    }
+}

@@ -1,0 +1,125 @@
+//! What the driver's words look like in each context of the process: learned once for each, from blocks of its own.
+
+use super::Limit;
+use super::driver::{MOST, Patterns, Referred};
+use super::host::{self, Word};
+use super::targets::{Target, Targets};
+use super::tokens::Near;
+use crate::pool;
+use crate::pool::context_pool::ContextPool;
+use crate::pool::private::Private;
+use crate::process::lock::lock;
+use crate::shim::Shim;
+use gpumem_wire::kinds::Vendor;
+use std::sync::{Arc, Mutex};
+
+/// Contexts of which it is known at most; the first is forgotten for one more.
+const CONTEXTS: usize = 16;
+/// Sizes of the blocks, in units of 512 bytes: parts of what the driver takes at a time, and more than that.
+const SIZES: [u64; 22] = [
+    1, 6, 11, 19, 27, 41, 67, 141, 261, 403, 661, 1041, 1399, 2011, 4096, 6144, 8192, 10240, 12288, 14336, 16384, 20480,
+];
+const UNIT: u64 = 512;
+
+/// What was learned of a context: the pool's owner of its blocks, and which of its contexts.
+struct Learned {
+    owner: usize,
+    generation: u32,
+    patterns: Arc<Patterns>,
+}
+
+static LEARNED: Mutex<Vec<Learned>> = Mutex::new(Vec::new());
+
+/// How the driver's words look in each context; the reason why that is not known of one.
+pub fn patterns(shim: &'static Shim, limit: &mut Limit) -> (Vec<Arc<Patterns>>, Option<&'static str>) {
+    let Some(pool) = pool::of(Vendor::Cuda) else { return (Vec::new(), Some("gpumem has no pool here")) };
+    let owners = pool.owners();
+    let (mut all, mut why) = (Vec::new(), owners.is_empty().then_some("there is no context"));
+    lock(&LEARNED).retain(|learned| owners.iter().any(|owner| learned.is_of(owner)));
+    for owner in owners {
+        let known = lock(&LEARNED).iter().find(|learned| learned.is_of(owner)).map(|learned| learned.patterns.clone());
+        let learned = known.map_or_else(|| learn(shim, pool, owner, limit), Ok);
+        match learned {
+            Ok(patterns) => all.push(patterns),
+            Err(because) => why = Some(because),
+        }
+    }
+    (all, why)
+}
+
+impl Learned {
+    fn is_of(&self, owner: &'static ContextPool) -> bool {
+        self.owner == std::ptr::from_ref(owner) as usize && self.generation == owner.generation()
+    }
+}
+
+/// Learns it of one context.
+fn learn(
+    shim: &'static Shim,
+    pool: &'static pool::Pool,
+    owner: &'static ContextPool,
+    limit: &mut Limit,
+) -> Result<Arc<Patterns>, &'static str> {
+    let generation = owner.generation();
+    let sizes = SIZES.map(|size| size * UNIT);
+    let blocks = pool.with_private_blocks(owner, &sizes, |private| look(shim, private, limit))??;
+    let learned =
+        Learned { owner: std::ptr::from_ref(owner) as usize, generation, patterns: Arc::new(Patterns::learn(blocks)) };
+    let patterns = learned.patterns.clone();
+    let mut all = lock(&LEARNED);
+    if all.len() == CONTEXTS {
+        all.remove(0);
+    }
+    all.push(learned);
+    Ok(patterns)
+}
+
+/// All that refers to private blocks.
+fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result<Vec<Referred>, &'static str> {
+    // The word behind a block is its end, and there another may begin.
+    let target = |block: &std::ops::Range<u64>| Target {
+        bytes: block.end - block.start,
+        ..Target::new(block.start, block.end + 1, 0)
+    };
+    let targets = Targets::new(private.blocks().iter().map(target).collect());
+    let referred = |target: &Target| Referred {
+        base: target.base,
+        bytes: target.bytes,
+        // The room is taken now: while memory is looked through the shim's own is to stay where it is.
+        words: Vec::with_capacity(MOST),
+    };
+    let mut blocks: Vec<Referred> = targets.all().iter().map(referred).collect();
+    let is_over = || limit.is_over() || private.is_wanted();
+    let found = host::look(shim, &targets, is_over, |word: &Word<'_>| {
+        for index in [Some(word.index), targets.ends_at(word.index, word.word)].into_iter().flatten() {
+            let words = &mut blocks[index].words;
+            if words.len() < MOST {
+                words.push(Near { at: word.at, window: word.window() });
+            }
+        }
+    });
+    match found.incomplete {
+        None => Ok(blocks),
+        Some(_) if private.is_wanted() => {
+            Err("the program needed the memory, or ended the context, while it was learned")
+        }
+        Some(_) => Err("there was no time to look at them"),
+    }
+}
+
+/// What is known, as facts of a search.
+pub fn tell(patterns: &[Arc<Patterns>], why: Option<&'static str>, fact: &mut impl FnMut(&str, String)) {
+    fact("driver_patterns", patterns.iter().map(|patterns| patterns.len()).sum::<usize>().to_string());
+    let mut number = 0;
+    for (context, patterns) in patterns.iter().enumerate() {
+        let (blocks, texts) = patterns.told();
+        fact(&format!("driver_blocks_{context}"), blocks);
+        for text in texts {
+            fact(&format!("driver_pattern_{number:02}"), text);
+            number += 1;
+        }
+    }
+    if let Some(why) = why {
+        fact("driver_unknown", why.into());
+    }
+}

@@ -1,0 +1,168 @@
+//! What a word may mean that stands near an address of a block.
+
+use std::fmt;
+
+/// Words that are looked at on each side of a word.
+pub const AROUND: usize = 16;
+/// Words of a window, and its bytes.
+pub const WIDE: usize = 2 * AROUND + 1;
+pub const WINDOW: usize = WIDE * 8;
+
+/// A word and its neighbours.
+pub type Window = [u64; WIDE];
+
+/// What a link from one of the driver's records to another is worth.
+pub const LINKED: u32 = 9;
+/// A link leads this near to the word that it is told by.
+const NEAR: u64 = 512;
+/// Sizes are rounded to these.
+const UNITS: [u64; 3] = [1, 512, 2 << 20];
+
+/// What a word means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Token {
+    /// The same number in each record: a kind, a count, an address of the driver's code or data.
+    Number(u64),
+    /// An address of the block, so far behind its beginning.
+    Inside(u64),
+    /// The end of the block, its last byte, its size; or as they are where the driver rounds the size.
+    End,
+    Last,
+    Size,
+    /// An address so far behind the word that is looked at: a record that points into itself.
+    Itself(i64),
+    /// An address so far behind another word that refers to the block, and is known for the driver's: one of its records
+    /// points to another.
+    Link(i64),
+}
+
+impl Token {
+    /// How much it says that a word is this.
+    pub fn worth(self) -> u32 {
+        match self {
+            Self::Number(0) => 0,
+            Self::Number(number) if number < 1 << 32 => 1,
+            Self::Inside(_) | Self::End | Self::Last | Self::Size | Self::Itself(_) => 2,
+            Self::Number(_) => 4,
+            Self::Link(_) => LINKED,
+        }
+    }
+
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Number(number) if number < 1 << 32 => Kind::Small,
+            Self::Number(_) | Self::Link(_) => Kind::Strong,
+            Self::Inside(_) | Self::End | Self::Last | Self::Size | Self::Itself(_) => Kind::Own,
+        }
+    }
+}
+
+/// What a program may have beside the address of a block as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing of the kind.
+    Strong,
+    /// Small numbers.
+    Small,
+    /// Sizes and addresses of the block, and of its own record.
+    Own,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number:#x}"),
+            Self::Inside(offset) => write!(f, "block+{offset:#x}"),
+            Self::End => f.write_str("end"),
+            Self::Last => f.write_str("last"),
+            Self::Size => f.write_str("size"),
+            Self::Itself(offset) => write!(f, "itself{offset:+}"),
+            Self::Link(offset) => write!(f, "link{offset:+}"),
+        }
+    }
+}
+
+/// A word that refers to a block, and its neighbours.
+#[derive(Clone, Debug)]
+pub struct Near {
+    pub at: u64,
+    pub window: Window,
+}
+
+/// What words are looked at with: the block, where the word lies that refers to it, and which others are the driver's.
+#[derive(Clone, Copy)]
+pub struct Of<'a> {
+    pub base: u64,
+    pub bytes: u64,
+    pub at: u64,
+    pub known: &'a [Near],
+}
+
+fn behind(word: u64, at: u64) -> Option<i64> {
+    let far = word.wrapping_sub(at) as i64;
+    (far.unsigned_abs() <= NEAR).then_some(far)
+}
+
+/// That a record of the driver's, which has a word of the block, has an address near another such word: where in the window
+/// of the first, and how far behind the second.
+pub type Back = (usize, i64);
+
+impl Of<'_> {
+    /// Whether a word has this meaning.
+    pub fn is(&self, token: Token, word: u64) -> bool {
+        match token {
+            Token::Number(number) => word == number,
+            Token::Inside(offset) => word == self.base.wrapping_add(offset),
+            Token::End => self.is_size(word.wrapping_sub(self.base)),
+            Token::Last => self.is_size(word.wrapping_sub(self.base).wrapping_add(1)),
+            Token::Size => self.is_size(word),
+            Token::Itself(far) => word.wrapping_sub(self.at) as i64 == far,
+            Token::Link(far) => self.others().any(|other| word.wrapping_sub(other.at) as i64 == far),
+        }
+    }
+
+    fn is_size(&self, word: u64) -> bool {
+        UNITS.iter().any(|&unit| word == self.bytes.next_multiple_of(unit))
+    }
+
+    /// What is known besides the word itself.
+    fn others(&self) -> impl Iterator<Item = &Near> {
+        self.known.iter().filter(|other| other.at != self.at)
+    }
+
+    /// Whether a record that is known points to the word so.
+    pub fn is_back(&self, (place, far): Back) -> bool {
+        self.others().any(|other| other.window[place].wrapping_sub(self.at) as i64 == far)
+    }
+
+    /// How records that are known point to the word, if one does so to another, too.
+    pub fn back(&self, is_so: impl Fn(Back) -> bool) -> Option<Back> {
+        let of_one = |other: &Near| {
+            let places = other.window.iter().enumerate();
+            let mut all = places.filter_map(|(place, &word)| Some((place, behind(word, self.at)?)));
+            all.find(|&back| is_so(back))
+        };
+        self.others().find_map(of_one)
+    }
+
+    /// What the word itself means: an address of the block, or its end.
+    pub fn center(&self, word: u64) -> Option<Token> {
+        match word.wrapping_sub(self.base) {
+            _ if self.is(Token::Last, word) => Some(Token::Last),
+            _ if self.is(Token::End, word) => Some(Token::End),
+            offset => (offset < self.bytes).then_some(Token::Inside(offset)),
+        }
+    }
+
+    /// The meaning of a word that says most, of those that it has for another, too.
+    pub fn best(&self, word: u64, is_so: impl Fn(Token) -> bool) -> Option<Token> {
+        let of_block = [Token::Size, Token::End, Token::Last].into_iter().filter(|&token| self.is(token, word));
+        let inside = Some(word.wrapping_sub(self.base)).filter(|&offset| offset < self.bytes).map(Token::Inside);
+        let itself = behind(word, self.at).map(Token::Itself);
+        // What lies near the word itself lies near others of its record, too.
+        let others = self.others().filter(|_| itself.is_none());
+        let links = others.filter_map(|other| behind(word, other.at)).map(Token::Link);
+        let all = of_block.chain(inside).chain(itself).chain(links).chain([Token::Number(word)]);
+        all.filter(|&token| is_so(token)).max_by_key(|token| token.worth())
+    }
+}
