@@ -147,7 +147,7 @@ def torch():
     gb_s = lambda of: number(f"{of}_bytes") / max(number(f"{of}_ns"), 1)
     why = ", ".join(f"{name}: {facts[name]}" for name in ("host_incomplete", "device_incomplete", "driver_unknown") if name in facts)
     return verdict(GROUP, "torch", problems, f"{ready['gib']} GiB live; a search: host {number('host_bytes') / 2**20:.0f} MiB at {gb_s('host'):.1f} GB/s, "
-                   f"device {number('device_bytes') / 2**30:.1f} GiB at {gb_s('device'):.1f} GB/s, all of it {took[0]:.1f} s for two; steps/s native {steps['native']}, "
+                   f"device {number('device_bytes') / 2**30:.1f} GiB at {gb_s('device'):.1f} GB/s ({number('device_by_kernel') / 2**30:.1f} GiB by the kernel), all of it {took[0]:.1f} s for two; steps/s native {steps['native']}, "
                    f"preloaded quiet and searched {steps['preloaded']}; {why}")
 
 

@@ -32,6 +32,8 @@ fn what_nothing_refers_to_is_told_from_what_something_does() {
         let said = suspects(&running, &["--all"]);
         assert_eq!(said["scans"].as_array().map(Vec::len), Some(2), "{said:#}");
         assert_ne!(said["scans"][0]["driver_patterns"], "0", "{said:#}");
+        // Small blocks are not worth a launch.
+        assert_ne!(said["scans"][0]["device_by_kernel"], "0", "{said:#}");
         let mut wrong = Vec::new();
         for block in planted["blocks"].as_array().unwrap() {
             let row = standing(&said, block["address"].as_str().unwrap());
@@ -140,6 +142,7 @@ fn a_context_with_an_error_that_stays_is_not_read_and_it_is_said() {
 fn a_context_at_work_is_read() {
     let (said, ran) = hard("busy", &[]);
     assert_ne!(said["scans"][1]["device_bytes"], "0", "{said:#}");
+    assert_eq!(said["scans"][1]["device_by_kernel"], "0", "{said:#}");
     assert_ne!(said["scans"][1]["driver_patterns"], "0", "{said:#}");
     assert!(!remarks(&said).contains("not all"), "{said:#}");
     ran.ledger().sound().complete().agrees_with(&ran.json());

@@ -8,7 +8,7 @@ mod pending;
 mod readers;
 mod release_stream;
 
-pub use readers::Job;
+pub use readers::{Job, Scan};
 
 use super::block::{Block, State};
 use super::in_transit::InTransit;

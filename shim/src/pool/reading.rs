@@ -6,7 +6,7 @@
 //! whoever reads says so here before it looks at the state. One of the two sees the other.
 
 use super::block::{Block, SPILLED, State};
-use super::context_pool::ContextPool;
+use super::context_pool::{ContextPool, Scan};
 use super::{Pool, lock};
 use crate::process::cancel;
 use crate::progress::activity;
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// The address of the block that is being read; there is one search at a time.
 static READ: Mutex<u64> = Mutex::new(0);
+/// Somebody waits for it.
+static WAITED_FOR: AtomicBool = AtomicBool::new(false);
 /// Some block has ever been read.
 static EVER: AtomicBool = AtomicBool::new(false);
 /// Between two looks, and how many at most: a piece takes less than a millisecond.
@@ -36,6 +38,7 @@ pub(super) fn wait(addr: u64) {
         if *lock(&READ) != addr {
             break;
         }
+        WAITED_FOR.store(true, Relaxed);
         cancel::sleep(NAP);
     }
 }
@@ -46,6 +49,7 @@ struct BeingRead;
 impl BeingRead {
     fn begin(addr: u64) -> Self {
         EVER.store(true, SeqCst);
+        WAITED_FOR.store(false, Relaxed);
         *lock(&READ) = addr;
         // As in `wait`.
         fence(SeqCst);
@@ -108,6 +112,26 @@ impl Pool {
         longest: Duration,
         read: impl FnOnce(&[u8]),
     ) -> Piece {
+        self.while_it_stays(live, || live.owner.copy_out(live.addr + at, bytes, longest, read))
+    }
+
+    /// Has whole words of a piece of a live block looked at by a kernel, which is told to end where the block is to go back:
+    /// those that may be addresses. [`Piece::Refused`]: not here, or not now; it may be read in the other way.
+    pub fn scan_piece(
+        &self,
+        live: &LiveBlock,
+        at: u64,
+        words: u64,
+        how: &Scan<'_>,
+        read: impl FnOnce(&[u64]),
+    ) -> Piece {
+        let is_over = || WAITED_FOR.load(Relaxed) || (how.is_over)();
+        let how = Scan { is_over: &is_over, ..*how };
+        self.while_it_stays(live, || live.owner.scan(live.addr + at, words, &how, read))
+    }
+
+    /// Runs what reads a block, which stays meanwhile.
+    fn while_it_stays(&self, live: &LiveBlock, read: impl FnOnce() -> Option<()>) -> Piece {
         if activity::broken() {
             return Piece::Broken;
         }
@@ -125,15 +149,15 @@ impl Pool {
         if !is_there {
             return Piece::Gone;
         }
-        let copied = live.owner.copy_out(live.addr + at, bytes, longest, read);
-        if copied.is_none() {
-            // What was not copied in time may still be read.
+        let was_read = read();
+        if was_read.is_none() {
+            // What was not read in time may still be read.
             let end = Instant::now() + AT_MOST;
             while !live.owner.readers_rest() && Instant::now() < end {
                 cancel::sleep(Duration::from_millis(1));
             }
         }
-        match copied {
+        match was_read {
             Some(()) => Piece::Read,
             None if activity::broken() => Piece::Broken,
             None => Piece::Refused,

@@ -1,17 +1,24 @@
-//! Words of device memory that refer to allocations: live blocks of the pool, copied out piece by piece beside whatever the
-//! device does.
+//! Words of device memory that refer to allocations: live blocks of the pool. A kernel reads them while their context rests;
+//! else they are copied out, piece by piece, beside whatever the device does.
 
-use super::Limit;
 use super::targets::Targets;
+use super::{END, Limit};
 use crate::pool;
+use crate::pool::context_pool::Scan;
 use crate::pool::reading::{LiveBlock, Piece};
 use crate::process::cancel;
 use crate::vendor::reader::ROOM;
+use crate::vendor::scan::Wanted;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::references::{Place, Seen};
 use rustc_hash::FxHashSet;
-use std::time::Duration;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
 
+/// What the kernel reads at a time, about a millisecond, and what is not worth a launch.
+const SCANNED: u64 = 4 << 30;
+/// Of this, there is room for all words.
+const LEAST_SCANNED: u64 = 64 << 10;
 /// Who refers to whom is kept for so many pairs.
 const MOST_EDGES: usize = 1 << 20;
 /// While something captures nothing is read.
@@ -25,6 +32,8 @@ pub struct Found {
     /// Allocations that were read, and bytes of them.
     pub allocs: u64,
     pub bytes: u64,
+    /// Of those, what a kernel has read.
+    pub by_kernel: u64,
     /// Indexes of targets: the first refers to the second.
     pub edges: FxHashSet<(u32, u32)>,
     /// There were more.
@@ -39,9 +48,11 @@ pub fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
         found.incomplete = Some("gpumem has no pool here");
         return found;
     };
+    let wanted = Wanted::new(targets.all().iter().map(|target| target.start..target.end));
+    let mut read = Read { pool, wanted, targets, seen, limit, scanned: SCANNED };
     for block in pool.live_blocks() {
         let Some(from) = targets.find(block.addr) else { continue };
-        match one(pool, &block, &mut |bytes| found.piece(from, bytes, targets, seen), limit) {
+        match read.block(&mut found, &block, from) {
             Ok(Some(())) => found.allocs += 1,
             Ok(None) => {}
             Err(why) => {
@@ -53,42 +64,78 @@ pub fn count(targets: &Targets, seen: &mut [Seen], limit: &mut Limit) -> Found {
     found
 }
 
-/// Reads a block; `None`: it is not there any more.
-///
-/// # Errors
-/// Why nothing more is read.
-fn one(
-    pool: &pool::Pool,
-    block: &LiveBlock,
-    read: &mut impl FnMut(&[u8]),
-    limit: &mut Limit,
-) -> Result<Option<()>, &'static str> {
-    // Words are aligned, as allocations are.
-    let (mut at, mut no_time) = (0, "there was no time to read all of it");
-    while at < block.bytes {
-        if limit.is_over() {
-            return Err(no_time);
-        }
-        let piece = (block.bytes - at).min(ROOM as u64);
-        match pool.read_piece(block, at, piece as usize, LONGEST, &mut *read) {
-            Piece::Read => at += piece,
-            Piece::Gone => return Ok(None),
-            Piece::Captured => {
-                no_time = "a stream was being captured all the time";
-                cancel::sleep(NAP);
+/// What a block is read with.
+struct Read<'a> {
+    pool: &'a pool::Pool,
+    wanted: Wanted,
+    targets: &'a Targets,
+    seen: &'a mut [Seen],
+    limit: &'a mut Limit,
+    /// What the kernel reads next: less where it found more than there is room for.
+    scanned: u64,
+}
+
+impl Read<'_> {
+    /// Reads a block; `None`: it is not there any more.
+    ///
+    /// # Errors
+    /// Why nothing more is read.
+    fn block(&mut self, found: &mut Found, block: &LiveBlock, from: usize) -> Result<Option<()>, &'static str> {
+        // Words are aligned, as allocations are.
+        let (mut at, mut no_time) = (0, "there was no time to read all of it");
+        while at < block.bytes {
+            if self.limit.is_over() {
+                return Err(no_time);
             }
-            Piece::Broken => return Err("a context is broken: every call of it answers an error"),
-            Piece::Refused => return Err("the driver does not copy it"),
+            let (read, bytes) = self.piece(found, block, at, from);
+            match read {
+                Piece::Read => {
+                    at += bytes;
+                    found.bytes += bytes;
+                }
+                Piece::Gone => return Ok(None),
+                Piece::Captured => {
+                    no_time = "a stream was being captured all the time";
+                    cancel::sleep(NAP);
+                }
+                Piece::Broken => return Err("a context is broken: every call of it answers an error"),
+                Piece::Refused => return Err("the driver does not copy it"),
+            }
         }
+        Ok(Some(()))
     }
-    Ok(Some(()))
+
+    /// Reads a piece, by the kernel if it can, else by a copy; the bytes that it has.
+    fn piece(&mut self, found: &mut Found, block: &LiveBlock, at: u64, from: usize) -> (Piece, u64) {
+        let bytes = (block.bytes - at).min(self.scanned) / 8 * 8;
+        let mut take = |words: &[u64]| found.words(from, words.iter().copied(), self.targets, self.seen);
+        if bytes >= LEAST_SCANNED {
+            let until = self.limit.until;
+            let is_over = || END.load(Relaxed) || Instant::now() >= until;
+            let how = Scan { wanted: &self.wanted, longest: LONGEST, is_over: &is_over };
+            let read = self.pool.scan_piece(block, at, bytes / 8, &how, &mut take);
+            if read == Piece::Read {
+                found.by_kernel += bytes;
+                self.scanned = (self.scanned * 2).min(SCANNED);
+            }
+            if read != Piece::Refused {
+                return (read, bytes);
+            }
+            self.scanned = (self.scanned / 8).max(LEAST_SCANNED);
+        }
+        let bytes = (block.bytes - at).min(ROOM as u64);
+        let read = |copied: &[u8]| {
+            let (words, _) = copied.as_chunks::<8>();
+            found.words(from, words.iter().map(|word| u64::from_ne_bytes(*word)), self.targets, self.seen);
+        };
+        (self.pool.read_piece(block, at, bytes as usize, LONGEST, read), bytes)
+    }
 }
 
 impl Found {
-    fn piece(&mut self, from: usize, bytes: &[u8], targets: &Targets, seen: &mut [Seen]) {
-        self.bytes += bytes.len() as u64;
-        let (words, _) = bytes.as_chunks::<8>();
-        for to in words.iter().filter_map(|word| targets.find(u64::from_ne_bytes(*word))) {
+    /// Words of a target's memory.
+    fn words(&mut self, from: usize, words: impl Iterator<Item = u64>, targets: &Targets, seen: &mut [Seen]) {
+        for to in words.filter_map(|word| targets.find(word)) {
             if to == from {
                 seen[to].add(Place::Itself, 1);
                 continue;

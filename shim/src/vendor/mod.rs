@@ -3,7 +3,7 @@
 //! * Finding them: [`driver`], [`hip_runtime`], and [`providers`] where there are several.
 //! * This file: questions about contexts, devices and graphs. None of these calls touches a stream, so none can disturb
 //!   a capture (measured on an H200, driver 580, in all modes).
-//! * [`memory`]: what the pool calls, [`reader`]: what its guard does. [`graphs`]: what the graph cache calls, and
+//! * [`memory`]: what the pool calls, [`reader`]: what its guard does, [`scan`]: what finds addresses. [`graphs`]: what the graph cache calls, and
 //!   [`records`]: what it gets.
 //!
 //! An answer may be `None`: the library lacks the function, or refused.
@@ -43,6 +43,7 @@ pub mod params;
 pub mod providers;
 pub mod reader;
 pub mod records;
+pub mod scan;
 
 pub use cuda::gpus;
 pub use cuda_graphs::attributes_set;

@@ -16,6 +16,7 @@ use super::driver;
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 use std::ptr::{from_mut, from_ref, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering::Release};
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
@@ -31,6 +32,8 @@ const PTX: &str = concat!(include_str!("../../../kernels/guard.ptx"), "\0");
 pub const ROOM: usize = 1 << 20;
 /// Pinned bytes behind those, which hold what memory is filled with by copies.
 const PATTERN: usize = 64 << 10;
+/// And behind those the word that has a kernel end, with a page of its own.
+const CANCEL: usize = 4096;
 
 /// What a chunk has, as the kernel writes it. Offsets are from the start of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +79,7 @@ pub struct Reader {
     kernel: usize,
 }
 
-fn ok(status: Option<Status>) -> Result<(), Status> {
+pub(super) fn ok(status: Option<Status>) -> Result<(), Status> {
     match status {
         Some(SUCCESS) => Ok(()),
         status => Err(status.unwrap_or(SYMBOL_NOT_FOUND)),
@@ -94,7 +97,7 @@ impl Reader {
         // back once where a later call fails.
         unsafe {
             ok(driver::cuStreamCreate(&mut stream, NON_BLOCKING))?;
-            let pinned = ok(driver::cuMemHostAlloc(&mut host, ROOM + PATTERN, MAPPED))
+            let pinned = ok(driver::cuMemHostAlloc(&mut host, ROOM + PATTERN + CANCEL, MAPPED))
                 .and_then(|()| ok(driver::cuMemHostGetDevicePointer_v2(&mut room, host, 0)))
                 // One address for both, as on every 64-bit system.
                 .and_then(|()| if room == host { Ok(()) } else { Err(SYMBOL_NOT_FOUND) });
@@ -133,8 +136,27 @@ impl Reader {
         self.kernel != 0
     }
 
-    fn stream(&self) -> Stream {
+    pub(super) fn stream(&self) -> Stream {
         self.stream as Stream
+    }
+
+    /// The room, as numbers: while nothing is under way.
+    pub(super) fn numbers(&mut self) -> &mut [u64] {
+        // SAFETY: the room is this reader's, is aligned to pages and as large. Nobody else writes it meanwhile: our callers
+        // ask before they begin something, or once all is done.
+        unsafe { std::slice::from_raw_parts_mut(self.room as *mut u64, ROOM / 8) }
+    }
+
+    /// What a kernel looks at now and then.
+    pub(super) fn cancel_word(&self) -> &AtomicU32 {
+        // SAFETY: the word lies behind the pattern, in memory of this reader's that is never freed, and is written through
+        // this alone.
+        unsafe { &*((self.room + ROOM + PATTERN) as *const AtomicU32) }
+    }
+
+    /// Has a kernel that looks at its word end soon; what it has found then is not all.
+    pub fn cancel(&self) {
+        self.cancel_word().store(1, Release);
     }
 
     /// Has memory filled, behind all that this reader does.

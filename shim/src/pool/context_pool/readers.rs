@@ -8,6 +8,7 @@ use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::vendor::reader::{ANSWERS, Found, ROOM, Reader};
+use crate::vendor::scan::{self, Wanted};
 use gpumem_abi::types::Status;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
@@ -45,6 +46,8 @@ pub struct Readers {
     stuck: Mutex<Vec<Reader>>,
     any_stuck: AtomicBool,
     kernel: AtomicUsize,
+    /// The one that finds addresses, likewise.
+    scan: AtomicUsize,
 }
 
 impl Readers {
@@ -54,7 +57,16 @@ impl Readers {
         lock(&self.stuck).clear();
         self.any_stuck.store(false, Relaxed);
         self.kernel.store(UNKNOWN, Relaxed);
+        self.scan.store(UNKNOWN, Relaxed);
     }
+}
+
+/// How memory is to be looked through for addresses.
+pub struct Scan<'a> {
+    pub wanted: &'a Wanted,
+    pub longest: Duration,
+    /// Whether it is to end early.
+    pub is_over: &'a dyn Fn() -> bool,
 }
 
 /// Why nothing is known.
@@ -121,6 +133,43 @@ impl ContextPool {
             }
             Err(Why::Stuck) => None,
         }
+    }
+
+    /// Has words of device memory looked at by a kernel, while the context rests, and is given those that may be addresses.
+    /// `None`: not all that were there are known; the memory may be copied instead. Some of it may still be under way,
+    /// while [`ContextPool::readers_rest`] says no.
+    pub fn scan(&self, addr: u64, words: u64, how: &Scan<'_>, read: impl FnOnce(&[u64])) -> Option<()> {
+        // Where a kernel of the program's has all processors ours would wait for its end.
+        if !self.is_idle() {
+            return None;
+        }
+        let generation = self.generation();
+        let (mut reader, done) = self.within(|| {
+            let kernel = self.scan_kernel()?;
+            let mut reader = self.reader(false)?;
+            let begun = scan::scan(&mut reader, kernel, addr, words, how.wanted).map_err(Why::Refused);
+            let end = Instant::now() + how.longest;
+            let work = Work { reader: &mut reader, rests: true, end };
+            let done = begun.and_then(|()| work.wait_unless(how.is_over));
+            Some((reader, done))
+        })?;
+        let passed = done.is_ok().then(|| scan::passed(&mut reader)).flatten().map(read);
+        if let Err(Why::Refused(status)) = done {
+            activity::saw(status);
+        }
+        self.put_back(reader, generation, done.is_err());
+        passed
+    }
+
+    /// The kernel that finds addresses, in the current context, which rests: to load it waits for work.
+    fn scan_kernel(&self) -> Option<usize> {
+        let kernel = &self.readers.scan;
+        if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
+            && let Ok(loaded) = scan::load()
+        {
+            kernel.store(loaded, Relaxed);
+        }
+        Some(kernel.load(Relaxed)).filter(|&loaded| loaded != UNKNOWN && loaded != NONE)
     }
 
     /// A reader is not used any more, unless what it was to do is still under way.
@@ -222,13 +271,22 @@ impl Work<'_> {
     }
 
     fn wait(&self) -> Result<(), Why> {
+        self.wait_unless(&|| false)
+    }
+
+    /// Waits; has a kernel that looks at its word end early where it is to.
+    fn wait_unless(&self, is_over: &dyn Fn() -> bool) -> Result<(), Why> {
         let mut looks = 0;
         while !self.reader.is_done().map_err(Why::Refused)? {
             looks += 1;
+            if looks % 16 == 0 && is_over() {
+                self.reader.cancel();
+            }
             if looks > LOOKS {
                 cancel::sleep(NAP);
             }
             if looks % 16 == 0 && Instant::now() > self.end {
+                self.reader.cancel();
                 return Err(Why::Stuck);
             }
         }

@@ -30,6 +30,10 @@ pub fn ranges(name: &str, p: &[u8]) -> Vec<(u64, u64)> {
         "gpumem_scale" => vec![words(0, 16), words(8, 16)],
         "gpumem_spin" if u64_at(p, 8) != 0 => vec![(u64_at(p, 8), 4)],
         "gpumem_guard_verify" => vec![(u64_at(p, 0), u64_at(p, 8)), (u64_at(p, 32), chunks(p).saturating_mul(24))],
+        "gpumem_scan" => {
+            let room = SCAN_NUMBERS + SCAN_ROOM * 8;
+            vec![(u64_at(p, 0), u64_at(p, 8).saturating_mul(8)), (u64_at(p, 16), room), (u64_at(p, 24), 4)]
+        }
         "cluster_size" => vec![(u64_at(p, 0), 4)],
         _ => Vec::new(),
     }
@@ -42,6 +46,7 @@ pub fn native(name: &str) -> Option<Native> {
         "gpumem_scale" => Some(scale),
         "gpumem_spin" => Some(spin),
         "gpumem_guard_verify" => Some(guard_verify),
+        "gpumem_scan" => Some(scan),
         "cluster_size" => Some(cluster_size),
         _ => None,
     }
@@ -122,6 +127,47 @@ fn guard_verify(k: &Kernel, host: fn(u64) -> u64) {
     }
 }
 
+/// Of the answers of `gpumem_scan`: the two numbers in front of its words.
+const SCAN_NUMBERS: u64 = 16;
+/// Words that the shim has room for, and tells the kernel.
+const SCAN_ROOM: u64 = (1 << 17) - 2;
+/// Words of a tile: before each the word is looked at that ends it.
+const SCAN_TILE: u64 = (1 << 20) / 8;
+
+/// As the kernel of kernels/scan.cu: whether a word lies behind `low`, by less than `span`, on a page of 2 MiB that has a bit.
+fn passes(word: u64, low: u64, span: u64, page_has_bit: impl Fn(u64) -> bool) -> bool {
+    word.wrapping_sub(low) < span && page_has_bit(word >> 21)
+}
+
+fn scan(k: &Kernel, host: fn(u64) -> u64) {
+    let p = &k.params;
+    let (at, words) = (host(u64_at(p, 0)) as *const u64, u64_at(p, 8));
+    let (answers, cancel) = (host(u64_at(p, 16)) as *mut u64, host(u64_at(p, 24)) as *const u32);
+    let (low, span) = (u64_at(p, 32), u64_at(p, 40));
+    let table = p.get(48..).unwrap_or_default();
+    let bits = (table.len() as u64 * 8).max(1);
+    let has_bit = |page: u64| u32_at(table, (page % bits / 32 * 4) as usize) >> (page % 32) & 1 != 0;
+    for tile in (0..words).step_by(SCAN_TILE as usize) {
+        // SAFETY: by the rule of the kernels' ranges the word that ends it is mapped.
+        if unsafe { cancel.read_volatile() } != 0 {
+            return;
+        }
+        for index in tile..words.min(tile + SCAN_TILE) {
+            // SAFETY: by the rule of the kernels' ranges all words are mapped, and the answers with as many as they say.
+            unsafe {
+                let word = at.add(index as usize).read_volatile();
+                if passes(word, low, span, has_bit) {
+                    let (count, room) = (answers.read_volatile(), answers.add(1).read_volatile());
+                    answers.write_volatile(count + 1);
+                    if count < room.min(SCAN_ROOM) {
+                        answers.add(2 + count as usize).write_volatile(word);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Writes how many blocks wide the cluster is; 1 without clusters.
 fn cluster_size(k: &Kernel, host: fn(u64) -> u64) {
     let size = k.attrs.get(&attr::CLUSTER).map_or(0, |v| u32_at(v, 0)).max(1);
@@ -132,6 +178,26 @@ fn cluster_size(k: &Kernel, host: fn(u64) -> u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the kernel of kernels/scan.cu: each word that lies on a page with a bit, within the range, and no other.
+    #[test]
+    fn each_word_that_may_be_an_address_is_found() {
+        let (low, span, page) = (0x7f00_0000_0000_u64, 64_u64 << 20, 0x7f00_0000_0000_u64 >> 21);
+        let bits = 16384;
+        let has_bit = |of: u64| of % bits == (page + 3) % bits;
+        for (word, is_found) in [
+            (low, false),
+            (low + (6 << 20), true),
+            (low + (8 << 20) - 1, true),
+            (low + (8 << 20), false),
+            (low + (6 << 20) + (bits << 21), false),
+            (low.wrapping_sub(1), false),
+            (0, false),
+            (u64::MAX, false),
+        ] {
+            assert_eq!(passes(word, low, span, has_bit), is_found, "{word:#x}");
+        }
+    }
 
     /// As the kernel of kernels/guard.cu: each byte of a chunk is looked at, wherever it lies.
     #[test]
