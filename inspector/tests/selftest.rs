@@ -321,6 +321,30 @@ fn a_check_that_kills_its_process_is_named_and_the_rest_runs() {
     fs::remove_dir_all(report["put"].as_str().unwrap()).unwrap();
 }
 
+/// What failed is kept. A later process that has the number of an earlier one finds its own place all the same, and
+/// what could not run leaves nothing.
+#[test]
+fn what_an_earlier_process_kept_is_in_the_way_of_nobody() {
+    let dir = dir();
+    let places = dir.path().join("places");
+    fs::create_dir(&places).unwrap();
+    let names = || fs::read_dir(&places).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let after_another = |lib: &Path| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "mkdir $TMPDIR/gpumem-selftest-$$ && exec $0 selftest --json --lib $1"]);
+        command.arg(env!("CARGO_BIN_EXE_gpumem")).arg(lib).env("TMPDIR", &places).env("LD_LIBRARY_PATH", dir.path());
+        answer(command)
+    };
+    let lib = pretend(dir.path(), &said("a", "ok"), &said("c", "ok"), ONE_DIFFERS);
+    let failed = after_another(&lib);
+    assert_eq!(failed.code, 1, "{}", failed.err);
+    let report: Value = serde_json::from_str(&failed.out).unwrap();
+    assert_eq!((names().len(), Path::new(report["put"].as_str().unwrap()).parent()), (2, Some(&*places)));
+    let lib = pretend(dir.path(), "echo 'conformance: no driver to ask: none' >&2; exit 2", "true", "");
+    let ended = after_another(&lib);
+    assert_eq!((ended.code, names().len()), (2, 3), "{}", ended.err);
+}
+
 #[test]
 fn where_nothing_can_run_it_says_why() {
     let dir = dir();

@@ -6,16 +6,17 @@ All defaults. Both processes of a program do the same work at the same time: the
 graphs change shape; llama-server gets the same requests of all lengths from four clients, each sent to both
 servers before the next; py/flat_shapes.py trains on lengths and batches that change, and keeps a few CUDA graphs.
 
-Each second, of every process: anonymous resident memory (RssAnon), and the device memory that NVML says it
-has. The rules, of host memory and of device memory without the pool's idle blocks:
+Each second, or with torch at each fiftieth step, of every process: anonymous resident memory (RssAnon), and the device
+memory that NVML says it has. The rules, of host memory and of device memory without the pool's idle blocks:
 
-- it is never above native + 4 MiB + 2 %, both as they were at most until then; the preloaded program may be ahead of the
-  native one by 15 s, since the two begin when the machine lets them;
+- it is never above native + 4 MiB + 2 %, both as they were at most until then; by the clock the preloaded program may be
+  ahead of the native one by 15 s, since the two begin when the machine lets them, by its steps by one sample;
 - it grows no more in the later half of the run than natively, plus 1 MiB.
 
 At the end each program rests for 20 s; after 15 s without a free the device memory as a whole keeps to the first rule.
 """
 import concurrent.futures
+import json
 import os
 import subprocess
 import sys
@@ -24,19 +25,19 @@ import time
 
 from done import row
 from harness import BUILD, HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, allowed, environment, record, verdict
-from memory import Watch, above, grown, series
+from memory import Marked, Watch, above, grown, series
 
 GROUP = "flat"
 SECONDS = float(os.environ.get("FLAT_SECONDS", "480"))
 REST = 20
-AHEAD = 15  # samples, one a second
+AHEAD_SECONDS = 15
 LATER_MIB = 1.0
 MODES = {"native": False, "preloaded": True}
 
 
-def judge(name, watches, seconds, more=()):
-    """The rules, of one program's two series."""
-    busy = {mode: series([s for s in watch.samples if s[0] <= seconds]) for mode, watch in watches.items()}
+def judge(name, samples, busy, ahead, more=()):
+    """The rules, of one program's two series of (when, host MiB, device MiB, idle MiB); `busy` are those before it rests."""
+    busy = {mode: series(of) for mode, of in busy.items()}
     problems, notes = list(more), []
     kinds = [kind for kind in ("host", "device") if all(kind in found for found in busy.values())]
     if "device" not in kinds:
@@ -46,21 +47,28 @@ def judge(name, watches, seconds, more=()):
         if min(len(native), len(preloaded)) < 10:
             problems.append(f"only {len(native)} and {len(preloaded)} samples")
             continue
-        worst, later = above(native, preloaded, AHEAD), (grown(native), grown(preloaded))
+        worst, later = above(native, preloaded, ahead), (grown(native), grown(preloaded))
         notes.append(f"{kind} at most {max(native):.1f} / {max(preloaded):.1f} MiB, later half {later[0]:+.1f} / {later[1]:+.1f}")
         if worst > 0:
             problems.append(f"{kind}: {worst:.1f} MiB above native + {SLACK_MIB:.0f} MiB + {SLACK_SHARE:.0%}")
         if later[1] > max(later[0], 0.0) + LATER_MIB:
             problems.append(f"{kind}: grows {later[1]:.1f} MiB in the later half, natively {later[0]:.1f}")
-    last = {mode: watch.samples[-1] for mode, watch in watches.items() if watch.samples}
+    last = {mode: of[-1] for mode, of in samples.items() if of}
     if "device" in kinds and len(last) == 2 and last["native"][2] is not None and last["preloaded"][2] is not None:
         native, preloaded = last["native"][2], last["preloaded"][2]
         notes.append(f"device at rest {native:.0f} / {preloaded:.0f} MiB, {last['preloaded'][3]:.0f} idle")
         if preloaded > allowed(native):
             problems.append(f"device at rest {preloaded:.0f} MiB, natively {native:.0f}")
-    record({"group": GROUP, "name": f"{name}-samples", **{mode: watch.samples for mode, watch in watches.items()}})
+    record({"group": GROUP, "name": f"{name}-samples", **samples})
     row(f"flat-{name}", "flat", "; ".join(notes), not problems)
     return verdict(GROUP, name, problems, "; ".join(notes))
+
+
+def by_the_clock(name, watches, seconds, more=()):
+    """The rules, of samples that were taken each second."""
+    samples = {mode: watch.samples for mode, watch in watches.items()}
+    busy = {mode: [sample for sample in of if sample[0] <= seconds] for mode, of in samples.items()}
+    return judge(name, samples, busy, AHEAD_SECONDS, more)
 
 
 def started(name, mode, argv):
@@ -88,7 +96,7 @@ def timed(name, argv, seconds, rest=REST):
             status = None
         if status != 0:
             problems.append(f"{mode}: status {status}")
-    return judge(name, {mode: watch for mode, (_, watch) in runs.items()}, seconds, problems)
+    return by_the_clock(name, {mode: watch for mode, (_, watch) in runs.items()}, seconds, problems)
 
 
 def demo():
@@ -96,7 +104,14 @@ def demo():
 
 
 def torch():
-    return timed("torch", [sys.executable, HERE / "py" / "flat_shapes.py", SECONDS, REST + 30], SECONDS)
+    argv, end = [sys.executable, HERE / "py" / "flat_shapes.py", SECONDS, REST], time.monotonic() + SECONDS + REST + 120
+    runs = {mode: Marked("flat-torch", mode, argv, lambda line: json.loads(line).get("mark"), preload=preload)
+            for mode, preload in MODES.items()}
+    problems = [f"{mode}: status {run.status}: {run.said()}" for mode, run in runs.items() if run.wait(end) != 0]
+    # By its marks the later of two processes is where the earlier one was; the last mark is behind the rest.
+    samples = {mode: [(mark, *memory) for mark, _, *memory in run.samples] for mode, run in runs.items()}
+    steps = min(len(of) for of in samples.values()) - 1
+    return judge("torch", samples, {mode: of[:steps] for mode, of in samples.items()}, 1, problems)
 
 
 def llama():
@@ -135,7 +150,7 @@ def llama():
     finally:
         statuses = {mode: server.stop() for mode, server in servers.items()}
     problems = failures + ([] if len(set(statuses.values())) == 1 else [f"statuses {statuses}"])
-    return judge("llama", watches, SECONDS, problems)
+    return by_the_clock("llama", watches, SECONDS, problems)
 
 
 def main():

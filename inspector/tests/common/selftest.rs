@@ -48,6 +48,7 @@ int cuDeviceGetAttribute(int *v, int a, int d) { return *v = a == 75 ? 9 : 0, d;
     assert!(built.success());
     let mut command = super::gpumem();
     command.args(["--json", "selftest", "--rules", "--place", "user", "--lib", lib]);
-    command.env("LD_LIBRARY_PATH", dir).env("XDG_STATE_HOME", dir);
+    // What failed is kept, in the caller's folder.
+    command.env("LD_LIBRARY_PATH", dir).env("XDG_STATE_HOME", dir).env("TMPDIR", dir);
     super::answer(command).out
 }

@@ -2,7 +2,7 @@
 
     flat_shapes.py SECONDS HOLD
 
-One step each 20 ms, so that two processes beside each other are at the same step. Then it rests for HOLD seconds.
+One step each 20 ms, and a line each fiftieth. Then it rests for HOLD seconds, and a last line says that it did.
 """
 import collections
 import json
@@ -13,7 +13,7 @@ import time
 import torch
 
 SECONDS, HOLD = float(sys.argv[1]), float(sys.argv[2])
-STEP, GRAPHS, WIDTH = 0.02, 12, 256
+STEP, MARK, GRAPHS, WIDTH = 0.02, 50, 12, 256
 
 
 def main():
@@ -51,10 +51,13 @@ def main():
                 other.replay()
         steps += 1
         torch.cuda.synchronize()
+        if steps % MARK == 0:
+            print(json.dumps({"mark": steps, "captures": captures}), flush=True)
         time.sleep(max(0.0, start + steps * STEP - time.monotonic()))
-    print(json.dumps({"steps": steps, "captures": captures}), flush=True)
     torch.cuda.synchronize()
     time.sleep(HOLD)
+    print(json.dumps({"mark": "rested"}), flush=True)
+    time.sleep(1)
 
 
 main()

@@ -87,11 +87,18 @@ struct Setup {
     lib: PathBuf,
     /// Where everything is put.
     dir: PathBuf,
+    /// That folder, if it goes with this process unless somebody has to look into it.
+    passing: Option<tempfile::TempDir>,
     seconds: u64,
     seed: u64,
 }
 
 impl Setup {
+    /// Where everything is, for somebody to look into: it stays.
+    fn kept(self) -> PathBuf {
+        self.passing.map_or(self.dir, tempfile::TempDir::keep)
+    }
+
     /// How a part of this name is run under the preload.
     fn under(&self, part: &str, variables: &[(&'static str, &'static str)]) -> Result<suite::Under<'_>> {
         let ledgers = self.dir.join(format!("ledgers-{part}"));
@@ -241,19 +248,19 @@ impl Command for Args {
         let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
         let lib = library::find(self.lib.as_deref()).map_err(cannot)?;
         library::preload(&lib, None).map_err(cannot)?;
-        let dir = match &self.keep {
-            Some(dir) => std::path::absolute(dir).map_err(|error| cannot(Failure::io(dir.display(), &error)))?,
-            None => std::env::temp_dir().join(format!("gpumem-selftest-{}", std::process::id())),
+        let (dir, passing) = match &self.keep {
+            Some(dir) => (std::path::absolute(dir).map_err(|error| cannot(Failure::io(dir.display(), &error)))?, None),
+            None => {
+                // A name that nobody has: what an earlier process kept may stand under any number.
+                let made = tempfile::Builder::new().prefix("gpumem-selftest-").tempdir();
+                let made = made.map_err(|error| cannot(Failure::io("cannot make a folder for what is tried", &error)))?;
+                (made.path().to_owned(), Some(made))
+            }
         };
-        if self.keep.is_none() {
-            // Made here and now: one that is there is somebody else's.
-            let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
-            made.map_err(|error| cannot(Failure::io(format!("cannot make {}", dir.display()), &error)))?;
-        }
         private(&dir).map_err(cannot)?;
-        let setup = Setup { lib, dir, seconds: self.seconds, seed: self.seed };
+        let setup = Setup { lib, dir, passing, seconds: self.seconds, seed: self.seed };
         if self.rules {
-            return rules::run(&setup, self.place, self.keep.is_some(), context);
+            return rules::run(setup, self.place, self.keep.is_some(), context);
         }
         let (mut sections, mut not_run) = (Vec::new(), Vec::new());
         for section in [cuda::section(&setup)?, hip::section(&setup)?] {
@@ -268,11 +275,7 @@ impl Command for Args {
             () => "failed",
         };
         let put = self.keep.is_some() || verdict == "failed";
-        if !put {
-            // Nothing in it that anybody needs; what is left of it is in the way of nobody.
-            let _ = std::fs::remove_dir_all(&setup.dir);
-        }
-        let report = Report { verdict, sections, not_run, put: put.then_some(setup.dir), written: None };
+        let report = Report { verdict, sections, not_run, put: put.then(|| setup.kept()), written: None };
         context.print(&report, print)?;
         match verdict {
             "held" => Ok(()),

@@ -121,11 +121,11 @@ impl On {
 /// # Errors
 /// [`Code::Error`] when something failed: the verdict turns that off. [`Code::Usage`] (2) when nothing could be run or
 /// the verdict could not be written: there is none then.
-pub(super) fn run(setup: &Setup, place: Option<Place>, keep: bool, context: &Context) -> Result<()> {
+pub(super) fn run(setup: Setup, place: Option<Place>, keep: bool, context: &Context) -> Result<()> {
     let cannot = |why: String| Failure::new(Code::Usage, why);
     let dir = directory(place).map_err(cannot)?;
     let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((asked()?, programs)));
-    let (section, written, not_run) = match tried.and_then(|(driver, programs)| tried_on(setup, &driver, &programs)) {
+    let (section, written, not_run) = match tried.and_then(|(driver, programs)| tried_on(&setup, &driver, &programs)) {
         Ok((section, verdict, others)) => {
             let path = write(&dir, &verdict).map_err(cannot)?;
             let Verdict { subject: Subject { driver, gpu, .. }, pool, graph_cache } = verdict;
@@ -143,12 +143,9 @@ pub(super) fn run(setup: &Setup, place: Option<Place>, keep: bool, context: &Con
         verdict,
         sections: section.into_iter().collect(),
         not_run,
-        put: put.then(|| setup.dir.clone()),
+        put: put.then(|| setup.kept()),
         written,
     };
-    if !put {
-        let _ = fs::remove_dir_all(&setup.dir);
-    }
     context.print(&report, super::print)?;
     match verdict {
         "held" => Ok(()),
