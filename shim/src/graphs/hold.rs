@@ -3,8 +3,8 @@
 use super::choose::Found;
 use super::contained;
 use super::handle::{Body, Handle, INVALID};
-use super::real::{Lease, StreamKey, stream_of};
-use super::{Cache, Work, capturing};
+use super::real::{Lease, StreamKey};
+use super::{Cache, Work};
 use crate::gate;
 use crate::process::clock;
 use crate::process::lock::lock;
@@ -64,9 +64,6 @@ impl Cache {
         let comes_back = handle.lost_its.load(Relaxed);
         let (mut lease, found) = self.acquire(&class, stream_key, comes_back, work)?;
         let new = found == Found::New;
-        if !new {
-            self.upload_first(&mut lease, stream_key);
-        }
         if new {
             gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
         }
@@ -90,15 +87,6 @@ impl Cache {
             gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, set, found == Found::Parked));
         }
         Ok(lease)
-    }
-
-    /// An exec that another handle had and never launched is uploaded before it is given other contents.
-    fn upload_first(&self, lease: &mut Lease, stream_key: StreamKey) {
-        if lease.body().uploaded || !self.calls.ways().uploaded_first {
-            return;
-        }
-        let stream = stream_of(stream_key).filter(|stream| !(capturing() && self.calls.captures(*stream)));
-        lease.body().uploaded = stream.is_some_and(|stream| self.calls.upload(lease.real().exec(), stream) == SUCCESS);
     }
 
     /// Gives an exec the content of `target` (and gets the old one there); how many nodes were set.
@@ -125,7 +113,10 @@ impl Cache {
         }
         body.disabled = disabled.to_vec();
         std::mem::swap(&mut body.content, target);
-        real.degrades(reshaped, body.content.len());
+        // Another handle had it and never launched it. An upload would spare the device that, but what is uploaded may
+        // run the code of another kernel (docs/decisions/drivers.md).
+        let early = !body.launched && self.calls.ways().set_early_is_slow && nodes + reshaped > 0;
+        real.degrades(if early { body.content.len() as u64 } else { reshaped }, body.content.len());
         Ok(nodes)
     }
 

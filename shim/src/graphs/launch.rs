@@ -168,7 +168,7 @@ impl Cache {
             if marked {
                 exec.launched_ns.store(clock::precise_ns(), Relaxed);
             }
-            lease.body().uploaded = true;
+            lease.body().launched = true;
         }
         let waits = self.waited(handle, pending, status);
         match handle.resident() {
@@ -278,7 +278,7 @@ impl Cache {
             let alone = body.class.as_ref().is_none_or(|class| !class.shared);
             // Of one that never ran the library may wait for the device when it destroys it (measured on an H200,
             // driver 580): now, as the program expects, and not when room is needed.
-            let never = !lease.body().uploaded;
+            let never = !lease.body().launched;
             // If nothing can tell that its last launch has completed, no handle could ever take it: it is destroyed now.
             let lost = self.is_unknowable(real, real.stream_key.load(Relaxed)) && !device::can_tell(self.vendor);
             let at_once = body.owned || lost || never;

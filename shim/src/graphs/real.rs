@@ -123,8 +123,8 @@ pub struct Body {
     /// Nodes that are switched off.
     pub disabled: Vec<u32>,
     pub event: Option<Event>,
-    /// It was launched, or uploaded.
-    pub uploaded: bool,
+    /// It was launched.
+    pub launched: bool,
     /// What it holds is not known: it is good for nothing.
     pub broken: bool,
     /// Its next launch does not count in the order of last uses.

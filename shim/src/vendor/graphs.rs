@@ -133,8 +133,8 @@ pub struct Ways {
     pub outlived: bool,
     /// After an update by the program, a clone of the graph means what the exec does.
     pub clones_follow: bool,
-    /// An exec that is given other contents before it was ever uploaded runs slower from then on.
-    pub uploaded_first: bool,
+    /// An exec that is given other contents before its first launch runs slower from then on.
+    pub set_early_is_slow: bool,
     /// What the program uploads is uploaded. With CUDA it is not: launches that are pending may run other code then
     /// (docs/decisions/drivers.md, "A graph that was uploaded may run another kernel's code").
     pub uploads: bool,
@@ -156,7 +156,7 @@ pub trait GraphCalls: Send + Sync {
             folds: true,
             outlived: true,
             clones_follow: false,
-            uploaded_first: true,
+            set_early_is_slow: true,
             uploads: false,
             asked_beside_captures: true,
         }

@@ -198,7 +198,7 @@ impl GraphCalls for HipGraphs {
             folds: false,
             outlived: false,
             clones_follow: true,
-            uploaded_first: false,
+            set_early_is_slow: false,
             uploads: true,
             asked_beside_captures: false,
         }

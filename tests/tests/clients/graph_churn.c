@@ -201,6 +201,7 @@ static void late(void) {
         }
     for (int i = 0; i < EXECS; i++) exec_end(e[i]);
     fprintf(stderr, "early settings %lu\n", simulator()("graph_early_settings"));
+    fprintf(stderr, "uploads %lu\n", simulator()("cuGraphUpload"));
     Exec never = pair_exec(s, buffer[0], 1, buffer[1], 2);
     unsigned long before = simulator()("cuGraphExecDestroy");
     exec_end(never);
