@@ -136,7 +136,7 @@ fn what_was_tried_names_tests_that_exist() {
     assert!(named > 80, "only {named} tests are named");
 }
 
-/// A home, a PATH with `llama-server` in it, and the build that is being tested.
+/// A home, a PATH with `llama-server` and others in it, and the build that is being tested.
 struct Reader {
     home: PathBuf,
     stage: Stage,
@@ -155,16 +155,18 @@ impl Reader {
         }
         std::fs::create_dir_all(home.join("bin")).unwrap();
         std::fs::DirBuilder::new().mode(0o700).create(home.join("ledgers")).unwrap();
-        let demo = stage.program("demo").unwrap();
         let libraries = stage.kit.join("stage");
-        let script = format!(
-            "#!/bin/sh\nexport LD_LIBRARY_PATH='{}'\nexec '{}' --seconds 2 --hold 600\n",
-            libraries.display(),
-            demo.display()
-        );
-        for name in ["llama-server", "python", "sd"] {
+        let script = |program: &str, args: &str| {
+            let program = stage.program(program).unwrap();
+            let (libraries, program) = (libraries.display(), program.display());
+            format!("#!/bin/sh\nexport LD_LIBRARY_PATH='{libraries}'\nexec '{program}' {args}\n")
+        };
+        let demo = || script("demo", "--seconds 2 --hold 600");
+        for (name, script) in
+            [("llama-server", demo()), ("python", demo()), ("sd", demo()), ("server", script("server", "\"$@\""))]
+        {
             let server = home.join("bin").join(name);
-            std::fs::write(&server, &script).unwrap();
+            std::fs::write(&server, script).unwrap();
             std::fs::set_permissions(&server, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
         Self { home, stage, running: Vec::new() }

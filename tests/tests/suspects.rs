@@ -69,6 +69,7 @@ fn suspects_are_shown_by_call_site_and_one_by_one() {
     let (code, out, _) = shown(&AT_ONCE);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("no reference seen in two scans") && out.contains("allocate lost.c:"), "{out}");
+    assert!(!out.contains("x1b"), "colours are none where nobody sees them, and no text: {out}");
     let (code, _, err) = shown(&[&AT_ONCE[..], &["--fail-over", "0"]].concat());
     assert_eq!(code, Some(3), "{err}");
     assert!(err.contains("are suspect, more than 0 B"), "{err}");
@@ -183,4 +184,20 @@ fn a_context_that_ends_does_not_wait_for_a_search() {
     let ran = running.finish().ok();
     search.wait().expect("it ends");
     assert!(ran.out.contains("\"seen\": 1"), "{}", ran.out);
+}
+
+/// What docs/guides/is-it-a-leak.md says of its server.
+#[test]
+fn the_server_of_the_guide_is_as_the_guide_says() {
+    let running = program("server").waits().start(true);
+    running.says("holding");
+    let said = suspects(&running, &[]);
+    let sites = said["sites"].as_array().expect("sites");
+    let of = |standing: &str| sites.iter().filter(|site| site["standing"] == standing).collect::<Vec<_>>();
+    let (lost, all) = (of("none-seen"), format!("{sites:#?}"));
+    assert!(lost.len() == 1 && lost[0]["site"].as_str().unwrap().contains("answer_request server.c"), "{all}");
+    running.finish().ok();
+    // What writes behind its block is told with the line that has allocated it.
+    let ran = program("server").arg("8").env("GPUMEM_GUARD", "1").preloaded().ok();
+    assert!(ran.err.contains("400 bytes written behind a block of 3.6 KiB"), "{}", ran.err);
 }

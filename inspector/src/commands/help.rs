@@ -9,6 +9,7 @@ use std::io::Write;
 /// Guides: how they are named, what they are about, and their text.
 const GUIDES: &[(&str, &str, &str)] = &[
     ("memory-grows", "memory grows: five minutes to the answer", include_str!("../../guides/memory-grows.md")),
+    ("is-it-a-leak", "a leak, a list without a bound, a stray write", include_str!("../../guides/is-it-a-leak.md")),
     ("views", "how to read each view", include_str!("../../guides/views.md")),
     ("llama.cpp", "llama-server under gpumem", include_str!("../../guides/llama.cpp.md")),
     ("pytorch", "PyTorch under gpumem", include_str!("../../guides/pytorch.md")),

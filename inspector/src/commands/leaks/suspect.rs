@@ -11,6 +11,7 @@ use crate::report::{head, lines};
 use crate::source::ask::ask_within;
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, Side, Table, WARN, paint};
+use anstyle::Style;
 use gpumem_wire::command::Request;
 use gpumem_wire::references::References;
 use rustc_hash::FxHashMap;
@@ -224,10 +225,10 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     Ok(())
 }
 
-fn said(standing: Standing) -> String {
+fn style(standing: Standing) -> Style {
     match standing {
-        Standing::NoneSeen | Standing::OnlyFromSuch => paint(BAD, standing.words()).to_string(),
-        _ => standing.words().to_owned(),
+        Standing::NoneSeen | Standing::OnlyFromSuch => BAD,
+        _ => Style::new(),
     }
 }
 
@@ -242,13 +243,13 @@ fn by_site(out: &mut dyn Write, sites: &[Site]) -> std::io::Result<()> {
         ("site", left),
     ]);
     for site in sites {
-        table.row([
-            units::bytes(site.bytes),
-            units::number(site.live),
-            units::span(site.oldest_age_ns),
-            said(site.standing),
-            site.growth.unwrap_or_default().to_owned(),
-            clean(&site.site).into_owned(),
+        table.styled([
+            (units::bytes(site.bytes), Style::new()),
+            (units::number(site.live), Style::new()),
+            (units::span(site.oldest_age_ns), Style::new()),
+            (site.standing.words().to_owned(), style(site.standing)),
+            (site.growth.unwrap_or_default().to_owned(), Style::new()),
+            (site.site.clone(), Style::new()),
         ]);
     }
     table.print(out)
@@ -261,12 +262,12 @@ fn one_by_one(out: &mut dyn Write, rows: &[Row]) -> std::io::Result<()> {
     for Row { held, site } in rows {
         let seen: Vec<String> = held.seen.iter().map(|(place, words)| format!("{words} {place}")).collect();
         let seen = if seen.is_empty() { String::new() } else { format!(" ({})", seen.join(", ")) };
-        table.row([
-            format!("{:#x}", held.address),
-            units::bytes(held.bytes),
-            units::span(held.age_ns),
-            format!("{}{seen}", said(held.standing)),
-            clean(site).into_owned(),
+        table.styled([
+            (format!("{:#x}", held.address), Style::new()),
+            (units::bytes(held.bytes), Style::new()),
+            (units::span(held.age_ns), Style::new()),
+            (format!("{}{seen}", held.standing.words()), style(held.standing)),
+            (site.clone(), Style::new()),
         ]);
     }
     table.print(out)
