@@ -63,7 +63,7 @@ use crate::records::contexts;
 use crate::registry::sites::Made;
 use crate::shim::Shim;
 use gpumem_wire::counters;
-use gpumem_wire::kinds::{EventKind, Severity};
+use gpumem_wire::kinds::{EventKind, Severity, Vendor};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use gpumem_wire::settings::Stranded as Mode;
 use gpumem_wire::units;
@@ -99,6 +99,9 @@ pub fn used(words: &[u64]) {
 /// Who makes a call in a context: its stack is taken.
 #[inline]
 pub fn asker(shim: &'static Shim, call: &Call, context: ContextRef) -> Asker {
+    if call.vendor == Vendor::Hip {
+        phase::work();
+    }
     let site = call.site();
     Asker { stack: shim.site(site, Made::Stream), pc: site.pc, context, tid: shim.tid() }
 }
@@ -245,6 +248,9 @@ pub fn press_now(shim: &Shim) -> Result<String, String> {
 fn with_sites<R>(shim: &Shim, f: impl FnOnce(&mut Sites) -> R) -> R {
     let mut sites = shim.stranded.sites();
     let before = sites.stranded;
+    if phase::worked() {
+        sites.work_given();
+    }
     if shim.stranded.uses.any() {
         sites.used(&shim.stranded.uses.take());
     }

@@ -5,11 +5,30 @@
 //! for what they launched; what is asked for between launches is scratch.
 
 use crate::process::threads::local;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Some thread has launched a kernel since that was last asked.
+static WORK: AtomicBool = AtomicBool::new(false);
 
 /// This thread launches a kernel. Copies do not count: models are loaded by them.
 #[inline(always)]
 pub fn submitted() {
     local(|local| local.launched.set(true));
+    work();
+}
+
+/// The device is given work, or may be: what HIP launches is not seen.
+#[inline(always)]
+pub fn work() {
+    // Only the first launch after an allocation writes what all threads read.
+    if !WORK.load(Relaxed) {
+        WORK.store(true, Relaxed);
+    }
+}
+
+/// Whether a kernel was launched since this was last asked.
+pub fn worked() -> bool {
+    WORK.swap(false, Relaxed)
 }
 
 /// This thread waited for a stream, an event or the device, or for a copy.
@@ -36,5 +55,6 @@ mod tests {
         std::thread::spawn(|| assert!(!inside())).join().unwrap();
         synced();
         assert!(!inside());
+        assert_eq!([worked(), worked()], [true, false]);
     }
 }

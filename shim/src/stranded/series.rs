@@ -18,6 +18,8 @@ pub struct Block {
     pub addr: u64,
     pub bytes: u64,
     pub made_ns: u64,
+    /// How often work had been given until it was made: see [`older`].
+    pub work: u64,
     /// When work was last seen to use it; 0: never.
     pub used_ns: u64,
 }
@@ -46,8 +48,9 @@ impl Older {
     }
 }
 
-/// The blocks, in the order in which they were made, that a block of `newest` bytes leaves behind.
-pub fn older(blocks: &[Block], newest: u64) -> Older {
+/// The blocks, in the order in which they were made, that a block of `newest` bytes leaves behind, once work has been
+/// given `work` times. Blocks that no work came after are not left behind: nothing could use them yet.
+pub fn older(blocks: &[Block], newest: u64, work: u64) -> Older {
     let mut found = Older::default();
     let mut next = newest;
     // A block that work still uses after the last one was made is not left behind. That one itself was used
@@ -61,7 +64,7 @@ pub fn older(blocks: &[Block], newest: u64) -> Older {
         let creeps = block.bytes < next && next / CREEP.0 <= block.bytes / CREEP.1;
         next = block.bytes;
         found.all = (found.all.0 + 1, found.all.1 + usize::from(creeps));
-        if back > 0 && block.used_ns > last_ns {
+        if block.work >= work || back > 0 && block.used_ns > last_ns {
             continue;
         }
         found.creeps += usize::from(creeps);
@@ -78,13 +81,14 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn blocks(sizes: &[u64]) -> Vec<Block> {
-        let block = |(n, &bytes): (usize, &u64)| Block { addr: n as u64, bytes, made_ns: n as u64, used_ns: 0 };
+        let block =
+            |(n, &bytes): (usize, &u64)| Block { addr: n as u64, bytes, made_ns: n as u64, work: n as u64, used_ns: 0 };
         sizes.iter().enumerate().map(block).collect()
     }
 
     fn strands(sizes: &[u64]) -> bool {
         let (newest, before) = sizes.split_last().unwrap();
-        older(&blocks(before), *newest).strand(*newest)
+        older(&blocks(before), *newest, before.len() as u64).strand(*newest)
     }
 
     #[test]
@@ -94,7 +98,7 @@ mod tests {
             assert_eq!(strands(&sizes[..len]), len >= 4, "{len}");
         }
         let (newest, before) = sizes.split_last().unwrap();
-        let found = older(&blocks(before), *newest);
+        let found = older(&blocks(before), *newest, before.len() as u64);
         assert_eq!((found.blocks, found.bytes), (19, before.iter().sum::<u64>()));
     }
 
@@ -127,16 +131,28 @@ mod tests {
     fn a_block_that_is_still_used_is_not_left_behind() {
         let mut all = blocks(&[100 * MIB, 105 * MIB, 110 * MIB, 116 * MIB]);
         let newest = 121 * MIB;
-        assert!(older(&all, newest).strand(newest));
+        assert!(older(&all, newest, 4).strand(newest));
         // The last one is always used until then.
         all[3].used_ns = 1000;
-        assert!(older(&all, newest).strand(newest));
+        assert!(older(&all, newest, 4).strand(newest));
         all.iter_mut().for_each(|block| block.used_ns = 1000);
-        let found = older(&all, newest);
+        let found = older(&all, newest, 4);
         assert_eq!((found.blocks, found.bytes), (1, 116 * MIB));
         assert!(!found.strand(newest) && found.may_strand());
         // As long as it was used when the one before was made, and no more.
         all.iter_mut().for_each(|block| block.used_ns = 3);
-        assert!(older(&all, newest).strand(newest));
+        assert!(older(&all, newest, 4).strand(newest));
+    }
+
+    /// A program that allocates, and gives the device nothing to do, leaves nothing unused.
+    #[test]
+    fn what_no_work_came_after_is_not_left_behind() {
+        let sizes: Vec<u64> = (100..120).map(|n| n * MIB).collect();
+        let mut all = blocks(&sizes);
+        all.iter_mut().for_each(|block| block.work = 7);
+        let found = older(&all, 120 * MIB, 7);
+        assert_eq!((found.blocks, found.strand(120 * MIB), found.may_strand()), (0, false, true));
+        // Work has come since.
+        assert!(older(&all, 120 * MIB, 8).strand(120 * MIB));
     }
 }

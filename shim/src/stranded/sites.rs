@@ -73,14 +73,14 @@ impl Known {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
     }
 
-    /// What it strands now, and whether its blocks are watched.
-    fn look_again(&mut self) -> Change {
+    /// What it strands now, and whether its blocks are watched. `work`: see [`Sites::work_given`].
+    fn look_again(&mut self, work: u64) -> Change {
         let (before, was_watched) = (self.stranded.0, self.watched);
         self.watched = self.strands || self.marked;
         self.stranded = match self.blocks.split_last() {
             None => (0, 0),
             Some((newest, before)) => {
-                let older = older(before, newest.bytes);
+                let older = older(before, newest.bytes, work);
                 self.strands |= older.strand(newest.bytes);
                 self.watched |= self.strands || older.may_strand();
                 if self.strands { (older.bytes, older.blocks as u64) } else { (0, 0) }
@@ -160,6 +160,8 @@ pub struct Sites {
     refusals: Vec<Refusal>,
     /// Sum of what all sites strand.
     pub stranded: u64,
+    /// How often [`Sites::work_given`] was told.
+    work: u64,
     /// A site is marked, or was.
     pub any_marked: bool,
     /// How the blocks of watched sites are others than when that was last asked.
@@ -178,6 +180,11 @@ impl Sites {
     fn key(&self, asker: &Asker) -> Key {
         let key = (asker.site(), asker.context);
         (self.aliases.get(&key).copied().unwrap_or(key.0), key.1)
+    }
+
+    /// The device was given work since the last block was made: a block from before can lie unused.
+    pub fn work_given(&mut self) {
+        self.work += 1;
     }
 
     pub fn get(&self, key: Key) -> Option<&Known> {
@@ -242,7 +249,7 @@ impl Sites {
         let Some(known) = self.known.get(&key).filter(|known| known.strands || known.marked) else {
             return Request::Plain;
         };
-        let older = older(&known.blocks, bytes);
+        let older = older(&known.blocks, bytes, self.work);
         match known.marked || older.bytes > bytes {
             true => Request::Growth(key, older),
             false => Request::Plain,
@@ -309,9 +316,9 @@ impl Sites {
         if known.blocks.len() >= BLOCKS_OF_SITE {
             return (false, None);
         }
-        known.blocks.push(Block { addr, bytes, made_ns: now_ns, used_ns: 0 });
+        known.blocks.push(Block { addr, bytes, made_ns: now_ns, work: self.work, used_ns: 0 });
         self.blocks.insert(addr, (bytes, key));
-        let change = known.look_again();
+        let change = known.look_again(self.work);
         let (watched, report) = (known.watched, known.report());
         self.apply(change);
         if watched {
@@ -395,7 +402,7 @@ impl Sites {
 
     /// What a site strands now.
     fn look_again(&mut self, key: Key) {
-        if let Some(change) = self.known.get_mut(&key).map(Known::look_again) {
+        if let Some(change) = self.known.get_mut(&key).map(|known| known.look_again(self.work)) {
             self.apply(change);
         }
     }

@@ -10,6 +10,12 @@ fn asker(stack: StackRef, tid: u32) -> Asker {
     Asker { stack, pc: 0x5000, context: 1, tid }
 }
 
+/// A block is made after work was given.
+fn add(sites: &mut Sites, asker: &Asker, addr: u64, bytes: u64, now_ns: u64) -> Option<Report> {
+    sites.work_given();
+    sites.made(asker, addr, bytes, true, now_ns).1
+}
+
 fn key(stack: StackRef) -> Key {
     (u64::from(stack), 1)
 }
@@ -17,11 +23,11 @@ fn key(stack: StackRef) -> Key {
 /// A site that strands: blocks of 100 to 119 MiB at these addresses.
 fn stranding(stack: StackRef) -> (Sites, Vec<u64>) {
     let mut sites = Sites::default();
-    let made: Vec<u64> = (0..20).map(|n| (n + 1) << 30).collect();
-    for (n, &addr) in made.iter().enumerate() {
-        sites.made(&asker(stack, 1), addr, (100 + n as u64) * MIB, true, n as u64);
+    let addresses: Vec<u64> = (0..20).map(|n| (n + 1) << 30).collect();
+    for (n, &addr) in addresses.iter().enumerate() {
+        add(&mut sites, &asker(stack, 1), addr, (100 + n as u64) * MIB, n as u64);
     }
-    (sites, made)
+    (sites, addresses)
 }
 
 #[test]
@@ -29,7 +35,7 @@ fn what_is_stranded_is_counted_reported_by_doublings_and_gone_with_its_frees() {
     let mut sites = Sites::default();
     let mut reports = Vec::new();
     for n in 0..40 {
-        reports.extend(sites.made(&asker(1, 1), (n + 1) << 30, (100 + n) * MIB, true, n).1);
+        reports.extend(add(&mut sites, &asker(1, 1), (n + 1) << 30, (100 + n) * MIB, n));
     }
     assert_eq!(sites.stranded, (100..139).sum::<u64>() * MIB);
     assert!(reports.windows(2).all(|pair| pair[1].bytes >= 2 * pair[0].bytes) && reports.len() == 4, "{reports:?}");
@@ -51,13 +57,15 @@ fn a_refusal_that_is_followed_by_frees_and_the_same_request_may_come_again() {
     assert!(made.iter().all(|&addr| sites.freed(addr)));
     // The second try comes from another line, and its block is the first one's.
     assert_eq!(sites.asked(&asker(8, 1), 120 * MIB), Request::Retry { inside: true });
-    sites.made(&asker(8, 1), 99 << 30, 120 * MIB, true, 50);
+    add(&mut sites, &asker(8, 1), 99 << 30, 120 * MIB, 50);
     assert!(!sites.pressed(1));
     let known = sites.get(key(7)).unwrap();
     assert!(known.retries && !known.barred && known.blocks.len() == 1);
     // Once it strands more than it asks for again, it may be refused again.
     assert_eq!(sites.asked(&asker(7, 1), 126 * MIB), Request::Plain);
-    sites.made(&asker(7, 1), 98 << 30, 126 * MIB, true, 51);
+    add(&mut sites, &asker(7, 1), 98 << 30, 126 * MIB, 51);
+    assert_eq!(sites.asked(&asker(7, 1), 132 * MIB), Request::Plain, "nothing could use the last block yet");
+    sites.work_given();
     assert!(matches!(sites.asked(&asker(7, 1), 132 * MIB), Request::Growth(..)));
 }
 
@@ -158,7 +166,7 @@ fn uses_matter_once_a_site_may_strand() {
             _ => Some(Watched::Came(block(n - 1))),
         };
         assert_eq!((sites.newly_watched(), sites.newly_watched()), (told, None), "{n}");
-        sites.made(&asker(1, 1), n << 30, (100 + 6 * n) * MIB, true, n);
+        add(&mut sites, &asker(1, 1), n << 30, (100 + 6 * n) * MIB, n);
         sites.made(&asker(2, 1), (n + 100) << 30, 64 * MIB, true, n);
     }
     assert_eq!(sites.newly_watched(), Some(Watched::Came(block(5))));
