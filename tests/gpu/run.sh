@@ -7,7 +7,8 @@
 # default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; references:
 # which words of a process equal an address of device memory, and what a kernel sees whose memory goes; guard: planted
 # bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); scan: what is
-# said of lost pointers, and of a PyTorch process that is searched while it computes (scan.py); flat: memory over eight
+# said of lost pointers, and of a PyTorch process that is searched while it computes (scan.py); fix: the cure that doctor
+# prints for graphs that grow, pasted (fix.py); flat: memory over eight
 # minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
 # (WHEEL=file: which one). Stages that measure the graph cache: graphs
@@ -24,6 +25,7 @@
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama and flat
+#   FIX_SECONDS=20 FIX_PROGRAMS="demo torch"            for the stage fix
 #   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat
 #   LLAMA_BENCH=file STRANDED_MODEL=file for pool-stranded and pool-oom: see pool_llama.py
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
@@ -132,7 +134,7 @@ compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
 compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
 compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl
-compile programs "programs observe graphs manygraphs never-evicts flat" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
+compile programs "programs observe graphs manygraphs never-evicts flat fix" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
     CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 compile libtokens.so llama-own cc -std=gnu11 -O2 -fPIC -shared -I"$CUDA_HOME/include" $here/tokens.c -o "$BUILD/libtokens.so" -ldl
 of_pool pool_driver
@@ -248,6 +250,7 @@ for name in $stages; do
     group) stage group "$PYTHON" $here/group.py ;;
     wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
     scan) stage scan "$PYTHON" $here/scan.py ;;
+    fix) stage fix "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;

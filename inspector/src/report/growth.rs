@@ -6,6 +6,7 @@ use crate::model::suspects::{Suspect, Suspects};
 use crate::model::verdict::{ENOUGH, Verdict};
 use crate::text::{self, file_name, units};
 use gpumem_wire::kinds::{EventKind, GrowthKind, Pinned};
+use gpumem_wire::settings::Settings;
 
 const CACHE: &str = "GPUMEM_GRAPH_CACHE";
 
@@ -19,20 +20,38 @@ pub(crate) fn advice(ledger: &Ledger, suspect: &Suspect) -> Option<String> {
     let pid = ledger.whose();
     let grows = matches!(suspect.verdict, Verdict::GrowsSteadily);
     match GrowthKind::from_name(suspect.kind)? {
-        GrowthKind::Site if strands(ledger, suspect) => Some(format!("gpumem set {pid} STRANDED=spill")),
+        GrowthKind::Site if strands(ledger, suspect) => Some(set(ledger, "STRANDED=spill")),
         GrowthKind::Site if grows => Some(format!("gpumem allocs {pid} --by stack --sort growth")),
         GrowthKind::Tag if grows => {
             Some(format!("gpumem allocs {pid} --tag {} --sort growth", text::shell_word(&suspect.key)))
         }
-        GrowthKind::Graphs | GrowthKind::Class if grows && cache_is_off(ledger) => {
-            Some(match ledger.started_with().iter().any(|(name, value)| name == CACHE && value == "0") {
-                // It can only be turned on again where it was on.
-                true => format!("start it without {CACHE}=0: the graph cache bounds what graphs take"),
-                false => format!("gpumem set {pid} GRAPH_CACHE=512"),
-            })
-        }
-        GrowthKind::Graphs | GrowthKind::Class if grows => Some(format!("gpumem graphs {pid} --by stack")),
+        GrowthKind::Graphs | GrowthKind::Class if grows => Some(about_graphs(ledger, &pid)),
         _ => None,
+    }
+}
+
+/// A change, where the process still runs; else how to start it the next time.
+fn set(ledger: &Ledger, change: &str) -> String {
+    match ledger.status.running() {
+        true => format!("gpumem set {} {change}", ledger.pid()),
+        false => format!("start it with GPUMEM_{change}"),
+    }
+}
+
+/// What bounds graphs that become more and more.
+fn about_graphs(ledger: &Ledger, pid: &str) -> String {
+    let was = |name: &str, value: &str| ledger.started_with().contains(&(name.to_owned(), value.to_owned()));
+    let default = Settings::read(std::iter::empty()).0.graph_cache;
+    for (name, value) in [(CACHE, "0"), ("GPUMEM_RECORD_ONLY", "1")] {
+        // It can only be turned on again where it was on.
+        if was(name, value) {
+            return format!("start it without {name}={value}: the graph cache bounds what graphs take");
+        }
+    }
+    match cache_is_off(ledger) || ledger.settings().graph_cache > default {
+        true => set(ledger, &format!("GRAPH_CACHE={default}")),
+        // They are within the bound still, or nothing bounds them: `gpumem graphs` says why.
+        false => format!("gpumem graphs {pid} --by stack"),
     }
 }
 

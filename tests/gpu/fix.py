@@ -1,0 +1,167 @@
+"""The cure that `gpumem doctor` prints, pasted: memory that grew is flat from then on.
+
+    fix.py [demo | torch]...      py/fix_graphs.py is the program of PyTorch; the demo behaves as llama-server did before it evicted
+
+Each program makes a graph more for each request and keeps all of them, under a graph cache that may hold 65536 and lets none go. What a
+user types is typed here, by a shell, as it stands: `gpumem leaks PID` until it names the call site, `gpumem doctor PID`, and
+the command behind `run:` in its finding about those graphs. Then the program goes on for FIX_SECONDS (20).
+
+Flat means, from the moment at which the new bound is reached: they stay within it; device memory grows by no
+more than 4 MiB and 5 % of what each graph took before; host memory by no more than 15 % of that (a handle without an exec
+keeps its source).
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from harness import BUILD, CLI, HERE, OUT, WORK, device_used, environment, host_mib, inspect, ledger_of, record, verdict
+
+GROUP = "fix"
+SECONDS = float(os.environ.get("FIX_SECONDS", "20"))
+# Until `leaks` names the call site: 32 samples are needed, of which there are ten a second.
+PATIENCE = 90
+GROWS = {"GPUMEM_GRAPH_CACHE": "65536", "GPUMEM_GRAPH_CACHE_BYTES": "0", "GPUMEM_GRAPH_IDLE": "0", "GPUMEM_GROWTH_INTERVAL": "100ms"}
+DEVICE_MIB, DEVICE_SHARE, HOST_SHARE = 4.0, 0.05, 0.15
+
+
+class Typed:
+    """What a user types beside a program, and what is said: all of it is kept for people."""
+
+    def __init__(self, folder):
+        self.folder, self.text = folder, []
+
+    def __call__(self, line):
+        path = f"{os.path.dirname(os.path.abspath(CLI))}:{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path, "GPUMEM_DIR": str(self.folder / "ledgers")}
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, env=env)
+        self.text.append(f"$ {line}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def until(self, line, right):
+        """The answer that is right; what was said before it is not kept."""
+        limit = time.monotonic() + PATIENCE
+        while True:
+            said = self(line)
+            if right(said):
+                return said
+            if time.monotonic() > limit:
+                raise RuntimeError(f"{line} never says it: {said[-300:]}")
+            self.text.pop()
+            time.sleep(0.3)
+
+
+def pasted(said):
+    """The command behind `run:` in the finding about graphs that grow."""
+    found = re.search(r"growth +pid \d+: graphs of .*\n +run: (.+)", said)
+    if not found:
+        raise RuntimeError(f"doctor prints no command: {said[-400:]}")
+    return found.group(1)
+
+
+def now(folder, pid):
+    """Handles, real execs, MiB of the device and of the host."""
+    said = inspect("stats", ledger_of(folder, pid))
+    used = device_used()
+    if used is None:
+        used = sum(device["used_bytes"] for device in said["devices"])
+    cache = said["cache"]
+    return {"handles": cache["handles"], "real": cache["real_execs"], "device": used / 2**20, "host": host_mib(pid) or 0.0}
+
+
+def more(first, last):
+    """What is more in the second look, and for each graph that came."""
+    graphs = last["handles"] - first["handles"]
+    return {name: last[name] - first[name] for name in ("device", "host")} | {"graphs": graphs}
+
+
+def judge(growing, samples, bound):
+    """What is wrong with the samples since the cure took hold, and what they say."""
+    flat = more(samples[0], samples[-1])
+    problems = []
+    if growing["graphs"] < 100 or flat["graphs"] < 100:
+        problems.append(f"{growing['graphs']} graphs came before and {flat['graphs']} since: too few to tell")
+        return problems, ""
+    each = {name: growing[name] / growing["graphs"] for name in ("device", "host")}
+    most = max(sample["real"] for sample in samples)
+    if most > bound:
+        problems.append(f"{most} real execs, and {bound} are allowed")
+    if flat["device"] > DEVICE_MIB + DEVICE_SHARE * each["device"] * flat["graphs"]:
+        problems.append("device memory is not flat")
+    if flat["host"] > 2.0 + HOST_SHARE * each["host"] * flat["graphs"]:
+        problems.append("host memory is not flat")
+    tell = "before {graphs} graphs, device {device:+.0f} MiB, host {host:+.0f}".format(**growing)
+    return problems, tell + "; since {graphs} graphs, device {device:+.0f} MiB, host {host:+.0f}".format(**flat)
+
+
+def cure(name, argv, wanted, env=None):
+    folder = WORK / f"fix-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+        process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                   env=environment(folder, True, False, {**GROWS, **(env or {})}), start_new_session=True)
+    user, problems, detail, pid = Typed(folder), [], "", process.pid
+    try:
+        named = lambda said: any(line.strip().startswith("who") and wanted in line for line in said.splitlines())
+        user.until(f"gpumem leaks {pid}", lambda said: "grows steadily" in said and named(said))
+        first = growing = now(folder, pid)
+        limit = time.monotonic() + PATIENCE
+        while growing["handles"] < first["handles"] + 200 and time.monotonic() < limit:
+            time.sleep(1)
+            growing = now(folder, pid)
+        growing = more(first, growing)
+        line = pasted(user.until(f"gpumem doctor {pid}", lambda said: "run: gpumem set" in said))
+        user(line)
+        bound = int(line.rpartition("=")[2])
+        limit, samples = time.monotonic() + PATIENCE, []
+        # Until the bound is reached they may become more.
+        while (at := now(folder, pid))["real"] > bound or at["handles"] < bound + 100:
+            if time.monotonic() > limit:
+                raise RuntimeError(f"{at['real']} real execs, {at['handles']} handles {PATIENCE} s after it was set to {bound}")
+            time.sleep(0.2)
+        time.sleep(1)
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            samples.append(now(folder, pid))
+            time.sleep(0.5)
+        problems, detail = judge(growing, samples, bound)
+        record({"group": GROUP, "name": f"{name}-samples", "samples": samples})
+        user(f"gpumem stats {pid}")
+        if process.poll() is not None:
+            problems.append(f"the program ended with {process.returncode}")
+    except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+        problems = [str(error)[:280]]
+    finally:
+        if process.poll() is None:
+            os.killpg(pid, signal.SIGKILL)
+        process.wait()
+        (OUT / f"fix-{name}.txt").write_text("\n".join(user.text))
+    errors = (folder / "stderr").read_text(errors="replace").strip()
+    if problems and errors:
+        problems.append(errors[-120:])
+    return verdict(GROUP, name, problems, detail)
+
+
+def demo():
+    program = BUILD / "programs" / "demo"
+    arguments = ["--slots", 3, "--never-evict", "--shapes", 100000, "--nodes", 40, "--prefill", 0, "--kv", 1, "--weights", 1]
+    return cure("demo", [program, *arguments, "--seconds", 600], "instantiate rt.h")
+
+
+def torch():
+    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
+        print("skip fix/torch no PyTorch")
+        return True
+    return cure("torch", [sys.executable, HERE / "py" / "fix_graphs.py", 600], "fix_graphs.py")
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    programs = {"demo": demo, "torch": torch}
+    sys.exit(0 if all([programs[name]() for name in sys.argv[1:] or programs]) else 1)
+
+
+if __name__ == "__main__":
+    main()
