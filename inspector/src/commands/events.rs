@@ -12,7 +12,7 @@ use crate::text::units;
 use crate::view::lazy::Lazy;
 use crate::view::table::{BAD, DIM, Line, Side, Table, WARN, paint};
 use anstyle::Style;
-use gpumem_wire::kinds::{AllocKind, EventKind, Severity};
+use gpumem_wire::kinds::{AllocKind, EventKind, Severity, Taken};
 use gpumem_wire::layout::EventSlot;
 use serde::Serialize;
 use std::io::Write;
@@ -198,6 +198,10 @@ fn of_memory(kind: EventKind, a: u64, b: u64) -> String {
         EventKind::Pressed => {
             let (asked, older) = (units::bytes(a), units::bytes(b));
             format!("{asked} were refused once, so that the program frees {older} that it strands")
+        }
+        EventKind::DriverTook => {
+            let what = u8::try_from(b).ok().and_then(Taken::from_u8).map_or("itself", Taken::name);
+            format!("the driver took {} for itself ({what}): free memory fell by it around the call", units::bytes(a))
         }
         EventKind::FreedHere => format!("{} at {a:#x} were freed here", units::bytes(b)),
         EventKind::FreedGraphLaunched => {

@@ -59,6 +59,7 @@ fn of_device(page: &mut Page, device: &Device, labels: &[(&str, &str)]) {
         (&t::DEVICE_GRAPH_BYTES, Some(device.graph_bytes)),
         (&t::DEVICE_POOL_IDLE_BYTES, Some(device.pool_idle_bytes)),
         (&t::DEVICE_GRAPH_MEMORY_BYTES, Some(device.graph_memory_bytes)),
+        (&t::DEVICE_TAKEN_BYTES, Some(device.taken_bytes)),
         (&t::DEVICE_TOTAL_BYTES, Some(device.total_bytes).filter(|&total| total > 0)),
         (&t::DEVICE_USED_BYTES, Some(device.used_bytes).filter(|_| seen)),
         (&t::DEVICE_UNEXPLAINED_BYTES, device.unexplained_bytes.filter(|_| seen)),

@@ -16,6 +16,7 @@
 //! * [`summary`]: what is true at one moment, as plain data. [`course`]: what was live over time. [`chart`]: that
 //!   as charts. [`flame`]: memory by call stack.
 //! * [`recording`]: what was live at each second, written down and read again.
+//! * [`taken`]: what the driver took for itself.
 //! * [`variables`]: what is in force, and where that came from.
 
 pub(crate) mod allocs;
@@ -36,6 +37,7 @@ pub(crate) mod references;
 pub(crate) mod sites;
 pub(crate) mod summary;
 pub(crate) mod suspects;
+pub(crate) mod taken;
 pub(crate) mod totals;
 pub(crate) mod variables;
 pub(crate) mod verdict;

@@ -119,29 +119,39 @@ pub(crate) struct Device {
     pub pool_idle_bytes: u64,
     /// What the driver keeps for the memory nodes of graphs, by the last look; 0 if unknown or unused.
     pub graph_memory_bytes: u64,
-    /// Used, but neither recorded nor estimated: contexts, modules, other processes. `None` where
-    /// the last look does not fit what is recorded now.
+    /// What the driver took for itself, as far as it was seen: what free memory fell by around calls that load code,
+    /// launch a kernel for the first time, set a limit, or make one more context.
+    pub taken_bytes: u64,
+    /// Used, but neither recorded nor estimated nor seen to be taken: the first context, other processes. `None`
+    /// where the last look does not fit what is recorded now.
     pub unexplained_bytes: Option<u64>,
     pub peak_bytes: u64,
 }
 
 impl Device {
-    /// Device memory that is recorded, estimated, or known to be kept for this process.
+    /// Device memory that is recorded, estimated, or known to be kept or taken for this process.
     pub(crate) fn explained_bytes(&self) -> u64 {
-        [self.tracked_bytes, self.idle_bytes, self.graph_bytes, self.pool_idle_bytes, self.graph_memory_bytes]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        let of_calls = [self.tracked_bytes, self.idle_bytes, self.graph_bytes];
+        let of_driver = [self.pool_idle_bytes, self.graph_memory_bytes, self.taken_bytes];
+        of_calls.into_iter().chain(of_driver).fold(0, u64::saturating_add)
     }
 }
 
 /// Sums on the way to a [`Device`].
-#[derive(Default)]
 struct Looks {
+    /// When the first context was made.
+    first_ns: u64,
     used_ns: u64,
     /// When and what the newest look at the pool and at graphs' memory found.
     pool: (u64, u64),
     graph_memory: (u64, u64),
     async_bytes: u64,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { first_ns: u64::MAX, used_ns: 0, pool: (0, 0), graph_memory: (0, 0), async_bytes: 0 }
+    }
 }
 
 /// NVML for a process that runs; a dump and the dead have what was written down.
@@ -186,7 +196,7 @@ impl Device {
             used_bytes: 0,
             used_age_ns: 0,
             used_source: "ledger",
-            baseline_bytes: context.baseline_used,
+            baseline_bytes: 0,
             tracked_bytes: 0,
             managed_bytes: 0,
             spilled_bytes: 0,
@@ -194,6 +204,7 @@ impl Device {
             idle_bytes: 0,
             pool_idle_bytes: 0,
             graph_memory_bytes: 0,
+            taken_bytes: 0,
             unexplained_bytes: None,
             peak_bytes: 0,
         }
@@ -201,9 +212,13 @@ impl Device {
 
     fn add_context(&mut self, context: &ContextSlot, looks: &mut Looks) {
         self.contexts += 1;
+        if context.time_ns < looks.first_ns {
+            (looks.first_ns, self.baseline_bytes) = (context.time_ns, context.baseline_used);
+        }
         self.peak_bytes = self.peak_bytes.saturating_add(context.peak_bytes);
         if context.gone_ns == 0 {
             self.idle_bytes = self.idle_bytes.saturating_add(context.idle_bytes);
+            self.taken_bytes = self.taken_bytes.saturating_add(context.taken_bytes);
         }
         if context.used_ns >= looks.used_ns && context.used_bytes > 0 {
             (self.used_bytes, looks.used_ns) = (context.used_bytes, context.used_ns);
@@ -256,7 +271,7 @@ fn uuid(bytes: &[u8; 16]) -> String {
 pub(crate) struct OfProcess {
     pub used_bytes: u64,
     pub explained_bytes: u64,
-    /// Contexts, modules, kernels' local memory, allocations past the shim.
+    /// The first context of a device, allocations past the shim.
     pub unexplained_bytes: u64,
 }
 

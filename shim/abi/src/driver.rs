@@ -166,7 +166,13 @@ macro_rules! driver_functions {
         cuGraphExecGetId ["cuGraphExecGetId" 13010 legacy = none] => exec::get_id(exec: GraphExec, id: *mut c_uint);
         cuGraphNodeGetEnabled ["cuGraphNodeGetEnabled" 11060 legacy = cuGraphNodeGetEnabled] => exec::get_enabled(exec: GraphExec, node: GraphNode, enabled: *mut c_uint);
 
-        // Code that graphs refer to.
+        // Code.
+        cuModuleLoad ["cuModuleLoad" 2000 legacy = cuModuleLoad] => code::load_module(module: *mut Opaque, file: Opaque);
+        cuModuleLoadData ["cuModuleLoadData" 2000 legacy = cuModuleLoadData] => code::load_module(module: *mut Opaque, image: Opaque);
+        cuModuleLoadDataEx ["cuModuleLoadDataEx" 2010 legacy = cuModuleLoadDataEx] => code::load_module_ex(module: *mut Opaque, image: Opaque, options: c_uint, names: Opaque, values: Opaque);
+        cuModuleLoadFatBinary ["cuModuleLoadFatBinary" 2000 legacy = cuModuleLoadFatBinary] => code::load_module(module: *mut Opaque, image: Opaque);
+        cuLibraryLoadData ["cuLibraryLoadData" 12000 legacy = cuLibraryLoadData] => code::load_library(library: *mut Opaque, code: Opaque, options: Opaque, values: Opaque, len: c_uint, library_options: Opaque, library_values: Opaque, library_len: c_uint);
+        cuLibraryLoadFromFile ["cuLibraryLoadFromFile" 12000 legacy = cuLibraryLoadFromFile] => code::load_library(library: *mut Opaque, file: Opaque, options: Opaque, values: Opaque, len: c_uint, library_options: Opaque, library_values: Opaque, library_len: c_uint);
         cuModuleUnload ["cuModuleUnload" 2000 legacy = cuModuleUnload] => graph_use::module_unload(module: Opaque);
         cuLibraryUnload ["cuLibraryUnload" 12000 legacy = cuLibraryUnload] => graph_use::library_unload(library: Opaque);
         cuFuncSetAttribute ["cuFuncSetAttribute" 9000 legacy = cuFuncSetAttribute] => graph_use::set_function_attribute(function: Opaque, attribute: c_int, value: c_int);

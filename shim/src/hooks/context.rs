@@ -1,6 +1,6 @@
 //! Contexts: made, and gone with all that belongs to them.
 
-use super::written;
+use super::{code, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -8,11 +8,11 @@ use crate::pool::context_end::Leaving;
 use crate::pool::{self, lock};
 use crate::process::threads;
 use crate::progress::{activity, device};
-use crate::records;
+use crate::records::{self, taken};
 use crate::start;
 use crate::vendor;
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::Severity;
+use gpumem_wire::kinds::{Severity, Taken};
 use gpumem_wire::layout::ContextRef;
 use gpumem_wire::units::bytes;
 use std::ffi::{c_int, c_uint};
@@ -20,14 +20,32 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Makes a call that gives the program a context.
+///
 /// # Safety
-/// `ctx` is the program's out-parameter of a call that answered `status`.
-unsafe fn created(call: &Call, status: Status, ctx: *mut Context, device: Device, primary: bool) -> Status {
+/// `ctx` is the program's out-parameter of that call.
+unsafe fn created(
+    call: &Call,
+    real: impl FnOnce() -> Status,
+    ctx: *mut Context,
+    device: Device,
+    primary: bool,
+) -> Status {
     threads::context_changes();
-    // SAFETY: rule of out-parameters: our caller passes the program's `ctx` and the status of its
-    // call.
+    // What a context takes is seen where the process has another one on the device: without one nobody can ask.
+    let before = gate::note(|shim| {
+        let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
+        if is_there { None } else { taken::look_on(shim, call.vendor, device as u32) }
+    });
+    let status = real();
+    // SAFETY: rule of out-parameters: our caller passes the program's `ctx`, and `status` is its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {
-        start::record(|shim| records::contexts::of_handle(shim, call.vendor, ctx as u64, Some(device), primary));
+        start::record(|shim| {
+            let context = records::contexts::of_handle(shim, call.vendor, ctx as u64, Some(device), primary);
+            if let Some(before) = before.flatten() {
+                taken::since(shim, call, &before, Taken::Context, Some(context));
+            }
+        });
     }
     status
 }
@@ -59,13 +77,13 @@ static TOLD: [AtomicU64; LIMITS.len()] = [const { AtomicU64::new(0) }; LIMITS.le
 
 /// The program sets a limit of the current context. `value` is bytes for all of [`LIMITS`].
 pub unsafe fn set_limit(
-    _: Call,
+    call: Call,
     real: unsafe extern "C-unwind" fn(c_uint, usize) -> Status,
     limit: c_uint,
     value: usize,
 ) -> Status {
     // SAFETY: rule of the call: `real` gets both arguments as they came.
-    let status = unsafe { real(limit, value) };
+    let status = code::around(&call, Taken::Limit, || unsafe { real(limit, value) });
     if status == SUCCESS
         && let (Some(what), Some(told)) = (LIMITS.get(limit as usize), TOLD.get(limit as usize))
         && told.swap(value as u64, Relaxed) != value as u64
@@ -127,7 +145,7 @@ pub unsafe fn create_v2(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
     // the out-parameter.
-    unsafe { created(&call, real(ctx, flags, device), ctx, device, false) }
+    unsafe { created(&call, || real(ctx, flags, device), ctx, device, false) }
 }
 
 /// The program makes a context with execution affinity.
@@ -142,7 +160,7 @@ pub unsafe fn create_v3(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
     // the out-parameter.
-    unsafe { created(&call, real(ctx, params, len, flags, device), ctx, device, false) }
+    unsafe { created(&call, || real(ctx, params, len, flags, device), ctx, device, false) }
 }
 
 /// The program makes a context with parameters.
@@ -156,7 +174,7 @@ pub unsafe fn create_v4(
 ) -> Status {
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
     // the out-parameter.
-    unsafe { created(&call, real(ctx, params, flags, device), ctx, device, false) }
+    unsafe { created(&call, || real(ctx, params, flags, device), ctx, device, false) }
 }
 
 /// The program holds a device's primary context.
@@ -170,7 +188,7 @@ pub unsafe fn retain_primary(
     let _stay = device::stay(primary_of(&call, device));
     // SAFETY: rule of the call: `real` gets the arguments as they came, `ctx` among them, which is
     // the out-parameter.
-    unsafe { created(&call, real(ctx, device), ctx, device, true) }
+    unsafe { created(&call, || real(ctx, device), ctx, device, true) }
 }
 
 /// The program destroys a context.

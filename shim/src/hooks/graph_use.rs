@@ -1,6 +1,6 @@
 //! What else programs do with graphs, and with the code that they refer to.
 
-use super::{attributes, parameter, written};
+use super::{attributes, code, parameter, written};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
@@ -358,10 +358,10 @@ pub unsafe fn capture_info_v3(
 
 type Unload = unsafe extern "C-unwind" fn(Opaque) -> Status;
 
-fn unload(call: &Call, code: Code, real: impl FnOnce() -> Status) -> Status {
-    let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(code)));
+fn unload(call: &Call, going: Code, real: impl FnOnce() -> Status) -> Status {
+    let going = graphs::cache(call.vendor).map(|cache| (cache, cache.code_going(going)));
     gate::note(|_| crate::vendor::params::forget());
-    let status = real();
+    let status = code::around_unload(call, real);
     if let Some((cache, functions)) = going {
         cache.code_went(&functions, status == SUCCESS);
     }

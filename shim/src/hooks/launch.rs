@@ -1,13 +1,14 @@
 //! Kernels: counted as work ([`super::submit`]), and their arguments looked at while somebody wants to know
 //! which memory they use ([`crate::stranded`]).
 
-use super::attributes;
+use super::{attributes, code};
 use crate::call::Call;
 use crate::gate;
 use crate::pool::guard::{self, What};
 use crate::pool::guarded;
 use crate::progress::activity;
 use crate::progress::queries;
+use crate::records::taken;
 use crate::stranded;
 use crate::vendor::{attributes_set, params};
 use gpumem_abi::types::*;
@@ -142,7 +143,10 @@ unsafe fn launched(
         // SAFETY: our caller vouches that the arguments are the launch's.
         return unsafe { launched_under_guard(call, function, stream, params, extra, real) };
     }
-    let status = activity::submit(real);
+    let status = match taken::is_first_launch(function as u64) {
+        false => activity::submit(real),
+        true => code::around_first_launch(call, || activity::submit(real)),
+    };
     activity::saw(status);
     if stranded::watching() && status == SUCCESS {
         // SAFETY: our caller vouches that the arguments are the launch's. The driver has accepted

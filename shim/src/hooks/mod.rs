@@ -28,6 +28,7 @@
 pub mod array;
 mod attributes;
 pub mod capture;
+pub mod code;
 pub mod context;
 pub mod exec;
 pub mod graph;

@@ -3,7 +3,7 @@
 use crate::process::clock;
 use crate::process::threads::{self, LastContext};
 use crate::shim::Shim;
-use crate::vendor;
+use crate::vendor::{self, memory};
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, EventKind, Vendor};
@@ -77,6 +77,7 @@ pub fn of_handle(
     let backend = vendor::of(vendor);
     let Some(device) = device.or_else(|| backend.current_device()) else { return 0 };
     let info = backend.device_info(device);
+    let used = used_now(shim, vendor, handle);
     // Threads may meet here; the first one to come lists the context.
     let context = *contexts.map.entry((vendor, handle)).or_insert_with(|| {
         contexts.count.fetch_add(1, Relaxed);
@@ -85,13 +86,17 @@ pub fn of_handle(
             shim.count(counters::DROPPED_RECORDS, 1);
             return 0;
         };
+        let now = clock::now_ns();
         shim.ledger.contexts.write(
             slot,
             ContextSlot {
                 name: shim.ledger.texts.intern(&info.name),
                 handle,
-                time_ns: clock::now_ns(),
+                time_ns: now,
                 total_bytes: info.total_bytes,
+                baseline_used: used,
+                used_bytes: used,
+                used_ns: if used == 0 { 0 } else { now },
                 uuid: info.uuid,
                 device: device as u32,
                 vendor: vendor as u8,
@@ -119,6 +124,16 @@ pub fn of_handle(
     context
 }
 
+/// What is in use on the device of a context that nothing was recorded in yet; 0 if that is not known.
+fn used_now(shim: &Shim, vendor: Vendor, handle: u64) -> u64 {
+    // HIP's answers become the thread's last error.
+    if vendor != Vendor::Cuda || shim.registry.streams.capturing() > 0 || shim.has_exited() {
+        return 0;
+    }
+    let said = memory::calls(vendor).within(handle, || vendor::of(vendor).memory_info());
+    said.map_or(0, |(free, total)| total.saturating_sub(free))
+}
+
 /// The slot of a context that is gone and that no live memory refers to: contexts are kept after
 /// their end only for as long as there is room. The search goes round, so that it is short.
 #[cold]
@@ -141,6 +156,7 @@ fn gone_context(shim: &Shim) -> Option<u32> {
         offset_of!(ContextSlot, idle_peak_bytes),
         offset_of!(ContextSlot, limit_bytes),
         offset_of!(ContextSlot, pool_state),
+        offset_of!(ContextSlot, taken_bytes),
     ] {
         table.field(slot, unsealed).store(0, Relaxed);
     }

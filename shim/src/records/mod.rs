@@ -5,7 +5,7 @@
 //!
 //! * [`context_end`]: a context ends, with all that belongs to it. `reported`: what the program itself says, by
 //!   `gpumem.h`. [`vmm`]: virtual memory. [`handles`]: what the graph cache does.
-//! * [`allocations`], [`graphs`] and [`execs`], [`streams`], [`pooled`]: one noun each.
+//! * [`allocations`], [`graphs`] and [`execs`], [`streams`], [`pooled`], [`taken`]: one noun each.
 //! * [`places`]: call sites in words. [`contexts`]: whose memory it is. Everything belongs to a context.
 
 pub mod allocations;
@@ -19,4 +19,5 @@ pub mod places;
 pub mod pooled;
 mod reported;
 pub mod streams;
+pub mod taken;
 pub mod vmm;

@@ -356,6 +356,23 @@ names! {
         /// A launch that may have written what the event before is about: `a` the stream, `b` 1 if it was given the
         /// block's address; `text` is the kernel's name.
         PossibleWriter = 29, "possible-writer";
+        /// The driver took `a` bytes of the device for itself: free memory fell by so much around a call that asks for
+        /// none. `b` is a [`Taken`].
+        DriverTook = 30, "driver-took";
+    }
+}
+
+names! {
+    /// What the driver took memory for.
+    Taken {
+        /// A context, where the process had another one on the device before.
+        Context = 1, "context";
+        /// Code that a call loaded: a module, a library, a function.
+        Code = 2, "code";
+        /// The first launch of a kernel: code that is loaded late, and the stacks of its threads.
+        Launch = 3, "first launch";
+        /// A limit of the context: stacks, printf's buffer, the heap of malloc in kernels.
+        Limit = 4, "limit";
     }
 }
 

@@ -529,7 +529,10 @@ slot! {
         spilled_bytes: u64,
         /// A [`crate::kinds::PoolState`].
         pool_state: u64,
-        _reserved: [u64; 2],
+        /// What the driver took of the device for itself, as far as calls of this context showed it: what free memory
+        /// fell by around calls that ask for none.
+        taken_bytes: u64,
+        _reserved: u64,
     }
 }
 /// Bytes of [`ContextSlot`] that are sealed.

@@ -1,6 +1,8 @@
 //! Contexts: which one is current, and what goes with it.
 
 use super::{Check, Checker, Done, cu, fixtures::*, ok, skip};
+use gpumem_kernels::Kernel;
+use std::ffi::CString;
 use std::ptr::null_mut;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -12,6 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("context.primary_is_one", primary_is_one),
     Check::documented("context.pop_with_none_current", pop_with_none_current),
     Check::documented("context.limits_are_the_contexts", limits_are_the_contexts),
+    Check::documented("context.code_comes_from_memory_and_files", code_comes_from_memory_and_files),
 ];
 
 fn none_is_current(t: &mut Checker) -> Done {
@@ -113,4 +116,37 @@ fn limits_are_the_contexts(t: &mut Checker) -> Done {
     t.eq("cuCtxDestroy", cu!(cuCtxDestroy_v2(own)), 0);
     make_current(t.gpu.primary)?;
     ok("cuCtxSetLimit", cu!(cuCtxSetLimit(STACK, before)))
+}
+
+/// Modules and libraries are loaded from memory and from files, and what is no code is refused in each way.
+fn code_comes_from_memory_and_files(t: &mut Checker) -> Done {
+    let path = std::env::temp_dir().join(format!("gpumem-code-{}.ptx", std::process::id()));
+    let written = std::fs::write(&path, gpumem_kernels::PTX.to_bytes()).is_ok();
+    let Some(file) = path.to_str().and_then(|path| CString::new(path).ok()).filter(|_| written) else {
+        return skip("no file for the code");
+    };
+    let (mut module, mut library, mut function) = (null_mut(), null_mut(), null_mut());
+    let image = gpumem_kernels::PTX.as_ptr().cast();
+    let name = Kernel::Fill.name().as_ptr();
+    let loads = [
+        cu!(cuModuleLoad(&mut module, file.as_ptr())),
+        cu!(cuModuleGetFunction(&mut function, module, name)),
+        cu!(cuModuleUnload(module)),
+        cu!(cuModuleLoadDataEx(&mut module, image, 0, null_mut(), null_mut())),
+        cu!(cuModuleGetFunction(&mut function, module, name)),
+        cu!(cuModuleUnload(module)),
+        cu!(cuLibraryLoadFromFile(&mut library, file.as_ptr(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0)),
+        cu!(cuLibraryUnload(library)),
+    ];
+    t.eq("loads, lookups and unloads", loads, [0; 8]);
+    let garbage = c"no code at all".as_ptr().cast();
+    let refused = [
+        cu!(cuModuleLoadData(&mut module, garbage)),
+        cu!(cuModuleLoadDataEx(&mut module, garbage, 0, null_mut(), null_mut())),
+        cu!(cuModuleLoadFatBinary(&mut module, garbage)),
+        cu!(cuModuleLoad(&mut module, c"/no/such/file".as_ptr())),
+    ];
+    t.yes("what is no code is refused", refused.iter().all(|&status| status != 0));
+    let _ = std::fs::remove_file(path);
+    Ok(())
 }

@@ -45,13 +45,13 @@ enum Link {
 
 /// Clients by the name of their source; libraries first, since programs link to them.
 const CLIENTS: &[(&str, Link)] = &[
+    ("libbackward.so", Link::Plugin(&[])),
     ("libbehind.so", Link::Library),
     ("libcaller.so", Link::Plugin(&["libbehind.so"])),
     ("libctor.so", Link::Plugin(&[])),
     ("libcuda.so", Link::Library),
     ("libdenied.so", Link::Library),
     ("libearly.so", Link::Library),
-    ("libforking.so", Link::Library),
     ("libnvidia-ask.so", Link::Library),
     ("libplanted.so", Link::Library),
     ("libpretended.so", Link::Library),
@@ -68,6 +68,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("ctor_stubbed", Link::Clients(&["libctor.so", "libstub.so"])),
     ("deep", Link::Runtime),
     ("devices", Link::Runtime),
+    ("driver_takes", Link::Driver),
     ("errno", Link::Runtime),
     ("forks", Link::Runtime),
     ("full_disk", Link::Runtime),

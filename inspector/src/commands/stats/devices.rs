@@ -48,6 +48,7 @@ fn print_explained(out: &mut dyn Write, device: &Device) -> std::io::Result<()> 
         &[
             (device.pool_idle_bytes, "idle in the driver's stream-ordered pool", "cudaMallocAsync reuses it"),
             (device.graph_memory_bytes, "memory nodes of graphs", "the driver keeps it until cudaDeviceGraphMemTrim"),
+            (device.taken_bytes, "taken by the driver for itself", "gpumem events --kind driver-took"),
         ],
     )
 }
@@ -67,7 +68,7 @@ fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
         baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
     };
     let (unexplained, remark) = match device.unexplained_bytes {
-        Some(bytes) => (units::bytes(bytes), format!("other processes, contexts, modules{baseline}")),
+        Some(bytes) => (units::bytes(bytes), format!("contexts, libraries, other processes{baseline}")),
         None if device.used_source == "driver" => {
             ("?".into(), "records and estimates add up to more than is used".into())
         }
@@ -88,6 +89,6 @@ fn print_of_process(out: &mut dyn Write, of_process: &OfProcess, idle: u64) -> s
         }
     };
     line(out, &units::bytes(of_process.explained_bytes), "explained by recorded calls", &remark)?;
-    let remark = "contexts, modules, local memory, calls that the shim did not see";
+    let remark = "contexts, and calls that the shim did not see";
     line(out, &units::bytes(of_process.unexplained_bytes), "not explained", remark)
 }

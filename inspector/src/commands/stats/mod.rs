@@ -14,6 +14,7 @@ use crate::model::Head;
 use crate::model::cache::{self, Cache};
 use crate::model::growth::{self, Growth};
 use crate::model::pool::{self, Pool};
+use crate::model::taken::{self, TakenBy};
 use crate::model::totals::{self, Device, Host, KindTotal, Live, OfProcess};
 use crate::report::head;
 use gpumem_wire::counters;
@@ -42,6 +43,8 @@ struct Report {
     /// By the driver's books, for this process alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_of_process: Option<OfProcess>,
+    /// What the driver took for itself, by call site.
+    driver_took: Vec<TakenBy>,
     host: Host,
     cache: Cache,
     pool: Pool,
@@ -82,6 +85,7 @@ impl Command for Args {
             kinds: totals::kinds(&ledger),
             device_of_process: totals::of_process(&ledger, &devices, nvml.as_ref()),
             devices,
+            driver_took: taken::taken(&ledger),
             host: totals::host(&context.world, &ledger),
             cache: cache::of(&ledger),
             pool: pool::of(&ledger),

@@ -2,6 +2,7 @@
 
 use super::{Report, devices};
 use crate::model::growth::COLUMNS;
+use crate::model::taken::TakenBy;
 use crate::model::totals::{Host, KindTotal};
 use crate::report;
 use crate::report::lines::line;
@@ -14,6 +15,7 @@ use std::io::Write;
 pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     print_kinds(out, &report.kinds)?;
     devices::print(out, report)?;
+    print_taken(out, &report.driver_took)?;
     print_host(out, &report.host)?;
     report::pool::print_part(out, &report.pool)?;
     report::cache::print_part(out, &report.cache)?;
@@ -51,6 +53,27 @@ fn print_kinds(out: &mut dyn Write, kinds: &[KindTotal]) -> std::io::Result<()> 
         return writeln!(out, "\nnothing was allocated");
     }
     writeln!(out)?;
+    table.print(out)
+}
+
+/// Call sites that had the driver take memory for itself.
+fn print_taken(out: &mut dyn Write, rows: &[TakenBy]) -> std::io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", paint(HEAD, "what the driver took for itself: free memory fell by it around these calls"))?;
+    let right = Side::Right;
+    let mut table =
+        Table::new(&[("bytes", right), ("times", right), ("last", right), ("for", Side::Left), ("site", Side::Left)]);
+    for row in rows {
+        table.row([
+            units::bytes(row.bytes),
+            units::number(row.times),
+            units::span(row.last_age_ns),
+            row.what.to_owned(),
+            row.site.clone(),
+        ]);
+    }
     table.print(out)
 }
 

@@ -12,6 +12,8 @@ pub struct Config {
     /// `SIM_CONTEXT_MEM`: device bytes that each context costs. Default 32M on
     /// devices of at least 1 GiB, else 0.
     pub context_mem: u64,
+    /// `SIM_CODE_MEM`: device bytes that the code of a module costs. Default 0.
+    pub code_mem: u64,
     /// `SIM_LAG_US`: work starts no earlier than this many microseconds after
     /// it was submitted, so that missing synchronisation shows. Default 0.
     pub lag_us: u64,
@@ -95,6 +97,7 @@ impl Config {
             devices: number("SIM_DEVICES", 1) as u32,
             device_mem,
             context_mem: number("SIM_CONTEXT_MEM", if device_mem >= 1 << 30 { 32 * MIB } else { 0 }),
+            code_mem: number("SIM_CODE_MEM", 0),
             lag_us: number("SIM_LAG_US", 0),
             reuse_handles: number("SIM_REUSE_HANDLES", 0) != 0,
             destroy_waits: number("SIM_DESTROY_WAITS", 0) != 0,

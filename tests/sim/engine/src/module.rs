@@ -1,5 +1,6 @@
 //! Modules and libraries: PTX text in, functions out.
 
+use crate::config::config;
 use crate::error::{Error, Result};
 use crate::handle::H;
 use crate::machine::{Machine, lock};
@@ -88,6 +89,8 @@ pub fn load(ctx: H, text: &str) -> Result<H> {
 }
 
 fn load_image(m: &mut Machine, ctx: H, image: &ptx::Image, hash: u64, library: H) -> Result<H> {
+    let device = m.context(ctx)?.device;
+    m.charge(device, config().code_mem)?;
     let mut globals = HashMap::new();
     for v in &image.variables {
         let addr = memory::alloc_kind(m, ctx, v.size.max(1), memory::Kind::Device)?;
@@ -116,6 +119,9 @@ pub fn drop_module(m: &mut Machine, h: H) {
         memory::drop_alloc(m, addr);
     }
     drop_functions(m, module.functions, module.image, false);
+    if let Ok(device) = m.context(module.ctx).map(|context| context.device) {
+        m.refund(device, config().code_mem);
+    }
     m.handles.retire("module", h);
 }
 

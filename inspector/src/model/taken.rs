@@ -1,0 +1,48 @@
+//! What the driver took for itself, by call site: what free memory fell by around calls that ask for none.
+
+use super::Ledger;
+use super::sites::Sites;
+use gpumem_wire::kinds::{EventKind, Taken};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What calls of one site had the driver take, for one reason, on one device. As far as events are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct TakenBy {
+    pub device: u32,
+    /// What for: `context`, `code`, `first launch`, `limit`.
+    pub what: &'static str,
+    pub bytes: u64,
+    pub times: u64,
+    pub last_age_ns: u64,
+    pub site: String,
+}
+
+/// The calls that had the driver take memory, the largest first.
+pub(crate) fn taken(ledger: &Ledger) -> Vec<TakenBy> {
+    let took = || ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::DriverTook as u8);
+    if took().next().is_none() {
+        return Vec::new();
+    }
+    let sites = Sites::of_events(ledger);
+    let mut rows: BTreeMap<_, TakenBy> = BTreeMap::new();
+    for event in took() {
+        let device = ledger.snapshot.contexts.get(&event.context).map_or(0, |context| context.device);
+        let what = u8::try_from(event.b).ok().and_then(Taken::from_u8).map_or("unknown", Taken::name);
+        let site = sites.name(event.stack);
+        let row = rows.entry((device, what, site.clone())).or_insert_with(|| TakenBy {
+            device,
+            what,
+            bytes: 0,
+            times: 0,
+            last_age_ns: 0,
+            site: site.to_string(),
+        });
+        row.bytes = row.bytes.saturating_add(event.a);
+        row.times += 1;
+        row.last_age_ns = ledger.age(event.time_ns);
+    }
+    let mut rows: Vec<_> = rows.into_values().collect();
+    rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.site.cmp(&b.site)));
+    rows
+}

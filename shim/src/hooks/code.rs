@@ -1,0 +1,87 @@
+//! Code comes to a context, and goes: the driver takes memory for it that no call names ([`crate::records::taken`]).
+
+use crate::call::Call;
+use crate::gate;
+use crate::records::taken;
+use gpumem_abi::types::*;
+use gpumem_wire::kinds::Taken;
+use std::ffi::c_uint;
+
+/// Makes a call for which the driver may take memory, and records how much it took.
+pub(super) fn around(call: &Call, what: Taken, real: impl FnOnce() -> Status) -> Status {
+    let before = gate::note(|shim| taken::look(shim, call.vendor)).flatten();
+    let status = real();
+    if let Some(before) = before {
+        gate::note(|shim| taken::since(shim, call, &before, what, None));
+    }
+    status
+}
+
+/// As [`around`], of a kernel that was not launched before. Apart, so that other launches keep nothing for it.
+#[cold]
+#[inline(never)]
+pub(super) fn around_first_launch(call: &Call, real: impl FnOnce() -> Status) -> Status {
+    let before = gate::record_if_started(|shim| taken::look_at_launch(shim, call.vendor)).flatten();
+    let status = real();
+    if let Some(before) = before {
+        gate::record_if_started(|shim| taken::since(shim, call, &before, Taken::Launch, None));
+    }
+    status
+}
+
+/// Makes a call by which code goes.
+pub(super) fn around_unload(call: &Call, real: impl FnOnce() -> Status) -> Status {
+    let before = gate::note(|shim| {
+        taken::forget_launches();
+        taken::look(shim, call.vendor)
+    });
+    let status = real();
+    if let Some(before) = before.flatten().filter(|_| status == SUCCESS) {
+        gate::note(|shim| taken::given_back(shim, call, &before));
+    }
+    status
+}
+
+/// The program loads a module, from memory or from a file.
+pub unsafe fn load_module(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque) -> Status,
+    module: *mut Opaque,
+    image: Opaque,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets both arguments as they came.
+    around(&call, Taken::Code, || unsafe { real(module, image) })
+}
+
+/// As [`load_module`], with options of the compiler.
+pub unsafe fn load_module_ex(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, c_uint, Opaque, Opaque) -> Status,
+    module: *mut Opaque,
+    image: Opaque,
+    options: c_uint,
+    names: Opaque,
+    values: Opaque,
+) -> Status {
+    // SAFETY: rule of the call: `real` gets all arguments as they came.
+    around(&call, Taken::Code, || unsafe { real(module, image, options, names, values) })
+}
+
+/// The program loads a library, from memory or from a file.
+pub unsafe fn load_library(
+    call: Call,
+    real: unsafe extern "C-unwind" fn(*mut Opaque, Opaque, Opaque, Opaque, c_uint, Opaque, Opaque, c_uint) -> Status,
+    library: *mut Opaque,
+    code: Opaque,
+    options: Opaque,
+    values: Opaque,
+    len: c_uint,
+    library_options: Opaque,
+    library_values: Opaque,
+    library_len: c_uint,
+) -> Status {
+    around(&call, Taken::Code, || {
+        // SAFETY: rule of the call: `real` gets all arguments as they came.
+        unsafe { real(library, code, options, values, len, library_options, library_values, library_len) }
+    })
+}

@@ -1,0 +1,69 @@
+//! What the driver takes for itself is told where it can be seen: "nvidia-smi shows 3 GB more".
+
+use gpumem_tests::harness::ledger::Ledger;
+use gpumem_tests::harness::{Ran, artifacts, client};
+use gpumem_wire::kinds::EventKind;
+use serde_json::Value;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+fn ran(of: &str) -> Ran {
+    let image = std::env::temp_dir().join(format!("gm-driver-takes-{of}-{}.ptx", std::process::id()));
+    let program = client("driver_takes").arg(&image).envs(&[("SIM_CONTEXT_MEM", "64M"), ("SIM_CODE_MEM", "20M")]);
+    let ran = program.preloaded().ok();
+    let native = program.native().ok();
+    assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()));
+    std::fs::remove_file(image).expect("the program wrote it");
+    ran
+}
+
+/// Contexts, code that a call loads and code that the first launch loads, each with its call site; nothing of what
+/// came in a capture, and nothing twice.
+#[test]
+fn each_take_is_told_with_its_call_site() {
+    let ran = ran("events");
+    let ledger = ran.ledger();
+    ledger.sound().complete();
+    let said = ledger.gpumem("events", &["--kind", "driver-took"]);
+    let row = |row: &Value| {
+        let (site, text) = (row["site"].as_str().expect("a site"), row["text"].as_str().expect("words"));
+        let what = text.split(['(', ')']).nth(1).expect("what for").to_owned();
+        (site.split(' ').next().expect("a function").to_owned(), what, row["a"].as_u64().expect("bytes") / MIB)
+    };
+    let rows: Vec<_> = said["events"].as_array().expect("events").iter().map(row).collect();
+    let wanted = [
+        ("begin", "code", 20),
+        ("load_file", "code", 20),
+        ("launch_late", "first launch", 20),
+        ("one_more_context", "context", 64),
+    ];
+    assert_eq!(rows, wanted.map(|(site, what, mib)| (site.to_owned(), what.to_owned(), mib)), "{said:#}");
+    let kept = ledger.snapshot.events.iter().filter(|event| event.kind == EventKind::DriverTook as u8);
+    assert_eq!(kept.count(), wanted.len());
+}
+
+/// `gpumem stats`, as people see it.
+fn shown(ledger: &Ledger, more: &[&str]) -> String {
+    let done = Command::new(&artifacts().gpumem).arg("stats").args(more).arg("--file").arg(&ledger.path).output();
+    String::from_utf8(done.expect("gpumem runs").stdout).expect("text")
+}
+
+/// `stats` has what is left of it at the end: a module was unloaded, and a context is gone. What is not explained is the
+/// first context, around which nobody could ask, and the module that came in a capture.
+#[test]
+fn stats_explains_it() {
+    let ran = ran("stats");
+    let ledger = ran.ledger();
+    let stats = ledger.gpumem("stats", &[]);
+    let device = &stats["devices"][0];
+    assert_eq!((&device["taken_bytes"], &device["baseline_bytes"]), (&Value::from(40 * MIB), &Value::from(64 * MIB)));
+    let rows = stats["driver_took"].as_array().expect("rows");
+    assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().expect("bytes")).sum::<u64>(), (3 * 20 + 64) * MIB);
+    let text = shown(&ledger, &[]);
+    let line =
+        text.lines().find(|line| line.contains("taken by the driver for itself")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("40.0 MiB") && line.contains("gpumem events --kind driver-took"), "{line}");
+    let all = shown(&ledger, &["--all"]);
+    assert!(all.contains("what the driver took for itself") && all.contains("one_more_context"), "{all}");
+}
