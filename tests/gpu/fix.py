@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 
-from harness import BUILD, CLI, HERE, OUT, WORK, device_used, environment, host_mib, inspect, ledger_of, record, verdict
+from harness import BUILD, CLI, HERE, OUT, WORK, environment, host_mib, inspect, ledger_of, record, verdict
+from memory import DEVICES
 
 GROUP = "fix"
 SECONDS = float(os.environ.get("FIX_SECONDS", "20"))
@@ -64,11 +65,11 @@ def pasted(said):
 def now(folder, pid):
     """Handles, real execs, MiB of the device and of the host."""
     said = inspect("stats", ledger_of(folder, pid))
-    used = device_used()
+    used = DEVICES.mib(pid)
     if used is None:
-        used = sum(device["used_bytes"] for device in said["devices"])
+        used = sum(device["used_bytes"] for device in said["devices"]) / 2**20
     cache = said["cache"]
-    return {"handles": cache["handles"], "real": cache["real_execs"], "device": used / 2**20, "host": host_mib(pid) or 0.0}
+    return {"handles": cache["handles"], "real": cache["real_execs"], "device": used, "host": host_mib(pid) or 0.0}
 
 
 def more(first, last):
