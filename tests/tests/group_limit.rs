@@ -1,9 +1,10 @@
 //! One limit for a group of processes: never above it, and no byte is lost, whatever becomes of members.
 
 use gpumem_tests::group::{Plan, Watch, kill_at_random, member, tell};
-use gpumem_tests::harness::Program;
 use gpumem_tests::harness::run::{Running, wait_for};
+use gpumem_tests::harness::{Program, artifacts};
 use gpumem_wire::group::{Device, FILE_BYTES, SLOTS, Slot, slot_at};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
@@ -116,6 +117,21 @@ fn a_member_ends_with_its_image_and_not_with_its_children() {
     assert_eq!(tell(&mut b, "create 254"), FINE);
     assert_eq!(tell(&mut a, "alloc 4"), FULL);
     assert_eq!(tell(&mut a, "alloc 2"), FINE);
+}
+
+/// A child that another thread forks while a seat is taken has neither the lock's descriptor nor its mapping.
+#[test]
+fn a_child_of_the_moment_in_which_a_member_joins_keeps_nothing() {
+    for moment in ["lock", "map"] {
+        let group = Group::new();
+        let forking = artifacts().clients.join("libforking.so");
+        let both = [artifacts().shim.as_os_str(), forking.as_os_str()].join(OsStr::new(":"));
+        let joins = group.program(0, "team:256MiB").env("FORKING", moment).env("LD_PRELOAD", both);
+        let (mut a, mut b) = (joins.waits().start(true), group.member(1));
+        assert_eq!((tell(&mut a, "alloc 200"), tell(&mut b, "alloc 200")), (FINE.into(), FULL.into()), "{moment}");
+        drop(a);
+        assert_eq!(tell(&mut b, "alloc 256"), FINE, "{moment}");
+    }
 }
 
 #[test]

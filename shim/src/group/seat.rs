@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
 use zerocopy::IntoBytes;
 
 /// Why there is no seat.
@@ -66,6 +66,7 @@ impl Seat {
         const TRIES: usize = 16;
         for _ in 0..TRIES {
             let file = open(at).map_err(Why::NoFile)?;
+            let _not_for_children = NotForChildren::new(&file);
             let index = (0..SLOTS).find(|index| lock(&file, *index));
             let Some(index) = index else {
                 // Where no lock is to be had at all, no seat is taken.
@@ -127,6 +128,7 @@ impl Seat {
             return 0;
         }
         let Ok(file) = open_for_update(&at.path) else { return 0 };
+        let _not_for_children = NotForChildren::new(&file);
         if file.metadata().map_or(true, |what| (what.dev(), what.ino()) != self.file) {
             return 0;
         }
@@ -140,6 +142,50 @@ impl Seat {
             free
         });
         dead.count()
+    }
+}
+
+/// The descriptor of a group's file while it is open, -1 else: locks are held through it.
+static OPEN: AtomicI32 = AtomicI32::new(-1);
+/// The mapping of it while children of `fork` would get that.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// While this lives, a child that another thread forks has neither descriptor nor mapping: it would keep the seat of a
+/// member that ended before it. One thread has one at a time, as the group's lock has it.
+struct NotForChildren;
+
+impl NotForChildren {
+    /// To be dropped before the file.
+    fn new(file: &File) -> Self {
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if !REGISTERED.swap(true, Relaxed) {
+            // SAFETY: `let_go` may be called in any child of a fork, and this library is never unloaded.
+            unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
+        }
+        OPEN.store(file.as_raw_fd(), Relaxed);
+        Self
+    }
+}
+
+impl Drop for NotForChildren {
+    fn drop(&mut self) {
+        OPEN.store(-1, Relaxed);
+    }
+}
+
+/// # Safety
+/// The C library calls it in a child of `fork`, whose only thread it is.
+unsafe extern "C" fn let_go() {
+    let (fd, mapped) = (OPEN.swap(-1, Relaxed), MAPPED.swap(0, Relaxed));
+    // SAFETY: both calls may be made between fork and exec. The descriptor and the mapping are copies of those that the
+    // thread had which was taking a seat, and nobody in the child knows of them: that thread is not there.
+    unsafe {
+        if fd >= 0 {
+            libc::close(fd);
+        }
+        if mapped != 0 {
+            libc::munmap(mapped as *mut libc::c_void, FILE_BYTES);
+        }
     }
 }
 
@@ -271,7 +317,9 @@ fn map(file: &File) -> io::Result<*const FileWords> {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        MAPPED.store(at as usize, Relaxed);
         libc::madvise(at, FILE_BYTES, libc::MADV_DONTFORK);
+        MAPPED.store(0, Relaxed);
         Ok(at.cast())
     }
 }

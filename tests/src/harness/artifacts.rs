@@ -52,6 +52,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("libcuda.so", Link::Library),
     ("libdenied.so", Link::Library),
     ("libearly.so", Link::Library),
+    ("libforking.so", Link::Library),
     ("libnvidia-ask.so", Link::Library),
     ("libplanted.so", Link::Library),
     ("libpretended.so", Link::Library),
