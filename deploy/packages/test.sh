@@ -61,6 +61,11 @@ works() {
     " >"$work/works.log" 2>&1 || { cat "$work/works.log" >&2; fail "$1 in $root"; }
 }
 
+# The date of each file in a package is that of the last commit, whenever it was built.
+one_date() {
+    [ "$(echo "$1" | sort -u | wc -l)" = 1 ] || fail "files of a package have dates of their own: $(echo "$1" | sort -u | head -3)"
+}
+
 tools() {
     [ -x "$tools/bin/twine" ] || {
         python3 -m venv "$tools"
@@ -78,6 +83,7 @@ tools() {
 }
 
 deb() {
+    one_date "$(dpkg-deb -c dist/*.deb | awk '{print $4, $5}')"
     root deb
     cp dist/*.deb "$root/tmp/"
     inside 'dpkg -i /tmp/*.deb' >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; fail "dpkg -i"; }
@@ -94,6 +100,7 @@ deb() {
 
 # No distribution of rpm's can be fetched here: rpm installs it into a Debian, without what it depends on being known.
 rpm_() {
+    one_date "$(rpm -qp --queryformat '[%{FILEMTIMES}\n]' dist/*.rpm)"
     root rpm rpm
     cp dist/*.rpm "$root/tmp/"
     inside 'rpm -i --nodeps /tmp/*.rpm && rpm -V --nodeps gpumem' >"$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "rpm -i"; }

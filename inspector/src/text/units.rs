@@ -43,7 +43,8 @@ pub(crate) fn span(ns: u64) -> String {
 /// for 0, which is unknown.
 pub(crate) fn clock(unix_ns: u64) -> String {
     let local = |seconds: u64| {
-        let seconds = libc::time_t::try_from(seconds).ok()?;
+        // Of a type that musl's and glibc's headers name alike, and that libc would have us not name for musl.
+        let seconds = seconds.try_into().ok()?;
         // SAFETY: zeroes are a valid tm.
         let mut tm: libc::tm = unsafe { std::mem::zeroed() };
         // SAFETY: both are locals; localtime_r reads the one and writes the other.
