@@ -77,7 +77,7 @@ damage: build-tests ## damaged ledgers, dumps and traces: every answer of gpumem
 hip-check: ## real releases of ROCm against what the tables say of them: RELEASES="INCLUDE:LIBAMDHIP64.SO..."
 	@$(PYTHON) shim/abi/hip_headers.py --check $(RELEASES)
 
-test-aarch64: ## the tests on aarch64 under qemu, in a Debian of their own: ROOT=folder TESTS="hip doors"; as root
+test-aarch64: ## the tests on aarch64 under qemu: ROOT=here, or a folder for a Debian of their own; TESTS="hip doors"; as root
 	@tests/aarch64.sh $(ROOT) $(TESTS)
 
 shell_scripts = $(shell git ls-files -- '*.sh' .ci/run 2>/dev/null || find . -name '*.sh' -not -path './target/*')

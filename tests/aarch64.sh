@@ -1,25 +1,42 @@
 #!/bin/sh
-# Builds gpumem for aarch64 and runs its tests under qemu, where rustup cannot bring that target: with the compiler of
-# Debian unstable, and its standard library for arm64.
+# Builds gpumem for aarch64 and runs its tests under qemu.
 #
 #   tests/aarch64.sh ROOT [TEST...]
+#   tests/aarch64.sh here [TEST...]
 #
-# ROOT is a folder for a Debian of its own, made on first use (about 5 GiB with what is built there). TESTs are files of
-# tests/tests without ".rs"; without any, all of them run. Needs Linux on x86-64, root, debootstrap and binfmt_misc, and
-# the crates of Cargo.lock already downloaded (cargo fetch). Ends with the number of tests that passed and failed.
-# qemu shows no weak order of memory: that the atomics are right on Arm is not shown here.
+# ROOT is a folder for a Debian unstable of its own, made on first use (about 5 GiB with what is built there), with a
+# compiler and a standard library for arm64: for where rustup cannot bring that target. `here` takes what this machine has:
+# rustup's target aarch64-unknown-linux-gnu, aarch64-linux-gnu-gcc, qemu-aarch64-static and, of arm64, libc6 and libgcc-s1.
+# TESTs are files of tests/tests without ".rs"; without any, all of them run. Needs Linux on x86-64, root, binfmt_misc, and
+# for ROOT debootstrap and the crates of Cargo.lock already downloaded (cargo fetch). Ends with the number of tests that
+# passed and failed. qemu shows no weak order of memory: that the atomics are right on Arm is not shown here.
 set -eu
-[ $# -ge 1 ] || { sed -n '5,11s/^# \{0,1\}//p' "$0"; exit 2; }
-[ "$(id -u)" = 0 ] || { echo "aarch64.sh: only root can make and enter a root" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '4,14s/^# \{0,1\}//p' "$0"; exit 2; }
+[ "$(id -u)" = 0 ] || { echo "aarch64.sh: only root can register qemu, and make and enter a root" >&2; exit 2; }
 repository=$(cd "$(dirname "$0")/.." && pwd)
-mkdir -p "$1"
-root=$(cd "$1" && pwd)
-shift
 crates=${CARGO_HOME:-$HOME/.cargo}/registry
 name=gpumem-aarch64
-in_root() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+where=$1
+shift
+if [ "$where" = here ]; then
+    root=
+    src=$repository
+    built=${CARGO_TARGET_DIR:-$repository/target}/aarch64
+    in_root() { env "$@"; }
+    for needed in aarch64-linux-gnu-gcc qemu-aarch64-static; do
+        command -v "$needed" >/dev/null || { echo "aarch64.sh: there is no $needed" >&2; exit 2; }
+    done
+    [ -e /lib/ld-linux-aarch64.so.1 ] || { echo "aarch64.sh: there is no libc6 of arm64" >&2; exit 2; }
+    qemu=$(command -v qemu-aarch64-static)
+else
+    mkdir -p "$where"
+    root=$(cd "$where" && pwd)
+    src=/src built=/target
+    in_root() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+    qemu=$root/usr/bin/qemu-aarch64
+fi
 
-if ! [ -x "$root/usr/bin/qemu-aarch64" ]; then
+if [ -n "$root" ] && ! [ -x "$qemu" ]; then
     debootstrap --variant=minbase sid "$root"
     in_root dpkg --add-architecture arm64
     in_root apt-get -o Acquire::Check-Valid-Until=false update
@@ -30,44 +47,48 @@ fi
 # Whatever happens, nothing of this stays mounted or registered.
 leave() {
     [ ! -e "/proc/sys/fs/binfmt_misc/$name" ] || echo -1 >"/proc/sys/fs/binfmt_misc/$name"
-    for at in src root/.cargo/registry dev proc; do umount -l "$root/$at" 2>/dev/null || :; done
+    [ -z "$root" ] || for at in src root/.cargo/registry dev proc; do umount -l "$root/$at" 2>/dev/null || :; done
 }
 trap leave EXIT
 trap 'exit 1' INT TERM
 leave
-mkdir -p "$root/src" "$root/root/.cargo/registry" "$root/target" "$root/proc" "$root/dev"
-mount --bind "$repository" "$root/src"
-mount --bind "$crates" "$root/root/.cargo/registry"
-mount --rbind /dev "$root/dev"
-mount --make-rslave "$root/dev"
-mount -t proc proc "$root/proc"
+if [ -n "$root" ]; then
+    mkdir -p "$root/src" "$root/root/.cargo/registry" "$root/target" "$root/proc" "$root/dev"
+    mount --bind "$repository" "$root/src"
+    mount --bind "$crates" "$root/root/.cargo/registry"
+    mount --rbind /dev "$root/dev"
+    mount --make-rslave "$root/dev"
+    mount -t proc proc "$root/proc"
+fi
 [ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
 head='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
 mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
 # F: the kernel opens qemu now, so that it is found in every root.
-printf '%s' ":$name:M::$head:$mask:$root/usr/bin/qemu-aarch64:F" >/proc/sys/fs/binfmt_misc/register
+printf '%s' ":$name:M::$head:$mask:$qemu:F" >/proc/sys/fs/binfmt_misc/register
 
 triple=aarch64-unknown-linux-gnu
-cargo() {
-    in_root sh -c 'cd /src && exec cargo "$@"' cargo "$@"
+cross() {
+    in_root CARGO_TARGET_DIR="$built" CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
+        AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar "$@"
 }
-in_root() {
-    chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin CARGO_TARGET_DIR=/target CARGO_INCREMENTAL=0 \
-        CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-        CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar "$@"
+cargo() {
+    # shellcheck disable=SC2016 # The words are the inner shell's.
+    cross sh -c 'cd "$0" && exec cargo "$@"' "$src" "$@"
 }
 sims=$(sed -n 's/^sims *:= *//p' "$repository/Makefile")
-# shellcheck disable=SC2086 # $sims are several words.
-cargo build --offline --locked --target $triple -p gpumem-shim -p gpumem-inspector $sims
+offline=${root:+--offline}
+# shellcheck disable=SC2086 # $sims are several words, $offline may be none.
+cargo build $offline --locked --target $triple -p gpumem-shim -p gpumem-inspector $sims
 [ $# -gt 0 ] || set -- $(cd "$repository/tests/tests" && ls *.rs | sed 's/\.rs$//')
 wanted=$(printf -- '--test %s ' "$@")
 # shellcheck disable=SC2086
-cargo test --no-run --offline --locked --target $triple -p gpumem-tests --bins $wanted
+cargo test --no-run $offline --locked --target $triple -p gpumem-tests --bins $wanted
 passed=0 failed=0
 for test in "$@"; do
-    binary=$(ls -t "$root/target/$triple/debug/deps/$test"-* | grep -v '\.d$' | head -1)
-    # C programs are compiled by a compiler that runs natively.
-    said=$(in_root sh -c "cd /src/tests && CC=aarch64-linux-gnu-gcc exec /target/$triple/debug/deps/${binary##*/}" 2>&1) || :
+    binary=$(ls -t "$root$built/$triple/debug/deps/$test"-* | grep -v '\.d$' | head -1)
+    # C programs are compiled by a compiler that runs natively. What stands still is ended after half an hour.
+    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/tests' && CC=aarch64-linux-gnu-gcc exec '$built/$triple/debug/deps/${binary##*/}'" 2>&1) || :
     printf '%s\n' "$said" | sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p'
     result=$(printf '%s\n' "$said" | grep '^test result' || echo 'test result: FAILED. 0 passed; 1 failed')
     echo "$test: ${result#test result: }"
