@@ -2,7 +2,8 @@
 
     flat_shapes.py SECONDS HOLD
 
-One step each 20 ms, and a line each fiftieth. Then it rests for HOLD seconds, and a last line says that it did.
+20 ms between two steps, and each fiftieth a line and a pause, so that what is looked at is memory behind that very step. Then it
+rests for HOLD seconds, and a last line says that it did.
 """
 import collections
 import json
@@ -13,7 +14,7 @@ import time
 import torch
 
 SECONDS, HOLD = float(sys.argv[1]), float(sys.argv[2])
-STEP, MARK, GRAPHS, WIDTH = 0.02, 50, 12, 256
+STEP, MARK, PAUSE, GRAPHS, WIDTH = 0.02, 50, 0.2, 12, 256
 
 
 def main():
@@ -53,7 +54,9 @@ def main():
         torch.cuda.synchronize()
         if steps % MARK == 0:
             print(json.dumps({"mark": steps, "captures": captures}), flush=True)
-        time.sleep(max(0.0, start + steps * STEP - time.monotonic()))
+            time.sleep(PAUSE)
+        else:
+            time.sleep(STEP)
     torch.cuda.synchronize()
     time.sleep(HOLD)
     print(json.dumps({"mark": "rested"}), flush=True)

@@ -253,7 +253,8 @@ impl Command for Args {
             None => {
                 // A name that nobody has: what an earlier process kept may stand under any number.
                 let made = tempfile::Builder::new().prefix("gpumem-selftest-").tempdir();
-                let made = made.map_err(|error| cannot(Failure::io("cannot make a folder for what is tried", &error)))?;
+                let made =
+                    made.map_err(|error| cannot(Failure::io("cannot make a folder for what is tried", &error)))?;
                 (made.path().to_owned(), Some(made))
             }
         };

@@ -139,13 +139,8 @@ pub(super) fn run(setup: Setup, place: Option<Place>, keep: bool, context: &Cont
         Some(_) => "failed",
     };
     let put = keep || verdict == "failed";
-    let report = Report {
-        verdict,
-        sections: section.into_iter().collect(),
-        not_run,
-        put: put.then(|| setup.kept()),
-        written,
-    };
+    let report =
+        Report { verdict, sections: section.into_iter().collect(), not_run, put: put.then(|| setup.kept()), written };
     context.print(&report, super::print)?;
     match verdict {
         "held" => Ok(()),
