@@ -6,7 +6,8 @@ Each program makes a graph more for each request and keeps all of them, under a 
 user types is typed here, by a shell, as it stands: `gpumem leaks PID` until it names the call site, `gpumem doctor PID`, and
 the command behind `run:` in its finding about those graphs. Then the program goes on for FIX_SECONDS (20).
 
-Flat means, from the moment at which the new bound is reached: they stay within it; device memory grows by no
+Flat means, from the moment at which the new bound is reached: they stay within it, but for one exec a thread that launches,
+since nobody waits for what runs; device memory grows by no
 more than 4 MiB and 5 % of what each graph took before; host memory by no more than 15 % of that (a handle without an exec
 keeps its source).
 """
@@ -25,6 +26,8 @@ SECONDS = float(os.environ.get("FIX_SECONDS", "20"))
 # Until `leaks` names the call site: 32 samples are needed, of which there are ten a second.
 PATIENCE = 90
 GROWS = {"GPUMEM_GRAPH_CACHE": "65536", "GPUMEM_GRAPH_CACHE_BYTES": "0", "GPUMEM_GRAPH_IDLE": "0", "GPUMEM_GROWTH_INTERVAL": "100ms"}
+# The demo has four slots.
+THREADS = 4
 DEVICE_MIB, DEVICE_SHARE, HOST_SHARE = 4.0, 0.05, 0.15
 
 
@@ -87,8 +90,8 @@ def judge(growing, samples, bound):
         return problems, ""
     each = {name: growing[name] / growing["graphs"] for name in ("device", "host")}
     most = max(sample["real"] for sample in samples)
-    if most > bound:
-        problems.append(f"{most} real execs, and {bound} are allowed")
+    if most > bound + THREADS:
+        problems.append(f"{most} real execs, and {bound} and {THREADS} are allowed")
     if flat["device"] > DEVICE_MIB + DEVICE_SHARE * each["device"] * flat["graphs"]:
         problems.append("device memory is not flat")
     if flat["host"] > 2.0 + HOST_SHARE * each["host"] * flat["graphs"]:

@@ -76,6 +76,12 @@ pub(crate) struct Series {
 }
 
 impl Series {
+    /// Of points in any order: a ledger may say anything of its times.
+    pub(crate) fn in_order(mut points: Vec<Point>) -> Self {
+        points.sort_by_key(|point| point.time_ns);
+        Self { points }
+    }
+
     /// Adds another one, sample by sample.
     pub(crate) fn add(&mut self, other: Self) {
         if self.points.is_empty() {
@@ -101,7 +107,7 @@ impl Series {
     pub(crate) fn at_moments(&self, from_ns: u64, to_ns: u64, moments: u64) -> Vec<u64> {
         let Some(first) = self.points.first() else { return Vec::new() };
         let from = from_ns.max(first.time_ns.min(to_ns));
-        let step = (to_ns - from) / moments.max(1);
+        let step = to_ns.saturating_sub(from) / moments.max(1);
         let (mut values, mut next) = (Vec::new(), 0);
         for moment in 1..=moments {
             let time = if moment == moments { to_ns } else { from + step * moment };
@@ -183,4 +189,21 @@ pub(crate) fn of_graphs(
         held.entry(key).or_default().add(samples.row(ledger, row, slot));
     }
     held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample whose time lies before that of the one in front of it.
+    #[test]
+    fn times_that_go_back_are_put_in_order() {
+        let point = |(time_ns, bytes)| Point { time_ns, samples: 1, bytes, count: 0 };
+        let series = Series::in_order([(60_000_000_000, 7), (0, 1), (30_000_000_000, 4)].map(point).to_vec());
+        let samples = Samples { points: series.points.clone(), ..Samples::default() };
+        assert_eq!(series.points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [1, 4, 7]);
+        assert_eq!(series.per_minute(&samples).round(), 6.0);
+        assert_eq!(series.at_moments(0, 60_000_000_000, 2), [4, 7]);
+        assert_eq!(series.at_moments(50, 10, 2), [1, 1], "nor does a time that begins behind its end");
+    }
 }

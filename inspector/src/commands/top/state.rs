@@ -270,8 +270,13 @@ impl State {
             self.prompt = Some(Prompt::new(What::Filter { before: self.filter.clone() }, &self.filter));
             return None;
         }
-        let Some(look) = look.filter(|_| self.whom.is_some()) else {
+        if self.whom.is_none() {
             self.say("choose a process with Enter");
+            return None;
+        }
+        // Right after it was chosen, what is there to see is still the list of all.
+        let Some(look) = look.filter(|look| look.ask.whom == self.whom) else {
+            self.say("one moment: the process is being looked at");
             return None;
         };
         match does {

@@ -10,14 +10,16 @@ use crate::model::{cache, graphs, totals};
 use gpumem_wire::counters as c;
 use gpumem_wire::kinds::AllocKind;
 use gpumem_wire::layout::SampleSlot;
-use gpumem_wire::read::Point;
+use gpumem_wire::read::{Point, Snapshot};
 use rustc_hash::FxHashMap;
+
+const DEVICE_LIVE: &str = "device memory, live";
 
 /// A total: its name, whether it is bytes, and what samples have of it.
 type Total = (&'static str, bool, fn(&SampleSlot) -> u64);
 
 const TOTALS: &[Total] = &[
-    ("device memory, live", true, |sample| sample.device_live),
+    (DEVICE_LIVE, true, |sample| sample.device_live),
     ("managed memory, live", true, |sample| sample.managed_live),
     ("pinned host memory", true, |sample| sample.host_live),
     ("idle in the pool", true, |sample| sample.device_idle),
@@ -72,11 +74,11 @@ pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted
         let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: of(sample), count: 0 };
         let points: Vec<Point> = snapshot.samples.iter().map(point).collect();
         // What is looked at is 0 until somebody has looked.
-        let points: Vec<Point> = points.into_iter().skip_while(|point| point.bytes == 0).collect();
+        let series = Series::in_order(points.into_iter().skip_while(|point| point.bytes == 0).collect());
         let value = now.get(name).copied().unwrap_or(0);
-        let peak = points.iter().map(|point| point.bytes).max().unwrap_or(0).max(value);
-        let samples = Samples { points: points.clone(), ..Samples::default() };
-        let series = Series { points };
+        let sampled = series.points.iter().map(|point| point.bytes).max().unwrap_or(0);
+        let peak = sampled.max(value).max(if name == DEVICE_LIVE { peak_of_a_context(snapshot) } else { 0 });
+        let samples = Samples { points: series.points.clone(), ..Samples::default() };
         let before = view.memory.baseline().map(|baseline| baseline.numbers.get(name).copied().unwrap_or(0));
         let rate = series.per_minute(&samples);
         let cells = match is_bytes {
@@ -93,6 +95,12 @@ pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted
         .map(row)
         .filter(|row| row.id.starts_with("device memory") || seen(row))
         .collect()
+}
+
+/// The most that a context had live at once, which lies between samples more often than not. Of several contexts each had
+/// its most at a time of its own.
+fn peak_of_a_context(snapshot: &Snapshot) -> u64 {
+    snapshot.contexts.values().map(|context| context.peak_bytes).max().unwrap_or(0)
 }
 
 /// What happens in a second.

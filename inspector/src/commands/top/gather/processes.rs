@@ -61,7 +61,7 @@ fn numbers(summary: &Snapshot) -> Vec<Cell> {
     let graphs = summary.counter(counters::GRAPHS_CREATED).saturating_sub(summary.counter(counters::GRAPHS_DESTROYED));
     let point =
         |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: sample.device_live, count: 0 };
-    let series = Series { points: summary.samples.iter().map(point).collect() };
+    let series = Series::in_order(summary.samples.iter().map(point).collect());
     let samples = Samples { points: series.points.clone(), ..Samples::default() };
     let rss = summary.samples.last().map_or(Cell::Empty, |sample| Cell::Bytes(sample.rss));
     vec![

@@ -157,6 +157,20 @@ fn a_variable_is_set_behind_a_question_and_only_as_it_may_be() {
 }
 
 #[test]
+fn what_was_seen_before_the_process_was_chosen_says_nothing_of_it() {
+    let mut state = State::new(None, Duration::from_secs(1), false);
+    let mut list = look(&state, &[]);
+    list.head.running = false;
+    state.whom = Some("/7.ledger".into());
+    assert_eq!(press(&mut state, &list, "t"), None);
+    let message = state.message.as_ref().unwrap();
+    assert!(!message.bad && message.text.starts_with("one moment"), "{message:?}");
+    let its = look(&state, &[]);
+    press(&mut state, &its, "t");
+    assert!(state.prompt.is_some());
+}
+
+#[test]
 fn readonly_asks_nothing() {
     let mut state = State::new(Some("/7.ledger".into()), Duration::from_secs(1), true);
     let look = look(&state, &[]);
