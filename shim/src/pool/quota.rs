@@ -6,12 +6,20 @@ use super::in_transit::{FLUSHES, InTransit, Transit, are_still_at};
 use super::shared_quota::GroupRoom;
 use super::{Pool, lock};
 use crate::gate;
+use crate::process::cancel::sleep;
+use crate::process::clock;
 use crate::progress::queries;
 use crate::records;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
+
+/// A request goes on for so long while threads that share what there is move blocks: one of theirs may wait for a
+/// processor.
+const OTHERS_TAKE: Duration = Duration::from_secs(2);
+/// Between two tries of a request that has made many.
+const BETWEEN_TRIES: Duration = Duration::from_micros(50);
 
 /// Bytes that the quota has room for, and the group, until they are counted.
 #[derive(Default)]
@@ -69,7 +77,17 @@ impl Pool {
     }
 
     fn admits_alone(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
-        for _ in 0..FLUSHES {
+        let start = clock::precise_ns();
+        let goes_on = || clock::precise_ns() - start < OTHERS_TAKE.as_nanos() as u64;
+        // Threads that share what there is take what this one gave back, and are quicker than so many tries while this
+        // one waits for a processor.
+        for tries in 1.. {
+            if tries > FLUSHES {
+                if !goes_on() {
+                    break;
+                }
+                sleep(BETWEEN_TRIES);
+            }
             let InTransit { blocks, requests } = owner.in_transit;
             let before = [(blocks, blocks.ended()), (requests, requests.ended())];
             if let Some(reserved) = self.reserve(owner, bytes, limit) {
