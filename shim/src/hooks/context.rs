@@ -31,13 +31,14 @@ unsafe fn created(
     device: Device,
     primary: bool,
 ) -> Status {
-    threads::context_changes();
     // What a context takes is seen where the process has another one on the device: without one nobody can ask.
     let before = gate::note(|shim| {
         let is_there = primary && !records::contexts::primaries(shim, call.vendor, device).is_empty();
         if is_there { None } else { taken::look_on(shim, call.vendor, device as u32) }
     });
     let status = real();
+    // Behind the look, which remembers the context that was current then.
+    threads::context_changes();
     // SAFETY: rule of out-parameters: our caller passes the program's `ctx`, and `status` is its call's.
     if let Some(ctx) = unsafe { written(status, ctx) } {
         start::record(|shim| {

@@ -41,8 +41,10 @@ pub fn look(shim: &'static Shim, vendor: Vendor) -> Option<Look> {
     Some(Look { context, free, held: held(shim, vendor, device) })
 }
 
-/// As [`look`], if this thread's context is on that device.
+/// As [`look`], if this thread's context is on that device. It is asked before another context is made: a context that
+/// was never seen is not listed for this, since it may have ended, and its handle be that of the next.
 pub fn look_on(shim: &'static Shim, vendor: Vendor, device: u32) -> Option<Look> {
+    contexts::known(shim, vendor, vendor::of(vendor).current_context()?)?;
     let look = look(shim, vendor)?;
     let there = contexts::slot(shim, look.context)?.device;
     (there == device).then_some(look)
