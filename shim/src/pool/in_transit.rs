@@ -2,11 +2,16 @@
 //! requests that the quota has admitted. Nobody finds them meanwhile, and no lock says so: whoever runs out waits until
 //! nothing is on its way, for a time that ends.
 
+use crate::process::cancel;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Times that idle blocks go back for one request at most.
 pub const FLUSHES: usize = 64;
+/// A thread may have to wait for a processor so long.
+pub(super) const DESCHEDULED: Duration = Duration::from_secs(2);
+/// Between two looks.
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// One device's.
 #[derive(Default)]
@@ -50,11 +55,31 @@ impl Drop for Transit<'_> {
     }
 }
 
+/// Tries of a request that threads share what there is with. They take what this one gave back, and are quicker than
+/// [`FLUSHES`] tries while this one waits for a processor: then tries go on for a time, with pauses.
+#[derive(Default)]
+pub(super) struct Tries {
+    made: usize,
+    until: Option<Instant>,
+}
+
+impl Tries {
+    /// Whether there is one more.
+    pub(super) fn go_on(&mut self) -> bool {
+        self.made += 1;
+        if self.made <= FLUSHES {
+            return true;
+        }
+        let until = *self.until.get_or_insert_with(|| Instant::now() + DESCHEDULED);
+        cancel::sleep(SLEEP);
+        Instant::now() < until
+    }
+}
+
 /// Whether each count is what it was, once nothing is on its way there: a thread that moves something may have to wait
 /// for a processor. Waits for so long at most.
 pub fn are_still_at(counts: &[(&Counts, u64)], longest: Duration) -> bool {
     const YIELDS: usize = 100;
-    const SLEEP: Duration = Duration::from_micros(50);
     let mut start = None;
     for look in 0.. {
         // Before the count: what ends between the two is seen by it.
@@ -72,7 +97,7 @@ pub fn are_still_at(counts: &[(&Counts, u64)], longest: Duration) -> bool {
         if start.get_or_insert_with(Instant::now).elapsed() > longest {
             return true;
         }
-        crate::process::cancel::sleep(SLEEP);
+        cancel::sleep(SLEEP);
     }
     true
 }

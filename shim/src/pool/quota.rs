@@ -2,24 +2,16 @@
 
 use super::back::LONGEST_WAIT;
 use super::context_pool::ContextPool;
-use super::in_transit::{FLUSHES, InTransit, Transit, are_still_at};
+use super::in_transit::{DESCHEDULED, InTransit, Transit, Tries, are_still_at};
 use super::shared_quota::GroupRoom;
 use super::{Pool, lock};
 use crate::gate;
-use crate::process::cancel::sleep;
-use crate::process::clock;
 use crate::progress::queries;
 use crate::records;
 use gpumem_abi::types::Device;
 use gpumem_wire::counters;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
-
-/// A request goes on for so long while threads that share what there is move blocks: one of theirs may wait for a
-/// processor.
-const OTHERS_TAKE: Duration = Duration::from_secs(2);
-/// Between two tries of a request that has made many.
-const BETWEEN_TRIES: Duration = Duration::from_micros(50);
 
 /// Bytes that the quota has room for, and the group, until they are counted.
 #[derive(Default)]
@@ -77,17 +69,8 @@ impl Pool {
     }
 
     fn admits_alone(&'static self, owner: &'static ContextPool, bytes: u64, limit: u64) -> Option<OwnRoom> {
-        let start = clock::precise_ns();
-        let goes_on = || clock::precise_ns() - start < OTHERS_TAKE.as_nanos() as u64;
-        // Threads that share what there is take what this one gave back, and are quicker than so many tries while this
-        // one waits for a processor.
-        for tries in 1.. {
-            if tries > FLUSHES {
-                if !goes_on() {
-                    break;
-                }
-                sleep(BETWEEN_TRIES);
-            }
+        let mut tries = Tries::default();
+        while tries.go_on() {
             let InTransit { blocks, requests } = owner.in_transit;
             let before = [(blocks, blocks.ended()), (requests, requests.ended())];
             if let Some(reserved) = self.reserve(owner, bytes, limit) {
@@ -124,8 +107,6 @@ impl Pool {
 
     /// How long something may be on its way.
     pub fn longest_transit(&self, owner: &ContextPool) -> Duration {
-        /// A thread that has to wait for a processor.
-        const DESCHEDULED: Duration = Duration::from_secs(2);
         if self.may_have_pending() || !owner.gives_back_at_once() { LONGEST_WAIT } else { DESCHEDULED }
     }
 

@@ -14,7 +14,7 @@
 
 use super::driver;
 use gpumem_abi::types::*;
-use std::ffi::c_uint;
+use std::ffi::{CStr, c_uint};
 use std::ptr::{from_mut, from_ref, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering::Release};
 
@@ -117,14 +117,7 @@ impl Reader {
     /// # Errors
     /// The driver's: one without a compiler for PTX among them.
     pub fn load() -> Result<usize, Status> {
-        let (mut module, mut function) = (null_mut(), null_mut());
-        // SAFETY: rule of answers: each call writes a local of the type that its row declares. The image is text that
-        // ends with a NUL, and so does the name.
-        unsafe {
-            ok(driver::cuModuleLoadData(&mut module, PTX.as_ptr().cast_mut().cast()))?;
-            ok(driver::cuModuleGetFunction(&mut function, module, c"gpumem_guard_verify".as_ptr()))?;
-        }
-        Ok(function as usize)
+        load_kernel(PTX, c"gpumem_guard_verify")
     }
 
     /// Reads by this kernel from now on: that of its context.
@@ -245,6 +238,21 @@ impl Reader {
     }
 }
 
+/// Loads a kernel into the current context, from text that ends with a NUL; its handle. Waits for work that runs there.
+///
+/// # Errors
+/// The driver's: one without a compiler for PTX among them.
+pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<usize, Status> {
+    let (mut module, mut function) = (null_mut(), null_mut());
+    // SAFETY: rule of answers: each call writes a local of the type that its row declares. Both callers pass text that
+    // ends with a NUL, and so does the name.
+    unsafe {
+        ok(driver::cuModuleLoadData(&mut module, ptx.as_ptr().cast_mut().cast()))?;
+        ok(driver::cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
+    }
+    Ok(function as usize)
+}
+
 /// The name of a kernel that was just launched, where the driver tells (12.3 does).
 pub fn name_of(function: Opaque) -> Option<String> {
     let mut name = null_mut::<std::ffi::c_char>().cast_const();
@@ -253,7 +261,7 @@ pub fn name_of(function: Opaque) -> Option<String> {
     unsafe {
         ok(driver::cuFuncGetName(from_mut(&mut name), function)).ok()?;
         let name = name.as_ref().map(from_ref)?;
-        Some(std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned())
+        Some(CStr::from_ptr(name).to_string_lossy().into_owned())
     }
 }
 

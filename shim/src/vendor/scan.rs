@@ -2,7 +2,7 @@
 //! on the stream of a [`Reader`].
 
 use super::driver;
-use super::reader::{ROOM, Reader, ok};
+use super::reader::{ROOM, Reader, load_kernel, ok};
 use gpumem_abi::types::*;
 use std::ffi::c_uint;
 use std::ops::Range;
@@ -58,14 +58,7 @@ impl Wanted {
 /// # Errors
 /// The driver's: one without a compiler for PTX among them.
 pub fn load() -> Result<usize, Status> {
-    let (mut module, mut function) = (null_mut(), null_mut());
-    // SAFETY: rule of answers: each call writes a local of the type that its row declares. The image is text that
-    // ends with a NUL, and so does the name.
-    unsafe {
-        ok(driver::cuModuleLoadData(&mut module, PTX.as_ptr().cast_mut().cast()))?;
-        ok(driver::cuModuleGetFunction(&mut function, module, c"gpumem_scan".as_ptr()))?;
-    }
-    Ok(function as usize)
+    load_kernel(PTX, c"gpumem_scan")
 }
 
 /// Has memory read by the kernel, which [`load`] gave in this context: `words` of eight bytes.

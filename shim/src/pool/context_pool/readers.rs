@@ -96,43 +96,45 @@ impl ContextPool {
     /// Does these jobs in their order; what was found, one for each that reads. `None`: that is not known, and some of
     /// it may still be done, while [`ContextPool::readers_rest`] says no.
     pub fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Found>> {
-        let generation = self.generation();
-        let rests = self.is_idle();
-        let (reader, done) = self.within(|| {
-            let mut reader = self.reader(rests)?;
-            let done = Work { reader: &mut reader, rests, end: Instant::now() + longest }.all(jobs);
-            Some((reader, done))
-        })?;
-        if let Err(Why::Refused(status)) = done {
-            activity::saw(status);
-        }
-        self.put_back(reader, generation, done.is_err());
-        done.ok()
+        self.with_reader(self.is_idle(), longest, |work| work.all(jobs), |_, found| found)
     }
 
-    /// Has so many bytes, [`ROOM`] at most, copied out of device memory beside any work, and looked at. `None`: that was
-    /// not done, and some of it may still be under way, while [`ContextPool::readers_rest`] says no.
-    pub fn copy_out(&self, addr: u64, bytes: usize, longest: Duration, read: impl FnOnce(&[u8])) -> Option<()> {
+    /// Has a reader do something in the current context, and then takes what it did. `rests`: nothing else has the
+    /// processors.
+    fn with_reader<R, T>(
+        &self,
+        rests: bool,
+        longest: Duration,
+        does: impl FnOnce(&mut Work<'_>) -> Result<R, Why>,
+        take: impl FnOnce(&mut Reader, R) -> T,
+    ) -> Option<T> {
         let generation = self.generation();
-        let (mut reader, copied) = self.within(|| {
-            let mut reader = self.reader(false)?;
-            let copied = reader.copy(addr, bytes).map_err(Why::Refused);
-            let end = Instant::now() + longest;
-            let copied = copied.and_then(|()| Work { reader: &mut reader, rests: false, end }.wait());
-            Some((reader, copied))
+        let (mut reader, done) = self.within(|| {
+            let mut reader = self.reader(rests)?;
+            let done = does(&mut Work { reader: &mut reader, rests, end: Instant::now() + longest });
+            Some((reader, done))
         })?;
-        if copied.is_ok() {
-            read(reader.copied(bytes));
-        }
-        self.put_back(reader, generation, copied.is_err());
-        match copied {
-            Ok(()) => Some(()),
+        let is_stuck = done.is_err();
+        let taken = match done {
+            Ok(done) => Some(take(&mut reader, done)),
             Err(Why::Refused(status)) => {
                 activity::saw(status);
                 None
             }
             Err(Why::Stuck) => None,
-        }
+        };
+        self.put_back(reader, generation, is_stuck);
+        taken
+    }
+
+    /// Has so many bytes, [`ROOM`] at most, copied out of device memory beside any work, and looked at. `None`: that was
+    /// not done, and some of it may still be under way, while [`ContextPool::readers_rest`] says no.
+    pub fn copy_out(&self, addr: u64, bytes: usize, longest: Duration, read: impl FnOnce(&[u8])) -> Option<()> {
+        let copy = |work: &mut Work<'_>| {
+            work.reader.copy(addr, bytes).map_err(Why::Refused)?;
+            work.wait()
+        };
+        self.with_reader(false, longest, copy, |reader, ()| read(reader.copied(bytes)))
     }
 
     /// Has words of device memory looked at by a kernel, while the context rests, and is given those that may be addresses.
@@ -143,33 +145,13 @@ impl ContextPool {
         if !self.is_idle() {
             return None;
         }
-        let generation = self.generation();
-        let (mut reader, done) = self.within(|| {
-            let kernel = self.scan_kernel()?;
-            let mut reader = self.reader(false)?;
-            let begun = scan::scan(&mut reader, kernel, addr, words, how.wanted).map_err(Why::Refused);
-            let end = Instant::now() + how.longest;
-            let work = Work { reader: &mut reader, rests: true, end };
-            let done = begun.and_then(|()| work.wait_unless(how.is_over));
-            Some((reader, done))
-        })?;
-        let passed = done.is_ok().then(|| scan::passed(&mut reader)).flatten().map(read);
-        if let Err(Why::Refused(status)) = done {
-            activity::saw(status);
-        }
-        self.put_back(reader, generation, done.is_err());
-        passed
-    }
-
-    /// The kernel that finds addresses, in the current context, which rests: to load it waits for work.
-    fn scan_kernel(&self) -> Option<usize> {
-        let kernel = &self.readers.scan;
-        if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
-            && let Ok(loaded) = scan::load()
-        {
-            kernel.store(loaded, Relaxed);
-        }
-        Some(kernel.load(Relaxed)).filter(|&loaded| loaded != UNKNOWN && loaded != NONE)
+        // While the context rests, since to load it waits for work.
+        let kernel = self.within(|| loaded(&self.readers.scan, scan::load))?;
+        let look = |work: &mut Work<'_>| {
+            scan::scan(work.reader, kernel, addr, words, how.wanted).map_err(Why::Refused)?;
+            work.wait_unless(how.is_over)
+        };
+        self.with_reader(false, how.longest, look, |reader, ()| scan::passed(reader).map(read)).flatten()
     }
 
     /// A reader is not used any more, unless what it was to do is still under way.
@@ -192,20 +174,24 @@ impl ContextPool {
         }
         let spare = lock(&self.readers.spare).pop();
         let mut reader = spare.or_else(|| Reader::new(VALUE).ok())?;
-        let kernel = &self.readers.kernel;
-        if rests && !reader.has_kernel() {
-            if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
-                && let Ok(loaded) = Reader::load()
-            {
-                kernel.store(loaded, Relaxed);
-            }
-            match kernel.load(Relaxed) {
-                UNKNOWN | NONE => {}
-                loaded => reader.has(loaded),
-            }
+        if rests
+            && !reader.has_kernel()
+            && let Some(kernel) = loaded(&self.readers.kernel, Reader::load)
+        {
+            reader.has(kernel);
         }
         Some(reader)
     }
+}
+
+/// A kernel in the current context. Where nobody has tried yet it is loaded, which waits for work.
+fn loaded(kernel: &AtomicUsize, load: fn() -> Result<usize, Status>) -> Option<usize> {
+    if kernel.compare_exchange(UNKNOWN, NONE, Relaxed, Relaxed).is_ok()
+        && let Ok(loaded) = load()
+    {
+        kernel.store(loaded, Relaxed);
+    }
+    Some(kernel.load(Relaxed)).filter(|&kernel| kernel != UNKNOWN && kernel != NONE)
 }
 
 struct Work<'a> {

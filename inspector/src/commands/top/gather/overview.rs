@@ -72,9 +72,9 @@ pub(super) fn numbers(view: &View, mut now: FxHashMap<&'static str, u64>, wanted
     }
     let row = |&(name, is_bytes, of): &Total| {
         let point = |sample: &SampleSlot| Point { time_ns: sample.time_ns, samples: 1, bytes: of(sample), count: 0 };
-        let points: Vec<Point> = snapshot.samples.iter().map(point).collect();
         // What is looked at is 0 until somebody has looked.
-        let series = Series::in_order(points.into_iter().skip_while(|point| point.bytes == 0).collect());
+        let points = snapshot.samples.iter().map(point).skip_while(|point| point.bytes == 0);
+        let series = Series::in_order(points.collect());
         let value = now.get(name).copied().unwrap_or(0);
         let sampled = series.points.iter().map(|point| point.bytes).max().unwrap_or(0);
         let peak = sampled.max(value).max(if name == DEVICE_LIVE { peak_of_a_context(snapshot) } else { 0 });
