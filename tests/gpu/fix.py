@@ -1,6 +1,6 @@
 """The cure that `gpumem doctor` prints, pasted: memory that grew is flat from then on.
 
-    fix.py [demo | torch]...      py/fix_graphs.py is the program of PyTorch; the demo behaves as llama-server did before it evicted
+    fix.py [demo | torch | llama]...      py/fix_graphs.py is the program of PyTorch; the demo behaves as llama-server did before it evicted
 
 Each program makes a graph more for each request and keeps all of them, under a graph cache that may hold 65536 and lets none go. What a
 user types is typed here, by a shell, as it stands: `gpumem leaks PID` until it names the call site, `gpumem doctor PID`, and
@@ -9,12 +9,18 @@ the command behind `run:` in its finding about those graphs. Then the program go
 Flat means, from the moment at which the new bound is reached: they stay within it, but for one exec a thread that launches,
 since nobody waits for what runs; device memory grows by no more than 4 MiB and 5 % of what each graph took before; host
 memory by no more than 15 % of that (a handle without an exec keeps its source).
+
+llama: LLAMA_GROWING is a llama-server whose graphs grow, LLAMA_MODEL its model. Two clients ask it, for ever other lengths. That of
+today lets go of graphs that were not used for ten seconds: one that keeps a graph of each batch that its slots make up was built
+for what docs/tested-programs.md says of it.
 """
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from harness import BUILD, CLI, HERE, OUT, WORK, environment, host_mib, inspect, ledger_of, record, verdict
@@ -99,12 +105,17 @@ def judge(growing, samples, bound, threads):
     return problems, tell + "; since {graphs} graphs, device {device:+.0f} MiB, host {host:+.0f}".format(**flat)
 
 
-def cure(name, argv, wanted, threads):
+def started(name, argv):
+    """A program in the background, and where its ledger lies."""
     folder = WORK / f"fix-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
         process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                    env=environment(folder, True, False, GROWS), start_new_session=True)
+    return process, folder
+
+
+def cure(name, process, folder, wanted, threads):
     user, problems, detail, pid = Typed(folder), [], "", process.pid
     try:
         named = lambda said: any(line.strip().startswith("who") and wanted in line for line in said.splitlines())
@@ -138,31 +149,59 @@ def cure(name, argv, wanted, threads):
         problems = [str(error)[:280]]
     finally:
         if process.poll() is None:
-            os.killpg(pid, signal.SIGKILL)
+            process.send_signal(signal.SIGKILL)
         process.wait()
         (OUT / f"fix-{name}.txt").write_text("\n".join(user.text))
-    errors = (folder / "stderr").read_text(errors="replace").strip()
-    if problems and errors:
-        problems.append(errors[-120:])
+    errors = folder / "stderr"
+    if problems and errors.exists():
+        problems.append(errors.read_text(errors="replace").strip()[-120:])
     return verdict(GROUP, name, problems, detail)
 
 
 def demo():
     program = BUILD / "programs" / "demo"
     arguments = ["--slots", SLOTS, "--never-evict", "--shapes", 100000, "--nodes", 40, "--prefill", 0, "--kv", 1, "--weights", 1]
-    return cure("demo", [program, *arguments, "--seconds", 600], "instantiate rt.h", SLOTS)
+    return cure("demo", *started("demo", [program, *arguments, "--seconds", 600]), "instantiate rt.h", SLOTS)
 
 
 def torch():
     if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
         print("skip fix/torch no PyTorch")
         return True
-    return cure("torch", [sys.executable, HERE / "py" / "fix_graphs.py", 600], "fix_graphs.py", 1)
+    return cure("torch", *started("torch", [sys.executable, HERE / "py" / "fix_graphs.py", 600]), "fix_graphs.py", 1)
+
+
+def llama():
+    from llama_server import Server, path_of, prompt
+    program, model, over = path_of("LLAMA_GROWING"), path_of("LLAMA_MODEL"), threading.Event()
+    if not program or not model:
+        print("skip fix/llama set LLAMA_GROWING and LLAMA_MODEL")
+        return True
+    server = Server("fix", True, env=GROWS, program=program, model=model).ready()
+
+    def client(number):
+        rng = random.Random(number)
+        while not over.is_set():
+            try:
+                server.complete(prompt(rng, rng.randint(1, 60)), rng.randint(4, 60))
+            except (OSError, ValueError):
+                over.set()
+
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(2)]
+    for thread in clients:
+        thread.start()
+    try:
+        return cure("llama", server.process, server.folder, "ggml", 1)
+    finally:
+        over.set()
+        for thread in clients:
+            thread.join()
+        server.stop()
 
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    programs = {"demo": demo, "torch": torch}
+    programs = {"demo": demo, "torch": torch, "llama": llama}
     sys.exit(0 if all([programs[name]() for name in sys.argv[1:] or programs]) else 1)
 
 

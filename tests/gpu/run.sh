@@ -7,7 +7,8 @@
 # default, with cost and llama); waits: allocation, trim and decay beside a kernel that the host ends; references:
 # which words of a process equal an address of device memory, and what a kernel sees whose memory goes; guard: planted
 # bugs and clean programs under GPUMEM_GUARD, beside compute-sanitizer's memcheck (guard.py says more); scan: what is
-# said of lost pointers, and of a PyTorch process that is searched while it computes (scan.py); fix: the cure that doctor
+# said of lost pointers, how fast memory is read, and what programs lose that are searched (scan.py; SCAN="lost speed torch
+# loop" and GUARD="bugs clean steps random" choose parts); fix: the cure that doctor
 # prints for graphs that grow, pasted (fix.py); flat: memory over eight
 # minutes, native and preloaded side by side; group: processes that share a limit, as clients of MPS and around a
 # checkpoint, too; wheel: pip installs it beside PyTorch, a program runs by `python -m gpumem run`, and pip removes it
@@ -25,7 +26,7 @@
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
 #   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama and flat
-#   FIX_SECONDS=20 FIX_PROGRAMS="demo torch"            for the stage fix
+#   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama" LLAMA_GROWING=file   for the stage fix: see fix.py
 #   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat
 #   LLAMA_BENCH=file STRANDED_MODEL=file for pool-stranded and pool-oom: see pool_llama.py
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
@@ -106,7 +107,7 @@ compile() { # name "stages" command...
 nv() { # name source flags...
     local name=$1 source=$2
     shift 2
-    compile "$name" "programs observe guard" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
+    compile "$name" "programs observe guard scan" nvcc -O2 -std=c++17 -arch=native -o "$BUILD/$name" "$here/$source" -Xlinker -rpath="$lib" "$@"
 }
 of_pool() { # name flags...
     local name=$1
@@ -130,11 +131,12 @@ compile guard guard make -C tests/programs "$BUILD/guard/pool_guard" OUT="$BUILD
 compile group group cc -std=gnu11 -O2 -Itests/programs tests/tests/clients/group.c -o "$BUILD/group" -L"$lib/stubs" -lcuda
 compile scan scan make -C tests/programs "$BUILD/scan/lost" OUT="$BUILD/scan" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
+compile read scan cc -std=gnu11 -O2 $here/read.c -o "$BUILD/read" -ldl
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
 compile cost "cost llama-own" cc -std=gnu11 -O2 -fno-omit-frame-pointer $here/cost.c -o "$BUILD/cost" -ldl
 compile cost_nofp cost cc -std=gnu11 -O2 -fomit-frame-pointer $here/cost.c -o "$BUILD/cost_nofp" -ldl
-compile programs "programs observe graphs manygraphs never-evicts flat fix" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
+compile programs "programs observe graphs manygraphs never-evicts flat fix scan" make -k -j8 -C tests/programs gpu OUT="$BUILD/programs" \
     CUDA_HOME="$CUDA_HOME" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
 compile libtokens.so llama-own cc -std=gnu11 -O2 -fPIC -shared -I"$CUDA_HOME/include" $here/tokens.c -o "$BUILD/libtokens.so" -ldl
 of_pool pool_driver
@@ -246,11 +248,11 @@ for name in $stages; do
     llama-own) stage llama-own llama llama-own llama_own.py ;;
     waits) stage waits "$PYTHON" $here/waits.py ;;
     references) stage references "$PYTHON" $here/references.py ;;
-    guard) stage guard "$PYTHON" $here/guard.py ;;
+    guard) stage guard "$PYTHON" $here/guard.py ${GUARD:-} ;;
     group) stage group "$PYTHON" $here/group.py ;;
     wheel) stage wheel "$PYTHON" $here/wheel.py ${WHEEL:-} ;;
-    scan) stage scan "$PYTHON" $here/scan.py ;;
-    fix) stage fix "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;
+    scan) stage scan "$PYTHON" $here/scan.py ${SCAN:-} ;;
+    fix) stage fix with_cuda "$PYTHON" $here/fix.py ${FIX_PROGRAMS:-} ;;
     flat) stage flat env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/flat.py ${FLAT_PROGRAMS:-} ;;
     pooler) stage pooler pooler ;;
     pool-pair | pool-swap | pool-back | pool-peer) stage "$name" "$PYTHON" $here/pool.py "${name#pool-}" ;;

@@ -1,19 +1,21 @@
-"""`gpumem leaks --suspect` on a real GPU: tests/programs/lost.c with pointers that it lost, and a PyTorch process that is
-searched while it computes.
+"""`gpumem leaks --suspect` on a real GPU: tests/programs/lost.c with pointers that it lost, how fast memory is read, a PyTorch
+process that is searched while it computes, and searches without a pause beside programs of many kinds.
 
-    scan.py [lost | torch]...
+    scan.py [lost | speed | torch | loop]...
 
 Tells, of each way in which lost.c keeps an address, how many references were seen and how many of them were told from the
 driver's own words; how the ranking does; how fast host and device memory are read; what the searched program loses
 meanwhile. Fails where what is referred to is called lost, where a lost block does not rank before nearly all others, or
-where the searched program's results are not the native ones.
+where a searched program's results are not the native ones.
 
   SCAN_SEEDS=N   programs of lost.c (10)
   SCAN_GIB=N     what the PyTorch process holds; by default 40 where the card has room for it, else half of the card
+  SCAN_SECONDS=S  how long `loop` goes on (480)
   SCAN_IMAGE=N   keeps the memory of the first N programs of lost.c in $OUT/scan-N.image.gz (16 MiB each at most), to see
                  offline what the driver keeps of a block
 """
 import collections
+import concurrent.futures
 import gzip
 import json
 import os
@@ -23,10 +25,15 @@ import subprocess
 import sys
 import time
 
-from harness import BUILD, CLI, HERE, OUT, WORK, Held, verdict
+from harness import BUILD, CLI, HERE, OUT, WORK, Held, run, verdict
+from programs import ALL
+from run import stable
 
 GROUP = "scan"
 LOST = ("lost", "chain")
+# What `loop` runs over and over: their allocations come and go, some unmap, some capture.
+LOOPED = ("graphs-shared-cudart", "threads", "captures", "demo", "torch-cached", "torch-uncached", "torch-graphs", "cupy-plain", "cupy-async")
+LIVE_LONG = "torch"
 
 
 def search(held, *more, timeout=60):
@@ -151,7 +158,88 @@ def torch():
                    f"preloaded quiet and searched {steps['preloaded']}; {why}")
 
 
+def speed():
+    """Of a process that rests, and how fast copies read."""
+    held = Held("scan-speed", "preloaded", [BUILD / "read", os.environ.get("SCAN_GIB", "40")], preload=True)
+    try:
+        natively = held.answer(120)
+        searches = [search(held, "--timeout", "60", timeout=200) for _ in range(3)]
+    finally:
+        held.stop()
+    rates = []
+    for said, _ in searches:
+        facts = said["scans"][1]
+        rates.append(float(facts["device_bytes"]) / float(facts["device_ns"]))
+    facts, seconds = searches[-1][0]["scans"][1], [round(seconds, 2) for _, seconds in searches]
+    by_kernel = float(facts.get("device_by_kernel", 0)) / max(float(facts["device_bytes"]), 1)
+    problems = [] if by_kernel > 0.99 else [f"{by_kernel:.0%} was read by the kernel"]
+    return verdict(GROUP, "speed", problems, f"{natively['gib']} GiB at {[round(rate) for rate in rates]} GB/s, copies read at {natively['read_gb_s']:.0f}: "
+                   f"{statistics.median(rates) / natively['read_gb_s']:.2f} of it; both looks together {seconds} s", rates=rates, natively=natively["read_gb_s"], facts=facts)
+
+
+class Searches:
+    """Searches the preloaded processes of some programs, each by a thread of its own, until it is told to end; now and then a
+    process is trimmed as well."""
+
+    def __init__(self):
+        self.over, self.done, self.refused = False, collections.Counter(), collections.Counter()
+
+    def run(self, program):
+        while not self.over:
+            for ledger in (WORK / f"scan-loop-{program}").glob("*/ledgers/*.ledger"):
+                pid = int(ledger.name.split("-")[0])
+                if not self.over and pathlib.Path(f"/proc/{pid}").exists():
+                    self.ask(program, pid, ledger.parent, "leaks", "--suspect", "--json", "--older", "0", "--pause", "0.05")
+                    if self.done[program] % 3 == 0:
+                        self.ask("trims", pid, ledger.parent, "trim")
+            time.sleep(0.02)
+
+    def ask(self, counted, pid, folder, *command):
+        env = {**os.environ, "GPUMEM_DIR": str(folder)}
+        try:
+            said = subprocess.run([CLI, *command, str(pid)], capture_output=True, text=True, timeout=60, env=env)
+        except subprocess.TimeoutExpired:
+            self.refused[f"{command[0]} takes more than 60 s"] += 1
+            return
+        if said.returncode == 0:
+            self.done[counted] += 1
+        elif pathlib.Path(f"/proc/{pid}").exists():
+            self.refused[said.stderr.strip().replace(str(pid), "PID")[-100:]] += 1
+
+
+def loop():
+    """Programs over and over, while they are searched without a pause."""
+    end = time.monotonic() + float(os.environ.get("SCAN_SECONDS", "480"))
+    chosen = [program for program in ALL if program.name in LOOPED and not program.missing()]
+    native = {p.name: run(f"scan-loop-{p.name}", "native", p.argv, env=p.env, timeout=p.timeout) for p in chosen}
+    if failed := [name for name, done in native.items() if done.status != 0]:
+        return verdict(GROUP, "loop", [f"natively these fail: {failed}"])
+    searches, runs = Searches(), collections.Counter()
+
+    def again(program):
+        problems, expected = [], native[program.name]
+        while time.monotonic() < end and len(problems) < 3:
+            runs[program.name] += 1
+            name = f"preloaded-{runs[program.name]}"
+            done = run(f"scan-loop-{program.name}", name, program.argv, preload=True, env=program.env, timeout=program.timeout + 60)
+            if done.status != expected.status or stable(done.stdout) != stable(expected.stdout):
+                problems.append(f"{program.name} {name}: status {done.status}, natively {expected.status}, output "
+                                f"{'the same' if stable(done.stdout) == stable(expected.stdout) else 'another'}: {done.stderr.strip()[-100:]}")
+        return problems
+
+    with concurrent.futures.ThreadPoolExecutor(2 * len(chosen)) as all_at_once:
+        searching = [all_at_once.submit(searches.run, program.name) for program in chosen]
+        problems = [problem for found in all_at_once.map(again, chosen) for problem in found]
+        searches.over = True
+        for searched in searching:
+            searched.result()
+    # The others end before they are found.
+    problems += [f"{name} was never searched" for name in runs if name.startswith(LIVE_LONG) and not searches.done[name]]
+    return verdict(GROUP, "loop", problems, f"{sum(runs.values())} runs, {sum(searches.done.values())} searches and trims; {dict(searches.done)}; "
+                   f"not done in processes that live: {dict(searches.refused)}", runs=runs, done=searches.done, refused=searches.refused)
+
+
 if __name__ == "__main__":
     WORK.mkdir(parents=True, exist_ok=True)
-    wanted = sys.argv[1:] or ["lost", "torch"]
-    sys.exit(0 if all([{"lost": lost, "torch": torch}[what]() for what in wanted]) else 1)
+    wanted = sys.argv[1:] or ["lost", "speed", "torch", "loop"]
+    sys.exit(0 if all([{"lost": lost, "speed": speed, "torch": torch, "loop": loop}[what]() for what in wanted]) else 1)
