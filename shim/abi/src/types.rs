@@ -137,6 +137,15 @@ pub struct Extent {
     pub depth: usize,
 }
 
+/// `dim3`: a grid or a block. Passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Dim3 {
+    pub x: u32,
+    pub y: u32,
+    pub z: u32,
+}
+
 /// `cudaPitchedPtr`, `hipPitchedPtr`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
 use crate::graphs;
-use crate::hooks::{array, capture, context, exec, graph, graph_use, host, ipc, memory, process, stream, vmm};
+use crate::hooks::{array, capture, context, exec, graph, graph_use, host, ipc, memory, process, stream, untold, vmm};
 use crate::process::regs::Regs;
 pub use crate::vendor::hip_runtime::holds;
 use crate::vendor::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_inside, real};

@@ -73,8 +73,10 @@ impl Cache {
         // The library decides, on an exec that holds what the handle means.
         let known = self.folded(graph).is_some();
         let library = self.unfolded(graph).ok_or(if known { OUT_OF_MEMORY } else { INVALID })?;
+        self.replace_worn(index, handle, &body);
         let mut lease = self.real_for(handle, &body)?;
         let status = real(lease.real().exec(), library);
+        lease.body().updates = lease.body().updates.saturating_add(1);
         let follows = status == SUCCESS && {
             let mut becomes = |recipe| self.with_work(|work| self.becomes(&mut lease, handle, &mut body, recipe, work));
             recipe.as_ref().is_some_and(&mut becomes) || self.clone_follows(&mut lease, &mut body, library)

@@ -3,9 +3,9 @@
 
 use super::choose::Found;
 use super::class::{Class, Template};
-use super::handle::Body;
+use super::handle::{Body, Handle};
 use super::real::{Lease, NOWHERE, StreamKey};
-use super::{Cache, Work};
+use super::{Cache, Work, contained};
 use crate::gate;
 use crate::process::clock;
 use crate::records;
@@ -33,6 +33,9 @@ impl Cache {
         if found == Found::New || lease.body().holds.as_ptr() == Arc::as_ptr(&clone) {
             return Ok(lease);
         }
+        if self.is_worn(&mut lease) {
+            return self.instead_of(lease, class, slot, work);
+        }
         let start = clock::precise_ns();
         let status = {
             let _alone = clone.alone();
@@ -40,16 +43,62 @@ impl Cache {
         };
         if status != SUCCESS {
             // It may be half of each now: one of the clone takes its place.
-            self.destroy_when_completed(lease);
             gate::record_if_started(|shim| shim.count(counters::FALLBACK_INSTANTIATES, 1));
-            let lease = self.make_over(class, work)?;
-            gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
-            return Ok(lease);
+            return self.instead_of(lease, class, slot, work);
         }
+        lease.body().updates += 1;
         lease.body().holds = Arc::downgrade(&clone);
         let (took, nodes) = (clock::precise_ns() - start, class.shape.nodes() as u64);
         gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, nodes, found == Found::Parked));
         Ok(lease)
+    }
+
+    /// An exec of the clone in `work`, instead of one that is of no more use.
+    ///
+    /// # Errors
+    /// The library's, from instantiate.
+    fn instead_of(&self, lease: Lease, class: &Arc<Class>, slot: u32, work: &mut Work) -> Result<Lease, Status> {
+        self.destroy_when_completed(lease);
+        let lease = self.make_over(class, work)?;
+        gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
+        Ok(lease)
+    }
+
+    /// Whether an exec was updated so often that another is to take its place.
+    fn is_worn(&self, lease: &mut Lease) -> bool {
+        lease.body().updates >= self.calls.ways().most_updates
+    }
+
+    /// The program is about to update a handle: if its exec is worn and does not run, one that is made of the clone
+    /// which stands for the handle takes its place. If none can be made, the worn one stays.
+    pub(super) fn replace_worn(&self, index: u32, handle: &Handle, body: &Body) {
+        let wears = self.calls.ways().most_updates != u32::MAX && !body.owned && body.template.is_some();
+        let Some(class) = body.class.as_ref().filter(|_| wears) else { return };
+        let Some(mut lease) = handle.lease() else { return };
+        if !self.is_worn(&mut lease) {
+            return;
+        }
+        self.alone_with_driver(body, move || {
+            if !self.known_completed(&mut lease) {
+                return;
+            }
+            let made = contained(self, || {
+                self.with_work(|work| {
+                    work.clone = body.template.clone();
+                    self.make_over(class, work)
+                })
+            });
+            match made {
+                Ok(Ok(made)) => {
+                    self.evict_and_destroy(lease, true);
+                    let slot = handle.slot.load(Relaxed);
+                    gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
+                    self.publish(made, index, handle);
+                }
+                Ok(Err(status)) => self.calls.unheard(status),
+                Err(_) => {}
+            }
+        });
     }
 
     /// The library has updated an exec from a graph: whether a clone of that stands for the handle now.

@@ -135,6 +135,8 @@ pub struct Body {
     pub earlier: Vec<Event>,
     /// Such a launch that nothing tells the end of.
     pub unknown: bool,
+    /// Updates as a whole since it was instantiated.
+    pub updates: u32,
 }
 
 // SAFETY: `body` is reached only through a `Lease`, of which there is one at a time. The other

@@ -43,6 +43,7 @@ pub mod process;
 pub mod stream;
 pub mod submit;
 pub mod sync;
+pub mod untold;
 pub mod vmm;
 
 use crate::call::Call;

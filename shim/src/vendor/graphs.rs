@@ -140,6 +140,9 @@ pub struct Ways {
     pub uploads: bool,
     /// Streams that do not capture may be asked, and given events, while others do.
     pub asked_beside_captures: bool,
+    /// So often may an exec be updated as a whole before another takes its place: each update takes memory that goes
+    /// back with the exec alone.
+    pub most_updates: u32,
 }
 
 /// What the cache asks of a vendor's library. Statuses are the library's own.
@@ -159,6 +162,7 @@ pub trait GraphCalls: Send + Sync {
             set_early_is_slow: true,
             uploads: false,
             asked_beside_captures: true,
+            most_updates: u32::MAX,
         }
     }
 
@@ -224,6 +228,8 @@ pub trait GraphCalls: Send + Sync {
         SYMBOL_NOT_FOUND
     }
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status;
+    /// The program does not hear of this answer of the library's, and is to find no trace of it.
+    fn unheard(&self, _: Status) {}
 
     /// Gives those nodes of an exec, or of the graph itself, whose records differ what they are to hold.
     ///

@@ -14,7 +14,7 @@ use gpumem_abi::types::*;
 use gpumem_wire::kinds::{NodeKind, Pinned};
 use once_cell::race::OnceBool;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 /// The HIP runtime.
 pub struct HipGraphs {
@@ -33,6 +33,17 @@ const LEGACY: Stream = 1 as Stream;
 const PER_THREAD: Stream = 2 as Stream;
 /// Child graphs inside child graphs are followed this deep.
 const MAX_DEPTH: u32 = 16;
+/// Since ROCm 6.2 each update writes the parameters of all kernels to new memory, which HIP keeps until the exec ends
+/// (docs/decisions/graphs.md, "An exec of HIP's is made anew after 32 updates").
+const MOST_UPDATES: u32 = 32;
+
+/// A kernel was captured with more than HIP tells of its node.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+/// From now on nodes of kernels may hold what no function of HIP tells, and what an update leaves as it was.
+pub fn hip_nodes_hold_more() {
+    UNTOLD.store(true, Relaxed);
+}
 
 fn done(status: Option<Status>) -> Result<(), Status> {
     match status {
@@ -201,6 +212,7 @@ impl GraphCalls for HipGraphs {
             set_early_is_slow: false,
             uploads: true,
             asked_beside_captures: false,
+            most_updates: MOST_UPDATES,
         }
     }
 
@@ -213,9 +225,16 @@ impl GraphCalls for HipGraphs {
         reading.shape.extend_from_slice(&(reading.nodes.len() as u64).to_le_bytes());
         reading.shape.extend_from_slice(&reading.kinds);
         let known = edges(graph, reading).is_some();
-        // Updates of child graphs are not relied on.
-        let plain = reading.kinds.len() == reading.nodes.len();
-        Ok(if self.retarget && known && plain { Read::CloneShared } else { Read::CloneOnly })
+        // Updates of child graphs are not relied on. Copies of a row and of a volume are nodes of two classes, which HIP
+        // does not tell apart: an update reads the one as the other (docs/decisions/graphs.md, "Execs of HIP's go to
+        // another handle where an update does what it says").
+        let has = |kind: NodeKind| reading.kinds.contains(&(kind as u8));
+        let plain = reading.kinds.len() == reading.nodes.len() && !has(NodeKind::Memcpy);
+        let told = !(UNTOLD.load(Relaxed) && has(NodeKind::Kernel));
+        let shared = self.retarget && known && plain && told;
+        // A clone of a graph that is not takes no place among those that are.
+        reading.shape.push(u8::from(shared));
+        Ok(if shared { Read::CloneShared } else { Read::CloneOnly })
     }
 
     unsafe fn record(&self, _: NodeKind, _: Setter, _: &mut Vec<u8>) -> bool {
@@ -272,6 +291,10 @@ impl GraphCalls for HipGraphs {
         // SAFETY: rule of answers: `node` and `result` take the answers. Rule of the cache's
         // handles: the exec does not run, and the graph is alive.
         unsafe { hip_runtime::hipGraphExecUpdate(exec, graph, &mut node, &mut result) }.unwrap_or(SYMBOL_NOT_FOUND)
+    }
+
+    fn unheard(&self, status: Status) {
+        is_ok(Some(status));
     }
 
     fn upload(&self, exec: GraphExec, to: StreamArg) -> Status {

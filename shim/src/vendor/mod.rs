@@ -105,6 +105,8 @@ pub fn graph_calls(vendor: Vendor, settings: &Settings) -> &'static dyn graphs::
     }
 }
 
+pub use hip_graphs::hip_nodes_hold_more;
+
 /// A stream of the program's, apart from those of the same name.
 #[inline]
 pub fn named(vendor: Vendor, to: graphs::StreamArg) -> graphs::StreamArg {

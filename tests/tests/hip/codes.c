@@ -13,6 +13,8 @@ hipError_t hipDeviceReset(void);
 hipError_t hipMallocHost(void **, size_t);
 hipError_t hipMemAllocPitch(void **, size_t *, size_t, size_t, unsigned);
 const char *hipGetErrorName(int);
+hipError_t hipLaunchCooperativeKernel(const void *, dim3, dim3, void **, unsigned, hipStream_t);
+hipError_t hipExtLaunchKernel(const void *, dim3, dim3, void **, size_t, hipStream_t, hipEvent_t, hipEvent_t, int);
 
 static void *const UNTOUCHED = (void *)0x5ca1ab1e;
 static void said(const char *call, int rc, const void *p) { printf("%s: %d %s %p\n", call, rc, hipGetErrorName(rc), p); }
@@ -22,6 +24,7 @@ int main(int argc, char **argv) {
     int n = 77, rc;
     void *p, *q = UNTOUCHED;
     size_t a = 1, b = 2;
+    const dim3 one = {1, 1, 1};
     SAY(hipGetDeviceCount(&n), (void *)(long)n);
     SAY(hipInit(0), NULL);
     SAY(hipGetDevice(&n), NULL);
@@ -49,6 +52,8 @@ int main(int argc, char **argv) {
     SAY(hipGraphExecUpdate(NULL, NULL, (hipGraphNode_t *)&p, &n), p);
     SAY(hipGraphExecDestroy(NULL), NULL);
     SAY(hipGraphDestroy(NULL), NULL);
+    SAY(hipLaunchCooperativeKernel(NULL, one, one, NULL, 0, NULL), NULL);
+    SAY(hipExtLaunchKernel(NULL, one, one, NULL, 0, NULL, NULL, NULL, 0), NULL);
     SAY(hipPeekAtLastError(), NULL);
     SAY(hipGetLastError(), NULL);
     SAY(hipDeviceReset(), NULL);

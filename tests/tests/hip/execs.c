@@ -106,19 +106,24 @@ static void changes(void) {
     for (int i = 0; i < 8; i++) end(&all[i]);
 }
 
+static void update(one *o, unsigned number) {
+    hipGraphNode_t node;
+    int result = -1;
+    one next = {.graph = graph_of(o->block, number, &next.set)};
+    OK(hipGraphExecUpdate(o->exec, next.graph, &node, &result));
+    EXPECT(result, 0);
+    did.exec_updates++;
+    o->number = number;
+    graph_gone(&next);
+}
+
 /* The program updates its handles from other graphs, which it destroys. */
 static void updates(void) {
     hipGraphNode_t node;
     for (int i = 0; i < 12; i++) make(&all[i], 500 + i);
     for (int round = 1; round < 4; round++) {
         for (int i = 0; i < 12; i++) {
-            int result = -1;
-            one next = {.graph = graph_of(all[i].block, 500 + 20 * round + i, &next.set)};
-            OK(hipGraphExecUpdate(all[i].exec, next.graph, &node, &result));
-            EXPECT(result, 0);
-            did.exec_updates++;
-            all[i].number = 500 + 20 * round + i;
-            graph_gone(&next);
+            update(&all[i], 500 + 20 * round + i);
             launch_and_check(&all[i], s1);
         }
         for (int i = 0; i < 12; i++) launch_and_check(&all[i], s2);
@@ -140,6 +145,72 @@ static void updates(void) {
     for (int i = 11; i >= 0; i--) launch_and_check(&all[i], s2);
     say_live("updated");
     for (int i = 0; i < 12; i++) end(&all[i]);
+}
+
+/* What updates write and the runtime keeps until an exec ends: of handles that the program updates without end, and of
+ * handles that are launched by turns without end. */
+static void wears(void) {
+    uint64_t most = 0;
+    for (int i = 0; i < 4; i++) make(&all[i], 900 + i);
+    for (int round = 1; round <= 120; round++)
+        for (int i = 0; i < 4; i++) {
+            update(&all[i], 900 + 4 * round + i);
+            launch_and_check(&all[i], round % 2 ? s1 : s2);
+            if (stat_of("graph_arguments") > most) most = stat_of("graph_arguments");
+        }
+    printf("{\"most\":%lu}\n", (unsigned long)most);
+    for (int i = 0; i < 4; i++) end(&all[i]);
+}
+static void turns(void) {
+    uint64_t most = 0;
+    for (int i = 0; i < 6; i++) make(&all[i], 1500 + i);
+    for (int round = 0; round < 60; round++)
+        for (int i = 0; i < 6; i++) {
+            launch_and_check(&all[i], s1);
+            if (stat_of("graph_arguments") > most) most = stat_of("graph_arguments");
+        }
+    printf("{\"most\":%lu}\n", (unsigned long)most);
+    for (int i = 0; i < 6; i++) end(&all[i]);
+}
+/* A worn exec that runs is left alone: the update does not wait. */
+static void worn_and_busy(void) {
+    static atomic_int go;
+    make(&all[0], 1600);
+    for (int i = 1; i <= 32; i++) update(&all[0], 1600 + i);
+    OK(hipLaunchHostFunc(s1, until, &go));
+    launch(&all[0], s1);
+    update(&all[0], 1700);
+    atomic_store(&go, 1);
+    OK(hipDeviceSynchronize());
+    launch_and_check(&all[0], s2);
+    update(&all[0], 1701);
+    launch_and_check(&all[0], s1);
+    end(&all[0]);
+}
+
+/* Copies of a row and of a volume by turns: alike in kinds and edges. */
+static void copies(void) {
+    for (int i = 0; i < 6; i++) {
+        one *o = &all[i];
+        hipGraphNode_t copy;
+        make(o, 1800 + i);
+        if (i % 2) continue;
+        OK(hipGraphExecDestroy(o->exec));
+        did.execs_destroyed++;
+        graph_gone(o);
+        hipMemsetParams p = {.dst = o->block, .elementSize = 4, .height = 1, .pitch = WORDS * 4, .value = o->number, .width = WORDS};
+        hipMemcpy3DParms c = {.srcPtr = {o->block, WORDS * 4, WORDS * 4, 1}, .dstPtr = {o->block + WORDS, WORDS * 4, WORDS * 4, 1},
+                              .extent = {WORDS * 4, 1, 1}, .kind = hipMemcpyDeviceToDevice};
+        OK(hipGraphCreate(&o->graph, 0));
+        did.graphs_created++;
+        OK(hipGraphAddMemsetNode(&o->set, o->graph, NULL, 0, &p));
+        OK(hipGraphAddMemcpyNode(&copy, o->graph, &o->set, 1, &c));
+        OK(hipGraphInstantiate(&o->exec, o->graph, NULL, NULL, 0));
+        did.execs_created++;
+    }
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 6; i++) launch_and_check(&all[i], s1);
+    for (int i = 0; i < 6; i++) end(&all[i]);
 }
 
 static void idle(void) {
@@ -209,7 +280,7 @@ static void any(void) {
         }
         case 2: {
             hipMemsetParams p = {.dst = o->block, .elementSize = 4, .height = 1, .pitch = WORDS * 4, .value = number, .width = WORDS};
-            if (dice(3) || is[i].runs) break; /* seldom: its exec stays for good */
+            if (dice(3) || is[i].runs || getenv("FILLS")) break; /* seldom: its exec stays for good */
             OK(hipGraphExecMemsetNodeSetParams(o->exec, o->set, &p));
             o->number = number++;
             break;
@@ -255,6 +326,7 @@ static void any(void) {
 int main(int argc, char **argv) {
     static const mode modes[] = {
         {"rounds", rounds}, {"busy", busy}, {"lanes", lanes}, {"changes", changes}, {"updates", updates}, {"idle", idle}, {"any", any},
+        {"wears", wears}, {"turns", turns}, {"worn and busy", worn_and_busy}, {"copies", copies},
     };
     return run("execs", argc, argv, modes, sizeof modes / sizeof *modes);
 }

@@ -64,6 +64,55 @@ static void shortage(void) {
     OK(hipStreamDestroy(there));
 }
 
+/* Kernels by turns, in graphs that are alike to everything that HIP tells of them: captured by plain launches, or every
+ * other one by a launch whose blocks work together, between events, or with attributes. */
+static const char code[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry plain()\n{\n ret;\n}\n";
+static void capture_one(const char *how, hipFunction_t f, hipEvent_t event) {
+    const dim3 one = {1, 1, 1};
+    struct { dim3 grid, block; size_t shared; hipStream_t s; void *list; unsigned n; } c = {one, one, 0, s1, NULL, 0};
+    if (!strcmp(how, "together"))
+        OK(hipModuleLaunchCooperativeKernel(f, 1, 1, 1, 1, 1, 1, 0, s1, NULL));
+    else if (!strcmp(how, "together, by a function"))
+        OK(hipLaunchCooperativeKernel(f, one, one, NULL, 0, s1));
+    else if (!strcmp(how, "events"))
+        OK(hipExtModuleLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s1, NULL, NULL, NULL, event, 0));
+    else if (!strcmp(how, "events, by a function"))
+        OK(hipExtLaunchKernel(f, one, one, NULL, 0, s1, event, NULL, 0));
+    else if (!strcmp(how, "attributes"))
+        OK(hipLaunchKernelExC(&c, f, NULL));
+    else /* as AMD's libraries launch whatever they launch */
+        OK(hipExtModuleLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s1, NULL, NULL, NULL, NULL, 0));
+}
+static void kernels(void) {
+    hipModule_t module;
+    hipFunction_t f;
+    hipGraph_t g;
+    hipGraphExec_t e[6];
+    hipEvent_t event;
+    void *first; /* recording begins with memory */
+    OK(hipMalloc(&first, 64));
+    OK(hipFree(first));
+    OK(hipModuleLoadData(&module, code));
+    OK(hipModuleGetFunction(&f, module, "plain"));
+    OK(hipEventCreate(&event));
+    for (int i = 0; i < 6; i++) {
+        OK(hipStreamBeginCapture(s1, hipStreamCaptureModeRelaxed));
+        capture_one(i % 2 ? getenv("HOW") : "plain", f, event);
+        OK(hipStreamEndCapture(s1, &g));
+        OK(hipGraphInstantiate(&e[i], g, NULL, NULL, 0));
+        OK(hipGraphDestroy(g));
+    }
+    for (int round = 0; round < 4; round++)
+        for (int i = 0; i < 6; i++) {
+            OK(hipGraphLaunch(e[i], s1));
+            OK(hipStreamSynchronize(s1));
+        }
+    printf("{\"kernels\":%lu,\"cooperative\":%lu}\n", (unsigned long)stat_of("kernels"), (unsigned long)stat_of("cooperative_kernels"));
+    for (int i = 0; i < 6; i++) OK(hipGraphExecDestroy(e[i]));
+    OK(hipEventDestroy(event));
+    OK(hipModuleUnload(module));
+}
+
 /* Graphs with child graphs, whose inner nodes are set too. */
 static void children(void) {
     unsigned *blocks;
@@ -259,7 +308,7 @@ static void nested(void) {
 }
 int main(int argc, char **argv) {
     static const mode modes[] = {
-        {"reset", reset}, {"devices", devices}, {"shortage", shortage}, {"children", children}, {"kinds", kinds}, {"defaults", defaults}, {"forks", forks}, {"threads", threads}, {"nested", nested},
+        {"reset", reset}, {"devices", devices}, {"shortage", shortage}, {"children", children}, {"kinds", kinds}, {"defaults", defaults}, {"forks", forks}, {"threads", threads}, {"nested", nested}, {"kernels", kernels},
     };
     return run("handles", argc, argv, modes, sizeof modes / sizeof *modes);
 }

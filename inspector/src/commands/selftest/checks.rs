@@ -18,6 +18,8 @@ const CHECKS: &[(&str, Run)] = &[
     ("memset.in_turn", |p| in_turn(p, sets_and_copies, false)),
     ("memset.updated", |p| in_turn(p, sets_and_copies, true)),
     ("memset.element_sizes", |p| in_turn(p, element_sizes, false)),
+    ("fills.in_turn", |p| in_turn(p, fills, false)),
+    ("fills.updated", |p| in_turn(p, fills, true)),
     ("forks.in_turn", |p| in_turn(p, forks, false)),
     ("forks.updated", |p| in_turn(p, forks, true)),
     ("shapes.in_turn", |p| in_turn(p, shapes, false)),

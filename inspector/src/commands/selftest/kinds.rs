@@ -22,6 +22,14 @@ pub(super) fn sets_and_copies(p: &Probe, block: *mut u8, number: u32) -> Result<
     Ok(Made { graph, set })
 }
 
+/// Nothing but sets: execs of graphs with copies go to no other handle.
+pub(super) fn fills(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {
+    let graph = p.graph()?;
+    let set = p.add_set(graph, &[], &fill(block, number, WORDS))?;
+    p.add_set(graph, &[set], &fill(half(block), number, WORDS))?;
+    Ok(Made { graph, set })
+}
+
 /// Elements of one, two and four bytes, in one row and in several: alike to everything that looks at
 /// kinds and edges alone. Numbers have four bytes that are alike.
 pub(super) fn element_sizes(p: &Probe, block: *mut u8, number: u32) -> Result<Made, Stop> {

@@ -37,8 +37,9 @@ pub const UPLOAD: u64 = 2;
 pub const USE_NODE_PRIORITY: u64 = 8;
 /// One that no driver has yet, and that does nothing.
 const NEWER_FLAG: u64 = 64;
-/// Not the program's: HIP's copies are held to their number of rows alone, for
-/// nobody measured what else its runtime asks of them.
+/// Not the program's: an exec of HIP's. Its copies are held to their number of
+/// rows alone, for nobody measured what else its runtime asks of them, and
+/// updates leave attributes alone.
 pub const ANY_COPY: u64 = 1 << 32;
 
 pub struct Exec {
@@ -399,7 +400,7 @@ pub fn set_child(h: H, node: H, g: H) -> Result {
         return Err(Error::INVALID_VALUE);
     };
     let pairs = crate::update::pair(&m, &child, &new, flags);
-    let fits = pairs.map(|pairs| crate::update::carry(&mut child, new, &pairs));
+    let fits = pairs.map(|pairs| crate::update::carry(&mut child, new, &pairs, flags));
     slot(&mut m, h, node)?.child = Some(child);
     fits.map_err(|_| Error::EXEC_UPDATE_FAILURE)
 }

@@ -181,6 +181,11 @@ impl Copy3D {
         Copy3D { src: side(src), dst: side(dst), width: n, height: 1, depth: 1 }
     }
 
+    /// Made by [`Copy3D::linear`]. HIP has nodes of another class for these.
+    pub fn is_row(&self) -> bool {
+        *self == Copy3D::linear(self.dst.at, self.src.at, self.width)
+    }
+
     /// One row of plain memory to another.
     pub fn is_linear(&self) -> bool {
         let plain = |s: &Side| s.space != space::ARRAY;

@@ -77,7 +77,8 @@ fn update_after(h: H, g: H, look: Look) -> Result<Outcome> {
     user_object::retain_all(&mut m, &objects);
     let e = m.exec(h)?;
     e.set();
-    carry(&mut e.body, new, &pairs);
+    let flags = e.flags;
+    carry(&mut e.body, new, &pairs, flags);
     e.plan = None;
     let (given_up, last) = (std::mem::replace(&mut e.user_objects, objects), e.last.clone());
     for (object, count) in given_up {
@@ -165,20 +166,22 @@ fn before_12(m: &Machine, old: &Body, new: &Body, flags: u64) -> std::result::Re
 }
 
 /// What stays from the old exec: its nodes' places, what is disabled, and the
-/// cluster, whatever the new graph has.
-pub fn carry(old: &mut Body, new: Body, pairs: &Pairs) {
+/// cluster, whatever the new graph has. On HIP all attributes do (clr 6.4,
+/// hip_graph_internal.hpp, `GraphKernelNode::SetParams`).
+pub fn carry(old: &mut Body, new: Body, pairs: &Pairs, flags: u64) {
     let mut new: Vec<Option<ExecNode>> = new.nodes.into_iter().map(Some).collect();
     for (i, o) in old.nodes.iter_mut().enumerate() {
         let Some(mut n) = new.get_mut(pairs.with[i]).and_then(Option::take) else { continue };
         if let (Kind::Kernel(a), Kind::Kernel(b)) = (&o.step.kind, &mut n.step.kind) {
             match a.attrs.get(&attr::CLUSTER) {
-                Some(cluster) => b.attrs.insert(attr::CLUSTER, *cluster),
-                None => b.attrs.remove(&attr::CLUSTER),
-            };
+                _ if flags & ANY_COPY != 0 => b.attrs = a.attrs.clone(),
+                Some(cluster) => drop(b.attrs.insert(attr::CLUSTER, *cluster)),
+                None => drop(b.attrs.remove(&attr::CLUSTER)),
+            }
         }
         o.step = n.step;
         if let (Some(a), Some(b), Some(pairs)) = (&mut o.child, n.child, pairs.inside.get(&i)) {
-            carry(a, b, pairs);
+            carry(a, b, pairs, flags);
         }
     }
 }
@@ -189,11 +192,20 @@ fn check(m: &Machine, old: &Kind, new: &Kind, flags: u64) -> std::result::Result
         (Kind::Kernel(a), Kind::Kernel(b)) => {
             // A real driver crashes here.
             m.still_loaded(b, "an update reads").map_err(|_| Refusal::Error)?;
+            if flags & ANY_COPY != 0 {
+                return Ok(());
+            }
             let same = |id: u32| value(&a.attrs, id) == value(&b.attrs, id);
             let priority = flags & USE_NODE_PRIORITY == 0 || same(attr::PRIORITY);
             allowed(same(attr::COOPERATIVE) && same(attr::NVLINK_CENTRIC) && priority, Refusal::Attributes)
         }
-        (Kind::Memcpy(a), Kind::Memcpy(b)) => allowed(a == b || may_become(m, a, b, flags), Refusal::Parameters),
+        (Kind::Memcpy(a), Kind::Memcpy(b)) => {
+            if flags & ANY_COPY != 0 && a.is_row() != b.is_row() {
+                // clr 6.2, hip_graph_internal.hpp: `SetParams` of either class casts the other's node to its own.
+                crate::report::violation("copy_class", "an update reads a copy of a row as one of a volume, or so");
+            }
+            allowed(a == b || may_become(m, a, b, flags), Refusal::Parameters)
+        }
         (Kind::Memset(a), Kind::Memset(b)) => allowed(may_set(a, b), Refusal::Parameters),
         (Kind::MemAlloc(a), Kind::MemAlloc(b)) => allowed(a == b, Refusal::NotSupported),
         (Kind::MemFree(a), Kind::MemFree(b)) => allowed(a == b, Refusal::NotSupported),

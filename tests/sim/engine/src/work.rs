@@ -152,6 +152,7 @@ pub fn perform(step: &Step, ctx: H) {
         }
         if let Kind::Kernel(k) = &step.kind {
             report::count("kernels", 1);
+            report::count("cooperative_kernels", k.attrs.contains_key(&attr::COOPERATIVE).into());
             report::count("newer_attributes", attr::NEWER.iter().filter(|&id| k.attrs.contains_key(id)).count() as u64);
             if m.still_loaded(k, "a stream runs").is_err() {
                 return fault(&mut m, ctx);

@@ -10,7 +10,7 @@ fn flags_of(flags: u32) -> u32 {
 }
 
 /// An event is for the streams of its device.
-fn record(h: H, stream: H, flags: u32) -> Result {
+pub fn record(h: H, stream: H, flags: u32) -> Result {
     let mut m = lock();
     let (of_event, of_stream) = (m.event(h)?.ctx, m.stream(stream)?.ctx);
     if m.device_of(of_event)? != m.device_of(of_stream)? {

@@ -8,6 +8,8 @@ use crate::reentry;
 use crate::structs::{
     DrvMemcpy3D, HostNode, InstantiateParams, KernelNode, MemOpNode, Memcpy3D, MemsetNode, NodeParams,
 };
+use gpumem_sim_engine::exec::ExecNode;
+use gpumem_sim_engine::node::Kind;
 use gpumem_sim_engine::queue::Fence;
 use gpumem_sim_engine::update::Refusal;
 use gpumem_sim_engine::{Error, Result, exec, lock, report, update};
@@ -16,6 +18,24 @@ use std::sync::{Mutex, PoisonError};
 
 /// Launches of each exec that may still run.
 static RUNNING: Mutex<BTreeMap<H, Vec<Fence>>> = Mutex::new(BTreeMap::new());
+
+/// Parameters of kernels, and of memsets, which are kernels too, that each exec has in memory. Since ROCm 6.2 each update
+/// writes them to new memory, and all of it goes with the exec (clr 6.4, hip_graph_internal.cpp, `UpdateAQLPacket`,
+/// `GraphKernelArgManager::AllocKernArg`; ROCm/rocm-systems#10713).
+static ARGUMENTS: Mutex<BTreeMap<H, u64>> = Mutex::new(BTreeMap::new());
+
+/// An exec was instantiated or updated.
+fn writes_arguments(h: H) -> Result {
+    let with = |n: &&ExecNode| matches!(n.step.kind, Kind::Kernel(_) | Kind::Memset(_));
+    let more = lock().exec(h)?.body.nodes.iter().filter(with).count() as u64;
+    *ARGUMENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(h).or_default() += more;
+    Ok(())
+}
+
+/// For tests: how many there are, of all execs.
+pub fn arguments() -> u64 {
+    ARGUMENTS.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+}
 
 /// Unlike CUDA's, launches of one exec are ordered by their streams alone. One on
 /// another device than it was instantiated on is slower.
@@ -46,6 +66,7 @@ fn destroy(h: H) -> Result {
     }
     exec::destroy(h)?;
     running.remove(&h);
+    ARGUMENTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&h);
     Ok(())
 }
 
@@ -75,6 +96,7 @@ hip! {
         out.need()?;
         let h = exec::instantiate(c.ctx, g, flags)?;
         lock().exec(h)?.flags |= exec::ANY_COPY;
+        writes_arguments(h)?;
         out.set(h)
     }
     Ctx hipGraphInstantiate [] (c, out: Out<H>, g: H, error_node: Out<H>, log: Out<u8>, size: usize) {
@@ -106,7 +128,8 @@ hip! {
         let (result, at) = outcome.refusal.map_or((0, 0), |r| (number(r.why), r.node));
         node.put(at);
         why.put(result);
-        outcome.error()
+        outcome.error()?;
+        writes_arguments(h)
     }
     Init hipGraphExecKernelNodeSetParams [] (c, h: H, node: H, p: In<KernelNode>) {
         exec::set_node(h, node, kernel_kind(&p.get()?)?)

@@ -81,6 +81,9 @@ pub unsafe extern "C" fn sim_stat(name: *const std::ffi::c_char) -> u64 {
     if name == "driver_calls" {
         return tables().map(|r| r.calls()).sum();
     }
+    if name == "graph_arguments" {
+        return exec::arguments();
+    }
     use gpumem_sim_engine::{machine, report};
     machine::stat(&name).unwrap_or_else(|| report::counted(&name))
 }

@@ -1,9 +1,11 @@
 //! Modules, functions, launches.
 
 use crate::abi::{H, In, Out, Text, bytes_at};
+use crate::events::record;
+use crate::structs::{DrvLaunchConfig, LaunchAttribute, LaunchConfig};
 use gpumem_sim_engine::launch::{Shape, kernel};
 use gpumem_sim_engine::node::{Attrs, Kernel, Kind, attr};
-use gpumem_sim_engine::{Error, Result, lock, module, stream};
+use gpumem_sim_engine::{Error, Result, capture, lock, module, stream};
 
 /// hipErrorNoBinaryForGpu.
 const NO_BINARY: Error = Error(209);
@@ -55,6 +57,59 @@ fn launch(s: H, shape: Shape, params: usize, extra: usize) -> Result {
     stream::submit(&mut lock(), s, Kind::Kernel(k)).map(drop)
 }
 
+/// `dim3`, by value. Functions of the program are not registered here: `f` is always a module's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Dim3([u32; 3]);
+
+impl LaunchConfig {
+    fn shape(&self, func: H) -> Result<Shape> {
+        let list = In::<LaunchAttribute>::at(self.attributes).list(self.len as usize)?;
+        let attrs = list.into_iter().map(|attribute| (attribute.id, attribute.value)).collect();
+        Ok(Shape { func, grid: self.grid, block: self.block, shared: self.shared as u32, attrs })
+    }
+}
+
+/// The attribute of kernels whose blocks work together.
+fn together() -> Attrs {
+    let mut on = [0; 64];
+    on[0] = 1;
+    Attrs::from([(attr::COOPERATIVE, on)])
+}
+
+/// Launches a kernel between two events. In a capture the node of the kernel has them, and they are recorded by no
+/// launch of the graph here.
+fn between(s: H, [start, stop]: [H; 2], shape: Shape, params: usize, extra: usize) -> Result {
+    let captures = capture::active(&mut lock(), s)?;
+    let record = |h: H| if h == 0 || captures { Ok(()) } else { record(h, s, 0) };
+    record(start)?;
+    launch(s, shape, params, extra)?;
+    record(stop)
+}
+
+/// The same, with a grid in threads; none may be left over here.
+#[allow(clippy::too_many_arguments)]
+fn of_threads(
+    s: H,
+    events: [H; 2],
+    f: H,
+    threads: [u32; 3],
+    block: [u32; 3],
+    shared: usize,
+    params: usize,
+    extra: usize,
+) -> Result {
+    let mut grid = [0; 3];
+    for (grid, (threads, block)) in grid.iter_mut().zip(threads.into_iter().zip(block)) {
+        if threads.checked_rem(block) != Some(0) {
+            return Err(Error::INVALID_VALUE);
+        }
+        *grid = threads / block;
+    }
+    let shape = Shape { func: f, grid, block, shared: shared as u32, attrs: Attrs::new() };
+    between(s, events, shape, params, extra)
+}
+
 hip! {
     Ctx hipModuleLoad [] (c, out: Out<H>, path: Text) {
         out.need()?;
@@ -92,11 +147,38 @@ hip! {
     }
     Ctx hipModuleLaunchCooperativeKernel []
     (c, f: H, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, s: H, params: usize) {
-        let mut on = [0; 64];
-        on[0] = 1;
-        let attrs = Attrs::from([(attr::COOPERATIVE, on)]);
-        let shape = Shape { func: f, grid: [gx, gy, gz], block: [bx, by, bz], shared, attrs };
+        let shape = Shape { func: f, grid: [gx, gy, gz], block: [bx, by, bz], shared, attrs: together() };
         launch(c.stream(s)?, shape, params, 0)
+    }
+    Ctx hipLaunchCooperativeKernel [hipLaunchCooperativeKernel_spt]
+    (c, f: H, grid: Dim3, block: Dim3, params: usize, shared: u32, s: H) {
+        let shape = Shape { func: f, grid: grid.0, block: block.0, shared, attrs: together() };
+        launch(c.stream(s)?, shape, params, 0)
+    }
+    Ctx hipExtLaunchKernel []
+    (c, f: H, grid: Dim3, block: Dim3, params: usize, shared: usize, s: H, start: H, stop: H, flags: i32) {
+        let _ = flags;
+        let shape = Shape { func: f, grid: grid.0, block: block.0, shared: shared as u32, attrs: Attrs::new() };
+        between(c.stream(s)?, [start, stop], shape, params, 0)
+    }
+    Ctx hipExtModuleLaunchKernel []
+    (c, f: H, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: usize, s: H, params: usize, extra: usize,
+     start: H, stop: H, flags: u32) {
+        let _ = flags;
+        of_threads(c.stream(s)?, [start, stop], f, [x, y, z], [bx, by, bz], shared, params, extra)
+    }
+    Ctx hipHccModuleLaunchKernel []
+    (c, f: H, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: usize, s: H, params: usize, extra: usize,
+     start: H, stop: H) {
+        of_threads(c.stream(s)?, [start, stop], f, [x, y, z], [bx, by, bz], shared, params, extra)
+    }
+    Ctx hipLaunchKernelExC [] (c, config: In<LaunchConfig>, f: H, params: usize) {
+        let config = config.get()?;
+        launch(c.stream(config.stream)?, config.shape(f)?, params, 0)
+    }
+    Ctx hipDrvLaunchKernelEx [] (c, config: In<DrvLaunchConfig>, f: H, params: usize, extra: usize) {
+        let config = config.get()?.plain();
+        launch(c.stream(config.stream)?, config.shape(f)?, params, extra)
     }
     Init hipFuncGetAttribute [] (c, out: Out<i32>, id: u32, h: H) { out.set(lock().function_attribute(h, id)?) }
 }

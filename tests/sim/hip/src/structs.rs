@@ -135,6 +135,46 @@ pub struct DrvMemcpy3D {
     pub extent: Extent,
 }
 
+/// A launch attribute: its number, and 64 bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchAttribute {
+    pub id: u32,
+    pub pad: u32,
+    pub value: [u8; 64],
+}
+
+/// hipLaunchConfig_t (ROCm 7).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchConfig {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared: usize,
+    pub stream: H,
+    pub attributes: usize,
+    pub len: u32,
+}
+
+/// HIP_LAUNCH_CONFIG, which has shared bytes as a smaller number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DrvLaunchConfig {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared: u32,
+    pub stream: H,
+    pub attributes: usize,
+    pub len: u32,
+}
+
+impl DrvLaunchConfig {
+    pub fn plain(self) -> LaunchConfig {
+        let Self { grid, block, shared, stream, attributes, len } = self;
+        LaunchConfig { grid, block, shared: shared as usize, stream, attributes, len }
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct KernelNode {
