@@ -6,8 +6,10 @@
 // looked up in a small table, which has a bit for all pages whose numbers are the same modulo its bits; it comes with the
 // launch, so that no memory of the device is taken for it. Which allocation a word lies in is looked up on the host.
 //
-// A range is cut into tiles, which the blocks of threads take by turns. Before each tile a block looks at a word of pinned
-// memory: is it not 0, somebody has no time, and the block ends. Four loads are under way at a time: the loop waits for
+// A range is cut into tiles, which the blocks of threads take by turns. A word of pinned memory says that somebody has no
+// time: then the blocks end. One thread in 64 blocks looks at it before each tile, and tells the others by a word of the
+// device's own. Where all threads looked, the kernel read 1 GiB in 8.3 ms (H200): reads of one word of the host's come one
+// after another, about a microsecond for each warp. Four loads are under way at a time: the loop waits for
 // memory, not for one load after another. What is tested of a word is a subtraction and a comparison, twice for a load of
 // 16 bytes, which takes less time than the load.
 //
@@ -34,6 +36,11 @@ typedef struct { u64 low, span; u32 pages[BITS / 32]; } Wanted;
 // Words that pass: how many, and as many of them as there is room for.
 typedef struct { u64 count, room; u64 words[]; } Answers;
 
+// Blocks of which one asks the host.
+#define ASKING 64
+// The launch that was told to end last: each has another number.
+static __attribute__((device)) volatile u32 ended;
+
 #define LOOK(word)                                                                              \
     if ((word) - wanted.low < wanted.span) {                                                    \
         const u64 page = (word) >> PAGE_SHIFT;                                                  \
@@ -43,7 +50,7 @@ typedef struct { u64 count, room; u64 words[]; } Answers;
         }                                                                                       \
     }
 
-KERNEL gpumem_scan(const u64 *p, u64 words, Answers *answers, const volatile u32 *cancel, const Wanted wanted) {
+KERNEL gpumem_scan(const u64 *p, u64 words, Answers *answers, const volatile u32 *cancel, u32 launch, const Wanted wanted) {
     const u64 me = __nvvm_read_ptx_sreg_tid_x(), block = __nvvm_read_ptx_sreg_ctaid_x();
     const u64 blocks = __nvvm_read_ptx_sreg_nctaid_x();
     // Blocks of the pool are aligned to 512 bytes; what is left behind whole vectors is a word at most.
@@ -51,7 +58,8 @@ KERNEL gpumem_scan(const u64 *p, u64 words, Answers *answers, const volatile u32
     const u64 vectors = words / 2;
     if (block == 0 && me == 0 && words % 2) { LOOK(p[words - 1]) }
     for (u64 tile = block * TILE; tile < vectors; tile += blocks * TILE) {
-        if (*cancel) return;
+        if (block % ASKING == 0 && me == 0 && *cancel) ended = launch;
+        if (ended == launch) return;
         const u64 end = tile + TILE < vectors ? tile + TILE : vectors;
         u64 i = tile + me;
         for (; i + 3 * THREADS < end; i += 4 * THREADS) {

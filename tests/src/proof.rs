@@ -3,11 +3,14 @@
 //! One row of [`CLAIMS`] is one claim, and one JSON line of `make proof`. A feature that claims
 //! something adds its row here and a function that measures it beside the others.
 
+mod claims;
 pub mod cost;
 pub mod demo;
 pub mod flat;
 pub mod graphs;
 mod guard;
+mod held;
+mod kernels;
 pub mod leaks;
 pub mod pool;
 pub mod pool_flat;
@@ -17,6 +20,8 @@ pub mod record;
 pub mod suspects;
 mod tester;
 pub mod totals;
+
+pub use claims::CLAIMS;
 
 use crate::stage::{Device, Stage};
 use serde_json::{Value, json};
@@ -37,6 +42,8 @@ pub enum Limit {
     AtMost(f64),
     /// Preloaded is at most so many times native.
     Times(f64),
+    /// Preloaded is at least so many times native.
+    NotBelow(f64),
     /// Preloaded is at most native, this much more, and this share of native.
     Beside(f64, f64),
 }
@@ -49,6 +56,7 @@ impl Limit {
             Self::Added(most) => measured.added() <= most,
             Self::AtMost(most) => measured.preloaded <= most,
             Self::Times(most) => measured.ratio() <= most,
+            Self::NotBelow(least) => measured.ratio() >= least,
             Self::Beside(more, share) => measured.preloaded <= measured.native * (1.0 + share) + more,
         }
     }
@@ -62,6 +70,7 @@ impl std::fmt::Display for Limit {
             Self::Added(most) => write!(f, "preloaded - native <= {most}"),
             Self::AtMost(most) => write!(f, "preloaded <= {most}"),
             Self::Times(most) => write!(f, "preloaded <= {most} x native"),
+            Self::NotBelow(least) => write!(f, "preloaded >= {least} x native"),
             Self::Beside(more, share) => write!(f, "preloaded <= native + {more} + {} %", share * 100.0),
         }
     }
@@ -103,6 +112,8 @@ pub enum Needs {
     Optimised,
     /// A CPython whose frames are read.
     Python,
+    /// A GPU, and PyTorch in python3.
+    Torch,
 }
 
 impl Needs {
@@ -113,11 +124,13 @@ impl Needs {
             Self::Gpu => matches!(device, Device::Simulator),
             Self::Optimised => cfg!(debug_assertions) || !cfg!(target_arch = "x86_64"),
             Self::Python => crate::python::interpreters().is_empty(),
+            Self::Torch => matches!(device, Device::Simulator) || !kernels::has_torch(),
         };
         let why = match self {
             Self::Nothing | Self::Optimised => "measured in optimised x86-64 builds",
             Self::Gpu => "not measured on the simulator",
             Self::Python => "measured where there is a python3 of 3.9 to 3.14 with ctypes",
+            Self::Torch => "measured on a GPU with a python3 that has PyTorch",
         };
         missing.then_some(why)
     }
@@ -133,276 +146,6 @@ pub struct Claim {
     pub needs: Needs,
     pub measure: fn(&Bench<'_>) -> Result<Measured, String>,
 }
-
-/// Every claim, in the order of the report.
-pub const CLAIMS: &[Claim] = &[
-    Claim {
-        name: "record.results_equal",
-        says: "programs end with the same status, output and messages",
-        unit: "programs whose results are the native ones",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: record::results_equal,
-    },
-    Claim {
-        name: "record.counts_equal",
-        says: "the ledger counts what the program counted for itself",
-        unit: "allocations, frees, bytes, graphs, execs, launches, updates and captures of all programs",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: record::counts_equal,
-    },
-    Claim {
-        name: "record.balance_zero",
-        says: "nothing is left in the ledger of a program that gave all back",
-        unit: "allocations, bytes, graphs and execs left over",
-        limit: Limit::Exactly(0.0),
-        needs: Needs::Nothing,
-        measure: record::balance_zero,
-    },
-    Claim {
-        name: "record.dead_process_readable",
-        says: "the ledger of a process killed by SIGKILL shows what it held",
-        unit: "live bytes at death",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: record::dead_process_readable,
-    },
-    Claim {
-        name: "stats.totals_equal",
-        says: "every total that gpumem prints is the sum of its parts, the same in all views, and what program and driver count",
-        unit: "totals of random states; those that are equal",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: totals::equal,
-    },
-    Claim {
-        name: "cost.call",
-        says: "a call that passes through: the one that gets slowest",
-        unit: "ns a call",
-        limit: Limit::Added(15.0),
-        needs: Needs::Gpu,
-        measure: cost::call,
-    },
-    Claim {
-        name: "cost.record",
-        says: "a recorded allocation and its free, without call stacks",
-        unit: "ns a pair",
-        limit: Limit::Added(150.0),
-        needs: Needs::Gpu,
-        measure: cost::record,
-    },
-    Claim {
-        name: "cost.record_stacks",
-        says: "a recorded allocation and its free, with stacks of 32 frames",
-        unit: "ns a pair",
-        limit: Limit::Added(400.0),
-        needs: Needs::Gpu,
-        measure: cost::record_stacks,
-    },
-    Claim {
-        name: "cost.cold_launch",
-        says: "a launch that finds nothing of ours in the processor's caches",
-        unit: "lines of 64 bytes of our code",
-        limit: Limit::AtMost(14.0),
-        needs: Needs::Optimised,
-        measure: cost::cold_launch,
-    },
-    Claim {
-        name: "graphs.results_equal",
-        says: "random graph programs end with the same memory, codes and order",
-        unit: "random graph programs at caps of 1, 2 and 8",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: graphs::results_equal,
-    },
-    Claim {
-        name: "graphs.execs_bounded",
-        says: "a program that never evicts has no more real execs than the cap",
-        unit: "execs at the most",
-        limit: Limit::AtMost(graphs::CAP),
-        needs: Needs::Nothing,
-        measure: graphs::execs_bounded,
-    },
-    Claim {
-        name: "graphs.host_growth",
-        says: "200 graphs of 1000 nodes at a cap of 16: what the process grows by",
-        unit: "MB",
-        limit: Limit::AtMost(130.0),
-        needs: Needs::Gpu,
-        measure: graphs::host_growth,
-    },
-    Claim {
-        name: "graphs.device_growth",
-        says: "200 graphs of 1000 nodes at a cap of 16: what the device memory in use grows by",
-        unit: "MiB",
-        limit: Limit::AtMost(40.0),
-        needs: Needs::Gpu,
-        measure: graphs::device_growth,
-    },
-    Claim {
-        name: "graphs.instantiate_ratio",
-        says: "an instantiate of a class that is known, 1000 nodes",
-        unit: "us an instantiate",
-        limit: Limit::Times(0.136),
-        needs: Needs::Gpu,
-        measure: graphs::instantiate_ratio,
-    },
-    Claim {
-        name: "graphs.launch_ratio",
-        says: "a launch of an exec that is resident, 1000 nodes",
-        unit: "ns a call",
-        limit: Limit::Added(50.0),
-        needs: Needs::Gpu,
-        measure: graphs::launch_ratio,
-    },
-    Claim {
-        name: "flat.host_growth",
-        says: "host memory of programs that do the same over and over, where it is furthest above the native run's",
-        unit: "MiB",
-        limit: Limit::Beside(flat::SLACK_MIB, flat::SLACK_SHARE),
-        needs: Needs::Nothing,
-        measure: flat::host_growth,
-    },
-    Claim {
-        name: "flat.graphs_device_growth",
-        says: "used device memory of these, without what the pool keeps idle",
-        unit: "MiB",
-        limit: Limit::Beside(flat::SLACK_MIB, flat::SLACK_SHARE),
-        needs: Needs::Nothing,
-        measure: flat::device_growth,
-    },
-    Claim {
-        name: "pool.results_equal",
-        says: "random programs of allocation end with the same codes, answers and contents",
-        unit: "random programs in all settings of the pool",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: pool::results_equal,
-    },
-    Claim {
-        name: "pool.reuse_violations",
-        says: "no memory is given out under work, no free returns before its barrier",
-        unit: "rules broken and programs gone wrong",
-        limit: Limit::Exactly(0.0),
-        needs: Needs::Nothing,
-        measure: pool::reuse_violations,
-    },
-    Claim {
-        name: "flat.device_growth",
-        says: "device memory above 1.02 of native at the worst: in use while it works, and after 15 s of rest",
-        unit: "MiB, after 2 000 and 40 000 operations, and the growth of the later half",
-        limit: Limit::AtMost(4.0),
-        needs: Needs::Nothing,
-        measure: pool_flat::device_growth,
-    },
-    Claim {
-        name: "pool.pair_ratio",
-        says: "an allocation and its free, 64 KiB to 4 MiB mixed, by the driver's names, one thread",
-        unit: "ns a pair",
-        // 60 ns; the driver's own take 46 to 84 µs.
-        limit: Limit::Times(0.0013),
-        needs: Needs::Gpu,
-        measure: pool_gpu::pair_ratio,
-    },
-    Claim {
-        name: "pool.threads_ratio",
-        says: "the same by 16 threads at once",
-        unit: "ns a pair, of all",
-        limit: Limit::Times(0.00033),
-        needs: Needs::Gpu,
-        measure: pool_gpu::threads_ratio,
-    },
-    Claim {
-        name: "pool.given_back",
-        says: "what is still kept 15 s after a burst of 32 GiB was freed, the device idle",
-        unit: "MiB",
-        limit: Limit::Exactly(0.0),
-        needs: Needs::Gpu,
-        measure: pool_gpu::given_back,
-    },
-    Claim {
-        name: "oom.matrix",
-        says: "what does not fit goes where the four combinations of llama.cpp's names send it",
-        unit: "combinations, by each name",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: pool::matrix,
-    },
-    Claim {
-        name: "quota.enforced",
-        says: "the most that a program gets under GPUMEM_LIMIT=256MiB, in any way",
-        unit: "MiB",
-        limit: Limit::AtMost(pool::QUOTA_MIB),
-        needs: Needs::Nothing,
-        measure: pool::quota,
-    },
-    Claim {
-        name: "stranded.press_safe",
-        says: "programs that do not retry, that capture or keep graphs end as natively under press",
-        unit: "programs that end well",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: pool::press_safe,
-    },
-    Claim {
-        name: "stranded.press_peak",
-        says: "a pool that strands its older blocks and retries: the most that is live under press",
-        unit: "MiB",
-        // Its newest block, those that it outgrew since the last refusal, and what else it works with.
-        limit: Limit::Times(0.2),
-        needs: Needs::Gpu,
-        measure: pool::press_peak,
-    },
-    Claim {
-        name: "stranded.spill_finishes",
-        says: "one that does not retry ends well in a quota of a quarter of its peak, under spill",
-        unit: "programs that end well",
-        limit: Limit::Same,
-        needs: Needs::Gpu,
-        measure: pool::spill_finishes,
-    },
-    Claim {
-        name: "leaks.verdicts",
-        says: "a thousand call sites with planted growth, and the heaps of their programs: wrong verdicts",
-        unit: "planted call sites, and wrong verdicts",
-        limit: Limit::AtMost(leaks::WRONG),
-        needs: Needs::Nothing,
-        measure: leaks::verdicts,
-    },
-    Claim {
-        name: "scan.recall",
-        says: "blocks whose address programs lost, which do not rank before 95 of 100 that are referred to",
-        unit: "lost blocks of 20 random programs, and those that do not rank first",
-        limit: Limit::AtMost(suspects::MISSED),
-        needs: Needs::Nothing,
-        measure: suspects::recall,
-    },
-    Claim {
-        name: "scan.false_alarms",
-        says: "blocks that variables, the heap, stacks, mapped and pinned memory or graphs refer to, and that are called lost",
-        unit: "blocks of 20 random programs that are referred to, and those that are called lost",
-        limit: Limit::AtMost(suspects::ALARMS),
-        needs: Needs::Nothing,
-        measure: suspects::false_alarms,
-    },
-    Claim {
-        name: "python.frames_equal",
-        says: "the frames of Python of a thousand allocations in random call shapes are those that the interpreter tells",
-        unit: "allocations, and those whose frames in the ledger are equal",
-        limit: Limit::Same,
-        needs: Needs::Python,
-        measure: python::frames_equal,
-    },
-    Claim {
-        name: "guard.finds",
-        says: "planted writes behind, in front of and after the free of allocations are found, and nothing is in clean programs",
-        unit: "programs, and those that the guard judges rightly",
-        limit: Limit::Same,
-        needs: Needs::Nothing,
-        measure: guard::finds,
-    },
-];
 
 /// What a measurement works with.
 pub struct Bench<'a> {
@@ -511,6 +254,8 @@ mod tests {
             (Limit::AtMost(8.0), measured(120.0, 9.0, None), false),
             (Limit::Times(1.02), measured(100.0, 102.0, None), true),
             (Limit::Times(1.02), measured(100.0, 103.0, None), false),
+            (Limit::NotBelow(0.5), measured(100.0, 50.0, None), true),
+            (Limit::NotBelow(0.5), measured(100.0, 49.0, None), false),
             (Limit::Beside(4.0, 0.02), measured(100.0, 106.0, None), true),
             (Limit::Beside(4.0, 0.02), measured(100.0, 106.1, None), false),
             (Limit::Times(1.02), Measured { ratio: Some(1.01), ..measured(100.0, 110.0, None) }, true),

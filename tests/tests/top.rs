@@ -32,7 +32,7 @@ fn keys_work_and_the_terminal_is_as_before() {
     top.press("\x1b").shows("by stack");
     top.press("3").shows("device ~").shows("1 of 2");
     top.press("g").shows("by stack");
-    top.press("4").shows("idle peak").press("5").shows("context");
+    top.press("4").shows("idle peak").press("5").shows("peak-grew");
     top.press("?").shows("show these keys");
     top.press("?").hides("show these keys");
     top.press("1").shows("device memory, live");

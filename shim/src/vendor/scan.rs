@@ -7,7 +7,7 @@ use gpumem_abi::types::*;
 use std::ffi::c_uint;
 use std::ops::Range;
 use std::ptr::{from_mut, from_ref, null_mut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The kernel, as text with the NUL that the driver wants.
 const PTX: &str = concat!(include_str!("../../../kernels/scan.ptx"), "\0");
@@ -19,6 +19,8 @@ const TILE: u64 = 1 << 20;
 /// Bits of the table of pages, as the kernel has them.
 const BITS: usize = 16384;
 const PAGE: u64 = 2 << 20;
+/// Numbers of launches: the kernel keeps that of the one which was told to end, at first none.
+static LAUNCHES: AtomicU32 = AtomicU32::new(1);
 /// Words that there is room for: two are numbers.
 pub const WORDS: usize = ROOM / 8 - 2;
 
@@ -70,16 +72,18 @@ pub fn scan(reader: &mut Reader, kernel: usize, addr: u64, words: u64, wanted: &
     reader.cancel_word().store(0, Ordering::Release);
     let (mut addr, mut words, mut answers) = (addr, words, reader.numbers().as_ptr() as u64);
     let mut cancel = from_ref(reader.cancel_word()) as u64;
-    let mut params: [Opaque; 5] = [
+    let mut launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    let mut params: [Opaque; 6] = [
         from_mut(&mut addr).cast(),
         from_mut(&mut words).cast(),
         from_mut(&mut answers).cast(),
         from_mut(&mut cancel).cast(),
+        from_mut(&mut launch).cast(),
         from_ref(wanted).cast_mut().cast(),
     ];
     let blocks = (words * 8).div_ceil(TILE).clamp(1, BLOCKS) as c_uint;
     let (kernel, params) = (kernel as Opaque, params.as_mut_ptr());
-    // SAFETY: the kernel has these five parameters, the last of which is a `Wanted`, and its module is never unloaded.
+    // SAFETY: the kernel has these six parameters, the last of which is a `Wanted`, and its module is never unloaded.
     // It reads the range, which the pool keeps until this reader has come to it, and the word of `cancel`, and writes
     // answers, for which it is told how much room there is.
     ok(unsafe { driver::cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, reader.stream(), params, null_mut()) })
@@ -128,6 +132,6 @@ mod tests {
         for define in defines {
             assert!(source.contains(&define), "{define}");
         }
-        assert!(PTX.contains(&format!(".b8 gpumem_scan_param_4[{}]", size_of::<Wanted>())));
+        assert!(PTX.contains(&format!(".b8 gpumem_scan_param_5[{}]", size_of::<Wanted>())));
     }
 }

@@ -1,12 +1,10 @@
 //! Claims about the pool that only a GPU can show: what pairs cost, and when memory is back on the card.
 
+use super::held::Held;
 use super::{Bench, Measured, cost};
 use crate::stage::{checked, ledger_of};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Threads of `pool.threads_ratio`.
@@ -60,44 +58,10 @@ pub fn threads_ratio(bench: &Bench<'_>) -> Result<Measured, String> {
 }
 
 /// A process that takes and frees memory when it is told to.
-struct Holder {
-    process: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
-}
-
-impl Holder {
-    fn start(bench: &Bench<'_>, program: &Path, ledgers: Option<&Path>) -> Result<Self, String> {
-        let mut command = bench.stage.command(program, ledgers)?;
-        let mut process = command
-            .arg("hold")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("pool: {error}"))?;
-        let (input, out) = process.stdin.take().zip(process.stdout.take()).ok_or("pool has no pipes")?;
-        let (send, lines) = channel();
-        std::thread::spawn(move || {
-            let lines = BufReader::new(out).lines().map_while(Result::ok);
-            lines.take_while(|line| send.send(line.clone()).is_ok()).for_each(drop);
-        });
-        Ok(Self { process, input, lines })
-    }
-
-    /// What it says to a line.
-    fn ask(&mut self, line: &str) -> Result<Value, String> {
-        writeln!(self.input, "{line}").and_then(|()| self.input.flush()).map_err(|error| format!("pool: {error}"))?;
-        let said =
-            self.lines.recv_timeout(Duration::from_secs(60)).map_err(|_| format!("pool says nothing to {line}"))?;
-        serde_json::from_str(&said).map_err(|error| format!("pool: {error}: {said}"))
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn holder(bench: &Bench<'_>, program: &Path, ledgers: Option<&Path>) -> Result<Held, String> {
+    let mut command = bench.stage.command(program, ledgers)?;
+    command.arg("hold");
+    Held::start(command)
 }
 
 /// A burst is freed; after 15 s idle, how much of it the ledger says is still kept, MiB. And another process
@@ -105,7 +69,7 @@ impl Drop for Holder {
 pub fn given_back(bench: &Bench<'_>) -> Result<Measured, String> {
     let program = cost::compiled(bench, "pool.c", "pool", &["-fno-omit-frame-pointer", "-pthread", "-lm", "-ldl"])?;
     let ledgers = bench.ledgers();
-    let mut holder = Holder::start(bench, &program, Some(&ledgers))?;
+    let mut holder = holder(bench, &program, Some(&ledgers))?;
     let taken = holder.ask(&format!("take {BURST_GIB} 2 1024"))?;
     if taken["code"] != 0 {
         return Err(format!("the burst of {BURST_GIB} GiB was not to be had: {taken}"));
@@ -113,7 +77,7 @@ pub fn given_back(bench: &Bench<'_>) -> Result<Measured, String> {
     let burst = taken["gib"].as_f64().unwrap_or(f64::NAN) * 1024.0;
     holder.ask("free")?;
     let begin = Instant::now();
-    let ledger = ledger_of(&ledgers, holder.process.id()).ok_or("it left no ledger")?;
+    let ledger = ledger_of(&ledgers, holder.pid()).ok_or("it left no ledger")?;
     let idle = || -> Result<f64, String> {
         let stats = bench.stage.inspect("stats", &ledger)?;
         let bytes = stats["pool"]["idle_bytes"].as_f64();
@@ -127,7 +91,7 @@ pub fn given_back(bench: &Bench<'_>) -> Result<Measured, String> {
         most = most.max(left);
     }
     let seconds = begin.elapsed().as_secs_f64();
-    let mut other = Holder::start(bench, &program, None)?;
+    let mut other = self::holder(bench, &program, None)?;
     let got = other.ask(&format!("take {BURST_GIB} 64 512"))?;
     Ok(Measured {
         native: 0.0,

@@ -98,7 +98,8 @@ fn program(bench: &Bench<'_>, number: u64) -> Result<Vec<Block>, String> {
     Ok(blocks)
 }
 
-fn suspects(bench: &Bench<'_>, pid: u32, ledgers: &std::path::Path) -> Result<Value, String> {
+/// What `gpumem leaks --suspect` says of a process.
+pub(super) fn suspects(bench: &Bench<'_>, pid: u32, ledgers: &std::path::Path) -> Result<Value, String> {
     let mut command: Command = bench.stage.command(&bench.stage.gpumem(), None)?;
     let args = ["leaks", "--suspect", "--all", "--json", "--older", "0", "--pause", "50ms"];
     let text = checked(command.args(args).arg(pid.to_string()).env("GPUMEM_DIR", ledgers))?;

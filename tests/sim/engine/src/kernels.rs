@@ -143,8 +143,9 @@ fn scan(k: &Kernel, host: fn(u64) -> u64) {
     let p = &k.params;
     let (at, words) = (host(u64_at(p, 0)) as *const u64, u64_at(p, 8));
     let (answers, cancel) = (host(u64_at(p, 16)) as *mut u64, host(u64_at(p, 24)) as *const u32);
-    let (low, span) = (u64_at(p, 32), u64_at(p, 40));
-    let table = p.get(48..).unwrap_or_default();
+    // The launch's number stands at 32: here nobody else has to be told.
+    let (low, span) = (u64_at(p, 40), u64_at(p, 48));
+    let table = p.get(56..).unwrap_or_default();
     let bits = (table.len() as u64 * 8).max(1);
     let has_bit = |page: u64| u32_at(table, (page % bits / 32 * 4) as usize) >> (page % 32) & 1 != 0;
     for tile in (0..words).step_by(SCAN_TILE as usize) {
