@@ -10,9 +10,8 @@ Flat means, from the moment at which the new bound is reached: they stay within 
 since nobody waits for what runs; device memory grows by no more than 4 MiB and 5 % of what each graph took before; host
 memory by no more than 15 % of that (a handle without an exec keeps its source).
 
-llama: LLAMA_GROWING is a llama-server whose graphs grow, LLAMA_MODEL its model. Two clients ask it, for ever other lengths. That of
-today lets go of graphs that were not used for ten seconds: one that keeps a graph of each batch that its slots make up was built
-for what docs/tested-programs.md says of it.
+llama is LLAMA_SERVER with LLAMA_MODEL, and two clients that ask for ever other lengths. That of today lets go of its graphs:
+forgets.c is preloaded as well, which has it keep each of them.
 """
 import os
 import random
@@ -23,7 +22,7 @@ import sys
 import threading
 import time
 
-from harness import BUILD, CLI, HERE, OUT, WORK, environment, host_mib, inspect, ledger_of, record, verdict
+from harness import BUILD, CLI, HERE, OUT, SO, WORK, environment, host_mib, inspect, ledger_of, record, verdict
 from memory import DEVICES
 
 GROUP = "fix"
@@ -173,11 +172,11 @@ def torch():
 
 def llama():
     from llama_server import Server, path_of, prompt
-    program, model, over = path_of("LLAMA_GROWING"), path_of("LLAMA_MODEL"), threading.Event()
-    if not program or not model:
-        print("skip fix/llama set LLAMA_GROWING and LLAMA_MODEL")
+    if not path_of("LLAMA_SERVER") or not path_of("LLAMA_MODEL"):
+        print("skip fix/llama set LLAMA_SERVER and LLAMA_MODEL")
         return True
-    server = Server("fix", True, env=GROWS, program=program, model=model).ready()
+    over = threading.Event()
+    server = Server("fix", True, env={**GROWS, "LD_PRELOAD": f"{BUILD / 'libforgets.so'}:{SO}"}).ready()
 
     def client(number):
         rng = random.Random(number)

@@ -25,12 +25,13 @@
 #   AT_ONCE=1       all stages at the same time
 #   BUILD=dir       what is compiled here, as far as the stages need it      (default: target/gpu-build)
 #   CUDA_HOME=dir   the CUDA toolkit: nvcc and CUPTI                         (default: nvcc's, /usr/local/cuda)
-#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama and flat
-#   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama" LLAMA_GROWING=file   for the stage fix: see fix.py
+#   LLAMA_SERVER=file LLAMA_MODEL=file   an existing llama-server and a model for the stages llama, flat and fix
+#   FIX_SECONDS=20 FIX_PROGRAMS="demo torch llama"      for the stage fix
 #   FLAT_SECONDS=480 FLAT_PROGRAMS="demo llama torch"   for the stage flat
 #   LLAMA_BENCH=file STRANDED_MODEL=file for pool-stranded and pool-oom: see pool_llama.py
 #   GRAPHCHURN=file                      a program over ggml for the stage churn: see churn.py
-#   DIFFER_SEEDS=A..B DIFFER_SECONDS=S   seeds for the stage differ, and how long at most (120);
+#   DIFFER_SEEDS=A..B DIFFER_SECONDS=S   seeds for the stage differ, and how long at most (120), half of it at DIFFER_CAPS
+#                                        (1,2,8), half at the default bounds;
 #   POOLER_SEEDS=A..B POOLER_SECONDS=S   for pooler likewise (60)
 #
 # Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. What graph cache and pool
@@ -131,6 +132,7 @@ compile guard guard make -C tests/programs "$BUILD/guard/pool_guard" OUT="$BUILD
 compile group group cc -std=gnu11 -O2 -Itests/programs tests/tests/clients/group.c -o "$BUILD/group" -L"$lib/stubs" -lcuda
 compile scan scan make -C tests/programs "$BUILD/scan/lost" OUT="$BUILD/scan" CUDART_LIBDIR="$lib" CUDART=libcudart.so \
     CUDA_LIBDIR="$lib/stubs" LINK_CUDA="-L$lib/stubs -lcuda" LIBS="-pthread -ldl -lm -Wl,-rpath,$lib"
+compile libforgets.so fix cc -std=gnu11 -O2 -fPIC -shared $here/forgets.c -o "$BUILD/libforgets.so"
 compile read scan cc -std=gnu11 -O2 $here/read.c -o "$BUILD/read" -ldl
 compile spin waits nvcc -O2 -std=c++17 -arch=native -o "$BUILD/spin" "$here/spin.cu" -Xlinker -rpath="$lib"
 compile nullcuda "cost llama-own" cc -O2 -fPIC -shared -Wl,-soname,libcuda.so.1 $here/nullcuda.c -o "$BUILD/null/libcuda.so.1"
@@ -182,14 +184,21 @@ conformance() {
 }
 differ() {
     [ -x "$KIT/differ" ] || { echo "skip differ $KIT/differ is not there"; return 0; }
-    mkdir -p -m 700 "$WORK/differ"
-    if GPUMEM_DIR="$WORK/differ" timeout 560 "$KIT/differ" hunt --lib "$GPUMEM_SO" --seeds "${DIFFER_SEEDS:-0..1000000}" \
-        --seconds "${DIFFER_SECONDS:-120}" --caps 1,2,8 --out "$OUT" >"$OUT/differ-hunt.log" 2>&1; then
-        echo "ok   differ/hunt $(tail -1 "$OUT/differ-hunt.log" | cut -c1-150)"
-    else
-        echo "FAIL differ/hunt status $?: $(grep programs, "$OUT/differ-hunt.log" || tail -3 "$OUT/differ-hunt.log" | tr '\n' ' ' | cut -c1-300)"
-        return 1
-    fi
+    local bad=0 bounds caps seconds=$((${DIFFER_SECONDS:-120} / 2)) first last
+    IFS=. read -r first _ last <<<"${DIFFER_SEEDS:-0..1000000}"
+    for bounds in small default; do
+        caps=${DIFFER_CAPS-1,2,8}
+        [ $bounds = default ] && caps= && first=$((first + (last - first) / 2))
+        mkdir -p -m 700 "$WORK/differ-$bounds"
+        if GPUMEM_DIR="$WORK/differ-$bounds" timeout $((seconds + 240)) "$KIT/differ" hunt --lib "$GPUMEM_SO" --seeds "$first..$last" \
+            --seconds $seconds --caps "$caps" --out "$OUT" >"$OUT/differ-$bounds.log" 2>&1; then
+            echo "ok   differ/$bounds $(tail -1 "$OUT/differ-$bounds.log" | cut -c1-250)"
+        else
+            echo "FAIL differ/$bounds status $?: $(grep programs, "$OUT/differ-$bounds.log" | tail -1 || tail -3 "$OUT/differ-$bounds.log" | tr '\n' ' ' | cut -c1-300)"
+            bad=1
+        fi
+    done
+    return $bad
 }
 pooler() {
     [ -x "$KIT/pooler" ] || { echo "skip pooler $KIT/pooler is not there"; return 0; }

@@ -86,6 +86,10 @@ pub struct Tally<O, D> {
     pub ill: Vec<(u64, String)>,
     /// Programs whose native run stood still, so that they were passed over.
     pub stood_still: Vec<(u64, String)>,
+    /// Those whose preloaded run alone stood still, and never again.
+    pub stood_still_preloaded: Vec<(u64, String)>,
+    /// Those whose preloaded run waited where docs/limitations.md says that it may.
+    pub waited_to_instantiate: u64,
     pub found: Vec<Found<O, D>>,
     /// Differences that did not come again.
     pub fleeting: Vec<(u64, String)>,
@@ -98,6 +102,8 @@ impl<O, D> Default for Tally<O, D> {
             operations: 0,
             ill: Vec::new(),
             stood_still: Vec::new(),
+            stood_still_preloaded: Vec::new(),
+            waited_to_instantiate: 0,
             found: Vec::new(),
             fleeting: Vec::new(),
         }

@@ -106,6 +106,10 @@ fn asked(whom: &Whom, request: &Request, patience: Duration, length: Length) -> 
             "{silent}: if it has begun the command, it may still finish it; else nothing will happen"
         ))
         .fix(stopped),
+        Trouble::Unanswered(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            Failure::error(format!("{who} was asked and gave no answer"))
+                .fix("it may have ended meanwhile; what it left can still be read")
+        }
         Trouble::Unanswered(error) => Failure::io(format!("{who} was asked and gave no answer"), &error),
     })?
 }
@@ -125,6 +129,9 @@ fn exchange(
     }
     send(&stream, line.as_bytes(), until).map_err(Trouble::Unsent)?;
     let answer = receive(&mut stream, until, length).map_err(Trouble::Unanswered)?;
+    if answer.is_empty() {
+        return Err(Trouble::Unanswered(ErrorKind::UnexpectedEof.into()));
+    }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let first = answer.lines().next().unwrap_or_default();
     Ok(match first.split_once(' ').unwrap_or((first, "")) {

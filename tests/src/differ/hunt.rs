@@ -26,7 +26,7 @@ pub struct Hunt {
     pub time: Duration,
     /// Operations of a program, more or less.
     pub length: usize,
-    /// Values of GPUMEM_GRAPH_CACHE; each seed has one of them.
+    /// Values of GPUMEM_GRAPH_CACHE; each seed has one of them. An empty one alone: all bounds are the default ones.
     pub caps: Vec<String>,
     /// Differences after which it stops.
     pub most: usize,
@@ -55,9 +55,10 @@ pub fn setting(seed: u64, caps: &[String]) -> [Vec<(String, String)>; 2] {
     if !caps.is_empty() {
         set(&mut preloaded, "GPUMEM_GRAPH_CACHE", &caps);
     }
-    set(&mut preloaded, "GPUMEM_GRAPH_IDLE", &["", "0", "1ms"]);
+    let or_default = |values: &'static [&'static str]| if caps == [""] { &[""] } else { values };
+    set(&mut preloaded, "GPUMEM_GRAPH_IDLE", or_default(&["", "0", "1ms"]));
     set(&mut preloaded, "GPUMEM_GRAPH_FOLD", &["", "", "0"]);
-    set(&mut preloaded, "GPUMEM_GRAPH_CACHE_BYTES", &["", "", "64KiB", "0"]);
+    set(&mut preloaded, "GPUMEM_GRAPH_CACHE_BYTES", or_default(&["", "", "64KiB", "0"]));
     set(&mut preloaded, "GPUMEM_STACKS", &["0", ""]);
     [both, preloaded]
 }
@@ -142,6 +143,20 @@ impl Hunt {
         tally: &mut Tally,
         say: &mut dyn FnMut(String),
     ) -> Result<(), String> {
+        if seen.waited_to_instantiate() && is_bounded(setup) {
+            say(format!("seed {seed}: stood still in the driver's instantiate, below the default bound"));
+            tally.waited_to_instantiate += 1;
+            return Ok(());
+        }
+        // What differs natively from run to run is not the preload's.
+        let mut natives = Pair::new(&Setup { lib: None, ..setup.clone() });
+        let mut is_steady =
+            |program: &Program| (0..NATIVE_RUNS).all(|_| matches!(natives.run(program), Ok(Verdict::Same)));
+        let unsteady = "it differs natively from run to run";
+        if !is_steady(&program) {
+            say(format!("seed {seed}: {unsteady}"));
+            return tally.is_ill(seed, unsteady.into());
+        }
         // Alone, or only after what the same processes ran before; at once, or now and then.
         let mut all = history.to_vec();
         all.push(program.clone());
@@ -160,14 +175,13 @@ impl Hunt {
         };
         let Some((program, tries)) = chosen else {
             say(format!("seed {seed}: did not differ again"));
-            tally.fleeting.push((seed, seen.what));
+            let list = if seen.stood_still() { &mut tally.stood_still_preloaded } else { &mut tally.fleeting };
+            list.push((seed, seen.what));
             return Ok(());
         };
-        let mut natives = Pair::new(&Setup { lib: None, ..setup.clone() });
-        if (0..NATIVE_RUNS).any(|_| !matches!(natives.run(&program), Ok(Verdict::Same))) {
-            let why = "it differs natively from run to run".to_owned();
-            say(format!("seed {seed}: {why}"));
-            return tally.is_ill(seed, why);
+        if !is_steady(&program) {
+            say(format!("seed {seed}: {unsteady}"));
+            return tally.is_ill(seed, unsteady.into());
         }
         say(format!("seed {seed}: making {} operations smaller", program.0.len()));
         let (difference, program) = smallest(setup, &program, tries, seen);
@@ -185,6 +199,12 @@ fn separate(list: &[Program]) -> Program {
 fn words(setup: &Setup) -> String {
     let all = setup.both.iter().chain(&setup.preloaded);
     all.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the graph cache has other bounds than by default.
+fn is_bounded(setup: &Setup) -> bool {
+    let bounds = ["GPUMEM_GRAPH_CACHE", "GPUMEM_GRAPH_CACHE_BYTES", "GPUMEM_GRAPH_IDLE"];
+    setup.preloaded.iter().any(|(name, _)| bounds.contains(&name.as_str()))
 }
 
 /// What differs in processes of its own.

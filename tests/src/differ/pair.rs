@@ -18,6 +18,25 @@ pub struct Difference {
     pub stacks: [Vec<String>; 2],
 }
 
+impl Difference {
+    /// Whether it is that the preloaded run alone stood still beside a gate.
+    pub fn stood_still(&self) -> bool {
+        let at = |trace: &[String], end: &str| trace.get(self.at).is_some_and(|line| line.ends_with(end));
+        at(&self.native, OPEN) && at(&self.preloaded, STOOD_STILL)
+    }
+
+    /// Whether it stood still in an instantiate of the driver's that gpumem asked for: below the default bound a launch or
+    /// an instantiate may wait there beside work that runs (docs/decisions/drivers.md).
+    pub fn waited_to_instantiate(&self) -> bool {
+        let frames = &self.stacks[1];
+        let of = |line: &String, library: &str| line.contains(library);
+        self.stood_still()
+            && frames.windows(2).any(|pair| {
+                of(&pair[0], "libcuda.so") && of(&pair[0], " cuGraphInstantiate") && of(&pair[1], "libgpumem.so")
+            })
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.what)?;
@@ -117,6 +136,14 @@ fn alike(native: &str, preloaded: &str) -> bool {
         || native.strip_suffix(STOOD_STILL).is_some_and(|before| preloaded.strip_suffix(OPEN) == Some(before))
 }
 
+/// Codes after which every call of a context fails.
+const BROKEN: [&str; 8] = ["700", "702", "714", "715", "716", "717", "718", "719"];
+
+/// Whether a line says that the context broke.
+fn says_broken(line: &str) -> bool {
+    line.rsplit_once(" = ").is_some_and(|(_, code)| BROKEN.contains(&code))
+}
+
 fn judge(mut native: Ran, mut preloaded: Ran) -> Verdict {
     // What comes after that is not run.
     let stood_still = native.trace.iter().position(|line| line.ends_with(STOOD_STILL));
@@ -142,6 +169,10 @@ fn judge(mut native: Ran, mut preloaded: Ran) -> Verdict {
     match &preloaded.end {
         End::Died(status, said) => return differs(format!("died: the preloaded run ended with {status}: {said}")),
         End::Stuck => return differs("stuck: the preloaded run stood still".into()),
+        // The driver's own fault: programs are well defined (docs/decisions/drivers.md has one that breaks a context).
+        End::Finished if native.trace.get(same).is_some_and(|line| says_broken(line)) => {
+            return Verdict::Ill(format!("the native run alone broke its context: {}", native.trace[same]));
+        }
         End::Finished if same < native.trace.len().max(preloaded.trace.len()) => {
             return differs("answers differ".into());
         }
@@ -171,14 +202,24 @@ fn judge(mut native: Ran, mut preloaded: Ran) -> Verdict {
 mod tests {
     use super::*;
 
+    fn ran(trace: &[&str]) -> Ran {
+        let trace = trace.iter().map(|&line| line.into()).collect();
+        Ran { trace, violations: Vec::new(), end: End::Finished, stacks: Vec::new() }
+    }
+
+    #[test]
+    fn only_the_preloaded_run_may_not_break_its_context() {
+        let lines = |code: &str| ["1 launch e0 = 0".to_owned(), format!("2 synchronize = {code}")];
+        let ends = |code: &str| ran(&lines(code).each_ref().map(String::as_str));
+        assert!(matches!(judge(ends("700"), ends("700")), Verdict::Same));
+        assert!(matches!(judge(ends("700"), ends("0")), Verdict::Ill(_)));
+        assert!(matches!(judge(ends("0"), ends("700")), Verdict::Differs(_)));
+        assert!(matches!(judge(ends("400"), ends("0")), Verdict::Differs(_)));
+    }
+
     #[test]
     fn only_the_preloaded_run_may_not_stand_still() {
-        let ran = |gate: &str| Ran {
-            trace: vec!["1 launch e0 = 0".into(), format!("2 {gate}"), "2 synchronize = 0".into()],
-            violations: Vec::new(),
-            end: End::Finished,
-            stacks: Vec::new(),
-        };
+        let ran = |gate: &str| ran(&["1 launch e0 = 0", &format!("2 {gate}"), "2 synchronize = 0"]);
         assert!(matches!(judge(ran(OPEN), ran(OPEN)), Verdict::Same));
         assert!(matches!(judge(ran(STOOD_STILL), ran(STOOD_STILL)), Verdict::StoodStill(_)));
         assert!(matches!(judge(ran(STOOD_STILL), ran(OPEN)), Verdict::StoodStill(_)));
@@ -187,5 +228,24 @@ mod tests {
         assert!(matches!(judge(ran(STOOD_STILL), other), Verdict::Differs(_)), "before it stood still");
         let Verdict::Differs(difference) = judge(ran(OPEN), ran(STOOD_STILL)) else { panic!("it stood still") };
         assert_eq!((difference.what.as_str(), difference.at), ("answers differ", 1));
+        assert!(difference.stood_still());
+        let Verdict::Differs(difference) = judge(ran(OPEN), ran("open: 1")) else { panic!("it differs") };
+        assert!(!difference.stood_still());
+    }
+
+    #[test]
+    fn a_wait_of_the_drivers_instantiate_is_told_apart() {
+        let stands = |frames: &[&str]| {
+            let mut preloaded = ran(&[&format!("2 {STOOD_STILL}")]);
+            preloaded.stacks = frames.iter().map(|&frame| frame.into()).collect();
+            let Verdict::Differs(difference) = judge(ran(&[&format!("2 {OPEN}")]), preloaded) else {
+                panic!("it differs")
+            };
+            difference.waited_to_instantiate()
+        };
+        let (driver, ours) = ("#19 libcuda.so+0x356e30 cuGraphInstantiateWithFlags+0x20", "#20 libgpumem.so+0x1815d9");
+        assert!(stands(&["thread 1 differ", "#18 libcuda.so+0x37078b", driver, ours, "#21 libgpumem.so+0x15ad6b"]));
+        assert!(!stands(&[driver, "#20 differ+0xc72b1", ours]));
+        assert!(!stands(&["#1 libc.so.6+0x45330", ours]));
     }
 }
