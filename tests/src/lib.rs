@@ -1,5 +1,7 @@
 //! Suites that run against a CUDA driver, real or simulated.
 
+#![deny(clippy::print_stdout)]
+
 pub mod conformance;
 pub mod damage;
 pub mod differ;
@@ -11,5 +13,6 @@ pub mod pool;
 pub mod poolbench;
 pub mod proof;
 pub mod python;
+pub mod say;
 pub mod stage;
 pub mod tester;

@@ -50,6 +50,19 @@ fn every_seed_has_a_plan() {
     }
 }
 
+/// A trace whose name is that of the run's folder gets another name beside it, and goes with the run all the same.
+#[test]
+fn a_run_leaves_nothing_behind() {
+    let program = programs::all().into_iter().find(|program| program.name == "basic").expect("in the lists");
+    let traced = Trouble::Setting("GPUMEM_RECORD".into(), "@".into());
+    judge(&Plan { seed: 0, program, troubles: vec![traced] }, PATIENCE).expect("it runs");
+    let own = format!("gm-suite-{}-", std::process::id());
+    let entries = std::fs::read_dir(std::env::temp_dir()).expect("a folder").flatten();
+    let left: Vec<_> =
+        entries.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().starts_with(&own)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// A death, a hang, another answer and a ledger that nobody can read are found, each as what it is.
 #[test]
 fn what_is_planted_is_found() {

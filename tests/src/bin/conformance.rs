@@ -2,7 +2,10 @@
 //! finds, and prints one line per check. Exit status: 0 when none failed, 1 when
 //! one did, 2 for wrong arguments or when there is no driver to ask.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::conformance::{self, Check, Outcome, Source};
+use gpumem_tests::{say, say_line};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
@@ -105,7 +108,7 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(why) => {
             if why.is_empty() {
-                print!("{USAGE}");
+                say!("{USAGE}");
                 return ExitCode::SUCCESS;
             }
             eprint!("conformance: {why}\n{USAGE}");
@@ -138,7 +141,7 @@ fn main() -> ExitCode {
     }
     if options.list {
         for check in &checks {
-            println!("{} ({})", check.name, source(check));
+            say_line!("{} ({})", check.name, source(check));
         }
         return ExitCode::SUCCESS;
     }
@@ -160,7 +163,7 @@ fn main() -> ExitCode {
             Outcome::Fail(_) => failed += 1,
             Outcome::Skip(_) => skipped += 1,
         }
-        println!("{}", line(check, &outcome, options.json));
+        say_line!("{}", line(check, &outcome, options.json));
     }
     if options.one.is_none() {
         eprintln!("conformance: {ok} ok, {failed} failed, {skipped} skipped");

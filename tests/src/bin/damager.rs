@@ -1,8 +1,11 @@
 //! The command of the campaign of damaged files. Exit status: 0 when nothing was found, 1 when something was, 2 for
 //! wrong arguments or when it could not run.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::damage::campaign::Campaign;
 use gpumem_tests::damage::{MOST_TIME, heap, most_memory, worker};
+use gpumem_tests::say_line;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -76,11 +79,11 @@ fn campaign((cases, seed, jobs): (u64, u64, u64)) -> Result<bool, String> {
     let _ = std::fs::remove_dir_all(&dir);
     let found = found?;
     for found in &found {
-        println!("seed {}: {}\n  {}", found.seed, found.case, found.what);
+        say_line!("seed {}: {}\n  {}", found.seed, found.case, found.what);
     }
     let base = most_memory(0) >> 20;
     let factor = most_memory(1) - most_memory(0);
-    println!(
+    say_line!(
         "{cases} cases in {:.0} s: {} with a wrong answer; right is one in {MOST_TIME:?} with at most {base} MiB and {factor} bytes for each that the file stores",
         begin.elapsed().as_secs_f64(),
         found.len()

@@ -1,10 +1,13 @@
 //! The differential tester's command. Exit status: 0 when nothing differed, 1 when something did, 2 for
 //! wrong arguments or when there is no driver to ask.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::differ::child::Setup;
 use gpumem_tests::differ::hunt::{Hunt, smallest};
 use gpumem_tests::differ::pair::{Pair, Verdict};
 use gpumem_tests::differ::{generate, program::Program, run};
+use gpumem_tests::{say, say_line};
 use std::io::{BufReader, Cursor};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -112,16 +115,16 @@ fn pair(arguments: &Arguments) -> Result<bool, String> {
             Verdict::Differs(difference) if arguments.has("shrink") => {
                 let tries = arguments.number("times", 1)?;
                 let (difference, program) = smallest(&setup, &program, tries, *difference);
-                print!("{difference}{program}");
+                say!("{difference}{program}");
                 return Ok(false);
             }
             Verdict::Differs(difference) => {
-                print!("{difference}");
+                say!("{difference}");
                 return Ok(false);
             }
         }
     }
-    println!("the same");
+    say_line!("the same");
     Ok(true)
 }
 
@@ -140,7 +143,7 @@ fn hunt(arguments: &Arguments) -> Result<bool, String> {
         without: arguments.all("without").map(str::to_owned).collect(),
     };
     let json = arguments.has("json");
-    let mut say = |line: String| if json { eprintln!("{line}") } else { println!("{line}") };
+    let mut say = |line: String| if json { eprintln!("{line}") } else { say_line!("{line}") };
     let tally = hunt.run(&mut say)?;
     let mut files = Vec::new();
     for found in &tally.found {
@@ -168,7 +171,7 @@ fn hunt(arguments: &Arguments) -> Result<bool, String> {
             "stood_still": why(&tally.stood_still), "stood_still_preloaded": why(&tally.stood_still_preloaded),
             "waited_to_instantiate": waited,
         });
-        println!("{answer}");
+        say_line!("{answer}");
     }
     // A driver that lets programs stand still now and then does so in both runs.
     Ok(tally.found.is_empty() && fleeting == 0 && preloaded <= stood_still)
@@ -180,7 +183,7 @@ fn main() -> ExitCode {
     let done = Arguments::parse(args).and_then(|arguments| match command.as_str() {
         "gen" => {
             let (seed, length) = (arguments.number("seed", 0)?, arguments.number("length", 60)?);
-            print!("{}", generate::program(seed, length));
+            say!("{}", generate::program(seed, length));
             Ok(true)
         }
         "exec" => {
@@ -195,7 +198,7 @@ fn main() -> ExitCode {
         "pair" => pair(&arguments),
         "hunt" => hunt(&arguments),
         "help" | "--help" | "-h" => {
-            print!("{USAGE}");
+            say!("{USAGE}");
             Ok(true)
         }
         other => Err(format!("unknown command {other:?}\n{USAGE}")),

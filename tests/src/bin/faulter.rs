@@ -1,8 +1,11 @@
 //! The command of the campaign of random faults. Exit status: 0 when nothing was found, 1 when something was, 2 for
 //! wrong arguments, or when nothing was found and the campaign itself failed for some seeds.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::faults::campaign::{Campaign, Failed, Tally};
 use gpumem_tests::faults::judge::Wrong;
+use gpumem_tests::say_line;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -113,9 +116,9 @@ fn main() -> ExitCode {
     }
     if arguments.json {
         eprintln!("{}", numbers(&tally, begin.elapsed()));
-        println!("{}", tally.json());
+        say_line!("{}", tally.json());
     } else {
-        println!("{}", numbers(&tally, begin.elapsed()));
+        say_line!("{}", numbers(&tally, begin.elapsed()));
     }
     for (seed, why) in &tally.broken {
         eprintln!("faulter: seed {seed}: {why}");

@@ -1,7 +1,10 @@
 //! Kills members of a limit group at random. Exit status: 0 when the limit held and no byte was lost, 1 when not, 2 for
 //! wrong arguments.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::group::{Plan, kill_at_random};
+use gpumem_tests::say_line;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
     let _ = std::fs::remove_dir_all(&dir);
     match said {
         Ok(outcome) => {
-            println!("group_limit: {plan:?}: never above the limit, no byte lost: {outcome:?}");
+            say_line!("group_limit: {plan:?}: never above the limit, no byte lost: {outcome:?}");
             ExitCode::SUCCESS
         }
         Err(why) => {

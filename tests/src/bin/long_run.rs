@@ -1,7 +1,10 @@
 //! The command of the long run. Exit status: 0 when memory stays flat and all is counted, 1 when not, 2 for wrong
 //! arguments or when it could not run.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::long_run::{KINDS, run};
+use gpumem_tests::say_line;
 use gpumem_tests::stage::Stage;
 use std::process::ExitCode;
 
@@ -39,13 +42,15 @@ fn work(mut args: impl Iterator<Item = String>) -> Result<bool, String> {
     }
     let (stage, why) = Stage::here()?;
     eprintln!("long_run: on the {} ({why})", stage.device);
-    println!("kind          calls    native s  preloaded s  native MiB half, end, most  preloaded MiB half, end, most");
+    say_line!(
+        "kind          calls    native s  preloaded s  native MiB half, end, most  preloaded MiB half, end, most"
+    );
     let mut fine = true;
     for kind in kinds {
         eprintln!("long_run: {kind}");
         let done = run(&stage, kind, calls)?;
         let (native, ours) = (&done.native, &done.preloaded);
-        println!(
+        say_line!(
             "{kind:<9} {:>10} {:>11.1} {:>12.1} {:>11.1} {:>7.1} {:>7.1} {:>14.1} {:>7.1} {:>7.1}",
             done.calls,
             native.took.as_secs_f64(),
@@ -58,7 +63,7 @@ fn work(mut args: impl Iterator<Item = String>) -> Result<bool, String> {
             ours.most,
         );
         for what in &done.wrong {
-            println!("          {what}");
+            say_line!("          {what}");
         }
         fine &= done.wrong.is_empty();
     }

@@ -1,9 +1,12 @@
 //! Replays allocations against the driver that is there, natively or, started under the preload, through the
 //! pool. Exit status: 0, 1 when a call failed that must not, 2 for wrong arguments or when there is no driver.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::poolbench::driver::{Driver, Way};
 use gpumem_tests::poolbench::random::{self, Random};
 use gpumem_tests::poolbench::{Plan, replay, trace};
+use gpumem_tests::say_line;
 use std::fs::File;
 use std::io::BufReader;
 use std::process::ExitCode;
@@ -73,8 +76,8 @@ fn main() -> ExitCode {
         }
     };
     match replay::replay(&driver, &wanted.plan) {
-        Ok(found) if wanted.json => println!("{}", serde_json::json!(found)),
-        Ok(found) => println!(
+        Ok(found) if wanted.json => say_line!("{}", serde_json::json!(found)),
+        Ok(found) => say_line!(
             "{}: {} allocations in {:.3} s, {:.0} ns a step; asked for at most {} MiB, reserved at most {} MiB ({:.3} ×), \
              fragmentation {:.1} %; {} failed, {} rows left out",
             found.mode,

@@ -1,9 +1,12 @@
 //! The command of the tester of allocation. Exit status: 0 when nothing differed, 1 when something did, 2 for
 //! wrong arguments or when there is no driver to ask.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::pool::hunt::{Hunt, Setup, Verdict, library, own_path, pair, shrink};
 use gpumem_tests::pool::program::Program;
 use gpumem_tests::pool::{generate, run};
+use gpumem_tests::{say, say_line};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,17 +92,17 @@ fn one(arguments: &Arguments) -> Result<bool, String> {
             Verdict::Differs(difference) => {
                 let tries = arguments.number("shrink", 0)?;
                 match tries {
-                    0 => print!("{difference}"),
+                    0 => say!("{difference}"),
                     tries => {
                         let (program, difference) = shrink(&setup, program, difference, tries);
-                        print!("{difference}{program}");
+                        say!("{difference}{program}");
                     }
                 }
                 return Ok(false);
             }
         }
     }
-    println!("the same");
+    say_line!("the same");
     Ok(true)
 }
 
@@ -116,13 +119,13 @@ fn hunt(arguments: &Arguments) -> Result<bool, String> {
         most: arguments.number("most", 3)?,
         without: arguments.all("without").to_vec(),
     };
-    let tally = hunt.run(&mut |line| println!("{line}"))?;
+    let tally = hunt.run(&mut |line| say_line!("{line}"))?;
     for found in &tally.found {
         let file = out.join(format!("pooler-{}.json", found.seed));
         std::fs::write(&file, found.file()).map_err(|error| format!("{}: {error}", file.display()))?;
-        println!("\n{}:\n{}", file.display(), found.file());
+        say_line!("\n{}:\n{}", file.display(), found.file());
     }
-    println!(
+    say_line!(
         "{} programs, {} operations: {} differ, {} differed once, {} not judged",
         tally.programs,
         tally.operations,
@@ -138,14 +141,14 @@ fn main() -> ExitCode {
     let command = args.next().unwrap_or_default();
     let done = Arguments::parse(args).and_then(|arguments| match command.as_str() {
         "gen" => {
-            print!("{}", generate::program(arguments.number("seed", 0)?, arguments.number("length", 120)?));
+            say!("{}", generate::program(arguments.number("seed", 0)?, arguments.number("length", 120)?));
             Ok(true)
         }
         "exec" => run::exec(&arguments.program()?, std::io::stdout().lock()).map(|()| true),
         "pair" => one(&arguments),
         "hunt" => hunt(&arguments),
         "help" => {
-            print!("{USAGE}");
+            say!("{USAGE}");
             Ok(true)
         }
         other => Err(format!("unknown command {other:?}\n{USAGE}")),

@@ -4,7 +4,10 @@
 //!
 //! NAME: only claims that begin so. Progress goes to stderr. The status is 1 if a claim does not hold.
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::proof::{CLAIMS, prove};
+use gpumem_tests::say_line;
 use gpumem_tests::stage::Stage;
 use std::process::ExitCode;
 
@@ -21,7 +24,7 @@ fn main() -> ExitCode {
     }
     if flags.iter().any(|flag| flag == "--list") {
         for claim in CLAIMS {
-            println!("{:<30} {} ({}; {})", claim.name, claim.says, claim.limit, claim.unit);
+            say_line!("{:<30} {} ({}; {})", claim.name, claim.says, claim.limit, claim.unit);
         }
         return ExitCode::SUCCESS;
     }

@@ -2,6 +2,8 @@
 //!
 //!     proof_demo [--simulator] [OPTIONS OF THE DEMO...]
 
+#![deny(clippy::print_stdout)]
+
 use gpumem_tests::proof::demo::show;
 use gpumem_tests::stage::Stage;
 use std::process::ExitCode;

@@ -59,17 +59,22 @@ pub struct Ran {
     pub place: Place,
 }
 
-/// The directory of a run.
+/// The directory of a run. It lies within one that goes with this: what the run puts beside its directory goes, too.
 pub struct Place {
-    own: Scratch,
+    /// What it lies in.
+    _own: Scratch,
+    path: PathBuf,
     mounted: bool,
 }
 
 impl Place {
     fn new(plan: &Plan) -> Result<Self, String> {
         let own = Scratch::new();
-        let at = own.path().to_owned();
+        let at = own.path().join("run");
         let made = |what: std::io::Result<()>| what.map_err(|error| format!("{}: {error}", at.display()));
+        made(fs::create_dir(&at))?;
+        // Programs run as other users, too.
+        made(fs::set_permissions(&at, fs::Permissions::from_mode(0o777)))?;
         for name in ["ledgers", "xdg"] {
             made(fs::create_dir(at.join(name)))?;
             made(fs::set_permissions(at.join(name), fs::Permissions::from_mode(0o700)))?;
@@ -81,7 +86,7 @@ impl Place {
         if let Some(text) = &plan.program.generated {
             made(fs::write(at.join("program"), text))?;
         }
-        let mut place = Self { own, mounted: false };
+        let mut place = Self { _own: own, path: at.clone(), mounted: false };
         let disk = plan.troubles.iter().find_map(|trouble| match trouble {
             Trouble::Disk { files, kib, .. } => Some((*files, *kib)),
             _ => None,
@@ -95,11 +100,11 @@ impl Place {
     }
 
     pub fn path(&self) -> &Path {
-        self.own.path()
+        &self.path
     }
 
     pub fn ledgers(&self) -> PathBuf {
-        self.own.path().join("ledgers")
+        self.path.join("ledgers")
     }
 
     /// A file system of its own is where the ledgers are.

@@ -2,6 +2,7 @@
 //! shows of it while it runs.
 
 use crate::stage::{Device, Stage, finish, ledger_of};
+use crate::{say, say_line};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
@@ -19,18 +20,18 @@ pub fn show(stage: &Stage, why: &str, options: &[String]) -> Result<(), String> 
     let given: Vec<&str> = options.iter().map(String::as_str).collect();
     let options = if given.is_empty() { ARGUMENTS } else { &given[..] };
     match &stage.device {
-        Device::Gpu(gpu) => println!("On the GPU: {} ({why}).", gpu.name),
-        Device::Simulator => println!("On the simulated driver ({why})."),
+        Device::Gpu(gpu) => say_line!("On the GPU: {} ({why}).", gpu.name),
+        Device::Simulator => say_line!("On the simulated driver ({why})."),
     }
     let demo = stage.program("demo")?;
     let ledgers = stage.kit.join("demo-ledgers");
     let _ = std::fs::remove_dir_all(&ledgers);
     let mut command = stage.command(&demo, Some(&ledgers))?;
     command.args(options).env("GPUMEM_SUMMARY", "1").stdout(Stdio::piped()).stderr(Stdio::piped());
-    println!("\n$ LD_PRELOAD={} GPUMEM_SUMMARY=1 {} {}", short(&stage.shim()), short(&demo), options.join(" "));
+    say_line!("\n$ LD_PRELOAD={} GPUMEM_SUMMARY=1 {} {}", short(&stage.shim()), short(&demo), options.join(" "));
     let mut child = command.spawn().map_err(|error| format!("{}: {error}", demo.display()))?;
 
-    println!("\n## While it runs");
+    say_line!("\n## While it runs");
     let pid = child.id();
     let begin = Instant::now();
     let launching = || {
@@ -49,7 +50,7 @@ pub fn show(stage: &Stage, why: &str, options: &[String]) -> Result<(), String> 
             unseen.push(view[0]);
             continue;
         }
-        println!("\n$ gpumem {}", view.join(" "));
+        say_line!("\n$ gpumem {}", view.join(" "));
         let mut gpumem = stage.command(&stage.kit.join("gpumem"), None)?;
         let shown = gpumem.args(*view).env("GPUMEM_DIR", &ledgers).status();
         let shown = shown.map_err(|error| format!("gpumem: {error}"))?;
@@ -61,7 +62,7 @@ pub fn show(stage: &Stage, why: &str, options: &[String]) -> Result<(), String> 
     }
     let done = finish(child, Some(&ledgers))?;
 
-    println!("\n## What the program did, by its own count");
+    say_line!("\n## What the program did, by its own count");
     let last = done.stdout.lines().rev().find(|line| line.starts_with('{')).unwrap_or_default();
     let said: Value = serde_json::from_str(last).unwrap_or_default();
     for (text, name) in [
@@ -77,15 +78,15 @@ pub fn show(stage: &Stage, why: &str, options: &[String]) -> Result<(), String> 
         ("updates that were refused", "exec_updates_failed"),
         ("wrong results", "failures"),
     ] {
-        println!("{:>14}  {text}", said[name].to_string());
+        say_line!("{:>14}  {text}", said[name].to_string());
     }
-    println!("\n## What the shim saw");
-    print!("{}", done.stderr);
+    say_line!("\n## What the shim saw");
+    say!("{}", done.stderr);
     if done.status != 0 || said["failures"] != 0 {
         return Err(format!("the demo ended with status {}", done.status));
     }
     if !unseen.is_empty() {
-        println!("\nThe demo was over before gpumem could show: {}. Try ARGS=\"--seconds 10\".", unseen.join(", "));
+        say_line!("\nThe demo was over before gpumem could show: {}. Try ARGS=\"--seconds 10\".", unseen.join(", "));
     }
     let saw = done.stderr.lines().any(|line| line.starts_with("gpumem: ") && line.contains("allocations"));
     if saw { Ok(()) } else { Err("the shim reported nothing".into()) }
