@@ -131,6 +131,39 @@ fn snapshots_are_read_as_pytorchs_own_are() {
     assert!(events.is_sorted_by(|a, b| a["time_us"].as_u64() <= b["time_us"].as_u64()), "{value}");
 }
 
+/// The opcodes that the file has, of those that the reader of <https://pytorch.org/memory_viz> knows and we write: each
+/// with how many bytes follow it.
+#[test]
+fn snapshots_are_what_memory_viz_can_unpickle() {
+    let bytes = exported("a.pickle");
+    let long = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    assert!(bytes[0] == 0x80 && (2..=4).contains(&bytes[1]), "a protocol that it reads: {:?}", &bytes[..2]);
+    let (mut at, mut deep) = (2, 0_i64);
+    loop {
+        let opcode = bytes[at];
+        at += 1;
+        match opcode {
+            b'.' => break,
+            b'(' => deep += 1,
+            // A tuple, items of a dictionary, items of a list: what was put since the mark.
+            b't' | b'u' | b'e' => deep -= 1,
+            // An empty dictionary and list, true, false, none.
+            b'}' | b']' | 0x88 | 0x89 | b'N' => {}
+            b'X' => at += 4 + long(at),
+            b'J' => at += 4,
+            b'K' => at += 1,
+            b'M' => at += 2,
+            // It makes a number of a long of up to eight bytes, and a BigInt, with which it cannot reckon, of others.
+            0x8a => {
+                assert!(bytes[at] <= 8, "a long of {} bytes at {at}", bytes[at]);
+                at += 1 + usize::from(bytes[at]);
+            }
+            other => panic!("opcode {other:#x} at {at}"),
+        }
+    }
+    assert_eq!((at, deep), (bytes.len(), 0));
+}
+
 #[test]
 fn timelines_hold_samples_and_events() {
     let trace: Value = serde_json::from_slice(&exported("a.trace.json")).unwrap();

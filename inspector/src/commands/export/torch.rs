@@ -22,14 +22,26 @@ struct Snapshot<'a> {
     allocator_settings: BTreeMap<&'static str, String>,
 }
 
+/// A number of at most eight bytes. Those of a u64 are nine, its sign's being one of them: the reader of memory_viz makes
+/// a BigInt of them, which cannot be added to the size of a block.
+#[derive(Clone, Copy, Serialize)]
+#[serde(transparent)]
+struct Number(i64);
+
+impl From<u64> for Number {
+    fn from(number: u64) -> Self {
+        Self(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
 #[derive(Serialize)]
 struct Segment {
     device: u32,
-    address: u64,
-    total_size: u64,
-    allocated_size: u64,
-    active_size: u64,
-    requested_size: u64,
+    address: Number,
+    total_size: Number,
+    allocated_size: Number,
+    active_size: Number,
+    requested_size: Number,
     stream: u32,
     segment_type: &'static str,
     segment_pool_id: (u32, u32),
@@ -40,9 +52,9 @@ struct Segment {
 
 #[derive(Serialize)]
 struct Block {
-    address: u64,
-    size: u64,
-    requested_size: u64,
+    address: Number,
+    size: Number,
+    requested_size: Number,
     state: &'static str,
     frames: Vec<Line>,
 }
@@ -51,10 +63,10 @@ struct Block {
 #[derive(Serialize)]
 struct Traced {
     action: &'static str,
-    addr: u64,
-    size: u64,
+    addr: Number,
+    size: Number,
     stream: u32,
-    time_us: u64,
+    time_us: Number,
     frames: Vec<Line>,
 }
 
@@ -80,31 +92,31 @@ fn device(ledger: &Ledger, alloc: &AllocSlot) -> u32 {
 }
 
 fn segment(ledger: &Ledger, alloc: &AllocSlot) -> Segment {
-    let AllocSlot { addr: address, bytes, .. } = *alloc;
+    let (address, size) = (Number::from(alloc.addr), Number::from(alloc.bytes));
     let frames = frames(ledger, alloc);
     Segment {
         device: device(ledger, alloc),
         address,
-        total_size: bytes,
-        allocated_size: bytes,
-        active_size: bytes,
-        requested_size: bytes,
+        total_size: size,
+        allocated_size: size,
+        active_size: size,
+        requested_size: size,
         stream: alloc.stream,
-        segment_type: if bytes < 1 << 20 { "small" } else { "large" },
+        segment_type: if alloc.bytes < 1 << 20 { "small" } else { "large" },
         segment_pool_id: (0, 0),
         is_expandable: false,
         frames: frames.clone(),
-        blocks: [Block { address, size: bytes, requested_size: bytes, state: "active_allocated", frames }],
+        blocks: [Block { address, size, requested_size: size, state: "active_allocated", frames }],
     }
 }
 
 fn traced(ledger: &Ledger, alloc: &AllocSlot) -> Traced {
     Traced {
         action: "alloc",
-        addr: alloc.addr,
-        size: alloc.bytes,
+        addr: alloc.addr.into(),
+        size: alloc.bytes.into(),
         stream: alloc.stream,
-        time_us: real_ns(&ledger.snapshot.header, alloc.time_ns) / 1000,
+        time_us: (real_ns(&ledger.snapshot.header, alloc.time_ns) / 1000).into(),
         frames: frames(ledger, alloc),
     }
 }
