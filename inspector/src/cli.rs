@@ -28,6 +28,9 @@ const STYLES: Styles = Styles::styled()
 /// Shows what a process holds on the GPU: which call site, which graph, how many bytes, since when.
 #[derive(Debug, Parser)]
 #[command(name = "gpumem", version, styles = STYLES, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    after_help = "Begin with: gpumem run -- COMMAND, then gpumem leaks. What to do when memory grows: gpumem help memory-grows"
+)]
 pub struct Args {
     #[command(flatten)]
     global: Global,

@@ -60,8 +60,18 @@ try {
   said.sorted = head.parentElement.getAttribute("aria-sort");
   said.drawn = true;
 } catch (error) { said.error = String(error.stack); }
-document.body.replaceChildren(Object.assign(document.createElement("pre"), { id: "said", textContent: btoa(unescape(encodeURIComponent(JSON.stringify(said)))) }));
+said.width = innerWidth;
+parent.postMessage(btoa(unescape(encodeURIComponent(JSON.stringify(said)))), "*");
 "##;
+
+/// A page that shows another one as wide as a telephone: a window of Chromium's is never narrower than 500 pixels.
+fn framed(page: &str, width: u32) -> String {
+    format!(
+        r#"<!doctype html><body style="margin:0"><script>
+        onmessage = (said) => document.body.replaceChildren(Object.assign(document.createElement("pre"), {{ id: "said", textContent: said.data }}));
+        </script><iframe style="border:0;width:{width}px;height:900px" src="{page}"></iframe></body>"#
+    )
+}
 
 /// What the page says of itself, and what the browser said of it.
 fn used(browser: &Path, dir: &Dir, page: &str, width: u32, dark: bool) -> (Value, Vec<String>) {
@@ -70,13 +80,15 @@ fn used(browser: &Path, dir: &Dir, page: &str, width: u32, dark: bool) -> (Value
     let with_use = page.replace("</body></html>", &format!("<script nonce=\"{word}\">{USE}</script></body></html>"));
     assert_ne!(with_use, page);
     std::fs::write(&path, with_use).unwrap();
+    let frame = dir.path().join("frame.html");
+    std::fs::write(&frame, framed("used.html", width)).unwrap();
     let mut command = Command::new(browser);
     command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]);
     command.args(["--virtual-time-budget=5000", "--no-first-run", "--disable-background-networking"]);
     command.arg(format!("--user-data-dir={}", dir.path().join("profile").display()));
-    command.arg(format!("--window-size={width},900"));
+    command.arg(format!("--window-size={},900", width.max(500)));
     command.arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)));
-    let answer = command.arg(format!("file://{}", path.display())).stdin(Stdio::null()).output().expect("it runs");
+    let answer = command.arg(format!("file://{}", frame.display())).stdin(Stdio::null()).output().expect("it runs");
     let (dom, log) = (String::from_utf8_lossy(&answer.stdout), String::from_utf8_lossy(&answer.stderr));
     let complaints = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     let said = dom.split("<pre id=\"said\">").nth(1).and_then(|rest| rest.split('<').next());
@@ -117,10 +129,11 @@ fn a_page_can_be_read_with_the_eyes_the_keys_and_a_telephone() {
     let dir = dir();
     let evil = "</script><img src=x onerror=console.error(666)>";
     let page = page(&dir, evil);
-    for (width, dark) in [(1280, false), (400, true)] {
+    for (width, dark) in [(1280, false), (390, true)] {
         let (said, complaints) = used(&browser, &dir, &page, width, dark);
         assert_eq!((&said["error"], &said["drawn"]), (&Value::Null, &true.into()), "{said:#}");
         assert_eq!(complaints, [""; 0], "{width}");
+        assert_eq!(said["width"], width);
         assert_eq!(said["loaded"], serde_json::json!([]));
         assert!(said["overflow"].as_i64() <= Some(0), "{width}: {}", said["overflow"]);
         assert_eq!((&said["nameless"], &said["heads"]), (&0.into(), &0.into()));

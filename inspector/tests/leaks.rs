@@ -5,7 +5,7 @@ use common::growth::{Row, dumped, leaking, leaking_at, mark, sampled, torch};
 use common::*;
 use gpumem_inspector::compose::Composer;
 use gpumem_wire::kinds::GrowthKind;
-use gpumem_wire::layout::{AllocSlot, StackSlot};
+use gpumem_wire::layout::{AllocSlot, ExecSlot, StackSlot};
 use serde_json::Value;
 
 /// The file of a ledger of this test's process.
@@ -48,6 +48,26 @@ fn the_leak_comes_first_with_its_growth_and_what_to_type() {
     assert_eq!(suspect(&said, "site", "0x101")["verdict"], "one-off");
     // The tag's bytes are the call site's: they are not summed up again.
     assert_eq!(said["growing_bytes"].as_i64().unwrap() >> 20, grown[2].1);
+}
+
+/// Hundreds of classes that say nothing do not bury the verdicts: one line sums them up. JSON has all.
+#[test]
+fn classes_that_do_not_grow_are_one_line() {
+    let dir = dir();
+    let mut ledger = leaking(me(), 120);
+    let exec =
+        |serial: u64| ExecSlot { stack: 1, serial, class: 0xabc_000 + serial, host_bytes: MIB, ..Default::default() };
+    ledger.slots((1..=300).map(exec));
+    let file = put(&dir, dumped(ledger));
+    let text = dir.ok(&["leaks", &file]);
+    assert!(text.contains("grows steadily, +60.0 MiB/min") && text.lines().count() < 30, "{text}");
+    let line = "300 classes of graphs, 300.0 MiB: none grows steadily, 300 of them too little yet; --all shows them";
+    assert!(text.lines().any(|said| said == line), "{text}");
+    assert!(!text.contains("class 0"), "{text}");
+    assert_eq!(dir.ok(&["leaks", &file, "--all", "-n", "0"]).matches("who    class 0000000000abc").count(), 300);
+    let said = dir.json(&["leaks", &file]);
+    let classes = said["suspects"].as_array().unwrap().iter().filter(|row| row["kind"] == "class").count();
+    assert_eq!((classes, said["suspects_total"].as_u64() >= Some(300)), (300, true));
 }
 
 #[test]

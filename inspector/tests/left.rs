@@ -45,7 +45,7 @@ fn the_living_are_listed_without_dead_ledgers_of_other_versions() {
         ),
         "{text}"
     );
-    assert_eq!(text.lines().count(), 1 + 3 + 1 + 1, "heading, rows, the broken one's reason: {text}");
+    assert_eq!(text.lines().count(), 1 + 1 + 1 + 1, "heading, the broken one, its reason, the others: {text}");
     let none = dir.gpumem(&["ps", "--live"]);
     assert_eq!(none.code, 3);
     assert!(

@@ -146,6 +146,24 @@ fn a_recording_ends_when_it_is_asked_to() {
     assert_eq!(running.finish().code, 0, "the process goes on as ever");
 }
 
+/// A terminal that was closed takes the words along, and not the recording.
+#[test]
+fn a_recording_is_whole_where_nobody_reads_what_is_said_of_it() {
+    let running = client("held").waits().start(true);
+    running.says("held");
+    let scratch = Scratch::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut recorder = gpumem(scratch.path(), &["record", "-d", "0.05", "-o", "r", &running.pid().to_string()]);
+    let mut recorder = recorder.env("GPUMEM_DIR", &running.dir).stderr(writer).spawn().expect("it runs");
+    wait_for("a look", || report(scratch.path(), "r").is_some());
+    // SAFETY: kill takes two numbers, and the child was not waited for yet.
+    assert_eq!(unsafe { libc::kill(recorder.id() as i32, libc::SIGHUP) }, 0);
+    assert!(recorder.wait().expect("it was ours").success());
+    let report = report(scratch.path(), "r").expect("a recording");
+    assert!(timeline(&report).contains("it was stopped"), "{}", timeline(&report));
+}
+
 /// The files that the tests of damage begin with are recordings.
 #[test]
 fn a_page_of_a_recording_is_a_page() {

@@ -38,6 +38,9 @@ struct Row {
     /// `running`, `elsewhere`, `exited`, `killed`, `dump`, `no-gpu-call`, `unseen`, `unreadable`.
     status: &'static str,
     status_text: String,
+    /// That, for a column.
+    #[serde(skip)]
+    status_short: String,
     ago_ns: u64,
     interception: &'static str,
     mode: &'static str,
@@ -97,6 +100,7 @@ fn row(context: &Context, found: &Found) -> Row {
         uid: found.process.as_ref().map(|process| process.uid),
         status: "unreadable",
         status_text: String::new(),
+        status_short: String::new(),
         ago_ns: 0,
         interception: "",
         mode: "",
@@ -131,6 +135,7 @@ fn row(context: &Context, found: &Found) -> Row {
             };
             let cut = if summary.cut.is_some() { ", cut short" } else { "" };
             row.status_text = format!("{}{cut}", status.text());
+            row.status_short = format!("{}{cut}", status.short());
             row.ago_ns = status.ago_ns;
             row.uid = Some(header.uid);
             let small = |number: u32| u8::try_from(number).ok();
@@ -144,6 +149,15 @@ fn row(context: &Context, found: &Found) -> Row {
         }
     }
     row
+}
+
+/// What became of a process, for a column: why one cannot be read stands below the table.
+fn status(row: &Row) -> String {
+    match row {
+        Row { status: "unreadable", .. } => row.status.into(),
+        Row { status_short, .. } if status_short.is_empty() => row.status_text.clone(),
+        Row { status_short, .. } => status_short.clone(),
+    }
 }
 
 /// What `ps` can do without, the first ones first.
@@ -166,7 +180,10 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
         ("rss", right),
     ])
     .gives_way(GIVING_WAY, wide);
-    for row in &report.processes {
+    // Each update of gpumem leaves some behind: one line for all of them.
+    let (others, shown): (Vec<_>, Vec<_>) =
+        report.processes.iter().partition(|row| row.status == "unreadable" && row.of_other_version);
+    for row in &shown {
         let known = row.ledger.is_some() && row.status != "unreadable";
         let bytes = |n: u64| if known { units::bytes(n) } else { String::new() };
         let number = |n: u64| if known { units::number(n) } else { String::new() };
@@ -181,7 +198,7 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
         table.styled([
             plain(row.pid.to_string()),
             plain(row.name.clone()),
-            (if row.status == "unreadable" { row.status.into() } else { row.status_text.clone() }, style),
+            (status(row), style),
             (row.interception.to_owned(), interception),
             plain(row.mode.to_owned()),
             plain(bytes(row.live.device)),
@@ -193,14 +210,17 @@ fn print(out: &mut dyn Write, report: &Report, wide: bool) -> std::io::Result<()
             plain(row.rss_bytes.map(units::bytes).unwrap_or_default()),
         ]);
     }
-    table.print(out)?;
-    // Each update of gpumem leaves some behind: one line for all of them.
-    let (others, unreadable): (Vec<_>, Vec<_>) =
-        report.processes.iter().filter(|row| row.status == "unreadable").partition(|row| row.of_other_version);
-    for row in unreadable {
+    if !shown.is_empty() {
+        table.print(out)?;
+    }
+    for row in shown.iter().filter(|row| row.status == "unreadable") {
         writeln!(out, "pid {}: {}", row.pid, text::clean(&row.status_text))?;
     }
-    match others.len() as u64 {
+    of_other_versions(out, others.len() as u64)
+}
+
+fn of_other_versions(out: &mut dyn Write, ledgers: u64) -> std::io::Result<()> {
+    match ledgers {
         0 => Ok(()),
         n => writeln!(
             out,

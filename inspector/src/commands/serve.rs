@@ -83,7 +83,10 @@ impl Command for Args {
                 tracing::warn!("{at} is not of this machine alone: {what}; --web-config sets TLS and users");
             }
             let report = Report { url: format!("{}://{at}/metrics", if https { "https" } else { "http" }) };
-            context.print(&report, |out, report| writeln!(out, "serving {}", report.url))
+            context.print(&report, |out, report| {
+                writeln!(out, "serving {}", report.url)?;
+                writeln!(out, "alerts, a dashboard, what to add to Prometheus: gpumem help services")
+            })
         })
     }
 }

@@ -40,6 +40,15 @@ impl Standing {
         }
     }
 
+    /// As [`words`](Self::words), on a narrow terminal.
+    pub(crate) const fn short(self) -> &'static str {
+        match self {
+            Self::NoneSeen => "none seen",
+            Self::OnlyFromSuch => "only from such",
+            other => other.words(),
+        }
+    }
+
     /// Whether it is shown where nobody asks for all.
     pub(crate) const fn is_suspect(self) -> bool {
         matches!(self, Self::NoneSeen | Self::OnlyFromSuch | Self::Few)

@@ -4,10 +4,12 @@
 //! the whole program allocates through, and says nothing. So where several stacks share it, the
 //! name goes on with the caller, `wrap rt.h:11 ← load app.c:80`, frame by frame, until they differ or
 //! [`MAX_FRAMES`] are named. Stacks that are alike up to there are one site.
+//!
+//! A line of a header is such a wrapper wherever it is used once: it was inlined into its caller, which is named, too.
 
 use super::Ledger;
-use super::ledger::frames::CALLED_BY;
 use crate::symbols::Room;
+use crate::text::CALLED_BY;
 use gpumem_wire::layout::StackRef;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -82,6 +84,7 @@ pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>)
     let (room, mut names) = (Room::default(), vec![Rc::<str>::from(NO_STACK); items]);
     for (members, frames) in sites {
         let Some(&first) = members.first() else { continue };
+        let frames = beyond_headers(&members, frames, step);
         let chain: Vec<_> = (0..frames).filter_map(|depth| step(first, depth)).collect();
         if chain.is_empty() {
             continue;
@@ -92,6 +95,26 @@ pub(crate) fn name(items: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>)
         }
     }
     names
+}
+
+/// How many frames a name has that is not to end in a header, where there is a caller that all stacks of the site share.
+fn beyond_headers(members: &[usize], mut frames: usize, step: &dyn Fn(usize, usize) -> Option<Rc<str>>) -> usize {
+    let frame = |depth| members.first().and_then(|&first| step(first, depth));
+    while (1..MAX_FRAMES).contains(&frames) && frame(frames - 1).is_some_and(|last| is_of_header(&last)) {
+        let caller = frame(frames);
+        if caller.is_none() || members.iter().any(|&member| step(member, frames) != caller) {
+            break;
+        }
+        frames += 1;
+    }
+    frames
+}
+
+/// Whether a frame, as in `wrap rt.h:11`, is a line of a header.
+fn is_of_header(frame: &str) -> bool {
+    let file = frame.rsplit(' ').next().unwrap_or_default().split(':').next().unwrap_or_default();
+    let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending);
+    ["h", "hh", "hpp", "hxx", "cuh", "inl", "inc", "ipp", "tcc"].contains(&ending)
 }
 
 /// Divides stacks that are alike in `depth` frames by the next one. A site is its members and how
@@ -155,6 +178,25 @@ mod tests {
         assert_eq!(named(&["a b c d x", "a b c d y"]), ["a", "a"]);
         assert_eq!(named(&["a b c d x", "a b c d y", "a b e"]), ["a ← b ← c", "a ← b ← c", "a ← b ← e"]);
         assert_eq!(named(&["a b c d", "a b c e"]), ["a ← b ← c ← d", "a ← b ← c ← e"]);
+    }
+
+    #[test]
+    fn a_line_of_a_header_is_followed_by_who_called_it() {
+        let named = |stacks: &[&[&'static str]]| -> Vec<String> {
+            let names = name(stacks.len(), &|item, depth| stacks[item].get(depth).map(|&frame| frame.into()));
+            names.iter().map(|name| name.to_string()).collect()
+        };
+        let (wrap, inner) = ("wrap rt.h:77", "std::make(int, int) make.hpp:5");
+        assert_eq!(named(&[&[wrap, "load app.c:80", "main app.c:9"]]), ["wrap rt.h:77 ← load app.c:80"]);
+        assert_eq!(named(&[&[inner, wrap, "load app.c:80"]]), [format!("{inner} ← {wrap} ← load app.c:80")]);
+        assert_eq!(named(&[&[wrap], &["load app.c:80", "main app.c:9"]]), [wrap, "load app.c:80"]);
+        // Callers that differ are sites of their own; those that differ too far out are none, and are not named.
+        assert_eq!(
+            named(&[&[wrap, "a a.c:1"], &[wrap, "b b.c:1"]]),
+            ["wrap rt.h:77 ← a a.c:1", "wrap rt.h:77 ← b b.c:1"]
+        );
+        let far = |last| [wrap, wrap, wrap, wrap, last];
+        assert_eq!(named(&[&far("a a.c:1"), &far("b b.c:1")]), [[wrap; 4].join(" ← "), [wrap; 4].join(" ← ")]);
     }
 
     #[test]

@@ -31,6 +31,15 @@ impl Verdict {
             Self::OneOff => "one-off",
         }
     }
+
+    /// The verdict, in a column.
+    pub(crate) const fn short(self) -> &'static str {
+        match self {
+            Self::TooLittle => "too little yet",
+            Self::LevelledOff => "levelled off",
+            other => other.words(),
+        }
+    }
 }
 
 /// What was live at one point in time.

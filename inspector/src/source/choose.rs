@@ -229,13 +229,20 @@ fn nothing(world: &World, survey: &find::Survey) -> Failure {
     }
 }
 
+/// Processes that are offered where several fit.
+const OFFERED: usize = 10;
+
 fn name_one(several: &[&Found], asked: &Asked) -> Failure {
-    let typed: Vec<_> = several.iter().map(|found| (asked.retype)(found.pid)).collect();
+    let typed: Vec<_> = several.iter().take(OFFERED).map(|found| (asked.retype)(found.pid)).collect();
     let width = typed.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let mut what = format!("{} processes fit; type one of", several.len());
     for (found, line) in several.iter().zip(&typed) {
         let status = found.status().map(super::life::Status::text).unwrap_or_default();
         what.push_str(&format!("\n  {line:<width$}  # {}, {status}", text::clean(&found.name())));
+    }
+    let more = several.len() - typed.len();
+    if more > 0 {
+        what.push_str(&format!("\n  … {more} more: gpumem ps"));
     }
     Failure::new(Code::Several, what)
 }

@@ -123,7 +123,9 @@ pub(crate) fn survey(world: &World) -> Survey {
     for process in &processes {
         survey.look_at(world, process, &mut known);
     }
-    survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), found.pid));
+    // Of those that have ended the last ones first: they are looked for.
+    let ago = |found: &Found| found.status().filter(|_| !found.is_live()).map_or(0, |status| status.ago_ns);
+    survey.found.sort_by_key(|found| (!found.is_live(), found.is_unreadable_and_dead(), ago(found), found.pid));
     survey
 }
 

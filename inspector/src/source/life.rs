@@ -77,7 +77,15 @@ impl Status {
 
     /// For people: "running", "killed 12 s ago".
     pub(crate) fn text(&self) -> String {
-        use crate::text::units::span;
+        self.with(crate::text::units::span)
+    }
+
+    /// As [`text`](Self::text), for a column: "killed 12 min ago".
+    pub(crate) fn short(&self) -> String {
+        self.with(crate::text::units::about)
+    }
+
+    fn with(&self, span: fn(u64) -> String) -> String {
         match self.life {
             Life::Running => "running".into(),
             Life::Elsewhere => "running in another pid namespace".into(),

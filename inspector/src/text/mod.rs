@@ -96,10 +96,23 @@ pub(crate) fn width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
 
-/// The middle left out where text is longer than `max` columns.
+/// Between a frame of a call site's name and its caller.
+pub(crate) const CALLED_BY: &str = " ← ";
+
+/// The middle left out where text is longer than `max` columns. Of a call site's name whole frames are left out, the
+/// innermost ones first: what everyone allocates through says the least.
 pub(crate) fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     let width = unicode_width::UnicodeWidthStr::width(text);
     if width <= max || max < 4 {
+        return Cow::Borrowed(text);
+    }
+    let outer = text.match_indices(CALLED_BY).map(|(at, _)| &text[at..]);
+    if let Some(rest) = outer.into_iter().find(|rest| self::width(rest) < max) {
+        return Cow::Owned(format!("…{rest}"));
+    }
+    // Not even the outermost frame fits with the mark of what is left out.
+    let text = text.rsplit(CALLED_BY).next().unwrap_or(text);
+    if self::width(text) <= max {
         return Cow::Borrowed(text);
     }
     let (head, tail) = ((max - 1) / 2, max - 1 - (max - 1) / 2);
@@ -262,5 +275,16 @@ mod tests {
         assert_eq!(shorten("abcdefghij", 7), "abc…hij");
         assert_eq!(shorten("abc", 7), "abc");
         assert_eq!(unicode_width::UnicodeWidthStr::width(&*shorten("日本語日本語日本語", 9)), 9);
+    }
+
+    #[test]
+    fn a_call_site_keeps_the_frame_that_tells_it_from_others() {
+        let site = "dev_alloc rt.h:11 ← pool_alloc demo.h:42 ← prefill demo.c:66";
+        let shown = [60, 59, 44, 43, 21, 20, 17, 16, 10].map(|max| shorten(site, max).into_owned());
+        let both = "… ← pool_alloc demo.h:42 ← prefill demo.c:66";
+        let last = "… ← prefill demo.c:66";
+        assert_eq!(shown[..5], [site, both, both, last, last]);
+        assert_eq!(shown[5..], ["prefill demo.c:66", "prefill demo.c:66", "prefill…emo.c:66", "pref….c:66"]);
+        assert!(shown.iter().zip([60, 59, 44, 43, 21, 20, 17, 16, 10]).all(|(text, max)| width(text) <= max));
     }
 }

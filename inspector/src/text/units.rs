@@ -39,6 +39,16 @@ pub(crate) fn span(ns: u64) -> String {
     }
 }
 
+/// As [`span`], in its largest unit alone: `4 min`.
+pub(crate) fn about(ns: u64) -> String {
+    let whole = span(ns);
+    let mut words = whole.split(' ');
+    match (words.next(), words.next()) {
+        (Some(number), Some(unit)) => format!("{} {unit}", number.split('.').next().unwrap_or(number)),
+        _ => whole,
+    }
+}
+
 /// A moment, nanoseconds since 1970, on this machine's clock: `17:05:09`, with its date where that is not today's. Empty
 /// for 0, which is unknown.
 pub(crate) fn clock(unix_ns: u64) -> String {
@@ -100,5 +110,7 @@ mod tests {
         ] {
             assert_eq!(span(ns), text);
         }
+        let shown = [999, 59_900_000_000, 250_000_000_000, 11_100_000_000_000, 260_000_000_000_000].map(about);
+        assert_eq!(shown, ["999 ns", "59 s", "4 min", "3 h", "3 d"]);
     }
 }

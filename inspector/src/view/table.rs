@@ -94,6 +94,12 @@ impl Table {
         self
     }
 
+    /// As [`gives_way`](Self::gives_way), where no option shows all.
+    pub(crate) fn without(mut self, columns: &'static [&'static str]) -> Self {
+        self.giving_way = columns;
+        self
+    }
+
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(Line::new(cells));

@@ -35,6 +35,9 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, args:
     lines::more(out, report.rows_total - report.rows.len())
 }
 
+/// What groups can do without, the first ones first: it is their names that a reader looks for.
+const GIVING_WAY: &[&str] = &["newest", "times", "total", "oldest"];
+
 fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {
     let groups = || report.rows.iter().filter_map(|row| if let Row::Group(group) = row { Some(group) } else { None });
     // Most processes have none.
@@ -74,7 +77,7 @@ fn print_groups(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::R
         }
         Line::new(cells).below(if with_stacks { lines::stack(&group.stack) } else { Vec::new() })
     };
-    Table::new(&columns).print_lines(out, || groups().map(line))
+    Table::new(&columns).without(GIVING_WAY).print_lines(out, || groups().map(line))
 }
 
 fn print_allocs(out: &mut dyn Write, report: &Report, args: &Args) -> std::io::Result<()> {

@@ -29,7 +29,13 @@ fn bounds(ledger: &Ledger, cache: &Cache) -> Finding {
             folded.fold(0_u64, |sum, exec| sum.saturating_add(exec.host_bytes.saturating_add(exec.device_bytes)));
         let change = format!("{}={}", thrash.raise.trim_start_matches(gpumem_wire::settings::PREFIX), thrash.to);
         let finding = finding(Severity::Warning, thrash_words(thrash)).bytes(wanted);
-        return set(ledger, finding, &change, ", if there is memory for that");
+        let all = units::bytes(cache.real_bytes_estimated.saturating_add(wanted));
+        return set(
+            ledger,
+            finding,
+            &change,
+            &format!(", if there is memory for that: {all} for all graphs, estimated"),
+        );
     }
     match cache.state {
         "off" if ledger.settings().graph_cache == 0 => finding(Severity::Info, format!("off: {}", cache.reason))

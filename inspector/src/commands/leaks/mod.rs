@@ -10,11 +10,12 @@ use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::marks::{self, Since};
 use crate::model::suspects::{self, Suspect, Suspects, is_site};
-use crate::model::verdict::ENOUGH;
+use crate::model::verdict::{ENOUGH, Verdict};
 use crate::model::{Head, Ledger};
 use crate::report::growth;
 use crate::symbols::Frame;
 use crate::text::units;
+use gpumem_wire::kinds::GrowthKind;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     /// Growth since then alone: a time such as 5m, or the name of a mark
     #[arg(long, value_name = "TIME|MARK", value_parser = since)]
     since: Option<Since>,
-    /// Also everyone who does not grow, in full
+    /// Also everyone who does not grow, in full, and each class of graphs
     #[arg(long)]
     all: bool,
     /// How many suspects to show; 0 shows all [default: 40, in JSON all]
@@ -82,6 +83,35 @@ struct Report {
     growing: usize,
     growing_bytes: i64,
     growing_bytes_per_minute: f64,
+    /// What the text sums up.
+    #[serde(skip)]
+    summed: Summed,
+}
+
+/// Classes of graphs that do not grow: there may be thousands, and they tell the bytes of call sites again.
+#[derive(Default)]
+struct Summed {
+    classes: u64,
+    bytes: u64,
+    /// Of them those of which nothing can be said yet.
+    too_little: u64,
+}
+
+impl Summed {
+    /// Takes them out of a list.
+    fn take_from(all: &mut Vec<Suspect>) -> Self {
+        let mut summed = Self::default();
+        all.retain(|suspect| {
+            let stays = suspect.kind != GrowthKind::Class.name() || suspect.grows();
+            if !stays {
+                summed.classes += 1;
+                summed.bytes = summed.bytes.saturating_add(suspect.bytes);
+                summed.too_little += u64::from(suspect.verdict == Verdict::TooLittle);
+            }
+            stays
+        });
+        summed
+    }
 }
 
 /// A suspect, and what to do.
@@ -131,6 +161,7 @@ impl Args {
         // What holds nothing and does not come back says nothing.
         let every = self.all || context.global.json;
         all.retain(|suspect| every || suspect.bytes > 0 || suspect.grows());
+        let summed = if every { Summed::default() } else { Summed::take_from(&mut all) };
         let suspects_total = all.len();
         all.truncate(context.rows(self.limit));
         let row = |suspect: Suspect| Row {
@@ -153,6 +184,7 @@ impl Args {
             growing,
             growing_bytes,
             growing_bytes_per_minute,
+            summed,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::model::{Head, Ledger};
 use crate::report::{head, lines};
 use crate::source::ask::ask_within;
 use crate::text::{self, clean, units};
-use crate::view::table::{BAD, Side, Table, WARN, paint};
+use crate::view::table::{BAD, Side, Table, WARN, paint, terminal_columns};
 use anstyle::Style;
 use gpumem_wire::command::Request;
 use gpumem_wire::references::References;
@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// What an answer may have of bytes: more than a million allocations do.
 const MOST: usize = 256 << 20;
+/// Allocations that are shown one by one unless the user says how many: the call sites are the answer.
+const ONE_BY_ONE: usize = 5;
 /// A process may begin late, and its answer takes its time as well.
 const MORE: Duration = Duration::from_secs(5);
 
@@ -110,7 +112,8 @@ fn report(args: &Args, context: &Context, ledger: &Ledger, searches: &[Reference
     let wanted = all.into_iter().filter(|held| args.all || held.standing.is_suspect());
     let mut allocations: Vec<Row> = wanted.map(|held| Row { site: names.name(held.stack).to_string(), held }).collect();
     let allocations_total = allocations.len();
-    allocations.truncate(context.rows(args.limit));
+    let in_brief = args.limit.is_none() && !args.all && !context.global.json;
+    allocations.truncate(if in_brief { ONE_BY_ONE } else { context.rows(args.limit) });
     Report {
         process: ledger.head(),
         scans: searches.iter().map(|search| search.facts.clone()).collect(),
@@ -201,11 +204,11 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
     let most = |fact| report.scans.iter().map(|scan| number(scan, fact)).max().unwrap_or(0);
     writeln!(
         out,
-        "{} looked for, twice, in {} of host memory and {} of device memory; typical: {} references, least: {}",
+        "{} looked for, twice, in {} of host memory and {} of device memory; typical: {}, least: {}",
         units::number(report.looked_for as u64),
         units::bytes(most("host_bytes")),
         units::bytes(most("device_bytes")),
-        report.typical_references,
+        text::count(report.typical_references, "reference"),
         report.least_references,
     )?;
     for remark in &report.remarks {
@@ -222,13 +225,27 @@ fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger) -> std::io::Resu
         one_by_one(out, &report.allocations)?;
         lines::more(out, report.allocations_total - report.allocations.len())?;
     }
-    Ok(())
+    if report.sites.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nthe call stacks: gpumem allocs {} --by stack", ledger.pid())?;
+    writeln!(out, "what to make of it: gpumem help is-it-a-leak")
 }
 
 fn style(standing: Standing) -> Style {
     match standing {
         Standing::NoneSeen | Standing::OnlyFromSuch => BAD,
         _ => Style::new(),
+    }
+}
+
+/// Narrower terminals have the standing in fewer words: the call site is what is looked for.
+const NARROW: usize = 110;
+
+fn words(standing: Standing) -> &'static str {
+    match terminal_columns() {
+        Some(columns) if columns < NARROW => standing.short(),
+        _ => standing.words(),
     }
 }
 
@@ -241,13 +258,14 @@ fn by_site(out: &mut dyn Write, sites: &[Site]) -> std::io::Result<()> {
         ("references", left),
         ("growth", left),
         ("site", left),
-    ]);
+    ])
+    .without(&["oldest"]);
     for site in sites {
         table.styled([
             (units::bytes(site.bytes), Style::new()),
             (units::number(site.live), Style::new()),
             (units::span(site.oldest_age_ns), Style::new()),
-            (site.standing.words().to_owned(), style(site.standing)),
+            (words(site.standing).to_owned(), style(site.standing)),
             (site.growth.unwrap_or_default().to_owned(), Style::new()),
             (site.site.clone(), Style::new()),
         ]);
@@ -266,7 +284,7 @@ fn one_by_one(out: &mut dyn Write, rows: &[Row]) -> std::io::Result<()> {
             (format!("{:#x}", held.address), Style::new()),
             (units::bytes(held.bytes), Style::new()),
             (units::span(held.age_ns), Style::new()),
-            (format!("{}{seen}", held.standing.words()), style(held.standing)),
+            (format!("{}{seen}", words(held.standing)), style(held.standing)),
             (site.clone(), Style::new()),
         ]);
     }

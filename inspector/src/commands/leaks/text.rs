@@ -1,12 +1,13 @@
 //! Suspects for people: those that grow in full, the others in a table.
 
-use super::{Report, Row};
+use super::{Report, Row, Summed};
 use crate::model::Ledger;
 use crate::model::suspects::{OfAge, Suspect, is_site};
 use crate::model::verdict::Verdict;
 use crate::report::{growth, head, lines};
 use crate::text::{self, clean, units};
 use crate::view::table::{BAD, DIM, HEAD, Side, Table, WARN, paint, terminal_size};
+use gpumem_wire::kinds::GrowthKind;
 use std::io::Write;
 
 pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: bool) -> std::io::Result<()> {
@@ -30,6 +31,11 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
     for row in report.suspects.iter().filter(full) {
         in_full(out, row)?;
     }
+    let is_searchable =
+        ledger.status.running() && report.suspects.iter().any(|row| row.suspect.grows() && is_of_memory(row));
+    if is_searchable {
+        writeln!(out, "\nlost, or kept by a list or a cache? gpumem leaks {} --suspect", ledger.pid())?;
+    }
     if let Some(heap) = report.heap.as_ref().filter(|heap| heap.grows()) {
         outside(out, heap, ledger)?;
     }
@@ -38,7 +44,29 @@ pub(super) fn print(out: &mut dyn Write, report: &Report, ledger: &Ledger, all: 
         writeln!(out)?;
         in_short(out, &others, report.since.is_some())?;
     }
-    lines::more(out, report.suspects_total - report.suspects.len())
+    lines::more(out, report.suspects_total - report.suspects.len())?;
+    summed(out, &report.summed)
+}
+
+/// A call site of allocations.
+fn is_of_memory(row: &Row) -> bool {
+    row.suspect.kind == GrowthKind::Site.name()
+}
+
+fn summed(out: &mut dyn Write, summed: &Summed) -> std::io::Result<()> {
+    if summed.classes == 0 {
+        return Ok(());
+    }
+    let classes = match summed.classes {
+        1 => "1 class of graphs".to_owned(),
+        n => format!("{} classes of graphs", units::number(n)),
+    };
+    let too_little = match summed.too_little {
+        0 => String::new(),
+        n => format!(", {} of them too little yet", units::number(n)),
+    };
+    let line = format!("{classes}, {}: none grows steadily{too_little}; --all shows them", units::bytes(summed.bytes));
+    writeln!(out, "{}", paint(DIM, line))
 }
 
 /// What a name is worth: a tag and a class tell the bytes of call sites again.
@@ -49,6 +77,14 @@ fn title(suspect: &Suspect) -> String {
         "class" => format!("class {key}"),
         "graphs" => format!("graphs of {key}"),
         _ => key.into_owned(),
+    }
+}
+
+/// As [`title`], where a narrow column may leave out what the name begins with.
+fn in_column(suspect: &Suspect) -> String {
+    match suspect.kind {
+        "graphs" => format!("{} (graphs)", clean(&suspect.key)),
+        _ => title(suspect),
     }
 }
 
@@ -159,8 +195,8 @@ fn in_short(out: &mut dyn Write, rows: &[&Row], growth: bool) -> std::io::Result
             units::number(suspect.live),
             suspect.since().filter(|_| growth).map(|grown| units::signed_bytes(grown.bytes_change)).unwrap_or_default(),
             suspect.freed_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default(),
-            suspect.verdict.words().to_owned(),
-            title(suspect),
+            suspect.verdict.short().to_owned(),
+            in_column(suspect),
         ]);
     }
     table.print(out)

@@ -13,6 +13,7 @@ use crate::args::{Target, candidates, size, span};
 use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -146,8 +147,18 @@ extern "C" fn note(signal: libc::c_int) {
     SIGNAL.store(signal, Ordering::Relaxed);
 }
 
-/// From here on SIGINT, SIGTERM and SIGHUP end the recording, not the program: what was recorded is written.
+/// Says something on stderr. That nobody reads there any more, as when a terminal was closed, is no reason to lose a
+/// recording.
+fn say(text: std::fmt::Arguments<'_>) {
+    let mut stderr = anstream::stderr();
+    let _ = stderr.write_fmt(text).and_then(|()| stderr.flush());
+}
+
+/// From here on SIGINT, SIGTERM and SIGHUP end the recording, not the program: what was recorded is written. SIGPIPE ends
+/// nothing: see [`say`].
 fn watch_signals() {
+    // SAFETY: SIG_IGN is a valid disposition. Commands that are started get the default back from the standard library.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: `note` is a handler of the type that signal takes, and stores to an atomic alone, which a handler may
         // do at any time.

@@ -32,7 +32,7 @@ impl Place {
         // A link stays one: what it leads to is moved.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Some(aside) = make_way(&path)? {
-            anstream::eprintln!("gpumem: the recording that was there is now {}", shown(&aside));
+            super::say(format_args!("gpumem: the recording that was there is now {}\n", shown(&aside)));
         }
         let out = open(&path).map_err(|error| Failure::io(format!("cannot write {}", shown(&path)), &error))?;
         Ok(Self { path, most: most / 2, out, before: 0 })

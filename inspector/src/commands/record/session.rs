@@ -11,7 +11,7 @@ use crate::model::{Ledger, totals};
 use crate::source::life::Life;
 use crate::text::{self, units};
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ impl<'a> Sessions<'a> {
         let mut session = Session { recorder, place, ledger, path, summed_up: Instant::now(), ticks: 0, ended: false };
         session.place.write(&[session.recorder.begin()])?;
         session.tick(self.context, true)?;
-        anstream::eprintln!("gpumem: recording {who} to {}", text::clean(&name));
+        super::say(format_args!("gpumem: recording {who} to {}\n", text::clean(&name)));
         self.sessions.push(session);
         Ok(())
     }
@@ -119,7 +119,7 @@ impl<'a> Sessions<'a> {
     /// Those of writing.
     pub(super) fn end(&mut self, why: &str) -> Result<()> {
         if self.progress {
-            anstream::eprint!("\r\x1b[K");
+            super::say(format_args!("\r\x1b[K"));
         }
         for session in &mut self.sessions {
             if !session.ended {
@@ -130,11 +130,11 @@ impl<'a> Sessions<'a> {
             }
             let (name, bytes) = (text::os(session.place.path().as_os_str()), units::bytes(session.place.bytes()));
             let page = crate::text::os_word(session.place.path().as_os_str());
-            anstream::eprintln!(
-                "gpumem: wrote {} ({bytes}, {}); now type: gpumem report {page}",
+            super::say(format_args!(
+                "gpumem: wrote {} ({bytes}, {}); now type: gpumem report {page}\n",
                 text::clean(&name),
                 text::count(session.ticks, "look")
-            );
+            ));
         }
         Ok(())
     }
@@ -153,8 +153,7 @@ impl<'a> Sessions<'a> {
         let over = units::span(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let (sum, bytes) = (units::bytes(sum), units::bytes(bytes));
         let ends = if self.args.command.is_empty() { "; Ctrl-C ends it" } else { "" };
-        anstream::eprint!("\r\x1b[Krecording for {over}: {sum} live, {bytes} written{ends}");
-        let _ = std::io::stderr().flush();
+        super::say(format_args!("\r\x1b[Krecording for {over}: {sum} live, {bytes} written{ends}"));
     }
 }
 

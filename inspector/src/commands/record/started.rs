@@ -44,7 +44,7 @@ pub(super) fn record(args: &Args, context: &Context) -> Result<()> {
     let mut started = Started { child, start_ticks };
     let recorded = follow(args, context, &mut started);
     if let Err(failure) = recorded {
-        anstream::eprintln!("gpumem: {failure}; the command goes on without a recording");
+        super::say(format_args!("gpumem: {failure}; the command goes on without a recording\n"));
     }
     let ended = started.child.wait().map_err(lost)?;
     std::process::exit(code(ended))
@@ -81,7 +81,7 @@ fn follow(args: &Args, context: &Context, started: &mut Started) -> Result<()> {
         }
     }
     if sessions.is_empty() {
-        anstream::eprintln!("gpumem: no process of the command has used the GPU: nothing was recorded");
+        super::say(format_args!("gpumem: no process of the command has used the GPU: nothing was recorded\n"));
     }
     sessions.end(if runs { "its time was over" } else { "the command ended" })
 }

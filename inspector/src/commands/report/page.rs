@@ -31,7 +31,7 @@ pub(super) fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         (head(summary, source.kind))
         main {
             (grew(summary))
-            (findings(&summary.findings))
+            (findings(summary))
             (over_time(charts, moments, &source.timeline))
             (by_stack(flame))
             (holders(summary))
@@ -72,9 +72,15 @@ fn number_of(number: &Number) -> Markup {
     }
 }
 
-/// A command to paste, with a button that copies it.
+/// A command to paste, with a button that copies it; or what else is to be done.
 fn command(line: &str) -> Markup {
-    html! { @if !line.is_empty() { p.command { code { (clean(line)) } button.copy type="button" hidden { "Copy" } } } }
+    html! {
+        @if line.starts_with("gpumem ") || line.starts_with("heaptrack ") {
+            p.command { code { (clean(line)) } button.copy type="button" hidden { "Copy" } }
+        } @else if !line.is_empty() {
+            p { (clean(line)) }
+        }
+    }
 }
 
 fn stack(frames: &[String], what: &str) -> Markup {
@@ -114,12 +120,17 @@ fn grew(summary: &Summary) -> Markup {
     }
 }
 
-fn findings(findings: &[Finding]) -> Markup {
-    let fine = findings.iter().filter(|finding| finding.severity == "ok").count();
+fn findings(summary: &Summary) -> Markup {
+    let fine = summary.findings.iter().filter(|finding| finding.severity == "ok").count();
+    // What grew is told above, with its call stacks.
+    let is_told = |finding: &&Finding| {
+        let grows = |holder: &Holder| holder.grows && finding.finding.contains(&*clean(&holder.name));
+        finding.id == "growth" && summary.holders.iter().any(grows)
+    };
     html! {
         section aria-labelledby="findings-title" {
             h2 #findings-title { "Findings" }
-            @for finding in findings.iter().filter(|finding| finding.severity != "ok") {
+            @for finding in summary.findings.iter().filter(|finding| finding.severity != "ok" && !is_told(finding)) {
                 article.finding {
                     p { span.severity.(severity(&finding.severity)) { (clean(&finding.severity)) } " " strong { (clean(&finding.id)) } ": " (clean(&finding.finding)) }
                     (command(&finding.paste))

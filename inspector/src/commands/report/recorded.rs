@@ -76,12 +76,21 @@ fn timeline(recorded: &Recording, ended: Ended) -> String {
         0 => String::new(),
         n => format!(" {} did not fit.", text::count(n, "large allocation")),
     };
+    // What a process is, and what grew, is written each minute, and at the end.
+    let at = recorded.summary.as_ref().map_or(0, |summary| summary.process.at_unix_ns);
+    let last = times.last().copied().unwrap_or(0);
+    let older = match last.saturating_sub(at) {
+        gap if at > 0 && gap > recorded.begin.interval_ns.saturating_mul(2) => {
+            format!(" All but the timeline and the call stacks is from {} before its end.", units::span(gap))
+        }
+        _ => String::new(),
+    };
     let skipped = match recorded.skipped {
         0 => String::new(),
         n => format!(" {} say nothing to this version.", text::count(n, "line")),
     };
     format!(
-        "Recorded over {}, in {}, one every {} or so. {end} Allocations of {} and above were recorded one by one, where \
+        "Recorded over {}, in {}, one every {} or so. {end}{older} Allocations of {} and above were recorded one by one, where \
          they lived at a look.{left_out}{skipped}",
         units::span(over),
         text::count(looks, "look"),

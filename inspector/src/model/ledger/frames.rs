@@ -10,6 +10,7 @@
 
 use super::Ledger;
 use crate::symbols::python::{self, Whose};
+use crate::text::CALLED_BY;
 use gpumem_wire::layout::{PythonFrame, StackRef};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -25,9 +26,6 @@ pub(crate) enum StackMode {
     #[default]
     Mixed,
 }
-
-/// Between a frame and its caller.
-pub(in crate::model) const CALLED_BY: &str = " ← ";
 
 /// A stack's native frames, and its frames of Python.
 fn parts(ledger: &Ledger, stack: StackRef) -> (&[u64], &[u64]) {

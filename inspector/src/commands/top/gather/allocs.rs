@@ -82,7 +82,7 @@ fn row(view: &View, group: &Group, (bytes, live): (Cell, Cell), samples: &Sample
         live,
         if group.live == 0 { Cell::Empty } else { Cell::Age(view.ledger.age(group.oldest_ns)) },
         held.map_or(Cell::Empty, |held| Cell::BytesRate(held.per_minute(samples))),
-        verdict.map_or(Cell::Empty, |verdict| Cell::text(short(verdict))),
+        verdict.map_or(Cell::Empty, |verdict| Cell::text(verdict.short())),
         held.map_or(Cell::Empty, |held| Cell::Bars(bars(held, samples))),
         Cell::text(name.clone()),
     ];
@@ -98,15 +98,6 @@ pub(super) fn bars(held: &Series, samples: &Samples) -> Vec<u64> {
     let Some(last) = samples.points.last() else { return Vec::new() };
     let from = samples.points.first().map_or(0, |first| first.time_ns.max(last.time_ns.saturating_sub(HISTORY_NS)));
     held.at_moments(from, last.time_ns, MOMENTS)
-}
-
-/// A verdict, in a column.
-fn short(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::TooLittle => "too little yet",
-        Verdict::LevelledOff => "levelled off",
-        other => other.words(),
-    }
 }
 
 /// One group closely: its numbers, and its call stacks.
