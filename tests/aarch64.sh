@@ -84,11 +84,14 @@ cargo build $offline --locked --target $triple -p gpumem-shim -p gpumem-inspecto
 wanted=$(printf -- '--test %s ' "$@")
 # shellcheck disable=SC2086
 cargo test --no-run $offline --locked --target $triple -p gpumem-tests --bins $wanted
+# shellcheck disable=SC2086
+executables=$(cargo test --no-run $offline --locked --target $triple -p gpumem-tests --bins $wanted 2>&1)
 passed=0 failed=0
 for test in "$@"; do
-    binary=$(ls -t "$root$built/$triple/debug/deps/$test"-* | grep -v '\.d$' | head -1)
+    # Not the newest of that name: a program of the tests' may have the same.
+    binary=$(printf '%s\n' "$executables" | sed -n "s|.*Executable tests/$test\.rs (.*/\(.*\))|\1|p")
     # C programs are compiled by a compiler that runs natively. What stands still is ended after half an hour.
-    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/tests' && CC=aarch64-linux-gnu-gcc exec '$built/$triple/debug/deps/${binary##*/}'" 2>&1) || :
+    said=$(cross timeout "${LIMIT:-1800}" sh -c "cd '$src/tests' && CC=aarch64-linux-gnu-gcc exec '$built/$triple/debug/deps/$binary'" 2>&1) || :
     printf '%s\n' "$said" | sed -n 's/^test \(.*\) \.\.\. FAILED$/failed: \1/p'
     result=$(printf '%s\n' "$said" | grep '^test result' || echo 'test result: FAILED. 0 passed; 1 failed')
     echo "$test: ${result#test result: }"

@@ -348,9 +348,14 @@ pub fn header_of(path: &Path) -> Option<Header> {
 
 /// This process by pid and start time.
 pub fn this_process() -> Result<ProcessId, String> {
-    let stat = std::fs::read("/proc/self/stat").map_err(|error| format!("/proc/self/stat: {error}"))?;
-    let start_ticks = place::start_ticks(&stat).ok_or("/proc/self/stat: no start time in it")?;
-    Ok(ProcessId { pid: std::process::id(), start_ticks })
+    const WHOLE: &str = "/proc/self/stat";
+    let pid = std::process::id();
+    // The first thread began with the process. qemu's user mode answers for the whole process itself, and a tick off; a
+    // /proc of another namespace has another number for the thread.
+    let stat = std::fs::read(format!("/proc/self/task/{pid}/stat")).or_else(|_| std::fs::read(WHOLE));
+    let stat = stat.map_err(|error| format!("{WHOLE}: {error}"))?;
+    let start_ticks = place::start_ticks(&stat).ok_or_else(|| format!("{WHOLE}: no start time in it"))?;
+    Ok(ProcessId { pid, start_ticks })
 }
 
 /// A ledger that will not be able to grow is none.

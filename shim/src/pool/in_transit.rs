@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// Times that idle blocks go back for one request at most.
-pub const FLUSHES: usize = 64;
+pub(super) const FLUSHES: usize = 64;
 /// A thread may have to wait for a processor so long.
 pub(super) const DESCHEDULED: Duration = Duration::from_secs(2);
 /// Between two looks.
@@ -58,14 +58,14 @@ impl Drop for Transit<'_> {
 /// Tries of a request that threads share what there is with. They take what this one gave back, and are quicker than
 /// [`FLUSHES`] tries while this one waits for a processor: then tries go on for a time, with pauses.
 #[derive(Default)]
-pub(super) struct Tries {
+pub struct Tries {
     made: usize,
     until: Option<Instant>,
 }
 
 impl Tries {
     /// Whether there is one more.
-    pub(super) fn go_on(&mut self) -> bool {
+    pub fn go_on(&mut self) -> bool {
         self.made += 1;
         if self.made <= FLUSHES {
             return true;

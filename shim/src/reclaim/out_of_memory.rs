@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::block::{HOST, MANAGED};
 use crate::pool::context_pool::ContextPool;
-use crate::pool::in_transit::{FLUSHES, are_still_at};
+use crate::pool::in_transit::{Tries, are_still_at};
 use crate::pool::private;
 use crate::pool::quota::{Refused, Reserved};
 use crate::pool::serve::Obtained;
@@ -73,7 +73,8 @@ fn until_there_is_room(
 ) -> Status {
     let mut status = OUT_OF_MEMORY;
     // Tried again: another thread may take the memory that this one gave back, or give back memory that this one needs.
-    for _ in 0..FLUSHES {
+    let mut tries = Tries::default();
+    while tries.go_on() {
         let blocks = &owner.in_transit.blocks;
         let before = blocks.ended();
         status = first.take().unwrap_or_else(&mut *real);

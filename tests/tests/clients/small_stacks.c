@@ -61,6 +61,9 @@ int main(int argc, char **argv) {
         counted_free(DEVICE, WORDS * 4);
         return report("small_stacks");
     }
+    /* The least that a thread may have differs: 16 KiB on x86-64, 128 KiB on aarch64. */
+    size_t least = (size_t)sysconf(_SC_THREAD_STACK_MIN);
+    if (bytes < least) bytes = least;
     /* The page below the stack cannot be touched. */
     char *stack = mmap(NULL, bytes + 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     OK(mprotect(stack + 65536, bytes, PROT_READ | PROT_WRITE));
