@@ -291,12 +291,13 @@ fn suspect(
     }
     let turnover = Turnover { ever: live.ever.max(count), live: count, born_over: born_over(samples, &live.born) };
     let now = Point { time_ns: ledger.status.now_ns, samples: 1, bytes, count };
+    let bytes_per_minute = live.series.per_minute(samples);
     // Of tags and classes nobody counts what was freed.
     let counted = Some(live.ever).filter(|&ever| ever > 0);
     Suspect {
         kind: kind.name(),
         key: name.to_owned(),
-        verdict: verdict::judge(&steps, turnover),
+        verdict: verdict::judge(&steps, turnover).at_a_rate(bytes_per_minute),
         bytes,
         live: count,
         peak_bytes: live.peak.max(bytes),
@@ -306,7 +307,7 @@ fn suspect(
         freed_share: counted.map(|ever| ever.saturating_sub(count) as f64 / ever as f64),
         ages: ages(ledger, &live.born),
         growth: grown(samples, &live.series, since, now),
-        bytes_per_minute: live.series.per_minute(samples),
+        bytes_per_minute,
         bytes_per_mark: per_mark(ledger, samples, &live.series),
         samples: live.series.points.len(),
         sampled_ns: match (live.series.points.first(), live.series.points.last()) {

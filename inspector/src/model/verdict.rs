@@ -32,6 +32,12 @@ impl Verdict {
         }
     }
 
+    /// The verdict on what became so many bytes more a minute over the later half: what shrank there does not grow. The bytes
+    /// of graphs are estimates, which fall when one exec comes to serve several.
+    pub(crate) fn at_a_rate(self, bytes_per_minute: f64) -> Self {
+        if self == Self::GrowsSteadily && bytes_per_minute <= 0.0 { Self::TooLittle } else { self }
+    }
+
     /// The verdict, in a column.
     pub(crate) const fn short(self) -> &'static str {
         match self {

@@ -179,3 +179,11 @@ fn numbers_that_cannot_be_are_borne() {
     judge(&steps, Turnover { ever: u64::MAX, live: u64::MAX, born_over: u64::MAX });
     judge(&fine(vec![0; 64]), Turnover::default());
 }
+
+#[test]
+fn what_shrank_lately_does_not_grow() {
+    for (rate, said) in [(1.0, GrowsSteadily), (0.0, TooLittle), (-23.0, TooLittle)] {
+        assert_eq!(GrowsSteadily.at_a_rate(rate), said, "{rate}");
+        assert_eq!(OneOff.at_a_rate(rate), OneOff);
+    }
+}
