@@ -183,7 +183,9 @@ fn who_runs_out_at_the_groups_limit_is_told_who_holds_it() {
 fn a_file_that_is_not_to_be_trusted_is_left_alone() {
     let group = Group::new();
     let other = group.dir.path().join("other");
-    let wrong: [(&str, &dyn Fn(&Path)); 6] = [
+    /// Makes something that is no file of a group.
+    type Wrong<'a> = &'a dyn Fn(&Path);
+    let wrong: [(&str, Wrong); 6] = [
         ("not the file of a group", &|path| std::fs::write(path, vec![1; FILE_BYTES]).unwrap()),
         ("too short", &|path| std::fs::write(path, "x").unwrap()),
         ("others than its owner may write", &|path| {

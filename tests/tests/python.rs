@@ -116,7 +116,7 @@ train()
         assert!(!all.iter().any(|name| name.contains("_PyEval")), "{all:?}");
         assert!(mixed["key"].as_str().is_some_and(|key| key.starts_with("allocate <string>:7")), "{mixed}");
         let native = rows(&["allocs", &pid, "--stacks", "--stack", "native"]);
-        assert!(!functions(&native).iter().any(|name| is_line(name)), "{native}");
+        assert!(!functions(&native).iter().any(is_line), "{native}");
     }
 }
 

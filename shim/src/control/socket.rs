@@ -15,11 +15,14 @@ use std::time::{Duration, Instant};
 /// How long a client may take to say what it wants, all of it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// Answers a client, or gives it back, with the reason why not.
+type Later = dyn FnOnce(UnixStream) -> Result<(), (UnixStream, String)>;
+
 /// What a client gets.
 pub enum Answer {
     Line(String),
-    /// Who asked is answered by another thread, in its time. Or it is given back, with the reason why not.
-    Later(Box<dyn FnOnce(UnixStream) -> Result<(), (UnixStream, String)>>),
+    /// Who asked is answered by another thread, in its time.
+    Later(Box<Later>),
 }
 
 /// The listening socket.

@@ -127,7 +127,7 @@ fn with_guard(vendor: Vendor) -> Option<(&'static Pool, &'static Guard)> {
 /// Why nothing can be read now.
 fn may_not(shim: &Shim, pool: &Pool) -> Option<&'static str> {
     if activity::broken() {
-        Some("a context is broken: every call of it answers an error")
+        Some(activity::WHY_BROKEN)
     } else if shim.registry.streams.capturing() > 0 {
         Some("a stream is being captured: ask again")
     } else if pool.is_ending() {

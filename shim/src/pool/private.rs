@@ -125,7 +125,7 @@ impl Pool {
         f: impl FnOnce(&Private<'_>) -> R,
     ) -> Result<R, &'static str> {
         if activity::broken() {
-            return Err("a context is broken: every call of it answers an error");
+            return Err(activity::WHY_BROKEN);
         }
         if capturing() {
             return Err("a stream is being captured");

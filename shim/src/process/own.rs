@@ -137,11 +137,11 @@ mod tests {
         let at = 0x10_0000_u64 as *const u8;
         add(at, 0x9000);
         assert_eq!(known(0x10_4000), Some(0x10_0000..0x10_9000));
-        remove((0x10_3000 as u64) as *const u8, 0x2000);
+        remove(0x10_3000_u64 as *const u8, 0x2000);
         assert_eq!((known(0x10_2fff), known(0x10_3000)), (Some(0x10_0000..0x10_3000), None));
         assert_eq!((known(0x10_4fff), known(0x10_5000)), (None, Some(0x10_5000..0x10_9000)));
         remove(at, 0x3000);
-        remove((0x10_5000 as u64) as *const u8, 0x4000);
+        remove(0x10_5000_u64 as *const u8, 0x4000);
         assert_eq!((known(0x10_0000), known(0x10_8000)), (None, None));
     }
 

@@ -188,6 +188,9 @@ const fn is_sticky(status: Status) -> bool {
     )
 }
 
+/// Why nothing can be asked while [`broken`] says so, for people.
+pub const WHY_BROKEN: &str = "a context is broken: every call of it answers an error";
+
 /// Whether a call answered that its context does not work any more, and none has ended since.
 #[inline]
 pub fn broken() -> bool {

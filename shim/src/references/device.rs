@@ -7,6 +7,7 @@ use crate::pool;
 use crate::pool::context_pool::Scan;
 use crate::pool::reading::{LiveBlock, Piece};
 use crate::process::cancel;
+use crate::progress::activity::WHY_BROKEN;
 use crate::vendor::reader::ROOM;
 use crate::vendor::scan::Wanted;
 use gpumem_wire::kinds::Vendor;
@@ -98,7 +99,7 @@ impl Read<'_> {
                     no_time = "a stream was being captured all the time";
                     cancel::sleep(NAP);
                 }
-                Piece::Broken => return Err("a context is broken: every call of it answers an error"),
+                Piece::Broken => return Err(WHY_BROKEN),
                 Piece::Refused => return Err("the driver does not copy it"),
             }
         }

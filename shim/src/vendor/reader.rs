@@ -100,7 +100,7 @@ impl Reader {
             let pinned = ok(driver::cuMemHostAlloc(&mut host, ROOM + PATTERN + CANCEL, MAPPED))
                 .and_then(|()| ok(driver::cuMemHostGetDevicePointer_v2(&mut room, host, 0)))
                 // One address for both, as on every 64-bit system.
-                .and_then(|()| if room == host { Ok(()) } else { Err(SYMBOL_NOT_FOUND) });
+                .and(if room == host { Ok(()) } else { Err(SYMBOL_NOT_FOUND) });
             pinned.inspect_err(|_| {
                 if host != 0 {
                     let _ = driver::cuMemFreeHost(host);
@@ -253,11 +253,14 @@ pub(super) fn load_kernel(ptx: &'static str, name: &CStr) -> Result<usize, Statu
     Ok(function as usize)
 }
 
-/// The name of a kernel that was just launched, where the driver tells (12.3 does).
-pub fn name_of(function: Opaque) -> Option<String> {
+/// The name of a kernel, where the driver tells (12.3 does).
+///
+/// # Safety
+/// The driver has just accepted a launch of the kernel.
+pub unsafe fn name_of(function: Opaque) -> Option<String> {
     let mut name = null_mut::<std::ffi::c_char>().cast_const();
-    // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Rule of
-    // the program's handles: the driver has just accepted the kernel.
+    // SAFETY: rule of answers: `name` takes a text that the driver keeps for as long as the kernel is loaded. Our caller
+    // vouches for the kernel.
     unsafe {
         ok(driver::cuFuncGetName(from_mut(&mut name), function)).ok()?;
         let name = name.as_ref().map(from_ref)?;

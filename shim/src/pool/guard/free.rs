@@ -204,7 +204,8 @@ impl Guard {
             What::Graph => "a graph".into(),
             What::Other => "a copy, fill or other work".into(),
             What::Kernel(function) => self.launches.name(function as usize, || {
-                let named = vendor::reader::name_of(function);
+                // SAFETY: what is told of here is a launch that the driver has just accepted.
+                let named = unsafe { vendor::reader::name_of(function) };
                 named.unwrap_or_else(|| format!("the kernel at {:#x}", function as usize)).into()
             }),
         };

@@ -199,7 +199,7 @@ impl Python {
         /// Looks at each stack, and beyond that at one in so many.
         const EACH: u32 = 64;
         let looks = self.looks.fetch_add(1, Relaxed);
-        if looks >= EACH && looks % EACH != 0 {
+        if looks >= EACH && !looks.is_multiple_of(EACH) {
             return Ok(false);
         }
         let _errno = KeepErrno::new();
