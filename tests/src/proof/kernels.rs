@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A search reads at least this share of what copies do.
-pub const BANDWIDTH: f64 = 0.5;
+/// A search reads at least this share of what copies do: 0.54 and 0.77 were measured.
+pub const BANDWIDTH: f64 = 0.4;
 /// A step under the guard takes at most so many times the native one.
 pub const SLOWER: f64 = 1.1;
 const GIB: &str = "8";
