@@ -98,7 +98,7 @@ fn run(shim: &'static Shim, mask: libc::sigset_t) {
     let mut next = Instant::now();
     loop {
         if Instant::now() >= next {
-            match others.are_over(1 + u32::from(references::is_going_on())) {
+            match others.look(1 + u32::from(references::is_going_on())) {
                 Ok(false) => {}
                 // Its thread would be the last one else.
                 Ok(true) if references::is_going_on() => references::end(),

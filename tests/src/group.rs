@@ -127,7 +127,7 @@ pub fn kill_at_random(dir: &Path, plan: Plan, mut say: impl FnMut(Outcome)) -> R
         doomed.iter().for_each(|number| members[*number].signal(libc::SIGKILL));
         for number in doomed.iter().copied() {
             // Its bytes are the others' as soon as the kernel has ended it, which is not told to the watcher.
-            while !members[number].has_ended() {
+            while !members[number].reap() {
                 look(&watch, &mut out, |number| !doomed.contains(&number))?;
             }
         }

@@ -115,7 +115,7 @@ impl<O, D> Tally<O, D> {
     ///
     /// # Errors
     /// When none of the first eight did.
-    pub fn is_ill(&mut self, seed: u64, why: String) -> Result<(), String> {
+    pub fn count_ill(&mut self, seed: u64, why: String) -> Result<(), String> {
         self.ill.push((seed, why.clone()));
         if self.ill.len() == 8 && self.programs == 8 {
             return Err(format!("no program runs natively: {why}"));

@@ -16,11 +16,11 @@ impl Others {
         File::open("/proc/self/stat").map(|file| Self(file.into()))
     }
 
-    /// Whether all of them have ended, but so many of ours.
+    /// Looks whether all of them have ended, but so many of ours.
     ///
     /// # Errors
     /// The system's: the program closed what is not its own, and it cannot be opened again, or read.
-    pub fn are_over(&mut self, ours: u32) -> Result<bool> {
+    pub fn look(&mut self, ours: u32) -> Result<bool> {
         let fd = match self.0.get() {
             Some(fd) => fd,
             None => {

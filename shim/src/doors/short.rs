@@ -36,13 +36,14 @@ pub fn asked_as_old() {
 /// A `cudaMalloc` by way of this real one has succeeded: the next may be short.
 #[inline]
 pub fn came_through(real: usize) {
-    if NEW.load(Relaxed) == real || (OLD.load(Relaxed) != real && is_new(real)) {
+    if NEW.load(Relaxed) == real || (OLD.load(Relaxed) != real && learn_whether_new(real)) {
         threads::local(|local| local.runtime_context.set(local.only_context.get()));
     }
 }
 
+/// Asks a runtime for its version, and remembers the answer.
 #[cold]
-fn is_new(real: usize) -> bool {
+fn learn_whether_new(real: usize) -> bool {
     let version = elf::object_at(real).and_then(|object| object.symbol(c"cudaRuntimeGetVersion"));
     let new = version.is_some_and(|version| {
         let mut number = 0;

@@ -159,7 +159,7 @@ impl Cache {
             let slot = handle.slot.load(Relaxed);
             gate::record_if_started(|shim| records::handles::left(shim, slot));
             if let Some(event) = lease.body().event.take_if(|_| pending) {
-                self.has_to_wait(handle, Pending { event, stream_key });
+                self.set_pending(handle, Pending { event, stream_key });
             }
             // The handle's exec is cleared last: the next launch, or the handle's end, that sees it cleared also sees what
             // was stored above.

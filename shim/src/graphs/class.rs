@@ -134,7 +134,7 @@ impl Template {
     }
 
     /// Its context is gone: the library has its graph no more.
-    pub fn is_gone(&self) {
+    pub fn lose_graph(&self) {
         self.gone.store(true, Relaxed);
     }
 

@@ -112,7 +112,7 @@ impl Cache {
         self.needs(body, Need::default());
         let before = std::mem::replace(body, Body { ended: Some(CONTEXT_IS_DESTROYED), ..Body::default() });
         if gone {
-            before.template.iter().for_each(|template| template.is_gone());
+            before.template.iter().for_each(|template| template.lose_graph());
         }
         let slot = handle.slot.load(Relaxed);
         gate::record_if_started(|shim| records::handles::source_is(shim, slot, 0));

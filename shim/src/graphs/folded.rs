@@ -128,8 +128,8 @@ impl Cache {
         lock(&self.real_graphs).given_out.insert(real as usize);
     }
 
-    /// The graph holds references to objects of the program.
-    pub fn has_user_objects(&self, real: Graph) {
+    /// Remembers that the graph holds references to objects of the program.
+    pub fn note_user_objects(&self, real: Graph) {
         lock(&self.real_graphs).user_objects.insert(real as usize);
     }
 

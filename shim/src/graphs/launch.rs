@@ -233,7 +233,7 @@ impl Cache {
     }
 
     /// The next launch of a handle has to wait for this one.
-    pub(super) fn has_to_wait(&self, handle: &Handle, pending: Pending) {
+    pub(super) fn set_pending(&self, handle: &Handle, pending: Pending) {
         let old = lock(&handle.pending).replace(pending);
         if let Some(old) = old {
             self.calls.drop_event(old.event);
@@ -263,7 +263,7 @@ impl Cache {
             // That matters more than whose the event is.
             let mark = || self.mark_in(context_of(body), None, to).or_else(|| self.calls.mark(None, to));
             if let Some(event) = self.unless_capturing(to, || true, mark).flatten() {
-                self.has_to_wait(handle, Pending { event, stream_key });
+                self.set_pending(handle, Pending { event, stream_key });
             }
         }
         status

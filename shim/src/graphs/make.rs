@@ -207,7 +207,7 @@ impl Cache {
         let bytes = real.take_bytes();
         if gone || lease.is_abandoned() {
             // Its events and its template's graph went with the context.
-            body.template.iter().for_each(|template| template.is_gone());
+            body.template.iter().for_each(|template| template.lose_graph());
         } else {
             {
                 let _alone = body.template.as_ref().map(|template| template.alone());

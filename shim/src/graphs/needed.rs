@@ -44,18 +44,25 @@ impl Needed {
     }
 
     /// The most that was needed at once since the beginning of the last window.
-    pub fn lately(&mut self, now_ns: u64, window_ns: u64) -> Need {
-        let passed = now_ns.saturating_sub(self.since_ns);
-        if passed >= window_ns {
-            self.before = if passed >= 2 * window_ns { self.now } else { self.most };
-            self.most = self.now;
-            self.since_ns = now_ns;
+    pub fn lately(&self, now_ns: u64, window_ns: u64) -> Need {
+        let (before, most) = self.windows(now_ns, window_ns);
+        before.or_more(most)
+    }
+
+    /// The most of the last window, and of the one that goes on.
+    fn windows(&self, now_ns: u64, window_ns: u64) -> (Need, Need) {
+        match now_ns.saturating_sub(self.since_ns) {
+            passed if passed >= 2 * window_ns => (self.now, self.now),
+            passed if passed >= window_ns => (self.most, self.now),
+            _ => (self.before, self.most),
         }
-        self.before.or_more(self.most)
     }
 
     pub(super) fn becomes(&mut self, now: Need, now_ns: u64, window_ns: u64) {
-        self.lately(now_ns, window_ns);
+        if now_ns.saturating_sub(self.since_ns) >= window_ns {
+            (self.before, self.most) = self.windows(now_ns, window_ns);
+            self.since_ns = now_ns;
+        }
         self.now = now;
         self.most = self.most.or_more(now);
     }

@@ -26,13 +26,13 @@ const LONGEST_NS: u64 = 1_000_000_000;
 
 impl Cache {
     /// Whether there are more execs than was lately needed at once, and a few.
-    fn is_too_many(&self, inner: &mut Inner, now: u64) -> bool {
+    fn is_too_many(&self, inner: &Inner, now: u64) -> bool {
         let most = inner.needed.lately(now, self.bounds.long_ns() / 2) + SPARE;
         inner.count > most.execs || inner.bytes > most.bytes
     }
 
     pub(super) fn has_too_many(&self) -> bool {
-        self.is_too_many(&mut lock(&self.inner), clock::now_ns())
+        self.is_too_many(&lock(&self.inner), clock::now_ns())
     }
 
     /// Whether there are fewer execs than handles that need one.

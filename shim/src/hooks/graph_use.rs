@@ -42,7 +42,7 @@ pub unsafe fn retain_user_object(
     // graph is the library's.
     let status = unsafe { real(graph, object, count, flags) };
     if let Some(cache) = graphs::cache_to_be(call.vendor).filter(|_| status == SUCCESS) {
-        cache.has_user_objects(graph);
+        cache.note_user_objects(graph);
     }
     status
 }

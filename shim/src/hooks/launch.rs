@@ -143,7 +143,7 @@ unsafe fn launched(
         // SAFETY: our caller vouches that the arguments are the launch's.
         return unsafe { launched_under_guard(call, function, stream, params, extra, real) };
     }
-    let status = match taken::is_first_launch(function as u64) {
+    let status = match taken::remember_launch(function as u64) {
         false => activity::submit(real),
         true => code::around_first_launch(call, || activity::submit(real)),
     };

@@ -72,7 +72,7 @@ impl Pool {
             }
             activity::saw(owner.calls.pass(stream));
             let all_gone = gone.len() == count;
-            released += gone.into_iter().map(|block| self.is_gone(block, owner)).sum::<u64>();
+            released += gone.into_iter().map(|block| self.forget_released(block, owner)).sum::<u64>();
             if !all_gone {
                 break;
             }
@@ -103,7 +103,7 @@ impl Pool {
                 owner.keep(block, block.idle_ns.load(Relaxed));
                 break;
             }
-            released += self.is_gone(block, owner);
+            released += self.forget_released(block, owner);
         }
         released
     }
@@ -121,8 +121,8 @@ impl Pool {
         status
     }
 
-    /// A block is the driver's again; its bytes.
-    fn is_gone(&self, block: &'static Block, owner: &ContextPool) -> u64 {
+    /// Forgets a block that is the driver's again; its bytes.
+    fn forget_released(&self, block: &'static Block, owner: &ContextPool) -> u64 {
         let bytes = block.bytes.load(Relaxed);
         let gone = owner.shrank(bytes);
         // Also inside a note of the program's own free.

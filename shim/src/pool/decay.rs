@@ -104,7 +104,7 @@ impl Pool {
     /// Takes in what a thread keeps and has not used since this was last done.
     fn collect_unused(&self, cache: &ThreadCache) {
         if cache.bytes.load(Relaxed) == 0 {
-            return cache.was_empty();
+            return cache.clear_looked();
         }
         let Some(mut taken) = cache.take() else { return };
         // SAFETY: null, or a ContextPool out of a leaked box, which is never freed.

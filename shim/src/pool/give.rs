@@ -70,7 +70,7 @@ impl Pool {
             return Gone::Real(block);
         }
         // Without a context the driver refuses a free.
-        if block.has(PINNED | SPILLED) || self.aside(shim) || !self.has_context(shim) {
+        if block.has(PINNED | SPILLED) || self.aside(shim) || !self.find_context(shim) {
             return Gone::Real(block);
         }
         if self.is_looked_at() || !owner.known_idle() {
@@ -87,9 +87,9 @@ impl Pool {
         self.quarantine != 0 || self.fill == Fill::Poison || self.guard.is_some()
     }
 
-    /// Whether this thread has a context.
+    /// Looks whether this thread has a context; the records learn of one that is found.
     #[inline]
-    fn has_context(&self, shim: &Shim) -> bool {
+    fn find_context(&self, shim: &Shim) -> bool {
         if self.sees_all && records::contexts::has_the_only_context(shim) {
             return true;
         }

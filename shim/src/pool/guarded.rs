@@ -56,7 +56,7 @@ struct BeingRead<'a> {
 impl<'a> BeingRead<'a> {
     fn of(guard: &'a Guard, blocks: &[&'static Block]) -> Self {
         let addresses: Vec<u64> = blocks.iter().map(|block| block.addr.load(Relaxed)).collect();
-        guard.begins_to_read(&addresses);
+        guard.begin_reading(&addresses);
         // A free says so in the block's state before it looks for us: one of the two sees the other.
         let is_live = |(block, addr): (&&'static Block, &u64)| {
             block.is(State::Live) && block.addr.load(Relaxed) == *addr && block.flags.load(Acquire) & WATCHED != 0
@@ -68,7 +68,7 @@ impl<'a> BeingRead<'a> {
 
 impl Drop for BeingRead<'_> {
     fn drop(&mut self) {
-        self.guard.has_read(&self.addresses);
+        self.guard.end_reading(&self.addresses);
     }
 }
 
@@ -90,7 +90,7 @@ impl Pool {
             checked.add(read.blocks.len() as u64, true, hit);
         }
         if good && checked.written == before {
-            guard.was_good(start);
+            guard.remember_good(start);
         }
         let freed = owner.take_quarantine();
         for blocks in freed.chunks(TOGETHER) {

@@ -172,8 +172,8 @@ impl ThreadCache {
         (self.looked[0].load(Relaxed), self.looked[1].load(Relaxed))
     }
 
-    /// There was nothing in it at the last look.
-    pub fn was_empty(&self) {
+    /// Sets what the last look saw to nothing.
+    pub fn clear_looked(&self) {
         self.looked.iter().for_each(|looked| looked.store(0, Relaxed));
     }
 
@@ -241,8 +241,11 @@ impl Taken<'_> {
 
     /// Whether there is room for a block of so many bytes, of all together `most`, and nothing has to leave.
     #[inline(always)]
-    pub fn has_room(&mut self, class: usize, bytes: u64, most: u64) -> bool {
-        self.cache.bytes.load(Relaxed) + bytes <= most && self.bins().all.get(class).is_some_and(|bin| bin.len < DEPTH)
+    pub fn has_room(&self, class: usize, bytes: u64, most: u64) -> bool {
+        // SAFETY: a `Taken` holds the cache's lock until it is dropped, and only `bins`, which borrows it mutably, hands
+        // out a reference that writes.
+        let bins = unsafe { &*self.cache.bins.get() };
+        self.cache.bytes.load(Relaxed) + bytes <= most && bins.all.get(class).is_some_and(|bin| bin.len < DEPTH)
     }
 
     /// Keeps a block, of all together `most` bytes.
@@ -336,7 +339,7 @@ impl Taken<'_> {
             bin.len = 0;
         }
         self.cache.bytes.store(0, Relaxed);
-        self.cache.was_empty();
+        self.cache.clear_looked();
         self.cache.owner.store(owner.cast_mut(), Relaxed);
         all
     }

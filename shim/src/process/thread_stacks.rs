@@ -116,7 +116,7 @@ mod tests {
         end.recv().unwrap_err();
     }
 
-    fn has_unused(near: impl Fn(&Range<u64>) -> bool) {
+    fn await_unused(near: impl Fn(&Range<u64>) -> bool) {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         // As in the shim, a thread whose stack is the C library's own asks.
         while !std::thread::scope(|scope| scope.spawn(|| unused(None)).join().unwrap()).iter().any(&near) {
@@ -130,7 +130,7 @@ mod tests {
         let ((told, here), (end, ended)) = (channel(), channel::<()>());
         let thread = std::thread::spawn(move || waits(&told, &ended));
         let here = here.recv().unwrap();
-        has_unused(|unused| unused.end < here && here - unused.end < 64 << 10 && unused.end - unused.start > 1 << 20);
+        await_unused(|unused| unused.end < here && here - unused.end < 64 << 10 && unused.end - unused.start > 1 << 20);
         drop(end);
         thread.join().unwrap();
     }
@@ -161,7 +161,7 @@ mod tests {
         };
         let here = here.recv().unwrap();
         assert!((stack..stack + BYTES as u64).contains(&here));
-        has_unused(|unused| unused.start == stack && unused.end < here);
+        await_unused(|unused| unused.start == stack && unused.end < here);
         drop(end);
         // SAFETY: the thread was made above, and is joined once.
         assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);

@@ -89,7 +89,7 @@ pub fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, st
         return;
     }
     let Some(Ok(mut last)) = SAID.get_or_default().map(|said| said.last.try_lock()) else { return };
-    if is_first_try(shim, &mut last, bytes, stack) {
+    if begins_try(shim, &mut last, bytes, stack) {
         return;
     }
     let now = clock::now_ns();
@@ -121,8 +121,9 @@ pub fn ran_out(shim: &'static Shim, call: &Call, kind: AllocKind, bytes: u64, st
     last.holders = Some(holders);
 }
 
-/// Whether the program is known to free what it caches and ask again, and has not done so yet.
-fn is_first_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bool {
+/// Remembers this request. True if the program is known to free what it caches and ask again, and has not done so for
+/// this request yet.
+fn begins_try(shim: &Shim, last: &mut Last, bytes: u64, stack: StackRef) -> bool {
     let (tid, now) = (shim.tid(), clock::now_ns());
     let before = last.first_try.replace((tid, bytes, now));
     let again = before.is_some_and(|(who, what, at)| (who, what) == (tid, bytes) && now.saturating_sub(at) < RETRY_NS);

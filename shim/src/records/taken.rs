@@ -102,9 +102,9 @@ static SPENT_NS: AtomicU64 = AtomicU64::new(0);
 const FREE_NS: u64 = 20_000_000;
 const SHARE: u64 = 128;
 
-/// Whether nothing is known of a kernel's launches. It is known from then on.
+/// Remembers that a kernel was launched. True if this is its first launch that is known.
 #[inline(always)]
-pub fn is_first_launch(function: u64) -> bool {
+pub fn remember_launch(function: u64) -> bool {
     let place = function.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KERNELS.ilog2());
     let known = &LAUNCHED[place as usize];
     match known.load(Relaxed) {
@@ -150,10 +150,10 @@ mod tests {
 
     #[test]
     fn a_kernel_is_launched_for_the_first_time_once() {
-        assert!(is_first_launch(0x5000));
-        assert!(!is_first_launch(0x5000));
-        assert!(!is_first_launch(0));
+        assert!(remember_launch(0x5000));
+        assert!(!remember_launch(0x5000));
+        assert!(!remember_launch(0));
         forget_launches();
-        assert!(is_first_launch(0x5000));
+        assert!(remember_launch(0x5000));
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Counts the words of all of the host's memory that refer to a target; those that fit the patterns are the driver's.
 pub fn count(shim: &Shim, targets: &Targets, patterns: &[Arc<Patterns>], limit: &mut Limit) -> (Found, Vec<Seen>) {
     let mut counted = Counted::new(targets, patterns);
-    let found = host::look(shim, targets, || limit.is_over(), |word| counted.add(word));
+    let found = host::look(shim, targets, || limit.check(), |word| counted.add(word));
     counted.settle();
     (found, counted.seen)
 }

@@ -85,7 +85,7 @@ impl Read<'_> {
         // Words are aligned, as allocations are.
         let (mut at, mut no_time) = (0, "there was no time to read all of it");
         while at < block.bytes {
-            if self.limit.is_over() {
+            if self.limit.check() {
                 return Err(no_time);
             }
             let (read, bytes) = self.piece(found, block, at, from);

@@ -89,7 +89,7 @@ fn look(shim: &'static Shim, private: &Private<'_>, limit: &mut Limit) -> Result
         words: Vec::with_capacity(MOST),
     };
     let mut blocks: Vec<Referred> = targets.all().iter().map(referred).collect();
-    let is_over = || limit.is_over() || private.is_wanted();
+    let is_over = || limit.check() || private.is_wanted();
     let found = host::look(shim, &targets, is_over, |word: &Word<'_>| {
         for index in [Some(word.index), targets.ends_at(word.index, word.word)].into_iter().flatten() {
             let words = &mut blocks[index].words;

@@ -62,8 +62,8 @@ struct Limit {
 }
 
 impl Limit {
-    /// Whether it is to end: asked for each piece of memory.
-    fn is_over(&mut self) -> bool {
+    /// Looks whether the search is to end, and remembers that it is. Called for each piece of memory.
+    fn check(&mut self) -> bool {
         self.is_over |= END.load(Relaxed) || Instant::now() >= self.until || has_hung_up(&self.asker);
         self.is_over
     }

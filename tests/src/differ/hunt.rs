@@ -99,7 +99,7 @@ impl Hunt {
                     }
                     Verdict::Ill(why) => {
                         say(format!("seed {seed}: {why}"));
-                        tally.is_ill(seed, why)?;
+                        tally.count_ill(seed, why)?;
                         (pair, history) = (Pair::new(&setup), Vec::new());
                     }
                     Verdict::Differs(difference) => {
@@ -155,7 +155,7 @@ impl Hunt {
         let unsteady = "it differs natively from run to run";
         if !is_steady(&program) {
             say(format!("seed {seed}: {unsteady}"));
-            return tally.is_ill(seed, unsteady.into());
+            return tally.count_ill(seed, unsteady.into());
         }
         // Alone, or only after what the same processes ran before; at once, or now and then.
         let mut all = history.to_vec();
@@ -181,7 +181,7 @@ impl Hunt {
         };
         if !is_steady(&program) {
             say(format!("seed {seed}: {unsteady}"));
-            return tally.is_ill(seed, unsteady.into());
+            return tally.count_ill(seed, unsteady.into());
         }
         say(format!("seed {seed}: making {} operations smaller", program.0.len()));
         let (difference, program) = smallest(setup, &program, tries, seen);

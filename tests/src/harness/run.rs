@@ -233,8 +233,8 @@ impl Running {
         assert_eq!(unsafe { libc::kill(self.pid() as i32, signal) }, 0, "kill {signal}");
     }
 
-    /// Whether it has ended.
-    pub fn has_ended(&mut self) -> bool {
+    /// Looks whether it has ended, and reaps it if so.
+    pub fn reap(&mut self) -> bool {
         self.child.try_wait().expect("a child to wait for").is_some()
     }
 

@@ -277,7 +277,7 @@ impl Hunt {
                 Verdict::Same => {}
                 Verdict::Ill(why) => {
                     say(format!("seed {seed}: {why}"));
-                    tally.is_ill(seed, why)?;
+                    tally.count_ill(seed, why)?;
                 }
                 Verdict::Differs(difference) => {
                     let words: Vec<String> =

@@ -230,20 +230,20 @@ impl Guard {
     }
 
     /// Blocks are about to be read that the program has: their frees wait.
-    pub fn begins_to_read(&self, addresses: &[u64]) {
+    pub fn begin_reading(&self, addresses: &[u64]) {
         lock(&self.being_read).extend(addresses);
     }
 
     /// The end of that.
-    pub fn has_read(&self, addresses: &[u64]) {
+    pub fn end_reading(&self, addresses: &[u64]) {
         let mut all = lock(&self.being_read);
         addresses.iter().for_each(|addr| {
             all.remove(addr);
         });
     }
 
-    /// All blocks were good at this time, ns.
-    pub fn was_good(&self, then: u64) {
+    /// Remembers that all blocks were good at this time, ns.
+    pub fn remember_good(&self, then: u64) {
         self.all_good_ns.fetch_max(then, Relaxed);
     }
 }

@@ -144,7 +144,7 @@ impl Python {
         say: &mut dyn FnMut(Verdict),
     ) -> Walk {
         let Some((interpreter, _, version, _)) = self.interpreter.get() else { return Walk::default() };
-        if elf::generation() != self.generation.load(Relaxed) && !self.is_still_there() {
+        if elf::generation() != self.generation.load(Relaxed) && !self.recheck() {
             return Walk::default();
         }
         if self.state.load(Acquire) != state::READ {
@@ -175,9 +175,10 @@ impl Python {
         }
     }
 
-    /// Whether the interpreter was none of what the program has unloaded.
+    /// Looks again, after something was unloaded, whether the interpreter is still there. If so, this is remembered; if
+    /// not, no frames are read any more.
     #[cold]
-    fn is_still_there(&self) -> bool {
+    fn recheck(&self) -> bool {
         let Some((_, object, _, runtime)) = self.interpreter.get() else { return false };
         let generation = elf::generation();
         if object.symbol(RUNTIME) != Some(*runtime as usize) {
