@@ -10,8 +10,9 @@ use super::spare;
 use super::thunk::{self, Words};
 use crate::call::Call;
 use crate::gate;
-use crate::graphs;
-use crate::hooks::{array, capture, context, exec, graph, graph_use, host, ipc, memory, process, stream, untold, vmm};
+use crate::hooks::{
+    array, capture, context, exec, graph, graph_use, hip_launch, host, ipc, memory, process, stream, unknown, vmm,
+};
 use crate::process::regs::Regs;
 pub use crate::vendor::hip_runtime::holds;
 use crate::vendor::hip_runtime::{Function, HOOKS, Inside, NAMES, Thunk, is_inside, real};
@@ -30,7 +31,7 @@ fn is_ours<T>(argument: &T) -> bool {
     // SAFETY: `T` has the size of a usize here. Arguments of that size are pointers and integers,
     // so every byte is initialised.
     let word = unsafe { std::mem::transmute_copy::<T, usize>(argument) };
-    graphs::exec_index(Vendor::Hip, word as GraphExec).is_some()
+    unknown::is_handle(Vendor::Hip, word)
 }
 
 macro_rules! emit {

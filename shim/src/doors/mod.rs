@@ -1,11 +1,11 @@
-//! How calls of the program come in: the exported names, `dlsym`, and thunks. Nothing here knows what a call means.
+//! How calls of the program come in: the exported names, `dlsym`, and thunks. Nothing here knows what a call
+//! means: of the rooms below, doors use the hooks, what finds the real functions, and the gate.
 //!
 //! A file uses those below it, from top to bottom:
 //!
 //! * [`dl`]: `dlsym` and `dlvsym`.
 //! * [`driver`]: `cu*`, by export, by `dlsym` and, with its part `procaddr`, by `cuGetProcAddress`. [`hip`]: `hip*`, in
 //!   the same ways. [`runtime`]: `cuda*`, by export only. What a program looks up itself still ends at the driver.
-//! * [`short`]: `cudaMalloc` and `cudaFree` that a block of the thread serves without the runtime.
 //! * [`spare`]: the thunks of functions that nobody here knows. There is a fixed number of them.
 //! * [`rows`]: the driver's functions by name and version. [`thunk`]: what leads a function without a hook, which may be
 //!   given a handle of ours, to the real one.
@@ -17,6 +17,5 @@ pub mod driver;
 pub mod hip;
 pub mod rows;
 pub mod runtime;
-mod short;
 pub mod spare;
 pub mod thunk;

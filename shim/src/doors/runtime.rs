@@ -1,9 +1,9 @@
 //! The CUDA runtime: exported `cuda*` functions. They find the real function through the caller,
 //! remember who called, and call; the driver's hooks below do the rest.
 
-use super::short;
 use crate::call::{self, Call};
 use crate::gate;
+use crate::hooks::runtime_memory;
 use crate::process::regs::Regs;
 use crate::start;
 use crate::vendor::c_name;
@@ -58,7 +58,7 @@ macro_rules! emit {
                     // they came.
                     let status = unsafe { real($($arg),*) };
                     if matches!(Function::$name, Function::cudaMalloc) && status == SUCCESS {
-                        short::came_through(real as usize);
+                        runtime_memory::came_through(real as usize);
                     }
                     if status == SUCCESS && anchor.saw_nothing() {
                         // SAFETY: `words` are the arguments of this call, and it has succeeded.
@@ -133,7 +133,7 @@ unsafe fn made_something(name: &str, words: &[usize]) -> bool {
     out.is_some_and(|&out| out != 0 && unsafe { (out as *const usize).read_unaligned() } != 0)
 }
 
-/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`short`]); whether it did.
+/// Serves the two functions that come in pairs, where the runtime's own would only ask us ([`runtime_memory`]); whether it did.
 ///
 /// # Safety
 /// `words` are the arguments of the program's call of `function`.
@@ -143,8 +143,8 @@ unsafe fn serve_short(function: Function, regs: Regs, words: &[usize]) -> bool {
     match (function, words) {
         // SAFETY: our caller vouches for the words of a call of cudaMalloc: the first is the
         // program's out-parameter.
-        (Function::cudaMalloc, &[ptr, bytes]) => unsafe { short::malloc(&call, ptr as *mut DevicePtr, bytes) },
-        (Function::cudaFree, &[ptr]) => short::free(ptr as DevicePtr),
+        (Function::cudaMalloc, &[ptr, bytes]) => unsafe { runtime_memory::malloc(&call, ptr as *mut DevicePtr, bytes) },
+        (Function::cudaFree, &[ptr]) => runtime_memory::free(ptr as DevicePtr),
         _ => false,
     }
 }

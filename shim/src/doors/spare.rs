@@ -14,8 +14,8 @@
 
 use super::rows::rows;
 use super::thunk::{self, Words};
-use crate::progress::activity;
-use crate::{gate, graphs, pool};
+use crate::gate;
+use crate::hooks::unknown;
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
@@ -66,12 +66,12 @@ unsafe extern "C" fn enter(index: usize, words: &mut Words, _: usize) -> usize {
 
 /// The program calls a function that nobody knows.
 fn called(about: &About, words: &Words) {
-    words.iter().for_each(|word| pool::pin(*word as u64));
+    unknown::may_keep(words);
     if about.told.load(Relaxed) {
         return;
     }
     if about.works {
-        activity::uncountable();
+        unknown::may_submit();
     }
     // Before the process's first GPU call there is nobody to tell.
     let told = gate::record_if_started(|shim| {
@@ -148,9 +148,9 @@ pub fn of(real: usize, name: &[u8]) -> Option<usize> {
 /// The program was given a function of this name as it is.
 pub fn went_past(name: &[u8]) {
     let about = About::new(name);
-    graphs::unknown_passed(&about.name);
+    unknown::goes_past(&about.name);
     if about.works {
-        activity::uncountable();
+        unknown::may_submit();
     }
 }
 

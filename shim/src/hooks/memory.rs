@@ -12,7 +12,7 @@ use crate::records;
 use crate::registry::live::Class;
 use crate::stranded;
 use gpumem_abi::types::*;
-use gpumem_wire::kinds::AllocKind;
+use gpumem_wire::kinds::{AllocKind, Vendor};
 use std::ffi::c_uint;
 
 /// The program asks for device memory.
@@ -25,15 +25,26 @@ pub unsafe fn alloc(
 ) -> Status {
     // SAFETY: rule of the call: the arguments go on as they came. Rule of out-parameters: `ptr` is
     // NULL or takes an address, also from the pool.
-    unsafe {
-        if let (Some(pool), Some(out)) = (pool::of(call.vendor), ptr.as_mut())
-            && let Some(addr) = pool.hit(&call, bytes as u64)
-        {
-            *out = addr;
-            return SUCCESS;
-        }
-        alloc_the_long_way(call, real, ptr, bytes)
-    }
+    unsafe { if serve(&call, ptr, bytes) { SUCCESS } else { alloc_the_long_way(call, real, ptr, bytes) } }
+}
+
+/// Serves a request from an idle block of the thread's own. False: nothing was done.
+///
+/// # Safety
+/// Rule of out-parameters: `ptr` is NULL or takes an address.
+#[inline(always)]
+pub(super) unsafe fn serve(call: &Call, ptr: *mut DevicePtr, bytes: usize) -> bool {
+    // SAFETY: our caller vouches for the program's out-parameter.
+    let (Some(pool), Some(out)) = (pool::of(call.vendor), unsafe { ptr.as_mut() }) else { return false };
+    let Some(addr) = pool.hit(call, bytes as u64) else { return false };
+    *out = addr;
+    true
+}
+
+/// Takes a block of the thread's own back. False: nothing was done.
+#[inline(always)]
+pub(super) fn take_back(vendor: Vendor, ptr: DevicePtr) -> bool {
+    pool::of(vendor).is_some_and(|pool| pool.take_back(ptr))
 }
 
 /// Apart, so that the short way needs few registers.
@@ -236,9 +247,7 @@ pub unsafe fn alloc_from_pool(
 /// and what the real function says of pointers that are none of these.
 #[inline(always)]
 pub unsafe fn free(call: Call, real: unsafe extern "C-unwind" fn(DevicePtr) -> Status, ptr: DevicePtr) -> Status {
-    if let Some(pool) = pool::of(call.vendor)
-        && pool.take_back(ptr)
-    {
+    if take_back(call.vendor, ptr) {
         return SUCCESS;
     }
     // SAFETY: rule of the call: `real` and `ptr` go on as they came.

@@ -20,4 +20,6 @@ pub const HOUSE: House = House {
         &[("failure", &["failure"]), ("compose", &["compose"])],
         &[("text", &["text"])],
     ],
+    // What is drawn is given: a view reads no ledger and asks no process.
+    narrow: &[("view", &["failure", "compose", "text"])],
 };

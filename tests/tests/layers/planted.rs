@@ -11,6 +11,7 @@ const HOUSE: House = House {
         &[("left", &["left"]), ("right", &["right"])],
         &[("bottom", &["low", "low_too"])],
     ],
+    narrow: &[("top", &["left", "bottom"])],
 };
 
 const LIB: &str = "mod high;\nmod left;\nmod low;\nmod low_too;\nmod right;\n";
@@ -50,6 +51,12 @@ fn a_crate_that_keeps_its_layers_passes() {
     assert!(HOUSE.broken(&all).unwrap().is_empty());
     assert!(all.circles().is_empty(), "{:?}", all.circles());
     assert!(all.uses.len() >= 5, "what is used is seen: {:?}", all.uses);
+}
+
+#[test]
+fn a_narrow_room_may_not_use_all_that_is_below() {
+    let told = said("high.rs", "use crate::left::go;\nuse crate::right::Right;\npub fn high(_: Right) { go() }\n");
+    assert_eq!(told, ["src/high.rs:2: top may not use right: crate::right::Right"]);
 }
 
 #[test]

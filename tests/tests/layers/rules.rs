@@ -15,6 +15,8 @@ pub struct House {
     /// The crate's root file, from the top folder of the repository.
     pub root: &'static str,
     pub layers: &'static [&'static [Room]],
+    /// Rooms that may use only these rooms of the layers below.
+    pub narrow: &'static [(&'static str, &'static [&'static str])],
 }
 
 /// A use that the layers forbid.
@@ -43,7 +45,7 @@ impl House {
         Crate::read(top, &top.join(self.root))
     }
 
-    /// Every use that goes upwards, or sideways into another room.
+    /// Every use that goes upwards, sideways into another room, or from a narrow room to one that it may not know.
     ///
     /// # Errors
     /// Modules that belong to no room, and rooms without a module.
@@ -51,7 +53,8 @@ impl House {
         let places = self.places(all)?;
         let broken = all.uses.iter().filter_map(|used| {
             let ((from, room), (to, other)) = (places[&used.from], places[&used.to]);
-            let fine = room == other || to > from;
+            let narrow = self.narrow.iter().find(|(narrow, _)| *narrow == room);
+            let fine = room == other || to > from && narrow.is_none_or(|(_, few)| few.contains(&other));
             (!fine).then(|| Broken { used: used.clone(), room, other })
         });
         Ok(broken.collect())

@@ -33,4 +33,7 @@ pub const HOUSE: House = House {
         // What a process is to us.
         &[("process", &["process"])],
     ],
+    // What a call means is known to its hook. Of the rooms below doors know how the shim starts, whether it acts (the
+    // records), and whose real functions there are.
+    narrow: &[("doors", &["hooks", "start", "records", "stacks", "vendor", "process"])],
 };

@@ -3,9 +3,9 @@
 use super::{ours, real_of};
 use crate::call::Call;
 use crate::doors::rows::{PER_THREAD, Row, knows_base, row_at, row_for};
-use crate::doors::{short, spare};
+use crate::doors::spare;
 use crate::gate;
-use crate::hooks::written;
+use crate::hooks::{runtime_memory, written};
 use crate::process::elf;
 use gpumem_abi::NEWEST;
 use gpumem_abi::types::*;
@@ -21,7 +21,7 @@ pub unsafe fn v1(
     version: c_int,
     flags: u64,
 ) -> Status {
-    short::asked_as_old();
+    runtime_memory::asked_as_old();
     // SAFETY: rule of the call: `real` gets the arguments as they came. It is asked again with an
     // out-parameter of ours. `answer` gets the call's arguments and status.
     unsafe {

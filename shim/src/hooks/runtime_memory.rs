@@ -9,8 +9,8 @@
 //! one, nothing is short, for no runtime's caller. Neither function touches what `cudaGetLastError` returns when it
 //! succeeds.
 
+use super::memory;
 use crate::call::Call;
-use crate::pool;
 use crate::process::elf;
 use crate::process::threads;
 use gpumem_abi::types::{DevicePtr, SUCCESS, Status};
@@ -70,27 +70,18 @@ fn is_known() -> bool {
     context != 0 && local.only_context.get() == context && !ANY_OLD.load(Relaxed)
 }
 
-/// Whether a block was handed out.
+/// Serves a request without the runtime. False: nothing was done.
 ///
 /// # Safety
 /// `out` is the program's out-parameter.
 #[inline(always)]
 pub unsafe fn malloc(call: &Call, out: *mut DevicePtr, bytes: usize) -> bool {
-    if out.is_null() || !is_known() {
-        return false;
-    }
-    let Some(pool) = pool::of(Vendor::Cuda) else { return false };
-    let Some(addr) = pool.hit(call, bytes as u64) else { return false };
-    // SAFETY: not null, and our caller vouches for the program's out-parameter.
-    unsafe { out.write(addr) };
-    true
+    // SAFETY: our caller vouches for the program's out-parameter.
+    is_known() && unsafe { memory::serve(call, out, bytes) }
 }
 
-/// Whether a block was taken back.
+/// Takes a block back without the runtime. False: nothing was done.
 #[inline(always)]
 pub fn free(addr: DevicePtr) -> bool {
-    match pool::of(Vendor::Cuda) {
-        Some(pool) if is_known() => pool.take_back(addr),
-        _ => false,
-    }
+    is_known() && memory::take_back(Vendor::Cuda, addr)
 }
