@@ -151,10 +151,10 @@ fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mu
             growth.sample(shim);
             "ok".to_owned()
         }
-        Ok(Request::Trim { press }) => said(trim(shim, press)),
-        Ok(Request::Set { name, value, force }) => said(set::set(shim, &name, &value, force, changes)),
-        Ok(Request::Check) => said(pool::guarded::check_all(shim)),
-        Ok(Request::Off) => said(set::off(shim, changes)),
+        Ok(Request::Trim { press }) => answer_line(trim(shim, press)),
+        Ok(Request::Set { name, value, force }) => answer_line(set::set(shim, &name, &value, force, changes)),
+        Ok(Request::Check) => answer_line(pool::guarded::check_all(shim)),
+        Ok(Request::Off) => answer_line(set::off(shim, changes)),
         Ok(Request::References { longest_ms }) => {
             let longest = Duration::from_millis(longest_ms);
             return Answer::Later(Box::new(move |asker| references::begin(shim, longest, asker)));
@@ -164,7 +164,7 @@ fn carry_out(shim: &'static Shim, line: &str, changes: &mut Changes, growth: &mu
 }
 
 /// A reply out of an answer.
-fn said(answer: Result<String, String>) -> String {
+fn answer_line(answer: Result<String, String>) -> String {
     match answer {
         Ok(text) => format!("ok {text}"),
         Err(why) => format!("error {why}"),

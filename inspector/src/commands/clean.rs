@@ -5,7 +5,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::source::ask::answers;
 use crate::source::find::{self, At, Found, What};
 use crate::source::folder::{Folder, Seen};
-use crate::source::life::Life;
+use crate::source::liveness::Life;
 use crate::source::process::Process;
 use crate::text;
 use crate::text::units;

@@ -6,7 +6,7 @@ use crate::compose::Composer;
 use crate::context::{Command, Context};
 use crate::failure::{Failure, Result};
 use crate::model::{Ledger, totals};
-use crate::source::life::Life;
+use crate::source::liveness::Life;
 use crate::source::open;
 use crate::text::{self, units};
 use gpumem_wire::layout::{PythonFrame, StackSlot, TableKind};

@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::model::sites::Sites;
 use crate::model::{Head, Ledger};
 use crate::report::head;
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::text::count;
 use crate::text::units;
 use crate::view::lazy::Lazy;

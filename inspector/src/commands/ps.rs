@@ -123,7 +123,7 @@ fn row(context: &Context, found: &Found) -> Row {
             row.status_text = "no GPU call yet".into();
         }
         What::Ledger { summary, status, .. } => {
-            use crate::source::life::Life;
+            use crate::source::liveness::Life;
             let header = &summary.header;
             let balance = |made, gone| summary.counter(made).saturating_sub(summary.counter(gone));
             row.status = match status.life {

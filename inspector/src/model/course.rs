@@ -3,7 +3,7 @@
 use super::history::Samples;
 use super::sites::Sites;
 use super::{Ledger, execs};
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::text::units;
 use gpumem_wire::kinds::{AllocKind, EventKind, GrowthKind};
 use gpumem_wire::layout::{EventSlot, SampleSlot};

@@ -6,7 +6,7 @@ pub(crate) mod frames;
 
 use crate::source::ask::Whom;
 use crate::source::choose::Opened;
-use crate::source::life::{self, Life, Status};
+use crate::source::liveness::{self, Life, Status};
 use crate::source::process::Process;
 use crate::source::world::World;
 use crate::symbols::modules::Place;
@@ -309,7 +309,7 @@ impl Ledger {
             life: self.status.life,
             ago_ns: self.status.ago_ns,
             recorded_ns: self.age(header.created_ns),
-            started_unix_ns: life::real_ns(header, header.created_ns),
+            started_unix_ns: liveness::real_ns(header, header.created_ns),
             ledger: self.path.clone(),
             interception: small(header.interception)
                 .and_then(Interception::from_u8)

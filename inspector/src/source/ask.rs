@@ -4,7 +4,7 @@
 //! serves it has to be the process itself.
 
 use super::folder::Folder;
-use super::life::{Life, Status};
+use super::liveness::{Life, Status};
 use super::process::Process;
 use crate::failure::{Failure, Result};
 use gpumem_wire::command::{MAX_LINE, Request};

@@ -81,7 +81,7 @@ fn none_of_name(survey: &find::Survey, name: &str, asked: &Asked) -> Failure {
         1 => String::new(),
         n => format!(", the last of {n}"),
     };
-    let status = last.status().map(super::life::Status::text).unwrap_or_default();
+    let status = last.status().map(super::liveness::Status::text).unwrap_or_default();
     let failure = Failure::nothing(format!("no process {name} is running; pid {} {status}{others}", last.pid));
     failure.fix(match asked.live {
         true => "only running processes take commands".into(),
@@ -237,7 +237,7 @@ fn name_one(several: &[&Found], asked: &Asked) -> Failure {
     let width = typed.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let mut what = format!("{} processes fit; type one of", several.len());
     for (found, line) in several.iter().zip(&typed) {
-        let status = found.status().map(super::life::Status::text).unwrap_or_default();
+        let status = found.status().map(super::liveness::Status::text).unwrap_or_default();
         what.push_str(&format!("\n  {line:<width$}  # {}, {status}", text::clean(&found.name())));
     }
     let more = several.len() - typed.len();

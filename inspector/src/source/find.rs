@@ -1,7 +1,7 @@
 //! Every ledger, and every process that has the shim.
 
 use super::folder::{Folder, Seen};
-use super::life::Status;
+use super::liveness::Status;
 use super::open::{self, Owner};
 use super::process::{Mapped, Process};
 use super::world::World;

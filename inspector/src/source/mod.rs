@@ -15,7 +15,7 @@ pub(crate) mod ask;
 pub(crate) mod choose;
 pub(crate) mod find;
 pub(crate) mod folder;
-pub(crate) mod life;
+pub(crate) mod liveness;
 pub(crate) mod nvml;
 pub(crate) mod open;
 pub(crate) mod process;

@@ -58,15 +58,15 @@ impl Site {
 
     fn route(&self, request: &Request<Incoming>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refused = said(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD are answered\n");
+            let mut refused = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD are answered\n");
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refused;
         }
         match request.uri().path() {
             "/metrics" => self.metrics(wants_open_metrics(request)),
-            "/-/healthy" => said(StatusCode::OK, PLAIN, "gpumem serves\n"),
-            "/" => said(StatusCode::OK, HTML, INDEX),
-            _ => said(StatusCode::NOT_FOUND, PLAIN, "not found; there are /metrics and /-/healthy\n"),
+            "/-/healthy" => answer(StatusCode::OK, PLAIN, "gpumem serves\n"),
+            "/" => answer(StatusCode::OK, HTML, INDEX),
+            _ => answer(StatusCode::NOT_FOUND, PLAIN, "not found; there are /metrics and /-/healthy\n"),
         }
     }
 
@@ -78,7 +78,7 @@ impl Site {
             (Instant::now(), made.text.into(), made.open_metrics.into())
         });
         let (kind, body) = if open { (OPEN_METRICS, &open_metrics) } else { (TEXT, &text) };
-        let answer = said(StatusCode::OK, kind, body.clone());
+        let answer = answer(StatusCode::OK, kind, body.clone());
         *last = Some((at, text, open_metrics));
         answer
     }
@@ -102,14 +102,14 @@ fn wants_open_metrics(request: &Request<Incoming>) -> bool {
 }
 
 fn who_are_you() -> Answer {
-    let mut refused = said(StatusCode::UNAUTHORIZED, PLAIN, "a user and a password are needed\n");
+    let mut refused = answer(StatusCode::UNAUTHORIZED, PLAIN, "a user and a password are needed\n");
     refused
         .headers_mut()
         .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"gpumem\", charset=\"UTF-8\""));
     refused
 }
 
-fn said(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -11,18 +11,18 @@ mod sum;
 use atomic::{AtomicU64, Ordering::*};
 use loom::sync::Arc;
 use loom::thread;
-use sum::{Answer, Told, ask, tell};
+use sum::{Answer, MemberBytes, ask, tell};
 
 const LIMIT: u64 = 10;
 
 struct Group {
-    members: Vec<Told>,
+    members: Vec<MemberBytes>,
     /// What the driver has given to all.
     real: AtomicU64,
 }
 
 fn group(members: usize) -> Arc<Group> {
-    let told = |_| Told { taken: AtomicU64::new(0), reserved: AtomicU64::new(0) };
+    let told = |_| MemberBytes { taken: AtomicU64::new(0), reserved: AtomicU64::new(0) };
     Arc::new(Group { members: (0..members).map(told).collect(), real: AtomicU64::new(0) })
 }
 

@@ -33,7 +33,7 @@ const THRASH_EVERY_NS: u64 = 60_000_000_000;
 
 /// How an exec came to a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Origin {
     /// Just instantiated.
     New,
     /// The exec of a handle that was destroyed.
@@ -189,7 +189,7 @@ impl Cache {
         stream_key: StreamKey,
         comes_back: bool,
         work: &mut Work,
-    ) -> Result<(Lease, Found), Status> {
+    ) -> Result<(Lease, Origin), Status> {
         self.destroy_completed();
         let key = Arc::as_ptr(class) as usize;
         let now = clock::now_ns();
@@ -200,7 +200,7 @@ impl Cache {
         let (mut tries, mut idle_devices) = (MAX_TRIES, IdleDevices::default());
         let mut attempt = |real: &'static RealExec, idle_devices: &mut IdleDevices| {
             tries = tries.checked_sub(1)?;
-            let found = if real.owner.load(Relaxed) == 0 { Found::Parked } else { Found::Taken };
+            let found = if real.owner.load(Relaxed) == 0 { Origin::Parked } else { Origin::Taken };
             self.take(real, key, stream_key, idle_devices).map(|lease| (lease, found))
         };
         let parked = self.parked_first(&ours.parked, stream_key);
@@ -213,7 +213,7 @@ impl Cache {
         if own && self.reserve(bytes, false) {
             self.parked_go();
             if let Ok(lease) = self.make(class, bytes, work) {
-                return Ok((lease, Found::New));
+                return Ok((lease, Origin::New));
             }
         }
         if let Some(lease) = ours.cold.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
@@ -221,7 +221,7 @@ impl Cache {
         }
         if self.reserve(bytes, false) {
             self.make_way_for_growth(key, age);
-            return self.make(class, bytes, work).map(|lease| (lease, Found::New));
+            return self.make(class, bytes, work).map(|lease| (lease, Origin::New));
         }
         let of_others = |real: &RealExec| real.class.load(Relaxed) != key;
         let counts = self.found_no_room().is_multiple_of(PROMOTED);
@@ -232,11 +232,11 @@ impl Cache {
         if let Some(idle) = cold_other.and_then(|real| self.take_idle(real, &mut idle_devices)) {
             self.end_idle(idle, true);
             if self.reserve(bytes, false) {
-                return self.make(class, bytes, work).map(|lease| (lease, Found::New));
+                return self.make(class, bytes, work).map(|lease| (lease, Origin::New));
             }
         }
         if let Some(lease) = self.replace(class, &ours.first, (stream_key, counts), bytes, work, &mut idle_devices) {
-            return Ok((lease, Found::New));
+            return Ok((lease, Origin::New));
         }
         if let Some((mut lease, found)) = ours.first.into_iter().find_map(|real| attempt(real, &mut idle_devices)) {
             // It stays the oldest, and serves the next that finds no room, too: handles that take turns and are a
@@ -248,7 +248,7 @@ impl Cache {
             if let Some(idle) = self.take_idle(real, &mut idle_devices) {
                 self.end_idle(idle, true);
                 if self.reserve(bytes, false) {
-                    return self.make(class, bytes, work).map(|lease| (lease, Found::New));
+                    return self.make(class, bytes, work).map(|lease| (lease, Origin::New));
                 }
             }
         }
@@ -256,7 +256,7 @@ impl Cache {
         if !self.reserve(bytes, true) {
             gate::record_if_started(|shim| shim.count(counters::OVER_BOUND, 1));
         }
-        self.make(class, bytes, work).map(|lease| (lease, Found::New))
+        self.make(class, bytes, work).map(|lease| (lease, Origin::New))
     }
 
     /// Before another exec is made: one that nobody has wanted for long goes, so that the library can

@@ -211,7 +211,7 @@ pub struct Recipe {
 
 /// Shapes and classes by what they are.
 #[derive(Default)]
-pub struct Known {
+pub struct Interned {
     /// Whether graphs with these features can be built again.
     pub rebuilds: FxHashMap<u64, bool>,
     pub shapes: FxHashMap<u64, Vec<Weak<Shape>>>,
@@ -224,7 +224,7 @@ pub struct Known {
 /// Entries that are not worth a look whether they are still good for something.
 const FEW_ENTRIES: usize = 32;
 
-impl Known {
+impl Interned {
     /// Drops what nothing refers to any more, now and then.
     pub fn forget_gone_shapes(&mut self) {
         if self.shapes.len() >= self.most_shapes {

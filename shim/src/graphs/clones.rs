@@ -1,7 +1,7 @@
 //! Handles that a private clone of their graph stands for, and execs whose launches the library does not
 //! order: they are taken from nobody while something of theirs may run.
 
-use super::choose::Found;
+use super::choose::Origin;
 use super::class::{Class, Template};
 use super::handle::{Body, Handle};
 use super::real::{Lease, NOWHERE, StreamKey};
@@ -24,13 +24,13 @@ impl Cache {
     pub(super) fn hold_clone(
         &self,
         mut lease: Lease,
-        found: Found,
+        found: Origin,
         class: &Arc<Class>,
         slot: u32,
         work: &mut Work,
     ) -> Result<Lease, Status> {
         let clone = work.clone.clone().ok_or(super::handle::INVALID)?;
-        if found == Found::New || lease.body().holds.as_ptr() == Arc::as_ptr(&clone) {
+        if found == Origin::New || lease.body().holds.as_ptr() == Arc::as_ptr(&clone) {
             return Ok(lease);
         }
         if self.is_worn(&mut lease) {
@@ -49,7 +49,7 @@ impl Cache {
         lease.body().updates += 1;
         lease.body().holds = Arc::downgrade(&clone);
         let (took, nodes) = (clock::precise_ns() - start, class.shape.nodes() as u64);
-        gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, nodes, found == Found::Parked));
+        gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, nodes, found == Origin::Parked));
         Ok(lease)
     }
 

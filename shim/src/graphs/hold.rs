@@ -1,6 +1,6 @@
 //! A handle gets an exec that holds what it means: one that is chosen for it, and retargeted node by node.
 
-use super::choose::Found;
+use super::choose::Origin;
 use super::contained;
 use super::handle::{Body, Handle, INVALID};
 use super::real::{Lease, StreamKey};
@@ -63,7 +63,7 @@ impl Cache {
         work.clone = body.template.clone();
         let comes_back = handle.lost_its.load(Relaxed);
         let (mut lease, found) = self.acquire(&class, stream_key, comes_back, work)?;
-        let new = found == Found::New;
+        let new = found == Origin::New;
         if new {
             gate::record_if_started(|shim| records::handles::instantiated(shim, slot));
         }
@@ -84,7 +84,9 @@ impl Cache {
         };
         if !new {
             let took = clock::precise_ns() - start;
-            gate::record_if_started(|shim| records::handles::retargeted(shim, slot, took, set, found == Found::Parked));
+            gate::record_if_started(|shim| {
+                records::handles::retargeted(shim, slot, took, set, found == Origin::Parked)
+            });
         }
         Ok(lease)
     }

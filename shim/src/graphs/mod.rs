@@ -59,7 +59,7 @@ use crate::process::wiped::{Place, Word};
 use crate::vendor::graphs::{GraphCalls, Reading};
 use crate::vendor::records::{Records, Scratch, Source};
 use bounds::{Bounds, Thrash};
-use class::{Known, Shape, Template};
+use class::{Interned, Shape, Template};
 use folded::GraphHandle;
 use gpumem_abi::types::Status;
 use gpumem_wire::counters;
@@ -115,7 +115,7 @@ pub struct Cache {
     /// When memory was short last, ns.
     short_ns: AtomicU64,
     works: Mutex<Vec<Work>>,
-    known: Mutex<Known>,
+    known: Mutex<Interned>,
     real_graphs: Mutex<folded::Graphs>,
     thrash: Thrash,
 }

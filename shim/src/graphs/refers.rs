@@ -16,9 +16,9 @@ use std::ops::Range;
 pub fn may_refer_to(shim: &Shim, ranges: &[Range<u64>]) -> bool {
     let (mut execs, mut graphs) = (0, 0);
     for cache in super::caches() {
-        let ours = |counted: &mut usize, found: Found| {
-            *counted += usize::from(found != Found::Unused);
-            matches!(found, Found::Refers | Found::MayRefer)
+        let ours = |counted: &mut usize, found: Reference| {
+            *counted += usize::from(found != Reference::Unused);
+            matches!(found, Reference::Refers | Reference::MayRefer)
         };
         if cache.execs.all().any(|(_, handle)| ours(&mut execs, cache.exec_refers(handle, ranges)))
             || cache.graphs.all().any(|(_, handle)| ours(&mut graphs, cache.graph_refers(handle, ranges)))
@@ -36,8 +36,8 @@ pub fn refers_to(memory: &Range<u64>) -> bool {
     let within = memory.start..memory.end.saturating_sub(1);
     let range = std::slice::from_ref(&within);
     super::caches().any(|cache| {
-        cache.execs.all().any(|(_, handle)| cache.exec_refers(handle, range) == Found::Refers)
-            || cache.graphs.all().any(|(_, handle)| cache.graph_refers(handle, range) == Found::Refers)
+        cache.execs.all().any(|(_, handle)| cache.exec_refers(handle, range) == Reference::Refers)
+            || cache.graphs.all().any(|(_, handle)| cache.graph_refers(handle, range) == Reference::Refers)
     })
 }
 
@@ -47,7 +47,7 @@ pub fn exec_refers_to(vendor: Vendor, exec: GraphExec, ranges: &[Range<u64>]) ->
         let handle = cache.execs.get(exec_index(vendor, exec)?)?;
         Some(cache.exec_refers(handle, ranges))
     });
-    found == Some(Found::Refers)
+    found == Some(Reference::Refers)
 }
 
 /// Hands out what the nodes of all live graphs and execs hold, record by record; how many graphs and execs cannot be read,
@@ -57,17 +57,17 @@ pub fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
     for cache in super::caches() {
         for (_, handle) in cache.execs.all() {
             match cache.each_of_exec(handle, &mut each) {
-                Found::Unused => continue,
-                Found::MayRefer => unread += 1,
-                Found::Refers | Found::DoesNot => {}
+                Reference::Unused => continue,
+                Reference::MayRefer => unread += 1,
+                Reference::Refers | Reference::DoesNot => {}
             }
             execs += 1;
         }
         for (_, handle) in cache.graphs.all() {
             match cache.each_of_graph(handle, &mut each) {
-                Found::Unused => continue,
-                Found::MayRefer => unread += 1,
-                Found::Refers | Found::DoesNot => {}
+                Reference::Unused => continue,
+                Reference::MayRefer => unread += 1,
+                Reference::Refers | Reference::DoesNot => {}
             }
             graphs += 1;
         }
@@ -77,7 +77,7 @@ pub fn each_record(shim: &Shim, mut each: impl FnMut(&[u8])) -> usize {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum Reference {
     /// Nothing is behind the handle.
     Unused,
     Refers,
@@ -86,7 +86,7 @@ pub enum Found {
     DoesNot,
 }
 
-impl Found {
+impl Reference {
     fn of(refers: Option<bool>) -> Self {
         match refers {
             Some(true) => Self::Refers,
@@ -97,22 +97,22 @@ impl Found {
 }
 
 impl Cache {
-    fn exec_refers(&self, handle: &Handle, ranges: &[Range<u64>]) -> Found {
-        let Ok(body) = handle.body.try_lock() else { return Found::MayRefer };
+    fn exec_refers(&self, handle: &Handle, ranges: &[Range<u64>]) -> Reference {
+        let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
         match &body.class {
             // Nothing can be launched in a context that is gone.
-            _ if body.ended.is_some() => Found::DoesNot,
-            None => Found::Unused,
-            Some(class) if class.alone || body.owned => Found::MayRefer,
-            Some(_) => Found::of(self.with_work(|work| body_refers(&body, ranges, work))),
+            _ if body.ended.is_some() => Reference::DoesNot,
+            None => Reference::Unused,
+            Some(class) if class.alone || body.owned => Reference::MayRefer,
+            Some(_) => Reference::of(self.with_work(|work| body_refers(&body, ranges, work))),
         }
     }
 
-    fn graph_refers(&self, handle: &GraphHandle, ranges: &[Range<u64>]) -> Found {
+    fn graph_refers(&self, handle: &GraphHandle, ranges: &[Range<u64>]) -> Reference {
         match handle.recipe_if_free() {
-            None => Found::Unused,
-            Some(None) => Found::MayRefer,
-            Some(Some(recipe)) => Found::of(self.with_work(|work| {
+            None => Reference::Unused,
+            Some(None) => Reference::MayRefer,
+            Some(Some(recipe)) => Reference::of(self.with_work(|work| {
                 let base = recipe.shape.base(&mut work.scratch)?;
                 let whole = recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch);
                 whole.then(|| hold(&work.target, ranges))
@@ -122,14 +122,14 @@ impl Cache {
 }
 
 impl Cache {
-    fn each_of_exec(&self, handle: &Handle, each: &mut impl FnMut(&[u8])) -> Found {
-        let Ok(body) = handle.body.try_lock() else { return Found::MayRefer };
+    fn each_of_exec(&self, handle: &Handle, each: &mut impl FnMut(&[u8])) -> Reference {
+        let Ok(body) = handle.body.try_lock() else { return Reference::MayRefer };
         match &body.class {
             // Nothing can be launched in a context that is gone.
-            _ if body.ended.is_some() => Found::DoesNot,
-            None => Found::Unused,
-            Some(class) if class.alone || body.owned => Found::MayRefer,
-            Some(class) => Found::of(self.with_work(|work| {
+            _ if body.ended.is_some() => Reference::DoesNot,
+            None => Reference::Unused,
+            Some(class) if class.alone || body.owned => Reference::MayRefer,
+            Some(class) => Reference::of(self.with_work(|work| {
                 let base = class.shape.base(&mut work.scratch)?;
                 let source = body.source.as_ref()?;
                 source.unfold(Some(&base), &mut work.target, &mut work.scratch).then(|| {
@@ -141,11 +141,11 @@ impl Cache {
         }
     }
 
-    fn each_of_graph(&self, handle: &GraphHandle, each: &mut impl FnMut(&[u8])) -> Found {
+    fn each_of_graph(&self, handle: &GraphHandle, each: &mut impl FnMut(&[u8])) -> Reference {
         match handle.recipe_if_free() {
-            None => Found::Unused,
-            Some(None) => Found::MayRefer,
-            Some(Some(recipe)) => Found::of(self.with_work(|work| {
+            None => Reference::Unused,
+            Some(None) => Reference::MayRefer,
+            Some(Some(recipe)) => Reference::of(self.with_work(|work| {
                 let base = recipe.shape.base(&mut work.scratch)?;
                 let whole = recipe.source.unfold(Some(&base), &mut work.target, &mut work.scratch);
                 whole.then(|| {

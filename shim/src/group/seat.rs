@@ -70,14 +70,14 @@ impl Seat {
             let index = (0..SLOTS).find(|index| lock(&file, *index));
             let Some(index) = index else {
                 // Where no lock is to be had at all, no seat is taken.
-                return Err(no_lock(&file).map_or(Why::NoSeat, |error| Why::NoFile(said(at, &error))));
+                return Err(no_lock(&file).map_or(Why::NoSeat, |error| Why::NoFile(describe(at, &error))));
             };
-            let what = file.metadata().map_err(|error| Why::NoFile(said(at, &error)))?;
+            let what = file.metadata().map_err(|error| Why::NoFile(describe(at, &error)))?;
             // Whoever removes the file locks all of it before: with the lock held, it is the one or it is not.
             if !is_at(&at.path, (what.dev(), what.ino())) {
                 continue;
             }
-            let all = map(&file).map_err(|error| Why::NoFile(said(at, &error)))?;
+            let all = map(&file).map_err(|error| Why::NoFile(describe(at, &error)))?;
             let id = file::this_process().map_or((0, 0), |id| (id.pid.into(), id.start_ticks));
             let seat = Self { all, index, file: (what.dev(), what.ino()), member: id };
             seat.own().clear();
@@ -189,7 +189,7 @@ unsafe extern "C" fn let_go() {
     }
 }
 
-fn said(at: &Address, error: &io::Error) -> String {
+fn describe(at: &Address, error: &io::Error) -> String {
     format!("{}: {error}", at.path.display())
 }
 
@@ -237,11 +237,11 @@ fn open(at: &Address) -> Result<File, String> {
     }
     let file = match open_for_update(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make(at).and_then(|()| open_for_update(path)).map_err(|error| said(at, &error))?
+            make(at).and_then(|()| open_for_update(path)).map_err(|error| describe(at, &error))?
         }
-        opened => opened.map_err(|error| said(at, &error))?,
+        opened => opened.map_err(|error| describe(at, &error))?,
     };
-    let fault = distrust(&file, at.uid).map_err(|error| said(at, &error))?;
+    let fault = distrust(&file, at.uid).map_err(|error| describe(at, &error))?;
     fault.map_or(Ok(file), |fault| Err(format!("{}: {fault}", path.display())))
 }
 

@@ -12,7 +12,7 @@ use super::atomic::{AtomicU64, Ordering::*, fence};
 
 /// What a member tells of a device.
 #[repr(C)]
-pub struct Told {
+pub struct MemberBytes {
     /// Bytes that the driver has given.
     pub taken: AtomicU64,
     /// Bytes that requests on their way have been granted, or ask for just now.
@@ -32,8 +32,8 @@ pub enum Answer {
 
 /// Asks for so many bytes more. `own`: this member's words, of which `before` are reserved; nobody else writes them
 /// meanwhile. `others`: the other members, with the limit that each was told, of which the smallest counts.
-pub fn ask<'a, I: Iterator<Item = (u64, Option<&'a Told>)>>(
-    own: &Told,
+pub fn ask<'a, I: Iterator<Item = (u64, Option<&'a MemberBytes>)>>(
+    own: &MemberBytes,
     before: u64,
     bytes: u64,
     limit: u64,
@@ -62,7 +62,7 @@ pub fn ask<'a, I: Iterator<Item = (u64, Option<&'a Told>)>>(
 }
 
 /// What was reserved is counted as taken from now on, or was not needed.
-pub fn tell(own: &Told, taken: u64, reserved: u64) {
+pub fn tell(own: &MemberBytes, taken: u64, reserved: u64) {
     own.taken.store(taken, Release);
     own.reserved.store(reserved, Release);
 }

@@ -1,6 +1,6 @@
 //! The file of a group as the words that members share.
 
-use super::sum::Told;
+use super::sum::MemberBytes;
 use gpumem_wire::group::{DEVICES, Device, HEAD_BYTES, Head, SLOTS, Slot};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -35,7 +35,7 @@ pub struct SlotWords {
 #[repr(C)]
 pub struct DeviceWords {
     pub uuid: [AtomicU64; 2],
-    pub told: Told,
+    pub told: MemberBytes,
     pub idle: AtomicU64,
     pub short: AtomicU64,
 }

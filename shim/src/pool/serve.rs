@@ -28,7 +28,7 @@ pub struct Obtained {
 }
 
 /// How a request went so far.
-pub enum Found {
+pub enum Lookup {
     Block(&'static Block),
     /// There is none that fits.
     None(&'static ContextPool, u64),
@@ -39,19 +39,19 @@ pub enum Found {
 impl Pool {
     /// An idle block for a request, if one fits.
     #[inline]
-    pub fn find(&'static self, shim: &'static Shim, call: &Call, bytes: u64) -> Found {
+    pub fn find(&'static self, shim: &'static Shim, call: &Call, bytes: u64) -> Lookup {
         if self.aside(shim) {
             shim.count(counters::POOL_PASSED, 1);
-            return Found::Aside;
+            return Lookup::Aside;
         }
         let rounded = match &self.guard {
             None if self.exact => Some(bytes),
             None => size::rounded(bytes),
             Some(guard) => guard.rounded(bytes),
         };
-        let Some(rounded) = rounded else { return Found::Aside };
+        let Some(rounded) = rounded else { return Lookup::Aside };
         let cache = self.cache();
-        let Some(owner) = self.owner_here(shim, cache) else { return Found::Aside };
+        let Some(owner) = self.owner_here(shim, cache) else { return Lookup::Aside };
         let (mut block, mut reported) = (None, bytes as i64);
         if let Some(mut taken) = cache.enter() {
             if !std::ptr::eq(taken.owner(), owner) {
@@ -64,10 +64,10 @@ impl Pool {
         }
         let block = match block.or_else(|| self.take_central(owner, rounded)) {
             Some(block) => block,
-            None => return Found::None(owner, rounded),
+            None => return Lookup::None(owner, rounded),
         };
         self.handed_out(shim, call, block, owner, bytes, reported);
-        Found::Block(block)
+        Lookup::Block(block)
     }
 
     /// An idle block is the program's. `reported`: live bytes that are reported to its context now.

@@ -65,7 +65,7 @@ pub struct Numbers {
 
 /// What nearly every call reads, in one line of the processor's caches. It outlives a fork.
 #[repr(C, align(64))]
-struct Known {
+struct ReadByEachCall {
     page: AtomicPtr<Page>,
     /// Where the ranges of exec and graph handles begin, by vendor: a child of a fork still has to know its
     /// parent's handles from the library's.
@@ -75,7 +75,7 @@ struct Known {
     disabled: AtomicU32,
 }
 
-static KNOWN: Known = Known {
+static KNOWN: ReadByEachCall = ReadByEachCall {
     page: AtomicPtr::new(null_mut()),
     execs: [const { AtomicUsize::new(0) }; 2],
     graphs: [const { AtomicUsize::new(0) }; 2],

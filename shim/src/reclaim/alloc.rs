@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::gate;
 use crate::pool::Pool;
 use crate::pool::context_pool::ContextPool;
-use crate::pool::serve::{Found, Obtained};
+use crate::pool::serve::{Lookup, Obtained};
 use crate::records;
 use crate::stranded::{Verdict, Watch};
 use gpumem_abi::types::{DevicePtr, OUT_OF_MEMORY as NO_MEMORY, SUCCESS, Status};
@@ -29,7 +29,7 @@ pub unsafe fn alloc(
         return None;
     }
     match gate::note(|shim| pool.find(shim, call, bytes as u64))? {
-        Found::Block(block) => {
+        Lookup::Block(block) => {
             if pool.fills() {
                 pool.filled(block);
             }
@@ -39,8 +39,8 @@ pub unsafe fn alloc(
             Some(SUCCESS)
         }
         // SAFETY: our caller vouches for `real` and `out`, and `grow` asks for the same.
-        Found::None(owner, rounded) => Some(unsafe { grow(pool, call, owner, real, out, bytes as u64, rounded) }),
-        Found::Aside => None,
+        Lookup::None(owner, rounded) => Some(unsafe { grow(pool, call, owner, real, out, bytes as u64, rounded) }),
+        Lookup::Aside => None,
     }
 }
 

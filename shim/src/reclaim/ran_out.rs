@@ -31,11 +31,11 @@ const RETRY_NS: u64 = 2_000_000_000;
 const NAMED: usize = 5;
 
 // SAFETY: no other place has this word.
-const SAID: Place<Said> = unsafe { Place::new(Word::OutOfMemory) };
+const SAID: Place<Reported> = unsafe { Place::new(Word::OutOfMemory) };
 
 /// What was said last, and of which failure nothing was said because a second try was to come.
 #[derive(Default)]
-struct Said {
+struct Reported {
     last: Mutex<Last>,
 }
 

@@ -213,7 +213,7 @@ pub fn is_pool_growth(shim: &Shim, asker: &Asker, bytes: u64) -> bool {
     if !phase::inside() || !bytes.is_multiple_of(ROUNDED) {
         return false;
     }
-    shim.stranded.sites().of(asker).is_none_or(sites::Known::is_scratch)
+    shim.stranded.sites().of(asker).is_none_or(sites::SiteState::is_scratch)
 }
 
 /// Marks the site that strands most: its next request is refused, if that is safe then.
@@ -342,6 +342,6 @@ fn in_vain(shim: &Shim, key: Key) {
     });
 }
 
-fn asker_of(key: Key, known: &sites::Known) -> Asker {
+fn asker_of(key: Key, known: &sites::SiteState) -> Asker {
     Asker { stack: known.stack, pc: known.pc, context: key.1, tid: 0 }
 }

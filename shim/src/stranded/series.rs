@@ -14,7 +14,7 @@ pub const BACK: usize = 256;
 
 /// A live block of a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct SeriesBlock {
     pub addr: u64,
     pub bytes: u64,
     pub made_ns: u64,
@@ -50,7 +50,7 @@ impl Older {
 
 /// The blocks, in the order in which they were made, that a block of `newest` bytes leaves behind, once work has been
 /// given `work` times. Blocks that no work came after are not left behind: nothing could use them yet.
-pub fn older(blocks: &[Block], newest: u64, work: u64) -> Older {
+pub fn older(blocks: &[SeriesBlock], newest: u64, work: u64) -> Older {
     let mut found = Older::default();
     let mut next = newest;
     // A block that work still uses after the last one was made is not left behind. That one itself was used
@@ -80,9 +80,14 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn blocks(sizes: &[u64]) -> Vec<Block> {
-        let block =
-            |(n, &bytes): (usize, &u64)| Block { addr: n as u64, bytes, made_ns: n as u64, work: n as u64, used_ns: 0 };
+    fn blocks(sizes: &[u64]) -> Vec<SeriesBlock> {
+        let block = |(n, &bytes): (usize, &u64)| SeriesBlock {
+            addr: n as u64,
+            bytes,
+            made_ns: n as u64,
+            work: n as u64,
+            used_ns: 0,
+        };
         sizes.iter().enumerate().map(block).collect()
     }
 

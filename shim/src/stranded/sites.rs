@@ -1,7 +1,7 @@
 //! Call sites that ask for large blocks: what they hold, what they strand, and which of their
 //! requests were refused. Pure bookkeeping: nothing here calls anything, and everything is bounded.
 
-use super::series::{BACK, Block, Older, older};
+use super::series::{BACK, Older, SeriesBlock, older};
 use gpumem_wire::layout::{ContextRef, StackRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
@@ -43,11 +43,11 @@ impl Asker {
 
 /// What is known of a site.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct SiteState {
     pub stack: StackRef,
     pub pc: u64,
     /// Live blocks, in the order in which they were made.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<SeriesBlock>,
     /// It strands, or did once.
     pub strands: bool,
     /// Bytes and blocks that it strands now.
@@ -67,7 +67,7 @@ pub struct Known {
     pub marked: bool,
 }
 
-impl Known {
+impl SiteState {
     /// Whether its blocks are scratch, and not what the program works with.
     pub fn is_scratch(&self) -> bool {
         self.inside > 0 && self.inside >= SCRATCH * self.outside
@@ -152,7 +152,7 @@ pub struct Report {
 /// All sites of a process.
 #[derive(Debug, Default)]
 pub struct Sites {
-    known: FxHashMap<Key, Known>,
+    known: FxHashMap<Key, SiteState>,
     /// Size and site of each block, by address.
     blocks: FxHashMap<u64, (u64, Key)>,
     /// Sites whose requests are second tries of another's.
@@ -187,7 +187,7 @@ impl Sites {
         self.work += 1;
     }
 
-    pub fn get(&self, key: Key) -> Option<&Known> {
+    pub fn get(&self, key: Key) -> Option<&SiteState> {
         self.known.get(&key)
     }
 
@@ -200,7 +200,7 @@ impl Sites {
     }
 
     /// What is known of the site of an asker.
-    pub fn of(&self, asker: &Asker) -> Option<&Known> {
+    pub fn of(&self, asker: &Asker) -> Option<&SiteState> {
         self.known.get(&self.key(asker))
     }
 
@@ -316,7 +316,7 @@ impl Sites {
         if known.blocks.len() >= BLOCKS_OF_SITE {
             return (false, None);
         }
-        known.blocks.push(Block { addr, bytes, made_ns: now_ns, work: self.work, used_ns: 0 });
+        known.blocks.push(SeriesBlock { addr, bytes, made_ns: now_ns, work: self.work, used_ns: 0 });
         self.blocks.insert(addr, (bytes, key));
         let change = known.look_again(self.work);
         let (watched, report) = (known.watched, known.report());
@@ -332,7 +332,7 @@ impl Sites {
         if self.known.len() < SITES || self.known.contains_key(&key) {
             return true;
         }
-        let idle = |known: &Known| known.blocks.is_empty() && !known.strands && !known.barred;
+        let idle = |known: &SiteState| known.blocks.is_empty() && !known.strands && !known.barred;
         let gone = self.known.iter().find(|(_, known)| idle(known)).map(|(&key, _)| key);
         gone.is_some_and(|gone| self.known.remove(&gone).is_some())
     }
@@ -416,7 +416,7 @@ impl Sites {
     }
 
     /// The site that strands most, of those that may still be pressed.
-    pub fn worst(&self) -> Option<(Key, &Known)> {
+    pub fn worst(&self) -> Option<(Key, &SiteState)> {
         let may = self.known.iter().filter(|(_, known)| known.stranded.0 > 0 && !known.barred);
         may.max_by_key(|(_, known)| known.stranded.0).map(|(&key, known)| (key, known))
     }

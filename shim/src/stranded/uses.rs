@@ -52,12 +52,12 @@ pub fn word<T>(argument: &T) -> u64 {
 /// The blocks that are watched, by address.
 #[derive(Default)]
 pub struct Uses {
-    blocks: Mutex<Vec<Block>>,
+    blocks: Mutex<Vec<WatchedRange>>,
     /// Some of them were used since that was asked.
     any: AtomicBool,
 }
 
-struct Block {
+struct WatchedRange {
     range: Range<u64>,
     /// When it was last seen used; 0: not since that was asked.
     used_ns: u64,
@@ -67,11 +67,11 @@ impl Uses {
     /// Watches one block more or less, or these blocks and no others.
     pub fn watch(&self, changed: Watched) {
         let mut blocks = lock(&self.blocks);
-        let place = |blocks: &[Block], addr| blocks.partition_point(|block| block.range.start < addr);
+        let place = |blocks: &[WatchedRange], addr| blocks.partition_point(|block| block.range.start < addr);
         match changed {
             Watched::Came(range) => {
                 let at = place(&blocks, range.start);
-                blocks.insert(at, Block { range, used_ns: 0 });
+                blocks.insert(at, WatchedRange { range, used_ns: 0 });
             }
             Watched::Went(addr) => {
                 let at = place(&blocks, addr);
@@ -81,7 +81,7 @@ impl Uses {
             }
             Watched::All(mut ranges) => {
                 ranges.sort_unstable_by_key(|range| range.start);
-                *blocks = ranges.into_iter().map(|range| Block { range, used_ns: 0 }).collect();
+                *blocks = ranges.into_iter().map(|range| WatchedRange { range, used_ns: 0 }).collect();
             }
         }
         if ALL.load(Relaxed) {

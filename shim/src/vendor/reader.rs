@@ -38,7 +38,7 @@ const CANCEL: usize = 4096;
 /// What a chunk has, as the kernel writes it. Offsets are from the start of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Found {
+pub struct Mismatch {
     /// The first byte that is another; all ones: none is.
     pub first: u64,
     /// Behind the last one.
@@ -47,9 +47,9 @@ pub struct Found {
 }
 
 /// Answers that a reader has room for.
-pub const ANSWERS: usize = ROOM / size_of::<Found>();
+pub const ANSWERS: usize = ROOM / size_of::<Mismatch>();
 
-impl Found {
+impl Mismatch {
     pub const NOTHING: Self = Self { first: u64::MAX, end: 0, count: 0 };
 
     /// Both together.
@@ -185,7 +185,7 @@ impl Reader {
             return Err(OUT_OF_MEMORY);
         }
         let (mut addr, mut bytes, mut chunk, mut value) = (addr, bytes, chunk, c_uint::from(value));
-        let mut answers = (self.room + at * size_of::<Found>()) as u64;
+        let mut answers = (self.room + at * size_of::<Mismatch>()) as u64;
         let mut params: [Opaque; 5] = [
             from_mut(&mut addr).cast(),
             from_mut(&mut bytes).cast(),
@@ -223,12 +223,12 @@ impl Reader {
     }
 
     /// The answers of so many chunks, once all is done.
-    pub fn answers(&mut self, at: usize, chunks: usize) -> Found {
+    pub fn answers(&mut self, at: usize, chunks: usize) -> Mismatch {
         let (at, chunks) = (at.min(ANSWERS), chunks.min(ANSWERS - at.min(ANSWERS)));
         // SAFETY: the room is this reader's and as large as all answers. Nothing writes it: all is done. Any bytes are
-        // a `Found`.
-        let answers = unsafe { std::slice::from_raw_parts((self.room as *const Found).add(at), chunks) };
-        answers.iter().copied().fold(Found::NOTHING, Found::and)
+        // a `Mismatch`.
+        let answers = unsafe { std::slice::from_raw_parts((self.room as *const Mismatch).add(at), chunks) };
+        answers.iter().copied().fold(Mismatch::NOTHING, Mismatch::and)
     }
 
     /// What was copied, once all is done.
@@ -274,11 +274,11 @@ mod tests {
 
     #[test]
     fn what_is_other_is_counted_from_the_start_of_the_range() {
-        assert_eq!(Found::of(&[7; 9], 100, 7), Found::NOTHING);
-        assert_eq!(Found::of(&[], 100, 7), Found::NOTHING);
-        assert_eq!(Found::of(&[8; 3], 100, 7), Found { first: 100, end: 103, count: 3 });
-        let found = Found::of(&[7, 1, 7, 7, 2, 7], 100, 7);
-        assert_eq!(found, Found { first: 101, end: 105, count: 2 });
-        assert_eq!(found.and(Found::of(&[7, 8], 106, 7)), Found { first: 101, end: 108, count: 3 });
+        assert_eq!(Mismatch::of(&[7; 9], 100, 7), Mismatch::NOTHING);
+        assert_eq!(Mismatch::of(&[], 100, 7), Mismatch::NOTHING);
+        assert_eq!(Mismatch::of(&[8; 3], 100, 7), Mismatch { first: 100, end: 103, count: 3 });
+        let found = Mismatch::of(&[7, 1, 7, 7, 2, 7], 100, 7);
+        assert_eq!(found, Mismatch { first: 101, end: 105, count: 2 });
+        assert_eq!(found.and(Mismatch::of(&[7, 8], 106, 7)), Mismatch { first: 101, end: 108, count: 3 });
     }
 }

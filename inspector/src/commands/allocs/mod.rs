@@ -13,7 +13,7 @@ use crate::model::sites::Sites;
 use crate::model::suspects;
 use crate::model::totals::{self, KindTotal, Live};
 use crate::model::{Head, Ledger};
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::symbols::Frame;
 use crate::text::units;
 use crate::view::lazy::Lazy;

@@ -9,7 +9,7 @@ use crate::model::{Ledger, totals};
 use crate::source::ask::ask;
 use crate::source::choose;
 use crate::source::find::{Found, What};
-use crate::source::life::{Life, Status};
+use crate::source::liveness::{Life, Status};
 use crate::source::process::{Mapped, Process};
 use crate::source::world::{World, monotonic_ns};
 use crate::text::{self, units};

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::model::{Ledger, cache, execs, graphs, growth, pool, totals};
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::view::lazy::Lazy;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::{AllocKind, Pinned};

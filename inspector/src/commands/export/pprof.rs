@@ -3,7 +3,7 @@
 
 use super::stacks;
 use crate::model::Ledger;
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::symbols::Frame;
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -3,7 +3,7 @@
 use super::all::Alloc;
 use crate::model::Ledger;
 use crate::model::sites::Sites;
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::view::json;
 use gpumem_wire::kinds::AllocKind;
 use std::io::Write;

@@ -2,7 +2,7 @@
 //! Source: "Trace Event Format", counters (`C`), instants (`i`) and metadata (`M`); times are microseconds.
 
 use crate::model::{Ledger, growth};
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::view::json;
 use gpumem_wire::kinds::EventKind;
 use serde::Serialize;

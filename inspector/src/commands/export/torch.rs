@@ -4,7 +4,7 @@
 
 use super::stacks;
 use crate::model::Ledger;
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::view::lazy::Lazy;
 use gpumem_wire::kinds::{AllocKind, Space};
 use gpumem_wire::layout::AllocSlot;

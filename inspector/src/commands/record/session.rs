@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::model::recording::Recorder;
 use crate::model::recording::line::{End, Line};
 use crate::model::{Ledger, totals};
-use crate::source::life::Life;
+use crate::source::liveness::Life;
 use crate::text::{self, units};
 use std::ffi::OsString;
 use std::io::IsTerminal;

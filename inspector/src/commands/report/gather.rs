@@ -7,7 +7,7 @@ use crate::model::suspects::{self, Suspect};
 use crate::model::verdict::ENOUGH;
 use crate::model::{Ledger, cache, graphs, pool, totals, variables};
 use crate::report::{cache as cache_words, growth};
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::text::units;
 
 /// Most holders that are listed, and most groups of graphs.

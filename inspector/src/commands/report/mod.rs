@@ -15,7 +15,7 @@ use crate::model::chart::{self, Chart};
 use crate::model::course::{self, Course, Moment};
 use crate::model::flame::{self, Flame};
 use crate::model::summary::Summary;
-use crate::source::life::Life;
+use crate::source::liveness::Life;
 use crate::text::{self, units};
 use crate::view::json;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use super::draw::{self, Drawn};
 use super::look::Look;
 use super::state::{Effect, State};
-use super::worker::{Said, Worker};
+use super::worker::{FromWorker, Worker};
 use super::{Args, keys};
 use crate::context::Context;
 use crate::failure::{Code, Failure, Result};
@@ -110,15 +110,15 @@ impl Live {
     fn listen(&mut self) -> Result<()> {
         while let Some(said) = self.worker.said() {
             match said {
-                Ok(Said::Look(look)) => {
+                Ok(FromWorker::Look(look)) => {
                     // One that was asked for before the last key is of no use.
                     if look.ask.whom == self.state.whom && look.ask.tab == self.state.tab {
                         self.state.looked(&look);
                         self.look = Some(*look);
                     }
                 }
-                Ok(Said::Answer(Ok(text))) => self.state.say(&text),
-                Ok(Said::Answer(Err(why)) | Said::Lost(why)) => self.state.complain(&why),
+                Ok(FromWorker::Answer(Ok(text))) => self.state.say(&text),
+                Ok(FromWorker::Answer(Err(why)) | FromWorker::Lost(why)) => self.state.complain(&why),
                 Err(()) => return Err(Failure::error("the thread that reads has ended")),
             }
         }

@@ -30,7 +30,7 @@ const NAMES: Duration = Duration::from_millis(300);
 const NAMED_AT_ONCE: usize = 16;
 
 /// To the thread.
-enum Told {
+enum ToWorker {
     Ask(Ask),
     Now,
     Act(Request),
@@ -38,7 +38,7 @@ enum Told {
 }
 
 /// From the thread.
-pub(super) enum Said {
+pub(super) enum FromWorker {
     Look(Box<Look>),
     /// The process answered, or did not.
     Answer(Result<String, String>),
@@ -48,8 +48,8 @@ pub(super) enum Said {
 
 /// The thread, from outside.
 pub(super) struct Worker {
-    to: Sender<Told>,
-    from: Receiver<Said>,
+    to: Sender<ToWorker>,
+    from: Receiver<FromWorker>,
 }
 
 impl Worker {
@@ -84,19 +84,19 @@ impl Worker {
 
     pub(super) fn ask(&self, ask: Ask) {
         // A thread that has ended is seen where it is listened to.
-        let _ = self.to.send(Told::Ask(ask));
+        let _ = self.to.send(ToWorker::Ask(ask));
     }
 
     pub(super) fn look_now(&self) {
-        let _ = self.to.send(Told::Now);
+        let _ = self.to.send(ToWorker::Now);
     }
 
     pub(super) fn act(&self, request: Request) {
-        let _ = self.to.send(Told::Act(request));
+        let _ = self.to.send(ToWorker::Act(request));
     }
 
     /// What it has said; an error once it is gone.
-    pub(super) fn said(&self) -> Option<Result<Said, ()>> {
+    pub(super) fn said(&self) -> Option<Result<FromWorker, ()>> {
         match self.from.try_recv() {
             Ok(said) => Some(Ok(said)),
             Err(mpsc::TryRecvError::Empty) => None,
@@ -107,13 +107,13 @@ impl Worker {
 
 /// Where the thread says things. Its end is told too.
 struct Out {
-    say: SyncSender<Said>,
+    say: SyncSender<FromWorker>,
     waker: Waker,
 }
 
 impl Out {
     /// False where nobody listens any more.
-    fn say(&self, said: Said) -> bool {
+    fn say(&self, said: FromWorker) -> bool {
         let heard = self.say.send(said).is_ok();
         self.waker.wake();
         heard
@@ -130,7 +130,7 @@ impl Drop for Out {
 struct Reader {
     world: World,
     symbols: bool,
-    own: Sender<Told>,
+    own: Sender<ToWorker>,
     /// Who looks up names, of which mappings, and which addresses it was given.
     names: Option<Sender<Job>>,
     asked: FxHashSet<u64>,
@@ -143,7 +143,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn run(&mut self, told: &Receiver<Told>, out: &Out) {
+    fn run(&mut self, told: &Receiver<ToWorker>, out: &Out) {
         let mut ask: Option<Ask> = None;
         loop {
             let paused = ask.as_ref().is_none_or(|ask| ask.paused);
@@ -156,20 +156,20 @@ impl Reader {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let heard = match word {
-                Some(Told::Ask(new)) => {
+                Some(ToWorker::Ask(new)) => {
                     let again = self.changed(ask.as_ref(), &new);
                     let now = ask.insert(new);
                     self.look(now, again, out)
                 }
-                Some(Told::Act(request)) => {
+                Some(ToWorker::Act(request)) => {
                     let answer = self.act(&request);
-                    out.say(Said::Answer(answer)) && ask.as_ref().is_none_or(|ask| self.look(ask, true, out))
+                    out.say(FromWorker::Answer(answer)) && ask.as_ref().is_none_or(|ask| self.look(ask, true, out))
                 }
-                Some(Told::Named(generation, named)) => {
+                Some(ToWorker::Named(generation, named)) => {
                     self.learn(generation, &named);
                     true
                 }
-                Some(Told::Now) | None => ask.as_ref().is_none_or(|ask| self.look(ask, true, out)),
+                Some(ToWorker::Now) | None => ask.as_ref().is_none_or(|ask| self.look(ask, true, out)),
             };
             if !heard {
                 return;
@@ -210,9 +210,9 @@ impl Reader {
         match look {
             Ok(look) => {
                 self.name(ask);
-                out.say(Said::Look(Box::new(Look { pace, ..look })))
+                out.say(FromWorker::Look(Box::new(Look { pace, ..look })))
             }
-            Err(why) => out.say(Said::Lost(why)),
+            Err(why) => out.say(FromWorker::Lost(why)),
         }
     }
 
@@ -294,7 +294,7 @@ struct Job {
 }
 
 /// The thread that looks names up: each address once.
-fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<Told>, generation: u64) {
+fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<ToWorker>, generation: u64) {
     let mut ledger = None;
     while let Ok(job) = jobs.recv() {
         if ledger.is_none() {
@@ -306,7 +306,7 @@ fn name_all(world: &World, jobs: &Receiver<Job>, to: &Sender<Told>, generation: 
         let Some(ledger) = &ledger else { continue };
         for addresses in job.addresses.chunks(NAMED_AT_ONCE) {
             let named = addresses.iter().map(|&address| ledger.symbols.name_for_another(address)).collect();
-            if to.send(Told::Named(generation, named)).is_err() {
+            if to.send(ToWorker::Named(generation, named)).is_err() {
                 return;
             }
         }

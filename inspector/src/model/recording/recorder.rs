@@ -4,7 +4,7 @@ use super::line::{Begin, Line, Made, RowOf, Stack, Tick, VERSION};
 use crate::model::course::{self, Of};
 use crate::model::execs::hex;
 use crate::model::{Ledger, cache, graphs, totals};
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use gpumem_wire::growth;
 use gpumem_wire::kinds::{AllocKind, GrowthKind, Space};
 use gpumem_wire::layout::{AllocSlot, StackRef};

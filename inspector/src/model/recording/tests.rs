@@ -134,12 +134,12 @@ fn a_stack_that_comes_late_is_told_when_it_is_there() {
     composer.slots([alloc(2 * MIB)]);
     let mut early = read(composer.finish());
     // As of a process that runs.
-    early.status.life = crate::source::life::Life::Running;
+    early.status.life = crate::source::liveness::Life::Running;
     let mut recorder = Recorder::new(&early, SECOND, MIB);
     let lines = recorder.tick(&early);
     assert!(!lines.iter().any(|line| matches!(line, Line::Row(_) | Line::Stack(_))), "{lines:?}");
     let mut late = ledger(5, &[(1, vec![2 * MIB])]);
-    late.status.life = crate::source::life::Life::Running;
+    late.status.life = crate::source::liveness::Life::Running;
     let mut recording = Recording::default();
     taken(&mut recording, &[recorder.begin()]);
     taken(&mut recording, &lines);

@@ -7,7 +7,7 @@ use super::ContextPool;
 use crate::process::cancel;
 use crate::process::lock::lock;
 use crate::progress::activity;
-use crate::vendor::reader::{ANSWERS, Found, ROOM, Reader};
+use crate::vendor::reader::{ANSWERS, Mismatch, ROOM, Reader};
 use crate::vendor::scan::{self, Wanted};
 use gpumem_abi::types::Status;
 use std::sync::Mutex;
@@ -95,7 +95,7 @@ impl ContextPool {
 
     /// Does these jobs in their order; what was found, one for each that reads. `None`: that is not known, and some of
     /// it may still be done, while [`ContextPool::readers_rest`] says no.
-    pub fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Found>> {
+    pub fn work_through(&self, jobs: &[Job], longest: Duration) -> Option<Vec<Mismatch>> {
         self.with_reader(self.is_idle(), longest, |work| work.all(jobs), |_, found| found)
     }
 
@@ -202,7 +202,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn all(&mut self, jobs: &[Job]) -> Result<Vec<Found>, Why> {
+    fn all(&mut self, jobs: &[Job]) -> Result<Vec<Mismatch>, Why> {
         let mut found = Vec::with_capacity(jobs.len());
         // Chunks of ranges whose answers are still to come.
         let mut open: Vec<usize> = Vec::new();
@@ -234,7 +234,7 @@ impl Work<'_> {
     }
 
     /// Waits for all that was begun, and takes the answers.
-    fn answered(&mut self, open: &mut Vec<usize>, used: &mut usize, found: &mut Vec<Found>) -> Result<(), Why> {
+    fn answered(&mut self, open: &mut Vec<usize>, used: &mut usize, found: &mut Vec<Mismatch>) -> Result<(), Why> {
         self.wait()?;
         let mut at = 0;
         for chunks in open.drain(..) {
@@ -245,13 +245,13 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn read_by_copies(&mut self, addr: u64, bytes: u64) -> Result<Found, Why> {
-        let mut found = Found::NOTHING;
+    fn read_by_copies(&mut self, addr: u64, bytes: u64) -> Result<Mismatch, Why> {
+        let mut found = Mismatch::NOTHING;
         for at in (0..bytes).step_by(ROOM) {
             let piece = (bytes - at).min(ROOM as u64) as usize;
             self.reader.copy(addr + at, piece).map_err(Why::Refused)?;
             self.wait()?;
-            found = found.and(Found::of(self.reader.copied(piece), at, VALUE));
+            found = found.and(Mismatch::of(self.reader.copied(piece), at, VALUE));
         }
         Ok(found)
     }

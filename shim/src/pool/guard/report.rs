@@ -6,7 +6,7 @@ use crate::process::clock;
 use crate::process::stderr::say;
 use crate::records::places::Places;
 use crate::shim::Shim;
-use crate::vendor::reader::Found;
+use crate::vendor::reader::Mismatch;
 use gpumem_wire::counters;
 use gpumem_wire::kinds::EventKind;
 use gpumem_wire::layout::{AllocSlot, StackRef};
@@ -31,7 +31,7 @@ pub enum Where {
 /// A finding.
 pub struct Writes<'a> {
     pub place: Where,
-    pub found: Found,
+    pub found: Mismatch,
     /// Where the range begins that was read.
     pub from: u64,
     /// The allocation: its address, and what the program asked for.
@@ -50,7 +50,7 @@ fn ago(now: u64, then: u64) -> String {
 impl Writes<'_> {
     /// The finding in a sentence.
     fn sentence(&self, now: u64) -> String {
-        let Found { first, end, count } = self.found;
+        let Mismatch { first, end, count } = self.found;
         let bytes = if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
         let block = format!("a block of {} at {:#x}", units::bytes(self.asked), self.addr);
         let made = ago(now, self.record.time_ns);

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const PLACES: usize = 4096;
 
 /// Where they are kept, once there is one.
-pub(super) struct Known(OnceBox<Box<[AtomicU64]>>);
+pub(super) struct SeenCode(OnceBox<Box<[AtomicU64]>>);
 
-impl Known {
+impl SeenCode {
     pub const fn new() -> Self {
         Self(OnceBox::new())
     }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_place_is_known_until_another_takes_its_entry() {
-        let known = Known::new();
+        let known = SeenCode::new();
         assert_eq!(known.find(7 << 32), None);
         known.put(7 << 32, 5);
         assert_eq!(known.find(7 << 32), Some(5));

@@ -29,7 +29,7 @@ use crate::process::errno::KeepErrno;
 use crate::process::peek::{read_memory, read_value};
 use crate::process::threads;
 use code::Types;
-use known::Known;
+use known::SeenCode;
 use memory::{Copies, Direct, Kernel};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -62,7 +62,7 @@ pub struct Python {
     /// Looks for a thread that runs code of Python, while there was none.
     looks: AtomicU32,
     interpreter: once_cell::race::OnceBox<(Interpreter, Object, Version, u64)>,
-    known: Known,
+    known: SeenCode,
     copies: Copies,
     looking: Mutex<()>,
 }
@@ -83,7 +83,7 @@ impl Python {
             generation: AtomicUsize::new(0),
             looks: AtomicU32::new(0),
             interpreter: once_cell::race::OnceBox::new(),
-            known: Known::new(),
+            known: SeenCode::new(),
             copies: Copies::new(),
             looking: Mutex::new(()),
         }

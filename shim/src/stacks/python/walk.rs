@@ -1,7 +1,7 @@
 //! From a thread's state outwards, frame by frame.
 
 use super::code::{self, Code, Types};
-use super::known::Known;
+use super::known::SeenCode;
 use super::memory::Memory;
 use super::versions::*;
 use gpumem_wire::layout::PythonFrame;
@@ -79,7 +79,7 @@ impl Interpreter {
         &self,
         memory: &mut M,
         thread: u64,
-        known: &Known,
+        known: &SeenCode,
         frames: &mut [u64],
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Walk {
@@ -121,7 +121,7 @@ impl Interpreter {
         memory: &mut M,
         frame: u64,
         code: u64,
-        known: &Known,
+        known: &SeenCode,
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<u64> {
         let at = self.instruction(memory, frame, code)?;
@@ -146,7 +146,7 @@ impl Interpreter {
         code: u64,
         at: i64,
         print: u64,
-        known: &Known,
+        known: &SeenCode,
         name: &mut dyn FnMut(&Code) -> Option<u32>,
     ) -> Option<u64> {
         let (code, line) = code::read(memory, &self.shape, &self.types, code, at).ok()?;

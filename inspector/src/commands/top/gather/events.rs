@@ -4,7 +4,7 @@ use super::super::look::{Cell, EVENTS, Look, Row, Sheet, Tone};
 use super::View;
 use crate::commands::events::{sentence, severity};
 use crate::model::sites::Sites;
-use crate::source::life::real_ns;
+use crate::source::liveness::real_ns;
 use crate::text::units;
 use gpumem_wire::kinds::{EventKind, Severity};
 use gpumem_wire::layout::EventSlot;
