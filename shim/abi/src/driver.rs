@@ -523,7 +523,6 @@ macro_rules! driver_calls {
         cuGraphClone = cuGraphClone (clone: *mut Graph, original: Graph);
         cuGraphDestroy = cuGraphDestroy (graph: Graph);
         cuGraphGetNodes = cuGraphGetNodes (graph: Graph, nodes: *mut GraphNode, len: *mut usize);
-        cuGraphGetEdges = none (graph: Graph, from: *mut GraphNode, to: *mut GraphNode, len: *mut usize);
         cuGraphNodeGetDependencies_v2 = cuGraphNodeGetDependencies_v2 (node: GraphNode, deps: *mut GraphNode, data: Opaque, len: *mut usize);
         cuGraphNodeGetType = cuGraphNodeGetType (node: GraphNode, kind: *mut c_int);
         cuGraphNodeGetContainingGraph = none (node: GraphNode, graph: *mut Graph);
@@ -543,18 +542,13 @@ macro_rules! driver_calls {
         cuGraphAddMemsetNode = cuGraphAddMemsetNode (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque, ctx: Context);
         cuGraphAddHostNode = cuGraphAddHostNode (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize, params: Opaque);
         cuGraphAddEmptyNode = cuGraphAddEmptyNode (node: *mut GraphNode, graph: Graph, deps: *const GraphNode, len: usize);
-        cuGraphAddDependencies = none (graph: Graph, from: *const GraphNode, to: *const GraphNode, len: usize);
         cuGraphAddDependencies_v2 = cuGraphAddDependencies_v2 (graph: Graph, from: *const GraphNode, to: *const GraphNode, data: Opaque, len: usize);
 
         // Executable graphs.
         cuGraphInstantiateWithFlags = cuGraphInstantiateWithFlags (exec: *mut GraphExec, graph: Graph, flags: u64);
         cuGraphExecDestroy = cuGraphExecDestroy (exec: GraphExec);
-        cuGraphLaunch = cuGraphLaunch (exec: GraphExec, stream: Stream);
-        cuGraphLaunch_ptsz = cuGraphLaunch (exec: GraphExec, stream: Stream);
         cuGraphUpload = cuGraphUpload (exec: GraphExec, stream: Stream);
         cuGraphUpload_ptsz = cuGraphUpload (exec: GraphExec, stream: Stream);
-        cuGraphExecGetFlags = cuGraphExecGetFlags (exec: GraphExec, flags: *mut u64);
-        cuGraphExecUpdate_v2 = cuGraphExecUpdate_v2 (exec: GraphExec, graph: Graph, info: Opaque);
         cuGraphNodeSetEnabled = cuGraphNodeSetEnabled (exec: GraphExec, node: GraphNode, enabled: c_uint);
         cuGraphExecKernelNodeSetParams_v2 = cuGraphExecKernelNodeSetParams_v2 (exec: GraphExec, node: GraphNode, params: Opaque);
         cuGraphExecMemcpyNodeSetParams = cuGraphExecMemcpyNodeSetParams (exec: GraphExec, node: GraphNode, params: Opaque, ctx: Context);

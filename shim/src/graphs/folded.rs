@@ -91,11 +91,6 @@ impl Graphs {
 }
 
 impl Cache {
-    /// Whether a graph handle is ours.
-    pub fn is_ours(&self, graph: Graph) -> bool {
-        self.graph_index(graph).is_some()
-    }
-
     /// Whether new graphs are ours, so that they can be folded.
     fn folds(&self) -> bool {
         self.fold.load(Relaxed) && self.calls.ways().folds

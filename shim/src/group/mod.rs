@@ -71,7 +71,6 @@ struct Own {
 #[derive(Clone, Debug)]
 pub struct Member {
     pub pid: u64,
-    pub pid_ns: u64,
     pub program: String,
     pub taken: u64,
     pub idle: u64,
@@ -217,13 +216,14 @@ impl Group {
     pub fn used(&self, place: &Place) -> Used {
         self.reap();
         let inner = self.inner();
+        let namespace = file::pid_namespace();
         let mut used = Used { limit: self.spec.limit, all: 0, holders: Vec::new() };
-        let mut add = |(pid, pid_ns, program), (taken, idle, reserved): (u64, u64, u64)| {
+        let mut add = |(pid, program), (taken, idle, reserved): (u64, u64, u64)| {
             used.all = used.all.saturating_add(taken).saturating_add(reserved);
-            used.holders.push(Member { pid, pid_ns, program, taken, idle });
+            used.holders.push(Member { pid, program, taken, idle });
         };
         if let Some(own) = inner.devices.iter().find(|own| own.place == *place) {
-            let this = (u64::from(std::process::id()), 0, "this process".to_owned());
+            let this = (u64::from(std::process::id()), "this process".to_owned());
             add(this, (own.taken, own.idle, own.reserved));
         }
         for slot in inner.seat.iter().flat_map(Seat::others) {
@@ -232,8 +232,10 @@ impl Group {
             let name: Vec<u8> = slot.name.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
             let told = [&device.told.reserved, &device.told.taken, &device.idle].map(|word| word.load(Acquire));
-            let who = (slot.pid.load(Relaxed), slot.pid_ns.load(Relaxed), String::from_utf8_lossy(name).into_owned());
-            add(who, (told[1], told[2], told[0]));
+            // A number of another pid namespace names nobody here.
+            let elsewhere = if slot.pid_ns.load(Relaxed) == namespace { "" } else { ", in another pid namespace" };
+            let program = format!("{}{elsewhere}", String::from_utf8_lossy(name));
+            add((slot.pid.load(Relaxed), program), (told[1], told[2], told[0]));
         }
         for slot in inner.seat.iter().flat_map(Seat::others) {
             let limit = slot.limit.load(Acquire);

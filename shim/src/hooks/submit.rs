@@ -45,8 +45,6 @@ work! {
     work_6(a: A, b: B, c: C, d: D, e: E, f: F) {}
     work_8(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H) {}
     work_9(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I) {}
-    work_10(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J) {}
-    work_11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K) {}
     // Kernels of older calls (see launch.rs): the thread is in the middle of a computation.
     kernel_1(a: A) { stranded::submitted() }
     kernel_3(a: A, b: B, c: C) { stranded::submitted() }

@@ -66,10 +66,6 @@ impl Tag {
         });
     }
 
-    pub fn text(&self) -> &[u8] {
-        &self.text
-    }
-
     /// Where its text is in this process's ledger.
     pub fn reference(&self, texts: &Texts, pid: u32) -> StrRef {
         let place = self.place.load(Relaxed);

@@ -93,11 +93,6 @@ impl Interner {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Whether no stack is known.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The number of the stack with this hash ([`Walk::hash`](super::Walk::hash)).
     ///
     /// For a new one `add` is called with the next number, before anybody can get it, one call at

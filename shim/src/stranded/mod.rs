@@ -52,7 +52,6 @@ mod watch;
 pub use phase::{inside, submitted, synced};
 pub use safe::{frames_of, is_live, is_runtime};
 pub use sites::Asker;
-pub use state::Stranded;
 pub use uses::{may_matter, watch_all, watching, word};
 pub use watch::{Watch, watched};
 
