@@ -125,7 +125,7 @@ sbom: $(tools)/bin/cargo-cyclonedx ## dist/*.cdx.json: what the library and gpum
 	    find . -name $${it#*:}-sbom.json -not -path './target/*' -delete; done
 	@ls -l dist/*.cdx.json
 
-licences: $(tools)/bin/cargo-deny ## licences of dependencies, and known holes in them, against deploy/packages/deny.toml
+licences: $(tools)/bin/cargo-deny ## licences and sources of dependencies, against deploy/packages/deny.toml; ARGS=advisories: known holes, by RustSec's database
 	$(tools)/bin/cargo-deny --all-features --locked --config $(packages)/deny.toml check $(or $(ARGS),licenses bans sources)
 
 release: ## everything of a release in dist/, with SHA256SUMS

@@ -1,4 +1,4 @@
-//! Containers and services with a /tmp of their own: seen from outside through /proc.
+//! Containers and services with a /tmp of their own: seen from outside through /proc. And places without one.
 
 mod common;
 use common::*;
@@ -73,4 +73,46 @@ fn compile(library: &Path) {
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let status = Command::new(cc).args(["-shared", "-fPIC", "-o"]).arg(library).arg(&source).status();
     assert!(status.expect("a C compiler is needed").success());
+}
+
+/// Without /proc no process can be seen. Each command says that, and blames nothing else.
+#[test]
+fn without_proc_it_is_said_that_there_is_none() {
+    let probe = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "x", "/proc"]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        eprintln!("namespaces cannot be made here: not tested");
+        return;
+    }
+    let dir = dir();
+    let library = dir.path().join("libgpumem.so");
+    compile(&library);
+    let run = |args: &[&str]| {
+        let mut command = gpumem();
+        let program = command.get_program().to_owned();
+        command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount -t tmpfs x /proc && exec \"$@\"", "sh"]).arg(program).args(args);
+        command.env("GPUMEM_DIR", dir.path()).env("GPUMEM_LIB", &library).env_remove("LD_PRELOAD");
+        command.stdin(Stdio::null());
+        command
+    };
+    let said = "/proc is not mounted here";
+    let ps = answer(run(&["ps"]));
+    assert_eq!(ps.code, 3, "{}", ps.err);
+    assert!(ps.err.contains(said) && !ps.err.contains("was found"), "{}", ps.err);
+    let doctor = answer(run(&["doctor"]));
+    assert!(doctor.out.contains(said) && !doctor.out.contains("does not load"), "{}", doctor.out);
+    let of_one = answer(run(&["doctor", "1"]));
+    assert!(of_one.err.contains(said) || of_one.out.contains(said), "{}{}", of_one.out, of_one.err);
+    let allocs = answer(run(&["allocs", "1"]));
+    assert!(allocs.err.contains(said), "{}", allocs.err);
+    let mut serve = run(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut serve = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(serve.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    serve.kill().unwrap();
+    let mut err = String::new();
+    std::io::Read::read_to_string(&mut serve.stderr.take().unwrap(), &mut err).unwrap();
+    serve.wait().unwrap();
+    assert!(line.starts_with("serving ") && err.contains(said), "{line}{err}");
 }

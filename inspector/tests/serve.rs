@@ -49,8 +49,9 @@ fn every_metric_of_the_table_is_one_of_a_page_or_says_when() {
     }
     let here = |name: &str| page.lines().any(|line| line.starts_with(name));
     let absent: Vec<_> = all.iter().map(|metric| &*metric.name).filter(|name| !here(name)).collect();
-    // Without a limit, an NVIDIA driver, pinned handles and a pool there are none.
-    let allowed = ["gpumem_device_limit_bytes", "gpumem_device_process_bytes", "gpumem_graph_pinned"];
+    // Without a limit, an NVIDIA driver, pinned handles, and what has ended, there are none.
+    let allowed =
+        ["gpumem_device_limit_bytes", "gpumem_device_process_bytes", "gpumem_graph_pinned", "gpumem_ended_seconds"];
     assert!(absent.iter().all(|name| allowed.contains(name)), "{absent:?}");
 }
 
@@ -68,8 +69,57 @@ fn sites_and_tags_are_bounded_and_their_sum_is_whole() {
         assert_eq!(sum(&answer, "gpumem_tag_live_bytes"), 112 * MIB, "{answer}");
         assert_eq!(answer.contains("site=\"(other)\""), top == "1", "{answer}");
     }
+    // No names, and all that alerts need.
     let server = Server::start(&dir, &["--top", "0"]);
-    assert!(!server.get("/metrics", "").contains("site="));
+    let answer = server.get("/metrics", "");
+    assert!(!answer.contains("site=") && !answer.contains("tag="), "{answer}");
+    for name in ["gpumem_growing_sites", "gpumem_growing_bytes_per_second"] {
+        assert!(answer.lines().any(|line| line.starts_with(&format!("{name}{{"))), "{name}: {answer}");
+    }
+}
+
+/// What a process left that ended so long ago, having run out of memory `times`; its number is none of a process.
+fn put_ended(dir: &Dir, number: u32, ago: u64, times: u64) {
+    let id = gpumem_wire::place::ProcessId { pid: 0x3000_0000 + number, start_ticks: 1 };
+    let mut ledger = begin(id);
+    ledger.header.created_ns = monotonic_ns().saturating_sub((ago + 50) * SECOND).max(1);
+    ledger.header.heartbeat_ns = monotonic_ns().saturating_sub(ago * SECOND).max(1);
+    cache::count(&mut ledger, gpumem_wire::counters::OUT_OF_MEMORY, times);
+    dir.put(id, ledger);
+}
+
+/// A program that dies of a failed allocation may do so between two scrapes: what it counted is told for some minutes, by
+/// as many programs as there is room for, the last ones first, and nothing of it looks as if it still held memory.
+#[test]
+fn what_ended_a_moment_ago_is_told_of() {
+    let dir = one();
+    put_ended(&dir, 1, 10, 3);
+    put_ended(&dir, 2, 3000, 5);
+    let server = Server::start(&dir, &[]);
+    let answer = server.get("/metrics", "");
+    let of = |pid: u32| {
+        let who = format!("pid=\"{}\"", 0x3000_0000 + pid);
+        answer.lines().filter(|line| line.contains(&who)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let last = of(1);
+    let value = |name: &str| {
+        let line = last.iter().find(|line| line.starts_with(&format!("{name}{{")));
+        line.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+    };
+    assert_eq!(value("gpumem_up"), Some(0.0), "{last:#?}");
+    assert_eq!(value("gpumem_out_of_memory_total"), Some(3.0), "{last:#?}");
+    assert!(value("gpumem_ended_seconds").is_some_and(|ago| ago >= 10.0), "{last:#?}");
+    assert!(last.iter().any(|line| line.contains("how=\"killed\"")), "{last:#?}");
+    assert_eq!(value("gpumem_live_bytes"), None, "it holds nothing any more");
+    assert_eq!(of(2), [""; 0], "that is long ago");
+    drop(server);
+
+    (10..200).for_each(|number| put_ended(&dir, number, 20, 1));
+    let server = Server::start(&dir, &[]);
+    let answer = server.get("/metrics", "");
+    let ended: Vec<_> = answer.lines().filter(|line| line.starts_with("gpumem_ended_seconds{")).collect();
+    assert_eq!(ended.len(), 20, "{ended:#?}");
+    assert!(ended.iter().any(|line| line.contains(&format!("pid=\"{}\"", 0x3000_0001))), "the last one: {ended:#?}");
 }
 
 #[test]

@@ -192,6 +192,12 @@ impl Shim {
         self.trust.ask_driver(&self.settings, &self.ledger).iter().for_each(|line| self.complain(line));
     }
 
+    /// Asks the HIP runtime for its version, unless that is known, and decides by it what the shim may do. The program has
+    /// called HIP.
+    pub fn ask_hip(&self) {
+        self.trust.ask_hip(&self.settings, &self.ledger);
+    }
+
     /// One line for people, here and in the ledger.
     fn complain(&self, line: &str) {
         self.message(Severity::Warning, line);

@@ -7,7 +7,8 @@
 //!    may turn the pool or the graph cache off, and lets a driver in that nobody knows.
 //! 5. What is known: everything is on, unless the driver is of a newer major version than those that were tested
 //!    ([`gpumem_abi::is_new_major`]): there gpumem only records. What a newer minor version adds is left alone where it
-//!    is met ([`crate::newer`]).
+//!    is met ([`crate::newer`]). Of HIP, whose functions are hooked one by one, a ROCm is known whose major version is
+//!    one of those that the tables were held to ([`gpumem_abi::HIP_MAJORS`]); there are no verdicts on it.
 //!
 //! The shim tries nothing out. It reads the verdict once, at the process's first GPU call; never in a program with more
 //! rights than its user, whose environment names a place for verdicts ([`crate::gate::disabled`]).
@@ -28,17 +29,30 @@ pub struct Trust {
     driver: AtomicU32,
     no_pool: AtomicBool,
     no_graph_cache: AtomicBool,
+    /// As `hipRuntimeGetVersion` says it; 0 while it was not asked.
+    hip: AtomicU32,
+    /// HIP's functions may have changed since: they are only recorded.
+    no_hip: AtomicBool,
 }
 
 impl Trust {
     /// Whether the pool may be on.
     pub fn pool(&self, vendor: Vendor) -> bool {
-        vendor != Vendor::Cuda || !self.no_pool.load(Relaxed)
+        !self.turned_off(vendor, &self.no_pool)
     }
 
     /// Whether the graph cache may be on.
     pub fn graph_cache(&self, vendor: Vendor) -> bool {
-        vendor != Vendor::Cuda || !self.no_graph_cache.load(Relaxed)
+        !self.turned_off(vendor, &self.no_graph_cache)
+    }
+
+    /// Whether it is off for a vendor; `of_cuda` says it of CUDA.
+    fn turned_off(&self, vendor: Vendor, of_cuda: &AtomicBool) -> bool {
+        match vendor {
+            Vendor::Cuda => of_cuda,
+            Vendor::Hip => &self.no_hip,
+        }
+        .load(Relaxed)
     }
 }
 
@@ -89,6 +103,29 @@ impl Trust {
             return self.decide_on(ledger, version);
         }
         Vec::new()
+    }
+
+    /// Asks the HIP runtime for its version, unless that is known, and decides by it what is not decided. The program
+    /// has called HIP: nobody else is to initialise it.
+    pub fn ask_hip(&self, settings: &Settings, ledger: &Ledger) {
+        if self.hip.load(Relaxed) != 0 {
+            return;
+        }
+        let Some(version) = vendor::of(Vendor::Hip).version() else { return };
+        self.hip.store(version, Relaxed);
+        let header = ledger.header();
+        header.driver_version().store(version, Relaxed);
+        let (major, minor) = gpumem_abi::hip_release(version);
+        if gpumem_abi::HIP_MAJORS.contains(&major) || settings.record_only != RecordOnly::Auto {
+            return;
+        }
+        self.no_hip.store(true, Relaxed);
+        // Beside CUDA, whose driver was judged for itself, only HIP's part is off.
+        if header.mode().load(Relaxed) == Mode::Active as u32 && self.driver.load(Relaxed) == 0 {
+            let why = format!("ROCm {major}.{minor} is of a major version that was never tested");
+            only_record(ledger, &why);
+            decided_by(ledger, &format!("{why}: gpumem selftest, run on this machine, says what works there"));
+        }
     }
 
     fn decide_on(&self, ledger: &Ledger, version: u32) -> Vec<String> {

@@ -304,3 +304,15 @@ fn without_the_control_thread() {
     let ran = running.finish().ok();
     ran.ledger().agrees_with(&ran.json()).balanced();
 }
+
+/// A place without /proc, as a chroot may be: nothing can be recorded there, and one line says why, in words.
+#[test]
+fn without_proc_a_program_runs_and_is_told_why_nothing_is_recorded() {
+    const WITHOUT: &str = r#"exec unshare --mount sh -c 'mount -t tmpfs x /proc && exec "$@"' sh "$@""#;
+    if command("true").shell(WITHOUT).native().code != 0 {
+        println!("skipped: no namespaces can be made here");
+        return;
+    }
+    let ran = says(&small().shell(WITHOUT), &[&["/proc is not mounted here", "nothing is recorded"]]);
+    assert!(!ran.err.contains("os error"), "{}", ran.err);
+}

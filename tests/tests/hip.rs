@@ -241,6 +241,36 @@ fn live_graphs_show_their_nodes_on_rocm_5_2() {
     show_their_nodes_by_kind(&old);
 }
 
+/// A ROCm of a major version that no table was held to is recorded only, and says so; `GPUMEM_RECORD_ONLY=0` overrides.
+/// Every minor of those that are known is served.
+#[test]
+fn a_rocm_of_an_unknown_major_is_recorded_only() {
+    let on = |version: &str| program("hip_graphs").env("SIM_HIP_VERSION", version);
+    let head = |ran: &Ran| ran.ledger().gpumem("stats", &[])["process"].clone();
+    let served = |ran: &Ran| {
+        let ledger = ran.ledger();
+        (ledger.counter(counters::POOL_HITS), ledger.counter(counters::HANDLES_MADE))
+    };
+    for (version, words) in [("90000000", "ROCm 9.0"), ("80100123", "ROCm 8.1"), ("40300000", "ROCm 4.3")] {
+        let ran = same_in_all_ways(&on(version));
+        let of = head(&ran);
+        assert_eq!(of["mode"], "record-only", "{version}: {of:#}");
+        assert_eq!(of["mode_reason"], format!("{words} is of a major version that was never tested"), "{version}");
+        assert_eq!(served(&ran), (0, 0), "{version}");
+        let doctor = ran.ledger().gpumem("doctor", &[]).to_string();
+        assert!(doctor.contains(&format!("record-only: {words} is of a major")), "{doctor}");
+        assert!(doctor.contains("GPUMEM_RECORD_ONLY=0 overrides it"), "{doctor}");
+    }
+    let forced = on("90000000").env("GPUMEM_RECORD_ONLY", "0").preloaded().ok();
+    assert_eq!(head(&forced)["mode"], "active");
+    assert!(served(&forced).1 > 0, "{:?}", served(&forced));
+    for version in ["50700000", "60400000", "70900000"] {
+        let ran = on(version).preloaded().ok();
+        assert_eq!(head(&ran)["mode"], "active", "{version}");
+        assert!(served(&ran).1 > 0, "{version}: {:?}", served(&ran));
+    }
+}
+
 fn show_their_nodes_by_kind(program: &Program) {
     let ran = program.clone().arg("keep").preloaded().ok();
     let ledger = ran.ledger();

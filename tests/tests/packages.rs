@@ -26,7 +26,9 @@ impl Installed {
         let folder = Scratch::new();
         let at = |name: &str| folder.path().join(name);
         let environment = command("python3").args(["-m", "venv", "--without-pip"]).arg(at("venv"));
-        let has_pip = command("python3").args(["-m", "pip", "--python", "python3", "--version"]);
+        // By its path: some versions of pip take no name.
+        let pip = || command("python3").args(["-m", "pip", "--python"]).arg(at("venv/bin/python"));
+        let has_pip = pip().arg("--version");
         let found = command("sh").args(["-c", "command -v python3"]).native().code == 0;
         if !found || environment.native().code != 0 || has_pip.native().code != 0 {
             eprintln!("skipped: no python3 with venv, and pip since 22.3");
@@ -51,9 +53,8 @@ impl Installed {
         let (one, two) = (wheel("one"), wheel("two"));
         assert_eq!(one.file_name().and_then(|it| it.to_str()), Some(&*format!("libgpumem-{VERSION}-{TAG}.whl")));
         assert!(fs::read(&one).expect("a wheel") == fs::read(two).expect("a wheel"), "the same input, other bytes");
-        let pip = command("python3").args(["-m", "pip", "--python"]).arg(at("venv/bin/python"));
         let options = ["install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"];
-        pip.args(options).arg(one).native().ok();
+        pip().args(options).arg(one).native().ok();
         Some(Self { folder })
     }
 
@@ -140,6 +141,17 @@ fn command_lines(installed: &Installed) {
     assert_eq!(argv(&["--limit=8GiB", "-m", "a.b", "-x"]), json!([python, "-m", "a.b", "-x"]));
     assert_eq!(argv(&["--pool=0", "-c", "pass"]), json!([python, "-c", "pass"]));
     assert_eq!(argv(&["--", "./server", "-m", "model"]), json!(["./server", "-m", "model"]));
+    // A value that stands by itself is no script; which options take one, the program says.
+    let script = json!([python, "train.py", "--limit", "9"]);
+    for options in [
+        &["--limit", "8GiB"][..],
+        &["--tensors", "--tag", "kv cache"],
+        &["--pool", "0", "--color", "never", "--stranded", "report"],
+        &["--pool", "-v", "--dir", "/tmp"],
+    ] {
+        assert_eq!(argv(&[options, &["train.py", "--limit", "9"]].concat()), script, "{options:?}");
+    }
+    assert_eq!(argv(&["--limit", "8GiB", "-m", "a.b", "8GiB"]), json!([python, "-m", "a.b", "8GiB"]));
     let ran = installed.bin("python").args(["-m", "gpumem", "run", "-c", "raise SystemExit(7)"]).native();
     assert_eq!(ran.code, 7, "{}", ran.err);
     let version = installed.bin("python").args(["-m", "gpumem", "--version"]).native().ok();

@@ -1,6 +1,7 @@
 //! What the pool saves, and what it holds: driver calls, bytes that stay idle, when they go back.
 
-use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_tests::harness::run::wait_for;
+use gpumem_tests::harness::{Program, Ran, client, program};
 use gpumem_wire::counters;
 
 const MIB: u64 = 1 << 20;
@@ -161,4 +162,37 @@ fn switched_off_it_is_off() {
     assert_eq!(["allocs", "frees"].map(|what| number(&ran, what)), [1000, 1000]);
     let ledger = ran.ledger();
     assert_eq!([counters::POOL_HITS, counters::POOL_KEPT].map(|of| ledger.counter(of)), [0, 0]);
+}
+
+/// A device whose memory is the machine's says so. What is kept there is kept from every program: a sixteenth of it is
+/// the most, in place of a quarter.
+#[test]
+fn less_is_kept_of_a_machines_own_memory() {
+    let kept = |setting: &[(&str, &str)]| {
+        let mut running = client("moods").env("SIM_DEVICE_MEM", "1G").envs(setting).waits().start(true);
+        running.says("serving");
+        // More than what either may keep is live, and freed.
+        running.tell("near");
+        running.tell("rest");
+        // What is idle is told once a second.
+        let rested = || running.ledger().snapshot.contexts[&1].live_bytes < 16 * MIB;
+        wait_for("a rest", rested);
+        let beat = || running.ledger().snapshot.header.heartbeat_ns;
+        for _ in 0..2 {
+            let before = beat();
+            wait_for("a look", || beat() > before);
+        }
+        let ran = running.finish().ok();
+        let device = ran.ledger().gpumem("stats", &[])["devices"][0].clone();
+        let context = ran.ledger().snapshot.contexts[&1];
+        assert!(context.peak_bytes >= 400 * MIB, "{}", context.peak_bytes);
+        (device["integrated"] == true, context.idle_peak_bytes)
+    };
+    let (integrated, most) = kept(&[]);
+    assert!(!integrated && most > 128 * MIB, "{most}");
+    let (integrated, most) = kept(&[("SIM_INTEGRATED", "1")]);
+    assert!(integrated && (32 * MIB..=80 * MIB).contains(&most), "{most}");
+    // What the user says holds there, too.
+    let (_, most) = kept(&[("SIM_INTEGRATED", "1"), ("GPUMEM_POOL_MAX", "256MiB")]);
+    assert!(most > 128 * MIB, "{most}");
 }

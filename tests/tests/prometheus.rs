@@ -116,11 +116,17 @@ fn served(dir: &Path, args: &[&str]) -> Served {
     ]);
     let program = program.start(true);
     program.says("serving");
+    let (server, at) = serve(dir, args);
+    Served { program, server, at }
+}
+
+/// `gpumem serve`, and where it listens.
+fn serve(dir: &Path, args: &[&str]) -> (Running, String) {
     let server = command(&artifacts().gpumem).args(["serve", "--listen", "127.0.0.1:0"]).args(args);
     let server = server.env("GPUMEM_DIR", dir).start(false);
     server.says("serving http");
     let at = server.stdout().split('/').nth(2).expect("an address").to_owned();
-    Served { program, server, at }
+    (server, at)
 }
 
 #[test]
@@ -171,7 +177,7 @@ struct Prometheus {
 impl Prometheus {
     /// Scrapes every second. The rules are ours, with spans and bounds as they are for a program of seconds.
     fn start(prometheus: &Path, dir: &Path, target: &str) -> Self {
-        let rules = deploy("prometheus/gpumem.rules.yml").replace("[10m]", "[15s]").replace("268435456", "67108864");
+        let rules = deploy("prometheus/gpumem.rules.yml").replace("10m", "15s").replace("268435456", "67108864");
         let lines = rules.lines().map(|line| match line.trim_start().starts_with("for: ") {
             true => "        for: 1s".to_owned(),
             false => line.to_owned(),
@@ -214,6 +220,9 @@ impl Prometheus {
     }
 }
 
+/// A user, whose password is "secret".
+const USERS: &str = "basic_auth_users:\n  prometheus: $2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n";
+
 const FIRING: &str = "ALERTS{alertstate=\"firing\"}";
 
 #[test]
@@ -221,9 +230,7 @@ fn a_prometheus_server_scrapes_answers_and_alerts() {
     let Some(prometheus) = tool("prometheus") else { return };
     let (dir, work) = (Scratch::new(), Scratch::new());
     let config = work.path().join("web.yml");
-    // "secret".
-    let users = "basic_auth_users:\n  prometheus: $2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n";
-    std::fs::write(&config, users).expect("written");
+    std::fs::write(&config, USERS).expect("written");
     let mut served = served(dir.path(), &["--web-config", config.to_str().expect("text")]);
     let server = Prometheus::start(&prometheus, work.path(), &served.at);
     wait_for("a scrape", || server.query("up{job=\"gpumem\"}").iter().any(|up| up["value"][1] == "1"));
@@ -253,7 +260,42 @@ fn a_prometheus_server_scrapes_answers_and_alerts() {
     assert_eq!(fired.len(), 6, "all but GpumemNotRecorded: {fired:?}");
 
     served.program.finish().ok();
-    wait_for("the process to be gone", || server.query("gpumem_up").is_empty());
+    wait_for("the process to be gone", || server.query("gpumem_up == 1").is_empty());
     assert_eq!(server.query("gpumem_processes{status=\"running\"}")[0]["value"][1], "0");
     drop(served.server);
+}
+
+/// A program that runs out of memory and dies of it before anybody has asked for its counters, and one whose ledger
+/// cannot be read: both are told.
+#[test]
+fn what_dies_or_cannot_be_read_raises_its_alert() {
+    let Some(prometheus) = tool("prometheus") else { return };
+    let (dir, work) = (Scratch::new(), Scratch::new());
+    let config = work.path().join("web.yml");
+    std::fs::write(&config, USERS).expect("written");
+    let server = serve(dir.path(), &["--web-config", config.to_str().expect("text")]);
+    let prometheus = Prometheus::start(&prometheus, work.path(), &server.1);
+    wait_for("a scrape", || prometheus.query("up{job=\"gpumem\"}").iter().any(|up| up["value"][1] == "1"));
+
+    // It has one second at most between two scrapes, and takes less.
+    let mut dies = client("moods").dir(dir.path()).env("SIM_DEVICE_MEM", "500M").waits().start(true);
+    dies.says("serving");
+    dies.tell("over");
+    dies.tell("die");
+    prometheus.wait_for_alert("GpumemOutOfMemory");
+    let up = prometheus.query(&format!("gpumem_up{{pid=\"{}\"}}", dies.pid()));
+    assert_eq!(up[0]["value"][1], "0", "{up:?}");
+    assert_eq!(prometheus.fires(FIRING), BTreeSet::from(["GpumemOutOfMemory".to_owned()]), "it has ended");
+    drop(dies);
+
+    let running = client("held").dir(dir.path()).waits().start(true);
+    running.says("held");
+    let ledger = running.ledger().path;
+    let whole = std::fs::read(&ledger).expect("a ledger");
+    let spoilt = ledger.with_extension("spoilt");
+    std::fs::write(&spoilt, [b"no ledger", &whole[9..]].concat()).expect("written");
+    std::fs::rename(&spoilt, &ledger).expect("renamed");
+    prometheus.wait_for_alert("GpumemNotRecorded");
+    let query = format!("ALERTS{{alertname=\"GpumemNotRecorded\",pid=\"{}\"}}", running.pid());
+    assert_eq!(prometheus.query(&query).len(), 1);
 }

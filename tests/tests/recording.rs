@@ -1,6 +1,7 @@
 //! Recordings of real programs: `gpumem record`, and what `gpumem report` makes of them.
 
 use gpumem_tests::harness::run::{Scratch, wait_for};
+use gpumem_tests::harness::terminal::Terminal;
 use gpumem_tests::harness::{artifacts, client};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -162,6 +163,27 @@ fn a_recording_is_whole_where_nobody_reads_what_is_said_of_it() {
     assert!(recorder.wait().expect("it was ours").success());
     let report = report(scratch.path(), "r").expect("a recording");
     assert!(timeline(&report).contains("it was stopped"), "{}", timeline(&report));
+}
+
+/// On a terminal one line says how far it is, and gives way to what is said at the end.
+#[test]
+fn a_terminal_shows_how_far_a_recording_is() {
+    let running = client("held").waits().start(true);
+    running.says("held");
+    let scratch = Scratch::new();
+    let mut record = gpumem(scratch.path(), &["record", "-d", "0.05", "-o", "r", &running.pid().to_string()]);
+    record.env("GPUMEM_DIR", &running.dir).env("TERM", "xterm");
+    let mut terminal = Terminal::start(record, 100, 24);
+    terminal.shows("gpumem: recording held").shows("recording for ").shows(" live, ").shows(" written; Ctrl-C ends it");
+    // It is written over, not below: one line however many looks there were.
+    terminal.shows("recording for 1");
+    let lines = terminal.text().lines().filter(|line| line.contains("recording for ")).count();
+    assert_eq!(lines, 1, "{}", terminal.text());
+    terminal.press("\x03");
+    assert_eq!((terminal.ended(), terminal.left()), (0, vec![]));
+    terminal.shows("gpumem: wrote r (").hides("recording for ");
+    assert!(timeline(&report(scratch.path(), "r").expect("a recording")).contains("it was stopped"));
+    assert_eq!(running.finish().code, 0, "the process goes on as ever");
 }
 
 /// The files that the tests of damage begin with are recordings.

@@ -4,6 +4,7 @@ use crate::context::{Command, Context};
 use crate::failure::{Code, Failure, Result};
 use crate::model::totals::{self, Live};
 use crate::source::find::{self, Found, What};
+use crate::source::world::MOUNT;
 use crate::text::{self, units};
 use crate::view::table::{BAD, DIM, GOOD, Side, Table, WARN};
 use anstyle::Style;
@@ -69,10 +70,14 @@ impl Command for Args {
         let processes: Vec<_> = rows.filter(|row| !self.live || !matches!(row.status, "exited" | "killed")).collect();
         let left_out = !survey.found.is_empty();
         let report = Report { processes, warnings: survey.warnings };
+        let none = report.processes.is_empty();
+        let lacks_proc = context.world.lacks_proc().filter(|_| none && !context.global.json);
+        if let Some(why) = lacks_proc {
+            return Err(Failure::nothing(why).fix(MOUNT));
+        }
         for warning in &report.warnings {
             tracing::warn!("{warning}");
         }
-        let none = report.processes.is_empty();
         if !none || context.global.json {
             context.print(&report, |out, report| print(out, report, self.wide))?;
         }

@@ -64,6 +64,9 @@ impl Command for Args {
     /// What is in the way of listening.
     fn run(&self, context: &Context) -> Result<()> {
         let detail = Detail { top: self.top, symbols: !self.no_symbols };
+        if let Some(why) = context.world.lacks_proc() {
+            tracing::warn!("{why}");
+        }
         let world = context.world.clone();
         let mut kept = Kept::default();
         let pages = Pages::new(move || {

@@ -10,13 +10,12 @@ use crate::model::{Ledger, suspects};
 const OTHER: &str = "(other)";
 const UNTAGGED: &str = "(untagged)";
 
-/// Adds the first `top` of both, and what grows; nothing where `top` is 0, which asks for no names.
+/// Adds the first `top` of both, and what grows. Where `top` is 0 there are no names: not one of them, nor their sum.
 pub(super) fn add(page: &mut Page, ledger: &Ledger, top: usize) {
-    if top == 0 {
-        return;
+    if top > 0 {
+        of(page, ledger, By::Site, ("site", &t::SITE_LIVE_BYTES), top);
+        of(page, ledger, By::Tag, ("tag", &t::TAG_LIVE_BYTES), top);
     }
-    of(page, ledger, By::Site, ("site", &t::SITE_LIVE_BYTES), top);
-    of(page, ledger, By::Tag, ("tag", &t::TAG_LIVE_BYTES), top);
     let found = suspects::find(ledger, None);
     let growing = || found.all.iter().filter(|suspect| suspects::is_site(suspect) && suspect.grows());
     page.add(&t::GROWING_SITES, &[], growing().count() as f64);

@@ -16,6 +16,7 @@ pub(crate) use page::{Format, Page};
 use crate::model::Ledger;
 use crate::source::choose;
 use crate::source::find::{self, Found, What};
+use crate::source::life::Life;
 use crate::source::world::World;
 use crate::symbols::Known;
 use gpumem_wire::counters;
@@ -37,6 +38,13 @@ pub(crate) const TOP: usize = 10;
 
 /// Processes that are told of one by one, those with most memory first. Each has a few hundred series.
 const MOST_PROCESSES: usize = 200;
+
+/// So long a process is told of after its end: longer than a collector needs to come by. One that dies of a failed
+/// allocation has nobody else who says so.
+const ENDED_WITHIN_NS: u64 = 300_000_000_000;
+
+/// Ended processes that are told of, the last ones first.
+const MOST_ENDED: usize = 20;
 
 /// Symbols of the processes that were there for the last page.
 #[derive(Default)]
@@ -72,8 +80,25 @@ pub(crate) fn of_all(world: &World, detail: Detail, kept: &mut Kept) -> Page {
         of_process::add(&mut page, world, &ledger, detail.top);
         kept.0.insert(id, ledger.symbols.into_known());
     }
+    of_ended(&mut page, world, &survey.found, &mut pids);
     page.add(&t::COLLECT_SECONDS, &[], begin.elapsed().as_secs_f64());
     page
+}
+
+/// What processes counted that ended a moment ago. A number that a process has now is that one's.
+fn of_ended(page: &mut Page, world: &World, found: &[Found], pids: &mut HashSet<u32>) {
+    let at_hand = found.iter().filter(|found| found.process.is_some()).map(|found| found.pid);
+    pids.extend(at_hand);
+    let just_ended = |found: &&Found| {
+        let ended = found.status().filter(|status| matches!(status.life, Life::Exited | Life::Killed));
+        ended.is_some_and(|status| !status.other_boot && status.ago_ns < ENDED_WITHIN_NS)
+    };
+    let mut ended: Vec<&Found> = found.iter().filter(just_ended).collect();
+    ended.sort_by_key(|found| found.status().map_or(u64::MAX, |status| status.ago_ns));
+    for found in ended.into_iter().filter(|found| pids.insert(found.pid)).take(MOST_ENDED) {
+        let Ok(opened) = choose::read(world, found) else { continue };
+        of_process::add_ended(page, &Ledger::of(world, opened));
+    }
 }
 
 /// The page of one process.

@@ -5,6 +5,7 @@ use super::table as t;
 use super::{holders, of_device};
 use crate::model::cache::{self, Cache};
 use crate::model::{Ledger, graphs, pool, totals};
+use crate::source::life::Life;
 use crate::source::world::World;
 use gpumem_wire::counters;
 
@@ -31,6 +32,7 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
         }
     }
     kinds(page, ledger);
+    counted_kinds(page, ledger);
     of_device::add(page, ledger);
     holders::add(page, ledger, top);
     let cache = cache::of(ledger);
@@ -39,11 +41,28 @@ pub(super) fn add(page: &mut Page, world: &World, ledger: &Ledger, top: usize) {
     let pool = pool::of(ledger);
     page.add(&t::POOL_ON, &[], f64::from(pool.state == "on"));
     page.add(&t::STRANDED_BYTES, &[], pool.stranded_bytes as f64);
+    counted(page, ledger);
+    page.nobodys();
+}
+
+/// What is told of a process that has ended: what it counted. It holds nothing any more.
+pub(super) fn add_ended(page: &mut Page, ledger: &Ledger) {
+    let head = ledger.head();
+    page.whose(head.pid, &head.name);
+    page.add(&t::UP, &[], 0.0);
+    let how = if ledger.status.life == Life::Exited { "exited" } else { "killed" };
+    page.add(&t::ENDED_SECONDS, &[("how", how)], seconds(ledger.status.ago_ns));
+    counted_kinds(page, ledger);
+    counted(page, ledger);
+    page.nobodys();
+}
+
+/// The counters of the ledger.
+fn counted(page: &mut Page, ledger: &Ledger) {
     for &(index, name, doc) in counters::ALL {
         let value = ledger.snapshot.counter(index);
         page.add(&t::counter(name, doc), &[], if name.ends_with("_ns") { seconds(value) } else { value as f64 });
     }
-    page.nobodys();
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -55,6 +74,12 @@ fn kinds(page: &mut Page, ledger: &Ledger) {
         let of = [("kind", kind.kind)];
         page.add(&t::LIVE_BYTES, &of, kind.live_bytes as f64);
         page.add(&t::LIVE_ALLOCATIONS, &of, kind.live as f64);
+    }
+}
+
+fn counted_kinds(page: &mut Page, ledger: &Ledger) {
+    for kind in totals::kinds(ledger) {
+        let of = [("kind", kind.kind)];
         page.add(&t::ALLOCATIONS, &of, kind.allocs as f64);
         page.add(&t::ALLOCATED_BYTES, &of, kind.alloc_bytes as f64);
         page.add(&t::FAILURES, &of, kind.failures as f64);

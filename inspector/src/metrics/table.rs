@@ -39,7 +39,8 @@ metrics! {
     Gauge WARNINGS = "gpumem_search_warnings" [""] "Places that could not be searched for ledgers; gpumem ps names them.";
     Gauge COLLECT_SECONDS = "gpumem_collect_seconds" [""] "How long it took to read the ledgers for this page.";
 
-    Gauge UP = "gpumem_up" [""] "1 if the process is recorded and its ledger can be read, 0 if not.";
+    Gauge UP = "gpumem_up" [""] "1 if the process is recorded and its ledger can be read, 0 if not, or if it has ended.";
+    Gauge ENDED_SECONDS = "gpumem_ended_seconds" ["how"] "How long ago the process ended, of those that ended within five minutes: of them there are only counters.";
     Gauge PROCESS_INFO = "gpumem_process_info" ["version, mode, interception, uid, container"] "1; the labels have the version of the shim, how it acts, the user, and the container's id.";
     Gauge INTERCEPTION_COMPLETE = "gpumem_interception_complete" [""] "1 if every call of the process is known to be recorded.";
     Gauge RECORDED_SECONDS = "gpumem_recorded_seconds" [""] "How long the process has been recorded.";

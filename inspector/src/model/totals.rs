@@ -97,6 +97,8 @@ pub(crate) struct Device {
     pub vendor: &'static str,
     pub uuid: String,
     pub contexts: u64,
+    /// Its memory is the machine's: what is used and free is that of all programs, on the GPU or not.
+    pub integrated: bool,
     pub total_bytes: u64,
     /// In use by everybody, when last looked at; 0 if unknown.
     pub used_bytes: u64,
@@ -192,6 +194,7 @@ impl Device {
             vendor: Vendor::from_u8(context.vendor).map_or("unknown", Vendor::name),
             uuid: uuid(&context.uuid),
             contexts: 0,
+            integrated: context.integrated != 0,
             total_bytes: context.total_bytes,
             used_bytes: 0,
             used_age_ns: 0,

@@ -113,6 +113,7 @@ type Known = HashSet<(u64, u64)>;
 pub(crate) fn survey(world: &World) -> Survey {
     let processes = Process::all(world);
     let mut survey = Survey::default();
+    survey.warnings.extend(world.lacks_proc());
     let mut known = Known::new();
     let by_id: HashMap<ProcessId, &Process> = processes.iter().map(|process| (process.id(), process)).collect();
     for dir in std::iter::once(&world.own_dir).chain(&world.more_dirs) {

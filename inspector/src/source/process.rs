@@ -28,6 +28,8 @@ pub(crate) struct Mapped {
     pub driver: bool,
     /// A tool that watches the GPU itself: compute-sanitizer, CUPTI.
     pub tool: bool,
+    /// The device file that AMD's runtimes open.
+    pub kfd: bool,
 }
 
 impl Process {
@@ -78,6 +80,7 @@ impl Process {
             let name = line[slash..].rsplit(|&byte| byte == b'/').next().unwrap_or_default();
             mapped.shim |= name.starts_with(b"libgpumem.so");
             mapped.driver |= name.starts_with(b"libcuda.so") || name.starts_with(b"libamdhip64.so");
+            mapped.kfd |= line[slash..] == *b"/dev/kfd";
             mapped.tool |= name.starts_with(b"libsanitizer-") || name.starts_with(b"libcupti.so");
         }
         Ok(mapped)
@@ -210,7 +213,9 @@ mod tests {
         let process = Process::of(&world, 77).unwrap();
         assert_eq!((process.ns_pid, process.start_ticks, process.name.as_str()), (5, 4242, "srv (x)"));
         assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/run/gm/5-4242.ledger"));
-        assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, driver: true, tool: false });
+        assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, driver: true, ..Mapped::default() });
+        write("maps", "7f00-7f01 r-xp 0 00:00 1  /opt/libgpumem.so\n7f02-7f03 rw-s 0 0:5 2 /dev/kfd\n");
+        assert_eq!(process.mapped(&world).unwrap(), Mapped { shim: true, kfd: true, ..Mapped::default() });
         write("environ", "GPUMEM_DIR=here\0");
         assert_eq!(process.ledger_path(&world).unwrap(), dir.join("root/dev/shm/gpumem-7/5-4242.ledger"), "refused");
         write("environ", "A=b\0");

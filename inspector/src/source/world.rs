@@ -5,6 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// What brings /proc.
+pub(crate) const MOUNT: &str = "mount -t proc proc /proc";
+
 /// Where to look and what time it is.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
@@ -45,6 +48,13 @@ impl World {
             narrow,
             boot_id: boot_id.and_then(|text| place::boot_id(&text)),
         }
+    }
+
+    /// Why no process can be seen, where /proc is not there, or is that of another pid namespace.
+    pub(crate) fn lacks_proc(&self) -> Option<String> {
+        // `self` is there for whoever is in the namespace of this /proc, whatever else it hides.
+        let is_there = std::fs::metadata(self.proc.join("self/stat")).is_ok();
+        (!is_there).then(|| format!("{} is not mounted here: no running process can be seen", self.proc.display()))
     }
 
     /// The same machine, with every place looked at.

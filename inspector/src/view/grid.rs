@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Bars,
 }
 
+/// What is left to text at least.
+const TEXT: usize = 12;
 /// Between two columns.
 const GAP: usize = 2;
 /// Least and most of a column of bars, and the share of the screen that it takes.
@@ -49,7 +51,8 @@ pub(crate) fn bars(columns: usize) -> usize {
 /// Which columns are shown, and how wide: their contents are `widths` wide.
 pub(crate) fn fit(columns: &[Column], widths: &[usize], edge: usize) -> Vec<(usize, usize)> {
     let wide = |(at, column): (usize, &Column)| match column.kind {
-        Kind::Text => (at, column.least),
+        // Where it says little, others need not make way for it.
+        Kind::Text => (at, column.least.min(widths.get(at).copied().unwrap_or(0).max(text::width(column.title)))),
         Kind::Bars => (at, bars(edge)),
         Kind::Number | Kind::Word => {
             (at, widths.get(at).copied().unwrap_or(0).max(column.least).max(text::width(column.title)))
@@ -66,8 +69,10 @@ pub(crate) fn fit(columns: &[Column], widths: &[usize], edge: usize) -> Vec<(usi
         }
     }
     let left = edge.saturating_sub(taken(&shown));
+    let over = taken(&shown).saturating_sub(edge);
     if let Some((_, width)) = shown.iter_mut().rev().find(|(at, _)| columns[*at].kind == Kind::Text) {
-        *width += left;
+        // Shortened, it says that something is missing; cut at the edge, it does not.
+        *width = (*width + left).saturating_sub(over).max(TEXT.min(*width));
     }
     shown
 }

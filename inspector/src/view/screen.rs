@@ -7,8 +7,7 @@ use super::plain::Means;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
-use ratatui::crossterm::event::{self, DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste};
-use ratatui::crossterm::event::{EnableMouseCapture, Event};
+use ratatui::crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, Event};
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::crossterm::{cursor, execute};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -23,8 +22,6 @@ use std::time::Duration;
 
 /// True while the screen is ours. One process has one terminal.
 static UP: AtomicBool = AtomicBool::new(false);
-/// Whether the mouse is reported too.
-static MOUSE: AtomicBool = AtomicBool::new(false);
 /// What was logged while the screen was ours; stderr gets it afterwards.
 static HELD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 /// More of a log than this is not held.
@@ -53,7 +50,7 @@ pub(crate) struct Waker(Arc<UnixStream>);
 /// What a wait brought.
 #[derive(Default)]
 pub(crate) struct Woken {
-    /// Keys, mouse, pasted text.
+    /// Keys and pasted text. The mouse stays the terminal's own, which selects text with it.
     pub input: Vec<Event>,
     /// The signal that is to end the program.
     pub ended_by: Option<i32>,
@@ -71,11 +68,10 @@ impl Screen {
     ///
     /// # Errors
     /// Those of the terminal, and of making a pipe.
-    pub(crate) fn open(means: Means, mouse: bool) -> io::Result<Self> {
+    pub(crate) fn open(means: Means) -> io::Result<Self> {
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
-        MOUSE.store(mouse, Release);
         give_back_after_a_panic();
         let terminal = Terminal::new(CrosstermBackend::new(Out::default()))?;
         let mut screen = Self {
@@ -207,9 +203,6 @@ fn enter() -> io::Result<()> {
     UP.store(true, Release);
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
-    if MOUSE.load(Acquire) {
-        execute!(io::stdout(), EnableMouseCapture)?;
-    }
     Ok(())
 }
 
@@ -219,9 +212,6 @@ fn leave() {
         return;
     }
     let mut out = io::stdout();
-    if MOUSE.load(Acquire) {
-        let _ = execute!(out, DisableMouseCapture);
-    }
     let _ = execute!(out, DisableBracketedPaste, cursor::Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
     let held = std::mem::take(&mut *HELD.lock().unwrap_or_else(PoisonError::into_inner));

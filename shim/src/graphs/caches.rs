@@ -83,6 +83,9 @@ fn new_cache(shim: &Shim, vendor: Vendor) -> Result<Box<Cache>, Pinned> {
     if shim.settings.graph_cache == 0 || settings.graph_cache == 0 {
         return Err(Pinned::Off);
     }
+    if vendor == Vendor::Hip {
+        shim.ask_hip();
+    }
     if !shim.trust.graph_cache(vendor) {
         return Err(Pinned::Verdict);
     }

@@ -353,7 +353,10 @@ pub fn this_process() -> Result<ProcessId, String> {
     // The first thread began with the process. qemu's user mode answers for the whole process itself, and a tick off; a
     // /proc of another namespace has another number for the thread.
     let stat = std::fs::read(format!("/proc/self/task/{pid}/stat")).or_else(|_| std::fs::read(WHOLE));
-    let stat = stat.map_err(|error| format!("{WHOLE}: {error}"))?;
+    let stat = stat.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "/proc is not mounted here, by which a process is known".to_owned(),
+        _ => format!("{WHOLE}: {error}"),
+    })?;
     let start_ticks = place::start_ticks(&stat).ok_or_else(|| format!("{WHOLE}: no start time in it"))?;
     Ok(ProcessId { pid, start_ticks })
 }

@@ -90,6 +90,9 @@ fn is_limited(shim: &Shim) -> bool {
 #[cold]
 fn make(vendor: Vendor) -> Option<&'static Pool> {
     let shim = gate::shim().filter(|shim| records::handles::may_be_virtual(shim).is_ok())?;
+    if vendor == Vendor::Hip {
+        shim.ask_hip();
+    }
     let keeps = shim.settings.pool && shim.trust.pool(vendor);
     if !keeps && !is_limited(shim) {
         return None;

@@ -101,6 +101,7 @@ pub fn of_handle(
                 device: device as u32,
                 vendor: vendor as u8,
                 primary: u8::from(primary),
+                integrated: u8::from(info.integrated),
                 ..Default::default()
             },
         );
@@ -108,11 +109,10 @@ pub fn of_handle(
     });
     if context != 0 {
         if vendor == Vendor::Hip {
+            // Before interception counts as complete: from there on more than records may be made.
+            shim.ask_hip();
             // HIP needs no initialisation by name; its doors are the only ones there are.
             shim.initialised();
-            if let Some(version) = backend.version() {
-                shim.ledger.header().driver_version().store(version, Relaxed);
-            }
         }
         shim.event(EventKind::ContextCreated, |event| {
             event.context = context;

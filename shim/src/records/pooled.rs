@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering::*;
 
 /// Share of the device that idle blocks may take where the user sets no bound.
 const SHARE: u64 = 4;
+/// The same where the device's memory is the machine's: everybody's, of which a quarter would be much.
+const INTEGRATED_SHARE: u64 = 16;
 
 /// The driver refused a free: the block is as live as before.
 pub fn free_failed(shim: &Shim, addr: u64, status: Status) {
@@ -73,5 +75,6 @@ pub fn live_on(shim: &Shim, vendor: Vendor, device: i32) -> u64 {
 
 /// Idle bytes that a context may keep where the user sets no bound.
 pub fn device_share(shim: &Shim, context: ContextRef) -> u64 {
-    contexts::slot(shim, context).map_or(0, |slot| slot.total_bytes / SHARE)
+    let share = |slot: ContextSlot| slot.total_bytes / if slot.integrated == 0 { SHARE } else { INTEGRATED_SHARE };
+    contexts::slot(shim, context).map_or(0, share)
 }

@@ -50,6 +50,9 @@ pub fn exchange(mut mode: i32) -> i32 {
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY: [i32; 2] = [75, 76];
 
+/// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
+const INTEGRATED: i32 = 18;
+
 /// Name and compute capability of each device that the process sees.
 pub fn gpus() -> Vec<(Vec<u8>, (u32, u32))> {
     let mut devices = 0;
@@ -95,7 +98,7 @@ impl Backend for Cuda {
     fn device_info(&self, device: Device) -> DeviceInfo {
         let mut info = DeviceInfo::default();
         let mut name = [0_u8; 256];
-        let mut total = 0;
+        let (mut total, mut integrated) = (0, 0);
         // SAFETY: rule of answers: the name's length is passed with it, and the other locals have
         // the types of their answers. The driver checks the device.
         unsafe {
@@ -104,8 +107,10 @@ impl Backend for Cuda {
             }
             let _ = driver::cuDeviceGetUuid_v2(&mut info.uuid, device);
             let _ = driver::cuDeviceTotalMem_v2(&mut total, device);
+            let _ = driver::cuDeviceGetAttribute(&mut integrated, INTEGRATED, device);
         }
         info.total_bytes = total as u64;
+        info.integrated = integrated != 0;
         info
     }
 

@@ -60,6 +60,8 @@ pub struct DeviceInfo {
     pub name: Vec<u8>,
     pub uuid: [u8; 16],
     pub total_bytes: u64,
+    /// Its memory is the machine's. Of CUDA's devices alone: HIP numbers its attributes otherwise in each release.
+    pub integrated: bool,
 }
 
 /// What the shim asks.

@@ -502,7 +502,9 @@ slot! {
         vendor: u8,
         /// 1: the device's primary context.
         primary: u8,
-        _pad: u16,
+        /// 1: the device says that its memory is the machine's (`CU_DEVICE_ATTRIBUTE_INTEGRATED`).
+        integrated: u8,
+        _pad: u8,
         /// When it was destroyed (0: it is alive); not sealed from here on.
         gone_ns: u64,
         /// Device-wide used bytes when last looked at, and when.

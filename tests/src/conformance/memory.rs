@@ -21,6 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::documented("memory.host", host),
     Check::documented("memory.array", array),
     Check::documented("memory.free_from_other_thread", free_from_other_thread),
+    Check::documented("memory.integrated_is_the_machines", integrated_is_the_machines),
 ];
 
 const MIB: usize = 1 << 20;
@@ -217,5 +218,34 @@ fn free_from_other_thread(t: &mut Checker) -> Done {
         cu!(cuMemFree_v2(raw))
     });
     t.eq("cuMemFree on another thread", status.join().unwrap_or(u32::MAX), 0);
+    Ok(())
+}
+
+/// Of a device that says that its memory is the machine's: there is no more of it than the machine has, and what is
+/// allocated there is missing to the machine.
+fn integrated_is_the_machines(t: &mut Checker) -> Done {
+    use cudarc::driver::sys::CUdevice_attribute;
+    let mut integrated = 0;
+    let id = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED;
+    ok("cuDeviceGetAttribute", cu!(cuDeviceGetAttribute(&mut integrated, id, t.gpu.device)))?;
+    if integrated == 0 {
+        return skip("the device has memory of its own");
+    }
+    if std::env::var_os("SIM_INTEGRATED").is_some() {
+        return skip("the simulated device's memory is nobody's");
+    }
+    let machine = |what: &str| {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok()).unwrap_or(0) << 10
+    };
+    let (mut free, mut total) = (0, 0);
+    ok("cuMemGetInfo", cu!(cuMemGetInfo_v2(&mut free, &mut total)))?;
+    t.yes(&format!("{total} bytes are no more than the machine has"), total <= machine("MemTotal"));
+    let (bytes, before) = (512 * MIB, machine("MemAvailable"));
+    let mem = Mem::new(bytes)?;
+    let taken = before.saturating_sub(machine("MemAvailable"));
+    t.yes(&format!("{taken} of {bytes} bytes are missing to the machine"), taken >= bytes / 2);
+    t.eq("free", mem.free(), 0);
     Ok(())
 }

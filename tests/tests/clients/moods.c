@@ -1,5 +1,5 @@
 /* A server that does, by lines on stdin, what alerts are for: `grow` by a block for each request, `strand` older
- * buffers, hold `near` its limit, ask for memory `over` it, `thrash` its graph cache; `rest` frees it all. */
+ * buffers, hold `near` its limit, ask for memory `over` it, `thrash` its graph cache; `rest` frees it all, `die` aborts. */
 #include "graph.h"
 #include <poll.h>
 
@@ -84,6 +84,7 @@ int main(void) {
             if (!strcmp(line, "over")) {
                 EXPECT(cuMemAlloc_v2(&p, (size_t)4096 * MIB), 2);
             }
+            if (!strcmp(line, "die")) abort();
             mood = line;
         }
     }

@@ -1,22 +1,52 @@
 """`python -m gpumem`: the program `gpumem`, whose `run` takes a script of Python; and `kernelspec`, for Jupyter."""
 
 import os
+import re
+import subprocess
 import sys
 
 from . import CLI
+
+SWITCHED = ("0", "1", "on", "off", "true", "false", "yes", "no")
+"""What a switch takes for its value where it stands behind it, as `gpumem` itself does."""
+
+
+def options():
+    """The options of `gpumem run` that take a value: True for those that need one, False for switches, which may have one.
+
+    The program's own help says it: no other list can be behind.
+    """
+    try:
+        help_text = subprocess.run([CLI, "run", "--help"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False).stdout
+    except OSError:
+        # Who becomes the program hears why.
+        return {}
+    lines = re.findall(r"^ +(?:(-\w), )?(--[\w-]+)( <|\[=<)", help_text.decode("utf-8", "replace"), re.MULTILINE)
+    return {name: mark == " <" for short, long, mark in lines for name in (short, long) if name}
 
 
 def run_words(words):
     """What `gpumem run` is given for `python -m gpumem run WORDS`.
 
-    The first word that is no option begins a command line of Python: a script, -m MODULE or -c CODE. Options of
-    `gpumem run` before it are written with `=`. Behind `--` stands a command of any kind.
+    The first word that is no option, nor the value of one, begins a command line of Python: a script, -m MODULE or
+    -c CODE. Behind `--` stands a command of any kind.
     """
-    for at, word in enumerate(words):
+    known, at = None, 0
+    while at < len(words):
+        word = words[at]
         if word == "--":
             return words
         if word in ("-", "-m", "-c") or not word.startswith("-"):
             return [*words[:at], "--", sys.executable, *words[at:]]
+        at += 1
+        if "=" in word or at == len(words):
+            continue
+        known = options() if known is None else known
+        needs = known.get(word)
+        if words[at].startswith("-"):
+            continue
+        if needs or (needs is False and words[at].lower() in SWITCHED):
+            at += 1
     return words
 
 

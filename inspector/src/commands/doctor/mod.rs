@@ -26,6 +26,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::model::Ledger;
 use crate::source::find::Survey;
 use crate::source::process::Process;
+use crate::source::world::MOUNT;
 use crate::source::{choose, find};
 use crate::text;
 use crate::view::table::{BAD, DIM, GOOD, HEAD, WARN, paint};
@@ -115,8 +116,11 @@ impl Args {
             findings.extend(process::check(world, found, true));
         }
         if !survey.found.iter().any(|found| found.pid == pid) {
-            let process = Process::of(world, pid).ok_or_else(|| {
-                Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim")
+            let process = Process::of(world, pid).ok_or_else(|| match world.lacks_proc() {
+                Some(why) => Failure::nothing(why).fix(MOUNT),
+                None => {
+                    Failure::nothing(format!("there is no process {pid}")).fix("gpumem ps lists those with the shim")
+                }
             })?;
             findings.push(process::without_shim(world, &process));
         }

@@ -4,12 +4,13 @@ use super::finding::{Finding, Severity};
 use crate::failure::plain;
 use crate::launch::elf::{MACHINE, program};
 use crate::launch::library;
+use crate::source::world::{MOUNT, World};
 use crate::text::file_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The library that `gpumem run` preloads.
-pub(super) fn library() -> Finding {
+pub(super) fn library(world: &World) -> Finding {
     let named = std::env::var_os("GPUMEM_LIB").map(PathBuf::from);
     let lib = match library::find(named.as_deref()) {
         Ok(lib) => lib,
@@ -17,6 +18,9 @@ pub(super) fn library() -> Finding {
             return Finding::new("library", Severity::Error, failure.what).fix(failure.fix.unwrap_or_default());
         }
     };
+    if let Some(why) = world.lacks_proc() {
+        return Finding::new("library", Severity::Info, format!("{} was not tried: {why}", lib.display())).fix(MOUNT);
+    }
     match loads(&lib) {
         Ok(()) => Finding::new("library", Severity::Ok, format!("{} loads", lib.display())),
         Err(why) => Finding::new("library", Severity::Error, format!("{} does not load: {why}", lib.display()))
@@ -25,15 +29,15 @@ pub(super) fn library() -> Finding {
 }
 
 /// What LD_PRELOAD of this shell names: the loader says of a library that it cannot preload, not why.
-pub(super) fn named(list: &str) -> Vec<Finding> {
+pub(super) fn named(world: &World, list: &str) -> Vec<Finding> {
     let named: Vec<_> = list.split([' ', ':']).filter(|entry| file_name(entry) == "libgpumem.so").collect();
     if named.is_empty() {
         return vec![Finding::new("preload", Severity::Ok, "LD_PRELOAD of this shell names no libgpumem.so")];
     }
-    named.into_iter().map(judge).collect()
+    named.into_iter().map(|entry| judge(world, entry)).collect()
 }
 
-fn judge(entry: &str) -> Finding {
+fn judge(world: &World, entry: &str) -> Finding {
     let error = |why: &str| Finding::new("preload", Severity::Error, format!("LD_PRELOAD names {entry}: {why}"));
     let right = match library::find(None) {
         Ok(lib) => format!("name {} there", lib.display()),
@@ -51,6 +55,10 @@ fn judge(entry: &str) -> Finding {
             Some(elf) if elf.machine != MACHINE => return error("it is built for another processor").fix(right),
             Some(_) => {}
         }
+    }
+    if let Some(why) = world.lacks_proc() {
+        let said = format!("{entry} of LD_PRELOAD was not tried: {why}");
+        return Finding::new("preload", Severity::Info, said).fix(MOUNT);
     }
     match loads(path) {
         Err(why) => error(&why).fix(right),
@@ -85,8 +93,9 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let lib = temp.path().join("libgpumem.so");
         let list = format!("/lib/other.so:{}", lib.display());
+        let world = World::here(Some(temp.path().to_owned()));
         let check = |said: &str| {
-            let [found] = &named(&list)[..] else { panic!("one library is ours") };
+            let [found] = &named(&world, &list)[..] else { panic!("one library is ours") };
             assert_eq!(found.severity, Severity::Error);
             assert!(found.finding.contains(said), "{}", found.finding);
             assert!(!found.fix.is_empty());
@@ -104,7 +113,7 @@ mod tests {
         head[18..20].copy_from_slice(&MACHINE.0.to_le_bytes());
         std::fs::write(&lib, head).unwrap();
         check("cannot be preloaded");
-        let severity = |list: &str| named(list).iter().map(|found| found.severity).collect::<Vec<_>>();
+        let severity = |list: &str| named(&world, list).iter().map(|found| found.severity).collect::<Vec<_>>();
         assert_eq!(severity("/lib/other.so /lib/one.so"), [Severity::Ok]);
         assert_eq!(
             severity("libgpumem.so:/a/libgpumem.so"),

@@ -59,6 +59,11 @@ fn no_ledger(world: &World, found: &Found, mapped: &Mapped, expected: &Path) -> 
         return Finding::new("ledger", Severity::Info, "GPUMEM_DISABLE=1: the shim does nothing")
             .fix("start it without");
     }
+    if mapped.kfd && !mapped.driver {
+        let said = "it has opened an AMD GPU (/dev/kfd), and no libamdhip64.so is loaded: the calls of a HIP runtime that \
+                    is linked statically cannot be seen";
+        return Finding::new("ledger", Severity::Warning, said).fix("link HIP as a shared library");
+    }
     if !mapped.driver {
         return Finding::new("ledger", Severity::Info, "it has made no GPU call yet, so there is no ledger");
     }
@@ -322,5 +327,24 @@ pub(super) fn without_shim(world: &World, process: &Process) -> Finding {
             let variables = if complaints.is_empty() { "" } else { "; its GPUMEM_ variables have mistakes too" };
             finding(Severity::Warning, format!("was started without libgpumem.so{variables}")).fix("start it again: gpumem run -- COMMAND")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hip_runtime_that_cannot_be_seen_is_told() {
+        let world = World::here(None);
+        let said = |mapped: Mapped| {
+            let found =
+                Found { pid: 7, process: None, what: What::NoLedger { mapped, expected: "/l".into() }, at: None };
+            no_ledger(&world, &found, &mapped, Path::new("/l")).finding
+        };
+        let mapped = Mapped { shim: true, kfd: true, ..Mapped::default() };
+        assert!(said(mapped).contains("linked statically"), "{}", said(mapped));
+        assert!(!said(Mapped { driver: true, ..mapped }).contains("statically"));
+        assert!(said(Mapped { kfd: false, ..mapped }).contains("no GPU call yet"));
     }
 }

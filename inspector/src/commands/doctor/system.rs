@@ -4,7 +4,7 @@ use super::finding::{Finding, Severity};
 use super::preload;
 use crate::failure::plain;
 use crate::source::find::{Found, Survey};
-use crate::source::world::World;
+use crate::source::world::{MOUNT, World};
 use crate::text::{self, units};
 use gpumem_wire::settings::{Alias, Settings, aliases_in_force};
 use std::ffi::CString;
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Everything that needs no process.
 pub(super) fn check(world: &World, survey: &Survey) -> Vec<Finding> {
-    let mut findings = vec![preload::library()];
-    findings.extend(preload::named(&std::env::var("LD_PRELOAD").unwrap_or_default()));
+    let mut findings = vec![preload::library(world)];
+    findings.extend(preload::named(world, &std::env::var("LD_PRELOAD").unwrap_or_default()));
     findings.extend(variables());
     findings.push(directory(&world.own_dir, world.uid, world.narrow));
     findings.push(driver());
@@ -248,6 +248,9 @@ fn proc(world: &World, survey: &Survey) -> Finding {
     let hidden = mounts.lines().any(|line| {
         line.contains(" /proc ") && ["hidepid=1", "hidepid=2", "hidepid=inv"].iter().any(|option| line.contains(option))
     });
+    if let Some(why) = world.lacks_proc() {
+        return Finding::new("proc", Severity::Error, why).fix(MOUNT);
+    }
     match (survey.warnings.first(), hidden && world.uid != 0) {
         (Some(warning), _) => Finding::new("proc", Severity::Warning, warning.clone())
             .fix("run gpumem as the user of that process, or as root"),

@@ -20,7 +20,9 @@ pub(super) fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()>
 
 /// One device.
 pub(super) fn print_device(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
-    let title = format!("device {}: {}, {}", device.device, clean(&device.name), units::bytes(device.total_bytes));
+    let whose = if device.integrated { ", the machine's own memory" } else { "" };
+    let (name, total) = (clean(&device.name), units::bytes(device.total_bytes));
+    let title = format!("device {}: {name}, {total}{whose}", device.device);
     writeln!(out, "\n{}", paint(HEAD, title))?;
     print_explained(out, device)?;
     print_used(out, device)
@@ -68,6 +70,7 @@ fn print_used(out: &mut dyn Write, device: &Device) -> std::io::Result<()> {
         baseline => format!("; {} were used when the first context was made", units::bytes(baseline)),
     };
     let (unexplained, remark) = match device.unexplained_bytes {
+        Some(bytes) if device.integrated => (units::bytes(bytes), format!("all else on this machine{baseline}")),
         Some(bytes) => (units::bytes(bytes), format!("contexts, libraries, other processes{baseline}")),
         None if device.used_source == "driver" => {
             ("?".into(), "records and estimates add up to more than is used".into())

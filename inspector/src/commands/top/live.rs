@@ -26,7 +26,7 @@ pub(super) fn is_possible() -> bool {
 pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     let whom = whom(args, context)?;
     let terminal = |error: std::io::Error| Failure::io("the terminal cannot be used", &error);
-    let mut screen = Screen::open(means(args), false).map_err(terminal)?;
+    let mut screen = Screen::open(means(args)).map_err(terminal)?;
     let worker = Worker::start(context.world.clone(), !args.target.no_symbols, screen.waker());
     let worker = worker.map_err(|error| Failure::io("cannot start to look", &error))?;
     let mut live = Live { state: State::new(whom, args.interval, args.readonly), worker, look: None, asked: None };

@@ -225,15 +225,15 @@ pub(super) const ALLOCATIONS: &[Column] = &[
 pub(super) const PROCESSES: &[Column] = &[
     number("pid", "pid", 7, 0),
     word("name", 10, 0),
-    word("status", 8, 4),
+    word("status", 8, 1),
     number("device", "device", 10, 0),
     number("managed", "managed", 10, 7),
     number("host", "host", 10, 6),
     number("allocs", "allocs", 9, 5),
     number("graphs", "graphs", 7, 8),
-    number("rss", "rss", 10, 3),
-    number("device/min", "device/min", 11, 1),
-    bars(2),
+    number("rss", "rss", 10, 4),
+    number("device/min", "device/min", 11, 2),
+    bars(3),
 ];
 
 pub(super) const GRAPHS: &[Column] = &[
@@ -257,8 +257,11 @@ pub(super) const CONTEXTS: &[Column] = &[
     number("idle peak", "idle peak", 10, 3),
     number("spilled", "spilled", 10, 4),
     number("limit", "limit", 10, 5),
-    text("pool", 12),
+    text("pool", 36),
 ];
 
 pub(super) const EVENTS: &[Column] =
-    &[number("ago", "ago", 11, 0), word("what", 15, 0), word("thread", 10, 1), text("text", 24)];
+    &[number("ago", "ago", 11, 0), word("what", 15, 0), word("thread", 10, 2), text("text", 44), SITE];
+
+/// What happened says more than where: that is in the detail, too.
+const SITE: Column = Column { title: "site", changed: "site", kind: Kind::Text, least: 24, gives_way: 1 };

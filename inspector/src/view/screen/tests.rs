@@ -61,7 +61,7 @@ fn is_child() -> bool {
 }
 
 fn drawn() -> Screen {
-    let mut screen = Screen::open(Means { colour: true, ascii: false }, true).unwrap();
+    let mut screen = Screen::open(Means { colour: true, ascii: false }).unwrap();
     screen.draw(|buffer| buffer.set_string(0, 0, "drawn", ratatui::style::Style::new())).unwrap();
     screen
 }

@@ -45,6 +45,8 @@ pub struct Config {
     pub fault_log: Option<String>,
     /// `SIM_MANAGED`: what managed memory the devices have. Default `concurrent`.
     pub managed: Managed,
+    /// `SIM_INTEGRATED=1`: the devices' memory is the machine's, as they say by their attributes. Default 0.
+    pub integrated: bool,
     /// `SIM_SHARED`: `FILE:INDEX`, the word of a file that tells what this process has of its devices. Default: none.
     pub shared: Option<String>,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
@@ -115,6 +117,7 @@ impl Config {
                 Some("none") => Managed::None,
                 _ => Managed::Concurrent,
             },
+            integrated: number("SIM_INTEGRATED", 0) != 0,
             shared: var("SIM_SHARED").filter(|v| !v.is_empty()),
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,
         }

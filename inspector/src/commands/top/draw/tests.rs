@@ -1,6 +1,6 @@
 //! What is on the screen, held to pictures of it: `BLESS=1` writes them anew, for people to look at.
 
-use super::super::look::{ALLOCATIONS, Cell, Head, NUMBERS, Row};
+use super::super::look::{ALLOCATIONS, CONTEXTS, Cell, EVENTS, GRAPHS, Head, NUMBERS, PROCESSES, Row};
 use super::*;
 use crate::view::plain::Means;
 use ratatui::Terminal;
@@ -162,6 +162,142 @@ fn allocations() {
     let filtered = screen(&state, Some(&look), 80, 24, ALL);
     assert!(filtered.contains("kv_cache_gro") && !filtered.contains("cublas"), "{filtered}");
     assert!(filtered.contains("only rows with: KV"), "{filtered}");
+}
+
+/// A look at a tab: its numbers and its list.
+fn tab(key: &str, numbers: Vec<Row>, list: Sheet, lines: &[&str]) -> (State, Look) {
+    let mut state = state();
+    let first = look(&state);
+    press(&mut state, &first, key);
+    let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+    let numbers = Sheet { columns: NUMBERS, rows: numbers, ..Sheet::default() };
+    let look = Look { numbers, list, lines, warnings: Vec::new(), ..look(&state) };
+    (state, look)
+}
+
+fn counted(name: &str, now: u64, rate: f64) -> Row {
+    let cells = vec![Cell::text(name), Cell::Count(now), Cell::Empty, Cell::CountRate(rate), bars(0, now)];
+    Row::new(name, cells)
+}
+
+#[test]
+fn graphs() {
+    let graph = |name: &str, execs: u64, device: u64, launches: u64| {
+        let cells = vec![
+            Cell::Count(execs),
+            Cell::Count(execs * 2),
+            Cell::Bytes(device),
+            Cell::Bytes(device * 3),
+            Cell::Count(launches),
+            Cell::BytesRate(12.5 * MIB as f64),
+            Cell::Age(3_725_000_000_000),
+            bars(device / 2, device),
+            Cell::text(name),
+        ];
+        Row::new(name, cells)
+    };
+    let rows = vec![
+        graph(
+            "ggml_cuda_graph_update_executable ggml-cuda.cu:2894 ← ggml_backend_cuda_graph_compute",
+            1024,
+            GIB,
+            88_888_888,
+        ),
+        graph("capture_step sd.cpp:77", 12, 300 * MIB, 12),
+    ];
+    let numbers = vec![
+        counted("graphs", 123_456, 88.0),
+        counted("execs", 1_036, -3.0),
+        number("graphs' host memory ~", 900 * MIB, 2 * GIB, -3.0 * MIB as f64),
+        counted("launches", 1_234_567_890, 5_333_280.0),
+        counted("retargets", 1_234_567, 0.0),
+        counted("real instantiates", 12_345, 0.0),
+        counted("evictions", 1_234, 720.0),
+    ];
+    let list = Sheet { columns: GRAPHS, of: "site", rows, left_out: 0, empty: "no graphs" };
+    let lines = ["graph cache on: 64 of at most 64 real execs serve 1,036 handles of 12 classes, 3 are parked"];
+    let (state, look) = tab("3", numbers, list, &lines);
+    holds("graphs", &state, &look);
+}
+
+#[test]
+fn pool() {
+    let context = |context: u64, limit: Cell, said: &str, tone| {
+        let bytes = [17 * GIB + 300 * MIB, 1023 * GIB, 900 * MIB, 2 * GIB].map(Cell::Bytes);
+        let cells = [Cell::Count(context), Cell::Count(7)].into_iter().chain(bytes);
+        Row::new(context.to_string(), cells.chain([Cell::Empty, limit, Cell::text(said)]).collect()).tone(tone)
+    };
+    let rows = vec![
+        context(1, Cell::Bytes(1024 * GIB), "on", Tone::Plain),
+        context(12, Cell::Empty, "aside: peer access is on, so that a free has to be the real one", Tone::Warn),
+    ];
+    let mut numbers = look(&state()).numbers.rows;
+    numbers.truncate(3);
+    numbers.remove(1);
+    for (name, now) in [
+        ("hits", 1_234_567_890),
+        ("from the driver", 12_345),
+        ("past the pool", 0),
+        ("frees kept", 1_234_567),
+        ("blocks given back", 12_345),
+        ("frees that waited", 88),
+        ("spills", 3),
+        ("over the limit", 1),
+    ] {
+        numbers.push(counted(name, now, 88.0));
+    }
+    let list = Sheet { columns: CONTEXTS, rows, empty: "no context", ..Sheet::default() };
+    let (state, look) = tab("4", numbers, list, &["pool on, strict: 900.0 MiB idle of at most 2.0 GiB, 99.9 % hits"]);
+    holds("pool", &state, &look);
+}
+
+#[test]
+fn events() {
+    let event = |seq: u64, ago: u64, what: &str, thread: &str, said: &str, tone| {
+        let site = if seq == 9 { Cell::text("kv_cache_grow llama-kv-cache.cpp:301 ← main") } else { Cell::Empty };
+        Row::new(seq.to_string(), vec![Cell::Age(ago), Cell::text(what), Cell::text(thread), Cell::text(said), site])
+            .tone(tone)
+    };
+    let refused = "1023.0 GiB of device memory were refused (error 2)";
+    let rows = vec![
+        event(9, 1_000_000_000, "alloc-failed", "4194304 llama-server", refused, Tone::Bad),
+        event(8, 3_725_000_000_000, "instantiate-failed", "4194311 ein_Name_日本", "error 700", Tone::Bad),
+        event(7, 90_000_000_000_000, "mark", "4194304", "warm up", Tone::Plain),
+    ];
+    let list = Sheet { columns: EVENTS, rows, empty: "no events", ..Sheet::default() };
+    let (state, look) = tab("5", Vec::new(), list, &["4,096 older events are no longer kept: GPUMEM_EVENTS"]);
+    holds("events", &state, &look);
+}
+
+#[test]
+fn processes() {
+    let state = State::new(None, Duration::from_secs(1), false);
+    let process = |pid: u64, name: &str, status: &str, device: u64, tone| {
+        let cells = vec![
+            Cell::text(pid.to_string()),
+            Cell::text(name),
+            Cell::text(status),
+            Cell::Bytes(device),
+            Cell::Bytes(0),
+            Cell::Bytes(512 * MIB),
+            Cell::Count(1_234_567),
+            Cell::Count(1_024),
+            Cell::Bytes(3 * GIB),
+            Cell::BytesRate(12.5 * MIB as f64),
+            bars(0, device),
+        ];
+        Row::new(pid.to_string(), cells).tone(tone)
+    };
+    let unreadable = vec![Cell::text("77"), Cell::text("python3.12"), Cell::text("unreadable")];
+    let rows = vec![
+        process(4_194_304, "llama-server", "running", 17 * GIB + 300 * MIB, Tone::Plain),
+        process(4_194_303, "a_very_long_…process", "killed 12 min ago", 1023 * GIB, Tone::Dim),
+        Row::new("77", unreadable).tone(Tone::Bad),
+    ];
+    let head = Head { status: "1 process with libgpumem.so".into(), ..Head::default() };
+    let list = Sheet { columns: PROCESSES, rows, empty: "none", ..Sheet::default() };
+    let look = Look { head, list, numbers: Sheet::default(), warnings: Vec::new(), lines: Vec::new(), ..look(&state) };
+    holds("processes", &state, &look);
 }
 
 #[test]

@@ -35,13 +35,14 @@ fn name(event: &EventSlot) -> String {
 
 fn row(view: &View, sites: &Sites, event: &EventSlot) -> Row {
     let said = sentence(view.ledger, event, EventKind::from_u8(event.kind));
-    let said = if event.stack == 0 { said } else { format!("{said} ← {}", sites.name(event.stack)) };
+    let site = if event.stack == 0 { Cell::Empty } else { Cell::text(&*sites.name(event.stack)) };
     let thread = format!("{} {}", event.tid, view.ledger.thread(event.tid));
     let cells = vec![
         Cell::Age(view.ledger.age(event.time_ns)),
         Cell::text(name(event)),
         Cell::text(thread.trim_end()),
         Cell::text(said),
+        site,
     ];
     let tone = match severity(event) {
         Severity::Info => Tone::Plain,

@@ -44,7 +44,7 @@ fn row(found: &Found) -> Row {
     let pid = Cell::text(found.pid.to_string());
     let row = match &found.what {
         What::Ledger { summary, status, .. } => {
-            let word = if status.running() { "running".into() } else { status.text() };
+            let word = if status.running() { "running".into() } else { status.short() };
             let tone = if status.running() { Tone::Plain } else { Tone::Dim };
             let mut cells = vec![pid, Cell::text(name), Cell::text(word)];
             cells.extend(numbers(summary));
