@@ -150,3 +150,77 @@ fn a_recording_is_no_ledger() {
     let answer = dir.gpumem(&["report", "/dev/null"]);
     assert_eq!(answer.code, 1, "{}", answer.err);
 }
+
+/// The ledger of a process that holds so many allocations, each with a tag that cannot be packed into less.
+fn tagged(id: gpumem_wire::place::ProcessId, allocs: u64) -> gpumem_inspector::compose::Composer {
+    let mut composer = begin(id);
+    let mut random = 1_u64;
+    let mut word = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{:08x}", random >> 32)
+    };
+    let tags: Vec<_> = (0..allocs).map(|_| composer.text(&(0..32).map(|_| word()).collect::<String>())).collect();
+    let alloc = |(serial, tag)| AllocSlot {
+        tag,
+        addr: 0x7000_0000_0000 + serial * 0x100_0000,
+        bytes: 2 * MIB,
+        time_ns: 1,
+        serial,
+        tid: id.pid,
+        context: 1,
+        kind: gpumem_wire::kinds::AllocKind::Device as u8,
+        ..Default::default()
+    };
+    composer.slots((1..).zip(tags).map(alloc));
+    composer
+}
+
+/// Beyond half of its bound the file becomes the older part, in place of the one before: two parts, in bounds, each of
+/// which says everything anew, and a report of both.
+#[test]
+fn a_recording_keeps_to_its_bound_in_two_parts() {
+    let (dir, process) = (dir(), Sleeper::start());
+    let put = |allocs: u64| {
+        let new = dir.path().join("new");
+        std::fs::write(&new, tagged(process.id(), allocs).finish()).unwrap();
+        // As a whole: a reader is never in the middle of it.
+        std::fs::rename(&new, dir.path().join(process.id().ledger_name())).unwrap();
+    };
+    // One look fills a part.
+    put(1700);
+    let (file, older) = (dir.path().join("r.rec.gz"), dir.path().join("r.rec.gz.1"));
+    let mut recorder = gpumem();
+    recorder.env("GPUMEM_DIR", dir.path()).args(["record", "-d", "0.05", "--max-size", "1MiB", "-o"]).arg(&file);
+    let mut recorder = recorder.arg(process.id().pid.to_string()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    for wait in 0.. {
+        if older.exists() {
+            break;
+        }
+        assert!(recorder.try_wait().unwrap().is_none() && wait < 20_000, "there is no second part");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // The second part is as full, and the look that the end brings begins the third.
+    put(3);
+    // SAFETY: kill takes two numbers, and the child was not waited for yet.
+    assert_eq!(unsafe { libc::kill(recorder.id() as i32, libc::SIGINT) }, 0);
+    assert!(recorder.wait().unwrap().success());
+    let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.starts_with("r.")).collect();
+    names.sort();
+    assert_eq!(names, ["r.rec.gz", "r.rec.gz.1"]);
+    let bytes = [&older, &file].map(|path| std::fs::metadata(path).unwrap().len());
+    assert!(bytes[0] >= MIB / 2 && bytes[0] + bytes[1] <= MIB, "{bytes:?}");
+    let part = |path: &Path| {
+        let mut text = String::new();
+        let mut file = flate2::read::MultiGzDecoder::new(std::fs::File::open(path).unwrap());
+        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        first.to_string().split("\"part\":").nth(1).unwrap().split([',', '}']).next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!((part(&older), part(&file)), (1, 2), "the first one has gone");
+    let report = dir.json(&["report", file.to_str().unwrap()]);
+    assert!(report["source"]["timeline"].as_str().unwrap().contains("it was stopped"), "{}", report["source"]);
+    let times = |report: &Value| report["charts"][0]["times"].as_array().map_or(0, Vec::len);
+    let alone = dir.json(&["report", older.to_str().unwrap()]);
+    assert!(times(&report) > times(&alone), "{} and {}", times(&report), times(&alone));
+}
