@@ -4,7 +4,7 @@
 
 use gpumem_tests::harness::artifacts::repository;
 use gpumem_tests::harness::run::Scratch;
-use gpumem_tests::harness::{Program, artifacts, command};
+use gpumem_tests::harness::{Program, Ran, artifacts, command};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,8 +68,13 @@ impl Installed {
 
     /// What the command `gpumem` of the wheel answers.
     fn gpumem(&self, args: &[&str]) -> Value {
-        self.bin("gpumem").arg("--json").args(args).native().ok().json()
+        whole(&self.bin("gpumem").arg("--json").args(args).native().ok())
     }
+}
+
+/// An answer of `gpumem --json`, which has many lines.
+fn whole(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.out))
 }
 
 const TAG: &str = "py3-none-manylinux_2_28_x86_64";
@@ -92,7 +97,7 @@ fn a_program_of_python_runs_under_the_wheel() {
     let tags = installed.gpumem(&["allocs", &pid, "--by", "tag"]);
     let live = |tag: &str| {
         let row = tags["rows"].as_array().into_iter().flatten().find(|row| row["key"] == tag);
-        row.map(|row| row["live_bytes"].clone())
+        row.map(|row| row["bytes"].clone())
     };
     assert_eq!(live("weights"), Some(json!(3 << 20)), "{tags}");
     assert_eq!(live("kv-cache"), Some(json!(1 << 20)), "{tags}");
@@ -105,7 +110,7 @@ fn a_program_of_python_runs_under_the_wheel() {
     let told: Value = serde_json::from_str(running.stdout().trim()).expect("a line of JSON");
     assert_eq!((&told["loaded"], &told["version"], &told["early"]), (&json!(true), &json!(VERSION), &json!(false)));
     assert_eq!(told["marks"], json!([true, true]));
-    assert_eq!(told["stats"]["pid"], json!(number), "{told}");
+    assert_eq!(told["stats"]["process"]["pid"], json!(number), "{told}");
     assert_eq!(told["snapshot"]["file"], json!(saved), "{told}");
     assert!(told["refused"].as_str().is_some_and(|why| why.contains("below")), "{told}");
     let warnings = told["warnings"].as_array().expect("a list");
@@ -135,7 +140,7 @@ fn command_lines(installed: &Installed) {
     let python = installed.folder.path().join("venv/bin/python").display().to_string();
     let argv = |words: &[&str]| {
         let ran = installed.bin("python").args(["-m", "gpumem", "run", "--json", "--print-env"]).args(words);
-        ran.native().ok().json()["argv"].clone()
+        whole(&ran.native().ok())["argv"].clone()
     };
     assert_eq!(argv(&["train.py", "--lr", "1"]), json!([python, "train.py", "--lr", "1"]));
     assert_eq!(argv(&["--limit=8GiB", "-m", "a.b", "-x"]), json!([python, "-m", "a.b", "-x"]));

@@ -62,10 +62,11 @@ _push, _pop, _report, _free = _functions()
 _said = set()
 
 
-def _say_once(what):
+def _say_once(what, above):
+    """Warns at the line that called the function of this module so many calls above."""
     if what not in _said:
         _said.add(what)
-        warnings.warn(what, RuntimeWarning, stacklevel=4)
+        warnings.warn(what, RuntimeWarning, stacklevel=above + 2)
 
 
 def is_loaded():
@@ -121,7 +122,7 @@ def mark(name):
     try:
         _ask("mark", "--", name, str(os.getpid()))
     except Error as error:
-        _say_once(f"gpumem.mark: {error}")
+        _say_once(f"gpumem.mark: {error}", 1)
         return False
     return True
 
@@ -145,7 +146,7 @@ def stats():
 
 def _loaded_or_says(name):
     if not is_loaded():
-        _say_once(f"gpumem.{name}: this program runs without gpumem; start it by: python -m gpumem run SCRIPT")
+        _say_once(f"gpumem.{name}: this program runs without gpumem; start it by: python -m gpumem run SCRIPT", 2)
     return is_loaded()
 
 
