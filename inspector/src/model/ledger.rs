@@ -346,7 +346,7 @@ fn small(number: u32) -> Option<u8> {
 fn driver_version(number: u32) -> String {
     match number {
         0 => String::new(),
-        ..1_000_000 => format!("{}.{}", number / 1000, number % 1000 / 10),
+        1..1_000_000 => format!("{}.{}", number / 1000, number % 1000 / 10),
         _ => format!("{}.{}", number / 10_000_000, number / 100_000 % 100),
     }
 }
