@@ -16,7 +16,7 @@ pub(crate) use page::{Format, Page};
 use crate::model::Ledger;
 use crate::source::choose;
 use crate::source::find::{self, Found, What};
-use crate::source::life::Life;
+use crate::source::liveness::Life;
 use crate::source::world::World;
 use crate::symbols::Known;
 use gpumem_wire::counters;

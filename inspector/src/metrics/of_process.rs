@@ -5,7 +5,7 @@ use super::table as t;
 use super::{holders, of_device};
 use crate::model::cache::{self, Cache};
 use crate::model::{Ledger, graphs, pool, totals};
-use crate::source::life::Life;
+use crate::source::liveness::Life;
 use crate::source::world::World;
 use gpumem_wire::counters;
 

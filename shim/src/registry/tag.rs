@@ -94,11 +94,11 @@ mod tests {
         for _ in 0..67 {
             Tag::push(Tag::of(b"inner"));
         }
-        assert_eq!(Tag::in_force().map(Tag::text), Some(&b"inner"[..]));
+        assert_eq!(Tag::in_force().map(|tag| &*tag.text), Some(&b"inner"[..]));
         for _ in 0..67 {
             pop();
         }
-        assert_eq!(Tag::in_force().map(Tag::text), Some(&b"outer"[..]));
+        assert_eq!(Tag::in_force().map(|tag| &*tag.text), Some(&b"outer"[..]));
         pop();
         assert!(Tag::in_force().is_none());
     }
