@@ -41,6 +41,7 @@ dist_built := $(target)/release-build/$(dist_target)/release
 stripped := $(work)/stripped
 here := $(shell uname -m)
 runs_here := $(target)/packages/$(here)/stripped/gpumem
+units := $(wildcard deploy/systemd/*.service)
 binaries := libgpumem.so gpumem $(selftest_programs)
 archive = tar -C $(1) --owner=0 --group=0 --numeric-owner --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --mode=go-w -c $(2) | gzip -9n >$(3)
 
@@ -65,14 +66,14 @@ wheel: binaries ## dist/libgpumem-VERSION-py3-none-manylinux_2_28_ARCH.whl
 	@install -m 644 $(work)/THIRD-PARTY-LICENSES $(stripped)/
 	$(PYTHON) $(packages)/wheel.py --version $(version) --arch $(ARCH) --glibc $(GLIBC_FLOOR) --binaries $(stripped) --out dist
 
-# What the two formats share, in $(1), with the library in $(2): compressed as both distributions want it, and a service
-# that is there and starts by itself on no machine.
+# What the two formats share, in $(1), with the library in $(2): compressed as both distributions want it, and services
+# that are there and start by themselves on no machine.
 define put_package
 	rm -rf $(1)
 	$(call put_files,$(1)/usr,$(stripped),$(runs_here))
 	install -d $(1)/usr/$(2) $(1)/usr/lib/systemd/system
 	[ $(2) = lib ] || mv $(1)/usr/lib/libgpumem.so $(1)/usr/$(2)/
-	sed 's,/usr/local/,/usr/,' deploy/systemd/gpumem-serve.service >$(1)/usr/lib/systemd/system/gpumem-serve.service
+	for f in $(units); do sed 's,/usr/local/,/usr/,' $$f >$(1)/usr/lib/systemd/system/$${f##*/} || exit 1; done
 	install -m 644 $(work)/THIRD-PARTY-LICENSES $(1)/usr/share/doc/gpumem/
 	gzip -9n $(1)/usr/share/man/man1/*.1
 endef

@@ -93,6 +93,8 @@ deb() {
         LD_PRELOAD=libgpumem.so /sim/programs/leaks >/dev/null 2>&1 || [ $? -le 1 ]
         test -f /usr/include/gpumem.h -a -f /usr/share/man/man1/gpumem-run.1.gz
         grep -q "ExecStart=/usr/bin/gpumem serve" /usr/lib/systemd/system/gpumem-serve.service
+        grep -q "ExecStart=/usr/bin/gpumem selftest --rules" /usr/lib/systemd/system/gpumem-selftest.service
+        test ! -e /etc/systemd/system/multi-user.target.wants/gpumem-selftest.service
         dpkg -V gpumem
         dpkg --purge gpumem >/dev/null
         ! ls -d /usr/bin/gpumem /usr/lib/*/libgpumem.so /usr/share/doc/gpumem /usr/libexec/gpumem 2>/dev/null'

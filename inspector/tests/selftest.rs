@@ -8,6 +8,7 @@ use gpumem_wire::verdict::{Subject, Verdict};
 use serde_json::Value;
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -221,6 +222,38 @@ fn rules_that_hold_give_a_verdict_with_everything_on() {
     let verdict = Verdict { subject: subject(14000), pool: true, graph_cache: true };
     assert_eq!(files, [(verdict.subject.file_name(), verdict.to_string())]);
     assert!(report["written"]["path"].as_str().unwrap().ends_with(&files[0].0), "{report:#}");
+}
+
+/// A unit asks at each start: where there is a verdict nothing is tried, and where that is not believed it is replaced.
+#[test]
+fn nothing_is_tried_where_a_verdict_is_there() {
+    let home = dir();
+    let state = home.path().to_str().unwrap();
+    let lib = pretend(home.path(), &format!("echo >>{state}/tried; exit 2"), "true", "");
+    let place = home.path().join("gpumem");
+    fs::create_dir(&place).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    let verdict = Verdict { subject: subject(14000), pool: true, graph_cache: false };
+    let file = place.join(verdict.subject.file_name());
+    let asked = |driver: &str, args: &[&str]| {
+        let args = [&["--rules", "--place", "user"], args].concat();
+        let variables = [("XDG_STATE_HOME", state), ("SIM_DRIVER_VERSION", driver)];
+        let (code, report, _) = selftest(&stage().cuda, &lib, &args, &variables);
+        let tried = fs::remove_file(home.path().join("tried")).is_ok();
+        (code, report["verdict"].as_str().unwrap().to_owned(), report["written"].clone(), tried)
+    };
+    fs::write(&file, verdict.to_string()).unwrap();
+    let (code, said, written, tried) = asked("14000", &["--if-missing"]);
+    assert_eq!((code, said.as_str(), tried), (0, "there", false));
+    assert_eq!((&written["path"], &written["graph_cache"]), (&Value::from(file.to_str().unwrap()), &false.into()));
+    // Without the option, of another driver, and where the file is not believed, there is something to try.
+    for (driver, option, mode) in
+        [("14000", None, 0o644), ("14010", Some("--if-missing"), 0o644), ("14000", Some("--if-missing"), 0o666)]
+    {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let (code, said, _, tried) = asked(driver, option.as_slice());
+        assert_eq!((code, said.as_str(), tried), (2, "could-not-run", true), "{driver} {option:?} {mode:o}");
+    }
 }
 
 /// A driver of a known major that breaks a rule of graphs: the graph cache is off from then on, the pool is not.

@@ -219,12 +219,62 @@ fn packages_are_given_what_they_ask_for() {
     for name in names {
         assert!(line.contains(&format!("{name}=")), "nfpm.yaml asks for {name}");
     }
-    // The service is the one of deploy/, with the path of its command changed.
-    assert!(text("deploy/systemd/gpumem-serve.service").contains("\nExecStart=/usr/local/bin/gpumem serve\n"));
+    // The services are those of deploy/, with the paths of their commands changed.
+    let units = recipe.lines().find_map(|line| line.strip_prefix("units := ")).expect("which units are packed");
+    assert_eq!(units, "$(wildcard deploy/systemd/*.service)");
+    assert!(recipe.contains("sed 's,/usr/local/,/usr/,' $$f >$(1)/usr/lib/systemd/system/"), "packages.mk");
     let dry = command("make").args(["-n", "-C"]).arg(repository()).arg("NO_BUILD=1").arg("release").native().ok();
     for made in ["dist wheel deb rpm static sbom", "SHA256SUMS"] {
         assert!(dry.out.contains(made), "make release does not make {made}:\n{}", dry.out);
     }
+}
+
+/// The command line of a unit, without its program.
+fn command_of(unit: &str) -> Vec<String> {
+    let text = text(&format!("deploy/systemd/{unit}"));
+    let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+    let words = line.strip_prefix("/usr/local/bin/gpumem ").expect("the path that packages.mk changes");
+    words.split(' ').map(str::to_owned).collect()
+}
+
+/// systemd takes the units, and gpumem their command lines. The selftest is made to end before it tries anything: without
+/// a device there is no verdict, and with one that is there nothing is done.
+#[test]
+fn systemd_and_gpumem_take_the_units() {
+    let gpumem = &artifacts().gpumem;
+    let found =
+        command("systemd-analyze").arg("--version").shell("command -v systemd-analyze >/dev/null && exec \"$@\"");
+    let verifies = found.native().code == 0;
+    if !verifies {
+        eprintln!("no systemd-analyze: the units are not read by systemd");
+    }
+    let scratch = Scratch::new();
+    let mut units: Vec<String> = Vec::new();
+    for file in fs::read_dir(repository().join("deploy/systemd")).expect("a folder") {
+        let name = file.expect("a file").file_name().into_string().expect("a name");
+        let unit = text(&format!("deploy/systemd/{name}"));
+        for needed in
+            ["NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", "WantedBy=multi-user.target"]
+        {
+            assert!(unit.lines().any(|line| line.starts_with(needed)), "{name} has no {needed}");
+        }
+        // What a unit is started with lies here where it was built.
+        let here = scratch.path().join(&name);
+        fs::write(&here, unit.replace("/usr/local/bin/gpumem", &gpumem.display().to_string())).expect("a unit");
+        if verifies {
+            let ran = command("systemd-analyze").args(["verify", "--man=no"]).arg(&here).native();
+            assert!(ran.code == 0 && !ran.err.contains(&name), "{name}: {}", ran.err);
+        }
+        units.push(name);
+    }
+    units.sort_unstable();
+    assert_eq!(units, ["gpumem-selftest.service", "gpumem-serve.service"]);
+
+    let selftest = command_of("gpumem-selftest.service");
+    let ran = command(gpumem).args(&selftest).env("SIM_DEVICES", "0").native();
+    assert!(ran.code == 2 && ran.out.contains("cuInit gives 100"), "{} {}{}", ran.code, ran.out, ran.err);
+    let shown = command(gpumem).args(&command_of("gpumem-serve.service")).arg("--help").native().ok();
+    assert!(shown.out.contains("--web-config"), "{}", shown.out);
 }
 
 /// Its name has no version in it: the reason is in docs/decisions/packages.md.

@@ -4,11 +4,12 @@
 //! * [`cuda`]: the rules of the CUDA driver and random graph programs, by two programs of gpumem's own.
 //! * [`hip`]: graphs through the HIP runtime, by this very program in processes of their own.
 //! * [`checks`]: those checks; [`kinds`]: their graphs; [`memory`]: those of memory; [`probe`]: what both work with; [`hip_api`]: the HIP runtime as they call it.
-//! * [`rules`]: `--rules`, the verdict that later processes follow.
+//! * [`rules`]: `--rules`, the verdict that later processes follow; [`driver`]: what the CUDA driver tells of itself.
 //! * [`suite`]: how a suite of checks is run, whatever becomes of its process.
 
 mod checks;
 mod cuda;
+mod driver;
 mod hip;
 mod hip_api;
 mod kinds;
@@ -63,6 +64,9 @@ pub(crate) struct Args {
     /// Whose processes the verdict is for: by default the system's if this is root, else this user's
     #[arg(long, value_enum, value_name = "PLACE", requires = "rules")]
     place: Option<rules::Place>,
+    /// Try nothing where that place has a verdict on this driver, GPU and release already
+    #[arg(long, requires = "rules")]
+    if_missing: bool,
     /// What the CUDA driver tells of itself: one JSON line
     #[arg(long, hide = true)]
     ask_driver: bool,
@@ -213,7 +217,7 @@ impl Section {
 
 #[derive(Serialize)]
 struct Report {
-    /// `held`, `failed`, `could-not-run`.
+    /// `held`, `failed`, `could-not-run`, `there`.
     verdict: &'static str,
     sections: Vec<Section>,
     /// What could not be tried here, and why.
@@ -243,7 +247,7 @@ impl Command for Args {
             return checks::main(self.list, self.after.as_deref());
         }
         if self.ask_driver {
-            return rules::tell();
+            return driver::tell();
         }
         let cannot = |failure: Failure| Failure { code: Code::Usage, ..failure };
         let lib = library::find(self.lib.as_deref()).map_err(cannot)?;
@@ -261,7 +265,8 @@ impl Command for Args {
         private(&dir).map_err(cannot)?;
         let setup = Setup { lib, dir, passing, seconds: self.seconds, seed: self.seed };
         if self.rules {
-            return rules::run(setup, self.place, self.keep.is_some(), context);
+            let (place, if_missing, keep) = (self.place, self.if_missing, self.keep.is_some());
+            return rules::run(setup, &rules::Asked { place, if_missing, keep }, context);
         }
         let (mut sections, mut not_run) = (Vec::new(), Vec::new());
         for section in [cuda::section(&setup)?, hip::section(&setup)?] {
@@ -324,6 +329,7 @@ fn print(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     let (style, words) = match report.verdict {
         "held" => (GOOD, "everything held"),
         "failed" => (BAD, "something failed"),
+        "there" => (GOOD, "there is a verdict already"),
         _ => (WARN, "nothing could be run"),
     };
     writeln!(out, "{}", paint(style, words))

@@ -5,13 +5,13 @@
 //! which every check answers as it does natively. Where there is none, gpumem only records.
 
 use super::cuda::{self, Programs};
-use super::suite::{Check, Outcome, Suite, command, watch};
+use super::driver::{self, Driver, Gpu};
+use super::suite::{Check, Outcome, Suite};
 use super::{Part, Report, Section, Setup};
 use crate::context::Context;
 use crate::failure::{Code, Failure, Result, plain};
 use gpumem_wire::verdict::{self, Subject, Verdict};
-use serde::{Deserialize, Serialize};
-use std::ffi::{c_char, c_int, c_uint};
+use serde::Serialize;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -26,7 +26,7 @@ pub(super) enum Place {
     User,
 }
 
-/// A verdict that was written, and where.
+/// A verdict, and where it is.
 #[derive(Debug, Serialize)]
 pub(super) struct Written {
     pub path: PathBuf,
@@ -36,36 +36,33 @@ pub(super) struct Written {
     pub graph_cache: bool,
 }
 
-/// A device, as the driver tells of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Gpu {
-    name: String,
-    capability: (u32, u32),
-}
-
-/// What the driver tells of itself.
-#[derive(Debug, Serialize, Deserialize)]
-struct Driver {
-    version: u32,
-    gpus: Vec<Gpu>,
+impl Written {
+    fn of(path: PathBuf, verdict: Verdict) -> Self {
+        let Verdict { subject: Subject { driver, gpu, .. }, pool, graph_cache } = verdict;
+        Self { path, driver, gpu, pool, graph_cache }
+    }
 }
 
 /// Families of checks, the beginnings of their names, and what is built on those rules.
-const FAMILIES: [(&str, On); 16] = [
+const FAMILIES: [(&str, On); 20] = [
     ("async", POOL),
     ("attributes", GRAPH_CACHE),
     ("barrier", POOL),
     ("capture", BOTH),
     ("context", BOTH),
     ("copies", GRAPH_CACHE),
+    ("gates", GRAPH_CACHE),
+    ("give_back", POOL),
     ("graph", GRAPH_CACHE),
     ("handles", GRAPH_CACHE),
     ("memory", POOL),
     ("nodes", GRAPH_CACHE),
     ("pairing", GRAPH_CACHE),
     ("pointers", POOL),
+    ("procaddr", BOTH),
     ("serial", GRAPH_CACHE),
     ("setters", GRAPH_CACHE),
+    ("sticky", BOTH),
     ("update", GRAPH_CACHE),
     ("vmm", POOL),
 ];
@@ -116,20 +113,36 @@ impl On {
     }
 }
 
+/// How a verdict is asked for.
+pub(super) struct Asked {
+    pub place: Option<Place>,
+    /// Nothing is tried where the place has a good verdict.
+    pub if_missing: bool,
+    /// What was tried stays, whatever came of it.
+    pub keep: bool,
+}
+
 /// Runs the checks and writes the verdict.
 ///
 /// # Errors
 /// [`Code::Error`] when something failed: the verdict turns that off. [`Code::Usage`] (2) when nothing could be run or
 /// the verdict could not be written: there is none then.
-pub(super) fn run(setup: Setup, place: Option<Place>, keep: bool, context: &Context) -> Result<()> {
+pub(super) fn run(setup: Setup, asked: &Asked, context: &Context) -> Result<()> {
     let cannot = |why: String| Failure::new(Code::Usage, why);
-    let dir = directory(place).map_err(cannot)?;
-    let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((asked()?, programs)));
+    let dir = directory(asked.place).map_err(cannot)?;
+    let tried = cuda::programs(&setup.lib).and_then(|programs| Ok((driver::asked()?, programs)));
+    let there = match &tried {
+        Ok((driver, _)) if asked.if_missing => there(&dir, driver),
+        _ => None,
+    };
+    if let Some(written) = there {
+        let report = Report { verdict: "there", sections: vec![], not_run: vec![], put: None, written: Some(written) };
+        return context.print(&report, super::print);
+    }
     let (section, written, not_run) = match tried.and_then(|(driver, programs)| tried_on(&setup, &driver, &programs)) {
         Ok((section, verdict, others)) => {
             let path = write(&dir, &verdict).map_err(cannot)?;
-            let Verdict { subject: Subject { driver, gpu, .. }, pool, graph_cache } = verdict;
-            (Some(section), Some(Written { path, driver, gpu, pool, graph_cache }), others)
+            (Some(section), Some(Written::of(path, verdict)), others)
         }
         Err(why) => (None, None, vec![why]),
     };
@@ -138,7 +151,7 @@ pub(super) fn run(setup: Setup, place: Option<Place>, keep: bool, context: &Cont
         Some(Written { pool: true, graph_cache: true, .. }) => "held",
         Some(_) => "failed",
     };
-    let put = keep || verdict == "failed";
+    let put = asked.keep || verdict == "failed";
     let report =
         Report { verdict, sections: section.into_iter().collect(), not_run, put: put.then(|| setup.kept()), written };
     context.print(&report, super::print)?;
@@ -147,6 +160,20 @@ pub(super) fn run(setup: Setup, place: Option<Place>, keep: bool, context: &Cont
         "failed" => Err(Failure::error("a rule does not hold: the verdict turns off what is built on it")),
         _ => Err(cannot("the selftest could not run, and there is no verdict".into())),
     }
+}
+
+/// What a verdict is about: one kind of device under a driver.
+fn subject(driver: &Driver, gpu: &Gpu) -> Subject {
+    let release = env!("CARGO_PKG_VERSION").to_owned();
+    Subject { release, driver: driver.version, gpu: gpu.name.clone(), capability: gpu.capability }
+}
+
+/// The verdict that a directory has on the device that would be tried, if later processes of this user believe it.
+fn there(dir: &Path, driver: &Driver) -> Option<Written> {
+    // SAFETY: geteuid takes no arguments and cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    let (found, _) = verdict::find(&[dir.to_owned()], &subject(driver, driver.gpus.first()?), uid);
+    found.map(|found| Written::of(found.path, found.verdict))
 }
 
 /// What was found on the first device, the verdict on its kind, and which kinds were not tried.
@@ -165,12 +192,7 @@ fn tried_on(setup: &Setup, driver: &Driver, programs: &Programs) -> std::result:
         parts.extend(run);
         Ok(holds)
     })?;
-    let subject = Subject {
-        release: env!("CARGO_PKG_VERSION").to_owned(),
-        driver: driver.version,
-        gpu: first.name.clone(),
-        capability: first.capability,
-    };
+    let subject = subject(driver, first);
     let mut others: Vec<&Gpu> = driver.gpus.iter().filter(|gpu| *gpu != first).collect();
     others.dedup();
     let others = others.iter().map(|gpu| {
@@ -239,7 +261,12 @@ fn directory(place: Option<Place>) -> std::result::Result<PathBuf, String> {
 fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> {
     let path = dir.join(verdict.subject.file_name());
     let failed = |error: std::io::Error| format!("cannot write {}: {}", path.display(), plain(&error));
+    let is_new = !dir.exists();
     fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed)?;
+    if is_new {
+        // Whatever the umask is: every process looks into it. One that somebody made stays as it is.
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    }
     let new = dir.join(format!(".new-{}", std::process::id()));
     let _ = fs::remove_file(&new);
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new).map_err(failed)?;
@@ -253,81 +280,10 @@ fn write(dir: &Path, verdict: &Verdict) -> std::result::Result<PathBuf, String> 
     Ok(path)
 }
 
-/// Asks the driver what it is, in a process of its own.
-fn asked() -> std::result::Result<Driver, String> {
-    let exe = std::env::current_exe().map_err(|error| plain(&error))?;
-    let mut asking = command(&exe, None);
-    asking.args(["selftest", "--ask-driver"]);
-    let mut answer = None;
-    let ended = watch(asking, None, |line| answer = serde_json::from_str(&line).ok().or(answer.take()))?;
-    answer.ok_or_else(|| {
-        let said = ended.last_words().trim_start_matches("gpumem:").trim();
-        format!("the CUDA driver: {}", if said.is_empty() { ended.words() } else { said.to_owned() })
-    })
-}
-
-/// The hidden form of the command: one JSON line about the driver.
-///
-/// # Errors
-/// Code 2 when there is no driver or no device.
-pub(super) fn tell() -> Result<()> {
-    let driver = ask().map_err(|why| Failure::new(Code::Usage, why))?;
-    let line = serde_json::to_string(&driver).map_err(|error| Failure::error(error.to_string()))?;
-    println!("{line}");
-    Ok(())
-}
-
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
-const CAPABILITY: [c_int; 2] = [75, 76];
-
-fn ask() -> std::result::Result<Driver, String> {
-    // SAFETY: loading runs the initialisers of NVIDIA's driver, which NVIDIA makes fit for any
-    // program.
-    let library = unsafe { libloading::Library::new("libcuda.so.1") };
-    let library = library.map_err(|_| "there is no libcuda.so.1: no driver is installed here")?;
-    let lacks = |name: &str| format!("libcuda.so.1 lacks {name}");
-    macro_rules! function {
-        ($name:literal, fn($($ty:ty),*)) => {
-            // SAFETY: since CUDA 2 cuda.h has given each function that is asked for below the type
-            // that is named with it.
-            unsafe { library.get::<unsafe extern "C" fn($($ty),*) -> c_int>($name) }.map_err(|_| lacks($name))?
-        };
-    }
-    let init = function!("cuInit", fn(c_uint));
-    let version_of = function!("cuDriverGetVersion", fn(*mut c_int));
-    let count_of = function!("cuDeviceGetCount", fn(*mut c_int));
-    let name_of = function!("cuDeviceGetName", fn(*mut c_char, c_int, c_int));
-    let attribute_of = function!("cuDeviceGetAttribute", fn(*mut c_int, c_int, c_int));
-    let ok = |name: &str, status: c_int| (status == 0).then_some(()).ok_or_else(|| format!("{name} gives {status}"));
-    let (mut version, mut count) = (0, 0);
-    // SAFETY: the types are cuda.h's, the library stays open, and the out-parameters are locals of
-    // those types.
-    unsafe {
-        ok("cuInit", init(0))?;
-        ok("cuDriverGetVersion", version_of(&mut version))?;
-        ok("cuDeviceGetCount", count_of(&mut count))?;
-    }
-    let mut gpus = Vec::new();
-    for device in 0..count {
-        let (mut name, mut capability) = ([0_u8; 256], [0; 2]);
-        // SAFETY: the types are cuda.h's, and cuInit succeeded. The driver writes at most
-        // `name.len()` bytes of the name, and each value is one element of `capability`.
-        unsafe {
-            ok("cuDeviceGetName", name_of(name.as_mut_ptr().cast(), name.len() as c_int, device))?;
-            for (value, attribute) in capability.iter_mut().zip(CAPABILITY) {
-                ok("cuDeviceGetAttribute", attribute_of(value, attribute, device))?;
-            }
-        }
-        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        let name = String::from_utf8_lossy(&name[..len]).into_owned();
-        gpus.push(Gpu { name, capability: (capability[0] as u32, capability[1] as u32) });
-    }
-    Ok(Driver { version: version as u32, gpus })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn checks(failed: &[&str]) -> Vec<Check> {
         let check = |name: &str, result| Check { name: name.to_owned(), result, detail: Vec::new() };
@@ -356,10 +312,31 @@ mod tests {
     #[test]
     fn what_a_broken_rule_concerns_is_not_even_tried() {
         assert_eq!(on(&["graph.x"], &[BOTH, POOL]), (POOL, vec![POOL]));
+        assert_eq!(on(&["give_back.x"], &[BOTH, GRAPH_CACHE]), (GRAPH_CACHE, vec![GRAPH_CACHE]));
+        assert_eq!(on(&["gates.x"], &[BOTH, POOL]), (POOL, vec![POOL]));
         assert_eq!(on(&["barrier.x"], &[BOTH, GRAPH_CACHE]), (GRAPH_CACHE, vec![GRAPH_CACHE]));
         assert_eq!(on(&["capture.x"], &[BOTH, POOL]), (NOTHING, vec![]));
         assert_eq!(on(&["graph.x", "memory.y"], &[BOTH, POOL]), (NOTHING, vec![]));
         assert_eq!(on(&["somethingnew.x"], &[BOTH, POOL]), (NOTHING, vec![]));
+    }
+
+    /// The families of the suite, as its source names its checks.
+    fn families_of_the_suite() -> BTreeSet<String> {
+        let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/src/conformance");
+        let files = fs::read_dir(suite).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        let family = |made: &str| made.split_once('"')?.1.split_once('.').map(|(family, _)| family.to_owned());
+        let of_file = |text: String| {
+            let made = ["Check::measured(", "Check::documented("].map(|call| text.split(call).skip(1));
+            made.into_iter().flatten().filter_map(family).collect::<Vec<_>>()
+        };
+        files.flat_map(of_file).collect()
+    }
+
+    #[test]
+    fn every_family_of_the_suite_has_a_row() {
+        let rows: BTreeSet<String> = FAMILIES.iter().map(|(family, _)| (*family).to_owned()).collect();
+        assert_eq!(rows.len(), FAMILIES.len(), "a family has two rows");
+        assert_eq!(families_of_the_suite(), rows);
     }
 
     #[test]
