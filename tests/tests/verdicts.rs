@@ -3,12 +3,12 @@
 
 use gpumem_tests::harness::ledger::gpumem;
 use gpumem_tests::harness::run::Scratch;
-use gpumem_tests::harness::{Program, client};
+use gpumem_tests::harness::{Program, artifacts, client, command};
 use gpumem_wire::counters;
 use gpumem_wire::verdict::{Subject, Verdict};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The simulated GPU under a driver of a major version that nobody tested.
 fn subject() -> Subject {
@@ -213,4 +213,105 @@ fn a_verdict_that_cannot_be_believed_is_told_and_not_followed() {
     }
     place.put(&good);
     assert!(place.served().cache, "the good one is followed all the same");
+}
+
+/// Somebody who is neither root nor the owner of anything here.
+const STRANGER: u32 = 54321;
+
+/// A directory that processes of a test have for /var/lib, in mount namespaces of their own.
+struct System(Place);
+
+impl System {
+    /// None, and a line on stderr, where no such namespace can be made.
+    fn new() -> Option<Self> {
+        let place = Self(Place(Scratch::new()));
+        fs::set_permissions(place.state(), fs::Permissions::from_mode(0o755)).expect("a mode");
+        let found = ["unshare", "setpriv"].iter().all(|it| command(*it).arg("--version").native().code == 0);
+        if !found || place.within(command("true"), "exec").native().code != 0 {
+            eprintln!("skipped: not root, or no mount namespaces here: nothing stands in for /var/lib");
+            return None;
+        }
+        Some(place)
+    }
+
+    fn state(&self) -> &Path {
+        self.0.0.path()
+    }
+
+    /// A program that has the directory for /var/lib, behind `first` in its shell.
+    fn within(&self, program: Program, first: &str) -> Program {
+        let mount = format!("mount --bind {} /var/lib && {first} \"$@\"", self.state().display());
+        program.shell(&format!("exec unshare -m sh -c '{mount}' sh \"$@\""))
+    }
+
+    /// What a program of root's and one of a stranger's do there on the driver that the verdict is on, with the verdict
+    /// of a user that would turn everything off.
+    #[track_caller]
+    fn served(&self) -> [Served; 2] {
+        let user = Place::new();
+        user.put(verdict(false, false).to_string());
+        let ledgers = Scratch::new();
+        chown(ledgers.path(), Some(STRANGER), Some(STRANGER)).expect("root gives it away");
+        let stranger = format!("exec setpriv --reuid={STRANGER} --regid={STRANGER} --clear-groups");
+        chown(user.dir(), Some(STRANGER), None).expect("root gives it away");
+        chown(user.file(&subject()), Some(STRANGER), None).expect("root gives it away");
+        let program = || user.program(subject().driver);
+        let root = served(self.within(program(), "exec"));
+        [root, served(self.within(program(), &stranger).dir(ledgers.path()))]
+    }
+}
+
+/// What root writes for the system, with whatever umask, every user's processes read, and before what their user has.
+#[test]
+fn the_systems_verdict_is_every_processs() {
+    let Some(system) = System::new() else { return };
+    let args = ["--json", "selftest", "--rules", "--place", "system", "--seconds", "1"];
+    // A few of the rules will do: what is tried is where the verdict goes.
+    let kit = Scratch::new();
+    let (lib, few) = (kit.path().join("libgpumem.so"), kit.path().join("conformance"));
+    fs::copy(&artifacts().shim, &lib).expect("a copy");
+    let text = format!("#!/bin/sh\nexec {} --filter pointers. \"$@\"\n", env!("CARGO_BIN_EXE_conformance"));
+    fs::write(&few, text).expect("a program");
+    fs::set_permissions(&few, fs::Permissions::from_mode(0o755)).expect("a mode");
+    symlink(env!("CARGO_BIN_EXE_differ"), kit.path().join("differ")).expect("a link");
+    let selftest = command(&artifacts().gpumem).args(args).env("SIM_DRIVER_VERSION", "14000").env("GPUMEM_LIB", lib);
+    let ran = system.within(selftest, "umask 077 && exec").native().ok();
+    let report: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let written = report["written"]["path"].as_str().expect("a path").to_owned();
+    assert_eq!(written, format!("/var/lib/gpumem/{}", subject().file_name()));
+    for of in system.served() {
+        assert!(of.pool && of.cache && of.said.is_empty(), "{of:?}");
+        assert_eq!((of.mode.as_str(), of.decided), ("active", format!("the verdict {written}: everything is on")));
+    }
+}
+
+/// In the system's place nothing is believed that others than root could have put there, whoever reads it.
+#[test]
+fn a_systems_verdict_of_others_is_not_believed() {
+    let Some(system) = System::new() else { return };
+    fs::create_dir(system.0.dir()).expect("a directory");
+    let good = verdict(true, true).to_string();
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    let user = Place::new();
+    let root = || served(system.within(user.program(subject().driver), "exec"));
+    let refused = |why: &str| {
+        let of = root();
+        assert_eq!((of.pool, of.cache, of.mode.as_str()), (false, false, "record-only"), "{why}: {of:?}");
+        assert!(of.said.len() == 1 && of.said[0].contains(why), "{why}: {of:?}");
+        assert!(of.said[0].contains("/var/lib/gpumem"), "{of:?}");
+    };
+    mode(&system.0.dir(), 0o755);
+    mode(&system.0.put(&good), 0o666);
+    refused("it can be written by others");
+    chown(system.0.put(&good), Some(12345), None).expect("root gives it away");
+    refused("it is user 12345's");
+    let real = system.state().join("real");
+    fs::rename(system.0.put(&good), &real).expect("a file");
+    symlink("/var/lib/real", system.0.file(&subject())).expect("a link");
+    refused("it is a link");
+    system.0.put(&good);
+    mode(&system.0.dir(), 0o777);
+    refused("its directory can be written by others");
+    mode(&system.0.dir(), 0o755);
+    assert!(root().cache, "the good one is followed all the same");
 }
