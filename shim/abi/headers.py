@@ -71,6 +71,9 @@ def table(directories):
         for const, rows in of_release.items():
             for name, number in rows.items():
                 lists.setdefault(const, {}).setdefault((number, name), version)
+    missing = [row[0] for row in LISTS + [PORTS] if row[0] not in lists]
+    if missing:
+        sys.exit(f"these headers have nothing of {', '.join(missing)}")
     versions = [one[0] for one in releases]
     out = [
         "//! What is known of the CUDA driver: made by `headers.py` from the headers of its releases, not by hand.",

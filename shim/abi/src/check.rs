@@ -196,8 +196,8 @@ fn everything_known_that_submits_has_a_row() {
     assert!(missing.is_empty(), "no row for {missing:?}");
 }
 
-/// Every function of sys, of whatever version of the API.
-fn functions_of_sys() -> Vec<String> {
+/// The source of sys.
+pub(super) fn source_of_sys() -> String {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut metadata = std::process::Command::new(cargo);
     metadata.args(["metadata", "--format-version=1", "--offline", "--filter-platform"]);
@@ -207,7 +207,12 @@ fn functions_of_sys() -> Vec<String> {
     let mut manifests = answer.split("\"manifest_path\":\"").skip(1).filter_map(|rest| rest.split('"').next());
     let manifest = manifests.find(|path| path.contains("/cudarc-")).expect("cudarc is a dependency");
     let sys = std::path::Path::new(manifest).with_file_name("src/driver/sys/mod.rs");
-    let sys = std::fs::read_to_string(sys).expect("the source of sys");
+    std::fs::read_to_string(sys).expect("the source of sys")
+}
+
+/// Every function of sys, of whatever version of the API.
+fn functions_of_sys() -> Vec<String> {
+    let sys = source_of_sys();
     let names = sys.split("pub unsafe fn cu").skip(1).filter_map(|rest| rest.split('(').next());
     let names: Vec<String> = names.map(|name| format!("cu{name}")).collect();
     assert!(names.len() > 500, "{} functions", names.len());

@@ -45,3 +45,5 @@ pub use names::{
 mod check;
 #[cfg(test)]
 mod check_hip;
+#[cfg(test)]
+mod check_known;
