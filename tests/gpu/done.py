@@ -42,6 +42,7 @@ TABLE = {
                       "≤ native + 4 MiB + 2 %; flat in the later half; the same texts"),
     "servers-old": ("llama-server whose cache never evicts: the same", "the same"),
     "servers-ik": ("ik_llama.cpp's server: the same", "the same"),
+    "rpc": ("llama.cpp's rpc-server, four clients over it, shapes that change: its memory; tokens/s of a request", "the same"),
     "today-perplexity": ("llama-perplexity on random text", "the same numbers"),
     "today-bench": ("llama-batched-bench, many batch sizes: tokens/s", "the same rows, ≥ 0.97 × native"),
     "today-state": ("llama.cpp, state saved and restored", "the same texts"),
@@ -70,7 +71,7 @@ TABLE = {
 }
 
 
-PUBLISHED = ("sd", "sd-old", "servers-today", "servers-old", "servers-ik", "today-perplexity", "today-bench", "today-state",
+PUBLISHED = ("sd", "sd-old", "servers-today", "servers-old", "servers-ik", "rpc", "today-perplexity", "today-bench", "today-state",
              "torch-train", "torch-shapes", "torch-ddp", "torch-infer", "models")
 
 

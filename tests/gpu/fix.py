@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 
-from harness import BUILD, CLI, HERE, OUT, SO, WORK, environment, host_mib, inspect, ledger_of, record, verdict
+from harness import BUILD, CLI, HERE, OUT, SO, WORK, environment, host_mib, inspect, ledger_of, record, there, verdict
 from memory import DEVICES
 
 GROUP = "fix"
@@ -173,10 +173,10 @@ def torch():
 
 
 def llama():
-    from llama_server import Server, path_of, prompt
-    if not path_of("LLAMA_SERVER") or not path_of("LLAMA_MODEL"):
-        print("skip fix/llama set LLAMA_SERVER and LLAMA_MODEL")
-        return True
+    from llama_server import Server, prompt
+    found = there(GROUP, "llama", "LLAMA_SERVER", "LLAMA_MODEL")
+    if not found:
+        return found is None
     over = threading.Event()
     server = Server("fix", True, env={**GROWS, "LD_PRELOAD": f"{BUILD / 'libforgets.so'}:{SO}"}).ready()
 

@@ -13,23 +13,23 @@ memory that NVML says it has. The rules, of host memory and of device memory wit
   ahead of the native one by 15 s, since the two begin when the machine lets them, by its steps by one sample;
 - it grows no more in the later half of the run than natively, plus 1 MiB.
 
-At the end each program rests for 20 s; after 15 s without a free the device memory as a whole keeps to the first rule.
+At the end each program rests for 20 s (FLAT_REST); after 15 s without a free the device memory as a whole keeps to the first rule.
 """
 import concurrent.futures
+import itertools
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 
 from done import row
-from harness import BUILD, HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, allowed, environment, record, verdict
+from harness import BUILD, HERE, OUT, SLACK_MIB, SLACK_SHARE, WORK, allowed, environment, record, there, verdict
 from memory import Marked, Watch, above, grown, series
 
 GROUP = "flat"
 SECONDS = float(os.environ.get("FLAT_SECONDS", "480"))
-REST = 20
+REST = float(os.environ.get("FLAT_REST", "20"))
 AHEAD_SECONDS = 15
 LATER_MIB = 1.0
 MODES = {"native": False, "preloaded": True}
@@ -116,49 +116,34 @@ def torch():
 
 def llama():
     from llama_server import CLIENTS, Server, requests
+    from side_by_side import Load
+
+    def work(number):
+        for turn in itertools.count():
+            yield from requests(number + CLIENTS * turn, 20)
+
     servers = {mode: Server(f"flat-{mode}", preload) for mode, preload in MODES.items()}
-    watches, failures, texts = {}, [], {mode: 0 for mode in MODES}
+    load, watches = Load(servers, SECONDS, work), {}
     try:
         for server in servers.values():
             server.ready()
         watches = {mode: Watch("flat-llama", mode, server.process.pid, server.folder, MODES[mode]) for mode, server in servers.items()}
-        end = time.monotonic() + SECONDS
-
-        def client(number):
-            with concurrent.futures.ThreadPoolExecutor(len(servers)) as both:
-                turn = 0
-                while time.monotonic() < end and not failures:
-                    for text, tokens in requests(number + CLIENTS * turn, 20):
-                        asked = {mode: both.submit(server.complete, text, tokens) for mode, server in servers.items()}
-                        try:
-                            for mode, answer in asked.items():
-                                texts[mode] += answer.result()["tokens_predicted"]
-                        except (OSError, ValueError, KeyError) as error:
-                            failures.append(str(error))
-                        if time.monotonic() >= end or failures:
-                            break
-                    turn += 1
-
-        threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        load.run()
         time.sleep(REST)
         for watch in watches.values():
             watch.end()
     finally:
         statuses = {mode: server.stop() for mode, server in servers.items()}
-    problems = failures + ([] if len(set(statuses.values())) == 1 else [f"statuses {statuses}"])
+    problems = load.failures + ([] if len(set(statuses.values())) == 1 else [f"statuses {statuses}"])
     return by_the_clock("llama", watches, SECONDS, problems)
 
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    named = sys.argv[1:] or ["demo", "llama", "torch"]
+    named = list(sys.argv[1:]) or ["demo", "llama", "torch"]
     programs = {"demo": demo, "llama": llama, "torch": torch}
-    if "llama" in named and not (os.environ.get("LLAMA_SERVER") and os.environ.get("LLAMA_MODEL")):
-        print("skip flat/llama set LLAMA_SERVER and LLAMA_MODEL")
+    found = there(GROUP, "llama", "LLAMA_SERVER", "LLAMA_MODEL") if "llama" in named else True
+    if not found:
         named.remove("llama")
     if "torch" in named and subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
         print("skip flat/torch no PyTorch")
@@ -166,7 +151,7 @@ def main():
     print(f"     {GROUP}: {', '.join(named)} for {SECONDS:.0f} s, all at once", flush=True)
     with concurrent.futures.ThreadPoolExecutor(len(named) or 1) as all_at_once:
         results = list(all_at_once.map(lambda name: programs[name](), named))
-    sys.exit(0 if all(results) else 1)
+    sys.exit(0 if all(results) and found is not False else 1)
 
 
 main()

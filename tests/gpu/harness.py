@@ -52,6 +52,27 @@ def host_mib(pid):
     return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("RssAnon")), None)
 
 
+def path_of(*names):
+    """The file or folder that the first of these variables names that is set; None where none is."""
+    named = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    return pathlib.Path(named).resolve() if named else None
+
+
+def there(group, name, *needed):
+    """Whether what a stage needs is there, by the names of variables, each a name or a tuple of which one is to be set.
+
+    Where one is unset a line says `skip`, and the answer is None; where one names nothing a line says `FAIL`, and the answer
+    is False: it was meant to run.
+    """
+    needed = [names if isinstance(names, tuple) else (names,) for names in needed]
+    unset = [" or ".join(names) for names in needed if not path_of(*names)]
+    if unset:
+        print(f"skip {group}/{name} set {' and '.join(unset)}", flush=True)
+        return None
+    wrong = [f"{next(n for n in names if os.environ.get(n))}: {path_of(*names)} is not there" for names in needed if not path_of(*names).exists()]
+    return verdict(group, name, wrong) if wrong else True
+
+
 def environment(folder, preload, count, extra=None):
     """The environment of a run in `folder`; the rest of ours is passed on, GPUMEM_* is not."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GPUMEM_") and k != "LD_PRELOAD"}

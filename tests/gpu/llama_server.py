@@ -17,13 +17,7 @@ import time
 import urllib.error
 import urllib.request
 
-from harness import WORK, beside, device_used, environment, ledger_of
-
-
-def path_of(*names):
-    """The file that the first of these variables names that is set; None where none is."""
-    named = next((os.environ[name] for name in names if os.environ.get(name)), None)
-    return pathlib.Path(named).resolve() if named else None
+from harness import WORK, beside, device_used, environment, ledger_of, path_of
 
 
 SERVER, MODEL = path_of("LLAMA_SERVER"), path_of("LLAMA_MODEL")
@@ -48,35 +42,74 @@ def requests(client, count):
     return [(prompt(rng, words), tokens) for words, tokens in lengths]
 
 
-class Server:
-    """A running llama-server; `more` are options of its own."""
+class Listening:
+    """A program in the background that listens at a port of this machine: `arguments(port)` are its options."""
 
-    def __init__(self, name, preload, env=None, count=False, program=None, model=None, more=()):
-        self.folder = WORK / f"llama-{name}"
+    def __init__(self, name, program, arguments, preload, env=None, count=False):
+        self.folder, self.ending = WORK / name, False
         self.folder.mkdir(parents=True, exist_ok=True)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.log = open(self.folder / "log", "wb")
-        program = program or SERVER
-        self.process = subprocess.Popen(
-            [program, "-m", model or MODEL, "--port", str(self.port), "-ngl", "99", "-np", str(CLIENTS), "-c", "16384",
-             "--cache-ram", "0", "--seed", "1", *ARGUMENTS, *more],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.folder, preload, count, {**beside(program), **(env or {})}))
-        self.host, self.device, self.ending = 0.0, 0.0, False
+        self.process = subprocess.Popen([str(a) for a in [program, *arguments(self.port)]], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        env=environment(self.folder, preload, count, {**beside(program), **(env or {})}))
 
-    def ready(self):
-        limit = time.monotonic() + 120
+    def answers(self):
+        """Whether it takes a connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5):
+            return True
+
+    def ready(self, seconds=120):
+        """Waits until it answers; RuntimeError when it ended, or does not answer for so long."""
+        limit = time.monotonic() + seconds
         while True:
             try:
-                if json.load(self.get("/health")).get("status") == "ok":
-                    break
+                if self.answers():
+                    return self
             except OSError:
                 pass
             if self.process.poll() is not None or time.monotonic() > limit:
                 self.stop()
-                raise RuntimeError(f"the server did not get ready: {(self.folder / 'log').read_text(errors='replace')[-300:]}")
+                raise RuntimeError(f"{self.folder.name} did not get ready: {(self.folder / 'log').read_text(errors='replace')[-300:]}")
             time.sleep(0.05)
+
+    def ledger(self):
+        return ledger_of(self.folder, self.process.pid)
+
+    def end(self):
+        """Asks it to end."""
+        if self.process.poll() is None and not self.ending:
+            self.ending = True
+            self.process.send_signal(signal.SIGTERM)
+
+    def stop(self):
+        """Asks it to end and waits; returns its status."""
+        self.end()
+        if self.process.poll() is None:
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.log.close()
+        return self.process.wait()
+
+
+class Server(Listening):
+    """A running llama-server; `more` are options of its own."""
+
+    def __init__(self, name, preload, env=None, count=False, program=None, model=None, more=()):
+        def arguments(port):
+            return ["-m", model or MODEL, "--port", port, "-ngl", "99", "-np", CLIENTS, "-c", "16384", "--cache-ram", "0", "--seed", "1", *ARGUMENTS, *more]
+
+        super().__init__(f"llama-{name}", program or SERVER, arguments, preload, env, count)
+        self.host, self.device, self.before = 0.0, 0.0, 0.0
+
+    def answers(self):
+        return json.load(self.get("/health")).get("status") == "ok"
+
+    def ready(self, seconds=120):
+        super().ready(seconds)
         self.before = self.rss()
         return self
 
@@ -140,23 +173,3 @@ class Server:
         if failures:
             raise RuntimeError(f"a request failed: {failures[0]}")
         return sum(tokens), time.monotonic() - start
-
-    def ledger(self):
-        return ledger_of(self.folder, self.process.pid)
-
-    def end(self):
-        """Asks it to end."""
-        if self.process.poll() is None and not self.ending:
-            self.ending = True
-            self.process.send_signal(signal.SIGTERM)
-
-    def stop(self):
-        """Asks it to end and waits; returns its status."""
-        self.end()
-        if self.process.poll() is None:
-            try:
-                self.process.wait(40)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        self.log.close()
-        return self.process.wait()

@@ -15,7 +15,7 @@
 # (WHEEL=file: which one). Stages that measure the graph cache: graphs
 # manygraphs never-evicts churn replay compile two-gpus llama llama-own; the pool: pool-pair pool-swap pool-back
 # pool-torch pool-random pool-stranded pool-oom (`pool` stands for these) and, on two GPUs, pool-peer. `bench`
-# stands for all that measures. Programs that people run, from builds of theirs: sd servers llama-today torch-train
+# stands for all that measures. Programs that people run, from builds of theirs: sd servers rpc llama-today torch-train
 # torch-compile torch-ddp torch-infer models (`published` stands for these; docs/tested-programs.md says what each needs).
 #
 #   KIT=dir         holds libgpumem.so, gpumem and, if wanted, conformance, differ, pooler, poolbench
@@ -36,7 +36,7 @@
 #
 # Prints one line a check, `ok|FAIL name detail`; the status is 0 if none failed. What graph cache and pool
 # are held to is printed as rows of a table, and all of them again at the end ($OUT/done.md). A stage that
-# cannot run here says `skip` and why. Python packages that are missing skip their programs.
+# cannot run here says `skip` and why; one whose variable names a file that is not there has failed. Python packages that are missing skip their programs.
 set -u
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -52,7 +52,7 @@ for name in ${*:-programs observe conformance differ pooler cost llama}; do
     case $name in
     bench) stages="$stages cost graphs manygraphs never-evicts churn replay compile two-gpus llama llama-own $pool pool-peer" ;;
     pool) stages="$stages $pool" ;;
-    published) stages="$stages sd servers llama-today torch-train torch-compile torch-ddp torch-infer models" ;;
+    published) stages="$stages sd servers rpc llama-today torch-train torch-compile torch-ddp torch-infer models" ;;
     *) stages="$stages $name" ;;
     esac
 done
@@ -211,9 +211,16 @@ pooler() {
         return 1
     fi
 }
+has() { # stage variable...: what they name is there; 1: a stage that cannot run, 2: one that was meant to
+    local stage=$1 name unset=
+    shift
+    for name; do [ -n "${!name:-}" ] || unset="$unset${unset:+ and }$name"; done
+    [ -z "$unset" ] || { echo "skip $stage set $unset"; return 1; }
+    for name; do [ -e "${!name}" ] || { echo "FAIL $stage $name: ${!name} is not there"; return 2; }; done
+}
 stranded() { # stage
-    [ -n "${LLAMA_BENCH:-}" ] && [ -n "${STRANDED_MODEL:-}" ] || { echo "skip pool-$1 set LLAMA_BENCH and STRANDED_MODEL"; return 0; }
-    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/pool_llama.py "$LLAMA_BENCH" "$STRANDED_MODEL" "$1"
+    has "pool-$1" LLAMA_BENCH STRANDED_MODEL || return $(($? - 1))
+    with_cuda "$PYTHON" $here/pool_llama.py "$LLAMA_BENCH" "$STRANDED_MODEL" "$1"
 }
 devices() { # whose memory an allocation is, whichever way a program changes the device
     local cudart mode bad=0 said
@@ -231,12 +238,8 @@ devices() { # whose memory an allocation is, whichever way a program changes the
     return $bad
 }
 churn() {
-    [ -n "${GRAPHCHURN:-}" ] || { echo "skip churn set GRAPHCHURN"; return 0; }
-    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/churn.py "$GRAPHCHURN"
-}
-llama() { # stage script
-    [ -n "${LLAMA_SERVER:-}" ] && [ -n "${LLAMA_MODEL:-}" ] || { echo "skip $1 set LLAMA_SERVER and LLAMA_MODEL"; return 0; }
-    LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$PYTHON" $here/$2
+    has churn GRAPHCHURN || return $(($? - 1))
+    with_cuda "$PYTHON" $here/churn.py "$GRAPHCHURN"
 }
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 for name in $stages; do
@@ -253,8 +256,8 @@ for name in $stages; do
     replay) stage replay "$PYTHON" $here/torch_graphs.py replay ;;
     compile) stage compile "$PYTHON" $here/torch_graphs.py compile ;;
     two-gpus) stage two-gpus "$PYTHON" $here/two_gpus.py; stage devices devices ;;
-    llama) stage llama llama llama llama.py ;;
-    llama-own) stage llama-own llama llama-own llama_own.py ;;
+    llama) stage llama with_cuda "$PYTHON" $here/llama.py ;;
+    llama-own) stage llama-own with_cuda "$PYTHON" $here/llama_own.py ;;
     waits) stage waits "$PYTHON" $here/waits.py ;;
     references) stage references "$PYTHON" $here/references.py ;;
     guard) stage guard "$PYTHON" $here/guard.py ${GUARD:-} ;;
@@ -269,6 +272,7 @@ for name in $stages; do
     pool-random) stage "$name" env LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$PYTHON" $here/pool_random.py ;;
     sd) stage sd with_cuda "$PYTHON" $here/sd.py ${SD_PROGRAMS:-} ;;
     servers) stage servers with_cuda "$PYTHON" $here/servers.py ${SERVERS:-} ;;
+    rpc) stage rpc with_cuda "$PYTHON" $here/rpc.py ;;
     llama-today) stage llama-today with_cuda "$PYTHON" $here/today.py ${TODAY:-} ;;
     torch-train | torch-compile | torch-ddp | torch-infer) stage "$name" "$PYTHON" $here/torch_programs.py "${name#torch-}" ;;
     models) stage models "$PYTHON" $here/models.py ;;

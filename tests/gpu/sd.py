@@ -25,15 +25,14 @@ import sys
 import time
 
 from done import row
-from harness import BUILD, HERE, OUT, WORK, allowed, beside, record, verdict
-from llama_server import path_of
+from harness import BUILD, HERE, OUT, WORK, allowed, beside, path_of, record, there, verdict
 from memory import Marked, quartiles, quartiles_text, series, trouble_of
 
 GROUP = "sd"
 IMAGES, STEPS, SIZE = (int(os.environ.get(name, value)) for name, value in (("SD_IMAGES", "50"), ("SD_STEPS", "4"), ("SD_SIZE", "512")))
 SECONDS = float(os.environ.get("SD_SECONDS", "540"))
 ARGUMENTS = shlex.split(os.environ.get("SD_ARGS", ""))
-PROGRAMS = {"new": path_of("SD_CLI"), "old": path_of("SD_CLI_OLD")}
+PROGRAMS = {"new": "SD_CLI", "old": "SD_CLI_OLD"}
 KEYS = {"new": "sd", "old": "sd-old"}
 MODES = {"native": False, "preloaded": True}
 FIRST = 2  # the third image: what is made once is there
@@ -63,7 +62,7 @@ def images_of(name, mode):
 
 
 def started(name, mode, checkpoint):
-    program = PROGRAMS[name]
+    program = path_of(PROGRAMS[name])
     folder = images_of(name, mode)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.png"):
@@ -151,14 +150,12 @@ def one(name, checkpoint):
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    named = []
-    for name in sys.argv[1:] or PROGRAMS:
-        if PROGRAMS[name]:
-            named.append(name)
-        else:
-            print(f"skip {GROUP}/{name} set {'SD_CLI' if name == 'new' else 'SD_CLI_OLD'}", flush=True)
+    needed = ("SD_MODEL",) if path_of("SD_MODEL") else ()
+    found = {name: there(GROUP, name, PROGRAMS[name], *needed) for name in sys.argv[1:] or PROGRAMS}
+    named = [name for name, is_there in found.items() if is_there]
+    wrong = False in found.values()
     if not named:
-        return
+        sys.exit(1 if wrong else 0)
     try:
         checkpoint = model()
     except (OSError, subprocess.SubprocessError) as error:
@@ -173,7 +170,7 @@ def main():
 
     with concurrent.futures.ThreadPoolExecutor(len(named)) as all_at_once:
         results = list(all_at_once.map(judged, named))
-    sys.exit(0 if all(results) else 1)
+    sys.exit(0 if all(results) and not wrong else 1)
 
 
 main()

@@ -19,8 +19,8 @@ import shlex
 import sys
 
 from done import row
-from harness import OUT, WORK, beside, run, verdict
-from llama_server import Server, path_of, prompt
+from harness import OUT, WORK, beside, path_of, run, there, verdict
+from llama_server import Server, prompt
 from memory import ledgers_in, quartiles, quartiles_text, trouble_of
 from stats import Ledger
 
@@ -175,9 +175,9 @@ def state():
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    if not FOLDER or not MODEL:
-        print(f"skip {GROUP} set LLAMA_BIN and LLAMA_MODEL")
-        return
+    found = there(GROUP, "programs", "LLAMA_BIN", "LLAMA_MODEL")
+    if not found:
+        sys.exit(0 if found is None else 1)
     results = []
     for name in sys.argv[1:] or ["perplexity", "bench", "state"]:
         program = {"perplexity": "llama-perplexity", "bench": "llama-batched-bench"}.get(name)

@@ -1,0 +1,208 @@
+//! The scripts of `tests/gpu` where no GPU is: a stage whose build is not named is skipped, one whose build is not there
+//! has failed, each in one line; and the loads over two servers run, with stand-ins for the servers.
+
+use gpumem_tests::harness::artifacts::repository;
+use gpumem_tests::harness::run::Scratch;
+use gpumem_tests::harness::{Program, Ran, artifacts, command};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Scripts that take builds of others, their arguments, what they call what they need, and the variables that name it.
+const STAGES: [(&str, &[&str], &str, &[&str]); 9] = [
+    ("sd.py", &["new"], "sd/new", &["SD_CLI"]),
+    ("sd.py", &["old"], "sd/old", &["SD_CLI_OLD"]),
+    ("servers.py", &["today"], "servers/today", &["LLAMA_SERVER", "LLAMA_MODEL"]),
+    ("servers.py", &["ik"], "servers/ik", &["IK_SERVER", "LLAMA_MODEL"]),
+    ("rpc.py", &[], "rpc/server", &["LLAMA_RPC", "LLAMA_SERVER", "LLAMA_MODEL"]),
+    ("today.py", &[], "llama-today/programs", &["LLAMA_BIN", "LLAMA_MODEL"]),
+    ("llama.py", &[], "llama/server", &["LLAMA_SERVER", "LLAMA_MODEL"]),
+    ("flat.py", &["llama"], "flat/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
+    ("fix.py", &["llama"], "fix/llama", &["LLAMA_SERVER", "LLAMA_MODEL"]),
+];
+
+/// Every variable that names a build.
+const BUILDS: [&str; 14] = [
+    "SD_CLI",
+    "SD_CLI_OLD",
+    "SD_MODEL",
+    "LLAMA_SERVER",
+    "LLAMA_OLD_SERVER",
+    "LLAMA_OLD_MODEL",
+    "LLAMA_MODEL",
+    "LLAMA_BIN",
+    "LLAMA_RPC",
+    "LLAMA_BENCH",
+    "STRANDED_MODEL",
+    "IK_SERVER",
+    "IK_MODEL",
+    "GRAPHCHURN",
+];
+
+/// A folder for what the scripts build, write and try.
+struct Bench(Scratch);
+
+impl Bench {
+    /// None, and a line on stderr, where there is no Python.
+    fn new() -> Option<Self> {
+        if command("sh").args(["-c", "command -v python3"]).native().code != 0 {
+            eprintln!("skipped: no python3");
+            return None;
+        }
+        let bench = Self(Scratch::new());
+        for folder in ["out", "build", "work", "builds"] {
+            fs::create_dir(bench.at(folder)).expect("a new folder");
+        }
+        Some(bench)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A program in the environment that `run.sh` gives a stage, without any build.
+    fn program(&self, file: &str) -> Program {
+        let program = BUILDS.iter().fold(command(file), |program, name| program.env(*name, ""));
+        let set = [("OUT", "out"), ("BUILD", "build"), ("WORK", "work")];
+        let program = set.iter().fold(program, |program, (name, folder)| program.env(*name, self.at(folder)));
+        let program = program.env("GPUMEM_SO", &artifacts().shim).env("GPUMEM_CLI", &artifacts().gpumem);
+        program.env("PYTHONDONTWRITEBYTECODE", "1").dir(self.at("ledgers"))
+    }
+
+    fn script(&self, name: &str) -> Program {
+        self.program("python3").arg(repository().join("tests/gpu").join(name))
+    }
+
+    /// A build of somebody's: a program of Python.
+    fn build(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.at("builds").join(name);
+        fs::write(&path, format!("#!/usr/bin/env python3\n{text}")).expect("a program");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        path
+    }
+}
+
+/// The lines that begin so. No run says where in Python something went wrong.
+#[track_caller]
+fn lines<'a>(ran: &'a Ran, begin: &str) -> Vec<&'a str> {
+    assert!(!ran.out.contains("Traceback") && !ran.err.contains("Traceback"), "{}{}", ran.out, ran.err);
+    ran.out.lines().filter(|line| line.starts_with(begin)).collect()
+}
+
+/// A variable that is not set skips; a path where nothing is has failed, in one line that names both.
+#[test]
+fn a_build_that_is_not_there_is_one_line() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.build("model.gguf", "");
+    for (script, args, name, variables) in STAGES {
+        let run = |program: Program| program.args(args.iter().copied()).native();
+        let without = run(bench.script(script));
+        let skipped = lines(&without, "skip");
+        assert_eq!(
+            (without.code, skipped.len(), lines(&without, "FAIL").len()),
+            (0, 1, 0),
+            "{script}: {}",
+            without.out
+        );
+        assert!(skipped[0].starts_with(&format!("skip {name} set {}", variables[0])), "{}", skipped[0]);
+        // Everything is named, and one of it wrongly.
+        for wrong in variables {
+            let nowhere = bench.at("nowhere");
+            let named = |program: Program, variable: &&'static str| {
+                program.env(*variable, if variable == wrong { &nowhere } else { &model })
+            };
+            let ran = run(variables.iter().fold(bench.script(script), named));
+            let failed = lines(&ran, "FAIL");
+            assert_eq!((ran.code, failed.len(), lines(&ran, "skip").len()), (1, 1, 0), "{script} {wrong}: {}", ran.out);
+            let said = format!("FAIL {name} {wrong}: {} is not there", nowhere.display());
+            assert_eq!(failed[0], said, "{script}");
+            assert_eq!(ran.err, "", "{script} {wrong}");
+        }
+    }
+}
+
+/// The same by `run.sh`, as people call it, with a toolkit that has nothing to compile for these stages.
+#[test]
+fn run_sh_skips_and_fails_by_one_line_a_stage() {
+    let Some(bench) = Bench::new() else { return };
+    let toolkit = bench.at("toolkit");
+    for folder in ["bin", "include", "lib64"] {
+        fs::create_dir_all(toolkit.join(folder)).expect("a new folder");
+    }
+    fs::write(toolkit.join("include/cuda_runtime.h"), "").expect("a header");
+    fs::write(toolkit.join("bin/nvcc"), "#!/bin/sh\nexit 1\n").expect("a compiler");
+    fs::set_permissions(toolkit.join("bin/nvcc"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let stages = ["sd", "servers", "rpc", "llama-today", "llama", "churn", "pool-stranded", "pool-oom"];
+    let run = |program: Program| program.env("CUDA_HOME", &toolkit).env("LLAMA_COUNTED", "0").args(stages).native();
+    let sh = bench.program("bash").arg(repository().join("tests/gpu/run.sh"));
+    let ran = run(sh.clone());
+    // Two of sd, three of servers, one of each other.
+    assert_eq!((ran.code, lines(&ran, "skip").len(), lines(&ran, "FAIL").len()), (0, 11, 0), "{}{}", ran.out, ran.err);
+    let ran = run(BUILDS.iter().fold(sh, |sh, name| sh.env(*name, bench.at("nowhere"))));
+    assert_eq!((ran.code, lines(&ran, "skip").len(), lines(&ran, "FAIL").len()), (1, 0, 11), "{}{}", ran.out, ran.err);
+    assert!(lines(&ran, "FAIL").iter().all(|line| line.contains("is not there")), "{}", ran.out);
+}
+
+/// An rpc-server that answers who knocks, and a llama-server that answers the same to the same prompt, if its rpc-server
+/// does and nothing is preloaded where nothing is to be.
+const RPC_SERVER: &str = "
+import socket, sys
+listening = socket.create_server(('127.0.0.1', int(sys.argv[sys.argv.index('-p') + 1])))
+while True:
+    listening.accept()[0].close()
+";
+const LLAMA_SERVER: &str = "
+import hashlib, http.server, json, os, socket, sys
+rpc = sys.argv[sys.argv.index('--rpc') + 1] if '--rpc' in sys.argv else None
+if rpc and (os.environ.get('LD_PRELOAD') or os.environ.get('CUDA_VISIBLE_DEVICES') != ''): sys.exit(3)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, said):
+        if rpc: socket.create_connection(rpc.split(':')).close()
+        text = json.dumps(said).encode()
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def do_GET(self):
+        self.answer({'status': 'ok'})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        self.answer({'content': hashlib.sha256(asked['prompt'].encode()).hexdigest(), 'tokens_predicted': asked['n_predict']})
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[sys.argv.index('--port') + 1])), Handler).serve_forever()
+";
+
+/// The load over a native and a preloaded server: its requests are answered alike by both, and what there is to find
+/// without a GPU (no ledger, few samples) is told in one line.
+#[test]
+fn loads_over_two_servers_run() {
+    let Some(bench) = Bench::new() else { return };
+    let (rpc, server) = (bench.build("rpc-server", RPC_SERVER), bench.build("llama-server", LLAMA_SERVER));
+    let model = bench.build("model.gguf", "");
+    let named = |script: &str| bench.script(script).env("LLAMA_SERVER", &server).env("LLAMA_MODEL", &model);
+    let seconds = |program: Program, variable: &str| program.env(variable, "2");
+    let rpc_stage = seconds(named("rpc.py").env("LLAMA_RPC", &rpc), "RPC_SECONDS").native();
+    let servers = seconds(named("servers.py").arg("today"), "SERVERS_SECONDS").native();
+    for (ran, name) in [(rpc_stage, "rpc/server"), (servers, "servers/today")] {
+        let failed = lines(&ran, "FAIL");
+        assert_eq!((ran.code, failed.len()), (1, 1), "{}{}", ran.out, ran.err);
+        assert!(failed[0].starts_with(&format!("FAIL {name} no ledger was left; only ")), "{}", failed[0]);
+        let told = failed[0].split("no device memory was told; ").nth(1).unwrap_or_default();
+        let words: Vec<&str> = told.split(' ').collect();
+        let count = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        // N requests in 2 s, N with the same text in both
+        assert!(count(0) > Some(0) && count(0) == count(5), "{told}");
+    }
+    let flat = seconds(named("flat.py").arg("llama").env("FLAT_REST", "0"), "FLAT_SECONDS").native();
+    assert_eq!((flat.code, lines(&flat, "FAIL flat/llama only ").len()), (1, 1), "{}{}", flat.out, flat.err);
+    let left =
+        fs::read_dir("/proc").expect("proc").flatten().filter(|process| runs(&process.path(), &bench.at("builds")));
+    assert_eq!(left.count(), 0, "a server was left");
+}
+
+/// Whether a process runs a program of a folder.
+fn runs(process: &Path, folder: &Path) -> bool {
+    let line = fs::read(process.join("cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).contains(&*folder.to_string_lossy())
+}
