@@ -30,3 +30,29 @@ fn hip_memory_answers_as_native() {
         ran.ledger().sound().complete().balanced();
     }
 }
+
+const SMALL: (&str, &str) = ("SIM_DEVICE_MEM", "1G");
+
+/// A kernel that polls host memory cannot be told from any other, and a real free waits for it. What is kept is so
+/// little that programs do without it, and counts as taken.
+#[test]
+fn hip_memory_is_had_beside_work_that_goes_on() {
+    for mode in ["beside", "parts", "info", "ends"] {
+        let waits = program("waits").arg(mode).env(SMALL.0, SMALL.1);
+        let native = waits.clone().native().ok();
+        for setting in [&[][..], &[("GPUMEM_FREE", "deferred")], &[("GPUMEM_POOL_MAX", "1GiB")]] {
+            let ran = waits.clone().envs(setting).preloaded().ok();
+            assert_eq!(ran.violations(), native.violations(), "{mode} {setting:?}");
+            ran.ledger().sound().complete().balanced();
+        }
+    }
+}
+
+/// Memory that the program takes later leaves less for what is kept.
+#[test]
+fn what_hip_keeps_shrinks_at_the_programs_own_barrier() {
+    let ran = program("waits").arg("shrinks").env(SMALL.0, SMALL.1).preloaded().ok();
+    let back = ran.err.lines().find_map(|line| line.strip_prefix("went back ")?.parse().ok()).unwrap_or(0);
+    assert!(back >= 40 << 20, "{}", ran.err);
+    ran.ledger().sound().complete().balanced();
+}

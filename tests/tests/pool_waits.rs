@@ -20,6 +20,10 @@ fn as_natively(mode: &str, settings: &[&[(&str, &str)]]) {
 
 const BOTH: &[&[(&str, &str)]] = &[&[], &[("GPUMEM_FREE", "deferred")]];
 
+/// A device without frees in the order of a stream, where real frees wait for work.
+const NO_STREAMS: &[&[(&str, &str)]] =
+    &[&[("SIM_MEMORY_POOLS", "0")], &[("SIM_MEMORY_POOLS", "0"), ("GPUMEM_FREE", "deferred")]];
+
 /// What is kept goes back although a kernel runs that waits for the host.
 #[test]
 fn memory_is_had_beside_work_that_goes_on() {
@@ -34,6 +38,14 @@ fn memory_in_many_pieces_is_had_beside_work_that_goes_on() {
 #[test]
 fn memory_of_every_kind_is_had_beside_work_that_goes_on() {
     as_natively("kinds", BOTH);
+}
+
+/// Where nothing is freed without waiting, little is kept.
+#[test]
+fn memory_is_had_beside_work_where_every_free_waits() {
+    for mode in ["beside", "parts", "kinds"] {
+        as_natively(mode, NO_STREAMS);
+    }
 }
 
 /// A thread that runs out on one device does not wait for another that runs out elsewhere.

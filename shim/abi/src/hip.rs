@@ -213,6 +213,7 @@ macro_rules! hip_calls {
             hipDeviceTotalMem (bytes: *mut usize, device: Device);
             hipPeekAtLastError ();
             hipGetLastError ();
+            hipMemGetInfo (free: *mut usize, total: *mut usize);
             hipMemGetAddressRange (base: *mut DevicePtr, bytes: *mut usize, ptr: DevicePtr);
             hipSetDevice (device: Device);
             hipDeviceSynchronize ();

@@ -6,6 +6,7 @@ use super::guard::Guard;
 use super::{of, of_limited};
 use crate::call::Call;
 use crate::gate;
+use crate::process::errno::KeepErrno;
 use crate::records;
 use gpumem_abi::types::{DevicePtr, Opaque};
 use gpumem_wire::kinds::Vendor;
@@ -93,19 +94,22 @@ impl Asked {
     }
 }
 
-/// Free and total bytes for the program: idle blocks count as free, and the quota as the device.
+/// Free and total bytes for the program: idle blocks count as free where they can go back now, and the quota as the
+/// device.
 pub fn memory_info(call: &Call, free: &mut usize, total: &mut usize) {
     let Some(pool) = of_limited(call.vendor) else { return };
     gate::note(|shim| {
         let Some(owner) = pool.owner_of_thread(shim) else { return };
-        let idle = pool.idle_on(owner.device);
+        let _errno = KeepErrno::new();
+        let idle = pool.to_be_had_on(owner.device);
+        let stays = pool.idle_on(owner.device).saturating_sub(idle) as usize;
         let limit = pool.limit.load(Relaxed) as usize;
         let zones = pool.guard.as_ref().map_or(0, Guard::zones);
         *free = (*free + idle as usize + zones as usize).min(*total);
         if limit != 0 {
             let live = records::pooled::live_on(shim, call.vendor, owner.device) as usize;
             *total = (*total).min(limit);
-            *free = (*free).min(limit.saturating_sub(live));
+            *free = (*free).min(limit.saturating_sub(live + stays));
         }
         if let (Some(group), Some(place)) = (&shim.group, records::grouped::place(shim, owner.record())) {
             let used = group.used(&place);

@@ -21,14 +21,9 @@ use crate::records;
 use crate::vendor::memory::ReleaseStream;
 use gpumem_abi::types::{SUCCESS, Status};
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Duration;
 
 /// Blocks that go back together at most: they are found by nobody meanwhile.
 const TOGETHER: usize = 4096;
-
-/// A request that runs out waits this long for work that uses freed blocks (in deferred mode), or that a real free would
-/// wait for (where there are no others): work that is over by then was worth it, and other work must not be waited for.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A free on a release stream was made: the driver has taken the host memory that the first one takes, and the next cost
 /// nothing.
@@ -132,25 +127,5 @@ impl Pool {
         }
         self.forget(block);
         bytes
-    }
-
-    /// Gives back all that is idle in a context because memory is short; bytes given back. In deferred mode, and where a
-    /// free waits, work is waited for that may be finite.
-    pub(super) fn release_all(&self, owner: &'static ContextPool) -> u64 {
-        if owner.has_pending() {
-            let _transit = owner.in_transit.blocks.begin();
-            owner.wait_for_freed(LONGEST_WAIT);
-        }
-        self.leave_quarantine(owner, owner.take_quarantine());
-        let all = Most::AtLeast(u64::MAX, usize::MAX);
-        if owner.idle() == 0 {
-            return 0;
-        }
-        if owner.gives_back_at_once() || owner.calls.tells_all() && owner.rests_within(LONGEST_WAIT) {
-            return self.release(owner, all, || owner.is_idle());
-        }
-        // Without events of contexts nobody can say whether the context is idle. The free then waits, unless some of the
-        // work is known to wait for the program itself.
-        self.release(owner, all, || !owner.calls.tells_all() && !activity::is_outside())
     }
 }

@@ -6,12 +6,17 @@
 use super::context_pool::ContextPool;
 use super::thread::ThreadCache;
 use super::{Pool, lock};
+use crate::process::clock;
 use std::sync::atomic::Ordering::*;
 
 /// In place of [`Pool::max`]: a share of the device.
 const AUTO: u64 = u64::MAX;
 /// Bytes that a thread may keep for itself.
 const MOST_OF_A_THREAD: u64 = 64 << 20;
+/// Where a free waits for work, what is idle cannot go back beside it: then this share of what is free may be kept.
+const BESIDE_WORK: u64 = 16;
+/// It is measured again after this time, ns, or when more was taken from the driver.
+const MEASURED_EVERY_NS: u64 = 100_000_000;
 /// It keeps no more than this part of the bound, and all threads together no more than that.
 const PART_OF_A_THREAD: u64 = 16;
 const PART_OF_THREADS: u64 = 2;
@@ -40,6 +45,8 @@ impl Pool {
             AUTO => self.owners().iter().map(|owner| owner.share).filter(|&share| share != 0).min().unwrap_or(AUTO),
             max => max,
         };
+        let beside_work = self.owners().into_iter().filter(|owner| owner.frees_wait());
+        let bound = beside_work.map(|owner| owner.beside_work.load(Relaxed)).fold(bound, u64::min);
         let threads = lock(&self.caches).iter().filter(|cache| cache.has_thread()).count() as u64;
         self.most_of_a_thread.store(most_of_each(bound, threads), Relaxed);
         self.threads.store(threads, Relaxed);
@@ -53,9 +60,26 @@ impl Pool {
 
     /// Idle bytes that the device of a context may keep.
     pub fn most_idle(&self, owner: &ContextPool) -> u64 {
-        match self.max.load(Relaxed) {
-            AUTO => owner.share,
-            max => max,
+        match (self.max.load(Relaxed), owner.frees_wait()) {
+            (AUTO, false) => owner.share,
+            (max, false) => max,
+            (max, true) => max.min(owner.beside_work.load(Relaxed)),
+        }
+    }
+
+    /// Measures how much may be kept where frees wait for work, if that may have changed.
+    pub(super) fn measure(&self, owner: &ContextPool) {
+        if !owner.frees_wait() {
+            return;
+        }
+        let (held, now, (held_then, then)) = (owner.held(), clock::now_ns(), &owner.measured);
+        if held <= held_then.swap(held, Relaxed) && now.saturating_sub(then.load(Relaxed)) < MEASURED_EVERY_NS {
+            return;
+        }
+        then.store(now, Relaxed);
+        let may = owner.within(|| owner.calls.free_bytes()).map_or(0, |free| free / BESIDE_WORK);
+        if owner.beside_work.swap(may, Relaxed) != may {
+            self.share_out();
         }
     }
 

@@ -1,9 +1,11 @@
 //! The blocks of one context: idle ones by size and age, those that wait for work to be over, and
 //! what all of them take. Those that wait are in [`pending`]. [`barrier`] waits for the context's work, or asks whether
-//! there is any. [`release_stream`] is the way back to the driver that waits for nothing. [`readers`] fill and read memory
+//! there is any. [`release_stream`] is the way back to the driver that waits for nothing, [`freeing`] a thread that goes
+//! the other way. [`readers`] fill and read memory
 //! for the guard.
 
 mod barrier;
+mod freeing;
 mod pending;
 mod readers;
 mod release_stream;
@@ -17,6 +19,7 @@ use crate::process::lock::lock;
 use crate::progress::activity;
 use crate::progress::device::ContextHold;
 use crate::vendor::memory::{Event, MemoryCalls};
+use freeing::Freeing;
 use gpumem_abi::types::Device;
 use gpumem_wire::kinds::Vendor;
 use gpumem_wire::layout::ContextRef;
@@ -65,6 +68,14 @@ pub struct ContextPool {
     releasing: AtomicUsize,
     /// The stream on which blocks are given back: [`release_stream::UNKNOWN`], that there is none, or what it is.
     pub(super) release_stream: AtomicUsize,
+    /// Idle bytes at most where frees wait ([`ContextPool::frees_wait`]).
+    pub(super) beside_work: AtomicU64,
+    /// Bytes that it held, and when, ns, the last time that this was looked at.
+    pub(super) measured: (AtomicU64, AtomicU64),
+    /// When the idle blocks were last asked how old they are, ns.
+    pub(super) aged_ns: AtomicU64,
+    /// A thread makes real frees, which may wait for work.
+    pub(super) freeing: Freeing,
     /// Times, one after the other, that memory was to go back and the context was at work.
     pub(super) found_busy: AtomicU64,
     /// Blocks of its device that are on their way.
@@ -174,6 +185,10 @@ impl ContextPool {
             events: Mutex::default(),
             releasing: AtomicUsize::new(0),
             release_stream: AtomicUsize::new(release_stream::UNKNOWN),
+            beside_work: AtomicU64::new(0),
+            measured: Default::default(),
+            aged_ns: AtomicU64::new(0),
+            freeing: Freeing::default(),
             found_busy: AtomicU64::new(0),
             in_transit,
             readers: Readers::default(),
@@ -214,9 +229,11 @@ impl ContextPool {
         // What a thread left that was still at it when the last one ended.
         self.events_now().clear();
         *lock(&self.inner) = Inner::default();
-        for count in [&self.held, &self.idle, &self.idle_peak, &self.live_peak, &self.found_busy] {
+        let (held, then) = &self.measured;
+        for count in [&self.held, &self.idle, &self.idle_peak, &self.live_peak, &self.found_busy, &self.beside_work] {
             count.store(0, Relaxed);
         }
+        [held, then, &self.aged_ns].into_iter().for_each(|last| last.store(0, Relaxed));
         self.idle_at.store(NEVER, Relaxed);
         self.without_events.store(false, Relaxed);
         self.has_neighbours.store(false, Relaxed);

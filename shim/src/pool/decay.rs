@@ -11,7 +11,7 @@ use crate::shim::Shim;
 use crate::{gate, vendor};
 use gpumem_abi::types::Device;
 use gpumem_wire::{counters, units};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// The curve is not looked at more often in the frees of a program, ns.
@@ -29,12 +29,10 @@ fn staying(age_ns: u64, decay_ns: u64) -> f64 {
 impl Pool {
     /// Idle bytes of a context that are due to go back by now. 0 if that was looked at just before.
     pub(super) fn decayed(&self, owner: &ContextPool, now_ns: u64) -> u64 {
-        static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
-        let looked = LOOKED_NS.load(Relaxed);
-        if now_ns.saturating_sub(looked) < LOOK_EVERY_NS {
+        if now_ns.saturating_sub(owner.aged_ns.load(Relaxed)) < LOOK_EVERY_NS {
             return 0;
         }
-        LOOKED_NS.store(now_ns, Relaxed);
+        owner.aged_ns.store(now_ns, Relaxed);
         self.due(owner, now_ns)
     }
 
@@ -61,6 +59,7 @@ impl Pool {
             if owner.has_pending() {
                 owner.reap(now);
             }
+            self.measure(owner);
             let all_goes = self.is_closed() || self.is_low(owner);
             let over = if all_goes { owner.idle() } else { self.over_most_idle(owner) };
             let due = self.due(owner, now).max(over);

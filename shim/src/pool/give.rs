@@ -142,7 +142,10 @@ impl Pool {
         owner: &'static ContextPool,
         real: impl FnOnce(u64) -> Status,
     ) -> Status {
-        let may_wait_later = !self.is_looked_at() && owner.has_events();
+        // What cannot go back beside work must not grow beside it.
+        let with_it = || self.idle(owner) + block.bytes.load(Relaxed);
+        let may_stay = !owner.frees_wait() || with_it() <= self.most_idle(owner);
+        let may_wait_later = !self.is_looked_at() && owner.has_events() && may_stay;
         if self.is_deferred() && self.sees_all && may_wait_later {
             let _errno = KeepErrno::new();
             let bytes = block.asked.load(Relaxed) as i64;
@@ -202,7 +205,10 @@ impl Pool {
 
     /// Inside a barrier of the program's own, what should go back goes.
     fn pay(&'static self, owner: &'static ContextPool) {
-        let due = owner.in_the_way(0).max(self.decayed(owner, clock::now_ns()));
+        self.measure(owner);
+        // Where frees wait, nothing goes back elsewhere.
+        let over = if owner.frees_wait() { self.over_most_idle(owner) } else { 0 };
+        let due = owner.in_the_way(0).max(self.decayed(owner, clock::now_ns())).max(over);
         if due > 0 {
             self.release_where_waited(owner, Most::AtLeast(due, MOST_RELEASED), || true);
         }

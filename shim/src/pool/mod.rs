@@ -11,7 +11,7 @@
 //!   work uses the block any more, as the driver's free does. In deferred mode it returns at once, and the block waits
 //!   for an event. Questions about memory are answered as if there were no pool: [`ask`].
 //! * Blocks go back to the driver in time ([`decay`]), above bounds ([`bound`]), and when an allocation runs out
-//!   ([`crate::reclaim`]). How they go back: [`back`], [`unhurried`]. A context that ends takes its blocks with it:
+//!   ([`crate::reclaim`]). How they go back: [`unhurried`], [`short`], [`aside`], [`back`]. A context that ends takes its blocks with it:
 //!   [`context_end`]. What may be taken at all, `GPUMEM_LIMIT`: [`quota`]; with others, `GPUMEM_LIMIT_GROUP`:
 //!   [`shared_quota`].
 //! * Writes where nobody should write are found: [`guarded`], by the [`guard`].
@@ -28,6 +28,7 @@
 //!
 //! No vendor is known here: all calls are those of [`crate::vendor::memory`].
 
+mod aside;
 pub mod ask;
 mod back;
 pub mod block;
@@ -47,6 +48,7 @@ pub mod quota;
 pub mod reading;
 pub mod serve;
 pub mod shared_quota;
+mod short;
 pub mod size;
 pub mod thread;
 mod unhurried;
@@ -264,6 +266,7 @@ impl Pool {
     fn find_owner(&self, shim: &'static Shim, context: u64) -> Option<&'static ContextPool> {
         let record = records::contexts::current(shim, self.vendor);
         let device = vendor::of(self.vendor).current_device()?;
+        let has_release_streams = self.calls.has_release_streams(device);
         let mut owners = lock(&self.owners);
         let known = owners.iter().find(|owner| owner.context() == context && !owner.gone.load(Relaxed));
         if let Some(known) = known {
@@ -272,6 +275,10 @@ impl Pool {
         let share = records::pooled::device_share(shim, record);
         let owner = self.owner_for(&mut owners, context, record, device, share);
         drop(owners);
+        if !has_release_streams {
+            owner.has_no_release_stream();
+            self.measure(owner);
+        }
         self.share_out();
         records::pooled::limit(shim, record, self.limit.load(Relaxed));
         Some(owner)

@@ -1,9 +1,9 @@
 //! What this process may take of a device (`GPUMEM_LIMIT`), what it takes, and what of that is idle.
 
-use super::back::LONGEST_WAIT;
 use super::context_pool::ContextPool;
 use super::in_transit::{DESCHEDULED, InTransit, Transit, Tries, are_still_at};
 use super::shared_quota::GroupRoom;
+use super::short::LONGEST_WAIT;
 use super::{Pool, lock};
 use crate::gate;
 use crate::progress::queries;
@@ -107,7 +107,12 @@ impl Pool {
 
     /// How long something may be on its way.
     pub fn longest_transit(&self, owner: &ContextPool) -> Duration {
-        if self.may_have_pending() || !owner.gives_back_at_once() { LONGEST_WAIT } else { DESCHEDULED }
+        if !self.may_have_pending() && owner.gives_back_at_once() {
+            return DESCHEDULED;
+        }
+        // A free that waits was waited for already.
+        let of_device = self.owners().into_iter().filter(|other| other.device == owner.device);
+        LONGEST_WAIT.saturating_sub(of_device.map(ContextPool::frees_for).max().unwrap_or_default())
     }
 
     /// To be held while a block is counted as idle and as live, or found nowhere, where there is a limit.
@@ -125,6 +130,15 @@ impl Pool {
     /// Idle bytes of a device.
     pub fn idle_on(&self, device: i32) -> u64 {
         self.owners().into_iter().filter(|owner| owner.device == device).map(|owner| self.idle(owner)).sum()
+    }
+
+    /// Idle bytes of a device that can go back for a request, whatever the device does.
+    pub fn to_be_had_on(&self, device: i32) -> u64 {
+        let of_device = self.owners().into_iter().filter(|owner| owner.device == device);
+        let goes = |owner: &&'static ContextPool| {
+            !owner.frees_wait() || owner.known_idle() || owner.calls.tells_all() && owner.is_idle()
+        };
+        of_device.filter(goes).map(|owner| self.idle(owner)).sum()
     }
 
     /// Gives back all idle blocks of a device; how many bytes. What work uses, where a free does not wait for it, stays if

@@ -188,6 +188,7 @@ impl Pool {
         });
         block.set(State::Live);
         self.map.insert(addr, block);
+        self.measure(owner);
         // Its context ended meanwhile, and the memory with it.
         if owner.generation() != generation && block.turn_to(addr, State::Live, State::Gone) {
             self.map.remove(addr);

@@ -2,37 +2,22 @@
 //!
 //! A free in the order of a stream of ours waits for nothing, and the first one costs host memory for good (see
 //! [`super::back`]). So this memory goes back by real frees while its context does nothing. Work that begins between the
-//! look and the free makes the free wait. The free is therefore made by a thread of its own, which holds no lock. If it
-//! has to wait, the control thread goes on without it.
+//! look and the free makes the free wait. The free is therefore made on a thread of its own ([`super::aside`]). If it has
+//! to wait, the control thread goes on without it.
 
 use super::Pool;
 use super::back::release_streams_are_used;
 use super::context_pool::{ContextPool, Most};
-use crate::process::spawn::spawn;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
 
 /// So many bytes are worth the host memory that the first free on a release stream takes.
 const WORTH_A_RELEASE_STREAM: u64 = 64 << 20;
 /// Times that a context was found at work, one after the other, before its memory goes back on a release stream.
 const MOST_BUSY: u64 = 3;
-const STACK: usize = 256 << 10;
 /// How long the control thread waits for the thread that frees. A real free of 2 GiB takes a millisecond (measured on an
 /// H200, driver 580).
 const LONGEST: Duration = Duration::from_millis(500);
-
-/// There is a thread that makes real frees.
-static FREEING: AtomicBool = AtomicBool::new(false);
-
-/// Takes [`FREEING`] back, however its thread ends.
-struct Freeing;
-
-impl Drop for Freeing {
-    fn drop(&mut self) {
-        FREEING.store(false, Release);
-    }
-}
 
 impl Pool {
     /// Gives back idle blocks of a context while it does nothing, or if it never does; bytes given back so far.
@@ -46,7 +31,7 @@ impl Pool {
         }
         if owner.is_idle() {
             owner.found_busy.store(0, Relaxed);
-            return self.release_aside(owner, most);
+            return self.release_aside(owner, most, LONGEST, |_| owner.is_idle()).unwrap_or(0);
         }
         let busy = owner.found_busy.fetch_add(1, Relaxed) + 1;
         let worth = owner.idle().min(most.bytes()) >= WORTH_A_RELEASE_STREAM;
@@ -54,45 +39,20 @@ impl Pool {
     }
 
     /// Gives back idle blocks of other sizes before a new one is asked for. The program's allocation must not wait for
-    /// work: without a release stream in use, little memory stays until its time comes.
+    /// work: without a release stream in use, little memory stays until its time comes. Where frees wait, all of it does,
+    /// since work may begin after any look.
     pub(super) fn make_way(&'static self, owner: &'static ContextPool, most: Most) {
-        let little = || most.bytes() < WORTH_A_RELEASE_STREAM && owner.gives_back_at_once();
-        if release_streams_are_used() || !little() {
-            self.release(owner, most, || owner.known_idle());
+        let worth = release_streams_are_used() || most.bytes() >= WORTH_A_RELEASE_STREAM;
+        if worth && owner.gives_back_at_once() {
+            self.release(owner, most, || false);
         }
     }
 
     /// Gives back idle blocks for the user, who waits: whatever their context does.
     pub(super) fn release_for_user(&'static self, owner: &'static ContextPool) -> u64 {
         let all = Most::AtLeast(u64::MAX, usize::MAX);
-        let aside = !release_streams_are_used() && owner.is_idle();
-        let released = if aside { self.release_aside(owner, all) } else { 0 };
-        released + self.release(owner, all, || false)
-    }
-
-    /// Makes real frees on a thread of its own while the context does nothing; bytes given back so far.
-    fn release_aside(&'static self, owner: &'static ContextPool, most: Most) -> u64 {
-        if FREEING.swap(true, Acquire) {
-            return 0;
-        }
-        let freeing = Freeing;
-        let seen = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
-        let theirs = Arc::clone(&seen);
-        let free = move || {
-            let _freeing = freeing;
-            if let Some(_hold) = owner.hold().filter(|_| !self.is_ending()) {
-                let released = owner.within(|| self.release_one_by_one(owner, most, || owner.is_idle()));
-                theirs.1.store(released, Relaxed);
-            }
-            theirs.0.store(true, Release);
-        };
-        if !spawn(STACK, free) {
-            return 0;
-        }
-        let start = Instant::now();
-        while !seen.0.load(Acquire) && start.elapsed() < LONGEST {
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        seen.1.load(Relaxed)
+        let aside = (owner.frees_wait() || !release_streams_are_used()) && owner.is_idle();
+        let aside = aside.then(|| self.release_aside(owner, all, LONGEST, |_| owner.is_idle())).flatten();
+        aside.unwrap_or(0) + self.release(owner, all, || false)
     }
 }

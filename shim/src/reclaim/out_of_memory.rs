@@ -96,8 +96,8 @@ fn make_room(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bo
 
 /// Whether so many bytes could be had if all that is idle went back, as far as is known.
 fn may_fit(pool: &'static Pool, owner: &'static ContextPool, bytes: u64) -> bool {
-    let info = owner.within(|| vendor::of(pool.vendor).memory_info());
-    info.is_none_or(|(free, _)| free + pool.idle_on(owner.device) >= bytes)
+    let free = owner.within(|| owner.calls.free_bytes());
+    free.is_none_or(|free| free + pool.idle_on(owner.device) >= bytes)
 }
 
 /// Places an allocation outside of the device's memory.

@@ -49,6 +49,9 @@ pub trait MemoryCalls: Sync {
     fn device(&self, bytes: usize) -> Result<u64, Status>;
     /// Bytes of the current device that are free; `None` if that cannot be told.
     fn free_bytes(&self) -> Option<u64>;
+    /// Whether a device frees memory in the order of streams, as far as is known: what [`MemoryCalls::release_stream`]
+    /// says, without a stream that is made.
+    fn has_release_streams(&self, device: Device) -> bool;
     /// A stream of ours in the current context, on which memory is given back; `None` where there is no such way.
     ///
     /// # Errors
@@ -133,6 +136,20 @@ fn answer(status: Option<Status>) -> Status {
     status.unwrap_or(SYMBOL_NOT_FOUND)
 }
 
+/// Whether a device has what frees in the order of streams.
+///
+/// # Errors
+/// The driver's.
+fn has_pools(device: Device) -> Result<bool, Status> {
+    let mut pools = 0;
+    if driver::frees_in_order() {
+        // SAFETY: rule of answers: the call writes a local of the type that its row declares. The driver checks the
+        // device.
+        made(unsafe { driver::cuDeviceGetAttribute(&mut pools, CUDA_POOLS, device) }, 0)?;
+    }
+    Ok(pools != 0)
+}
+
 struct Cuda;
 
 impl MemoryCalls for Cuda {
@@ -177,20 +194,17 @@ impl MemoryCalls for Cuda {
         cuda::Cuda.memory_info().map(|(free, _)| free)
     }
 
+    fn has_release_streams(&self, device: Device) -> bool {
+        has_pools(device).unwrap_or(true)
+    }
+
     fn release_stream(&self, device: Device) -> Result<Option<ReleaseStream>, Status> {
-        if !driver::frees_in_order() {
+        if !has_pools(device)? {
             return Ok(None);
         }
-        let (mut pools, mut stream) = (0, null_mut());
-        // SAFETY: rule of answers: each call writes a local of the type that its row declares. The
-        // driver checks the device.
-        unsafe {
-            made(driver::cuDeviceGetAttribute(&mut pools, CUDA_POOLS, device), 0)?;
-            if pools == 0 {
-                return Ok(None);
-            }
-            made(driver::cuStreamCreate(&mut stream, NON_BLOCKING), 0)?;
-        }
+        let mut stream = null_mut();
+        // SAFETY: rule of answers: the call writes a local of the type that its row declares.
+        made(unsafe { driver::cuStreamCreate(&mut stream, NON_BLOCKING) }, 0)?;
         Ok(Some(stream as ReleaseStream))
     }
 
@@ -328,10 +342,17 @@ impl MemoryCalls for Hip {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        None
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: rule of answers: the call writes locals of the type that its row declares.
+        let status = unsafe { hip_runtime::hipMemGetInfo(&mut free, &mut total) };
+        (status == Some(SUCCESS)).then_some(free as u64)
     }
 
     /// What hipFreeAsync does with memory of hipMalloc is not known.
+    fn has_release_streams(&self, _: Device) -> bool {
+        false
+    }
+
     fn release_stream(&self, _: Device) -> Result<Option<ReleaseStream>, Status> {
         Ok(None)
     }

@@ -77,6 +77,7 @@ pub fn hip() -> &'static Hip {
             ("entry", &["-ldl"]),
             ("barrier", &[&linked, "-l:libamdhip64.so.6"]),
             ("ipc", &[&linked, "-l:libamdhip64.so.6"]),
+            ("waits", &[&linked, "-l:libamdhip64.so.6", "-ldl"]),
             ("threads", &[&linked, "-l:libamdhip64.so.6"]),
             ("reset", &[&linked, "-l:libamdhip64.so.6"]),
             ("newer", &[&linked, "-l:libamdhip64.so.6"]),

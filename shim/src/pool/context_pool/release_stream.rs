@@ -19,6 +19,17 @@ impl ContextPool {
         }
     }
 
+    /// Blocks never go back without waiting for work here: that is known before one is to go.
+    pub(in crate::pool) fn has_no_release_stream(&self) {
+        let _ = self.release_stream.compare_exchange(UNKNOWN, NONE, AcqRel, Acquire);
+    }
+
+    /// Whether it is known that blocks go back by frees that wait for work.
+    #[inline]
+    pub fn frees_wait(&self) -> bool {
+        self.release_stream.load(Relaxed) == NONE
+    }
+
     /// Makes it, while there is memory for one: a stream takes some.
     pub(in crate::pool) fn prepare(&self) {
         if self.release_stream.load(Relaxed) == UNKNOWN {

@@ -48,12 +48,13 @@ fn attribute(id: u32, dev: u32) -> Result<i32> {
         83 => (config().managed != Managed::None) as i32, // managed memory
         // Concurrent managed access, by host page tables too.
         89 => (config().managed == Managed::Concurrent) as i32,
-        91 | 95 | 96 => 1,                // preemption, cooperative
-        97 => 227 << 10,                  // opt-in shared memory
-        102 | 103 | 115 | 116 | 121 => 1, // VMM, POSIX fd handles, pools
-        106 => 32,                        // blocks per multiprocessor
-        119 => 1,                         // pool handle types: POSIX fd
-        120 => 1,                         // cluster launch
+        91 | 95 | 96 => 1,          // preemption, cooperative
+        97 => 227 << 10,            // opt-in shared memory
+        102 | 103 | 116 | 121 => 1, // VMM, POSIX fd handles
+        115 => config().memory_pools as i32,
+        106 => 32, // blocks per multiprocessor
+        119 => 1,  // pool handle types: POSIX fd
+        120 => 1,  // cluster launch
         0 => return Err(Error::INVALID_VALUE),
         id if id > 200 => return Err(Error::INVALID_VALUE),
         _ => 0,

@@ -47,6 +47,9 @@ pub struct Config {
     pub managed: Managed,
     /// `SIM_INTEGRATED=1`: the devices' memory is the machine's, as they say by their attributes. Default 0.
     pub integrated: bool,
+    /// `SIM_MEMORY_POOLS=0`: the devices have no memory pools, so that nothing is freed in the order of a stream.
+    /// Default 1.
+    pub memory_pools: bool,
     /// `SIM_SHARED`: `FILE:INDEX`, the word of a file that tells what this process has of its devices. Default: none.
     pub shared: Option<String>,
     /// `SIM_DRIVER_VERSION`: what cuDriverGetVersion answers. Default 13000.
@@ -118,6 +121,7 @@ impl Config {
                 _ => Managed::Concurrent,
             },
             integrated: number("SIM_INTEGRATED", 0) != 0,
+            memory_pools: number("SIM_MEMORY_POOLS", 1) != 0,
             shared: var("SIM_SHARED").filter(|v| !v.is_empty()),
             driver_version: number("SIM_DRIVER_VERSION", 13000) as u32,
         }

@@ -1,5 +1,5 @@
-//! Host versions of the kernels in `kernels/`, and of the one with which the
-//! conformance suite asks for its cluster, by name. A kernel with another name
+//! Host versions of the kernels in `kernels/`, of the one with which the
+//! conformance suite asks for its cluster, and of one that waits for the host, by name. A kernel with another name
 //! runs as a no-op in its place in the order.
 //!
 //! # Safety rule
@@ -7,8 +7,8 @@
 //!   found all of that mapped just before it runs the kernel.
 
 use crate::node::{Kernel, attr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Runs a kernel; the function maps device addresses.
 pub type Native = fn(&Kernel, fn(u64) -> u64);
@@ -34,7 +34,7 @@ pub fn ranges(name: &str, p: &[u8]) -> Vec<(u64, u64)> {
             let room = SCAN_NUMBERS + SCAN_ROOM * 8;
             vec![(u64_at(p, 0), u64_at(p, 8).saturating_mul(8)), (u64_at(p, 16), room), (u64_at(p, 24), 4)]
         }
-        "cluster_size" => vec![(u64_at(p, 0), 4)],
+        "cluster_size" | "polls_host" => vec![(u64_at(p, 0), 4)],
         _ => Vec::new(),
     }
 }
@@ -48,6 +48,7 @@ pub fn native(name: &str) -> Option<Native> {
         "gpumem_guard_verify" => Some(guard_verify),
         "gpumem_scan" => Some(scan),
         "cluster_size" => Some(cluster_size),
+        "polls_host" => Some(polls_host),
         _ => None,
     }
 }
@@ -93,6 +94,16 @@ fn spin(k: &Kernel, host: fn(u64) -> u64) {
     if u64_at(p, 8) != 0 {
         // SAFETY: not 0, and by the rule of the kernels' ranges the word there is mapped.
         unsafe { (host(u64_at(p, 8)) as *mut u32).write_volatile(1) }
+    }
+}
+
+/// Runs until a word of host memory is set, or for a time in which any test is over.
+fn polls_host(k: &Kernel, host: fn(u64) -> u64) {
+    let word = host(u64_at(&k.params, 0)) as *const AtomicU32;
+    let start = Instant::now();
+    // SAFETY: by the rule of the kernels' ranges the word is mapped. The simulator's programs ask for it aligned.
+    while unsafe { (*word).load(Acquire) } == 0 && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

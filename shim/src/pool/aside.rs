@@ -1,0 +1,54 @@
+//! Real frees that may wait for work are made by a thread of ours, which holds no lock. Who wants the memory waits for that
+//! thread as long as it likes, and goes on without it.
+
+use super::Pool;
+use super::context_pool::{ContextPool, Most};
+use crate::process::cancel;
+use crate::process::spawn::spawn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+
+const STACK: usize = 256 << 10;
+
+/// What a thread that frees has done so far.
+#[derive(Default)]
+pub(super) struct Seen {
+    bytes: AtomicU64,
+    done: AtomicBool,
+    /// Nobody waits for it any more.
+    pub left: AtomicBool,
+}
+
+impl Pool {
+    /// Makes real frees on a thread of its own; bytes given back so far, after this time at most. `may`: asked before each
+    /// free. `None` if another thread frees memory of this context: the frees of other contexts are not in its way.
+    pub(super) fn release_aside(
+        &'static self,
+        owner: &'static ContextPool,
+        most: Most,
+        longest: Duration,
+        may: impl Fn(&Seen) -> bool + Send + 'static,
+    ) -> Option<u64> {
+        let frees = owner.begin_freeing()?;
+        let seen = Arc::new(Seen::default());
+        let theirs = Arc::clone(&seen);
+        let free = move || {
+            let _frees = frees;
+            if let Some(_hold) = owner.hold().filter(|_| !self.is_ending()) {
+                let released = owner.within(|| self.release_one_by_one(owner, most, || may(&theirs)));
+                theirs.bytes.store(released, Relaxed);
+            }
+            theirs.done.store(true, Release);
+        };
+        if !spawn(STACK, free) {
+            return Some(0);
+        }
+        let start = Instant::now();
+        while !seen.done.load(Acquire) && start.elapsed() < longest {
+            cancel::sleep(Duration::from_micros(50));
+        }
+        seen.left.store(true, Relaxed);
+        Some(seen.bytes.load(Relaxed))
+    }
+}

@@ -1,0 +1,50 @@
+//! A thread of ours that makes real frees of a context, which may wait for its work: one at a time.
+
+use super::ContextPool;
+use crate::process::clock;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
+
+/// Since when there is one, ns; 0: there is none.
+#[derive(Default)]
+pub struct Freeing(AtomicU64);
+
+/// There is one for as long as this lives.
+pub struct Frees(&'static ContextPool);
+
+impl Drop for Frees {
+    fn drop(&mut self) {
+        self.0.freeing.0.store(0, Release);
+    }
+}
+
+impl ContextPool {
+    /// Begins to free on another thread; `None` if one does already.
+    pub(in crate::pool) fn begin_freeing(&'static self) -> Option<Frees> {
+        let now = clock::precise_ns().max(1);
+        self.freeing.0.compare_exchange(0, now, Acquire, Relaxed).ok().map(|_| Frees(self))
+    }
+
+    /// For how long a thread has been at it.
+    pub(in crate::pool) fn frees_for(&self) -> Duration {
+        match self.freeing.0.load(Relaxed) {
+            0 => Duration::ZERO,
+            since => Duration::from_nanos(clock::precise_ns().saturating_sub(since)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A free that waits for ever keeps nothing of another context.
+    #[test]
+    fn each_context_has_a_thread_of_its_own_that_frees() {
+        let [one, other] = [1, 2].map(|context| ContextPool::made_up(context, 0, 0));
+        let frees = one.begin_freeing().unwrap();
+        assert!(one.begin_freeing().is_none() && other.begin_freeing().is_some());
+        drop(frees);
+        assert!(one.begin_freeing().is_some());
+    }
+}
