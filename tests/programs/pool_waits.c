@@ -4,6 +4,7 @@
  *   kinds     as `beside`, with 850 MiB of pitched rows, and as physical memory
  *   captured  200 MiB are freed, a capture begins, 850 MiB are asked for, in each mode that allows it
  *   decay     200 MiB are freed and work begins: what is used after at most MS milliseconds (second argument)
+ *   stuck     200 MiB are freed on each of two devices: what is used after at most MS milliseconds (second argument)
  *   small     a little less than 16 KiB where so much and no more is left
  *   between   blocks are freed, and after 0 to 12 ms work begins that goes on while others are asked for, N times
  *             (second argument): with a short decay, work often begins while a block goes back
@@ -90,6 +91,19 @@ static void decay(long ms) {
     released = 1;
     OK(cuStreamSynchronize(s));
     OK(cuStreamDestroy_v2(s));
+}
+
+/* Idle memory of a device goes back in time though that of another one does not. */
+static void stuck(long ms) {
+    const char *most = getenv("USED_MOST");
+    CUcontext context;
+    give(get(SMALL), SMALL);
+    OK(cuDevicePrimaryCtxRetain(&context, 1));
+    OK(cuCtxSetCurrent(context));
+    give(get(SMALL), SMALL);
+    for (; ms > 0 && most && stat_of("device_used") > strtoull(most, NULL, 10); ms -= 20) nap(20);
+    fprintf(stderr, "used at the end %llu\n", (unsigned long long)stat_of("device_used"));
+    OK(cuCtxSetCurrent(gpu.context));
 }
 
 /* Work begins while idle memory goes back: memory is had beside the work all the same. */
@@ -179,6 +193,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "kinds")) other_kinds();
     if (!strcmp(mode, "captured")) captured();
     if (!strcmp(mode, "decay")) decay(argc > 2 ? atol(argv[2]) : 0);
+    if (!strcmp(mode, "stuck")) stuck(argc > 2 ? atol(argv[2]) : 0);
     if (!strcmp(mode, "small")) small();
     if (!strcmp(mode, "between")) between(argc > 2 ? atoi(argv[2]) : 1);
     if (!strcmp(mode, "parts")) in_pieces();

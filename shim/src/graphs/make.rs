@@ -58,6 +58,23 @@ impl Cache {
     /// # Errors
     /// The library's, from instantiate.
     fn exec_of(&self, template: &Template, class: &Class, work: &Work) -> Result<Option<(GraphExec, Records)>, Status> {
+        match self.try_exec_of(template, class, work) {
+            // What goes back may be waited for: nothing of the template's is locked meanwhile.
+            Err(OUT_OF_MEMORY) => {
+                self.give_back_all();
+                self.try_exec_of(template, class, work)
+            }
+            other => other,
+        }
+    }
+
+    /// The same, once.
+    fn try_exec_of(
+        &self,
+        template: &Template,
+        class: &Class,
+        work: &Work,
+    ) -> Result<Option<(GraphExec, Records)>, Status> {
         let mut content = lock(&template.content);
         if !class.alone {
             let Some(held) = content.as_mut() else { return Ok(None) };
@@ -75,13 +92,7 @@ impl Cache {
             }
         }
         let start = clock::precise_ns();
-        let exec = match self.exec_from(template, class) {
-            Err(OUT_OF_MEMORY) => {
-                self.give_back_all();
-                self.exec_from(template, class)?
-            }
-            other => other?,
-        };
+        let exec = self.exec_from(template, class)?;
         class.took(clock::precise_ns() - start);
         Ok(Some((exec, content.clone().unwrap_or_default())))
     }

@@ -248,6 +248,22 @@ mod tests {
         assert_eq!((cache.bytes.load(Relaxed), owner.idle_blocks()), (0, (2 * 1024 + 65536, 3)));
     }
 
+    /// The frees of one context do not keep those of another from looking.
+    #[test]
+    fn each_context_looks_for_itself() {
+        let (settings, _) = Settings::read(std::iter::empty());
+        let pool = Pool::new(Vendor::Cuda, &settings, true);
+        let due = [1, 2].map(|context| {
+            let owner = ContextPool::made_up(context, 0, 0);
+            let block: &'static Block = Box::leak(Box::default());
+            block.bytes.store(1024, Relaxed);
+            owner.keep(block, 1);
+            let now = 1 + pool.decay_ns.load(Relaxed) * 2;
+            (pool.decayed(owner, now), pool.decayed(owner, now))
+        });
+        assert_eq!(due, [(1024, 0), (1024, 0)]);
+    }
+
     #[test]
     fn what_is_idle_goes_slowly_at_first_and_is_gone_in_the_end() {
         assert_eq!(staying(0, 10), 1.0);
