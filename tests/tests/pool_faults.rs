@@ -3,6 +3,7 @@
 //! program sees no more refusals than faults, and nothing is left behind.
 
 use gpumem_tests::harness::{Program, Ran, program};
+use gpumem_wire::counters::POOL_BARRIERS;
 use std::collections::HashMap;
 
 /// What the pool calls, in one setting or another.
@@ -98,6 +99,18 @@ fn each_call_of_the_pool_fails_strict() {
 fn each_call_of_the_pool_fails_deferred() {
     each_call_fails(SETTINGS[1]);
     each_call_fails(SETTINGS[3]);
+}
+
+/// An event behind a context's work that cannot be had is one free that waits: those that follow have theirs again.
+#[test]
+fn an_event_that_fails_is_one_wait() {
+    let waits = |ran: &Ran| ran.ledger().counter(POOL_BARRIERS);
+    let plain = waits(&refused(SETTINGS[1]).preloaded().ok());
+    for call in [2, 5] {
+        let fault = format!("cuCtxRecordEvent:{call}=999");
+        let ran = refused(SETTINGS[1]).env("SIM_FAULT", &fault).preloaded().ok();
+        assert!(waits(&ran) <= plain + 2, "{fault}: {} waits, {plain} without", waits(&ran));
+    }
 }
 
 /// No memory, for a while: what natively is one refusal is at most one.

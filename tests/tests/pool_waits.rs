@@ -40,6 +40,13 @@ fn memory_of_every_kind_is_had_beside_work_that_goes_on() {
     as_natively("kinds", BOTH);
 }
 
+/// What is kept makes room within a limit, too.
+#[test]
+fn memory_is_had_within_a_limit_beside_work_that_goes_on() {
+    let limit = ("GPUMEM_LIMIT", "900MiB");
+    as_natively("beside", &[&[limit], &[limit, ("GPUMEM_FREE", "deferred")]]);
+}
+
 /// Where nothing is freed without waiting, little is kept.
 #[test]
 fn memory_is_had_beside_work_where_every_free_waits() {

@@ -257,6 +257,7 @@ mod tests {
             let owner = ContextPool::made_up(context, 0, 0);
             let block: &'static Block = Box::leak(Box::default());
             block.bytes.store(1024, Relaxed);
+            block.set(State::Busy);
             owner.keep(block, 1);
             let now = 1 + pool.decay_ns.load(Relaxed) * 2;
             (pool.decayed(owner, now), pool.decayed(owner, now))

@@ -16,8 +16,12 @@ const LONGEST_QUERY_NS: u64 = 1_000_000_000;
 
 /// Runs a query if nothing captures; captures that begin wait for it.
 pub fn unless_capturing<R>(query: impl FnOnce() -> R) -> Option<R> {
+    unless(capturing, query)
+}
+
+fn unless<R>(captures: impl FnOnce() -> bool, query: impl FnOnce() -> R) -> Option<R> {
     let _querying = Raised::new(&QUERYING);
-    let free = BEGINNING.load(SeqCst) == 0 && !capturing();
+    let free = BEGINNING.load(SeqCst) == 0 && !captures();
     free.then(query)
 }
 
@@ -46,15 +50,11 @@ mod tests {
     /// Else each capture that begins later waits for it in vain.
     #[test]
     fn a_query_that_unwinds_is_over() {
-        let querying = Raised::new(&QUERYING);
-        assert_eq!(QUERYING.load(SeqCst), 1);
-        drop(querying);
-        // Nobody counts captures here, so that nothing is queried: the guard is what is left to show.
+        assert_eq!(unless(|| true, || ()), None);
         let thrown = catch_unwind(AssertUnwindSafe(|| {
-            let _querying = Raised::new(&QUERYING);
-            resume_unwind(Box::new(7));
+            unless(|| false, || resume_unwind(Box::new(QUERYING.load(SeqCst))));
         }));
-        assert!(thrown.is_err());
+        assert_eq!(thrown.expect_err("it throws").downcast_ref(), Some(&1_u32), "what begins waits for it");
         assert_eq!(QUERYING.load(SeqCst), 0);
     }
 }

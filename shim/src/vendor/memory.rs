@@ -433,3 +433,60 @@ impl MemoryCalls for Hip {
 fn xnack() -> bool {
     std::env::var_os("HSA_XNACK").is_some_and(|value| value == "1")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::Mutex;
+
+    /// Says what it was asked to do with its thread.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl Told {
+        fn told(&self, what: String) {
+            self.0.lock().unwrap().push(what);
+        }
+    }
+
+    #[rustfmt::skip]
+    impl MemoryCalls for Told {
+        fn sees_all(&self) -> bool { false }
+        fn enter(&self, context: u64) -> bool { self.told(format!("enter {context}")); context != 0 }
+        fn leave(&self) { self.told("leave".into()); }
+        fn relax(&self) -> i32 { self.told("relax".into()); 5 }
+        fn unrelax(&self, before: i32) { self.told(format!("unrelax {before}")); }
+        fn free(&self, _: u64) -> Status { SUCCESS }
+        fn device(&self, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
+        fn free_bytes(&self) -> Option<u64> { None }
+        fn has_release_streams(&self, _: Device) -> bool { false }
+        fn release_stream(&self, _: Device) -> Result<Option<ReleaseStream>, Status> { Ok(None) }
+        fn end_release_stream(&self, _: ReleaseStream) {}
+        fn free_on(&self, _: u64, _: ReleaseStream) -> Status { NOT_SUPPORTED }
+        fn pass(&self, _: ReleaseStream) -> Status { NOT_SUPPORTED }
+        fn managed(&self, _: Device, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
+        fn host(&self, _: usize) -> Result<u64, Status> { Err(NOT_SUPPORTED) }
+        fn free_host(&self, _: u64) -> Status { SUCCESS }
+        fn fill(&self, _: u64, _: u8, _: usize) -> Status { SUCCESS }
+        fn synchronize(&self) -> Status { SUCCESS }
+        fn behind_all(&self, _: u64, _: Option<Event>) -> Option<Event> { None }
+        fn tells_all(&self) -> bool { false }
+        fn completed(&self, _: Event) -> bool { false }
+        fn wait(&self, _: Event) -> Status { NOT_SUPPORTED }
+        fn drop_event(&self, _: Event) {}
+    }
+
+    /// However a call within a context ends, its thread is in its own context again, with its own capture mode.
+    #[test]
+    fn a_call_within_a_context_that_unwinds_leaves_it() {
+        let told = Told::default();
+        for context in [9, 0] {
+            let calls: &dyn MemoryCalls = &told;
+            let thrown = catch_unwind(AssertUnwindSafe(|| calls.within(context, || resume_unwind(Box::new(7)))));
+            assert!(thrown.is_err());
+        }
+        let told = told.0.into_inner().unwrap().join(", ");
+        assert_eq!(told, "relax, enter 9, leave, unrelax 5, relax, enter 0, unrelax 5");
+    }
+}
