@@ -4,7 +4,7 @@
 //! These need root, loop devices and the tools that make the file systems; they say so where one is missing.
 
 use gpumem_tests::harness::run::Scratch;
-use gpumem_tests::harness::{Ledger, Ran, artifacts, client, command};
+use gpumem_tests::harness::{Ledger, Program, Ran, artifacts, client, command};
 use gpumem_wire::counters;
 use gpumem_wire::kinds::AllocKind;
 use std::path::Path;
@@ -20,7 +20,22 @@ struct Disk {
     mount: &'static str,
 }
 
+const TMPFS: &str = "true";
 const LOOP: &str = "mount -o loop \"$IMAGE\" \"$DISK\"";
+/// Mounts an overlay whose upper directory lies on the disk; what is given is done to that one first.
+macro_rules! over {
+    ($change:literal) => {
+        concat!(
+            "mkdir \"$IMAGE.below\" && mount -o loop \"$IMAGE\" \"$IMAGE.below\" && cd \"$IMAGE.below\" && ",
+            "mkdir low up work && ",
+            $change,
+            " && mount -t overlay -o lowerdir=low,upperdir=up,workdir=work over \"$DISK\" && cd /"
+        )
+    };
+}
+const OVER: &str = over!("true");
+/// What is compressed is never written where it lies.
+const OVER_COMPRESSED: &str = over!("chattr +c up");
 
 const DISKS: &[Disk] = &[
     Disk { name: "ext4, 1 KiB blocks", bytes: "16M", live: 9000, make: "mkfs.ext4 -q -F -m 0 -b 1024", mount: LOOP },
@@ -29,51 +44,99 @@ const DISKS: &[Disk] = &[
     Disk { name: "xfs", bytes: "300M", live: 9000, make: "mkfs.xfs -q -f", mount: LOOP },
     // On a full one each page that was written back takes the kernel a second or more.
     Disk { name: "btrfs", bytes: "128M", live: 20, make: "mkfs.btrfs -q -f", mount: LOOP },
-    Disk { name: "tmpfs", bytes: "16M", live: 9000, make: "true", mount: "mount -t tmpfs -o size=16M tmpfs \"$DISK\"" },
+    Disk { name: "tmpfs", bytes: "16M", live: 9000, make: TMPFS, mount: "mount -t tmpfs -o size=16M tmpfs \"$DISK\"" },
+];
+
+const OVERLAYS: &[Disk] = &[
+    Disk { name: "overlay on ext4", bytes: "16M", live: 9000, make: "mkfs.ext4 -q -F -m 0", mount: OVER },
     Disk {
-        name: "overlayfs on ext4",
-        bytes: "16M",
-        live: 9000,
-        make: "mkfs.ext4 -q -F -m 0",
-        mount: "mkdir \"$IMAGE.below\" && mount -o loop \"$IMAGE\" \"$IMAGE.below\" && cd \"$IMAGE.below\" && \
-                mkdir low up work && mount -t overlay -o lowerdir=low,upperdir=up,workdir=work over \"$DISK\" && cd /",
+        name: "overlay on compressed btrfs",
+        bytes: "128M",
+        live: 20,
+        make: "mkfs.btrfs -q -f",
+        mount: OVER_COMPRESSED,
     },
 ];
 
-/// Fills the disk to its last block.
-const FILL: &str = "for size in 256k 4k 1k; do cat /dev/zero | dd of=\"$DISK/fill.$size\" bs=$size 2>/dev/null; sync -f \"$DISK\"; done; true";
+const OVER_BTRFS: Disk =
+    Disk { name: "overlay on btrfs", bytes: "128M", live: 20, make: "mkfs.btrfs -q -f", mount: OVER };
+
+/// Fills the disk to its last block, and fails where it is not full then.
+const FILL: &str = "for size in 256k 4k 1k; do cat /dev/zero | dd of=\"$DISK/fill.$size\" bs=$size 2>/dev/null; sync -f \"$DISK\"; done
+                    ! dd if=/dev/zero of=\"$DISK/more\" bs=64k count=1 conv=fsync 2>/dev/null";
 /// Reads our files as anybody may who comes by.
 const LOOK: &str = "cat \"$DISK\"/*.ledger \"$DISK\"/*.trace >/dev/null 2>&1; true";
 
+/// Whether a command of the shell's succeeds.
+fn succeeds(script: &str) -> bool {
+    command("sh").args(["-c", script]).native().code == 0
+}
+
+fn is_root() -> bool {
+    succeeds("unshare -m true 2>/dev/null")
+}
+
+fn has_loop_devices() -> bool {
+    succeeds("test -b \"$(losetup -f 2>/dev/null)\"")
+}
+
 impl Disk {
-    /// Runs the program natively and preloaded with its files there. `None`, and why on stderr, where it cannot be.
-    fn run(&self, trace: bool) -> Option<(Ran, Ran, Scratch)> {
-        let scratch = Scratch::new();
+    /// What the machine lacks for it.
+    fn lacks(&self) -> Option<&'static str> {
+        let tool = self.make.split(' ').next().unwrap_or_default();
+        match () {
+            () if !is_root() => Some("not root"),
+            () if self.make != TMPFS && !has_loop_devices() => Some("no loop device"),
+            () if !succeeds(&format!("command -v {tool}")) => Some("no tool to make it with"),
+            () => None,
+        }
+    }
+
+    /// Whether the running kernel knows the file systems; asked after a mount, which has it load what it can.
+    fn is_known(&self) -> bool {
+        let known = std::fs::read_to_string("/proc/filesystems").expect("what the kernel knows");
+        let knows = |name: &str| known.lines().any(|line| line.split_whitespace().last() == Some(name));
+        let made = self.make.split(['.', ' ']).nth(1).unwrap_or("tmpfs");
+        knows(made) && (!self.name.starts_with("overlay") || knows("overlay"))
+    }
+
+    /// A program with its disk, whose files are saved to `scratch`.
+    fn shell(&self, program: Program, scratch: &Scratch) -> Program {
         let disk = scratch.path().join("disk");
         std::fs::create_dir(&disk).expect("a folder");
+        let make =
+            if self.make == TMPFS { TMPFS.to_owned() } else { format!("{} \"$IMAGE\" >/dev/null 2>&1", self.make) };
         let script = format!(
-            "truncate -s {} \"$IMAGE\" && {} \"$IMAGE\" >/dev/null 2>&1 && {{ {}; }} 2>/dev/null || exit 99
+            "rm -rf \"$IMAGE\" \"$IMAGE.below\"; truncate -s {} \"$IMAGE\" && {make} && {{ {}; }} 2>/dev/null || exit 99
              \"$@\"; code=$?; cp \"$DISK\"/*.ledger \"$DISK\"/*.trace \"$SAVED\" 2>/dev/null; exit $code",
-            self.bytes,
-            if self.make == "true" { "true #" } else { self.make },
-            self.mount
+            self.bytes, self.mount
         );
-        let script = script.replace("true # \"$IMAGE\" >/dev/null 2>&1", "true");
-        let mut program = client("full_disk").arg(self.live.to_string()).env("SIM_DEVICE_MEM", "1G");
-        program = program.env("IMAGE", scratch.path().join("image")).env("DISK", &disk).env("SAVED", scratch.path());
-        program = program.env("FILL", FILL).env("LOOK", LOOK).dir(&disk);
+        let program = program.env("SIM_DEVICE_MEM", "1G").env("FILL", FILL).env("LOOK", LOOK);
+        let program =
+            program.env("IMAGE", scratch.path().join("image")).env("DISK", &disk).env("SAVED", scratch.path());
+        program.shell(&format!("exec unshare -m sh -c '{script}' sh \"$@\""))
+    }
+
+    /// Runs the program natively and preloaded with its files there. `None`, and why on stderr, where it cannot be.
+    fn run(&self, trace: bool) -> Option<(Ran, Ran, Scratch)> {
+        if let Some(lacks) = self.lacks() {
+            eprintln!("{}: {lacks}: skipped", self.name);
+            return None;
+        }
+        let scratch = Scratch::new();
+        let disk = scratch.path().join("disk");
+        let mut program = client("full_disk").arg(self.live.to_string()).dir(&disk);
         if trace {
             program = program.env("GPUMEM_RECORD", disk.join("all.trace"));
         }
-        let program = program.shell(&format!("exec unshare -m sh -c '{script}' sh \"$@\""));
+        let program = self.shell(program, &scratch);
         let native = program.native();
-        let _ = std::fs::remove_file(scratch.path().join("image"));
-        let _ = std::fs::remove_dir(scratch.path().join("image.below"));
-        if native.code == 99 || native.code == 1 {
-            eprintln!("{}: not root, no loop device, or no tool to make it with: skipped", self.name);
+        if native.code == 99 && !self.is_known() {
+            eprintln!("{}: the kernel does not know it: skipped", self.name);
             return None;
         }
-        Some((native.ok(), program.preloaded(), scratch))
+        assert_eq!(native.code, 0, "{}: {}", self.name, native.err);
+        Some((native, program.preloaded(), scratch))
     }
 }
 
@@ -83,9 +146,21 @@ fn ledger_in(dir: &Path) -> Option<Ledger> {
 
 #[test]
 fn a_disk_that_fills_up_ends_recording_and_not_the_program() {
-    for disk in DISKS {
-        for trace in [false, true] {
+    fill_up(DISKS, &[false, true]);
+}
+
+/// An overlay is looked through once, when a file is made: with both files there is enough.
+#[test]
+fn an_overlay_whose_disk_fills_up_ends_recording_and_not_the_program() {
+    fill_up(OVERLAYS, &[true]);
+}
+
+fn fill_up(disks: &[Disk], traces: &[bool]) {
+    let mut tried = 0;
+    for disk in disks {
+        for &trace in traces {
             let Some((native, ran, saved)) = disk.run(trace) else { continue };
+            tried += u32::from(disk.make != TMPFS);
             assert_eq!((ran.code, &ran.out), (0, &native.out), "{}, trace {trace}: {}", disk.name, ran.err);
             let Some(ledger) = ledger_in(saved.path()) else {
                 // Where changes cannot be written in place, nothing is recorded, and that is told.
@@ -97,10 +172,35 @@ fn a_disk_that_fills_up_ends_recording_and_not_the_program() {
             assert_eq!(ledger.counter(counters::allocs(AllocKind::Device)), 4 * disk.live, "{}", disk.name);
             assert_eq!(ledger.counter(counters::frees(AllocKind::Device)), 4 * disk.live, "{}", disk.name);
             let dropped = ledger.counter(counters::DROPPED_RECORDS);
+            // So few need no more room; that the disk was full is what $FILL tells.
             assert!(dropped > 0 || disk.live < 1000, "{}: the disk was not full", disk.name);
             assert_eq!(ledger.snapshot.torn, 0, "{}", disk.name);
             eprintln!("{}, trace {trace}: {dropped} dropped", disk.name);
         }
+    }
+    assert!(tried > 0 || !is_root() || !has_loop_devices(), "nothing was tried, and it could have been");
+}
+
+/// Whoever named no directory gets none on btrfs, where a full disk would hold the program up; nor on an overlay
+/// whose files lie there.
+#[test]
+fn where_a_full_disk_holds_up_nothing_is_put_unasked() {
+    for disk in DISKS.iter().chain([&OVER_BTRFS]).filter(|disk| disk.name.contains("btrfs")) {
+        if let Some(lacks) = disk.lacks() {
+            eprintln!("{}: {lacks}: skipped", disk.name);
+            continue;
+        }
+        let scratch = Scratch::new();
+        let found = "mount -t tmpfs tmpfs /dev/shm && \"$@\" && find \"$DISK\" /dev/shm -name \"*.ledger\" >&2";
+        let many = client("many").arg("50").without("GPUMEM_DIR");
+        let many = many.env("XDG_RUNTIME_DIR", scratch.path().join("disk")).shell(found);
+        let ran = disk.shell(many, &scratch).preloaded();
+        if ran.code == 99 && !disk.is_known() {
+            eprintln!("{}: the kernel does not know it: skipped", disk.name);
+            continue;
+        }
+        let in_memory = ran.err.starts_with("/dev/shm/") && ran.err.lines().count() == 1;
+        assert!(ran.code == 0 && in_memory, "{}: {} {}", disk.name, ran.code, ran.err);
     }
 }
 

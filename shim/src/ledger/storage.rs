@@ -52,6 +52,13 @@ pub fn open_own(path: &Path) -> Option<File> {
     file.metadata().is_ok_and(own).then_some(file)
 }
 
+/// `statfs` of the file systems that look for new room at each change.
+const BTRFS: u64 = 0x9123_683e;
+const ZFS: u64 = 0x2fc1_2fc1;
+const BCACHEFS: u64 = 0xca45_1a4e;
+const NILFS: u64 = 0x3434;
+const OVERLAY: u64 = 0x794c_7630;
+
 /// Has changes of the file, which is empty yet, written where the data already lies.
 fn in_place(fd: RawFd, named: bool) -> io::Result<()> {
     /// `FS_NOCOW_FL` of linux/fs.h: changes are not copied to a new place.
@@ -60,7 +67,7 @@ fn in_place(fd: RawFd, named: bool) -> io::Result<()> {
     // SAFETY: the ioctls read or write one int, for which `flags` and `wanted` have room (a long
     // would fit as well). File systems that do not know them give an error. Zeroes are a valid
     // statfs, and fstatfs fills it.
-    let kind = unsafe {
+    let what = unsafe {
         if libc::ioctl(fd, libc::FS_IOC_GETFLAGS as _, flags.as_mut_ptr()) == 0 && flags[0] & NOCOW == 0 {
             let wanted = [flags[0] | NOCOW, 0];
             if libc::ioctl(fd, libc::FS_IOC_SETFLAGS as _, wanted.as_ptr()) != 0
@@ -73,14 +80,35 @@ fn in_place(fd: RawFd, named: bool) -> io::Result<()> {
         if libc::fstatfs(fd, &mut what) != 0 {
             return Err(io::Error::last_os_error());
         }
-        what.f_type as u64 & 0xffff_ffff
+        what
     };
-    stays_in_place(kind, flags[0] & NOCOW != 0, kernel(), named).map_err(io::Error::other)
+    let (on, kind) = match what.f_type as u64 & 0xffff_ffff {
+        OVERLAY => ("an overlay on ", below_overlay(&what)),
+        kind => ("", kind),
+    };
+    stays_in_place(kind, flags[0] & NOCOW != 0, kernel(), named).map_err(|why| {
+        io::Error::other(format!(
+            "this file system ({on}{why}) looks for new room at each change, and a full disk would hold up or end the program: name a directory in memory in GPUMEM_DIR"
+        ))
+    })
+}
+
+/// The file system that an overlay writes to, as far as its numbers tell. The overlay passes them on and puts its own
+/// name to them. The path of what it writes to leads nowhere inside of a container.
+fn below_overlay(what: &libc::statfs) -> u64 {
+    /// No other block is longer.
+    const LONG: u64 = 64 << 10;
+    match () {
+        // Files are not counted there.
+        () if what.f_files == 0 && what.f_blocks != 0 => BTRFS,
+        // A record counts as a block there.
+        () if what.f_bsize as u64 > LONG => ZFS,
+        () => OVERLAY,
+    }
 }
 
 /// Whether a mapped file on a file system of this kind is changed where it lies.
 fn stays_in_place(kind: u64, nocow: bool, kernel: (u32, u32), named: bool) -> Result<(), String> {
-    const BTRFS: u64 = 0x9123_683e;
     // Before, a page of a NOCOW file needed new room for a moment, too.
     const BTRFS_KEEPS_ITS_WORD: (u32, u32) = (6, 17);
     let why = match (kind, nocow) {
@@ -90,14 +118,12 @@ fn stays_in_place(kind: u64, nocow: bool, kernel: (u32, u32), named: bool) -> Re
         }
         // Once it is full, a page that was written back waits for seconds before it may be written again.
         (BTRFS, true) if !named => "btrfs".to_owned(),
-        (0x2fc1_2fc1, _) => "ZFS".to_owned(),
-        (0xca45_1a4e, false) => "bcachefs".to_owned(),
-        (0x3434, _) => "NILFS".to_owned(),
+        (ZFS, _) => "ZFS".to_owned(),
+        (BCACHEFS, false) => "bcachefs".to_owned(),
+        (NILFS, _) => "NILFS".to_owned(),
         _ => return Ok(()),
     };
-    Err(format!(
-        "this file system ({why}) looks for new room at each change, and a full disk would hold up or end the program: name a directory in memory in GPUMEM_DIR"
-    ))
+    Err(why)
 }
 
 /// Version of the running kernel; the oldest if it cannot be told.
@@ -202,6 +228,18 @@ mod tests {
             assert_eq!(stays_in_place(kind, nocow, kernel, named).is_ok(), fits, "{kind:#x} {nocow} {kernel:?}");
         }
         assert!(kernel() > (2, 6));
+    }
+
+    #[test]
+    fn what_an_overlay_writes_to_is_told_by_its_numbers() {
+        for (files, block, kind) in
+            [(0, 4096, BTRFS), (1000, 128 << 10, ZFS), (1000, 4096, OVERLAY), (1000, 64 << 10, OVERLAY)]
+        {
+            // SAFETY: zeroes are a valid statfs.
+            let mut what: libc::statfs = unsafe { std::mem::zeroed() };
+            (what.f_files, what.f_bsize, what.f_blocks) = (files, block, 1000);
+            assert_eq!(below_overlay(&what), kind, "{files} files, blocks of {block}");
+        }
     }
 
     #[test]
