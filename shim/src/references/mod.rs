@@ -186,3 +186,30 @@ fn answer(asker: &Descriptor, mut bytes: &[u8], longest: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Each piece that is read makes room for another one, so that no wait for room is ever too long.
+    #[test]
+    fn who_reads_slowly_is_not_answered_for_ever() {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let seen = is_over.clone();
+        let reader = std::thread::spawn(move || {
+            let (began, mut some) = (Instant::now(), [0; 4096]);
+            while !seen.load(Relaxed) && began.elapsed() < Duration::from_secs(30) {
+                client.read(&mut some).expect("an answer, or its end");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            seen.load(Relaxed)
+        });
+        answer(&Descriptor::new(server.into()), &vec![b'x'; 1 << 28], Duration::from_millis(200));
+        is_over.store(true, Relaxed);
+        assert!(reader.join().expect("it ends"), "it was answered for as long as it read");
+    }
+}
