@@ -49,6 +49,8 @@ fn every_answer_is_within(dir: &Dir, file: &Path) {
         &["allocs", "--stacks", "--json"],
         &["allocs", "--by", "thread", "--json"],
         &["allocs", "--by", "tag", "-n", "0"],
+        &["leaks"],
+        &["leaks", "--all", "--stacks", "--json"],
         &["graphs", "--all", "--json"],
         &["stats", "--all", "--json"],
         &["events", "-n", "0"],
@@ -63,6 +65,8 @@ fn every_answer_is_within(dir: &Dir, file: &Path) {
         &["export", "--to", "pprof"],
         &["export", "--to", "memory-viz"],
         &["export", "--to", "trace"],
+        &["report", "-o", "-"],
+        &["report", "--json"],
         &["dump", "-o", "/dev/null"],
     ];
     for view in views {
@@ -72,6 +76,8 @@ fn every_answer_is_within(dir: &Dir, file: &Path) {
     }
     let (code, err) = within(&["diff", name, name, "--json"], 2 * stored);
     assert_eq!(code, 0, "{err}");
+    let (code, err) = within(&["doctor", name, "--json"], stored);
+    assert!(matches!(code, 0 | 1), "doctor: {code} {err}");
     let dir = dir.path().to_str().unwrap();
     for args in [&["ps", "--dir", dir][..], &["clean", "--dry-run", "--dir", dir], &["doctor", "--dir", dir]] {
         let (code, err) = within(args, stored);

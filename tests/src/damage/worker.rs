@@ -40,7 +40,15 @@ const VIEWS: &[&[&str]] = &[
     &["export", "--format", "json"],
     &["export", "--format", "csv"],
     &["export", "--format", "prometheus"],
+    &["export", "--to", "jsonl"],
+    &["export", "--to", "folded"],
+    &["export", "--to", "folded", "--stack", "native"],
+    &["export", "--to", "speedscope"],
+    &["export", "--to", "pprof"],
+    &["export", "--to", "memory-viz"],
+    &["export", "--to", "trace"],
     &["report", "-o", "-"],
+    &["report", "-o", "-", "--stack", "python"],
 ];
 
 /// One in so many cases goes through the real program, under a limit of its memory.
@@ -100,11 +108,13 @@ impl Case {
         let path = dir.join("4194304-5.ledger");
         let file = path.to_str().expect("a scratch directory is text").to_owned();
         let in_dir = ["--dir".to_owned(), dir.to_str().expect("as above").to_owned()];
-        let mut words: Vec<String> = match (kind, random.below(14)) {
+        let mut words: Vec<String> = match (kind, random.below(16)) {
             (Kind::Trace, 1..) => vec!["record".into(), "--export".into(), "csv".into(), file],
             (Kind::Recording, _) => vec!["report".into(), "-o".into(), "-".into(), file],
             (_, 0) => [&["ps".to_owned()][..], &in_dir].concat(),
             (_, 1) => [&["clean".to_owned(), "--all".into(), "--dry-run".into()][..], &in_dir].concat(),
+            (_, 14) => vec!["doctor".into(), file],
+            (_, 15) => [&["doctor".to_owned(), "--all".into()][..], &in_dir].concat(),
             (_, 2) => vec!["diff".into(), file.clone(), file, "--no-symbols".into()],
             (_, 3) => vec!["dump".into(), "-o".into(), "/dev/null".into(), "--no-symbols".into(), file],
             _ => {
@@ -116,7 +126,8 @@ impl Case {
                 words
             }
         };
-        if words[0] != "record" && random.chance(50) {
+        // A format that is named and another one are too much.
+        if words[0] != "record" && !words.contains(&"--to".to_owned()) && random.chance(50) {
             words.push("--json".into());
         }
         Self { seed, seedling, image, words, path }
