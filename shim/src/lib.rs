@@ -31,15 +31,8 @@ mod shim;
 mod stacks;
 mod start;
 mod stranded;
+#[doc(hidden)]
+pub mod tested;
 mod trace;
 mod trust;
 mod vendor;
-
-/// What `shim/linked`, the same sources as a library, shows to its tests. Everything else is the shim's own.
-#[doc(hidden)]
-pub mod tested {
-    pub use crate::doors::driver::ours;
-    pub use crate::doors::rows::row_named;
-    pub use crate::pool::is_reached_into;
-    pub use crate::progress::activity;
-}

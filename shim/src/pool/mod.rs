@@ -276,7 +276,7 @@ impl Pool {
         let owner = self.owner_for(&mut owners, context, record, device, share);
         drop(owners);
         if !has_release_streams {
-            owner.has_no_release_stream();
+            owner.note_no_release_stream();
             self.measure(owner);
         }
         self.share_out();

@@ -7,6 +7,8 @@ use crate::rules::House;
 pub const HOUSE: House = House {
     root: "shim/src/lib.rs",
     layers: &[
+        // What tests of the linked library see.
+        &[("tested", &["tested"])],
         // How calls come in.
         &[("doors", &["", "doors"])],
         // One file per noun of the API.

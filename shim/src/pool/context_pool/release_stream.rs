@@ -20,7 +20,7 @@ impl ContextPool {
     }
 
     /// Blocks never go back without waiting for work here: that is known before one is to go.
-    pub(in crate::pool) fn has_no_release_stream(&self) {
+    pub(in crate::pool) fn note_no_release_stream(&self) {
         let _ = self.release_stream.compare_exchange(UNKNOWN, NONE, AcqRel, Acquire);
     }
 
