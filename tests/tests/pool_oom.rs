@@ -268,3 +268,85 @@ fn idle_blocks_of_contexts_that_end_are_left_alone() {
         assert_eq!(ran.violations(), [""; 0], "{free}");
     }
 }
+
+/// A call on a device that is full but for what gpumem keeps there.
+fn short(way: &str, kept: &str) -> Program {
+    let settings = [("SIM_DEVICE_MEM", "128M"), ("SIM_CODE_MEM", "8M"), ("SIM_MANAGED", "exclusive")];
+    let context = ("SIM_CONTEXT_MEM", if way == "context" { "16M" } else { "0" });
+    let keeps = [context, ("GPUMEM_POOL_MAX", "1GiB"), ("GPUMEM_POOL_DECAY", "0")];
+    client("ran_out").args(&[way, kept]).envs(&settings).envs(&keeps)
+}
+
+/// Calls that take memory of a full device in the simulator; those that take none there, or little, answer that there
+/// is none (their first does, by this name). `true`: what graphs keep is enough for it as well.
+const RUN_OUT: &[(&str, Option<&str>, bool)] = &[
+    ("plain", None, true),
+    ("pitch", None, true),
+    ("async", None, true),
+    ("create", None, true),
+    ("array", None, true),
+    ("managed", None, true),
+    ("module", None, true),
+    ("module_ex", None, true),
+    ("launch", None, true),
+    ("instantiate", None, false),
+    ("instantiate_ours", None, false),
+    ("library", Some("cuLibraryLoadData"), true),
+];
+
+fn with_fault(program: Program, fault: Option<&str>) -> Program {
+    match fault {
+        Some(name) => program.env("SIM_FAULT", format!("{name}:1=2")),
+        None => program,
+    }
+}
+
+/// Whatever runs out: what the program freed is there for it, as it is natively, and so is what graphs keep.
+#[test]
+fn whatever_runs_out_has_what_is_kept() {
+    let mut wrong = Vec::new();
+    for &(way, fault, of_graphs) in RUN_OUT {
+        let native = short(way, "blocks").native().ok();
+        assert_ne!(native.out, "2\n", "natively, {way}: there is memory");
+        let kept = [("blocks", "strict"), ("blocks", "deferred"), ("graphs", "strict")];
+        for (kept, free) in kept.into_iter().filter(|(kept, _)| of_graphs || *kept == "blocks") {
+            let ran = with_fault(short(way, kept), fault).env("GPUMEM_FREE", free).preloaded().ok();
+            if (&ran.out, ran.violations()) != (&native.out, native.violations()) {
+                wrong.push(format!("{way} beside {kept}, {free}: {} {:?}", ran.out.trim(), ran.violations()));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+}
+
+/// What goes back while something captures disturbs that in no mode.
+#[test]
+fn what_runs_out_beside_a_capture_leaves_it_alone() {
+    for mode in ["0", "1", "2"] {
+        for way in ["module", "create"] {
+            let beside = short(way, "captured").arg(mode);
+            let native = beside.native().ok();
+            let ran = beside.preloaded().ok();
+            assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()), "{way}, {mode}: {}", ran.err);
+        }
+    }
+}
+
+/// Where nothing is kept the driver's answer is the program's, and it was asked once.
+#[test]
+fn where_nothing_is_kept_the_driver_is_asked_once() {
+    let ways = [
+        ("module", "cuModuleLoadData"),
+        ("launch", "cuLaunchKernel"),
+        ("managed", "cuMemAllocManaged"),
+        ("instantiate", "cuGraphInstantiateWithFlags"),
+        ("create", "cuMemCreate"),
+    ];
+    for (way, function) in ways {
+        let full = short(way, "nothing").arg(function);
+        let native = full.native().ok();
+        assert_eq!(native.out, "2 after 1\n", "natively, {way}");
+        let ran = full.preloaded().ok();
+        assert_eq!((&ran.out, ran.violations()), (&native.out, native.violations()), "{way}: {}", ran.err);
+    }
+}

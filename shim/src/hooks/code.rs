@@ -2,15 +2,16 @@
 
 use crate::call::Call;
 use crate::gate;
+use crate::reclaim::again;
 use crate::records::taken;
 use gpumem_abi::types::*;
 use gpumem_wire::kinds::Taken;
 use std::ffi::c_uint;
 
 /// Makes a call for which the driver may take memory, and records how much it took.
-pub(super) fn around(call: &Call, what: Taken, real: impl FnOnce() -> Status) -> Status {
+pub(super) fn around(call: &Call, what: Taken, real: impl FnMut() -> Status) -> Status {
     let before = gate::note(|shim| taken::look(shim, call.vendor)).flatten();
-    let status = real();
+    let status = again(call, 0, real);
     if let Some(before) = before {
         gate::note(|shim| taken::since(shim, call, &before, what, None));
     }
@@ -20,9 +21,9 @@ pub(super) fn around(call: &Call, what: Taken, real: impl FnOnce() -> Status) ->
 /// As [`around`], of a kernel that was not launched before. Apart, so that other launches keep nothing for it.
 #[cold]
 #[inline(never)]
-pub(super) fn around_first_launch(call: &Call, real: impl FnOnce() -> Status) -> Status {
+pub(super) fn around_first_launch(call: &Call, real: impl FnMut() -> Status) -> Status {
     let before = gate::record_if_started(|shim| taken::look_at_launch(shim, call.vendor)).flatten();
-    let status = real();
+    let status = again(call, 0, real);
     if let Some(before) = before {
         gate::record_if_started(|shim| taken::since(shim, call, &before, Taken::Launch, None));
     }

@@ -8,6 +8,7 @@ use crate::graphs;
 use crate::ledger::table::NO_SLOT;
 use crate::process::clock;
 use crate::progress::activity;
+use crate::reclaim::again;
 use crate::records;
 use crate::start;
 use crate::vendor::{self, graphs::StreamArg};
@@ -103,7 +104,7 @@ unsafe fn instantiated(
     exec: *mut GraphExec,
     graph: Graph,
     flags: u64,
-    real: impl FnOnce(Graph) -> Status,
+    mut real: impl FnMut(Graph) -> Status,
 ) -> Result<GraphExec, Status> {
     let start = clock::precise_ns();
     let why = match graphs::open(call.vendor) {
@@ -136,7 +137,7 @@ unsafe fn instantiated(
     }
     // Node by node the driver's own exec is changed by this graph's nodes: no other graph may stand in for it later.
     let library = graphs::seen_graph(call.vendor, graph);
-    let status = real(library);
+    let status = again(call, 0, || real(library));
     let took = clock::precise_ns() - start;
     // SAFETY: rule of out-parameters: our caller vouches for `exec`, and `status` is that of its
     // call.

@@ -136,7 +136,7 @@ unsafe fn launched(
     stream: impl FnOnce() -> Stream,
     params: Opaque,
     extra: Opaque,
-    real: impl FnOnce() -> Status,
+    real: impl Fn() -> Status,
 ) -> Status {
     stranded::submitted();
     if guard::is_on() {
@@ -144,8 +144,8 @@ unsafe fn launched(
         return unsafe { launched_under_guard(call, function, stream, params, extra, real) };
     }
     let status = match taken::remember_launch(function as u64) {
-        false => activity::submit(real),
-        true => code::around_first_launch(call, || activity::submit(real)),
+        false => activity::submit(&real),
+        true => code::around_first_launch(call, || activity::submit(&real)),
     };
     activity::saw(status);
     if stranded::watching() && status == SUCCESS {

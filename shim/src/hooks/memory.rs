@@ -202,7 +202,7 @@ pub unsafe fn alloc_managed(
     // SAFETY: rule of the call: `real` gets the arguments as they came. Rule of out-parameters:
     // `made` reads `ptr` only after success.
     unsafe {
-        let status = real(ptr, bytes, flags);
+        let status = again(&call, bytes, || real(ptr, bytes, flags));
         made(&call, status, AllocKind::Managed, Class::Address, ptr, bytes, 0, u64::from(flags));
         status
     }

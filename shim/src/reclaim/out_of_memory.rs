@@ -176,19 +176,27 @@ pub fn bounded(call: &Call, bytes: usize, real: impl FnMut() -> Status) -> (Stat
     }
 }
 
-/// Runs a call that takes so many bytes of the device; again, after all that is idle went back, if there is no memory.
+/// Runs a call that takes so many bytes of the device (0: it does not say how many). If there is no memory, what nobody
+/// needs goes back and the call is made again: after all idle blocks, and after what graphs hold.
+#[inline]
 pub fn again(call: &Call, bytes: usize, mut real: impl FnMut() -> Status) -> Status {
-    let status = real();
-    if status != OUT_OF_MEMORY {
-        return status;
+    match real() {
+        OUT_OF_MEMORY => once_more(call, bytes as u64, &mut real),
+        status => status,
     }
+}
+
+#[cold]
+#[inline(never)]
+fn once_more(call: &Call, bytes: u64, real: &mut dyn FnMut() -> Status) -> Status {
     match of_thread(pool::of(call.vendor)) {
         Some((pool, owner)) => {
-            let status = until_there_is_room(pool, owner, bytes as u64, Some(status), &mut real);
+            let status = until_there_is_room(pool, owner, bytes, Some(OUT_OF_MEMORY), real);
             // As in `obtain`.
-            if status == OUT_OF_MEMORY && call.vendor == Vendor::Hip { real() } else { status }
+            let more = status == OUT_OF_MEMORY && (give_back_graphs(owner) || call.vendor == Vendor::Hip);
+            if more { real() } else { status }
         }
         None if !queries::capturing() && flush_all(call.vendor) > 0 => real(),
-        None => status,
+        None => OUT_OF_MEMORY,
     }
 }

@@ -104,6 +104,7 @@ const CLIENTS: &[(&str, Link)] = &[
     ("perthread", Link::Runtime),
     ("pretender", Link::Clients(&["libpretended.so"])),
     ("python_cost", Link::Clients(&["libpretended.so"])),
+    ("ran_out", Link::Driver),
     ("reexec", Link::Runtime),
     ("release", Link::Driver),
     ("reload", Link::Plain),
